@@ -1,0 +1,123 @@
+"""The index of a source: document lengths, where documents lie, and where they came from.
+
+Lengths alone plan any epoch. Places need no offset a document: one stream offset for every
+``ANCHOR_EVERY`` documents is stored, the rest follows from the lengths between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from jaxdata.errors import DatasetError
+from jaxdata.format.manifest import SourceEntry
+from jaxdata.format.records import STREAM_START, RecordLayout
+from jaxdata.format.storage import Store
+
+__all__ = ["ANCHOR_EVERY", "SourceIndex", "write_index"]
+
+ANCHOR_EVERY = 64
+
+
+def write_index(
+    store: Store,
+    split: str,
+    source: str,
+    *,
+    lengths: NDArray[np.uint32],
+    origin_file: NDArray[np.uint32],
+    origin_row: NDArray[np.uint64],
+    layout: RecordLayout,
+) -> None:
+    """Write the columns of one source below ``<split>/<source>/index/``.
+
+    Args:
+        store: the dataset's root.
+        split: name of the split.
+        source: name of the source.
+        lengths: uint32 (documents,), tokens of each with EOD, in the order of the shards.
+        origin_file: uint32 (documents,), number of the input file in the manifest's list.
+        origin_row: uint64 (documents,), line (from 1) or row (from 0) in that file.
+        layout: how the documents lie in records.
+    """
+    ends = np.cumsum(layout.stream_bytes(lengths))
+    anchors = np.concatenate([[0], ends])[:-1][::ANCHOR_EVERY].astype(np.uint64)
+    columns: dict[str, NDArray[Any]] = {
+        "length": np.asarray(lengths, np.uint32),
+        "anchor": anchors,
+        "origin_file": np.asarray(origin_file, np.uint32),
+        "origin_row": np.asarray(origin_row, np.uint64),
+    }
+    for name, column in columns.items():
+        store.write_array(f"{split}/{source}/index/{name}", column)
+
+
+@dataclass(frozen=True)
+class SourceIndex:
+    """The index of one source, its columns read when first asked for.
+
+    Args:
+        store: the dataset's root.
+        name: ``"<split>/<source>"``.
+        entry: what the manifest says of the source.
+        layout: how its documents lie in records.
+    """
+
+    store: Store
+    name: str
+    entry: SourceEntry
+    layout: RecordLayout
+
+    @cached_property
+    def lengths(self) -> NDArray[np.uint32]:
+        """Tokens of each document with EOD, uint32 (documents,)."""
+        lengths = self._column("length")
+        if len(lengths) != self.entry.documents:
+            raise DatasetError(
+                f"{self.store.url}: the index of {self.name} has {len(lengths)} documents, the "
+                f"manifest {self.entry.documents}; convert the source again"
+            )
+        return lengths
+
+    @cached_property
+    def origin_file(self) -> NDArray[np.uint32]:
+        """Number of the input file each document came from."""
+        return self._column("origin_file")
+
+    @cached_property
+    def origin_row(self) -> NDArray[np.uint64]:
+        """Line (from 1) or row (from 0) of each document in its input file."""
+        return self._column("origin_row")
+
+    def locate(self, documents: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(shard number, stream offset of the first chunk) of documents; int64, vectorised."""
+        document = np.asarray(documents, np.int64)
+        shard = np.searchsorted(self._shard_starts, document, side="right") - 1
+        first = self._shard_starts[shard]
+        stream = self._bytes_before(document) - self._bytes_before(first) + STREAM_START
+        return shard, stream
+
+    @cached_property
+    def _shard_starts(self) -> NDArray[np.int64]:
+        """First document of each shard."""
+        counts = [shard.documents for shard in self.entry.shards]
+        return np.cumsum([0, *counts])[:-1]
+
+    @cached_property
+    def _anchors(self) -> NDArray[np.uint64]:
+        return self._column("anchor")
+
+    def _bytes_before(self, document: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Stream bytes of all documents of the source before each of ``document``."""
+        anchor = document // ANCHOR_EVERY
+        near = np.arange(ANCHOR_EVERY) + (anchor * ANCHOR_EVERY)[..., None]
+        lengths = self.lengths[np.minimum(near, len(self.lengths) - 1)]
+        between = np.where(near < document[..., None], self.layout.stream_bytes(lengths), 0)
+        return np.asarray(self._anchors[anchor].astype(np.int64) + between.sum(-1), np.int64)
+
+    def _column(self, name: str) -> NDArray[Any]:
+        return self.store.read_array(f"{self.name}/index/{name}")

@@ -1,0 +1,138 @@
+"""``dataset.json``: everything a reader must know before it opens a shard.
+
+Written last and atomically; it holds no time, path or host, so that the same text and parameters
+give the same bytes on any machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from jaxdata.errors import DatasetError
+from jaxdata.format.records import RecordLayout
+from jaxdata.format.storage import Store
+
+__all__ = [
+    "FORMAT_VERSION",
+    "MANIFEST",
+    "Manifest",
+    "ShardEntry",
+    "SourceEntry",
+    "TokenizerEntry",
+    "digest",
+    "read_manifest",
+    "update_manifest",
+]
+
+FORMAT_VERSION = 1
+MANIFEST = "dataset.json"
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ShardEntry(_Entry):
+    """One ArrayRecord file of a source."""
+
+    name: str
+    documents: int
+    records: int
+    tokens: int
+    bytes: int
+    sha256: str
+
+
+class TokenizerEntry(_Entry):
+    """The tokenizer that made the tokens; its files lie in ``tokenizer/``."""
+
+    kind: str
+    name: str
+    files: dict[str, str]
+    """File name in ``tokenizer/`` -> sha256 of its content."""
+    vocab_size: int
+    eod_id: int
+    bos_id: int | None
+    pad_id: int | None
+
+
+class SourceEntry(_Entry):
+    """One source of one split."""
+
+    documents: int
+    tokens: int
+    masked: bool = False
+    shards: list[ShardEntry]
+    fingerprint: str
+    inputs: list[str]
+    """Input files, relative names; an origin is an index into this list and a line or row."""
+    parameters: dict[str, Any]
+    statistics: dict[str, Any]
+
+
+class Manifest(_Entry):
+    """The whole of ``dataset.json``."""
+
+    format: Literal["jaxdata"] = "jaxdata"
+    version: int = FORMAT_VERSION
+    tokenizer: TokenizerEntry
+    dtype: Literal["uint16", "uint32"]
+    record_tokens: int
+    sources: dict[str, SourceEntry] = {}
+    """``"<split>/<source>"`` -> entry."""
+
+    def layout(self, source: str) -> RecordLayout:
+        """How the records of ``"<split>/<source>"`` lie in its shards."""
+        return RecordLayout(self.dtype, self.sources[source].masked, self.record_tokens)
+
+    def encode(self) -> bytes:
+        """The bytes of ``dataset.json``."""
+        return json.dumps(self.model_dump(), indent=1, sort_keys=True).encode() + b"\n"
+
+
+def digest(value: Any) -> str:
+    """The sha256 of a JSON value, in hex: equal values have equal digests.
+
+    >>> digest({"b": 1, "a": 2}) == digest({"a": 2, "b": 1})
+    True
+    """
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def read_manifest(store: Store) -> Manifest:
+    """The manifest of a dataset; raises DatasetError where there is none that we can read."""
+    data = store.read(MANIFEST)
+    if data is None:
+        raise DatasetError(
+            f"{store.url} is not a dataset: it has no {MANIFEST}. If a conversion was interrupted, "
+            "the same command finishes it; to make a dataset, see: jaxdata convert --help"
+        )
+    return _decode(data, store.url)
+
+
+def update_manifest(store: Store, change: Callable[[Manifest | None], Manifest]) -> None:
+    """Replace the manifest atomically by ``change(manifest)`` (None where there is none yet)."""
+
+    def rewrite(data: bytes | None) -> bytes:
+        return change(None if data is None else _decode(data, store.url)).encode()
+
+    store.update(MANIFEST, rewrite)
+
+
+def _decode(data: bytes, url: str) -> Manifest:
+    try:
+        fields = json.loads(data)
+        version = fields["version"]
+        if version != FORMAT_VERSION:
+            raise DatasetError(
+                f"{url}/{MANIFEST} has format version {version}; this jaxdata reads version "
+                f"{FORMAT_VERSION}: install the jaxdata that wrote it"
+            )
+        return Manifest.model_validate(fields)
+    except (ValueError, KeyError, TypeError, ValidationError) as error:
+        raise DatasetError(f"{url}/{MANIFEST} is damaged: {error}") from None

@@ -1,0 +1,118 @@
+"""Where each record lies in an uncompressed ArrayRecord file with one record a chunk.
+
+The place follows from the record sizes alone, so that reading tokens is slicing a memory map:
+
+* the file is cut into blocks of 65,536 bytes, each beginning with a header of 24 bytes, which may
+  fall inside a record. Offsets that leave these headers out are called *stream* offsets here;
+* the stream begins with the 40-byte header of the file's signature chunk;
+* each record is a chunk: a header of 40 bytes, two bytes of chunk and compression type, the length
+  of the size field as a varint of one byte, the record's size as a varint, and the record.
+
+Source: the Riegeli records format, which ArrayRecord writes; ``ShardWriter`` checks the arithmetic
+against every file it has written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["STREAM_START", "RecordLayout", "file_offset", "without_headers"]
+
+BLOCK = 65_536
+BLOCK_HEADER = 24
+STREAM_START = 40
+_CHUNK_OVERHEAD = 42  # header, types and the first varint; the varint of the size comes on top
+
+
+def file_offset(stream: ArrayLike) -> NDArray[np.int64]:
+    """Byte offset in the file of a stream offset; vectorised, int64."""
+    offset = np.asarray(stream, np.int64)
+    return offset + BLOCK_HEADER * (offset // (BLOCK - BLOCK_HEADER) + 1)
+
+
+def without_headers(data: NDArray[np.uint8], offset: int) -> NDArray[np.uint8]:
+    """The stream bytes of a slice of the file that begins at byte ``offset``."""
+    next_block = -offset % BLOCK
+    pieces = [data[:next_block]]
+    for start in range(next_block, len(data), BLOCK):
+        pieces.append(data[start + BLOCK_HEADER : start + BLOCK])
+    return np.concatenate(pieces)
+
+
+def _overhead(size: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Bytes of a chunk before its record of ``size`` bytes."""
+    varint = np.ones_like(size)
+    for bits in (7, 14, 21, 28):
+        varint += size >= (1 << bits)
+    return varint + _CHUNK_OVERHEAD
+
+
+@dataclass(frozen=True)
+class RecordLayout:
+    """How the documents of one source are cut into records.
+
+    A document of more than ``record_tokens`` tokens is stored as consecutive records of exactly
+    that many, the last one shorter. A record is the tokens and, where ``masked``, as many bytes
+    of loss mask behind them.
+
+    >>> layout = RecordLayout("uint16", masked=False, record_tokens=4)
+    >>> layout.records([4, 5]).tolist(), layout.stream_bytes([4, 5]).tolist()
+    ([1, 2], [51, 96])
+    """
+
+    dtype: str
+    masked: bool = False
+    record_tokens: int = 16_384
+
+    @property
+    def item(self) -> int:
+        """Bytes a token takes in a record, its mask not counted."""
+        return np.dtype(self.dtype).itemsize
+
+    def records(self, lengths: ArrayLike) -> NDArray[np.int64]:
+        """Records that documents of ``lengths`` tokens take."""
+        return -(-np.asarray(lengths, np.int64) // self.record_tokens)
+
+    def stream_bytes(self, lengths: ArrayLike) -> NDArray[np.int64]:
+        """Stream bytes that documents of ``lengths`` tokens take, chunk headers included."""
+        whole, rest = np.divmod(np.asarray(lengths, np.int64), self.record_tokens)
+        full = self.chunk_bytes(self.record_tokens)
+        return np.asarray(whole * full + (rest > 0) * self.chunk_bytes(rest), np.int64)
+
+    def chunk_bytes(self, tokens: ArrayLike) -> NDArray[np.int64]:
+        """Stream bytes of one record of ``tokens`` tokens with its chunk header."""
+        size = self._record_bytes(tokens)
+        return size + _overhead(size)
+
+    def record_spans(self, lengths: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(stream offset, bytes) of every record in a file of documents of ``lengths`` tokens."""
+        records = self.records(lengths)
+        tokens = np.full(records.sum(), self.record_tokens)
+        tokens[np.cumsum(records) - 1] -= -np.asarray(lengths, np.int64) % self.record_tokens
+        ends = STREAM_START + np.cumsum(self.chunk_bytes(tokens))
+        sizes = self._record_bytes(tokens)
+        return ends - sizes, sizes
+
+    def token_offset(self, lengths: ArrayLike, token: ArrayLike) -> NDArray[np.int64]:
+        """Stream offset of a token, counted from the beginning of its document's first chunk."""
+        record, within = np.divmod(np.asarray(token, np.int64), self.record_tokens)
+        size = self._record_bytes(self._tokens_in_record(lengths, record))
+        before = record * self.chunk_bytes(self.record_tokens)
+        return np.asarray(before + _overhead(size) + within * self.item, np.int64)
+
+    def mask_offset(self, lengths: ArrayLike, token: ArrayLike) -> NDArray[np.int64]:
+        """Stream offset of a token's mask byte, counted likewise."""
+        record, within = np.divmod(np.asarray(token, np.int64), self.record_tokens)
+        tokens = self._tokens_in_record(lengths, record)
+        first = self.token_offset(lengths, record * self.record_tokens)
+        return np.asarray(first + tokens * self.item + within, np.int64)
+
+    def _tokens_in_record(self, lengths: ArrayLike, record: NDArray[np.int64]) -> NDArray[np.int64]:
+        rest = np.asarray(lengths, np.int64) - record * self.record_tokens
+        return np.minimum(rest, self.record_tokens)
+
+    def _record_bytes(self, tokens: ArrayLike) -> NDArray[np.int64]:
+        return np.asarray(tokens, np.int64) * (self.item + self.masked)

@@ -1,0 +1,138 @@
+"""Worker processes of our own: fresh interpreters that never import the user's ``__main__``.
+
+``multiprocessing`` would run the user's script again in every spawned child (and with it, say,
+``jax.distributed.initialize``), and a forked child inherits locks and threads that it cannot use.
+A :class:`Worker` is a new Python process that imports one named function and talks to its parent
+through a socket. It ends when its parent does.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import Any
+
+import cloudpickle
+
+from jaxdata.errors import WorkerDied
+
+__all__ = ["Worker", "available_cores"]
+
+_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[2]); from jaxdata import processes; \
+processes._serve(int(sys.argv[1]))"
+_GRACE_SECONDS = 5.0
+
+
+def available_cores() -> int:
+    """Number of CPU cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class Worker:
+    """One process that runs ``function(connection, *args)``.
+
+    Args:
+        target: the function, as ``"package.module:function"``; imported in the child.
+        *args: its arguments after the connection; sent with cloudpickle.
+    """
+
+    def __init__(self, target: str, *args: Any) -> None:
+        self.target = target
+        self._closed = False
+        self.connection, child = multiprocessing.Pipe()
+        with child:
+            handle = child.fileno()
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _BOOT, str(handle), json.dumps(sys.path)],
+                pass_fds=[handle],
+                stdin=subprocess.DEVNULL,
+                # A function of the user's may use jax; the accelerator belongs to the parent.
+                env={**os.environ, "JAX_PLATFORMS": "cpu"},
+            )
+        self._guarded(self.connection.send_bytes, cloudpickle.dumps((target, args)))
+
+    def send(self, message: Any) -> None:
+        """Send a picklable message; raises WorkerDied if nobody is there to take it."""
+        self._guarded(self.connection.send, message)
+
+    def receive(self) -> Any:
+        """Wait for the next message; an exception in the child is raised here."""
+        message = self._guarded(self.connection.recv)
+        if isinstance(message, _Failure):
+            raise message.error()
+        return message
+
+    def close(self) -> None:
+        """End the process and wait for it; calling it again does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        self.connection.close()
+        self._process.terminate()
+        try:
+            self._process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    @property
+    def pid(self) -> int:
+        """Process id of the child."""
+        return self._process.pid
+
+    def _guarded(self, call: Any, *args: Any) -> Any:
+        try:
+            return call(*args)
+        except (EOFError, BrokenPipeError, ConnectionResetError) as error:
+            raise WorkerDied(self._obituary()) from error
+
+    def _obituary(self) -> str:
+        try:
+            code = self._process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            return f"the worker process {self.pid} ({self.target}) closed its connection"
+        how = f"exit code {code}"
+        if code < 0:
+            how = signal.Signals(-code).name
+            how += " (often the kernel, out of memory)" if how == "SIGKILL" else ""
+        return f"the worker process {self.pid} ({self.target}) ended early: {how}"
+
+
+class _Failure:
+    """An exception on its way from a child to its parent."""
+
+    def __init__(self, error: BaseException) -> None:
+        try:
+            self._pickled = cloudpickle.dumps(error)
+            cloudpickle.loads(self._pickled)
+        except Exception:
+            self._pickled = cloudpickle.dumps(WorkerDied(f"{type(error).__name__}: {error}"))
+
+    def error(self) -> BaseException:
+        error: BaseException = cloudpickle.loads(self._pickled)
+        return error
+
+
+def _serve(handle: int) -> None:
+    """The child's whole life: take the work, do it, pass on what went wrong."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    connection = Connection(handle)
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone
+        try:
+            target, args = cloudpickle.loads(connection.recv_bytes())
+            module, function = target.split(":")
+            getattr(importlib.import_module(module), function)(connection, *args)
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            raise
+        except BaseException as error:
+            connection.send(_Failure(error))
+    connection.close()

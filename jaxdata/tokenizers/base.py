@@ -1,0 +1,122 @@
+"""The contract of a tokenizer, and what all of ours share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from jaxdata.errors import InputError
+
+__all__ = ["BaseTokenizer", "SpecialToken", "Tokenizer"]
+
+SpecialToken = int | str | None
+"""A special token as a user names it: its id, its text, or None for the tokenizer's own."""
+
+
+class Tokenizer(Protocol):
+    """Text to token ids and back; one object is used by one thread at a time.
+
+    What every implementation promises:
+
+    - `encode` never adds an end-of-document (EOD) or begin-of-sequence token, and text that looks
+      like a special token ("</s>") is encoded as the plain text it is, where the library can.
+    - `decode` is the inverse of `encode` as far as the tokenizer is lossless; the ids `eod_id`,
+      `bos_id` and `pad_id`, and the library's own special tokens, decode to nothing.
+    - `token_bytes[i]` is the number of bytes of text that id *i* stands for. A token that is a part
+      of a UTF-8 sequence counts its true bytes; special ids count 0. For a lossless tokenizer
+      `token_bytes[ids].sum() == len(text.encode())`, which is what bits-per-byte divides by.
+    - `files` and `tokenizers.restore` are inverses: the bytes alone make an equal tokenizer.
+    """
+
+    kind: str
+    """How it is implemented: "sentencepiece", "hf", "tiktoken" or "bytes"."""
+    name: str
+    """What a person calls it, a file or encoding name without folders."""
+    vocab_size: int
+    """All ids are below this; ids in between may be unused."""
+    eod_id: int
+    bos_id: int | None
+    pad_id: int | None
+
+    @property
+    def token_bytes(self) -> np.ndarray:
+        """Bytes of text for each id: int32 of shape (vocab_size,), read-only."""
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Token ids of each text: one integer array of shape (tokens,) a text, empty for ""."""
+
+    def decode(self, ids: Sequence[int] | np.ndarray) -> str:
+        """Return the text of token ids; incomplete UTF-8 decodes to U+FFFD."""
+
+    def files(self) -> dict[str, bytes]:
+        """Return the files, by name, that `tokenizers.restore` makes this tokenizer from."""
+
+
+class BaseTokenizer:
+    """What the implementations share: special ids by name or number, decoding, token bytes."""
+
+    kind: str
+    name: str
+    vocab_size: int
+    eod_id: int
+    bos_id: int | None
+    pad_id: int | None
+
+    def choose_special_ids(
+        self,
+        find: Callable[[str], int | None],
+        eod: SpecialToken,
+        bos: SpecialToken,
+        pad: SpecialToken,
+    ) -> None:
+        """Set the special ids from what was asked for; `find` gives the id of a token's text."""
+        eod_id = self._special_id("eod", eod, find)
+        if eod_id is None:
+            raise InputError(
+                f"tokenizer {self.name!r} has no end-of-document token that jaxdata knows; "
+                "name one of its tokens, by text or id, with --eod (in Python: eod=...)"
+            )
+        self.eod_id = eod_id
+        self.bos_id = self._special_id("bos", bos, find)
+        self.pad_id = self._special_id("pad", pad, find)
+
+    def _special_id(
+        self, role: str, token: SpecialToken, find: Callable[[str], int | None]
+    ) -> int | None:
+        if token is None:
+            return None
+        found = find(token) if isinstance(token, str) else token
+        if found is None or not 0 <= found < self.vocab_size:
+            raise InputError(
+                f"{role}={token!r} is not a token of {self.name!r}; expected the text of one of "
+                f"its tokens, or an id from 0 to {self.vocab_size - 1}"
+            )
+        return found
+
+    @cached_property
+    def token_bytes(self) -> np.ndarray:
+        """Bytes of text for each id: int32 of shape (vocab_size,), read-only."""
+        lengths = np.asarray(self.piece_lengths(), dtype=np.int32)
+        lengths[list(self._silent_ids)] = 0
+        lengths.flags.writeable = False
+        return lengths
+
+    def decode(self, ids: Sequence[int] | np.ndarray) -> str:
+        """Return the text of token ids; the special ids give nothing."""
+        silent = self._silent_ids
+        return self.decode_ids([i for i in np.asarray(ids).tolist() if i not in silent])
+
+    @property
+    def _silent_ids(self) -> set[int]:
+        return {i for i in (self.eod_id, self.bos_id, self.pad_id) if i is not None}
+
+    def piece_lengths(self) -> Sequence[int]:
+        """Bytes of each id, 0 for the library's own special tokens."""
+        raise AssertionError(f"{type(self).__name__} lacks piece_lengths")
+
+    def decode_ids(self, ids: list[int]) -> str:
+        """Return the text of ids none of which is one of our special ids."""
+        raise AssertionError(f"{type(self).__name__} lacks decode_ids")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Protocol
@@ -55,7 +56,7 @@ class Tokenizer(Protocol):
         """Return the files, by name, that `tokenizers.restore` makes this tokenizer from."""
 
 
-class BaseTokenizer:
+class BaseTokenizer(ABC):
     """What the implementations share: special ids by name or number, decoding, token bytes."""
 
     kind: str
@@ -113,10 +114,10 @@ class BaseTokenizer:
     def _silent_ids(self) -> set[int]:
         return {i for i in (self.eod_id, self.bos_id, self.pad_id) if i is not None}
 
+    @abstractmethod
     def piece_lengths(self) -> Sequence[int]:
         """Bytes of each id, 0 for the library's own special tokens."""
-        raise AssertionError(f"{type(self).__name__} lacks piece_lengths")
 
+    @abstractmethod
     def decode_ids(self, ids: list[int]) -> str:
         """Return the text of ids none of which is one of our special ids."""
-        raise AssertionError(f"{type(self).__name__} lacks decode_ids")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import sentencepiece
@@ -41,13 +42,14 @@ class SentencePieceTokenizer(BaseTokenizer):
         except RuntimeError as error:
             raise InputError(f"{name!r} is not a SentencePiece model: {error}") from error
         self.vocab_size = self._processor.vocab_size()
-        own = (self._processor.eos_id(), self._processor.bos_id(), self._processor.pad_id())
-        own_ids = (i if i >= 0 else None for i in own)
-        asked = (own if asked is None else asked for asked, own in zip((eod, bos, pad), own_ids, strict=True))
-        self.choose_special_ids(self._find, *asked)
+        ids = (self._processor.eos_id(), self._processor.bos_id(), self._processor.pad_id())
+        own = (None if i < 0 else i for i in ids)
+        given = (eod, bos, pad)
+        chosen = (mine if asked is None else asked for asked, mine in zip(given, own, strict=True))
+        self.choose_special_ids(self._find, *chosen)
+        # Arrays came after 0.2.0; lists cost a few per cent more.
+        self._output: Any = "numpy" if hasattr(self._processor, "EncodeAsNumpy") else int
         self._space_ids = self._literal_space_ids()
-        # Arrays came with 0.2.1 or later; lists cost a few per cent more.
-        self._output = "numpy" if hasattr(self._processor, "EncodeAsNumpy") else int
 
     @classmethod
     def from_files(
@@ -58,33 +60,25 @@ class SentencePieceTokenizer(BaseTokenizer):
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Token ids of each text: int32 of shape (tokens,)."""
-        return [
-            self._encode_spaces(text)
-            if self._space_ids is not None and _SPACE in text
-            else self._encode(text)
-            for text in texts
-        ]
+        return [self._encode(text) for text in texts]
 
     def _encode(self, text: str) -> np.ndarray:
+        if self._space_ids is not None and _SPACE in text:
+            before, _, after = text.partition(_SPACE)
+            return np.concatenate([self._encode(before), self._space_ids, self._encode(after)])
         return np.asarray(self._processor.encode(text, out_type=self._output), dtype=np.int32)
 
-    def _encode_spaces(self, text: str) -> np.ndarray:
-        """Encode a text that holds U+2581 itself, writing those as byte pieces."""
-        parts = [self._encode(part) for part in text.split(_SPACE)]
-        pieces = [parts[0]]
-        for part in parts[1:]:
-            pieces += [self._space_ids, part]
-        return np.concatenate(pieces)
-
     def _literal_space_ids(self) -> np.ndarray | None:
-        """Return the byte pieces of U+2581 in a model that loses nothing else, None in others."""
+        """Return the byte pieces of U+2581, None where the model is not lossless anyway.
+
+        The library takes a U+2581 of the text for a space. Where that is the only loss, and parts
+        of a text can be encoded by themselves (no dummy prefix), we write its bytes instead.
+        """
         ids = [self._processor.piece_to_id(f"<0x{byte:02X}>") for byte in _SPACE.encode()]
         probe = "  \t a\n"
-        lossless = self._processor.decode(self._processor.encode(probe)) == probe
-        return np.array(ids, np.int32) if lossless and self._has_byte_pieces(ids) else None
-
-    def _has_byte_pieces(self, ids: list[int]) -> bool:
-        return all(self._processor.is_byte(i) for i in ids)
+        twice = self._processor.encode(probe, out_type=int) * 2
+        lossless = self._processor.decode(twice) == probe * 2
+        return np.array(ids, np.int32) if lossless and all(map(self._is_byte, ids)) else None
 
     def decode_ids(self, ids: list[int]) -> str:
         """Return the text of ids; the library shows an unknown piece as U+2047."""
@@ -100,9 +94,12 @@ class SentencePieceTokenizer(BaseTokenizer):
     def _piece_length(self, i: int) -> int:
         if self._processor.is_control(i) or self._processor.is_unknown(i):
             return 0
-        if self._processor.is_byte(i):
+        if self._is_byte(i):
             return 1
         return len(self._processor.id_to_piece(i).replace(_SPACE, " ").encode())
+
+    def _is_byte(self, i: int) -> bool:
+        return bool(self._processor.is_byte(i))
 
     def files(self) -> dict[str, bytes]:
         """Return the model file."""

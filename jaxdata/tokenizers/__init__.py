@@ -1,0 +1,103 @@
+"""Text to token ids and back, whichever library made the tokenizer.
+
+>>> tokenizer = load("bytes")
+>>> tokenizer.decode(tokenizer.encode(["one text"])[0])
+'one text'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from jaxdata.errors import InputError
+from jaxdata.tokenizers.base import SpecialToken, Tokenizer
+from jaxdata.tokenizers.training import train
+
+__all__ = ["SpecialToken", "Tokenizer", "load", "restore", "train"]
+
+_EXPECTED = "sentencepiece:FILE, hf:FILE (a tokenizer.json), tiktoken:NAME-or-FILE, or bytes"
+_CLASSES = {
+    "sentencepiece": "jaxdata.tokenizers.sentencepiece:SentencePieceTokenizer",
+    "hf": "jaxdata.tokenizers.huggingface:HuggingFaceTokenizer",
+    "tiktoken": "jaxdata.tokenizers.tiktoken:TiktokenTokenizer",
+    "bytes": "jaxdata.tokenizers.bytes:BytesTokenizer",
+}
+
+
+def load(
+    spec: str, eod: SpecialToken = None, bos: SpecialToken = None, pad: SpecialToken = None
+) -> Tokenizer:
+    """Load a tokenizer.
+
+    Args:
+        spec: "sentencepiece:FILE", "hf:FILE", "tiktoken:NAME-or-FILE" or "bytes".
+        eod: the end-of-document token, as its text or id; None for the tokenizer's own.
+        bos: the begin-of-sequence token, likewise.
+        pad: the padding token, likewise.
+
+    Raises:
+        InputError: the spec is not understood, its file is missing or damaged, or a special token
+            is not in the vocabulary; the text says what to give instead.
+        MissingExtra: the library of the tokenizer is not installed.
+
+    >>> load("bytes").eod_id
+    256
+    """
+    kind, _, where = spec.partition(":")
+    if kind not in _CLASSES or bool(where) != (kind != "bytes"):
+        raise InputError(f"unknown tokenizer {spec!r}; expected {_EXPECTED}")
+    chosen = {"eod": eod, "bos": bos, "pad": pad}
+    if kind == "bytes":
+        return _class("bytes")(**chosen)  # type: ignore[no-any-return]
+    path = Path(where).expanduser()
+    if kind == "tiktoken":
+        return _load_tiktoken(where, path, chosen)
+    return _class(kind)(_read(path, spec), name=path.name, **chosen)  # type: ignore[no-any-return]
+
+
+def restore(
+    kind: str,
+    files: Mapping[str, bytes],
+    *,
+    eod_id: int,
+    bos_id: int | None = None,
+    pad_id: int | None = None,
+    name: str,
+) -> Tokenizer:
+    """Make a tokenizer again from what its `kind`, `files()` and ids were; reads no path.
+
+    >>> restore("bytes", {}, eod_id=256, name="bytes").vocab_size
+    257
+    """
+    if kind not in _CLASSES:
+        raise InputError(f"unknown kind of tokenizer {kind!r}; expected one of {list(_CLASSES)}")
+    try:
+        tokenizer: Tokenizer = _class(kind).from_files(files, name=name, eod=eod_id)
+    except KeyError as error:
+        raise InputError(
+            f"the {kind} tokenizer {name!r} lacks its file {error.args[0]!r}; has {sorted(files)}"
+        ) from error
+    tokenizer.bos_id, tokenizer.pad_id = bos_id, pad_id
+    return tokenizer
+
+
+def _load_tiktoken(where: str, path: Path, chosen: dict[str, SpecialToken]) -> Tokenizer:
+    tokenizer = _class("tiktoken")
+    if path.suffix == ".tiktoken" or path.is_file():
+        return tokenizer.from_ranks(path, _read(path, f"tiktoken:{where}"), **chosen)  # type: ignore[no-any-return]
+    return tokenizer.published(where, **chosen)  # type: ignore[no-any-return]
+
+
+def _class(kind: str) -> Any:
+    module, name = _CLASSES[kind].split(":")
+    return getattr(import_module(module), name)
+
+
+def _read(path: Path, spec: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"tokenizer {spec!r}: cannot read {path}: {error.strerror}") from error

@@ -1,0 +1,113 @@
+"""Training a SentencePiece tokenizer that loses nothing: decode(encode(x)) == x for any text."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Literal
+
+from jaxdata.errors import InputError
+
+__all__ = ["train"]
+
+# Ends a piece in training. SentencePiece keeps U+2581 for the space and U+2585 for itself (it
+# drops a line that has one), so these two end a piece as well; in encoding they are bytes.
+_BORDER = "\x1f"
+_RESERVED = re.compile("[\u2581\u2585]")
+_CHUNK = 4_096  # characters; what is longer than max_sentence_length SentencePiece drops
+_LONGEST = 8 * _CHUNK  # bytes: four a character, and a border after each digit
+
+
+def train(
+    texts: Iterable[str],
+    output: str | Path,
+    *,
+    vocab_size: int = 8192,
+    model_type: Literal["bpe", "unigram"] = "bpe",
+    digits: int | None = None,
+    max_bytes: int | None = None,
+    character_coverage: float = 0.9995,
+) -> int:
+    """Train a SentencePiece model and write it to a file; the same texts give the same bytes.
+
+    Text is taken as it is (no normalisation, no space in front, none removed), and what no piece
+    covers is written in byte pieces. Ids: 0 unknown, 1 <s>, 2 </s> (the end of a document).
+
+    Args:
+        texts: the corpus.
+        output: the file to write; its folder is made.
+        vocab_size: number of ids, the 256 bytes and 3 special tokens included.
+        model_type: "bpe" or "unigram".
+        digits: no piece holds more than this many digits (2: autoresearch's rule); None: no rule.
+        max_bytes: stop reading texts after this many bytes of UTF-8.
+        character_coverage: the share of the text whose characters get an id of their own; the
+            rare rest is written in bytes.
+
+    Returns:
+        The bytes of text it was trained on.
+
+    Raises:
+        InputError: there is no text, or too little (or too few ids) for `vocab_size`.
+    """
+    import sentencepiece
+
+    if digits is not None and digits < 1:
+        raise InputError(f"digits={digits}; expected 1 or more, or None for no rule")
+    corpus = _Corpus(texts, digits, max_bytes)
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(corpus),
+            model_writer=model,
+            vocab_size=vocab_size,
+            model_type=model_type,
+            normalization_rule_name="identity",
+            add_dummy_prefix=False,
+            remove_extra_whitespaces=False,
+            allow_whitespace_only_pieces=True,
+            byte_fallback=True,
+            character_coverage=character_coverage,
+            pretokenization_delimiter=_BORDER,
+            max_sentence_length=_LONGEST,
+            num_threads=16,  # fixed: results may depend on it
+            minloglevel=2,
+        )
+    except (RuntimeError, OSError) as error:
+        if not corpus.bytes:
+            raise InputError("no text to train a tokenizer on") from error
+        raise InputError(
+            f"cannot train a vocabulary of {vocab_size} on {corpus.bytes:,} bytes of text; "
+            "give more text, another --vocab-size, or (many characters) a lower "
+            f"--character-coverage than {character_coverage}. SentencePiece says: {error}"
+        ) from error
+    path = Path(output)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(model.getvalue())
+    return corpus.bytes
+
+
+class _Corpus:
+    """The training sentences of some texts; counts the bytes of text it gave."""
+
+    def __init__(self, texts: Iterable[str], digits: int | None, max_bytes: int | None) -> None:
+        self._texts = texts
+        self._digits = re.compile(rf"\d{{1,{digits}}}") if digits else None
+        self._max_bytes = max_bytes
+        self.bytes = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for text in self._texts:
+            for start in range(0, len(text), _CHUNK):
+                if self._max_bytes is not None and self.bytes >= self._max_bytes:
+                    return
+                chunk = text[start : start + _CHUNK]
+                self.bytes += len(chunk.encode())
+                yield self._sentence(chunk)
+
+    def _sentence(self, chunk: str) -> str:
+        sentence = _RESERVED.sub(_BORDER, chunk)
+        if self._digits:
+            sentence = self._digits.sub(rf"\g<0>{_BORDER}", sentence)
+        return sentence

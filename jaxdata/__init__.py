@@ -1,0 +1,50 @@
+"""jaxdata: raw text to exact, packed, mixed, elastic training batches for language models.
+
+Raw text becomes an indexed dataset once; after that, row *i* of training is a pure function of
+(dataset, config, *i*). Public names resolve when first used: importing the package is instant and
+brings in neither grain nor jax.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_PUBLIC = {
+    "ArrayDocuments": "jaxdata.rows.documents",
+    "Loader": "jaxdata.feed.loader",
+    "Phase": "jaxdata.rows.phases",
+    "evaluation_rows": "jaxdata.rows.datasets",
+    "load": "jaxdata.config",
+    "mix": "jaxdata.rows.datasets",
+    "open_dataset": "jaxdata.rows.dataset",
+    "pack": "jaxdata.rows.datasets",
+    **dict.fromkeys(
+        [
+            "ConfigError",
+            "DatasetError",
+            "InputError",
+            "JaxdataError",
+            "MissingExtra",
+            "SourceExhausted",
+            "StateMismatch",
+            "WorkerDied",
+        ],
+        "jaxdata.errors",
+    ),
+}
+
+__all__ = sorted(_PUBLIC)
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'jaxdata' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_PUBLIC[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PUBLIC])

@@ -1,0 +1,1 @@
+"""From a dataset to rows of training: planning, packing, reading, mixing; numpy and grain only."""

@@ -1,0 +1,200 @@
+"""The public face of rows: ``pack`` and ``mix`` as real ``grain.MapDataset``s."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import grain
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.errors import InputError
+from jaxdata.rows.assembly import Batch, RowTable, assemble
+from jaxdata.rows.dataset import Dataset, source_names
+from jaxdata.rows.documents import as_documents
+from jaxdata.rows.mixture import MixedRows
+from jaxdata.rows.packed import PackedRows, PackSettings, PackSummary
+from jaxdata.rows.phases import Phase
+from jaxdata.rows.serial import SerialRows
+
+__all__ = ["MixedDataset", "PackedDataset", "RowDataset", "evaluation_rows", "mix", "pack"]
+
+
+class RowDataset(grain.MapDataset[Batch]):
+    """A row table as a ``MapDataset``: ``len``, ``[]``, ``.map``, ``.batch`` … work on it.
+
+    A row is a dict of ``inputs``, ``targets``, ``segment_ids``, ``positions`` (int32) and
+    ``loss_mask`` (bool), each of shape (seq_len,).
+    """
+
+    def __init__(self, table: RowTable) -> None:
+        super().__init__()
+        self.table = table
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return self.slice(index)
+        return self._getitems([index])[0]
+
+    def _getitems(self, indices: Sequence[int]) -> list[Batch]:
+        rows = np.asarray([self._row(index) for index in indices], np.int64)
+        batch = assemble(self.table, rows)
+        return [{name: array[k] for name, array in batch.items()} for k in range(len(rows))]
+
+    def _row(self, index: int) -> int:
+        return index + len(self) if index < 0 else index
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}({len(self)} rows of {self.table.seq_len})"
+
+
+class PackedDataset(RowDataset):
+    """Rows of one source. ``rows[i]`` beyond the end is row ``i % n`` of epoch ``i // n``."""
+
+    table: PackedRows
+
+    @property
+    def plan(self) -> PackSummary:
+        """What one epoch amounts to: rows, trained tokens, padding …; nothing is read for it."""
+        return self.table.summary
+
+
+class MixedDataset(RowDataset):
+    """Rows of a mixture. It ends with its phases: an index beyond the end raises IndexError."""
+
+    table: MixedRows
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice) and (index.start or 0) >= len(self):
+            raise IndexError(f"slice from row {index.start} of a mixture of {len(self)} rows")
+        return super().__getitem__(index)
+
+    def counts(self, rows: int | None = None) -> dict[str, int]:
+        """Rows of each source among the first ``rows`` (default: all) of the mixture."""
+        return self.table.counts(len(self) if rows is None else rows)
+
+    def repeat(self, *_: Any, **__: Any) -> Any:
+        """Refused: a mixture has no second epoch."""
+        raise InputError(
+            "a mixture cannot be repeated: its sources would come again unasked. Enlarge the "
+            "phases, and let sources repeat with mix(..., epochs={name: times})"
+        )
+
+
+def pack(
+    docs: Any,
+    *,
+    seq_len: int,
+    strategy: str = "best_fit",
+    overlap: int = 0,
+    seed: int = 0,
+    positions: str = "segment",
+    max_segments: int | None = None,
+    block: int = 65_536,
+) -> PackedDataset:
+    """Pack the documents of a source into shuffled rows of ``seq_len`` slots.
+
+    Args:
+        docs: a source, as ``dataset.source(split, name)`` gives it, or ``ArrayDocuments``.
+        seq_len: slots of a row.
+        strategy: ``"best_fit"`` (almost no padding, documents cut only where they are longer
+            than a row), ``"concat"`` (one stream cut every ``seq_len``), ``"crop"`` (every row
+            starts with a document; what does not fit is dropped), ``"pad"`` (one window a row).
+        overlap: tokens a window repeats of the one before, without loss; at most half a row.
+        seed: root of every order.
+        positions: ``"segment"`` restarts at each segment, ``"row"`` runs along the row.
+        max_segments: most segments in a row; None for no limit.
+        block: documents that are packed together.
+
+    Returns:
+        A ``grain.MapDataset`` of rows; ``.plan`` says what an epoch amounts to.
+
+    >>> import jaxdata
+    >>> docs = jaxdata.ArrayDocuments([[5, 6, 7, 0], [8, 9, 0]])
+    >>> rows = jaxdata.pack(docs, seq_len=5)
+    >>> len(rows), rows[0]["inputs"].tolist(), rows[0]["targets"].tolist()
+    (1, [5, 6, 7, 8, 9], [6, 7, 0, 9, 0])
+    """
+    settings = PackSettings(seq_len, strategy, overlap, seed, positions, max_segments, block)
+    return PackedDataset(PackedRows(as_documents(docs), settings))
+
+
+def mix(
+    rows: Mapping[str, PackedDataset],
+    *,
+    phases: Sequence[Phase],
+    epochs: Mapping[str, float] | None = None,
+    on_exhaustion: str = "refuse",
+) -> MixedDataset:
+    """Mix packed sources by exact shares of trained tokens.
+
+    After any number of rows in a phase each source's count is within two rows of its share. A
+    source goes on in the next phase where the last one left it.
+
+    Args:
+        rows: packed sources by name, all of one ``seq_len``.
+        phases: budgets and weights, one after the other.
+        epochs: how often a source may be seen; 1 where not said, fractions allowed.
+        on_exhaustion: where a source has too few rows: ``"refuse"`` to start, ``"halt"`` there,
+            or ``"renormalize"`` the weights of the others from there on.
+
+    Raises:
+        SourceExhausted: the phases ask for more than there is, and ``on_exhaustion="refuse"``.
+    """
+    for name, dataset in rows.items():
+        if not isinstance(getattr(dataset, "table", None), PackedRows):
+            raise InputError(
+                f"mix: source {name!r} is a {type(dataset).__name__}, expected what "
+                "jaxdata.pack(...) returns; transform rows after mixing: mix(...).map(f)"
+            )
+    tables = {name: dataset.table for name, dataset in rows.items()}
+    return MixedDataset(MixedRows(tables, phases, epochs, on_exhaustion))
+
+
+def evaluation_rows(
+    dataset: Dataset,
+    split: str,
+    *,
+    seq_len: int,
+    strategy: str = "best_fit",
+    overlap: int = 0,
+    positions: str = "segment",
+    max_segments: int | None = None,
+    eval_tokens: float | None = None,
+) -> RowDataset:
+    """Every source of a split once, in the order of the dataset: the same rows every time.
+
+    ``crop`` would leave tokens out of the measure: it is evaluated as ``best_fit``.
+    ``eval_tokens`` caps the slots.
+    """
+    whole = "best_fit" if strategy == "crop" else strategy
+    settings = PackSettings(seq_len, whole, overlap, 0, positions, max_segments, shuffle=False)
+    sources = [dataset.source(split, name) for name in source_names(dataset, split)]
+    limit = None if eval_tokens is None else max(1, math.ceil(eval_tokens / seq_len))
+    return RowDataset(SerialRows([PackedRows(docs, settings) for docs in sources], limit))
+
+
+def row_table(rows: Any) -> RowTable | None:
+    """The table behind a dataset of rows, or None where its rows were transformed."""
+    return rows.table if isinstance(rows, RowDataset) else None
+
+
+def underlying_identity(rows: Any) -> dict[str, Any]:
+    """The identity of the table that a transformed dataset of rows stands on."""
+    if isinstance(rows, RowDataset):
+        return rows.table.identity()
+    facts: dict[str, Any] = {"length": len(rows)}
+    for number, parent in enumerate(getattr(rows, "parents", ())):
+        inner = underlying_identity(parent)
+        facts.update(inner if not number else {f"{number}.{k}": v for k, v in inner.items()})
+    return facts
+
+
+def stack(rows: Sequence[Mapping[str, NDArray[Any]]]) -> Batch:
+    """Rows of a transformed dataset as one batch."""
+    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}

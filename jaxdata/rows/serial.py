@@ -1,0 +1,53 @@
+"""Rows for evaluation: every source once, one after the other, the same rows every time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.rows.assembly import Segments
+from jaxdata.rows.packed import PackedRows
+
+__all__ = ["SerialRows"]
+
+Ints = NDArray[np.int64]
+
+
+class SerialRows:
+    """The row table of sources in a line (see ``RowTable``), cut after ``limit`` rows.
+
+    Args:
+        tables: packed rows, as a rule unshuffled.
+        limit: most rows; None for all.
+    """
+
+    def __init__(self, tables: Sequence[PackedRows], limit: int | None = None) -> None:
+        self._tables = list(tables)
+        self.seq_len, self.positions = tables[0].seq_len, tables[0].positions
+        self.documents = [table.documents[0] for table in tables]
+        self._ends = np.cumsum([len(table) for table in tables])
+        self._rows = int(self._ends[-1]) if limit is None else min(limit, int(self._ends[-1]))
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def segments(self, rows: Ints) -> Segments:
+        """See ``RowTable``."""
+        source = np.searchsorted(self._ends, rows, side="right")
+        parts = []
+        for number in np.unique(source).tolist():
+            mine, table = np.flatnonzero(source == number), self._tables[number]
+            found = table.segments(rows[mine] - (self._ends[number] - len(table)))
+            origin = np.full(len(found.row), number, np.int64)
+            parts.append(replace(found, row=mine[found.row], source=origin))
+        return Segments.join(parts)
+
+    def identity(self) -> dict[str, Any]:
+        """See ``RowTable``."""
+        facts = self._tables[0].identity()
+        data = {d.name: d.fingerprint[:8] for d in self.documents}
+        return {**facts, "data": data, "rows": self._rows}

@@ -20,8 +20,10 @@ Batch = Mapping[str, jax.Array]
 
 def cross_entropy(logits_BxLxV: jax.Array, targets_BxL: jax.Array) -> jax.Array:
     """Nats that each target costs, float32 `(batch, seq_len)`, masks not looked at."""
-    logits_BxLxV = logits_BxLxV.astype(jnp.float32)
-    return optax.softmax_cross_entropy_with_integer_labels(logits_BxLxV, targets_BxL)
+    nats_BxL: jax.Array = optax.softmax_cross_entropy_with_integer_labels(
+        logits_BxLxV.astype(jnp.float32), targets_BxL
+    )
+    return nats_BxL
 
 
 def mean_loss(nats_BxL: jax.Array, loss_mask_BxL: jax.Array) -> tuple[jax.Array, jax.Array]:

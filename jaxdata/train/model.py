@@ -1,6 +1,7 @@
 """A decoder-only transformer: RMSNorm, rotary positions, gated MLP; the params are a dict.
 
-Array names end in their shape: B batch, L sequence, D width, N heads, H head width, V vocabulary.
+Array names end in their shape: B batch, L sequence, D width, N heads, H head width,
+F MLP width, V vocabulary.
 The blocks' params are stacked, so that one `scan` compiles one block however many there are.
 """
 
@@ -26,7 +27,7 @@ def init_params(key: jax.Array, settings: ModelSettings, vocab_size: int) -> Par
     keys = iter(jax.random.split(key, 9))
 
     def matrix(*shape: int, scale: float = 1.0) -> jax.Array:
-        return jax.random.normal(next(keys), shape) * (scale * shape[-2] ** -0.5)
+        return jnp.multiply(jax.random.normal(next(keys), shape), scale * shape[-2] ** -0.5)
 
     shrink = (2 * layers) ** -0.5
     params: Params = {
@@ -102,12 +103,13 @@ def _attention(
     out_BxLxNxH = jax.nn.dot_product_attention(
         _rotate(query, angles), _rotate(key, angles), value, mask=mask
     )
-    return out_BxLxNxH.reshape(batch, length, width) @ layer["output"]
+    return jnp.dot(out_BxLxNxH.reshape(batch, length, width), layer["output"])
 
 
 def _mlp(layer: Params, x_BxLxD: jax.Array) -> jax.Array:
     x_BxLxD = _rms_norm(x_BxLxD, layer["norm"])
-    return (jax.nn.silu(x_BxLxD @ layer["gate"]) * (x_BxLxD @ layer["up"])) @ layer["down"]
+    gate_BxLxF = jax.nn.silu(x_BxLxD @ layer["gate"])
+    return jnp.dot(gate_BxLxF * (x_BxLxD @ layer["up"]), layer["down"])
 
 
 def _rms_norm(x: jax.Array, scale_D: jax.Array) -> jax.Array:

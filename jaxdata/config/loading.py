@@ -1,0 +1,134 @@
+"""From a config to rows and to a loader of batches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jaxdata
+from jaxdata.config.models import Config
+from jaxdata.config.reading import load_config
+from jaxdata.errors import ConfigError
+
+if TYPE_CHECKING:
+    from jaxdata.feed.loader import Loader
+
+__all__ = ["build_rows", "load"]
+
+
+def load(
+    config: str | Path | Mapping[str, Any] | Config,
+    split: str | None = None,
+    *,
+    sharding: Any = None,
+    shard: tuple[int, int] | None = None,
+    **overrides: Any,
+) -> Loader:
+    """Open the loader that a config describes.
+
+    Args:
+        config: a YAML file, the name of a config that comes with jaxdata, a mapping or a `Config`.
+        split: the curriculum's split where not given; of any other split, every source comes
+            once, in dataset order, up to `eval.tokens`.
+        sharding: a `jax.sharding.Sharding` of (batch, seq), for global `jax.Array`s; or:
+        shard: `(i, n)`, for numpy arrays of the i-th of n parts of each batch.
+        overrides: fields of the config, nested (`pack={"seq_len": 4096}`) or by dotted names
+            (`**{"pack.seq_len": 4096}`).
+
+    Raises:
+        ConfigError: a field is unknown, of the wrong type, or names no source of the dataset.
+    """
+    settings = load_config(config, overrides)
+    training = split in (None, settings.split)
+    return jaxdata.Loader(
+        build_rows(settings, split),
+        batch_size=settings.loader.batch_size if training else _eval_batch_size(settings),
+        sharding=sharding,
+        shard=shard,
+        num_workers=settings.loader.num_workers if training else 0,
+        prefetch=settings.loader.prefetch,
+        drop_remainder=settings.loader.drop_remainder and training,
+    )
+
+
+def _eval_batch_size(config: Config) -> int:
+    return config.eval.batch_size or config.loader.batch_size
+
+
+def build_rows(config: Config, split: str | None = None) -> Any:
+    """The rows of a split, a `grain.MapDataset`: the curriculum's mixture, or evaluation rows."""
+    dataset = jaxdata.open_dataset(config.dataset)
+    if split in (None, config.split):
+        return _curriculum(dataset, config)
+    pack = config.pack.model_dump(exclude={"block"})
+    return jaxdata.evaluation_rows(dataset, split, eval_tokens=config.eval.tokens, **pack)
+
+
+def _curriculum(dataset: Any, config: Config) -> Any:
+    from jaxdata.rows.dataset import source_names
+
+    names = source_names(dataset, config.split)
+    _check_names(config, names)
+    wanted = {name for phase in config.curriculum or [] for name in phase.mix}
+    rows = {
+        name: jaxdata.pack(
+            dataset.source(config.split, name), seed=config.seed, **config.pack.model_dump()
+        )
+        for name in names
+        if config.curriculum is None or name in wanted
+    }
+    if config.curriculum is None:
+        return _everything_once(rows, config)
+    first = config.curriculum[0]
+    if not (first.tokens or first.rows):
+        return _while_it_lasts(rows, first.mix, config)
+    phases = [
+        jaxdata.Phase(tokens=phase.tokens, rows=phase.rows, weights=phase.mix)
+        for phase in config.curriculum
+    ]
+    return jaxdata.mix(
+        rows, phases=phases, epochs=config.epochs, on_exhaustion=config.on_exhaustion
+    )
+
+
+def _everything_once(rows: Mapping[str, Any], config: Config) -> Any:
+    """All epochs of all sources; weights as their tokens are, so that all end together."""
+    weights = {
+        name: source.plan.trained_tokens * config.epochs.get(name, 1)
+        for name, source in rows.items()
+    }
+    phase = jaxdata.Phase(rows=_available(rows, config), weights=weights)
+    return jaxdata.mix(rows, phases=[phase], epochs=config.epochs, on_exhaustion="renormalize")
+
+
+def _while_it_lasts(rows: Mapping[str, Any], mix: Mapping[str, float], config: Config) -> Any:
+    """One phase without a budget: to where a source runs dry, the last one with renormalize."""
+    most = jaxdata.Phase(rows=_available(rows, config), weights=mix)
+    if config.on_exhaustion == "renormalize":
+        return jaxdata.mix(rows, phases=[most], epochs=config.epochs, on_exhaustion="renormalize")
+    probe = jaxdata.mix(rows, phases=[most], epochs=config.epochs, on_exhaustion="halt")
+    phase = jaxdata.Phase(rows=len(probe), weights=mix)
+    return jaxdata.mix(rows, phases=[phase], epochs=config.epochs, on_exhaustion="refuse")
+
+
+def _available(rows: Mapping[str, Any], config: Config) -> int:
+    return sum(
+        math.ceil(Fraction(str(config.epochs.get(name, 1))) * len(source))
+        for name, source in rows.items()
+    )
+
+
+def _check_names(config: Config, names: list[str]) -> None:
+    for field, given in [
+        *((f"curriculum.{i}.mix", phase.mix) for i, phase in enumerate(config.curriculum or [])),
+        ("epochs", config.epochs),
+    ]:
+        for name in given:
+            if name not in names:
+                raise ConfigError(
+                    f"{field} names the source {name!r}; split {config.split!r} of "
+                    f"{config.dataset} has {', '.join(map(repr, names))}"
+                )

@@ -1,0 +1,103 @@
+"""The fields of a config, each with what it means; `config.reading` fills them from YAML."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from jaxdata.train.settings import Count, Settings, TrainSettings
+
+__all__ = ["Config", "EvalSettings", "LoaderSettings", "PackSettings", "PhaseSettings"]
+
+
+class PackSettings(Settings):
+    """How documents become rows; the arguments of `jaxdata.pack`."""
+
+    seq_len: Count = Field(default=2048, description="slots in a row")
+    strategy: Literal["best_fit", "concat", "crop", "pad"] = Field(
+        default="best_fit", description="how windows share rows"
+    )
+    overlap: int = Field(default=0, ge=0, description="tokens that a window repeats, without loss")
+    positions: Literal["segment", "row"] = Field(
+        default="segment", description="where positions start again at 0"
+    )
+    max_segments: Count | None = Field(
+        default=None, description="most segments in a row; null: any"
+    )
+    block: Count = Field(default=65_536, description="documents that are packed together")
+
+
+class PhaseSettings(Settings):
+    """A stretch of training with one set of weights."""
+
+    tokens: Count | None = Field(
+        default=None, description="budget in slots, rounded up to whole rows"
+    )
+    rows: Count | None = Field(default=None, description="budget in rows, instead of tokens")
+    mix: dict[str, float] = Field(description="weight of each source, in any unit", min_length=1)
+
+    @model_validator(mode="after")
+    def _one_budget(self) -> PhaseSettings:
+        if self.tokens and self.rows:
+            raise ValueError("a phase has a budget in tokens or in rows, not both")
+        return self
+
+
+class LoaderSettings(Settings):
+    """How rows become batches; the arguments of `jaxdata.Loader`."""
+
+    batch_size: Count = Field(default=32, description="rows in a global batch, over all hosts")
+    num_workers: int = Field(
+        default=0, ge=0, description="reading processes; 0: a thread of this one"
+    )
+    prefetch: int = Field(default=2, ge=0, description="batches prepared ahead")
+    drop_remainder: bool = Field(default=False, description="leave out a last, incomplete batch")
+
+
+class EvalSettings(Settings):
+    """The rows a model is scored on: every source of the split once, in dataset order."""
+
+    split: str = Field(default="val", description="which split of the dataset")
+    tokens: Count | None = Field(default=None, description="most tokens to score; null: all")
+    batch_size: Count | None = Field(
+        default=None, description="rows in a batch; null: the loader's"
+    )
+
+
+def _phases(value: object) -> object:
+    """One phase may stand there without a list around it."""
+    return [value] if isinstance(value, dict) else value
+
+
+class Config(Settings):
+    """Everything that says which row is the i-th of training, and what is done with it.
+
+    Without a curriculum, every source is read once, weights as their trained tokens are.
+    """
+
+    dataset: str = Field(description="folder or URL of a converted dataset")
+    seed: int = Field(default=0, ge=0, description="root of every random order")
+    split: str = Field(default="train", description="the split that the curriculum reads")
+    pack: PackSettings = PackSettings()
+    curriculum: Annotated[list[PhaseSettings] | None, BeforeValidator(_phases)] = Field(
+        default=None,
+        min_length=1,
+        description="phases, one after the other; null: every source once",
+    )
+    epochs: dict[str, float] = Field(
+        default_factory=dict, description="how often a source may be read, where not once"
+    )
+    on_exhaustion: Literal["refuse", "halt", "renormalize"] = Field(
+        default="refuse", description="what happens when the phases ask for more than a source has"
+    )
+    loader: LoaderSettings = LoaderSettings()
+    eval: EvalSettings = EvalSettings()
+    train: TrainSettings = TrainSettings()
+
+    @model_validator(mode="after")
+    def _budgets(self) -> Config:
+        phases = self.curriculum or []
+        if len(phases) > 1 and any(not (phase.tokens or phase.rows) for phase in phases):
+            raise ValueError("each of several phases needs a budget: tokens or rows")
+        return self

@@ -1,0 +1,158 @@
+"""Real text that is on any machine with Python: its library, its manual, licences and READMEs.
+
+Nothing is imported or run: source files are read and parsed. The order and the held-out documents
+depend on what is installed only.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import sysconfig
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Gathered", "gather"]
+
+Document = tuple[str, str]  # name, text
+
+_VALIDATION_EVERY = 20
+_NOT_LIBRARY = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
+_PAPERS = ("METADATA", "LICEN", "COPYING", "NOTICE", "AUTHORS", "README", "CHANGE", "HISTORY")
+_MANUAL = Path("pydoc_data") / "topics.py"
+
+
+@dataclass
+class Gathered:
+    """What became of one source."""
+
+    train_documents: int = 0
+    val_documents: int = 0
+    characters: int = 0
+    duplicates: int = 0
+
+
+def gather(output: Path, max_characters: int) -> dict[str, Gathered]:
+    """Write `output/<split>/<source>.jsonl` for every source found; empty ones are left out.
+
+    Args:
+        output: an existing folder.
+        max_characters: where reading a source stops.
+
+    Returns:
+        by source, what was written. One document in 20, chosen by its hash, is in split `val`.
+    """
+    library = Path(sysconfig.get_path("stdlib"))
+    packages = Path(sysconfig.get_path("purelib"))
+    sources = {
+        "code": _source_files(library),
+        "docs": _documentation(library),
+        "meta": _package_papers(packages),
+    }
+    found = {name: _write(output, name, texts, max_characters) for name, texts in sources.items()}
+    return {name: counts for name, counts in found.items() if counts.train_documents}
+
+
+def _write(output: Path, name: str, documents: Iterable[Document], limit: int) -> Gathered:
+    counts, seen = Gathered(), set[bytes]()
+    with ExitStack() as stack:
+        files = {
+            split: stack.enter_context(_create(output / split / f"{name}.jsonl"))
+            for split in ("train", "val")
+        }
+        for title, text in documents:
+            digest = hashlib.sha256(text.encode()).digest()
+            if digest in seen:
+                counts.duplicates += 1
+                continue
+            seen.add(digest)
+            held_out = int.from_bytes(digest[:8], "little") % _VALIDATION_EVERY == 0
+            files["val" if held_out else "train"].write(
+                json.dumps({"name": title, "text": text}) + "\n"
+            )
+            counts.val_documents += held_out
+            counts.train_documents += not held_out
+            counts.characters += len(text)
+            if counts.characters >= limit:
+                break
+    return counts
+
+
+def _create(path: Path):  # type: ignore[no-untyped-def]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.open("w", encoding="utf-8")
+
+
+def _source_files(library: Path) -> Iterator[Document]:
+    """Every module of the standard library, tests left out."""
+    for path in _library_files(library):
+        text = _read(path)
+        if text.strip():
+            yield path.relative_to(library).as_posix(), text
+
+
+def _documentation(library: Path) -> Iterator[Document]:
+    """The manual's topics, then every docstring of more than a line of the library."""
+    yield from _manual(library / _MANUAL)
+    for path in _library_files(library):
+        module = ".".join(path.relative_to(library).with_suffix("").parts)
+        yield from _docstrings(module, _parse(path))
+
+
+def _library_files(library: Path) -> list[Path]:
+    return [
+        path
+        for path in sorted(library.rglob("*.py"))
+        if not _NOT_LIBRARY.intersection(path.relative_to(library).parts)
+        and not path.match(str(_MANUAL))
+    ]
+
+
+def _manual(path: Path) -> Iterator[Document]:
+    """The texts of `help("topics")`, a dict literal in the library."""
+    for node in ast.walk(_parse(path)):
+        if isinstance(node, ast.Dict):
+            for key, value in zip(node.keys, node.values, strict=True):
+                if isinstance(key, ast.Constant) and isinstance(value, ast.Constant):
+                    yield str(key.value), str(value.value).strip()
+
+
+def _docstrings(module: str, tree: ast.AST) -> Iterator[Document]:
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in ast.walk(tree):
+        if isinstance(node, documented):
+            text = ast.get_docstring(node) or ""
+            if "\n" in text:
+                name = f"{module}.{getattr(node, 'name', '')}".rstrip(".")
+                yield name, f"{name}\n\n{text}"
+
+
+def _package_papers(packages: Path) -> Iterator[Document]:
+    """Licences, descriptions and the like of installed packages."""
+    for path in sorted(packages.rglob("*")):
+        is_paper = path.name.upper().startswith(_PAPERS) or path.suffix in (".md", ".rst")
+        if is_paper and path.suffix not in (".py", ".pyc", ".json") and path.is_file():
+            text = _read(path)
+            if text.strip():
+                yield path.relative_to(packages).as_posix(), text
+
+
+def _read(path: Path) -> str:
+    """The text of a file; nothing where it is not UTF-8 or cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _parse(path: Path) -> ast.AST:
+    """The syntax tree of a file; an empty one where it is not Python of this version."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            return ast.parse(_read(path))
+    except (SyntaxError, ValueError):
+        return ast.Module(body=[], type_ignores=[])

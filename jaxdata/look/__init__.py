@@ -1,0 +1,1 @@
+"""For people: what a dataset, a plan or a run looks like."""

@@ -1,0 +1,86 @@
+"""What each packing strategy makes of the same documents, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+
+import jaxdata
+
+__all__ = ["STRATEGIES", "PackingCost", "compare_strategies", "packing_table", "rows_saved"]
+
+STRATEGIES = {
+    "pad": "a window a row",
+    "concat": "one stream, cut anywhere",
+    "crop": "rows begin with a document; some text is dropped",
+    "best_fit": "windows fitted together; nothing cut, nothing dropped",
+}
+
+
+@dataclass(frozen=True)
+class PackingCost:
+    """One epoch of some sources under one strategy; in slots (= tokens) but for `rows`."""
+
+    strategy: str
+    rows: int
+    slots: int
+    padding: int
+    dropped: int
+
+    @property
+    def real(self) -> int:
+        """Slots that hold a token of the text."""
+        return self.slots - self.padding
+
+    @property
+    def padding_share(self) -> float:
+        """Share of the slots, and so of the compute, that trains nothing."""
+        return self.padding / self.slots if self.slots else 0.0
+
+
+def compare_strategies(sources: Sequence[Any], *, seq_len: int) -> list[PackingCost]:
+    """Plan one epoch of `sources` (from `dataset.source`) with every strategy.
+
+    Plans are made from the documents' lengths; no text is read.
+    """
+    return [_cost(sources, strategy, seq_len) for strategy in STRATEGIES]
+
+
+def _cost(sources: Sequence[Any], strategy: str, seq_len: int) -> PackingCost:
+    plans = [jaxdata.pack(docs, seq_len=seq_len, strategy=strategy).plan for docs in sources]
+    return PackingCost(
+        strategy=strategy,
+        rows=sum(plan.rows for plan in plans),
+        slots=sum(plan.slots for plan in plans),
+        padding=sum(plan.padding for plan in plans),
+        dropped=sum(plan.dropped_tokens for plan in plans),
+    )
+
+
+def rows_saved(costs: Sequence[PackingCost]) -> float:
+    """Share of the rows of `pad` that `best_fit` does without."""
+    rows = {cost.strategy: cost.rows for cost in costs}
+    return 1 - rows["best_fit"] / rows["pad"] if rows["pad"] else 0.0
+
+
+def packing_table(costs: Sequence[PackingCost], *, seq_len: int) -> Table:
+    """The comparison, for a terminal."""
+    table = Table(title=f"One epoch at seq_len {seq_len:,}", title_justify="left")
+    table.add_column("strategy")
+    for heading in ("rows", "real tokens", "padding", "padding %", "dropped"):
+        table.add_column(heading, justify="right")
+    table.add_column("how")
+    for cost in costs:
+        table.add_row(
+            cost.strategy,
+            f"{cost.rows:,}",
+            f"{cost.real:,}",
+            f"{cost.padding:,}",
+            f"{100 * cost.padding_share:.2f}",
+            f"{cost.dropped:,}",
+            STRATEGIES[cost.strategy],
+        )
+    return table

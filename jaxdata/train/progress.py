@@ -1,0 +1,83 @@
+"""Steps as they go into the log and onto the terminal, without holding the devices up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+
+from jaxdata.train.log import RunLog
+
+__all__ = ["Progress"]
+
+
+class Progress:
+    """Collects the metrics of steps, still on their way, and writes them when asked to.
+
+    `wait_seconds()` gives how long the trainer has waited for data so far; `log` is None on
+    processes that do not write.
+    """
+
+    def __init__(
+        self,
+        log: RunLog | None,
+        say: Callable[[str], None],
+        wait_seconds: Callable[[], float],
+        steps: int,
+    ) -> None:
+        self._log, self._say, self._wait_seconds, self._steps = log, say, wait_seconds, steps
+        self._pending: list[tuple[int, Mapping[str, jax.Array], str | None]] = []
+        self.restart_clock()
+
+    def restart_clock(self) -> None:
+        """Leaves out what was not training since the last flush: compiling, evaluating, saving."""
+        self._started, self._waited = time.perf_counter(), self._wait_seconds()
+
+    def add(self, step: int, metrics: Mapping[str, jax.Array], digest: str | None) -> None:
+        """Notes a step that was started."""
+        self._pending.append((step, metrics, digest))
+
+    def flush(self) -> None:
+        """Waits for the noted steps, writes one record for each, and says how the last one was."""
+        if not self._pending:
+            return
+        records = [_record(*step) for step in self._pending]
+        self._pending.clear()
+        records[-1] |= self._rates(sum(record["targets"] for record in records))
+        self.record(*records)
+        self._say(_line(records[-1], self._steps))
+        self.restart_clock()
+
+    def _rates(self, targets: int) -> dict[str, float]:
+        seconds = max(time.perf_counter() - self._started, 1e-9)
+        waited = self._wait_seconds() - self._waited
+        return {
+            "tokens_per_second": targets / seconds,
+            "wait_seconds": waited,
+            "wait_share": waited / seconds,
+        }
+
+    def record(self, *records: Mapping[str, Any]) -> None:
+        """Writes other records, at once."""
+        if self._log:
+            self._log.write(*records)
+
+
+def _record(step: int, metrics: Mapping[str, jax.Array], digest: str | None) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "step": step,
+        "loss": float(metrics["loss"]),
+        "gradient_norm": float(metrics["gradient_norm"]),
+        "targets": int(metrics["targets"]),
+    }
+    return record | ({"rows": digest} if digest else {})
+
+
+def _line(record: Mapping[str, Any], steps: int) -> str:
+    return (
+        f"step {record['step']:>{len(str(steps))}}/{steps}  loss {record['loss']:.4f}  "
+        f"{record['tokens_per_second']:>9,.0f} tokens/s  "
+        f"waited for data {100 * record['wait_share']:.1f} %"
+    )

@@ -1,0 +1,204 @@
+"""The training loop: step, log, evaluate, checkpoint; resumes from the newest checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxdata.errors import InputError
+from jaxdata.seeds import derive
+from jaxdata.train.checkpoint import Checkpoints
+from jaxdata.train.devices import batch_sharding, data_mesh, replicated
+from jaxdata.train.digests import batch_digest
+from jaxdata.train.evaluate import make_evaluate
+from jaxdata.train.log import RunLog
+from jaxdata.train.loss import BitsPerByte
+from jaxdata.train.model import count_params
+from jaxdata.train.optimizer import State, init_state, make_optimizer, make_step
+from jaxdata.train.progress import Progress
+from jaxdata.train.settings import TrainSettings
+
+__all__ = ["Data", "Summary", "Trainer"]
+
+OpenLoader = Callable[[jax.sharding.Sharding], Any]
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a run needs to know of its data.
+
+    `train` and `validation` open a `jaxdata.Loader` of global batches with the sharding they are
+    given; `token_bytes` is the dataset's, int32 `(vocabulary,)`.
+    """
+
+    train: OpenLoader
+    validation: OpenLoader | None
+    token_bytes: np.ndarray
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How a run ended: steps done in all, and the last score (None without validation data)."""
+
+    steps: int
+    score: BitsPerByte | None
+
+
+class Trainer:
+    """One run, from wherever `settings.output` says it stands to its last step.
+
+    `jaxdata.train.devices.prepare` has to be called before this is made. On several processes,
+    each makes one with the same arguments; process 0 writes the log.
+    """
+
+    def __init__(
+        self,
+        settings: TrainSettings,
+        data: Data,
+        *,
+        seed: int = 0,
+        say: Callable[[str], None] = print,
+    ) -> None:
+        mesh = data_mesh()
+        everywhere, output = replicated(mesh), Path(settings.output)
+        self.settings = settings
+        self.loader = data.train(batch_sharding(mesh))
+        self.steps = _last_step(settings, self.loader)
+        self.step = 0
+        self._validation = data.validation and data.validation(batch_sharding(mesh))
+        self._checkpoints = Checkpoints(output / "checkpoints", settings.keep)
+        optimizer = make_optimizer(settings.optimizer, self.steps)
+        init = partial(
+            init_state,
+            derive(seed, "model") >> 1,  # jax.random.key takes 63 bits
+            settings.model,
+            len(data.token_bytes),
+            optimizer,
+        )
+        self.state = self._start(init, everywhere)
+        self._train_step = make_step(settings.model, optimizer, everywhere)
+        self._evaluate = make_evaluate(settings.model, data.token_bytes, everywhere)
+        leader = jax.process_index() == 0
+        self._say = say if leader else _silent
+        self._log = RunLog(output / "log.jsonl") if leader else None
+
+    def run(self) -> Summary:
+        """Train to the last step; a run that is there already only evaluates."""
+        progress = Progress(
+            self._log, self._say, lambda: float(self.loader.wait_seconds), self.steps
+        )
+        progress.record(self._describe())
+        try:
+            score = self._train(progress)
+        finally:
+            progress.flush()
+            self._close()
+        return Summary(self.step, score)
+
+    def _train(self, progress: Progress) -> BitsPerByte | None:
+        if self.settings.eval_every and self.step == 0:
+            self._score(progress)
+        while self.step < self.steps:
+            self._one_step(progress)
+            last = self.step == self.steps
+            if last or self._due(self.settings.checkpoint_every):
+                self._save(progress)
+            if not last and self._due(self.settings.eval_every):
+                self._score(progress)
+        return self._score(progress)
+
+    def _one_step(self, progress: Progress) -> None:
+        batch = next(self.loader)
+        digest = batch_digest(batch) if self.settings.digest_rows else None
+        self.state, metrics = self._train_step(self.state, batch)
+        progress.add(self.step, metrics, digest)
+        self.step += 1
+        if self._due(self.settings.log_every):
+            progress.flush()
+
+    def _due(self, every: int) -> bool:
+        return every > 0 and self.step % every == 0
+
+    def _score(self, progress: Progress) -> BitsPerByte | None:
+        """Bits per byte of the validation rows, the same rows every time."""
+        if self._validation is None:
+            return None
+        progress.flush()
+        self._validation.reset()
+        score = self._evaluate(self.state["params"], self._validation)
+        progress.record({"step": self.step, "bits_per_byte": score.value, "val_loss": score.loss})
+        self._say(
+            f"step {self.step}/{self.steps}  validation: {score.value:.4f} bits per byte, "
+            f"loss {score.loss:.4f} ({score.targets:,} tokens, {score.bytes:,} bytes)"
+        )
+        progress.restart_clock()
+        return score
+
+    def _save(self, progress: Progress) -> None:
+        progress.flush()
+        self._checkpoints.save(self.step, self.state, self.loader.get_state(), self.settings.model)
+        progress.record({"event": "checkpoint", "step": self.step})
+        progress.restart_clock()
+
+    def _start(self, init: Callable[[], State], everywhere: jax.sharding.Sharding) -> State:
+        """The state of step 0, or of the newest checkpoint, whose place the loader takes too."""
+        step = self._checkpoints.latest
+        if step is None:
+            state: State = jax.jit(init, out_shardings=everywhere)()
+            return state
+        like = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=everywhere),
+            jax.eval_shape(init),
+        )
+        state, loader_state = self._checkpoints.restore(step, like, self.settings.model)
+        self.loader.set_state(loader_state)
+        self.step = step
+        return state
+
+    def _describe(self) -> dict[str, Any]:
+        """The record a start leaves in the log, said on the terminal as well."""
+        params = count_params(self.state["params"])
+        self._say(
+            f"{params:,} params on {jax.device_count()} {jax.default_backend()} device(s) of "
+            f"{jax.process_count()} process(es), "
+            + (f"resumed after step {self.step}" if self.step else f"{self.steps:,} steps to go")
+        )
+        return {
+            "event": "start",
+            "step": self.step,
+            "steps": self.steps,
+            "params": params,
+            "devices": jax.device_count(),
+            "processes": jax.process_count(),
+            "backend": jax.default_backend(),
+        }
+
+    def _close(self) -> None:
+        self._checkpoints.close()
+        self.loader.close()
+        if self._validation is not None:
+            self._validation.close()
+        if self._log:
+            self._log.close()
+
+
+def _last_step(settings: TrainSettings, loader: Any) -> int:
+    available = len(loader)
+    if settings.steps is None:
+        return available
+    if settings.steps > available:
+        raise InputError(
+            f"train.steps is {settings.steps:,}, but the curriculum has rows for {available:,} "
+            "steps only: give fewer steps, or more tokens or epochs"
+        )
+    return settings.steps
+
+
+def _silent(_line: str) -> None:
+    """What processes other than the first say."""

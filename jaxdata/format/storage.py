@@ -75,6 +75,10 @@ class Store(Protocol):
         """Remove one name, or with a final ``/`` everything below it; absent is no error."""
         ...
 
+    def sweep(self, prefix: str) -> None:
+        """Remove what interrupted writers left below ``prefix/``; nobody may be writing there."""
+        ...
+
     def write_array(self, name: str, array: NDArray[Any]) -> None:
         """Write a one-dimensional array as zarr3, little-endian, uncompressed, in large chunks."""
         ...
@@ -159,6 +163,10 @@ class LocalStore:
         else:
             self._path(prefix).unlink(missing_ok=True)
 
+    def sweep(self, prefix: str) -> None:
+        for path in self._path(prefix).rglob(f"{_TEMPORARY}*"):
+            path.unlink(missing_ok=True)
+
     def write_array(self, name: str, array: NDArray[Any]) -> None:
         self.delete(f"{name}/")
         _write_zarr({"driver": "file", "path": f"{self._path(name).resolve()}/"}, array)
@@ -223,6 +231,9 @@ class RemoteStore:
         names = self.list(prefix) if prefix.endswith("/") else [prefix]
         for name in names:
             self.kvstore.write(name, None).result()
+
+    def sweep(self, prefix: str) -> None:
+        """Nothing to do: an object appears whole or not at all."""
 
     def write_array(self, name: str, array: NDArray[Any]) -> None:
         self.delete(f"{name}/")

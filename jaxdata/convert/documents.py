@@ -1,0 +1,75 @@
+"""Reading the records of a corpus, for the converter and for tokenizer training."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from collections.abc import Iterator
+
+from jaxdata.convert import tables
+from jaxdata.convert.inputs import InputFile, Inputs, find_inputs, reading
+from jaxdata.convert.records import BadRecord, text_of_bytes, text_of_line
+from jaxdata.convert.units import Part, cut
+from jaxdata.errors import InputError
+
+__all__ = ["raw_records", "text_of", "texts"]
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def raw_records(file: InputFile, part: Part, key: str) -> Iterator[bytes | None]:
+    r"""Give every record of a part of a file: lines without their end, table values, whole files.
+
+    Blank lines are given too, so that counting what comes counts lines. A line ends with \n or
+    \r\n; a byte order mark at the beginning of a file is left out.
+    """
+    if file.format == "parquet":
+        yield from tables.values(file, key, part.start, part.stop)
+        return
+    data = _read(file, part) if part.data is None else part.data
+    if part.start == 0:
+        data = data.removeprefix(_BYTE_ORDER_MARK)
+    if file.format == "jsonl":
+        yield from (line.removesuffix(b"\n").removesuffix(b"\r") for line in io.BytesIO(data))
+    elif data:
+        yield data
+
+
+def text_of(file: InputFile, raw: bytes | None, key: str) -> str | None:
+    """Return the text of a raw record, None for a blank line; raises BadRecord."""
+    if file.format == "jsonl":
+        return text_of_line(raw or b"", key)
+    return text_of_bytes(raw, key)
+
+
+def texts(inputs: Inputs, text_key: str = "text") -> Iterator[str]:
+    """Give the text of every good record of a corpus, in order; bad ones are passed over.
+
+    >>> for text in texts("corpus/*.jsonl.gz"):  # doctest: +SKIP
+    ...     print(len(text))
+    """
+    files = find_inputs(inputs)
+    for file in files:
+        if file.format == "parquet":
+            tables.check_column(file, text_key)
+    for unit in cut(files, text_key):
+        for part in unit.parts:
+            for raw in raw_records(files[part.file], part, text_key):
+                try:
+                    text = text_of(files[part.file], raw, text_key)
+                except BadRecord:
+                    continue
+                if text is not None:
+                    yield text
+
+
+def _read(file: InputFile, part: Part) -> bytes:
+    with reading(file), file.path.open("rb") as raw:
+        if file.compressed:
+            return gzip.open(raw).read()
+        raw.seek(part.start)
+        stop = file.size if part.stop is None else part.stop
+        data = raw.read(stop - part.start)
+    if len(data) != stop - part.start:
+        raise InputError(f"{file.path} became shorter while it was read; leave it alone")
+    return data

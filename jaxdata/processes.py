@@ -71,18 +71,22 @@ class Worker:
             raise message.error()
         return message
 
+    def receive_into(self, buffer: Any) -> None:
+        """Wait for the next message sent with ``send_bytes``, into a writable buffer."""
+        self._guarded(self.connection.recv_bytes_into, buffer)
+
     def close(self) -> None:
         """End the process and wait for it; calling it again does nothing."""
         if self._closed:
             return
         self._closed = True
-        self.connection.close()
         self._process.terminate()
         try:
             self._process.wait(_GRACE_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self.connection.close()
 
     @property
     def pid(self) -> int:

@@ -8,7 +8,6 @@ from typing import Any
 
 import grain
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.errors import InputError
 from jaxdata.rows.assembly import Batch, RowTable, assemble
@@ -193,8 +192,3 @@ def underlying_identity(rows: Any) -> dict[str, Any]:
         inner = underlying_identity(parent)
         facts.update(inner if not number else {f"{number}.{k}": v for k, v in inner.items()})
     return facts
-
-
-def stack(rows: Sequence[Mapping[str, NDArray[Any]]]) -> Batch:
-    """Rows of a transformed dataset as one batch."""
-    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}

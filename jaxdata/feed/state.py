@@ -1,0 +1,70 @@
+"""The state of a loader: one number, and what it belongs to.
+
+The same on every host, for any number of hosts, workers and devices. ``run`` holds the named
+facts behind the fingerprint, so that a refusal can say what was and what is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from jaxdata.errors import StateMismatch
+
+__all__ = ["STATE_VERSION", "check_state", "fingerprint", "make_state"]
+
+STATE_VERSION = 1
+_REMEDIES = {
+    "data": "open the dataset the run was started on (converting again changes its fingerprint)",
+    "phases": "restore the curriculum of the run",
+}
+
+
+def fingerprint(run: Mapping[str, Any]) -> str:
+    """16 hex digits over the facts that determine every row."""
+    return hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def make_state(
+    run: Mapping[str, Any], next_row: int, batch_sizes: list[tuple[int, int]]
+) -> dict[str, Any]:
+    """The state as plain JSON values."""
+    return {
+        "version": STATE_VERSION,
+        "fingerprint": fingerprint(run),
+        "next_row": next_row,
+        "batch_sizes": [list(point) for point in batch_sizes],
+        "run": json.loads(json.dumps(run)),
+    }
+
+
+def check_state(state: Mapping[str, Any], run: Mapping[str, Any]) -> None:
+    """Refuse a state of another run, one line for each fact that differs."""
+    missing = {"version", "fingerprint", "next_row"} - set(state)
+    if missing:
+        raise StateMismatch(f"this is no loader state: it lacks {', '.join(sorted(missing))}")
+    if state["version"] != STATE_VERSION:
+        raise StateMismatch(
+            f"the loader state has version {state['version']}, this jaxdata reads version "
+            f"{STATE_VERSION}: use the jaxdata that saved it"
+        )
+    if state["fingerprint"] == fingerprint(run):
+        return
+    now = json.loads(json.dumps(run))
+    lines = list(_differences(dict(state.get("run", {})), now))
+    raise StateMismatch(
+        "the loader state belongs to another run; the same rows would not follow:\n"
+        + "\n".join(f"  {line}" for line in lines)
+        + "\n(batch size, hosts, devices, workers and prefetch may change freely)"
+    )
+
+
+def _differences(was: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    names = sorted(name for name in was.keys() | now.keys() if was.get(name) != now.get(name))
+    return [
+        f"{name} was {was.get(name)!r}, is {now.get(name)!r}: "
+        + _REMEDIES.get(name, f"set {name} back, or start a new run")
+        for name in names
+    ]

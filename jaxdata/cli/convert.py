@@ -1,0 +1,120 @@
+"""`jaxdata convert`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from jaxdata.convert import ConversionReport
+from jaxdata.convert import convert as run_conversion
+from jaxdata.tokenizers import load
+
+__all__ = ["convert"]
+
+_EPILOG = """\b
+Examples:
+  jaxdata convert pages.jsonl --output data/mine --source web --tokenizer bytes
+  jaxdata convert corpus/ more/*.parquet --output data/mine --source books \\
+      --tokenizer sentencepiece:tokenizer.model --text-key content --workers 8
+
+An interrupted conversion goes on where it stopped when the same command is given again.
+"""
+
+
+def _token(value: str) -> str | int:
+    """Return the text of a token, or its id."""
+    return int(value) if value.isdecimal() else value
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.option("--output", required=True, help="The dataset: a folder or URL. Made if need be.")
+@click.option("--source", required=True, help="What to call these documents, such as 'web'.")
+@click.option("--split", default="train", show_default=True, help="Their split: train, val, ...")
+@click.option(
+    "--tokenizer",
+    required=True,
+    metavar="SPEC",
+    help="sentencepiece:FILE, hf:FILE (a tokenizer.json), tiktoken:NAME-or-FILE, or bytes.",
+)
+@click.option(
+    "--text-key",
+    default="text",
+    show_default=True,
+    help="The key of each JSON object, or the column of a table, that holds the text.",
+)
+@click.option("--workers", type=click.IntRange(1), help="Processes.  [default: one a core]")
+@click.option(
+    "--on-error",
+    type=click.Choice(["quarantine", "fail"]),
+    default="quarantine",
+    show_default=True,
+    help="Set records without a usable text aside in a file, or stop at the first.",
+)
+@click.option("--bos", is_flag=True, help="Begin each document with the begin-of-sequence token.")
+@click.option("--eod", type=_token, metavar="TOKEN", help="End-of-document token: text or id.")
+@click.option(
+    "--bos-token", type=_token, metavar="TOKEN", help="Begin-of-sequence token, likewise."
+)
+@click.option("--pad-token", type=_token, metavar="TOKEN", help="Padding token, likewise.")
+@click.option(
+    "--record-tokens",
+    type=click.IntRange(1),
+    default=16_384,
+    show_default=True,
+    help="Longer documents are stored in several records.",
+)
+@click.option("--unit-bytes", type=click.IntRange(1), hidden=True)
+def convert(
+    inputs: tuple[str, ...],
+    output: str,
+    tokenizer: str,
+    eod: str | int | None,
+    bos_token: str | int | None,
+    pad_token: str | int | None,
+    unit_bytes: int | None,
+    **options: Any,
+) -> None:
+    """Make a source of a dataset from raw text.
+
+    INPUT is files, folders (searched to the bottom) or globs of .jsonl, .jsonl.gz, .txt, .txt.gz
+    and .parquet. A line of JSON or a row of a table is a document, and so is a whole text file.
+    Run it again with another --source to add to the dataset.
+    """
+    if unit_bytes:
+        options["unit_bytes"] = unit_bytes
+    loaded = load(tokenizer, eod=eod, bos=bos_token, pad=pad_token)
+    try:
+        with _progress_bar() as progress:
+            report = run_conversion(
+                list(inputs), output=output, tokenizer=loaded, progress=progress, **options
+            )
+    except KeyboardInterrupt:
+        raise click.Abort("What is done is kept: the same command goes on from there") from None
+    click.echo(report)
+    click.echo(_next_command(report))
+
+
+def _next_command(report: ConversionReport) -> str:
+    example = f"import jaxdata; print(jaxdata.open_dataset({report.output!r}))"
+    return f"look at it: python -c {shlex.quote(example)}"
+
+
+@contextmanager
+def _progress_bar() -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on stderr where somebody watches, else nothing."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("converting"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("convert", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

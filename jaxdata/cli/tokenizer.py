@@ -1,0 +1,84 @@
+"""`jaxdata tokenizer`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from jaxdata import tokenizers
+from jaxdata.convert import texts
+
+__all__ = ["tokenizer"]
+
+
+@click.group()
+def tokenizer() -> None:
+    """Train a tokenizer on raw text files."""
+
+
+@tokenizer.command(
+    epilog="""\b
+Example:
+  jaxdata tokenizer train corpus/ --output tokenizer.model --vocab-size 8192
+  jaxdata convert corpus/ --output data/mine --source web --tokenizer sentencepiece:tokenizer.model
+"""
+)
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
+    help="The model file to write.",
+)
+@click.option("--vocab-size", type=click.IntRange(300), default=8192, show_default=True)
+@click.option(
+    "--digits",
+    type=click.IntRange(1),
+    help="No token holds more digits than this: 2 reads 12345 as two, two and one.",
+)
+@click.option("--text-key", default="text", show_default=True, help="As in jaxdata convert.")
+@click.option("--max-bytes", type=click.IntRange(1), help="Train on no more text than this.")
+@click.option(
+    "--model-type", type=click.Choice(["bpe", "unigram"]), default="bpe", show_default=True
+)
+@click.option(
+    "--character-coverage",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.9995,
+    show_default=True,
+    help="Share of the text whose characters get a token; the rare rest is written in bytes.",
+)
+def train(
+    inputs: tuple[str, ...],
+    output: Path,
+    vocab_size: int,
+    digits: int | None,
+    text_key: str,
+    max_bytes: int | None,
+    model_type: Literal["bpe", "unigram"],
+    character_coverage: float,
+) -> None:
+    """Train a SentencePiece tokenizer that loses nothing of any text.
+
+    INPUT is as in jaxdata convert: files, folders or globs of .jsonl, .jsonl.gz, .txt, .txt.gz
+    and .parquet.
+    """
+    click.echo(f"training a {model_type} vocabulary of {vocab_size:,} tokens ...", err=True)
+    started = time.monotonic()
+    size = tokenizers.train(
+        texts(list(inputs), text_key),
+        output,
+        vocab_size=vocab_size,
+        model_type=model_type,
+        digits=digits,
+        max_bytes=max_bytes,
+        character_coverage=character_coverage,
+    )
+    seconds = time.monotonic() - started
+    click.echo(
+        f"wrote {output}: {vocab_size:,} tokens from {size / 1e6:,.1f} MB in {seconds:.1f} s"
+    )
+    click.echo(f"use it: jaxdata convert INPUT... --tokenizer sentencepiece:{output}")

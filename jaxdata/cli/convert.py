@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -101,8 +100,12 @@ def convert(
 
 
 def _next_command(report: ConversionReport) -> str:
-    example = f"import jaxdata; print(jaxdata.open_dataset({report.output!r}))"
-    return f"look at it: python -c {shlex.quote(example)}"
+    split, source = report.source.split("/", 1)
+    return (
+        "read its first document: "
+        f"python -c \"import jaxdata; d = jaxdata.open_dataset('{report.output}'); "
+        f"print(d.decode(d.source('{split}', '{source}')[0]['tokens']))\""
+    )
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from jaxdata.convert import tables
 from jaxdata.convert.inputs import InputFile, Inputs, find_inputs, reading
@@ -12,7 +12,7 @@ from jaxdata.convert.records import BadRecord, text_of_bytes, text_of_line
 from jaxdata.convert.units import Part, cut
 from jaxdata.errors import InputError
 
-__all__ = ["raw_records", "text_of", "texts"]
+__all__ = ["raw_records", "text_parser", "texts"]
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -35,11 +35,12 @@ def raw_records(file: InputFile, part: Part, key: str) -> Iterator[bytes | None]
         yield data
 
 
-def text_of(file: InputFile, raw: bytes | None, key: str) -> str | None:
-    """Return the text of a raw record, None for a blank line; raises BadRecord."""
-    if file.format == "jsonl":
-        return text_of_line(raw or b"", key)
-    return text_of_bytes(raw, key)
+def text_parser(file: InputFile) -> Callable[[bytes | None, str], str | None]:
+    """Return the function from a raw record and the text key to its text.
+
+    It returns None for a blank line and raises BadRecord where there is no usable text.
+    """
+    return text_of_line if file.format == "jsonl" else text_of_bytes
 
 
 def texts(inputs: Inputs, text_key: str = "text") -> Iterator[str]:
@@ -54,13 +55,18 @@ def texts(inputs: Inputs, text_key: str = "text") -> Iterator[str]:
             tables.check_column(file, text_key)
     for unit in cut(files, text_key):
         for part in unit.parts:
-            for raw in raw_records(files[part.file], part, text_key):
-                try:
-                    text = text_of(files[part.file], raw, text_key)
-                except BadRecord:
-                    continue
-                if text is not None:
-                    yield text
+            yield from _good_texts(files[part.file], part, text_key)
+
+
+def _good_texts(file: InputFile, part: Part, key: str) -> Iterator[str]:
+    parse = text_parser(file)
+    for raw in raw_records(file, part, key):
+        try:
+            text = parse(raw, key)
+        except BadRecord:
+            continue
+        if text is not None:
+            yield text
 
 
 def _read(file: InputFile, part: Part) -> bytes:

@@ -102,6 +102,8 @@ def check_name(role: str, name: str) -> None:
             f"--{role} {name!r} cannot be a folder of a dataset; "
             "use letters, digits, '.', '_' and '-', beginning with a letter or digit"
         )
+    if role == "split" and "/" in name:
+        raise InputError(f"--split {name!r} has a '/'; only the names of sources may")
     if {"tokenizer", "index", "work"} & set(name.split("/")):
         raise InputError(f"--{role} {name!r} is a name that datasets keep for themselves")
 

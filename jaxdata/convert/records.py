@@ -22,13 +22,13 @@ class BadRecord(Exception):
         self.keys = keys
 
 
-def text_of_line(line: bytes, key: str) -> str | None:
+def text_of_line(line: bytes | None, key: str) -> str | None:
     """Return the text of one line of JSON, None for a blank line; raises BadRecord.
 
     >>> text_of_line(b'{"text": "hello"}', "text")
     'hello'
     """
-    if not line.strip():
+    if line is None or not line.strip():
         return None
     record = _parse(_decode(line))
     if not isinstance(record, dict):

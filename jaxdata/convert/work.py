@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata import tokenizers
-from jaxdata.convert.documents import raw_records, text_of
+from jaxdata.convert.documents import raw_records, text_parser
 from jaxdata.convert.inputs import InputFile
 from jaxdata.convert.receipts import Quarantined, Receipt
 from jaxdata.convert.records import BadRecord
-from jaxdata.convert.units import Unit
+from jaxdata.convert.units import Part, Unit
 from jaxdata.format.manifest import ShardEntry
 from jaxdata.format.records import RecordLayout
 from jaxdata.format.shards import ShardWriter
@@ -150,27 +150,29 @@ class _Tally:
 
     def texts(self) -> Iterator[str]:
         """Give the texts of the unit in order."""
-        key = self._job.text_key
         for number, part in enumerate(self._unit.parts):
-            file = self._job.files[part.file]
-            for record, raw in enumerate(raw_records(file, part, key)):
-                self.records[number] = record + 1
-                self._read_bytes += len(raw or b"")
-                text = self._text(file, number, record, raw)
-                if text is not None:
-                    self._parts.append(number)
-                    self._numbers.append(record)
-                    self._text_bytes += len(text.encode())
-                    yield text
+            yield from self._texts_of_part(number, self._job.files[part.file], part)
 
-    def _text(self, file: InputFile, part: int, record: int, raw: bytes | None) -> str | None:
-        try:
-            return text_of(file, raw, self._job.text_key)
-        except BadRecord as bad:
-            self.quarantined.append(Quarantined(part, record, bad.reason, raw, bad.keys))
-            if self._job.stop_at_bad:
-                raise _StoppedAtBad from None
-            return None
+    def _texts_of_part(self, number: int, file: InputFile, part: Part) -> Iterator[str]:
+        parse, key = text_parser(file), self._job.text_key
+        for record, raw in enumerate(raw_records(file, part, key)):
+            self.records[number] = record + 1
+            self._read_bytes += len(raw or b"")
+            try:
+                text = parse(raw, key)
+            except BadRecord as bad:
+                self._quarantine(Quarantined(number, record, bad.reason, raw, bad.keys))
+                continue
+            if text is not None:
+                self._parts.append(number)
+                self._numbers.append(record)
+                self._text_bytes += len(text.encode())
+                yield text
+
+    def _quarantine(self, bad: Quarantined) -> None:
+        self.quarantined.append(bad)
+        if self._job.stop_at_bad:
+            raise _StoppedAtBad
 
     def share(self) -> float:
         """Return how much of the unit has been read, 0 to 1, as well as that is known."""

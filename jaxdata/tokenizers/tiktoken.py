@@ -59,12 +59,14 @@ class TiktokenTokenizer(BaseTokenizer):
         encoding: Any,
         *,
         name: str,
+        ranks: bytes | None = None,
         eod: SpecialToken = None,
         bos: SpecialToken = None,
         pad: SpecialToken = None,
     ) -> None:
         self.name = name
         self._encoding = encoding
+        self._ranks = _format_ranks(encoding) if ranks is None else ranks
         self.vocab_size = encoding.n_vocab
         known_end = encoding._special_tokens.get(_END)
         self.choose_special_ids(self._find, known_end if eod is None else eod, bos, pad)
@@ -73,11 +75,14 @@ class TiktokenTokenizer(BaseTokenizer):
     def from_files(cls, files: Mapping[str, bytes], *, name: str, eod: int) -> TiktokenTokenizer:
         """Make it again from its ranks, pattern and special tokens."""
         settings = json.loads(files[_ENCODING])
-        encoding = _make(name, files[_RANKS], settings["pattern"], settings["special_tokens"])
-        return cls(encoding, name=name, eod=eod)
+        ranks = files[_RANKS]
+        encoding = _make(name, ranks, settings["pattern"], settings["special_tokens"])
+        return cls(encoding, name=name, ranks=ranks, eod=eod)
 
     @classmethod
-    def from_ranks(cls, path: Path, ranks: bytes, **chosen: SpecialToken) -> TiktokenTokenizer:
+    def from_ranks(
+        cls, path: Path, ranks: bytes, eod: SpecialToken, bos: SpecialToken, pad: SpecialToken
+    ) -> TiktokenTokenizer:
         """Make one from a `.tiktoken` file, whose name says which encoding it is."""
         name = path.name.split(".")[0]
         if name not in _PUBLISHED:
@@ -85,10 +90,13 @@ class TiktokenTokenizer(BaseTokenizer):
                 f"{path}: a rank file does not say how its encoding splits text, so it must be "
                 f"named after one that jaxdata knows: {', '.join(_PUBLISHED)} (.tiktoken)"
             )
-        return cls(_make(name, ranks, *_PUBLISHED[name]), name=name, **chosen)
+        encoding = _make(name, ranks, *_PUBLISHED[name])
+        return cls(encoding, name=name, ranks=ranks, eod=eod, bos=bos, pad=pad)
 
     @classmethod
-    def published(cls, name: str, **chosen: SpecialToken) -> TiktokenTokenizer:
+    def published(
+        cls, name: str, eod: SpecialToken, bos: SpecialToken, pad: SpecialToken
+    ) -> TiktokenTokenizer:
         """Get an encoding by name from tiktoken itself, which downloads what it has not cached."""
         tiktoken = _import_tiktoken()
         if name not in tiktoken.list_encoding_names():
@@ -103,7 +111,7 @@ class TiktokenTokenizer(BaseTokenizer):
                 f"tiktoken could not download {name!r} ({type(error).__name__}); "
                 f"give the file instead: tiktoken:path/to/{name}.tiktoken"
             ) from error
-        return cls(encoding, name=name, **chosen)
+        return cls(encoding, name=name, eod=eod, bos=bos, pad=pad)
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Token ids of each text: uint32 of shape (tokens,)."""
@@ -126,15 +134,13 @@ class TiktokenTokenizer(BaseTokenizer):
         return lengths
 
     def files(self) -> dict[str, bytes]:
-        """Return the ranks as tiktoken writes them, and a json with the rest of the encoding."""
-        ranks = sorted(self._encoding._mergeable_ranks.items(), key=lambda item: item[1])
-        lines = (base64.b64encode(piece) + b" %d\n" % rank for piece, rank in ranks)
+        """Return the file of ranks, and a json with the rest of the encoding."""
         settings = {
             "pattern": self._encoding._pat_str,
             "special_tokens": self._encoding._special_tokens,
         }
         encoding = json.dumps(settings, indent=1, sort_keys=True).encode() + b"\n"
-        return {_RANKS: b"".join(lines), _ENCODING: encoding}
+        return {_RANKS: self._ranks, _ENCODING: encoding}
 
     def _find(self, token: str) -> int | None:
         try:
@@ -150,6 +156,11 @@ def _make(name: str, ranks: bytes, pattern: str, special_tokens: Mapping[str, in
         mergeable_ranks=_parse_ranks(name, ranks),
         special_tokens=dict(special_tokens),
     )
+
+
+def _format_ranks(encoding: Any) -> bytes:
+    ranks = sorted(encoding._mergeable_ranks.items(), key=lambda item: item[1])
+    return b"".join(base64.b64encode(piece) + b" %d\n" % rank for piece, rank in ranks)
 
 
 def _parse_ranks(name: str, data: bytes) -> dict[bytes, int]:

@@ -76,7 +76,9 @@ def train(
         )
     except (RuntimeError, OSError) as error:
         if not corpus.bytes:
-            raise InputError("there is no text to train a tokenizer on; is --text-key right?") from error
+            raise InputError(
+                "there is no text to train a tokenizer on; is --text-key right?"
+            ) from error
         raise InputError(
             f"cannot train a vocabulary of {vocab_size} on {corpus.bytes:,} bytes of text; "
             "give more text, another --vocab-size, or (many characters) a lower "

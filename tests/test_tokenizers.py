@@ -1,0 +1,356 @@
+from __future__ import annotations
+
+import argparse
+import calendar
+import colorsys
+import gzip
+import inspect
+import json
+import statistics
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sentencepiece
+import tiktoken
+import tiktoken_ext.openai_public as published
+import tokenizers as hf
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from jaxdata import tokenizers
+from jaxdata.errors import InputError, MissingExtra
+from jaxdata.tokenizers import Tokenizer
+
+FILES = {
+    "mistral": "sentencepiece:mistral/tokenizer.mistral-v1.model",
+    "t5": "sentencepiece:sentencepiece/t5_cc_all.32000.100extra.model",
+    "sp-test": "sentencepiece:sentencepiece/test_model.model",
+    "gpt2-hf": "hf:gpt2/tokenizer.json",
+    "neox": "hf:gpt-neox/20B_tokenizer.json",
+    "gpt2": "tiktoken:tiktoken/gpt2.tiktoken",
+    "cl100k": "tiktoken:tiktoken/cl100k_base.tiktoken",
+}
+SPECIAL = "a </s><s> <|endoftext|> <pad><|fim_prefix|> [INST] z"
+
+
+@pytest.fixture(scope="module")
+def sample(shared_data: Path) -> list[str]:
+    with gzip.open(shared_data / "code-0.jsonl.gz") as code:
+        texts = [json.loads(next(code))["text"] for _ in range(20)]
+    with gzip.open(shared_data / "short.jsonl.gz") as short:
+        texts += [json.loads(next(short))["text"] for _ in range(200)]
+    return texts + json.loads((shared_data / "unicode/blns.json").read_text()) + [SPECIAL, ""]
+
+
+def open_one(shared_data: Path, name: str, **chosen: int | str) -> Tokenizer:
+    kind, _, path = FILES[name].partition(":")
+    return tokenizers.load(f"{kind}:{shared_data / 'tokenizers' / path}", **chosen)
+
+
+def library_encode(shared_data: Path, name: str, texts: list[str]) -> list[list[int]]:
+    kind, _, path = FILES[name].partition(":")
+    file = shared_data / "tokenizers" / path
+    if kind == "sentencepiece":
+        return sentencepiece.SentencePieceProcessor(model_file=str(file)).encode(texts)
+    if kind == "hf":
+        library = hf.Tokenizer.from_file(str(file))
+        library.encode_special_tokens = True
+        return [library.encode(text, add_special_tokens=False).ids for text in texts]
+    return published_encoding(name, file).encode_ordinary_batch(texts)
+
+
+def published_encoding(name: str, ranks: Path) -> tiktoken.Encoding:
+    """What tiktoken itself makes of a rank file, had it downloaded it."""
+    make = {"gpt2": published.r50k_base, "cl100k": published.cl100k_base}[name]
+    with pytest.MonkeyPatch.context() as patch:
+        load = published.load_tiktoken_bpe
+        patch.setattr(published, "load_tiktoken_bpe", lambda *_, **__: load(str(ranks)))
+        return tiktoken.Encoding(**make())
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_tokens_are_the_librarys_own(shared_data: Path, name: str, sample: list[str]) -> None:
+    tokens = open_one(shared_data, name).encode(sample)
+    assert [ids.tolist() for ids in tokens] == library_encode(shared_data, name, sample)
+    assert all(ids.dtype.kind in "iu" for ids in tokens)
+
+
+@pytest.mark.parametrize("name", ["mistral", "gpt2-hf", "gpt2", "cl100k"])
+def test_lossless_tokenizers_decode_to_the_text(
+    shared_data: Path, name: str, sample: list[str]
+) -> None:
+    tokenizer = open_one(shared_data, name)
+    kept = [text for text in sample if "\u2581" not in text or name != "mistral"]
+    assert [tokenizer.decode(ids) for ids in tokenizer.encode(kept)] == kept
+
+
+@pytest.mark.parametrize("name", ["gpt2-hf", "gpt2", "cl100k"])
+def test_token_bytes_add_up_to_the_text(shared_data: Path, name: str, sample: list[str]) -> None:
+    tokenizer = open_one(shared_data, name)
+    for text, ids in zip(sample, tokenizer.encode(sample), strict=True):
+        assert tokenizer.token_bytes[ids].sum() == len(text.encode())
+
+
+def test_token_bytes_of_neox_count_its_normalised_text(
+    shared_data: Path, sample: list[str]
+) -> None:
+    import unicodedata
+
+    tokenizer = open_one(shared_data, "neox")
+    for text, ids in zip(sample, tokenizer.encode(sample), strict=True):
+        normal = unicodedata.normalize("NFC", text)
+        assert tokenizer.token_bytes[ids].sum() == len(normal.encode())
+
+
+def test_mistral_counts_one_byte_more_for_its_leading_space(
+    shared_data: Path, sample: list[str]
+) -> None:
+    tokenizer = open_one(shared_data, "mistral")
+    for text, ids in zip(sample, tokenizer.encode(sample), strict=True):
+        spaces = 2 * text.count("\u2581")  # three bytes that it takes for a space
+        assert tokenizer.token_bytes[ids].sum() == len(text.encode()) - spaces + bool(text)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_token_bytes_of_special_ids_are_0(shared_data: Path, name: str) -> None:
+    tokenizer = open_one(shared_data, name)
+    assert tokenizer.token_bytes.dtype == np.int32
+    assert tokenizer.token_bytes.shape == (tokenizer.vocab_size,)
+    assert tokenizer.token_bytes[tokenizer.eod_id] == 0
+    assert tokenizer.decode([tokenizer.eod_id]) == ""
+    assert not tokenizer.token_bytes.flags.writeable
+
+
+def test_a_part_of_a_character_counts_its_true_bytes(shared_data: Path) -> None:
+    for name in ("gpt2", "gpt2-hf", "mistral"):
+        tokenizer = open_one(shared_data, name)
+        ids = tokenizer.encode(["\U0001f9a5"])[0]
+        assert len(ids) > 1, "the sloth must take several tokens for this test to mean anything"
+        assert tokenizer.token_bytes[ids].sum() == 4 + (name == "mistral")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_restore_makes_an_equal_tokenizer(shared_data: Path, name: str, sample: list[str]) -> None:
+    tokenizer = open_one(shared_data, name)
+    again = tokenizers.restore(
+        tokenizer.kind,
+        tokenizer.files(),
+        eod_id=tokenizer.eod_id,
+        bos_id=None,
+        pad_id=tokenizer.pad_id,
+        name=tokenizer.name,
+    )
+    assert again.bos_id is None
+    assert (again.eod_id, again.vocab_size) == (tokenizer.eod_id, tokenizer.vocab_size)
+    for one, other in zip(again.encode(sample), tokenizer.encode(sample), strict=True):
+        assert one.tolist() == other.tolist()
+    assert again.files() == tokenizer.files()
+
+
+def test_special_ids_are_found_or_chosen(shared_data: Path) -> None:
+    def ids(name: str, **chosen: int | str) -> tuple[int, int | None, int | None]:
+        tokenizer = open_one(shared_data, name, **chosen)
+        return tokenizer.eod_id, tokenizer.bos_id, tokenizer.pad_id
+
+    assert ids("mistral") == (2, 1, None)
+    assert ids("t5") == (1, 2, 0) or ids("t5") == (1, None, 0)
+    assert ids("gpt2-hf") == (50256, None, None)
+    assert ids("neox") == (0, None, 1)
+    assert ids("cl100k") == (100257, None, None)
+    assert ids("cl100k", bos="<|endofprompt|>", pad=7) == (100257, 100276, 7)
+    assert ids("mistral", eod="<s>", pad="</s>") == (1, 1, 2)
+    assert ids("neox", eod=5)[0] == 5
+
+
+@pytest.mark.parametrize("name", ["gpt2", "cl100k"])
+def test_rank_files_get_the_published_special_tokens(shared_data: Path, name: str) -> None:
+    theirs = published_encoding(name, shared_data / "tokenizers" / FILES[name].split(":")[1])
+    settings = json.loads(open_one(shared_data, name).files()["encoding.json"])
+    assert settings["special_tokens"] == theirs._special_tokens
+    assert open_one(shared_data, name).vocab_size == theirs.n_vocab
+
+
+def test_tiktoken_and_hugging_face_agree_on_gpt2(shared_data: Path, sample: list[str]) -> None:
+    one, other = open_one(shared_data, "gpt2"), open_one(shared_data, "gpt2-hf")
+    assert [i.tolist() for i in one.encode(sample)] == [i.tolist() for i in other.encode(sample)]
+    assert one.token_bytes.tolist() == other.token_bytes.tolist()
+
+
+@given(st.text())
+def test_bytes_are_utf8(text: str) -> None:
+    tokenizer = tokenizers.load("bytes")
+    (ids,) = tokenizer.encode([text])
+    assert ids.tolist() == list(text.encode())
+    assert tokenizer.decode([*ids, tokenizer.eod_id]) == text
+    assert tokenizer.token_bytes[ids].sum() == len(ids)
+    assert (tokenizer.vocab_size, tokenizer.eod_id) == (257, 256)
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("gpt2", "unknown tokenizer 'gpt2'; expected sentencepiece:FILE, hf:FILE"),
+        ("word:x", "unknown tokenizer 'word:x'"),
+        ("hf:", "unknown tokenizer 'hf:'"),
+        ("bytes:x", "unknown tokenizer 'bytes:x'"),
+        ("hf:/none.json", "cannot read /none.json: No such file"),
+        ("sentencepiece:/none.model", "cannot read /none.model"),
+        ("tiktoken:none.tiktoken", "cannot read none.tiktoken"),
+        ("tiktoken:no_such", "knows no encoding 'no_such'.*cl100k_base"),
+    ],
+)
+def test_a_wrong_spec_says_what_to_give(spec: str, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        tokenizers.load(spec)
+
+
+def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "other.bin"
+    file.write_bytes(b"not a tokenizer")
+    with pytest.raises(InputError, match=r"'other\.bin' is not a SentencePiece model"):
+        tokenizers.load(f"sentencepiece:{file}")
+    with pytest.raises(InputError, match=r"'other\.bin' is not a tokenizer\.json"):
+        tokenizers.load(f"hf:{file}")
+    with pytest.raises(InputError, match="must be named after one that jaxdata knows: gpt2"):
+        tokenizers.load(f"tiktoken:{file}")
+    ranks = file.rename(tmp_path / "gpt2.tiktoken")
+    with pytest.raises(InputError, match="line 1 of the rank file of 'gpt2' is not 'base64 rank'"):
+        tokenizers.load(f"tiktoken:{ranks}")
+
+
+def test_a_wrong_special_token_is_refused(shared_data: Path) -> None:
+    with pytest.raises(InputError, match="eod='<nope>' is not a token of"):
+        open_one(shared_data, "mistral", eod="<nope>")
+    with pytest.raises(InputError, match="an id from 0 to 50256"):
+        open_one(shared_data, "gpt2", pad=50257)
+
+
+def test_no_end_of_document_token_names_the_option(tmp_path: Path) -> None:
+    vocab = {"a": 0, "b": 1}
+    file = tmp_path / "tokenizer.json"
+    hf.Tokenizer(hf.models.WordLevel(vocab, unk_token="a")).save(str(file))
+    with pytest.raises(InputError, match=r"no end-of-document token.*--eod"):
+        tokenizers.load(f"hf:{file}")
+    tokenizer = tokenizers.load(f"hf:{file}", eod="b")
+    assert tokenizer.eod_id == 1
+    assert tokenizer.token_bytes.tolist() == [0, 0]
+
+
+def test_metaspace_and_byte_fallback_vocabularies_are_measured(tmp_path: Path) -> None:
+    vocab = {"<unk>": 0, "</s>": 1, "<0xE2>": 2, "▁the": 3, "é": 4, "▁": 5}
+    model = hf.models.BPE(vocab=vocab, merges=[], byte_fallback=True, unk_token="<unk>")
+    library = hf.Tokenizer(model)
+    library.decoder = hf.decoders.Metaspace()
+    library.add_special_tokens(["</s>"])
+    library.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = tokenizers.load(f"hf:{tmp_path / 'tokenizer.json'}")
+    assert tokenizer.token_bytes.tolist() == [0, 0, 1, 4, 2, 1]
+
+
+def test_truncation_in_the_file_is_switched_off(shared_data: Path, tmp_path: Path) -> None:
+    library = hf.Tokenizer.from_file(str(shared_data / "tokenizers/gpt2/tokenizer.json"))
+    library.enable_truncation(4)
+    library.enable_padding(length=4)
+    library.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = tokenizers.load(f"hf:{tmp_path / 'tokenizer.json'}")
+    one, long = tokenizer.encode(["a", "a b c d e f g"])
+    assert (len(one), len(long)) == (1, 7)
+
+
+def test_a_missing_library_names_its_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import sys
+
+    (tmp_path / "f.json").write_text("{}")
+    for name, extra in (("tokenizers", "hf"), ("tiktoken", "tiktoken")):
+        monkeypatch.setitem(sys.modules, name, None)
+        with pytest.raises(MissingExtra, match=rf"pip install 'jaxdata\[{extra}\]'"):
+            tokenizers.load(f"hf:{tmp_path / 'f.json'}" if extra == "hf" else "tiktoken:gpt2")
+
+
+def test_restore_names_the_missing_file() -> None:
+    with pytest.raises(InputError, match=r"lacks its file 'tokenizer\.model'; has \['x'\]"):
+        tokenizers.restore("sentencepiece", {"x": b""}, eod_id=0, name="mine")
+    with pytest.raises(InputError, match="unknown kind of tokenizer 'word'"):
+        tokenizers.restore("word", {}, eod_id=0, name="mine")
+
+
+TEXTS = [
+    f"Line {i} of 20{i:03d}:\n\tthe number 31415926535 and {i * 7919}: größe, 大きさ, "
+    + "١٢٣٤٥ " * (i % 3)
+    for i in range(300)
+]
+TEXTS += [inspect.getsource(module) for module in (argparse, calendar, colorsys, statistics)]
+
+
+@pytest.fixture(scope="module", params=[("bpe", 600), ("unigram", 600)])
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    file = tmp_path_factory.mktemp("trained") / "folder" / "tokenizer.model"
+    kind, ids = request.param
+    size = tokenizers.train(TEXTS, file, vocab_size=ids, digits=2, model_type=kind)
+    assert size == sum(len(text.encode()) for text in TEXTS)
+    return tokenizers.load(f"sentencepiece:{file}")
+
+
+@given(text=st.text())
+@example("  two  spaces \r\n\t\x00 e\u0301 \u2581 \u2585 \ufeff </s> <0x0A>\x1f")
+@example("\u2581")
+@example("\u2581\u2581 a\u2581")
+def test_a_trained_tokenizer_loses_nothing(trained: Tokenizer, text: str) -> None:
+    (ids,) = trained.encode([text])
+    assert trained.decode(ids) == text
+    assert trained.token_bytes[ids].sum() == len(text.encode())
+
+
+def test_no_trained_piece_holds_more_digits_than_asked(trained: Tokenizer) -> None:
+    processor = sentencepiece.SentencePieceProcessor()
+    processor.LoadFromSerializedProto(trained.files()["tokenizer.model"])
+    pieces = [
+        processor.id_to_piece(i) for i in range(processor.vocab_size()) if not processor.is_byte(i)
+    ]
+    digits = [sum(c.isdigit() for c in piece) for piece in pieces]
+    assert max(digits) <= 2
+    (ids,) = trained.encode(["31415926535 2024 20000 ١٢٣٤٥"])
+    assert all(sum(c.isdigit() for c in trained.decode([i])) <= 2 for i in ids)
+
+
+@pytest.mark.parametrize(("digits", "longest"), [(None, 11), (1, 1), (2, 2), (3, 3)])
+def test_pieces_hold_as_many_digits_as_allowed(
+    tmp_path: Path, digits: int | None, longest: int
+) -> None:
+    tokenizers.train(TEXTS, tmp_path / "m.model", vocab_size=600, digits=digits)
+    tokenizer = tokenizers.load(f"sentencepiece:{tmp_path / 'm.model'}")
+    (ids,) = tokenizer.encode(["31415926535"])
+    assert max(len(tokenizer.decode([i])) for i in ids) == longest
+
+
+def test_training_is_deterministic(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        tokenizers.train(TEXTS, tmp_path / name, vocab_size=600, digits=2)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_training_learns_newlines_tabs_and_long_lines(tmp_path: Path) -> None:
+    long_line = ["".join(f"needle{i % 7}\n\t" for i in range(20_000))]
+    tokenizers.train(long_line, tmp_path / "m.model", vocab_size=300)
+    tokenizer = tokenizers.load(f"sentencepiece:{tmp_path / 'm.model'}")
+    (ids,) = tokenizer.encode(["needle3\n\tneedle4"])
+    assert len(ids) <= 8, "a line longer than SentencePiece takes must not be dropped"
+
+
+def test_max_bytes_stops_reading(tmp_path: Path) -> None:
+    taken = []
+    texts = (taken.append(text) or text for text in TEXTS * 100)
+    size = tokenizers.train(texts, tmp_path / "m.model", vocab_size=400, max_bytes=9_000)
+    assert 9_000 <= size < 14_000
+    assert len(taken) < 200
+
+
+def test_training_errors_say_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no text to train a tokenizer on"):
+        tokenizers.train([], tmp_path / "m.model")
+    with pytest.raises(InputError, match=r"cannot train a vocabulary of 50000.*--vocab-size"):
+        tokenizers.train(TEXTS, tmp_path / "m.model", vocab_size=50_000)
+    with pytest.raises(InputError, match="digits=0; expected 1 or more"):
+        tokenizers.train(TEXTS, tmp_path / "m.model", digits=0)
+    assert not (tmp_path / "m.model").exists()

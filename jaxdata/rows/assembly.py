@@ -37,6 +37,8 @@ class Segments:
         """Segments of several lookups as one, sorted by row."""
         if len(parts) == 1:
             return parts[0]
+        if not parts:  # a host whose part of a last batch is all padding
+            return cls(*[np.empty(0, np.int64) for _ in fields(cls)])
         names = [field.name for field in fields(cls)]
         joined = [np.concatenate([getattr(part, name) for part in parts]) for name in names]
         order = np.argsort(joined[0], kind="stable")

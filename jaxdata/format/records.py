@@ -94,7 +94,7 @@ class RecordLayout:
         tokens[np.cumsum(records) - 1] -= -np.asarray(lengths, np.int64) % self.record_tokens
         ends = STREAM_START + np.cumsum(self.chunk_bytes(tokens))
         sizes = self._record_bytes(tokens)
-        return ends - sizes, sizes
+        return np.asarray(ends - sizes, np.int64), sizes
 
     def token_offset(self, lengths: ArrayLike, token: ArrayLike) -> NDArray[np.int64]:
         """Stream offset of a token, counted from the beginning of its document's first chunk."""

@@ -213,10 +213,9 @@ class RemoteStore:
     def update(self, name: str, change: Callable[[bytes | None], bytes]) -> None:
         while True:
             result = self.kvstore.read(name).result()
-            missing = result.state == "missing"
-            data = change(None if missing else result.value)
-            expected = b"" if missing else result.stamp.generation
+            data = change(None if result.state == "missing" else result.value)
             # Compare and swap: an empty generation in the answer means that somebody was faster.
+            expected = result.stamp.generation
             if self.kvstore.write(name, data, if_equal=expected).result().generation:
                 return
 
@@ -262,7 +261,9 @@ class _MappedFile:
             ) from None
 
     def read(self, start: int, stop: int) -> NDArray[np.uint8]:
-        return _whole(self._bytes[start:stop], start, stop, str(self._path))
+        if stop > len(self._bytes):
+            raise _truncated(str(self._path), stop)
+        return self._bytes[start:stop]
 
 
 def _map(handle: int) -> NDArray[np.uint8]:
@@ -278,18 +279,21 @@ class _RemoteFile:
 
     def read(self, start: int, stop: int) -> NDArray[np.uint8]:
         kvstore, url = self._store.kvstore, f"{self._store.url}/{self._name}"
-        result = kvstore.read(self._name, byte_range=slice(start, stop)).result()
+        try:
+            result = kvstore.read(self._name, byte_range=slice(start, stop)).result()
+        except ValueError as error:
+            if "OUT_OF_RANGE" not in str(error):
+                raise
+            raise _truncated(url, stop) from None
         if result.state == "missing":
             raise DatasetError(f"{url} is missing: the dataset is not whole")
-        return _whole(np.frombuffer(result.value, np.uint8), start, stop, url)
+        return np.frombuffer(result.value, np.uint8)
 
 
-def _whole(data: NDArray[np.uint8], start: int, stop: int, name: str) -> NDArray[np.uint8]:
-    if data.size != stop - start:
-        raise DatasetError(
-            f"{name} ends before byte {stop}: the file is truncated; convert it again or restore it"
-        )
-    return data
+def _truncated(name: str, stop: int) -> DatasetError:
+    return DatasetError(
+        f"{name} ends before byte {stop}: the file is truncated; convert it again or restore it"
+    )
 
 
 _contexts: dict[int, Any] = {}

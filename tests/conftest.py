@@ -1,0 +1,35 @@
+"""Fixtures that all tests share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Several virtual devices in this process; set before anything imports jax.
+os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+settings.register_profile(
+    "jaxdata", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("jaxdata")
+
+ROOT = Path(__file__).parent.parent
+SHARED_DATA = Path(os.environ.get("JAXDATA_TEST_DATA", ROOT.parent / "shared" / "data"))
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real text and tokenizer files; not part of the project."""
+    if not SHARED_DATA.is_dir():
+        pytest.skip(f"no real text at {SHARED_DATA} (set JAXDATA_TEST_DATA to a copy)")
+    return SHARED_DATA
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans of read-only datasets go to a folder of the test's own."""
+    monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "cache"))

@@ -1,0 +1,171 @@
+"""The law the project stands on: every token is trained on exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import jaxdata
+from jaxdata.testing import assert_exactly_once, distinct_documents, write_dataset
+
+
+@dataclass(frozen=True)
+class Case:
+    documents: list[np.ndarray]
+    masks: list[np.ndarray] | None
+    settings: dict[str, object]
+    hosts: int
+    batch_size: int
+
+    @property
+    def source(self) -> jaxdata.ArrayDocuments:
+        return jaxdata.ArrayDocuments(self.documents, self.masks)
+
+    def batches(self, rows: object) -> Iterator[dict[str, np.ndarray]]:
+        for host in range(self.hosts):
+            yield from jaxdata.Loader(
+                rows, batch_size=self.batch_size, shard=(host, self.hosts), prefetch=0
+            )
+
+
+@st.composite
+def cases(draw: st.DrawFn, strategies: tuple[str, ...] = ("best_fit", "concat", "pad")) -> Case:
+    seq_len = draw(st.integers(1, 24))
+    length = st.one_of(st.sampled_from([1, 2]), st.integers(1, 30), st.integers(1, 8 * seq_len))
+    lengths = draw(st.lists(length, min_size=1, max_size=40))
+    strategy = draw(st.sampled_from(strategies))
+    overlaps = st.integers(0, seq_len // 2) if strategy in ("best_fit", "pad") else st.just(0)
+    hosts = draw(st.integers(1, 5))
+    seed = draw(st.integers(0, 2**32 - 1))
+    rng = np.random.default_rng(seed)
+    masks = [rng.integers(0, 2, n) for n in lengths] if draw(st.booleans()) else None
+    settings = {
+        "seq_len": seq_len,
+        "strategy": strategy,
+        "overlap": draw(overlaps),
+        "seed": seed,
+        "positions": draw(st.sampled_from(["segment", "row"])),
+        "max_segments": draw(st.sampled_from([None, None, 1, 3])),
+        "block": draw(st.sampled_from([1, 7, 65_536])),
+    }
+    return Case(
+        distinct_documents(lengths), masks, settings, hosts, hosts * draw(st.integers(1, 4))
+    )
+
+
+@given(cases())
+def test_every_token_is_a_target_exactly_once(case: Case) -> None:
+    rows = jaxdata.pack(case.source, **case.settings)
+    assert_exactly_once(case.batches(rows), [case.source])
+
+
+@given(cases(), st.integers(2, 3))
+def test_so_is_it_in_every_epoch(case: Case, epochs: int) -> None:
+    rows = jaxdata.pack(case.source, **case.settings)
+    for epoch in range(epochs):
+        one = [rows[epoch * len(rows) + k] for k in range(len(rows))]
+        assert_exactly_once(one, [case.source])
+
+
+@given(cases(("crop",)))
+def test_crop_trains_true_targets_and_counts_what_it_drops(case: Case) -> None:
+    rows = jaxdata.pack(case.source, **case.settings)
+    targets = [row["targets"][row["loss_mask"]] for row in case.batches(rows)]
+    emitted = np.concatenate([np.empty(0, int), *targets])
+    assert len(np.unique(emitted)) == len(emitted)
+    wanted = [
+        document[1:] if case.masks is None else document[1:][case.masks[k][1:] == 1]
+        for k, document in enumerate(case.documents)
+    ]
+    assert np.isin(emitted, np.concatenate([np.empty(0, int), *wanted])).all()
+    if case.masks is None:
+        assert rows.plan.dropped_tokens == sum(map(len, wanted)) - len(emitted)
+        assert rows.plan.trained_tokens == len(emitted)
+
+
+@given(cases(("best_fit", "concat", "pad", "crop")))
+def test_rows_are_well_formed(case: Case) -> None:
+    rows = jaxdata.pack(case.source, **case.settings)
+    owner = {int(t): number for number, d in enumerate(case.documents) for t in d}
+    padding = 0
+    for number in range(len(rows)):
+        row = rows[number]
+        seq_len = case.settings["seq_len"]
+        assert {name: (a.dtype.name, a.shape) for name, a in row.items()} == {
+            "inputs": ("int32", (seq_len,)),
+            "targets": ("int32", (seq_len,)),
+            "loss_mask": ("bool", (seq_len,)),
+            "segment_ids": ("int32", (seq_len,)),
+            "positions": ("int32", (seq_len,)),
+        }
+        ids = row["segment_ids"]
+        filled = int(np.count_nonzero(ids))
+        padding += seq_len - filled
+        assert filled
+        for name in row:
+            assert not row[name][filled:].any()  # padding is at the end, and all zeros
+        assert ids[:filled].tolist() == sorted(ids[:filled])
+        assert set(ids[:filled]) == set(range(1, ids.max() + 1))
+        assert ids.max() <= (case.settings["max_segments"] or seq_len)
+        for segment in range(1, ids.max() + 1):
+            slots = np.flatnonzero(ids == segment)
+            inputs, loss = row["inputs"][slots], row["loss_mask"][slots]
+            assert len({owner[token] for token in inputs.tolist()}) == 1
+            assert (np.diff(inputs) == 1).all()  # consecutive tokens of one document
+            assert (row["targets"][slots][loss] == inputs[loss] + 1).all()
+            assert {owner[token] for token in row["targets"][slots][loss].tolist()} <= {
+                owner[int(inputs[0])]
+            }
+            if case.settings["positions"] == "segment":
+                assert row["positions"][slots].tolist() == list(range(len(slots)))
+            else:
+                assert row["positions"][slots].tolist() == slots.tolist()
+    assert rows.plan.padding == padding
+    plan = rows.plan
+    assert plan.slots == len(rows) * case.settings["seq_len"]
+    assert plan.slots == (
+        plan.trained_tokens + plan.overlap_tokens + plan.boundary_tokens + plan.padding
+    )
+
+
+def test_a_padding_id_equal_to_eod_masks_no_true_eod() -> None:
+    documents = jaxdata.ArrayDocuments([[5, 0], [6, 7, 0], [0], [0, 0]])
+    rows = jaxdata.pack(documents, seq_len=8)
+    row = rows[0]
+    assert np.count_nonzero(row["targets"][row["loss_mask"]] == 0) == 3
+    assert not row["loss_mask"][row["segment_ids"] == 0].any()
+
+
+@pytest.mark.parametrize("strategy", ["best_fit", "concat", "pad"])
+def test_a_stored_dataset_keeps_the_law(tmp_path: Path, strategy: str) -> None:
+    rng = np.random.default_rng(0)
+    documents = distinct_documents(rng.integers(1, 400, 300))
+    masks = [rng.integers(0, 2, len(document)) for document in documents]
+    dataset = write_dataset(
+        tmp_path,
+        {"train/a": documents, "train/b": documents[:50]},
+        {"train/a": masks},
+        record_tokens=100,
+        shard_documents=70,
+    )
+    for name in ("a", "b"):
+        docs = dataset.source("train", name)
+        rows = jaxdata.pack(docs, seq_len=64, strategy=strategy, block=128)
+        assert_exactly_once(jaxdata.Loader(rows, batch_size=7), [docs])
+
+
+def test_the_check_itself_can_fail() -> None:
+    docs = jaxdata.ArrayDocuments(distinct_documents([5, 4]))
+    rows = jaxdata.pack(docs, seq_len=4)
+    good = [rows[k] for k in range(len(rows))]
+    assert assert_exactly_once(good, [docs]) == 7
+    with pytest.raises(AssertionError, match="1x, 4 delivered: 3 missing"):
+        assert_exactly_once(good[:1], [docs])
+    with pytest.raises(AssertionError, match="too often"):
+        assert_exactly_once([*good, good[0]], [docs])

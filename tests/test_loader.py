@@ -1,0 +1,352 @@
+from __future__ import annotations
+
+import gc
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grain
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+
+import jaxdata
+from jaxdata.errors import InputError, StateMismatch
+from jaxdata.feed.batches import BatchSizes
+from jaxdata.testing import (
+    assert_exactly_once,
+    assert_resumes_everywhere,
+    assert_same_batches,
+    distinct_documents,
+)
+
+DOCUMENTS = jaxdata.ArrayDocuments(
+    distinct_documents(np.random.default_rng(0).integers(1, 120, 400)), name="train/a"
+)
+ROWS = jaxdata.pack(DOCUMENTS, seq_len=32, block=128)
+Loading = Callable[..., jaxdata.Loader]
+
+
+def loader(batch_size: int = 24, rows: Any = ROWS, **settings: Any) -> jaxdata.Loader:
+    return jaxdata.Loader(rows, batch_size=batch_size, **settings)
+
+
+REFERENCE = list(loader(prefetch=0))
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 5])
+@pytest.mark.parametrize("num_workers", [0, 1, 3])
+def test_workers_and_prefetch_change_nothing(num_workers: int, prefetch: int) -> None:
+    with_them = loader(num_workers=num_workers, prefetch=prefetch)
+    assert assert_same_batches(with_them, REFERENCE) == len(REFERENCE) == len(with_them)
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3, 4, 24])
+def test_shards_concatenated_are_the_batch(shards: int) -> None:
+    parts = [list(loader(shard=(part, shards))) for part in range(shards)]
+    joined = [
+        {name: np.concatenate([part[step][name] for part in parts]) for name in parts[0][step]}
+        for step in range(len(parts[0]))
+    ]
+    assert_same_batches(joined, REFERENCE)
+
+
+MESHES = {
+    "data": ((4,), PartitionSpec("x")),
+    "data, two axes": ((2, 2), PartitionSpec(("x", "y"))),
+    "data x model": ((2, 2), PartitionSpec("x")),
+    "model only": ((1, 4), PartitionSpec("x")),
+    "batch x sequence": ((2, 2), PartitionSpec("x", "y")),
+    "sequence": ((4,), PartitionSpec(None, "x")),
+}
+
+
+@pytest.mark.parametrize("name", MESHES)
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_any_sharding_gives_the_same_global_batch(name: str, prefetch: int) -> None:
+    shape, spec = MESHES[name]
+    mesh = Mesh(np.array(jax.devices()[:4]).reshape(shape), ("x", "y")[: len(shape)])
+    sharding = NamedSharding(mesh, spec)
+    batches = list(loader(sharding=sharding, prefetch=prefetch))
+    assert all(array.sharding == sharding for array in batches[0].values())
+    assert_same_batches(batches, REFERENCE)
+
+
+def test_one_device_is_a_sharding_too() -> None:
+    assert_same_batches(loader(sharding=SingleDeviceSharding(jax.devices()[1])), REFERENCE)
+
+
+def test_the_last_batch_is_completed_with_masked_rows() -> None:
+    total = len(ROWS)
+    assert total % 24
+    last = REFERENCE[-1]
+    empty = 24 - total % 24
+    assert all(not array[-empty:].any() for array in last.values())
+    assert last["segment_ids"][:-empty].any(axis=1).all()
+    assert_same_batches(loader(drop_remainder=True), REFERENCE[:-1])
+    assert len(loader(drop_remainder=True)) == len(REFERENCE) - 1
+    # A host whose part of the last batch has no row at all has the same number of steps.
+    parts = [list(loader(shard=(part, 24))) for part in (0, 23)]
+    assert len(parts[0]) == len(parts[1]) == len(REFERENCE)
+
+
+def test_it_resumes_at_every_step() -> None:
+    assert assert_resumes_everywhere(loader) == len(REFERENCE) + 1
+    assert assert_resumes_everywhere(lambda: loader(num_workers=1), tail=1) == len(REFERENCE) + 1
+
+
+def test_the_state_is_small_and_plain() -> None:
+    rows = {
+        name: jaxdata.pack(jaxdata.ArrayDocuments(DOCUMENTS._tokens, name=name), seq_len=32)
+        for name in ("train/web", "train/code", "train/wikipedia")
+    }
+    phases = [
+        jaxdata.Phase(tokens=100 * 32, weights=dict.fromkeys(rows, weight)) for weight in (0.3, 0.7)
+    ]
+    one = loader(rows=jaxdata.mix(rows, phases=phases))
+    next(one)
+    state = one.get_state()
+    assert {"version", "fingerprint", "next_row", "run"} <= set(state)
+    assert len(json.dumps(state)) < 1024
+    assert json.loads(json.dumps(state)) == state
+    others = [
+        loader(rows=jaxdata.mix(rows, phases=phases), shard=(1, 2), num_workers=2, prefetch=5)
+    ]
+    for other in others:
+        next(other)
+        assert other.get_state() == state
+        other.close()
+
+
+def test_the_state_counts_what_was_delivered_not_what_was_made() -> None:
+    ahead = loader(prefetch=5)
+    assert ahead.get_state()["next_row"] == ahead.next_row == 0
+    next(ahead)
+    next(ahead)
+    assert ahead.get_state()["next_row"] == ahead.next_row == 48
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), st.integers(1, 5)), min_size=1, max_size=6))
+def test_changing_hosts_and_batch_size_loses_and_repeats_nothing(
+    legs: list[tuple[int, int]],
+) -> None:
+    state, delivered = None, []
+    for each, hosts in legs:
+        group = [loader(each * hosts, shard=(host, hosts), prefetch=0) for host in range(hosts)]
+        for one in group:
+            if state:
+                one.set_state(state)
+        for _ in range(3):
+            delivered += [batch for one in group if (batch := next(one, None)) is not None]
+        states = [one.get_state() for one in group]
+        assert all(other == states[0] for other in states)
+        state = states[0]
+    last = loader(7, prefetch=0)
+    last.set_state(state)
+    delivered += list(last)
+    assert_exactly_once(delivered, [DOCUMENTS])
+
+
+def test_steps_are_counted_by_the_batch_sizes_they_had() -> None:
+    first = loader(24)
+    for _ in range(4):
+        next(first)
+    second = loader(10)
+    second.set_state(first.get_state())
+    assert (second.step, second.next_row) == (4, 96)
+    next(second)
+    assert (second.step, second.next_row) == (5, 106)
+    assert second.get_state()["batch_sizes"] == [[0, 24], [96, 10]]
+    second.seek(step=5)
+    assert second.next_row == 106
+    second.seek(step=3)
+    assert second.next_row == 72
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 30), st.integers(1, 9)), min_size=1, max_size=4),
+    st.integers(0, 60),
+)
+def test_steps_and_rows_are_inverse(spans: list[tuple[int, int]], step: int) -> None:
+    breakpoints, row = [], 0
+    for steps, size in spans:
+        breakpoints.append((row, size))
+        row += steps * size
+    sizes = BatchSizes(breakpoints)
+    slow = 0
+    for _ in range(step):
+        slow += sizes.at(slow)
+    assert sizes.row(step) == slow
+    assert sizes.step(slow) == step
+
+
+def test_seek_and_reset() -> None:
+    one = loader()
+    assert_same_batches(one, REFERENCE)
+    with pytest.raises(InputError, match=r"at its end.* reset\(\), or seek\(step=…\)"):
+        list(one)
+    one.reset()
+    assert_same_batches(one, REFERENCE)
+    one.seek(step=3)
+    assert_same_batches(one, REFERENCE[3:])
+    one.seek(row=5 * 24)
+    assert_same_batches(one, REFERENCE[5:])
+    one.seek(row=30)
+    assert np.array_equal(next(one)["inputs"][0], ROWS[30]["inputs"])
+    for wrong in ({}, {"step": 1, "row": 1}):
+        with pytest.raises(InputError, match=r"seek takes step=… or row=…"):
+            one.seek(**wrong)
+    with pytest.raises(InputError, match=r"cannot seek to row -1: the rows are 0 to"):
+        one.seek(row=-1)
+
+
+def test_a_restored_end_is_an_end() -> None:
+    one = loader()
+    list(one)
+    two = loader()
+    two.set_state(one.get_state())
+    assert list(two) == []
+
+
+def test_another_run_is_refused_by_name() -> None:
+    state = loader().get_state()
+    other = jaxdata.pack(
+        jaxdata.ArrayDocuments(distinct_documents([9] * 9), name="train/a"), seq_len=64, seed=1
+    )
+    with pytest.raises(StateMismatch) as caught:
+        loader(rows=other).set_state(state)
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "the loader state belongs to another run; the same rows would not follow:"
+    assert lines[1].startswith("  block was 128, is 65536: set block back, or start a new run")
+    assert lines[2].startswith("  data was {'train/a': ")
+    assert lines[3:5] == [
+        "  seed was 0, is 1: set seed back, or start a new run",
+        "  seq_len was 32, is 64: set seq_len back, or start a new run",
+    ]
+    with pytest.raises(StateMismatch, match="no loader state: it lacks fingerprint, next_row"):
+        loader().set_state({"version": 1})
+    with pytest.raises(StateMismatch, match="has version 7, this jaxdata reads version 1"):
+        loader().set_state({**state, "version": 7})
+
+
+def test_it_is_a_grain_iterator(tmp_path: Path) -> None:
+    one = loader()
+    assert isinstance(one, grain.DatasetIterator)
+    next(one)
+    manager = ocp.CheckpointManager(tmp_path.resolve())
+    manager.save(1, args=ocp.args.Composite(data=grain.checkpoint.CheckpointSave(one)))
+    manager.wait_until_finished()
+    other = loader()
+    manager.restore(1, args=ocp.args.Composite(data=grain.checkpoint.CheckpointRestore(other)))
+    assert_same_batches(other, REFERENCE[1:])
+
+
+def test_orbax_keeps_its_state_as_json(tmp_path: Path) -> None:
+    one = loader()
+    next(one)
+    with ocp.CheckpointManager(tmp_path.resolve()) as manager:
+        saved = ocp.args.JsonSave(one.get_state())
+        manager.save(1, args=ocp.args.Composite(loader=saved))
+        next(one)  # what is saved is the state at the call
+        manager.wait_until_finished()
+        found = manager.restore(1, args=ocp.args.Composite(loader=ocp.args.JsonRestore()))
+    other = loader(48, shard=(0, 2))
+    other.set_state(found["loader"])
+    assert np.array_equal(next(other)["inputs"], REFERENCE[1]["inputs"])
+
+
+def test_a_delivered_batch_never_changes() -> None:
+    one = loader(sharding=SingleDeviceSharding(jax.devices()[0]), prefetch=3)
+    kept = [(batch, {k: np.array(v) for k, v in batch.items()}) for batch in one]
+    for batch, copy in kept:
+        assert_same_batches([batch], [copy])
+    numpy_batch = next(loader())
+    numpy_batch["inputs"][:] = -1  # belongs to the caller
+    assert_same_batches([next(loader())], REFERENCE[:1])
+
+
+def test_transformed_rows_are_loaded_row_by_row() -> None:
+    rows = ROWS.map(lambda row: {**row, "weights": row["loss_mask"].astype(np.float32)})
+    for num_workers in (0, 2):
+        batches = list(loader(rows=rows, num_workers=num_workers))
+        assert batches[0]["weights"].dtype == np.float32
+        stripped = [{k: v for k, v in b.items() if k != "weights"} for b in batches]
+        assert_same_batches(stripped, REFERENCE)
+    state = loader(rows=rows).get_state()
+    with pytest.raises(StateMismatch, match="seed was 0, is 5"):
+        loader(rows=jaxdata.pack(DOCUMENTS, seq_len=32, block=128, seed=5).map(dict)).set_state(
+            state
+        )
+
+
+def test_repeated_rows_are_more_epochs() -> None:
+    batches = list(loader(rows=ROWS.repeat(2)))
+    assert_exactly_once(batches, [DOCUMENTS], epochs=2)
+
+
+def test_filtered_rows_are_refused() -> None:
+    rows = ROWS.filter(lambda row: bool(row["inputs"][0] % 2))
+    with pytest.raises(InputError, match=r"row \d+ is None: rows cannot be filtered"):
+        list(loader(rows=rows))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"batch_size": 0}, "batch_size=0: expected a whole number of at least 1"),
+        ({"batch_size": 2.5}, "batch_size=2.5: expected a whole number"),
+        ({"num_workers": -1}, "num_workers=-1: expected a whole number of at least 0"),
+        ({"shard": (0, 5)}, "batch_size=24 cannot be divided among 5 shards"),
+        ({"shard": (2, 2)}, "shard=(2, 2): expected (i, n) with 0 <= i < n"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        loader(**settings)
+    assert message in str(caught.value)
+
+
+def test_a_sharding_that_does_not_divide_is_refused() -> None:
+    mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
+    sharding = NamedSharding(mesh, PartitionSpec("x"))
+    with pytest.raises(InputError, match="a batch of 6 rows of 32 does not divide over"):
+        loader(6, sharding=sharding)
+    with pytest.raises(InputError, match="not both"):
+        loader(sharding=sharding, shard=(0, 1))
+
+
+def test_an_error_while_reading_reaches_the_trainer() -> None:
+    def broken(row: Any) -> Any:
+        raise ZeroDivisionError("in the user's function")
+
+    for settings in ({"prefetch": 0}, {"prefetch": 2}, {"num_workers": 1}):
+        with pytest.raises(ZeroDivisionError, match="in the user's function"):
+            next(loader(rows=ROWS.map(broken), **settings))
+
+
+def test_closing_leaves_no_thread() -> None:
+    gc.collect()
+    before = threading.active_count()
+    for _ in range(50):
+        one = loader(prefetch=3)
+        next(one)
+        one.close()
+    for _ in range(50):
+        next(loader(prefetch=3))  # dropped without closing
+    gc.collect()
+    assert threading.active_count() == before
+    with pytest.raises(ValueError, match="closed"):
+        next(one)
+
+
+def test_waiting_is_measured() -> None:
+    one = loader(prefetch=0)
+    assert one.wait_seconds == 0
+    next(one)
+    assert one.wait_seconds > 0

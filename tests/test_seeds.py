@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxdata.seeds import Permutation, derive
+
+GOLDEN_SEED = 12717025599298937298
+GOLDEN_TEN = [5, 0, 2, 8, 7, 3, 9, 1, 4, 6]
+GOLDEN_LARGE = [148632783486, 449960320040, 830299766943, 520552042901]
+EDGES = [size for k in range(1, 21) for size in (2**k - 1, 2**k, 2**k + 1)]
+
+
+@pytest.mark.parametrize("size", [*EDGES, 65_537, 262_145, 1_048_577])
+def test_it_is_a_bijection(size: int) -> None:
+    order = Permutation(size, derive(0, "test"))(np.arange(size))
+    assert np.array_equal(np.sort(order), np.arange(size))
+
+
+@pytest.mark.parametrize("size", [2**30 + 1, 10**9 + 7, 2**40 - 1, 2**40, 2**61 + 3])
+@pytest.mark.parametrize("start", [0, 37, 100])
+def test_dense_ranges_of_large_domains_keep_distinct(size: int, start: int) -> None:
+    first = (size - 200_000) * start // 100
+    index = np.arange(first, first + 200_000)
+    permutation = Permutation(size, derive(1, "large"))
+    order = permutation(index)
+    assert order.min() >= 0
+    assert order.max() < size
+    assert len(np.unique(order)) == len(index)
+    assert np.array_equal(permutation.inverse(order), index)
+
+
+@given(st.integers(1, 5_000), st.integers(0, 2**64 - 1))
+def test_the_inverse_undoes_it(size: int, key: int) -> None:
+    permutation = Permutation(size, key)
+    assert np.array_equal(permutation.inverse(permutation(np.arange(size))), np.arange(size))
+
+
+def test_orders_differ_with_each_name_and_seed() -> None:
+    keys = [
+        derive(seed, source, epoch)
+        for seed in range(4)
+        for source in ("web", "code")
+        for epoch in range(4)
+    ]
+    orders = {tuple(Permutation(1_000, key)(np.arange(1_000)).tolist()) for key in keys}
+    assert len(orders) == len(keys)
+
+
+def test_neighbouring_seeds_and_epochs_do_not_collide() -> None:
+    assert derive(42, "rows", 1) != derive(43, "rows", 0)
+    assert derive(0, "a", "b") != derive(0, "ab")
+    assert derive(0, "1") != derive(0, 1)
+
+
+def test_small_domains_reach_every_order() -> None:
+    orders = {tuple(Permutation(4, derive(key, "q"))(np.arange(4)).tolist()) for key in range(600)}
+    assert len(orders) == 24
+
+
+def test_neighbours_are_torn_apart() -> None:
+    size = 100_000
+    order = Permutation(size, derive(0, "spread"))(np.arange(size))
+    assert abs(np.corrcoef(np.arange(size), order)[0, 1]) < 0.02
+    # A uniform order keeps about one pair of neighbours side by side on each side.
+    assert np.count_nonzero(np.abs(np.diff(order)) == 1) < 12
+
+
+def test_golden_values() -> None:
+    assert derive(0, "deal", "train/web") == GOLDEN_SEED
+    assert Permutation(10, 7)(np.arange(10)).tolist() == GOLDEN_TEN
+    assert Permutation(10**12, 7)([0, 1, 10**11, 10**12 - 1]).tolist() == GOLDEN_LARGE
+
+
+@pytest.mark.parametrize("index", [-1, 5])
+def test_an_index_outside_is_refused(index: int) -> None:
+    with pytest.raises(IndexError, match=r"outside \[0, 5\)"):
+        Permutation(5, 0)([index])
+
+
+def test_sizes_beyond_the_arithmetic_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"0 to 2\*\*62 elements, not -1"):
+        Permutation(-1, 0)

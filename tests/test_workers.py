@@ -1,0 +1,120 @@
+"""Worker processes, tried as a user meets them: from scripts, with real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import jaxdata
+from jaxdata.errors import WorkerDied
+from jaxdata.processes import Worker
+from jaxdata.testing import distinct_documents, write_dataset
+
+ROWS = jaxdata.pack(jaxdata.ArrayDocuments(distinct_documents([20] * 500)), seq_len=32)
+
+
+def run_script(path: Path, code: str) -> str:
+    path.write_text(code)
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_an_unguarded_script_runs_once(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "d", {"train/a": distinct_documents([20] * 100)})
+    code = f"""
+import jaxdata
+print("once")
+rows = jaxdata.pack(jaxdata.open_dataset({str(tmp_path / "d")!r}).source("train", "a"), seq_len=32)
+print(len(list(jaxdata.Loader(rows, batch_size=4, num_workers=2))))
+"""
+    lines = run_script(tmp_path / "script.py", code).split()
+    assert lines[0] == "once"
+    assert len(lines) == 2
+    assert int(lines[1]) > 10
+
+
+def test_workers_import_neither_jax_nor_grain(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "d", {"train/a": distinct_documents([20] * 100)})
+    code = f"""
+import subprocess, jaxdata
+from pathlib import Path
+rows = jaxdata.pack(jaxdata.open_dataset({str(tmp_path / "d")!r}).source("train", "a"), seq_len=32)
+loader = jaxdata.Loader(rows, batch_size=4, num_workers=1)
+next(loader)
+child = loader._stream._stream._workers[0].pid
+maps = Path(f"/proc/{{child}}/maps").read_text()
+print("numpy" in maps, "jaxlib" in maps, "grain" in maps, "tensorstore" in maps)
+"""
+    assert run_script(tmp_path / "script.py", code).split() == ["True", "False", "False", "False"]
+
+
+def test_a_killed_worker_is_an_error_at_once() -> None:
+    loader = jaxdata.Loader(ROWS, batch_size=4, num_workers=2)
+    next(loader)
+    for worker in loader._stream._stream._workers:
+        os.kill(worker.pid, signal.SIGKILL)
+    started = time.monotonic()
+    with pytest.raises(WorkerDied, match=r"jaxdata\.feed\.streams:serve\) ended early: SIGKILL"):
+        list(loader)
+    assert time.monotonic() - started < 60  # an end, not a hang
+    loader.close()
+
+
+def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    code = """
+import sys, time, jaxdata
+from jaxdata.testing import distinct_documents
+rows = jaxdata.pack(jaxdata.ArrayDocuments(distinct_documents([20] * 500)), seq_len=32)
+loader = jaxdata.Loader(rows, batch_size=4, num_workers=2)
+next(loader)
+print(*(worker.pid for worker in loader._stream._stream._workers), flush=True)
+time.sleep(600)
+"""
+    (tmp_path / "script.py").write_text(code)
+    parent = subprocess.Popen(
+        [sys.executable, tmp_path / "script.py"], stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdout is not None
+    children = [int(pid) for pid in parent.stdout.readline().split()]
+    assert len(children) == 2
+    parent.kill()
+    parent.wait()
+    while any(Path(f"/proc/{pid}").exists() for pid in children):
+        time.sleep(0.05)
+
+
+def test_making_and_closing_leaks_nothing() -> None:
+    handles = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(10):
+        loader = jaxdata.Loader(ROWS, batch_size=4, num_workers=2)
+        next(loader)
+        workers = loader._stream._stream._workers
+        loader.close()
+        assert not any(Path(f"/proc/{worker.pid}").exists() for worker in workers)
+    assert len(list(Path("/proc/self/fd").iterdir())) == handles
+
+
+def test_an_exception_in_a_worker_is_raised_in_the_parent() -> None:
+    worker = Worker("operator:truediv", 0)  # a connection divided by 0
+    with pytest.raises(TypeError, match="unsupported operand"):
+        worker.receive()
+    worker.close()
+    worker.close()
+
+
+def test_a_worker_that_exits_is_named_with_its_code() -> None:
+    worker = Worker(f"{__name__}:leave")
+    with pytest.raises(WorkerDied, match=r"test_workers:leave\) ended early: exit code 3"):
+        worker.receive()
+    worker.close()
+
+
+def leave(_: object) -> None:
+    os._exit(3)

@@ -43,7 +43,7 @@ def load(
     """
     settings = load_config(config, overrides)
     training = split in (None, settings.split)
-    return jaxdata.Loader(
+    loader: Loader = jaxdata.Loader(
         build_rows(settings, split),
         batch_size=settings.loader.batch_size if training else _eval_batch_size(settings),
         sharding=sharding,
@@ -52,6 +52,7 @@ def load(
         prefetch=settings.loader.prefetch,
         drop_remainder=settings.loader.drop_remainder and training,
     )
+    return loader
 
 
 def _eval_batch_size(config: Config) -> int:

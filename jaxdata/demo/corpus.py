@@ -20,7 +20,7 @@ __all__ = ["Gathered", "gather"]
 
 Document = tuple[str, str]  # name, text
 
-_VALIDATION_EVERY = 20
+_VALIDATION_EVERY = 50
 _NOT_LIBRARY = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
 _PAPERS = ("METADATA", "LICEN", "COPYING", "NOTICE", "AUTHORS", "README", "CHANGE", "HISTORY")
 _MANUAL = Path("pydoc_data") / "topics.py"
@@ -44,7 +44,7 @@ def gather(output: Path, max_characters: int) -> dict[str, Gathered]:
         max_characters: where reading a source stops.
 
     Returns:
-        by source, what was written. One document in 20, chosen by its hash, is in split `val`.
+        by source, what was written. One document in 50, chosen by its hash, is in split `val`.
     """
     library = Path(sysconfig.get_path("stdlib"))
     packages = Path(sysconfig.get_path("purelib"))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 import jaxdata
@@ -13,10 +14,10 @@ import jaxdata
 __all__ = ["STRATEGIES", "PackingCost", "compare_strategies", "packing_table", "rows_saved"]
 
 STRATEGIES = {
-    "pad": "a window a row",
-    "concat": "one stream, cut anywhere",
-    "crop": "rows begin with a document; some text is dropped",
-    "best_fit": "windows fitted together; nothing cut, nothing dropped",
+    "pad": "one window a row",
+    "concat": "one stream of all documents, cut every seq_len tokens",
+    "crop": "each row begins a document; what does not fit is dropped",
+    "best_fit": "windows of documents fitted together; nothing is dropped",
 }
 
 
@@ -68,11 +69,16 @@ def rows_saved(costs: Sequence[PackingCost]) -> float:
 
 def packing_table(costs: Sequence[PackingCost], *, seq_len: int) -> Table:
     """The comparison, for a terminal."""
-    table = Table(title=f"One epoch at seq_len {seq_len:,}", title_justify="left")
+    table = Table(
+        title=f"One epoch at seq_len {seq_len:,}",
+        title_justify="left",
+        caption="\n".join(f"{name}: {meaning}" for name, meaning in STRATEGIES.items()),
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+    )
     table.add_column("strategy")
     for heading in ("rows", "real tokens", "padding", "padding %", "dropped"):
         table.add_column(heading, justify="right")
-    table.add_column("how")
     for cost in costs:
         table.add_row(
             cost.strategy,
@@ -81,6 +87,5 @@ def packing_table(costs: Sequence[PackingCost], *, seq_len: int) -> Table:
             f"{cost.padding:,}",
             f"{100 * cost.padding_share:.2f}",
             f"{cost.dropped:,}",
-            STRATEGIES[cost.strategy],
         )
     return table

@@ -48,15 +48,24 @@ class Checkpoints:
         self._manager.save(step, args=items)
         self._manager.wait_until_finished()
 
-    def restore(self, step: int, like: State, model: ModelSettings) -> tuple[State, dict[str, Any]]:
-        """The state, laid out on devices as `like` is, and the loader's state."""
-        settings = ocp.args.Composite(settings=ocp.args.JsonRestore())
-        self._check_model(step, self._manager.restore(step, args=settings)["settings"], model)
-        items = ocp.args.Composite(
-            model=ocp.args.StandardRestore(like), loader=ocp.args.JsonRestore()
-        )
-        restored = self._manager.restore(step, args=items)
-        return restored["model"], restored["loader"]
+    def loader_state(self, step: int) -> dict[str, Any]:
+        """The loader's state after `step` steps."""
+        state: dict[str, Any] = self._restore(step, loader=ocp.args.JsonRestore())["loader"]
+        return state
+
+    def state(self, step: int, like: State, model: ModelSettings) -> State:
+        """Params and optimizer after `step` steps, laid out on devices as `like` is.
+
+        Raises:
+            StateMismatch: they are of a model with other settings.
+        """
+        saved = self._restore(step, settings=ocp.args.JsonRestore())["settings"]
+        self._check_model(step, saved, model)
+        state: State = self._restore(step, model=ocp.args.StandardRestore(like))["model"]
+        return state
+
+    def _restore(self, step: int, **items: Any) -> Any:
+        return self._manager.restore(step, args=ocp.args.Composite(**items))
 
     def _check_model(self, step: int, saved: Mapping[str, Any], model: ModelSettings) -> None:
         given = model.model_dump()

@@ -36,7 +36,12 @@ def prepare(
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
     if cluster:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
-        jax.distributed.initialize(cluster.coordinator, cluster.num_processes, cluster.process_id)
+        jax.distributed.initialize(
+            cluster.coordinator,
+            cluster.num_processes,
+            cluster.process_id,
+            shutdown_timeout_seconds=60,  # how long others wait for one that failed
+        )
 
 
 def _add_xla_flags(*flags: str) -> None:

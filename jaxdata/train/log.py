@@ -13,9 +13,9 @@ __all__ = ["RunLog", "read_log"]
 class RunLog:
     """Appends records to a file; a line that a kill cut short is dropped first.
 
-    Floats keep all their digits, so losses read back are the losses, to the bit. Records have
-    either `step` and `loss` (one a step), `step` and `bits_per_byte` (one an evaluation) or
-    `event`.
+    Floats keep all their digits, so losses read back are the losses, to the bit. A record with
+    `loss` is of step `step`, counted from 0; one with `bits_per_byte` or `event` is of the moment
+    after `step` steps.
     """
 
     def __init__(self, path: Path) -> None:

@@ -77,7 +77,7 @@ def _record(step: int, metrics: Mapping[str, jax.Array], digest: str | None) -> 
 
 def _line(record: Mapping[str, Any], steps: int) -> str:
     return (
-        f"step {record['step']:>{len(str(steps))}}/{steps}  loss {record['loss']:.4f}  "
+        f"step {record['step'] + 1:>{len(str(steps))}}/{steps}  loss {record['loss']:.4f}  "
         f"{record['tokens_per_second']:>9,.0f} tokens/s  "
         f"waited for data {100 * record['wait_share']:.1f} %"
     )

@@ -68,11 +68,13 @@ class Trainer:
         mesh = data_mesh()
         everywhere, output = replicated(mesh), Path(settings.output)
         self.settings = settings
-        self.loader = data.train(batch_sharding(mesh))
-        self.steps = _last_step(settings, self.loader)
-        self.step = 0
-        self._validation = data.validation and data.validation(batch_sharding(mesh))
         self._checkpoints = Checkpoints(output / "checkpoints", settings.keep)
+        self.step = self._checkpoints.latest or 0
+        self.loader = data.train(batch_sharding(mesh))
+        if self.step:
+            self.loader.set_state(self._checkpoints.loader_state(self.step))
+        self.steps = _last_step(settings, self.loader)
+        self._validation = data.validation and data.validation(batch_sharding(mesh))
         optimizer = make_optimizer(settings.optimizer, self.steps)
         init = partial(
             init_state,
@@ -104,8 +106,11 @@ class Trainer:
     def _train(self, progress: Progress) -> BitsPerByte | None:
         if self.settings.eval_every and self.step == 0:
             self._score(progress)
+        started = self.step
         while self.step < self.steps:
             self._one_step(progress)
+            if self.step == started + 1:
+                progress.flush()  # the first step compiles: a line of its own
             last = self.step == self.steps
             if last or self._due(self.settings.checkpoint_every):
                 self._save(progress)
@@ -147,19 +152,15 @@ class Trainer:
         progress.restart_clock()
 
     def _start(self, init: Callable[[], State], everywhere: jax.sharding.Sharding) -> State:
-        """The state of step 0, or of the newest checkpoint, whose place the loader takes too."""
-        step = self._checkpoints.latest
-        if step is None:
+        """The state of step 0, or of the newest checkpoint, on all devices."""
+        if not self.step:
             state: State = jax.jit(init, out_shardings=everywhere)()
             return state
         like = jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=everywhere),
             jax.eval_shape(init),
         )
-        state, loader_state = self._checkpoints.restore(step, like, self.settings.model)
-        self.loader.set_state(loader_state)
-        self.step = step
-        return state
+        return self._checkpoints.state(self.step, like, self.settings.model)
 
     def _describe(self) -> dict[str, Any]:
         """The record a start leaves in the log, said on the terminal as well."""

@@ -1,0 +1,95 @@
+"""The demo's training processes: started like a user starts them, one of them killed."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from itertools import chain
+from pathlib import Path
+
+from jaxdata.errors import JaxdataError
+from jaxdata.train.log import read_log
+
+__all__ = ["last_logged_step", "train_and_kill", "train_on_hosts"]
+
+Say = Callable[[str], None]
+
+
+def train_and_kill(arguments: Sequence[str], log: Path, after_step: int, say: Say) -> int:
+    """Run `jaxdata train` and SIGKILL it once `after_step` is in its log; gives the last step."""
+    with _start(arguments) as process:
+        try:
+            for line in _lines(process):
+                say(line)
+                if last_logged_step(log) >= after_step:
+                    break
+        finally:
+            process.send_signal(signal.SIGKILL)
+        ended = process.wait()
+    if ended != -signal.SIGKILL:
+        raise JaxdataError(
+            f"the training process ended by itself with code {ended} before it could be killed"
+        )
+    return last_logged_step(log)
+
+
+def train_on_hosts(arguments: Sequence[str], hosts: int, say: Say) -> None:
+    """Run `jaxdata train` as several JAX processes that share each batch, to its end."""
+    cluster = ["--coordinator", f"localhost:{_free_port()}", "--num-processes", str(hosts)]
+    with ExitStack() as stack:
+        processes = []
+        for host in range(hosts):
+            command = [*arguments, *cluster, "--process-id", str(host)]
+            processes.append(stack.enter_context(_start(command)))
+            stack.callback(processes[-1].kill)
+        with ThreadPoolExecutor() as threads:
+            others = [threads.submit(_follow, process, processes) for process in processes[1:]]
+            for line in _lines(processes[0]):
+                say(line)
+            outputs = [other.result() for other in others]
+        ends = [process.wait() for process in processes]
+    if any(ends):
+        said = "\n".join(chain.from_iterable(outputs))
+        raise JaxdataError(f"the hosts ended with codes {ends}, expected all 0\n{said}".rstrip())
+
+
+def _follow(
+    process: subprocess.Popen[str], processes: Sequence[subprocess.Popen[str]]
+) -> list[str]:
+    """What a process says; where it fails, the others need not wait for it."""
+    lines = list(_lines(process))
+    if process.wait():
+        for other in processes:
+            other.kill()
+    return lines
+
+
+def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
+    """The output of a process as it comes, but for what the collectives say of themselves."""
+    return (line.rstrip() for line in process.stdout or () if not line.startswith("[Gloo]"))
+
+
+def last_logged_step(log: Path) -> int:
+    """The last step whose loss is in a log, -1 where there is none."""
+    if not log.exists():
+        return -1
+    return max((record["step"] for record in read_log(log) if "loss" in record), default=-1)
+
+
+def _start(arguments: Sequence[str]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "jaxdata", "train", *arguments]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    )
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("localhost", 0))
+        port: int = listener.getsockname()[1]
+        return port

@@ -1,0 +1,211 @@
+"""The demo itself: seven stages, each timed, each checked; the first that fails ends it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+from pathlib import Path
+
+from rich.console import Console
+
+import jaxdata
+from jaxdata import tokenizers
+from jaxdata.config import Config, load_config
+from jaxdata.convert import convert
+from jaxdata.demo.corpus import gather
+from jaxdata.demo.proof import prove_rows
+from jaxdata.demo.runs import train_and_kill, train_on_hosts
+from jaxdata.demo.texts import NEXT, summary_table
+from jaxdata.errors import InputError, JaxdataError
+from jaxdata.look.packing import compare_strategies, packing_table, rows_saved
+from jaxdata.train.log import read_log
+
+__all__ = ["FULL", "QUICK", "Demo", "Size"]
+
+_MARK = ".jaxdata-demo"
+_TABLE_SEQ_LEN = 2048
+_RESUMED_HOSTS = 2
+_PROOF_HOSTS = 4
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of everything; `steps` trained, `every` so many of them a checkpoint."""
+
+    characters: int
+    vocab_size: int
+    tokenizer_bytes: int
+    steps: int
+    every: int
+
+
+FULL = Size(characters=5_000_000, vocab_size=4096, tokenizer_bytes=4_000_000, steps=80, every=20)
+QUICK = Size(characters=500_000, vocab_size=1024, tokenizer_bytes=600_000, steps=24, every=8)
+
+
+class Demo:
+    """One run of the demo in a folder of its own.
+
+    Everything it makes stays there: `corpus/`, `tokenizer.model`, `dataset/`, `run/`.
+    """
+
+    def __init__(self, output: Path, size: Size, console: Console) -> None:
+        self.output, self.size, self.console = output, size, console
+        self.corpus, self.dataset = output / "corpus", output / "dataset"
+        self.log = output / "run" / "log.jsonl"
+        self._sources: list[str] = []
+        self._results: list[tuple[str, str, float]] = []
+
+    def run(self) -> None:
+        """Walk through all stages; raises JaxdataError where one fails."""
+        _empty(self.output)
+        stages: list[tuple[str, Callable[[], str]]] = [
+            ("gather real text", self._gather),
+            ("train a tokenizer", self._train_tokenizer),
+            ("convert", self._convert),
+            ("plan the packing", self._plan),
+            ("train, then SIGKILL", self._train),
+            (f"resume on {_RESUMED_HOSTS} hosts", self._resume),
+            ("prove the rows", self._prove),
+        ]
+        for number, (name, stage) in enumerate(stages, 1):
+            self.console.print(f"\n[bold]{number}/{len(stages)}  {name}[/bold]")
+            started = time.perf_counter()
+            result = stage()
+            seconds = time.perf_counter() - started
+            self._results.append((name, result, seconds))
+            self._say_inside(f"{result}  ({seconds:.1f} s)")
+        self.console.print("\n", summary_table(self._results))
+        self._say(f"Everything is in {self.output}/\n")
+        self._say(NEXT)
+
+    def _say(self, line: str) -> None:
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def _say_inside(self, line: str) -> None:
+        self._say(f"     {line}")
+
+    def _gather(self) -> str:
+        found = gather(self.corpus, self.size.characters)
+        for name, counts in found.items():
+            self._say_inside(
+                f"{name}: {counts.train_documents:,} documents, {counts.val_documents:,} held out "
+                f"for validation, {counts.characters / 1e6:.1f} million characters"
+            )
+        self._sources = list(found)
+        documents = sum(counts.train_documents + counts.val_documents for counts in found.values())
+        characters = sum(counts.characters for counts in found.values())
+        return f"{documents:,} documents, {characters / 1e6:.1f} million characters of this machine"
+
+    def _train_tokenizer(self) -> str:
+        used = tokenizers.train(
+            self._texts(),
+            self.output / "tokenizer.model",
+            vocab_size=self.size.vocab_size,
+            max_bytes=self.size.tokenizer_bytes,
+        )
+        return f"SentencePiece, {self.size.vocab_size:,} pieces, from {used / 1e6:.1f} MB"
+
+    def _texts(self) -> Iterator[str]:
+        """Documents of all sources in turns."""
+        files = [self.corpus / "train" / f"{name}.jsonl" for name in self._sources]
+        rounds = zip_longest(*(path.open(encoding="utf-8") for path in files))
+        return (json.loads(line)["text"] for line in chain.from_iterable(rounds) if line)
+
+    def _convert(self) -> str:
+        tokenizer = tokenizers.load(f"sentencepiece:{self.output / 'tokenizer.model'}")
+        documents = tokens = text_bytes = 0
+        for name in self._sources:
+            for split in ("train", "val"):
+                report = convert(
+                    str(self.corpus / split / f"{name}.jsonl"),
+                    output=self.dataset,
+                    source=name,
+                    split=split,
+                    tokenizer=tokenizer,
+                )
+                self._say_inside(str(report).splitlines()[0])
+                documents += report.documents
+                tokens += report.tokens
+                text_bytes += report.text_bytes
+        return (
+            f"{documents:,} documents, {tokens:,} tokens, {text_bytes / tokens:.2f} bytes a token"
+        )
+
+    def _plan(self) -> str:
+        dataset = jaxdata.open_dataset(str(self.dataset))
+        sources = [dataset.source("train", name) for name in self._sources]
+        costs = compare_strategies(sources, seq_len=_TABLE_SEQ_LEN)
+        self.console.print(packing_table(costs, seq_len=_TABLE_SEQ_LEN))
+        best = next(cost for cost in costs if cost.strategy == "best_fit")
+        return (
+            f"best_fit fills {100 * (1 - best.padding_share):.2f} % of slots and saves "
+            f"{100 * rows_saved(costs):.0f} % of the rows that padding takes"
+        )
+
+    def _train(self) -> str:
+        kill_after = self.size.steps // 2 + self.size.every // 3
+        last = train_and_kill(self._arguments(), self.log, kill_after, self._say_inside)
+        saved = self._last_checkpoint()
+        if not 0 < saved < last:
+            raise JaxdataError(f"killed after step {last} with a checkpoint of step {saved}")
+        return f"killed after step {last + 1}; the newest checkpoint is of step {saved}"
+
+    def _last_checkpoint(self) -> int:
+        records = read_log(self.log)
+        return max((r["step"] for r in records if r.get("event") == "checkpoint"), default=0)
+
+    def _resume(self) -> str:
+        train_on_hosts(self._arguments(), _RESUMED_HOSTS, self._say_inside)
+        records = read_log(self.log)
+        losses = [record["loss"] for record in records if "loss" in record]
+        scores = [r["bits_per_byte"] for r in records if "bits_per_byte" in r]
+        if not (losses[-1] < losses[0] and scores[-1] < scores[0]):
+            raise JaxdataError(f"{self.log}: the loss did not fall: {losses[0]} to {losses[-1]}")
+        return (
+            f"loss {losses[0]:.2f} → {losses[-1]:.2f}, "
+            f"validation {scores[0]:.2f} → {scores[-1]:.2f} bits per byte"
+        )
+
+    def _prove(self) -> str:
+        proof = prove_rows(self._config(), self.log, hosts=_PROOF_HOSTS)
+        self._say_inside(
+            f"{proof.hosts} hosts worked out all {proof.steps} steps again; {proof.repeated} steps "
+            "after the last checkpoint were trained by both processes"
+        )
+        return f"{proof.rows:,} rows compared: not one differs"
+
+    def _overrides(self) -> dict[str, object]:
+        base = load_config("demo")
+        rows = self.size.steps * base.loader.batch_size
+        phase = (base.curriculum or [])[0]
+        mix = {name: weight for name, weight in phase.mix.items() if name in self._sources}
+        return {
+            "dataset": str(self.dataset),
+            "curriculum": [{"rows": rows, "mix": mix}],
+            "epochs": dict.fromkeys(mix, 100),  # small machines have little text
+            "train.output": str(self.log.parent),
+            "train.checkpoint_every": self.size.every,
+            "train.eval_every": self.size.steps // 2,
+        }
+
+    def _config(self) -> Config:
+        return load_config("demo", self._overrides())
+
+    def _arguments(self) -> list[str]:
+        pairs = ((f"--{name}", json.dumps(value)) for name, value in self._overrides().items())
+        return ["demo", *chain.from_iterable(pairs)]
+
+
+def _empty(output: Path) -> None:
+    """Make the folder, or empty one that an earlier demo made."""
+    ours = not output.exists() or (output / _MARK).exists()
+    if not (ours or (output.is_dir() and not any(output.iterdir()))):
+        raise InputError(f"{output} exists and no demo made it: give another one with --output")
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir(parents=True)
+    (output / _MARK).touch()

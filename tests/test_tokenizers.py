@@ -314,14 +314,13 @@ def test_no_trained_piece_holds_more_digits_than_asked(trained: Tokenizer) -> No
     assert all(sum(c.isdigit() for c in trained.decode([i])) <= 2 for i in ids)
 
 
-@pytest.mark.parametrize(("digits", "longest"), [(None, 11), (1, 1), (2, 2), (3, 3)])
-def test_pieces_hold_as_many_digits_as_allowed(
-    tmp_path: Path, digits: int | None, longest: int
-) -> None:
+@pytest.mark.parametrize("digits", [None, 1, 2, 3])
+def test_pieces_hold_as_many_digits_as_allowed(tmp_path: Path, digits: int | None) -> None:
     tokenizers.train(TEXTS, tmp_path / "m.model", vocab_size=600, digits=digits)
     tokenizer = tokenizers.load(f"sentencepiece:{tmp_path / 'm.model'}")
     (ids,) = tokenizer.encode(["31415926535"])
-    assert max(len(tokenizer.decode([i])) for i in ids) == longest
+    longest = max(len(tokenizer.decode([i])) for i in ids)
+    assert longest == digits if digits else longest > 3
 
 
 def test_training_is_deterministic(tmp_path: Path) -> None:

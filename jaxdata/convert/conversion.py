@@ -169,16 +169,21 @@ class _Conversion:
         self.store.sweep(f"{self.folder}/")
 
     def _begin(self) -> None:
-        """Write down what is being made, or check that it is what was begun."""
+        """Write down what is being made; where units of it are done, check that they fit."""
         name = f"{self.folder}/work/parameters.json"
         begun = self.store.read(name)
-        if begun is None:
-            self.store.write(name, self.parameters.encode())
-        else:
+        if begun is not None and self._units_done():
             check_unfinished(begun, self.parameters, f"{self.store.url}/{self.folder}")
+        else:
+            self.store.write(name, self.parameters.encode())
+
+    def _units_done(self) -> set[str]:
+        """Names of the receipts there are."""
+        names = self.store.list(f"{self.folder}/work/")
+        return {name for name in names if name.endswith(".receipt")}
 
     def _units_to_do(self, bar: _Bar) -> Iterator[Unit]:
-        done = set(self.store.list(f"{self.folder}/work/"))
+        done = self._units_done()
         for unit in cut(self.files, self.parameters.text_key, self.parameters.unit_bytes):
             self.units.append(unit.without_data())
             if receipt_name(self.folder, unit.name) in done:
@@ -195,7 +200,7 @@ class _Conversion:
 
     def _first_bad(self, stopped: Stopped) -> InputError:
         """Say which record a worker stopped at, or an earlier one that was quarantined before."""
-        before = [unit for unit in self.units if unit.name < stopped.unit.name]
+        before = [unit for unit in self.units if unit.place < stopped.unit.place]
         collected = Collected(self.files, self._receipts(before))
         collected.add(stopped.unit, stopped.receipt)
         return _bad_record(*collected.quarantined[0])

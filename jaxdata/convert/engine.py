@@ -61,7 +61,7 @@ def run_units(
         pool.close()
     if pool.stopped:
         # Units are given out in order: every one before the first that stopped has been done.
-        raise min(pool.stopped, key=lambda stopped: stopped.unit.name)
+        raise min(pool.stopped, key=lambda stopped: stopped.unit.place)
 
 
 class _Pool:

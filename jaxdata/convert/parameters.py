@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -24,6 +23,9 @@ __all__ = [
     "check_unfinished",
     "make_parameters",
 ]
+
+
+_OF_SOURCE = ("text_key", "bos", "unit_bytes")
 
 
 class Parameters(BaseModel):
@@ -51,12 +53,12 @@ class Parameters(BaseModel):
 
     def of_source(self) -> dict[str, Any]:
         """Return what the manifest keeps with the source; the dataset has the rest."""
-        own = {"text_key", "bos", "unit_bytes"}
-        return self.model_dump(include=own) | {"input_digests": list(self.inputs.values())}
+        own = self.model_dump(include=set(_OF_SOURCE))
+        return own | {"input_digests": list(self.inputs.values())}
 
     def encode(self) -> bytes:
         """Return the bytes of work/parameters.json."""
-        return json.dumps(self.model_dump(), indent=1).encode() + b"\n"
+        return self.model_dump_json(indent=1).encode() + b"\n"
 
 
 def make_parameters(
@@ -110,14 +112,7 @@ def check_name(role: str, name: str) -> None:
 
 def check_dataset(manifest: Manifest, wanted: Parameters, url: str) -> None:
     """Raise InputError unless a source made with `wanted` can join the dataset."""
-    was, now = manifest.tokenizer, wanted.tokenizer
-    changes = [
-        _change(f"tokenizer {field}", getattr(was, field), getattr(now, field))
-        for field in ("kind", "vocab_size", "eod_id", "bos_id", "pad_id")
-        if getattr(was, field) != getattr(now, field)
-    ]
-    if was.files != now.files and not changes:
-        changes = [f"tokenizer was {was.name!r}, is {now.name!r}, a file of other content"]
+    changes = _tokenizer_changes(manifest.tokenizer, wanted.tokenizer)
     if manifest.record_tokens != wanted.record_tokens:
         changes.append(_change("record_tokens", manifest.record_tokens, wanted.record_tokens))
     if changes:
@@ -130,13 +125,12 @@ def check_dataset(manifest: Manifest, wanted: Parameters, url: str) -> None:
 def check_finished(manifest: Manifest, source: str, wanted: Parameters, url: str) -> None:
     """Raise InputError if a finished source was made from other inputs or parameters."""
     entry = manifest.sources[source]
-    stored = dict(entry.parameters)
-    digests = dict(zip(entry.inputs, stored.pop("input_digests", []), strict=False))
-    now = wanted.of_source()
+    was, now = dict(entry.parameters), wanted.of_source()
+    digests = dict(zip(entry.inputs, was["input_digests"], strict=True))
     changes = [
-        _change(name, was, now.get(name)) for name, was in stored.items() if was != now.get(name)
+        *(_change(key, was[key], now[key]) for key in _OF_SOURCE if was[key] != now[key]),
+        *_input_changes(digests, wanted.inputs),
     ]
-    changes += _input_changes(digests, wanted.inputs)
     if changes:
         raise InputError(
             f"{url} already has {source}, made otherwise: {'; '.join(changes)}. "
@@ -144,17 +138,40 @@ def check_finished(manifest: Manifest, source: str, wanted: Parameters, url: str
         )
 
 
-def check_unfinished(stored: bytes, wanted: Parameters, url: str) -> None:
+def check_unfinished(begun: bytes, wanted: Parameters, url: str) -> None:
     """Raise InputError if the unfinished conversion in `url` was asked for something else."""
-    was, now = json.loads(stored), wanted.model_dump()
-    inputs = was.pop("inputs")
-    changes = [_change(name, was[name], now[name]) for name in was if was[name] != now[name]]
-    changes += _input_changes(inputs, wanted.inputs)
+    try:
+        was = Parameters.model_validate_json(begun)
+    except ValueError as error:
+        raise InputError(
+            f"{url} holds an unfinished conversion of another version of jaxdata; "
+            "delete that folder to begin anew"
+        ) from error
+    changes = [
+        *(
+            _change(key, getattr(was, key), getattr(wanted, key))
+            for key in (*_OF_SOURCE, "record_tokens")
+            if getattr(was, key) != getattr(wanted, key)
+        ),
+        *_tokenizer_changes(was.tokenizer, wanted.tokenizer),
+        *_input_changes(was.inputs, wanted.inputs),
+    ]
     if changes:
         raise InputError(
             f"{url} holds an unfinished conversion of another kind: {'; '.join(changes)}. "
             "Give the same again to finish it, or delete that folder to begin anew"
         )
+
+
+def _tokenizer_changes(was: TokenizerEntry, now: TokenizerEntry) -> list[str]:
+    changes = [
+        _change(f"tokenizer {key}", getattr(was, key), getattr(now, key))
+        for key in ("kind", "vocab_size", "eod_id", "bos_id", "pad_id")
+        if getattr(was, key) != getattr(now, key)
+    ]
+    if was.files != now.files and not changes:
+        changes = [f"tokenizer was {was.name!r}, is {now.name!r} with other content"]
+    return changes
 
 
 def _input_changes(was: dict[str, str], now: dict[str, str]) -> Iterator[str]:

@@ -53,6 +53,11 @@ class Unit:
     size: int
     text_bytes: int
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where it begins, (file, start): units are in the order of their places."""
+        return self.parts[0].file, self.parts[0].start
+
     def without_data(self) -> Unit:
         """Return what is worth keeping when a worker has the unit."""
         return replace(self, parts=tuple(replace(part, data=None) for part in self.parts))

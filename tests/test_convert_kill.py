@@ -1,0 +1,159 @@
+"""Conversions that are killed at any moment, and finished by the same command."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from jaxdata.convert import convert, engine
+from jaxdata.errors import WorkerDied
+from jaxdata.processes import Worker
+
+pytestmark = pytest.mark.slow
+UNIT_BYTES = 20_000
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """About 100 units of work in three files."""
+    chance = random.Random(1)
+    folder = tmp_path_factory.mktemp("corpus")
+    for name in ("a.jsonl", "b.jsonl.gz", "c.jsonl"):
+        words = (
+            "".join(chance.choices("abcdefg \n", k=chance.randrange(400))) for _ in range(3_000)
+        )
+        data = b"".join(json.dumps({"text": word}).encode() + b"\n" for word in words) + b"bad\n"
+        (folder / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What a conversion that nobody kills writes."""
+    output = tmp_path_factory.mktemp("expected") / "out"
+    convert(
+        corpus, output=output, source="web", tokenizer="bytes", unit_bytes=UNIT_BYTES, workers=1
+    )
+    return tree(output)
+
+
+def tree(folder: Path) -> dict[str, str]:
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(f.relative_to(folder)): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
+
+
+def command(corpus: Path, output: Path) -> list[str]:
+    options = ["--source", "web", "--tokenizer", "bytes", "--workers", "2"]
+    return [
+        *(sys.executable, "-m", "jaxdata", "convert", str(corpus), "--output", str(output)),
+        *options,
+        *("--unit-bytes", str(UNIT_BYTES)),
+    ]
+
+
+def receipts(output: Path) -> int:
+    return len(list(output.glob("train/web/work/*.receipt")))
+
+
+def stop_after(
+    command: list[str], output: Path, units: int, how: signal.Signals
+) -> tuple[int, str]:
+    """Run a command until so many units have receipts, then send it a signal."""
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
+    while receipts(output) < units and process.poll() is None:
+        time.sleep(0.002)
+    process.send_signal(how)
+    _, errors = process.communicate()
+    return process.returncode, errors
+
+
+@pytest.mark.parametrize("units", [0, 1, 7, 30, 60])
+def test_a_killed_conversion_is_finished_by_the_same_command(
+    corpus: Path, tmp_path: Path, expected: dict[str, str], units: int
+) -> None:
+    output = tmp_path / "out"
+    code, _ = stop_after(command(corpus, output), output, units, signal.SIGKILL)
+    assert code == -signal.SIGKILL
+    assert not (output / "dataset.json").exists()
+    kept = receipts(output)
+    assert kept >= units
+    subprocess.run(command(corpus, output), check=True, capture_output=True)
+    assert tree(output) == expected
+
+
+def test_killed_again_and_again(corpus: Path, tmp_path: Path, expected: dict[str, str]) -> None:
+    output = tmp_path / "out"
+    for units in (5, 20, 50, 70):
+        stop_after(command(corpus, output), output, units, signal.SIGKILL)
+    subprocess.run(command(corpus, output), check=True, capture_output=True)
+    assert tree(output) == expected
+
+
+def test_interrupting_says_how_to_go_on(
+    corpus: Path, tmp_path: Path, expected: dict[str, str]
+) -> None:
+    output = tmp_path / "out"
+    code, errors = stop_after(command(corpus, output), output, 10, signal.SIGINT)
+    assert code == 130
+    assert errors == ("interrupted. What is done is kept: the same command goes on from there\n")
+    subprocess.run(command(corpus, output), check=True, capture_output=True)
+    assert tree(output) == expected
+
+
+@pytest.mark.parametrize("calls", [1, 9, 40])
+def test_a_killed_worker_ends_the_conversion_and_not_the_work(
+    corpus: Path,
+    tmp_path: Path,
+    expected: dict[str, str],
+    calls: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    workers: list[Worker] = []
+    start = engine.Worker
+    monkeypatch.setattr(engine, "Worker", lambda *args: workers.append(start(*args)) or workers[-1])
+    count = 0
+
+    def kill(*_: int) -> None:
+        nonlocal count
+        count += 1
+        if count == calls:
+            os.kill(workers[-1].pid, signal.SIGKILL)
+
+    def run(progress: object) -> None:
+        convert(
+            corpus,
+            output=tmp_path / "out",
+            source="web",
+            tokenizer="bytes",
+            unit_bytes=UNIT_BYTES,
+            workers=2,
+            progress=progress,
+        )
+
+    with pytest.raises(WorkerDied, match=r"SIGKILL.*the same command goes on from there"):
+        run(kill)
+    run(None)
+    assert tree(tmp_path / "out") == expected
+
+
+def test_a_finished_unit_is_not_done_again(corpus: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    stop_after(command(corpus, output), output, 30, signal.SIGKILL)
+    time.sleep(1)  # for the workers to notice
+    shards = {path: path.stat().st_mtime_ns for path in output.glob("train/web/*.array_record")}
+    done = {path.stem for path in output.glob("train/web/work/*.receipt")}
+    subprocess.run(command(corpus, output), check=True, capture_output=True)
+    for path, written in shards.items():
+        assert (path.stat().st_mtime_ns == written) == (path.stem in done)

@@ -8,6 +8,7 @@ from array_record.python.array_record_module import ArrayRecordReader
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import jaxdata
 from jaxdata.errors import DatasetError
 from jaxdata.format import shards
 from jaxdata.format.records import RecordLayout
@@ -116,4 +117,4 @@ def test_a_damaged_dataset_is_named(tmp_path: Path) -> None:
         docs[899]
     shard.unlink()
     with pytest.raises(DatasetError, match=r"array_record is missing: the dataset is not whole"):
-        dataset.source("train", "a")[0]
+        jaxdata.open_dataset(tmp_path / "d").source("train", "a")[0]

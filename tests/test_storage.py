@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from jaxdata.errors import DatasetError, InputError
-from jaxdata.format import storage
-from jaxdata.format.storage import Store, open_store
+from jaxdata.format.storage import Store, open_store, zarr
 
 _numbers = count()
 
@@ -31,13 +30,31 @@ def test_bytes_come_back(store: Store) -> None:
     assert store.read("a/b") == b"two"
 
 
-def test_ranges_are_read_and_a_missing_or_short_file_is_named(store: Store) -> None:
+def gather(store: Store, *ranges: tuple[str, int, int], dtype: str = "uint8") -> list[list[int]]:
+    names = [name for name, _, _ in ranges]
+    _, start, count = (np.array(column) for column in zip(*ranges, strict=True))
+    found = store.gather(names, np.arange(len(names)), start, count, np.dtype(dtype))
+    return [piece.tolist() for piece in found]
+
+
+def test_ranges_are_read_at_any_alignment(store: Store) -> None:
+    store.write("one", bytes(range(100)))
+    store.write("two", bytes(range(50, 71)))
+    assert gather(store, ("one", 10, 3), ("two", 0, 0), ("two", 20, 1)) == [[10, 11, 12], [], [70]]
+    for start in range(5):
+        expected = np.frombuffer(bytes(range(start, start + 8)), "<u4").tolist()
+        assert gather(store, ("one", start, 2), dtype="<u4") == [expected]
+
+
+def test_a_missing_or_short_file_is_named(store: Store) -> None:
     store.write("file", bytes(range(100)))
-    assert store.open("file").read(10, 13).tolist() == [10, 11, 12]
-    with pytest.raises(DatasetError, match="nothing is missing"):
-        store.open("nothing").read(0, 1)
+    store.write("empty", b"")
+    with pytest.raises(DatasetError, match="nothing is missing: the dataset is not whole"):
+        gather(store, ("nothing", 0, 1))
     with pytest.raises(DatasetError, match=r"file ends before byte 101: the file is truncated"):
-        store.open("file").read(0, 101)
+        gather(store, ("file", 90, 1), ("file", 0, 101))
+    with pytest.raises(DatasetError, match=r"empty ends before byte 4: the file is truncated"):
+        gather(store, ("empty", 2, 1), dtype="<u2")
 
 
 def test_a_created_file_appears_whole_or_not_at_all(store: Store) -> None:
@@ -65,7 +82,7 @@ def test_list_and_delete_by_prefix(store: Store) -> None:
 def test_arrays_come_back_whatever_their_chunks(
     store: Store, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storage, "_CHUNK", 64)
+    monkeypatch.setattr(zarr, "_CHUNK", 64)
     array = np.arange(size, dtype=np.uint32)
     store.write_array("index/length", array[::-1])
     store.write_array("index/length", array)
@@ -129,7 +146,7 @@ def test_remote_reads_after_a_fork_are_refused_and_local_ones_work(tmp_path: Pat
     child = os.fork()
     if not child:
         try:
-            works = local.open("a").read(0, 1).tobytes() + local.read_array("b").tobytes()[:1]
+            works = bytes(gather(local, ("a", 0, 1))[0]) + local.read_array("b").tobytes()[:1]
             remote.read("a")
         except DatasetError as error:
             os.write(writing, works + str(error).encode())

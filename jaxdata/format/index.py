@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from jaxdata.errors import DatasetError
 from jaxdata.format.manifest import SourceEntry
@@ -20,7 +20,8 @@ from jaxdata.format.storage import Store
 
 __all__ = ["ANCHOR_EVERY", "SourceIndex", "write_index"]
 
-ANCHOR_EVERY = 64
+ANCHOR_EVERY = 16
+_STEPS = np.arange(ANCHOR_EVERY - 1)
 
 
 def write_index(
@@ -93,12 +94,10 @@ class SourceIndex:
         """Line (from 1) or row (from 0) of each document in its input file."""
         return self._column("origin_row")
 
-    def locate(self, documents: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(shard number, stream offset of the first chunk) of documents; int64, vectorised."""
-        document = np.asarray(documents, np.int64)
+    def locate(self, document: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(shard number, stream offset of the first chunk) of documents; int64 (n,) each."""
         shard = np.searchsorted(self._shard_starts, document, side="right") - 1
-        first = self._shard_starts[shard]
-        stream = self._bytes_before(document) - self._bytes_before(first) + STREAM_START
+        stream = self._bytes_before(document) - self._shard_bytes[shard] + STREAM_START
         return shard, stream
 
     @cached_property
@@ -108,16 +107,21 @@ class SourceIndex:
         return np.cumsum([0, *counts])[:-1]
 
     @cached_property
+    def _shard_bytes(self) -> NDArray[np.int64]:
+        """Stream bytes of all documents before each shard."""
+        return self._bytes_before(self._shard_starts)
+
+    @cached_property
     def _anchors(self) -> NDArray[np.uint64]:
         return self._column("anchor")
 
     def _bytes_before(self, document: NDArray[np.int64]) -> NDArray[np.int64]:
         """Stream bytes of all documents of the source before each of ``document``."""
-        anchor = document // ANCHOR_EVERY
-        near = np.arange(ANCHOR_EVERY) + (anchor * ANCHOR_EVERY)[..., None]
+        anchor, after = np.divmod(document, ANCHOR_EVERY)
+        near = _STEPS + (document - after)[:, None]
         lengths = self.lengths[np.minimum(near, len(self.lengths) - 1)]
-        between = np.where(near < document[..., None], self.layout.stream_bytes(lengths), 0)
-        return np.asarray(self._anchors[anchor].astype(np.int64) + between.sum(-1), np.int64)
+        between = self.layout.stream_bytes(lengths) * (after[:, None] > _STEPS)
+        return np.asarray(self._anchors[anchor].astype(np.int64) + between.sum(axis=1), np.int64)
 
     def _column(self, name: str) -> NDArray[Any]:
         return self.store.read_array(f"{self.name}/index/{name}")

@@ -15,6 +15,7 @@ against every file it has written.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -78,9 +79,12 @@ class RecordLayout:
 
     def stream_bytes(self, lengths: ArrayLike) -> NDArray[np.int64]:
         """Stream bytes that documents of ``lengths`` tokens take, chunk headers included."""
-        whole, rest = np.divmod(np.asarray(lengths, np.int64), self.record_tokens)
-        full = self.chunk_bytes(self.record_tokens)
-        return np.asarray(whole * full + (rest > 0) * self.chunk_bytes(rest), np.int64)
+        length = np.asarray(lengths, np.int64)
+        table = _chunk_table(self)
+        if length.max(initial=0) <= self.record_tokens:
+            return table[length]
+        whole, rest = np.divmod(length, self.record_tokens)
+        return np.asarray(whole * table[-1] + table[rest], np.int64)
 
     def chunk_bytes(self, tokens: ArrayLike) -> NDArray[np.int64]:
         """Stream bytes of one record of ``tokens`` tokens with its chunk header."""
@@ -112,7 +116,15 @@ class RecordLayout:
 
     def _tokens_in_record(self, lengths: ArrayLike, record: NDArray[np.int64]) -> NDArray[np.int64]:
         rest = np.asarray(lengths, np.int64) - record * self.record_tokens
-        return np.minimum(rest, self.record_tokens)
+        return np.asarray(np.minimum(rest, self.record_tokens), np.int64)
 
     def _record_bytes(self, tokens: ArrayLike) -> NDArray[np.int64]:
         return np.asarray(tokens, np.int64) * (self.item + self.masked)
+
+
+@lru_cache(8)
+def _chunk_table(layout: RecordLayout) -> NDArray[np.int64]:
+    """Stream bytes of a record of 0 (no record, no bytes) to ``record_tokens`` tokens."""
+    table = layout.chunk_bytes(np.arange(layout.record_tokens + 1))
+    table[0] = 0
+    return table

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -94,63 +95,107 @@ def assemble(table: RowTable, rows: Ints, batch_size: int | None = None) -> Batc
     """
     size = len(rows) if batch_size is None else batch_size
     segments = table.segments(rows)
-    offset = _row_offsets(segments, table.seq_len)
-    batch = _lay_out(segments, offset, size, table.seq_len, table.positions)
+    begin = _begins(segments, table.seq_len)
+    gaps = _gaps(begin, begin + segments.slots, size * table.seq_len)
+    batch = _lay_out(segments, begin, size * table.seq_len, gaps)
+    if table.positions == "row":
+        batch["positions"] = _along_rows(batch["segment_ids"], table.seq_len)
     for number, documents in enumerate(table.documents):
         chosen = np.flatnonzero(segments.source == number)
         if len(chosen):
-            _fill(batch, documents, segments, chosen, offset)
+            _fill(batch, documents, segments, chosen, begin[chosen])
+    _follow(batch, begin + segments.slots - 1, gaps)
     return {name: array.reshape(size, table.seq_len) for name, array in batch.items()}
 
 
-def _row_offsets(segments: Segments, seq_len: int) -> Ints:
+Gaps = list[tuple[int, int]]
+"""[begin, end) of padding in the flattened batch."""
+
+
+def _begins(segments: Segments, seq_len: int) -> Ints:
     """Slot in the flattened batch at which each segment begins."""
-    ends = np.cumsum(segments.slots)
-    begins = ends - segments.slots
-    first = np.flatnonzero(np.diff(segments.row, prepend=-1))
-    counts = np.diff(first, append=len(begins))
-    return begins - np.repeat(begins[first], counts) + segments.row * seq_len
+    before = np.cumsum(segments.slots) - segments.slots
+    first, counts = _row_runs(segments)
+    return np.asarray(before - np.repeat(before[first], counts) + segments.row * seq_len, np.int64)
 
 
-def _lay_out(segments: Segments, offset: Ints, size: int, seq_len: int, positions: str) -> Batch:
-    """Everything that follows from the plan alone; inputs and targets zero."""
-    total = size * seq_len
-    slot = np.arange(total, dtype=np.int32)
+def _row_runs(segments: Segments) -> tuple[Ints, Ints]:
+    """First segment of each row that has any, and how many it has."""
     first = np.flatnonzero(np.diff(segments.row, prepend=-1))
-    in_row = np.arange(len(offset)) - np.repeat(first, np.diff(first, append=len(offset)))
-    # Between one segment's begin and the next one's lie its slots, then perhaps padding.
-    run = np.diff(offset, append=total)
-    run = np.concatenate([[offset[0] if len(offset) else total], run])
-    ids = np.repeat(np.concatenate([[0], in_row + 1]).astype(np.int32), run)
-    place = slot - np.repeat(np.concatenate([[0], offset]).astype(np.int32), run)
-    inside = place < np.repeat(np.concatenate([[0], segments.slots]).astype(np.int32), run)
-    lead = np.repeat(np.concatenate([[0], segments.lead]).astype(np.int32), run)
-    where = place if positions == "segment" else slot % np.int32(seq_len)
-    return {
-        "inputs": np.zeros(total, np.int32),
-        "targets": np.zeros(total, np.int32),
-        "loss_mask": inside & (place >= lead),
-        "segment_ids": ids * inside,
-        "positions": where * inside,
+    return first, np.diff(first, append=len(segments.row))
+
+
+def _gaps(begin: Ints, end: Ints, total: int) -> Gaps:
+    starts, stops = np.append(0, end), np.append(begin, total)
+    found = np.flatnonzero(starts < stops)
+    return list(zip(starts[found].tolist(), stops[found].tolist(), strict=True))
+
+
+def _lay_out(segments: Segments, begin: Ints, total: int, gaps: Gaps) -> Batch:
+    """Everything that follows from the plan alone; inputs and targets are not yet written."""
+    first, counts = _row_runs(segments)
+    in_row = np.arange(1, len(begin) + 1) - np.repeat(first, counts)
+    # A run is a segment with the padding behind it; before the first segment there may be some.
+    run = np.diff(begin, prepend=0, append=total)
+    ids = np.repeat(np.append(0, in_row).astype(np.int32), run)
+    start = np.repeat(np.append(0, begin).astype(np.int32), run)
+    batch: Batch = {
+        "inputs": np.empty(total, np.int32),
+        "targets": np.empty(total, np.int32),
+        "loss_mask": np.ones(total, bool),
+        "segment_ids": ids,
+        "positions": np.subtract(_slots(total), start, out=start),
     }
+    for at in np.flatnonzero(segments.lead).tolist():
+        batch["loss_mask"][begin[at] : begin[at] + segments.lead[at]] = False
+    for name in ("inputs", "loss_mask", "segment_ids", "positions"):
+        for a, b in gaps:
+            batch[name][a:b] = 0
+    return batch
+
+
+@lru_cache(4)
+def _slots(total: int) -> NDArray[np.int32]:
+    return np.arange(total, dtype=np.int32)
+
+
+def _along_rows(segment_ids: NDArray[np.int32], seq_len: int) -> NDArray[np.int32]:
+    """Positions that run on from segment to segment."""
+    return _slots(len(segment_ids)) % np.int32(seq_len) * (segment_ids > 0)
 
 
 def _fill(
-    batch: Batch, documents: Documents, segments: Segments, chosen: Ints, offset: Ints
+    batch: Batch, documents: Documents, segments: Segments, chosen: Ints, begin: Ints
 ) -> None:
-    """Copy the tokens of one source's segments; take the loss from targets that have none."""
-    document, start = segments.document[chosen], segments.start[chosen]
-    slots, begin = segments.slots[chosen], offset[chosen]
+    """Copy the inputs of one source's segments, and the target of each segment's last slot."""
+    document, start, slots = (
+        segments.document[chosen],
+        segments.start[chosen],
+        segments.slots[chosen],
+    )
     left = documents.lengths[document].astype(np.int64) - start
     count = np.minimum(slots + 1, left)
     inputs, targets, loss = batch["inputs"], batch["targets"], batch["loss_mask"]
-    # A document's last token may be an input (concat), but nothing follows it as a target.
-    loss[(begin + slots - 1)[count <= slots]] = False
     tokens = documents.tokens(document, start, count)
     for array, at, width in zip(tokens, begin.tolist(), slots.tolist(), strict=True):
         inputs[at : at + width] = array[:width]
-        targets[at : at + len(array) - 1] = array[1:]
+    last = begin + slots - 1
+    targets[last] = [array[-1] for array in tokens]
+    # A document's last token may be an input (concat), but nothing follows it as a target.
+    ended = last[count <= slots]
+    targets[ended] = 0
+    loss[ended] = False
     if documents.masked:
         masks = documents.masks(document, start, count)
         for mask, at in zip(masks, begin.tolist(), strict=True):
             loss[at : at + len(mask) - 1] &= mask[1:].astype(bool)
+
+
+def _follow(batch: Batch, last: Ints, gaps: Gaps) -> None:
+    """Targets are the inputs one slot on; a segment's last is already written."""
+    inputs, targets = batch["inputs"], batch["targets"]
+    kept = targets[last]
+    targets[:-1] = inputs[1:]
+    targets[last] = kept
+    for a, b in gaps:
+        targets[a:b] = 0

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from jaxdata.errors import InputError
 from jaxdata.format.manifest import Manifest, read_manifest
 from jaxdata.format.storage import Store, open_store
-from jaxdata.rows.documents import StoredDocuments
+from jaxdata.rows.stored import StoredDocuments
 
 if TYPE_CHECKING:
     from jaxdata.tokenizers import Tokenizer

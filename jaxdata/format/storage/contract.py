@@ -1,0 +1,98 @@
+"""What every place a dataset can be in must do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.errors import DatasetError
+
+__all__ = ["Store", "missing", "truncated"]
+
+Ints = NDArray[np.int64]
+
+
+class Store(Protocol):
+    """Named bytes and arrays below one root."""
+
+    url: str
+    local: bool
+    """Whether reads are plain memory maps, safe in a forked process."""
+
+    def read(self, name: str) -> bytes | None:
+        """The whole content, or None where nothing has this name."""
+        ...
+
+    def gather(
+        self, names: Sequence[str], file: Ints, start: Ints, count: Ints, dtype: np.dtype[Any]
+    ) -> list[NDArray[Any]]:
+        """Many ranges at once: ``count[k]`` items of ``dtype`` at byte ``start[k]``, for every *k*.
+
+        Args:
+            names: the files that ``file`` counts.
+            file: (ranges,) number of the file of each range.
+            start: (ranges,) byte offsets, of any alignment.
+            count: (ranges,) items.
+            dtype: of the items, little-endian.
+
+        Returns:
+            One read-only array a range; where the file is local, views of its memory map.
+
+        Raises:
+            DatasetError: a file is missing, or ends before a range does.
+        """
+        ...
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write the whole content at once: a reader sees all of it or what was before."""
+        ...
+
+    def update(self, name: str, change: Callable[[bytes | None], bytes]) -> None:
+        """Replace the content by ``change(content)``; safe between processes.
+
+        ``change`` may be called again where another process was faster.
+        """
+        ...
+
+    def create(self, name: str) -> AbstractContextManager[Path]:
+        """A local path to write to with any library, published when the block ends well."""
+        ...
+
+    def list(self, prefix: str = "") -> list[str]:
+        """Sorted names that begin with ``prefix``."""
+        ...
+
+    def delete(self, prefix: str) -> None:
+        """Remove one name, or with a final ``/`` everything below it; absent is no error."""
+        ...
+
+    def sweep(self, prefix: str) -> None:
+        """Remove what killed writers left below ``prefix/``; nobody may be writing there."""
+        ...
+
+    def write_array(self, name: str, array: NDArray[Any]) -> None:
+        """Write a one-dimensional array as zarr3, little-endian, uncompressed, in large chunks."""
+        ...
+
+    def read_array(self, name: str) -> NDArray[Any]:
+        """The array, read-only; where it is local and in one chunk, a view of the mapped file."""
+        ...
+
+
+def missing(url: str) -> DatasetError:
+    """The error for a file that should be there."""
+    return DatasetError(
+        f"{url} is missing: the dataset is not whole; convert it again or restore the file"
+    )
+
+
+def truncated(url: str, stop: int) -> DatasetError:
+    """The error for a file that is shorter than the index says."""
+    return DatasetError(
+        f"{url} ends before byte {stop}: the file is truncated; convert it again or restore it"
+    )

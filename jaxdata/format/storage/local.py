@@ -1,0 +1,160 @@
+"""A dataset in a folder: written by rename, read through memory maps.
+
+Reading never calls tensorstore, which aborts in a forked child.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.format.storage import zarr
+from jaxdata.format.storage.contract import Ints, missing, truncated
+
+__all__ = ["LocalStore"]
+
+_TEMPORARY = ".tmp-"
+
+
+class LocalStore:
+    """A folder (see ``Store``)."""
+
+    local = True
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self._root = Path(root).expanduser()
+        self.url = str(self._root)
+        self._views: dict[tuple[str, np.dtype[Any]], list[NDArray[Any]]] = {}
+
+    def __reduce__(self) -> tuple[type[LocalStore], tuple[str]]:
+        return LocalStore, (self.url,)
+
+    def _path(self, name: str) -> Path:
+        return self._root / name
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return self._path(name).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def gather(
+        self, names: Sequence[str], file: Ints, start: Ints, count: Ints, dtype: np.dtype[Any]
+    ) -> list[NDArray[Any]]:
+        views = {number: self._phases(names[number], dtype) for number in set(file.tolist())}
+        first, phase = np.divmod(start, dtype.itemsize)
+        last = first + count
+        columns = (file.tolist(), phase.tolist(), first.tolist(), last.tolist())
+        found = [views[f][p][a:b] for f, p, a, b in zip(*columns, strict=True)]
+        # A slice beyond the end of a file comes out short.
+        if sum(map(len, found)) != int(count.sum()):
+            short = next(k for k, piece in enumerate(found) if len(piece) != count[k])
+            stop = int(start[short] + count[short] * dtype.itemsize)
+            raise truncated(str(self._path(names[int(file[short])])), stop)
+        return found
+
+    def _phases(self, name: str, dtype: np.dtype[Any]) -> list[NDArray[Any]]:
+        """The mapped file as items of ``dtype`` that begin at byte 0, 1, … of an item."""
+        if (name, dtype) not in self._views:
+            data, size = _map(self._path(name)), dtype.itemsize
+            phases = range(min(size, len(data) + 1))
+            whole = [data[k : k + (len(data) - k) // size * size].view(dtype) for k in phases]
+            self._views[name, dtype] = whole
+        return self._views[name, dtype]
+
+    def write(self, name: str, data: bytes) -> None:
+        with self.create(name) as path:
+            path.write_bytes(data)
+
+    @contextmanager
+    def create(self, name: str) -> Iterator[Path]:
+        final = self._path(name)
+        final.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=final.parent, prefix=_TEMPORARY)
+        os.close(handle)
+        try:
+            yield Path(temporary)
+            _make_durable(Path(temporary))
+            Path(temporary).replace(final)
+        finally:
+            with suppress(FileNotFoundError):
+                Path(temporary).unlink()
+
+    def update(self, name: str, change: Callable[[bytes | None], bytes]) -> None:
+        import fcntl
+
+        self._root.mkdir(parents=True, exist_ok=True)
+        folder = os.open(self._root, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            self.write(name, change(self.read(name)))
+        finally:
+            os.close(folder)
+
+    def list(self, prefix: str = "") -> list[str]:
+        folder = self._root / prefix.rpartition("/")[0]
+        found = (path for path in folder.rglob("*") if path.is_file())
+        names = (path.relative_to(self._root).as_posix() for path in found)
+        return sorted(n for n in names if n.startswith(prefix) and _TEMPORARY not in n)
+
+    def delete(self, prefix: str) -> None:
+        if prefix.endswith("/"):
+            shutil.rmtree(self._path(prefix), ignore_errors=True)
+        else:
+            self._path(prefix).unlink(missing_ok=True)
+
+    def sweep(self, prefix: str) -> None:
+        for path in self._path(prefix).rglob(f"{_TEMPORARY}*"):
+            path.unlink(missing_ok=True)
+
+    def write_array(self, name: str, array: NDArray[Any]) -> None:
+        self.delete(f"{name}/")
+        zarr.write({"driver": "file", "path": f"{self._path(name).resolve()}/"}, array)
+
+    def read_array(self, name: str) -> NDArray[Any]:
+        metadata = self.read(f"{name}/zarr.json")
+        if metadata is None:
+            raise missing(f"{self.url}/{name}")
+        size, chunk, dtype = zarr.layout(metadata)
+        parts = [
+            self._chunk(f"{name}/c/{number}", chunk * dtype.itemsize).view(dtype)
+            for number in range(ceil(size / chunk))
+        ]
+        joined = parts[0] if len(parts) == 1 else np.concatenate([*parts, np.empty(0, dtype)])
+        return joined[:size]
+
+    def _chunk(self, name: str, size: int) -> NDArray[np.uint8]:
+        data = _map(self._path(name))
+        if len(data) < size:
+            raise truncated(str(self._path(name)), size)
+        return data
+
+
+def _map(path: Path) -> NDArray[np.uint8]:
+    """A file mapped into memory; views of it stay valid when it is deleted."""
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            content = mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) if size else b""
+            return np.frombuffer(content, np.uint8)
+    except FileNotFoundError:
+        raise missing(str(path)) from None
+
+
+def _make_durable(path: Path) -> None:
+    """Give the file the mode that open() would have given it, and push it to the disk."""
+    mask = os.umask(0)
+    os.umask(mask)
+    path.chmod(0o666 & ~mask)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

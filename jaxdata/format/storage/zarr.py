@@ -1,0 +1,39 @@
+"""One-dimensional zarr3 arrays, so plain that a reader can map their chunk files."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["layout", "write"]
+
+_CHUNK = 2**26  # elements of an array in one file, so that a reader maps a few large files
+
+
+def write(kvstore: Any, array: NDArray[Any], context: Any = None) -> None:
+    """Write ``array`` with tensorstore to the root of a KvStore (its spec or URL)."""
+    import tensorstore
+
+    little = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
+    chunk = max(1, min(len(array), _CHUNK))
+    metadata = {
+        "shape": [len(array)],
+        "data_type": array.dtype.name,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [chunk]}},
+        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+    }
+    spec = {"driver": "zarr3", "kvstore": kvstore, "metadata": metadata}
+    # Chunks that hold only zeros are files like the others: a reader maps every chunk.
+    spec["store_data_equal_to_fill_value"] = True
+    opened = tensorstore.open(spec, create=True, delete_existing=True, context=context).result()
+    opened.write(little).result()
+
+
+def layout(metadata: bytes) -> tuple[int, int, np.dtype[Any]]:
+    """(elements, elements a chunk, dtype) of an array that :func:`write` wrote."""
+    fields = json.loads(metadata)
+    chunk = fields["chunk_grid"]["configuration"]["chunk_shape"][0]
+    return fields["shape"][0], chunk, np.dtype(fields["data_type"]).newbyteorder("<")

@@ -1,0 +1,116 @@
+"""What must never change: the rows of a dataset that was written once and is kept.
+
+``tests/data/format-1`` was made by :func:`write_format_1`. It opens for ever, with these rows, on
+every version of numpy that the project admits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jaxdata
+from jaxdata.rows.dataset import Dataset
+from jaxdata.testing import write_dataset
+
+FORMAT_1 = Path(__file__).parent / "data" / "format-1"
+PHASES = [
+    jaxdata.Phase(rows=40, weights={"words": 0.7, "masked": 0.3}),
+    jaxdata.Phase(tokens=64 * 30, weights={"words": 0.2, "masked": 0.8}),
+]
+
+
+def write_format_1(path: Path) -> None:
+    """Documents that no random generator made: their lengths are 1 to 613."""
+    words = [np.arange(7 * n, 7 * n + n * n * 31 % 613 + 1) % 256 for n in range(120)]
+    masked = [np.arange(3 * n, 3 * n + n * n * 17 % 211 + 1) % 256 for n in range(90)]
+    documents = {
+        name: [np.append(d[:-1], 256) for d in given]
+        for name, given in (("train/words", words), ("train/masked", masked))
+    }
+    masks = {"train/masked": [np.arange(len(d)) % 5 > 1 for d in masked]}
+    write_dataset(path, documents, masks, record_tokens=100, shard_documents=50)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    copy = tmp_path_factory.mktemp("golden") / "format-1"  # plans are written beside the data
+    shutil.copytree(FORMAT_1, copy)
+    return jaxdata.open_dataset(copy)
+
+
+def fingerprint(rows: object, first: int, count: int = 16) -> str:
+    content = hashlib.sha256()
+    for number in range(first, first + count):
+        row = rows[number]
+        for name in ("inputs", "targets", "loss_mask", "segment_ids", "positions"):
+            content.update(row[name].astype("<i4").tobytes())
+    return content.hexdigest()[:16]
+
+
+GOLDEN = {
+    "best_fit 0": ["81d0289df69f6e5d", "07d10412ed04cbab", "af2e775697a94245", "f8656ec925600121"],
+    "best_fit 16": ["d5953e5bbbab15b0", "1720bc1d3f90149f", "e46899b74f253a5c", "4391d6a6ee3602d0"],
+    "concat 0": ["e28c37cb1a9aa32f", "7780d74afc906a6a", "ca6ba523c10bfd0c", "52040ede5bdc1efa"],
+    "crop 0": ["7583d4436634bc09", "437ea1307a954700", "0408abc7720938fe", "8b57e23822d160a5"],
+    "pad 0": ["4280a4db9f17da88", "9f6d4b176e48cd0f", "add568a3c5a6c02a", "c81d3245253750dd"],
+    "pad 16": ["cb85cf7227da3dc6", "84decc5c4ac8ef6f", "5fbc3d0ad5941a8f", "b9c7f5145c8e53e1"],
+}
+GOLDEN_MIXTURE = ["91853d2dd57b5005", "d5e0dac84920a7d8", "e311c1c28a8d0a28"]
+GOLDEN_FIRST_INPUTS = [
+    148,
+    149,
+    150,
+    151,
+    152,
+    153,
+    154,
+    155,
+    156,
+    157,
+    158,
+    159,
+    160,
+    161,
+    162,
+    163,
+]
+
+
+@pytest.mark.parametrize("strategy", ["best_fit", "concat", "crop", "pad"])
+@pytest.mark.parametrize("overlap", [0, 16])
+def test_rows_of_every_strategy(dataset: Dataset, strategy: str, overlap: int) -> None:
+    if overlap and strategy in ("concat", "crop"):
+        return
+    rows = jaxdata.pack(
+        dataset.source("train", "words"), seq_len=64, strategy=strategy, overlap=overlap, block=50
+    )
+    starts = [0, len(rows) - 16, len(rows), 5 * len(rows) + 7]
+    found = [fingerprint(rows, start) for start in starts]
+    assert found == GOLDEN[f"{strategy} {overlap}"]
+
+
+def test_rows_of_a_mixture(dataset: Dataset) -> None:
+    rows = {
+        name: jaxdata.pack(dataset.source("train", name), seq_len=64, seed=3)
+        for name in ("words", "masked")
+    }
+    mixed = jaxdata.mix(rows, phases=PHASES, epochs={"masked": 2})
+    assert [fingerprint(mixed, start) for start in (0, 33, 54)] == GOLDEN_MIXTURE
+
+
+def test_the_first_row_in_full(dataset: Dataset) -> None:
+    rows = jaxdata.pack(dataset.source("train", "words"), seq_len=16, block=7)
+    assert rows[0]["inputs"].tolist() == GOLDEN_FIRST_INPUTS
+
+
+def test_writing_it_again_gives_the_same_bytes(tmp_path: Path) -> None:
+    write_format_1(tmp_path / "again")
+    for path in sorted(FORMAT_1.rglob("*")):
+        if path.is_file():
+            again = tmp_path / "again" / path.relative_to(FORMAT_1)
+            assert again.read_bytes() == path.read_bytes(), path

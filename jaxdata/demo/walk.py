@@ -43,7 +43,7 @@ class Size:
     every: int
 
 
-FULL = Size(characters=5_000_000, vocab_size=4096, tokenizer_bytes=4_000_000, steps=80, every=20)
+FULL = Size(characters=5_000_000, vocab_size=4096, tokenizer_bytes=4_000_000, steps=200, every=50)
 QUICK = Size(characters=500_000, vocab_size=1024, tokenizer_bytes=600_000, steps=24, every=8)
 
 
@@ -190,6 +190,7 @@ class Demo:
             "epochs": dict.fromkeys(mix, 100),  # small machines have little text
             "train.output": str(self.log.parent),
             "train.checkpoint_every": self.size.every,
+            "train.log_every": self.size.every // 5,
             "train.eval_every": self.size.steps // 2,
         }
 

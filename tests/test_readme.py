@@ -1,0 +1,105 @@
+"""What the README says, done as it says it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    return [text for name, text in fenced if name == language]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the text that the README converts: this project's own sources."""
+    folder = tmp_path_factory.mktemp("readme")
+    (folder / "my").mkdir()
+    sources = sorted((ROOT / "jaxdata").rglob("*.py"))
+    texts = [path.read_text() for path in sources] * 4
+    write_lines(folder / "my" / "a.jsonl", texts[::2])
+    write_lines(folder / "my" / "b.jsonl", texts[1::2])
+    write_lines(folder / "held-out.jsonl", texts[:3])
+    write_parquet(folder / "more.parquet", texts)
+    (folder / "pretrain.yaml").write_text((ROOT / "configs/pretrain.yaml").read_text())
+    return folder
+
+
+def write_lines(path: Path, texts: list[str]) -> None:
+    import json
+
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+
+
+def write_parquet(path: Path, texts: list[str]) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(pyarrow.table({"text": texts}), path)
+
+
+def run(folder: Path, *command: str) -> str:
+    environment = {**os.environ, "COLUMNS": "100"}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def converted(folder: Path) -> Path:
+    commands = next(block for block in blocks("") if "jaxdata tokenizer train" in block)
+    for line in commands.strip().splitlines():
+        command = line.replace("--vocab-size 8192", "--vocab-size 1024")
+        run(folder, "bash", "-c", f"{sys.executable} -m {command}")
+    return folder
+
+
+@pytest.mark.slow
+def test_the_python_runs(converted: Path) -> None:
+    ten_lines, three_lines = blocks("python")
+    assert len([line for line in ten_lines.splitlines() if line.strip()]) <= 13
+    printed = run(converted, sys.executable, "-c", ten_lines)
+    assert printed.splitlines()[-1] == "(8, 2048) (8, 2048) 40"
+    three = [line for line in three_lines.strip().splitlines() if line]
+    assert len(three) == 3
+    code = f"{three_lines}\nimport jaxdata\n" + (
+        "print(jaxdata.open_dataset('data/mine').decode(tokens[:40]))"
+    )
+    assert run(converted, sys.executable, "-c", code).startswith('"""')
+
+
+@pytest.mark.slow
+def test_the_yaml_trains(converted: Path) -> None:
+    command = next(block for block in blocks("") if "jaxdata train" in block).strip()
+    small = [
+        "--train.steps=2",
+        "--pack.seq_len=64",
+        "--loader.batch_size=4",
+        "--eval.tokens=256",
+        "--train.model={layers: 1, width: 32, heads: 2}",
+    ]
+    arguments = [*shlex.split(command.replace("--train.steps 1000", "")), *small]
+    printed = run(converted, sys.executable, "-m", *arguments)
+    assert "bits per byte" in printed
+
+
+def test_the_files_it_names_exist() -> None:
+    for name in re.findall(r"\]\(([^)#:]+)\)", README):
+        assert (ROOT / name).exists(), name
+    rooms = re.findall(r"`(?:jaxdata/)?(\w+)`(?= [a-z])", README.split("## Where things are")[1])
+    assert {"tokenizers", "format", "convert", "rows", "feed", "train", "look"} <= set(rooms)
+    for room in rooms:
+        assert any((ROOT / "jaxdata").glob(f"{room}*")), room

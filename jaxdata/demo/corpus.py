@@ -44,7 +44,8 @@ def gather(output: Path, max_characters: int) -> dict[str, Gathered]:
         max_characters: where reading a source stops.
 
     Returns:
-        by source, what was written. One document in 50, chosen by its hash, is in split `val`.
+        by source, what was written. The first document, and one in 50 by its hash, is in
+        split `val`.
     """
     library = Path(sysconfig.get_path("stdlib"))
     packages = Path(sysconfig.get_path("purelib"))
@@ -70,7 +71,7 @@ def _write(output: Path, name: str, documents: Iterable[Document], limit: int) -
                 counts.duplicates += 1
                 continue
             seen.add(digest)
-            held_out = int.from_bytes(digest[:8], "little") % _VALIDATION_EVERY == 0
+            held_out = len(seen) == 1 or int.from_bytes(digest[:8]) % _VALIDATION_EVERY == 0
             files["val" if held_out else "train"].write(
                 json.dumps({"name": title, "text": text}) + "\n"
             )

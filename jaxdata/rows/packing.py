@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jaxdata.rows.placement import Placement, place_best_fit, place_crop
-from jaxdata.rows.windows import Windows, cut_windows
+from jaxdata.rows.windows import Windows, cut_windows, stable_order
 
 __all__ = ["STRATEGIES", "BlockPlan", "plan_block"]
 
@@ -137,9 +137,9 @@ def _cuts(
 
 def _arrange(windows: Windows, placement: Placement) -> BlockPlan:
     item, row, slots = placement
-    order = np.argsort(row, kind="stable")
+    rows = int(row.max(initial=-1)) + 1
+    order = stable_order(row, rows)
     item, slots = item[order], slots[order]
-    rows = int(row.max()) + 1 if len(row) else 0
     row_starts = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=rows))])
     return BlockPlan(
         row_starts, windows.document[item], windows.start[item], slots, windows.lead[item]

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.rows.windows import expand
+from jaxdata.rows.windows import expand, stable_order
 
 __all__ = ["Placement", "place_best_fit", "place_crop"]
 
@@ -21,79 +20,99 @@ Placement = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 """(item, row, slots): which window lies in which row, with how many slots; in order of placing."""
 
 
-@dataclass
 class _Runs:
     """Placements of equal items: ``each`` items into each of ``count`` rows from ``first`` on."""
 
-    first: list[int]
-    count: list[int]
-    each: list[int]
-    slots: list[int]
+    def __init__(self) -> None:
+        self._runs: list[tuple[int, int, int, int]] = []
 
     def add(self, first: int, count: int, each: int, slots: int) -> None:
-        self.first.append(first)
-        self.count.append(count)
-        self.each.append(each)
-        self.slots.append(slots)
+        self._runs.append((first, count, each, slots))
 
     def rows_and_slots(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(row, slots) of every item, in order of placing."""
-        run, number = expand(np.asarray(self.count, np.int64))
-        row = np.asarray(self.first, np.int64)[run] + number
-        each = np.asarray(self.each, np.int64)[run]
-        return np.repeat(row, each), np.repeat(np.asarray(self.slots, np.int64)[run], each)
+        first, count, each, slots = np.asarray(self._runs, np.int64).reshape(-1, 4).T
+        run, number = expand(count)
+        return np.repeat(first[run] + number, each[run]), np.repeat(slots[run], each[run])
 
 
 def _by_size(sizes: NDArray[np.int64]) -> tuple[NDArray[np.int64], Iterator[tuple[int, int]]]:
     """Items from the largest to the smallest, equal ones in their order; and (size, count)."""
-    order = np.argsort(-sizes, kind="stable")
-    values, counts = np.unique(sizes, return_counts=True)
+    largest = int(sizes.max(initial=0))
+    order = stable_order(largest - sizes, largest)
+    if largest < 2**20:
+        counts = np.bincount(sizes)
+        values = np.flatnonzero(counts)
+        counts = counts[values]
+    else:
+        values, counts = np.unique(sizes, return_counts=True)
     return order, zip(values[::-1].tolist(), counts[::-1].tolist(), strict=True)
+
+
+class _OpenRows:
+    """Rows that can take more: groups (first row, rows, items in each) by the room left in them."""
+
+    def __init__(self, smallest: int, limit: int) -> None:
+        self._smallest, self._limit = smallest, limit
+        self._groups: dict[int, list[tuple[int, int, int]]] = {}
+        self.rooms: list[int] = []
+        """the rooms there are, increasing"""
+
+    def take(self, place: int) -> tuple[int, int, int]:
+        """Take out a group with room ``rooms[place]``."""
+        room = self.rooms[place]
+        groups = self._groups[room]
+        group = groups.pop()
+        if not groups:
+            del self._groups[room], self.rooms[place]
+        return group
+
+    def put(self, room: int, first: int, rows: int, held: int) -> None:
+        """Keep a group, unless nothing that is still to come fits into it."""
+        if room < self._smallest or held >= self._limit:
+            return
+        if room not in self._groups:
+            self._groups[room] = []
+            insort(self.rooms, room)
+        self._groups[room].append((first, rows, held))
 
 
 def place_best_fit(sizes: NDArray[np.int64], capacity: int, limit: int) -> Placement:
     """Best-fit decreasing: each item into the fullest row that still takes it.
 
-    Open rows are kept in groups (first row, rows, items in each) by the room left in them. The
-    fullest row with room for an item takes as many items of that size as fit before another row
-    is the fullest, so a group is filled in one step.
+    The fullest row with room for an item takes as many of its size as fit before another row is
+    the fullest, so that a whole group of equal rows is filled in one step.
     """
     order, classes = _by_size(sizes)
-    open_rows: dict[int, list[tuple[int, int, int]]] = {}
-    rooms: list[int] = []
-    runs, rows = _Runs([], [], [], []), 0
-    smallest = int(sizes.min()) if len(sizes) else 0
-
-    def leave(room: int, first: int, count: int, held: int) -> None:
-        if count and room >= smallest and held < limit:
-            if room not in open_rows:
-                open_rows[room] = []
-                insort(rooms, room)
-            open_rows[room].append((first, count, held))
-
+    open_rows = _OpenRows(int(sizes.min(initial=capacity)), limit)
+    rooms, put, runs, made = open_rows.rooms, open_rows.put, _Runs(), 0
     for size, count in classes:
         while count:
             place = bisect_left(rooms, size)
             if place < len(rooms):
                 room = rooms[place]
-                first, free, held = open_rows[room].pop()
-                if not open_rows[room]:
-                    del open_rows[room], rooms[place]
+                first, rows, held = open_rows.take(place)
             else:
-                room, first, free, held = capacity, rows, count, 0
+                room, first, rows, held = (
+                    capacity,
+                    made,
+                    -(-count // min(capacity // size, limit)),
+                    0,
+                )
+                made += rows
             each = min(room // size, limit - held)
-            full = min(free, count // each)
-            rest = min(count - full * each, each) if full < free else 0
-            used = full + (rest > 0)
-            runs.add(first, full, each, size)
-            runs.add(first + full, int(rest > 0), rest, size)
-            leave(room - each * size, first, full, held + each)
-            leave(room - rest * size, first + full, int(rest > 0), held + rest)
-            if first == rows:
-                rows += used
-            else:
-                leave(room, first + used, free - used, held)
+            full, rest = divmod(count, each)
+            if full >= rows:
+                full, rest = rows, 0
             count -= full * each + rest
+            if full:
+                runs.add(first, full, each, size)
+                put(room - each * size, first, full, held + each)
+            if rest:
+                runs.add(first + full, 1, rest, size)
+                put(room - rest * size, first + full, 1, held + rest)
+            if left := rows - full - (rest > 0):
+                put(room, first + rows - left, left, held)
     return order, *runs.rows_and_slots()
 
 
@@ -108,7 +127,7 @@ def place_crop(sizes: NDArray[np.int64], capacity: int, limit: int) -> Placement
     taken = dict.fromkeys(left, 0)
     begin = dict(zip(left, np.cumsum([0, *left.values()]).tolist(), strict=False))
     present = sorted(left)
-    runs, rows = _Runs([], [], [], []), 0
+    runs, rows = _Runs(), 0
     items: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
     while present:
         pattern = _crop_pattern(present, left, capacity, limit)

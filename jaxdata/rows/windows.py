@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Windows", "cut_windows", "expand", "window_counts"]
+__all__ = ["Windows", "cut_windows", "expand", "stable_order", "window_counts"]
 
 
 @dataclass(frozen=True)
@@ -57,3 +57,15 @@ def expand(counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
     group = np.repeat(np.arange(len(counts)), counts)
     first = np.cumsum(counts) - counts
     return group, np.arange(len(group)) - first[group]
+
+
+def stable_order(keys: NDArray[np.int64], largest: int) -> NDArray[np.int64]:
+    """``argsort(keys, kind="stable")`` of keys in ``[0, largest]``, by counting.
+
+    numpy sorts 16-bit integers by radix, in linear time: one pass for each 16 bits.
+    """
+    order = np.argsort((keys & 0xFFFF).astype(np.uint16), kind="stable")
+    for shift in range(16, max(largest, 1).bit_length(), 16):
+        digit = ((keys[order] >> shift) & 0xFFFF).astype(np.uint16)
+        order = order[np.argsort(digit, kind="stable")]
+    return order

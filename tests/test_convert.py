@@ -235,7 +235,7 @@ def test_nothing_to_convert_says_so(tmp_path: Path) -> None:
         InputError, match="no record has a usable text: 1 'text' is null, 1 not JSON"
     ):
         run(bad, tmp_path / "out")
-    assert not (tmp_path / "out/train/web").exists()
+    assert not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
     assert run(keyless, tmp_path / "out", text_key="body").documents == 3
 
 
@@ -311,6 +311,18 @@ def test_a_beginning_without_a_finished_unit_binds_nobody(tmp_path: Path) -> Non
         run(source, tmp_path / "out", on_error="fail")
     write_lines(source, records("mended", "a"))
     assert run(source, tmp_path / "out", record_tokens=9).documents == 2
+
+
+def test_a_shard_without_a_receipt_does_not_stay(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "a.jsonl", records("a", "b", "c"))
+    run(source, tmp_path / "clean")
+    work = write_lines(tmp_path / "out/train/web/work/parameters.json", [b"{}"])
+    write_lines(work.parent.parent / "00000-00002.array_record", [b"half done"])
+    other = write_lines(tmp_path / "out/train/web/de/00000-00002.array_record", [b"a source"])
+    run(source, tmp_path / "out")
+    assert other.read_bytes() == b"a source\n"
+    other.unlink()
+    assert tree(tmp_path / "out") == tree(tmp_path / "clean")
 
 
 def test_a_second_source_joins_but_no_other_tokenizer(shared_data: Path, tmp_path: Path) -> None:

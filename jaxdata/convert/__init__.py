@@ -7,8 +7,100 @@ was killed goes on where it stopped, and its bytes depend neither on that nor on
 
 from __future__ import annotations
 
-from jaxdata.convert.conversion import convert
+import os
+import time
+from collections.abc import Callable
+from typing import Literal, get_args
+
+from jaxdata import tokenizers
+from jaxdata.convert.conversion import Conversion
 from jaxdata.convert.documents import texts
+from jaxdata.convert.inputs import Inputs, find_inputs
+from jaxdata.convert.parameters import make_parameters
+from jaxdata.convert.refusals import check_name
 from jaxdata.convert.report import ConversionReport
+from jaxdata.convert.units import UNIT_BYTES
+from jaxdata.errors import InputError
+from jaxdata.format.storage import open_store
+from jaxdata.processes import available_cores
+from jaxdata.tokenizers import Tokenizer
 
 __all__ = ["ConversionReport", "convert", "texts"]
+
+OnError = Literal["quarantine", "fail"]
+
+
+def convert(
+    inputs: Inputs,
+    *,
+    output: str | os.PathLike[str],
+    source: str,
+    split: str = "train",
+    tokenizer: str | Tokenizer,
+    text_key: str = "text",
+    workers: int | None = None,
+    on_error: OnError = "quarantine",
+    bos: bool = False,
+    record_tokens: int = 16_384,
+    unit_bytes: int = UNIT_BYTES,
+    progress: Callable[[int, int], None] | None = None,
+) -> ConversionReport:
+    """Convert raw text into one source of a dataset; made or unfinished, it is gone on with.
+
+    Args:
+        inputs: files, folders or globs of .jsonl, .jsonl.gz, .txt, .txt.gz and .parquet; a text
+            file is one document.
+        output: the dataset, a folder or URL; made where there is none.
+        source: what the source is called in its split.
+        split: "train", "val", …
+        tokenizer: a spec as `tokenizers.load` takes it, or a loaded tokenizer.
+        text_key: the key of each JSON object, or the column of tables, that holds the text.
+        workers: processes; None for one a core. The dataset does not depend on it.
+        on_error: "quarantine" sets records without a usable text aside in a file, "fail" stops at
+            the first.
+        bos: begin each document with the tokenizer's begin-of-sequence token.
+        record_tokens: longest record; longer documents lie in several.
+        unit_bytes: text a unit of work holds, about.
+        progress: called with bytes of input done, and in all.
+
+    Raises:
+        InputError: there is nothing to convert, or it does not fit what the dataset has; the text
+            says what to do.
+        WorkerDied: a worker was killed. The same call goes on from there.
+
+    >>> report = convert("corpus/", output="data/web", source="web",
+    ...                  tokenizer="bytes")  # doctest: +SKIP
+    """
+    started = time.monotonic()
+    check_name("split", split)
+    check_name("source", source)
+    _check_options(workers, on_error, record_tokens)
+    loaded = tokenizers.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
+    files = find_inputs(inputs)
+    conversion = Conversion(
+        store=open_store(output),
+        split=split,
+        source=source,
+        files=files,
+        tokenizer_files=loaded.files(),
+        parameters=make_parameters(files, loaded, text_key, bos, record_tokens, unit_bytes),
+    )
+    finished = conversion.finished()
+    entry = finished or conversion.run(workers or available_cores(), on_error == "fail", progress)
+    conversion.clean()
+    return ConversionReport.of(
+        conversion.store.url,
+        conversion.folder,
+        entry,
+        time.monotonic() - started,
+        already_complete=finished is not None,
+    )
+
+
+def _check_options(workers: int | None, on_error: str, record_tokens: int) -> None:
+    if workers is not None and workers < 1:
+        raise InputError(f"workers={workers}; expected 1 or more")
+    if on_error not in get_args(OnError):
+        raise InputError(f"on_error={on_error!r}; expected one of {get_args(OnError)}")
+    if record_tokens < 1:
+        raise InputError(f"record_tokens={record_tokens}; expected 1 or more")

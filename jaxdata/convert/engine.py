@@ -7,9 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 
+from jaxdata.convert.job import Job, Progress
 from jaxdata.convert.receipts import Receipt
 from jaxdata.convert.units import Unit
-from jaxdata.convert.work import Job, Progress
 from jaxdata.errors import WorkerDied
 from jaxdata.processes import Worker
 

@@ -1,0 +1,66 @@
+"""What the parent and its workers say to each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jaxdata import tokenizers
+from jaxdata.convert.inputs import InputFile
+from jaxdata.convert.parameters import Parameters
+from jaxdata.convert.receipts import Receipt
+from jaxdata.tokenizers import Tokenizer
+
+__all__ = ["Finished", "Job", "Progress", "receipt_name"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every unit of one conversion has in common; sent to each worker once.
+
+    Attributes:
+        url: the dataset.
+        folder: "<split>/<source>".
+        files: the inputs, as parts of units count them.
+        parameters: what is made of them.
+        tokenizer_files: the files behind `parameters.tokenizer`.
+        stop_at_bad: stop at the first bad record instead of setting it aside.
+    """
+
+    url: str
+    folder: str
+    files: list[InputFile]
+    parameters: Parameters
+    tokenizer_files: dict[str, bytes]
+    stop_at_bad: bool
+
+    def tokenizer(self) -> Tokenizer:
+        """Make the tokenizer in this process."""
+        entry = self.parameters.tokenizer
+        return tokenizers.restore(
+            entry.kind,
+            self.tokenizer_files,
+            eod_id=entry.eod_id,
+            bos_id=entry.bos_id,
+            pad_id=entry.pad_id,
+            name=entry.name,
+        )
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A worker got on: the share of its unit, 0 to 1, that it has read."""
+
+    share: float
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A worker finished its unit, or stopped at its first bad record, having written nothing."""
+
+    stopped: Receipt | None = None
+    """Of what was read, the bad record last; None where the unit is done."""
+
+
+def receipt_name(folder: str, unit: str) -> str:
+    """Where the receipt of a unit lies."""
+    return f"{folder}/work/{unit}.receipt"

@@ -1,0 +1,140 @@
+"""What a conversion refuses, each by the name of what does not fit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from jaxdata.convert.collected import Collected
+from jaxdata.convert.inputs import InputFile
+from jaxdata.convert.parameters import OF_SOURCE, Parameters
+from jaxdata.convert.receipts import Quarantined
+from jaxdata.errors import InputError
+from jaxdata.format.manifest import Manifest, TokenizerEntry
+
+__all__ = [
+    "bad_record",
+    "check_dataset",
+    "check_finished",
+    "check_name",
+    "check_unfinished",
+    "no_documents",
+]
+
+
+def check_name(role: str, name: str) -> None:
+    """Raise InputError unless a name can be a folder (or, with "/", several) of a dataset."""
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*", name):
+        raise InputError(
+            f"--{role} {name!r} cannot be a folder of a dataset; "
+            "use letters, digits, '.', '_' and '-', beginning with a letter or digit"
+        )
+    if role == "split" and "/" in name:
+        raise InputError(f"--split {name!r} has a '/'; only the names of sources may")
+    if {"tokenizer", "index", "work"} & set(name.split("/")):
+        raise InputError(f"--{role} {name!r} is a name that datasets keep for themselves")
+
+
+def check_dataset(manifest: Manifest, wanted: Parameters, url: str) -> None:
+    """Raise InputError unless a source made with `wanted` can join the dataset."""
+    changes = _tokenizer_changes(manifest.tokenizer, wanted.tokenizer)
+    if manifest.record_tokens != wanted.record_tokens:
+        changes.append(_change("record_tokens", manifest.record_tokens, wanted.record_tokens))
+    if changes:
+        raise InputError(
+            f"{url}: all sources of a dataset share one tokenizer and record size: "
+            f"{'; '.join(changes)}. Use the dataset's, or another --output"
+        )
+
+
+def check_finished(manifest: Manifest, source: str, wanted: Parameters, url: str) -> None:
+    """Raise InputError if a finished source was made from other inputs or parameters."""
+    entry = manifest.sources[source]
+    was, now = dict(entry.parameters), wanted.of_source()
+    digests = dict(zip(entry.inputs, was["input_digests"], strict=True))
+    changes = [
+        *(_change(key, was[key], now[key]) for key in OF_SOURCE if was[key] != now[key]),
+        *_input_changes(digests, wanted.inputs),
+    ]
+    if changes:
+        raise InputError(
+            f"{url} already has {source}, made otherwise: {'; '.join(changes)}. "
+            "Use another --source or --output"
+        )
+
+
+def check_unfinished(begun: bytes, wanted: Parameters, url: str) -> None:
+    """Raise InputError if the unfinished conversion in `url` was asked for something else."""
+    try:
+        was = Parameters.model_validate_json(begun)
+    except ValueError as error:
+        raise InputError(
+            f"{url} holds an unfinished conversion of another version of jaxdata; "
+            "delete that folder to begin anew"
+        ) from error
+    changes = [
+        *(
+            _change(key, getattr(was, key), getattr(wanted, key))
+            for key in (*OF_SOURCE, "record_tokens")
+            if getattr(was, key) != getattr(wanted, key)
+        ),
+        *_tokenizer_changes(was.tokenizer, wanted.tokenizer),
+        *_input_changes(was.inputs, wanted.inputs),
+    ]
+    if changes:
+        raise InputError(
+            f"{url} holds an unfinished conversion of another kind: {'; '.join(changes)}. "
+            "Give the same again to finish it, or delete that folder to begin anew"
+        )
+
+
+def bad_record(file: InputFile, row: int, bad: Quarantined) -> InputError:
+    """Say which record a conversion stopped at."""
+    return InputError(
+        f"{file.path}:{row}: {bad.reason}. Mend the record, or have such records set aside with "
+        "--on-error quarantine"
+    )
+
+
+def no_documents(collected: Collected, text_key: str) -> InputError:
+    """Say why there is not one document."""
+    reasons = collected.reasons
+    if not reasons:
+        return InputError("the input files are empty: there is no record in them")
+    file, row, first = collected.quarantined[0]
+    if list(reasons) == [f"no key {text_key!r}"]:
+        return InputError(
+            f"no record has the key {text_key!r}; {file.path}:{row} has "
+            f"{', '.join(map(repr, first.keys)) or 'no keys'}: name one of these with --text-key"
+        )
+    counts = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
+    return InputError(
+        f"no record has a usable text: {counts}; the first is {file.path}:{row}. "
+        "Are these the files, and is --text-key right?"
+    )
+
+
+def _tokenizer_changes(was: TokenizerEntry, now: TokenizerEntry) -> list[str]:
+    changes = [
+        _change(f"tokenizer {key}", getattr(was, key), getattr(now, key))
+        for key in ("kind", "vocab_size", "eod_id", "bos_id", "pad_id")
+        if getattr(was, key) != getattr(now, key)
+    ]
+    if was.files != now.files and not changes:
+        changes = [f"tokenizer was {was.name!r}, is {now.name!r} with other content"]
+    return changes
+
+
+def _input_changes(was: dict[str, str], now: dict[str, str]) -> Iterator[str]:
+    """Name what differs between two sets of inputs, the first of each kind."""
+    gone, new = sorted(was.keys() - now.keys()), sorted(now.keys() - was.keys())
+    changed = sorted(name for name in was.keys() & now.keys() if was[name] != now[name])
+    for names, fate in ((gone, "is missing"), (new, "is new"), (changed, "has other content")):
+        if names:
+            more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+            yield f"input {names[0]!r}{more} {fate}"
+
+
+def _change(name: str, was: Any, now: Any) -> str:
+    return f"{name} was {was!r}, is {now!r}"

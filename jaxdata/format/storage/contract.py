@@ -72,7 +72,7 @@ class Store(Protocol):
         ...
 
     def sweep(self, prefix: str) -> None:
-        """Remove what killed writers left below ``prefix/``; nobody may be writing there."""
+        """Remove what killed writers left directly below ``prefix/``; none may be writing there."""
         ...
 
     def write_array(self, name: str, array: NDArray[Any]) -> None:

@@ -114,7 +114,7 @@ class LocalStore:
             self._path(prefix).unlink(missing_ok=True)
 
     def sweep(self, prefix: str) -> None:
-        for path in self._path(prefix).rglob(f"{_TEMPORARY}*"):
+        for path in self._path(prefix).glob(f"{_TEMPORARY}*"):
             path.unlink(missing_ok=True)
 
     def write_array(self, name: str, array: NDArray[Any]) -> None:

@@ -177,6 +177,15 @@ def test_inputs_that_are_none_say_so(tmp_path: Path) -> None:
         find_inputs([])
 
 
+def test_a_name_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    try:
+        write(tmp_path / os.fsdecode(b"a\xff.txt"), b"x")
+    except OSError:
+        pytest.skip("this file system takes only UTF-8 names")
+    with pytest.raises(InputError, match="is not UTF-8; rename the file"):
+        find_inputs(tmp_path)
+
+
 def test_a_digest_sees_size_head_and_tail_but_no_path_and_time(tmp_path: Path) -> None:
     base = b"x" * 300_000
     digests = set()

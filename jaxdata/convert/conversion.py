@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -68,9 +70,13 @@ class Conversion:
             run_units(self._job(stop_at_bad), self._units_to_do(bar), workers, bar.advance)
         except Stopped as stopped:
             raise self._first_bad(stopped) from None
-        collected = Collected(self.files, self._receipts(self.units))
-        if collected.quarantined and stop_at_bad:
-            raise bad_record(*collected.quarantined[0])
+        with tempfile.TemporaryFile() as bad_lines:
+            collected = Collected(self.files, bad_lines, self._receipts(self.units))
+            return self._publish(collected, stop_at_bad)
+
+    def _publish(self, collected: Collected, stop_at_bad: bool) -> SourceEntry:
+        if collected.first_bad and stop_at_bad:
+            raise bad_record(*collected.first_bad)
         if not len(collected.lengths):
             self.clean()  # so that the same with a better --text-key is not refused
             raise no_documents(collected, self.parameters.text_key)
@@ -113,8 +119,9 @@ class Conversion:
             else:
                 yield unit
 
-    def _receipts(self, units: list[Unit]) -> list[tuple[Unit, Receipt]]:
-        return [(unit, self._receipt(receipt_name(self.folder, unit.name))) for unit in units]
+    def _receipts(self, units: list[Unit]) -> Iterator[tuple[Unit, Receipt]]:
+        for unit in units:
+            yield unit, self._receipt(receipt_name(self.folder, unit.name))
 
     def _receipt(self, name: str) -> Receipt:
         data = self.store.read(name)
@@ -128,9 +135,10 @@ class Conversion:
     def _first_bad(self, stopped: Stopped) -> InputError:
         """Say which record a worker stopped at, or an earlier one that was quarantined before."""
         before = [unit for unit in self.units if unit.place < stopped.unit.place]
-        collected = Collected(self.files, self._receipts(before))
+        collected = Collected(self.files, io.BytesIO(), self._receipts(before))
         collected.add(stopped.unit, stopped.receipt)
-        return bad_record(*collected.quarantined[0])
+        assert collected.first_bad is not None
+        return bad_record(*collected.first_bad)
 
     def _job(self, stop_at_bad: bool) -> Job:
         return Job(

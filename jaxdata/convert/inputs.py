@@ -71,10 +71,16 @@ def find_inputs(inputs: Inputs) -> list[InputFile]:
         raise InputError("no input files were given; give files, folders or globs")
     paths = {Path(os.path.abspath(path)) for path in found}  # noqa: PTH100 (links stay links)
     root = os.path.commonpath([path.parent for path in paths])
-    files = [
-        InputFile(path, path.relative_to(root).as_posix(), path.stat().st_size) for path in paths
-    ]
-    return sorted(files, key=lambda file: file.name)
+    return sorted((_input_file(path, root) for path in paths), key=lambda file: file.name)
+
+
+def _input_file(path: Path, root: str) -> InputFile:
+    name = path.relative_to(root).as_posix()
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"the name of {name!r} is not UTF-8; rename the file") from None
+    return InputFile(path, name, path.stat().st_size)
 
 
 @contextmanager

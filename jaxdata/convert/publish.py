@@ -37,9 +37,9 @@ def publish(
         origin_row=collected.origin_row,
         layout=parameters.layout,
     )
-    if collected.quarantined:
-        with store.create(f"{folder}/{QUARANTINE}") as path, path.open("wb") as file:
-            file.writelines(collected.quarantine_lines())
+    if collected.first_bad:
+        with store.create(f"{folder}/{QUARANTINE}") as path:
+            collected.write_quarantine(path)
     entry = _source_entry(parameters, collected)
 
     def add(manifest: Manifest | None) -> Manifest:
@@ -59,18 +59,17 @@ def publish(
 
 
 def _source_entry(parameters: Parameters, collected: Collected) -> SourceEntry:
-    shards = [receipt.shard for receipt in collected.receipts if receipt.shard]
     lengths = collected.lengths
     content: dict[str, Any] = {
         "tokenizer": parameters.tokenizer.model_dump(exclude={"name"}),
         "dtype": parameters.dtype,
         "record_tokens": parameters.record_tokens,
-        "shards": [[shard.documents, shard.sha256] for shard in shards],
+        "shards": [[shard.documents, shard.sha256] for shard in collected.shards],
     }
     return SourceEntry(
         documents=len(lengths),
         tokens=int(lengths.sum(dtype=np.int64)),
-        shards=shards,
+        shards=collected.shards,
         fingerprint=digest(content),
         inputs=list(parameters.inputs),
         parameters=parameters.of_source(),

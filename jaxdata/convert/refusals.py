@@ -99,10 +99,10 @@ def bad_record(file: InputFile, row: int, bad: Quarantined) -> InputError:
 
 def no_documents(collected: Collected, text_key: str) -> InputError:
     """Say why there is not one document."""
-    reasons = collected.reasons
-    if not reasons:
+    if collected.first_bad is None:
         return InputError("the input files are empty: there is no record in them")
-    file, row, first = collected.quarantined[0]
+    reasons = collected.reasons
+    file, row, first = collected.first_bad
     if list(reasons) == [f"no key {text_key!r}"]:
         return InputError(
             f"no record has the key {text_key!r}; {file.path}:{row} has "

@@ -6,6 +6,7 @@ import base64
 import binascii
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,9 @@ class TiktokenTokenizer(BaseTokenizer):
         self._encoding = encoding
         self._ranks = _format_ranks(encoding) if ranks is None else ranks
         self.vocab_size = encoding.n_vocab
+        self._encode = encoding.encode_ordinary
+        if hasattr(encoding, "encode_to_numpy"):  # not yet in 0.8
+            self._encode = partial(encoding.encode_to_numpy, disallowed_special=())
         known_end = encoding._special_tokens.get(_END)
         self.choose_special_ids(self._find, known_end if eod is None else eod, bos, pad)
 
@@ -115,8 +119,7 @@ class TiktokenTokenizer(BaseTokenizer):
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Token ids of each text: uint32 of shape (tokens,)."""
-        encode = self._encoding.encode_ordinary
-        return [np.array(encode(text), dtype=np.uint32) for text in texts]
+        return [np.asarray(self._encode(text), dtype=np.uint32) for text in texts]
 
     def decode_ids(self, ids: list[int]) -> str:
         """Return the text of ids; special tokens give nothing."""

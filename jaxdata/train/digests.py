@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-__all__ = ["FIELDS", "batch_digest", "row_digests"]
+__all__ = ["FIELDS", "batch_digest", "gather_digests", "row_digests"]
 
 FIELDS = {
     "inputs": np.int32,
@@ -20,9 +20,11 @@ FIELDS = {
 }
 
 
-def row_digests(batch: Mapping[str, np.ndarray]) -> np.ndarray:
-    """SHA-256 over the five arrays of each row; `uint8 (rows, 32)`."""
-    arrays: list[np.ndarray] = [np.asarray(batch[name], dtype) for name, dtype in FIELDS.items()]
+def row_digests(batch: Mapping[str, jax.Array | np.ndarray]) -> np.ndarray:
+    """SHA-256 over the five arrays of each row that lies in this process; `uint8 (rows, 32)`."""
+    arrays: list[np.ndarray] = [
+        np.asarray(_own_rows(batch[name]), dtype) for name, dtype in FIELDS.items()
+    ]
     digests = [
         hashlib.sha256(b"".join(row.tobytes() for row in rows)).digest()
         for rows in zip(*arrays, strict=True)
@@ -31,14 +33,22 @@ def row_digests(batch: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def batch_digest(batch: Mapping[str, jax.Array | np.ndarray]) -> str:
-    """The digest of a whole batch, 32 hex digits, from the digests of its rows in order.
+    """The digest of a whole batch, 32 hex digits, from the digests of its rows in order."""
+    return _combine(row_digests(batch))
 
-    Of a global `jax.Array`, every process hashes its own rows and all of them agree on the whole,
-    so all of them have to call this.
+
+def gather_digests(parts: Sequence[np.ndarray]) -> list[str]:
+    """The digests of whole batches, from the `row_digests` of this process's part of each.
+
+    A collective operation: every process has to call it, with parts of the same batches.
     """
-    digests = row_digests({name: _own_rows(batch[name]) for name in FIELDS})
-    if not isinstance(batch["inputs"], np.ndarray) and jax.process_count() > 1:
-        digests = np.asarray(multihost_utils.process_allgather(digests, tiled=True))
+    if jax.process_count() == 1 or not parts:
+        return [_combine(rows) for rows in parts]
+    gathered = np.asarray(multihost_utils.process_allgather(np.stack(parts)))
+    return [_combine(rows) for rows in gathered.swapaxes(0, 1)]  # (batches, processes, rows, 32)
+
+
+def _combine(digests: np.ndarray) -> str:
     return hashlib.sha256(digests.tobytes()).hexdigest()[:32]
 
 

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import numpy as np
 
+from jaxdata.train.digests import gather_digests
 from jaxdata.train.log import RunLog
 
 __all__ = ["Progress"]
@@ -28,22 +30,28 @@ class Progress:
         steps: int,
     ) -> None:
         self._log, self._say, self._wait_seconds, self._steps = log, say, wait_seconds, steps
-        self._pending: list[tuple[int, Mapping[str, jax.Array], str | None]] = []
+        self._pending: list[tuple[int, Mapping[str, jax.Array], np.ndarray | None]] = []
         self.restart_clock()
 
     def restart_clock(self) -> None:
         """Leaves out what was not training since the last flush: compiling, evaluating, saving."""
         self._started, self._waited = time.perf_counter(), self._wait_seconds()
 
-    def add(self, step: int, metrics: Mapping[str, jax.Array], digest: str | None) -> None:
-        """Notes a step that was started."""
-        self._pending.append((step, metrics, digest))
+    def add(self, step: int, metrics: Mapping[str, jax.Array], rows: np.ndarray | None) -> None:
+        """Note a step that was started, and the digests of its rows that lie in this process."""
+        self._pending.append((step, metrics, rows))
 
     def flush(self) -> None:
-        """Waits for the noted steps, writes one record for each, and says how the last one was."""
+        """Wait for the noted steps, write one record for each, and say how the last one was.
+
+        All processes do this after the same steps, since row digests are put together here.
+        """
         if not self._pending:
             return
-        records = [_record(*step) for step in self._pending]
+        records = [_record(step, metrics) for step, metrics, _ in self._pending]
+        digests = gather_digests([rows for _, _, rows in self._pending if rows is not None])
+        for record, digest in zip(records, digests, strict=False):
+            record["rows"] = digest
         self._pending.clear()
         records[-1] |= self._rates(sum(record["targets"] for record in records))
         self.record(*records)
@@ -65,14 +73,13 @@ class Progress:
             self._log.write(*records)
 
 
-def _record(step: int, metrics: Mapping[str, jax.Array], digest: str | None) -> dict[str, Any]:
-    record: dict[str, Any] = {
+def _record(step: int, metrics: Mapping[str, jax.Array]) -> dict[str, Any]:
+    return {
         "step": step,
         "loss": float(metrics["loss"]),
         "gradient_norm": float(metrics["gradient_norm"]),
         "targets": int(metrics["targets"]),
     }
-    return record | ({"rows": digest} if digest else {})
 
 
 def _line(record: Mapping[str, Any], steps: int) -> str:

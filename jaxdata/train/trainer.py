@@ -15,7 +15,7 @@ from jaxdata.errors import InputError
 from jaxdata.seeds import derive
 from jaxdata.train.checkpoint import Checkpoints
 from jaxdata.train.devices import batch_sharding, data_mesh, replicated
-from jaxdata.train.digests import batch_digest
+from jaxdata.train.digests import row_digests
 from jaxdata.train.evaluate import make_evaluate
 from jaxdata.train.log import RunLog
 from jaxdata.train.loss import BitsPerByte
@@ -98,8 +98,8 @@ class Trainer:
         progress.record(self._describe())
         try:
             score = self._train(progress)
-        finally:
             progress.flush()
+        finally:
             self._close()
         return Summary(self.step, score)
 
@@ -120,9 +120,9 @@ class Trainer:
 
     def _one_step(self, progress: Progress) -> None:
         batch = next(self.loader)
-        digest = batch_digest(batch) if self.settings.digest_rows else None
+        rows = row_digests(batch) if self.settings.digest_rows else None
         self.state, metrics = self._train_step(self.state, batch)
-        progress.add(self.step, metrics, digest)
+        progress.add(self.step, metrics, rows)
         self.step += 1
         if self._due(self.settings.log_every):
             progress.flush()

@@ -20,10 +20,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["STREAM_START", "RecordLayout", "file_offset", "without_headers"]
+__all__ = ["STREAM_BLOCK", "STREAM_START", "RecordLayout", "file_offset", "without_headers"]
 
 BLOCK = 65_536
 BLOCK_HEADER = 24
+STREAM_BLOCK = BLOCK - BLOCK_HEADER
 STREAM_START = 40
 _CHUNK_OVERHEAD = 42  # header, types and the first varint; the varint of the size comes on top
 
@@ -31,7 +32,7 @@ _CHUNK_OVERHEAD = 42  # header, types and the first varint; the varint of the si
 def file_offset(stream: ArrayLike) -> NDArray[np.int64]:
     """Byte offset in the file of a stream offset; vectorised, int64."""
     offset = np.asarray(stream, np.int64)
-    return offset + BLOCK_HEADER * (offset // (BLOCK - BLOCK_HEADER) + 1)
+    return offset + BLOCK_HEADER * (offset // STREAM_BLOCK + 1)
 
 
 def without_headers(data: NDArray[np.uint8], offset: int) -> NDArray[np.uint8]:

@@ -33,17 +33,19 @@ class Segments:
     lead: Ints
     """first slots whose targets were trained in an earlier window"""
 
+    def take(self, chosen: Ints) -> Self:
+        """Some of the segments."""
+        return type(self)(*(getattr(self, field.name)[chosen] for field in fields(self)))
+
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
         """Segments of several lookups as one, sorted by row."""
         if len(parts) == 1:
             return parts[0]
-        if not parts:  # a host whose part of a last batch is all padding
-            return cls(*[np.empty(0, np.int64) for _ in fields(cls)])
         names = [field.name for field in fields(cls)]
-        joined = [np.concatenate([getattr(part, name) for part in parts]) for name in names]
-        order = np.argsort(joined[0], kind="stable")
-        return cls(*(column[order] for column in joined))
+        nothing = np.empty(0, np.int64)  # a host's part of a last batch may be all padding
+        joined = [np.concatenate([nothing, *(getattr(p, name) for p in parts)]) for name in names]
+        return cls(*joined).take(np.argsort(joined[0], kind="stable"))
 
 
 class RowTable(Protocol):
@@ -100,16 +102,13 @@ def assemble(table: RowTable, rows: Ints, batch_size: int | None = None) -> Batc
     batch = _lay_out(segments, begin, size * table.seq_len, gaps)
     if table.positions == "row":
         batch["positions"] = _along_rows(batch["segment_ids"], table.seq_len)
-    for number, documents in enumerate(table.documents):
-        chosen = np.flatnonzero(segments.source == number)
-        if len(chosen):
-            _fill(batch, documents, segments, chosen, begin[chosen])
-    _follow(batch, begin + segments.slots - 1, gaps)
+    tokens = _read(batch["loss_mask"], table.documents, segments, begin)
+    _write(batch, tokens, segments, begin, gaps)
     return {name: array.reshape(size, table.seq_len) for name, array in batch.items()}
 
 
-Gaps = list[tuple[int, int]]
-"""[begin, end) of padding in the flattened batch."""
+Gaps = list[tuple[int, int, int]]
+"""Padding in the flattened batch: (number of the segment it comes before, begin, end)."""
 
 
 def _begins(segments: Segments, seq_len: int) -> Ints:
@@ -128,7 +127,7 @@ def _row_runs(segments: Segments) -> tuple[Ints, Ints]:
 def _gaps(begin: Ints, end: Ints, total: int) -> Gaps:
     starts, stops = np.append(0, end), np.append(begin, total)
     found = np.flatnonzero(starts < stops)
-    return list(zip(starts[found].tolist(), stops[found].tolist(), strict=True))
+    return list(zip(*(x.tolist() for x in (found, starts[found], stops[found])), strict=True))
 
 
 def _lay_out(segments: Segments, begin: Ints, total: int, gaps: Gaps) -> Batch:
@@ -148,8 +147,8 @@ def _lay_out(segments: Segments, begin: Ints, total: int, gaps: Gaps) -> Batch:
     }
     for at in np.flatnonzero(segments.lead).tolist():
         batch["loss_mask"][begin[at] : begin[at] + segments.lead[at]] = False
-    for name in ("inputs", "loss_mask", "segment_ids", "positions"):
-        for a, b in gaps:
+    for name in ("loss_mask", "segment_ids", "positions"):
+        for _, a, b in gaps:
             batch[name][a:b] = 0
     return batch
 
@@ -164,38 +163,53 @@ def _along_rows(segment_ids: NDArray[np.int32], seq_len: int) -> NDArray[np.int3
     return _slots(len(segment_ids)) % np.int32(seq_len) * (segment_ids > 0)
 
 
-def _fill(
-    batch: Batch, documents: Documents, segments: Segments, chosen: Ints, begin: Ints
-) -> None:
-    """Copy the inputs of one source's segments, and the target of each segment's last slot."""
-    document, start, slots = (
-        segments.document[chosen],
-        segments.start[chosen],
-        segments.slots[chosen],
-    )
+def _read(
+    loss: NDArray[np.bool_], sources: Sequence[Documents], segments: Segments, begin: Ints
+) -> list[NDArray[Any]]:
+    """The tokens of every segment, with the last slot's target where there is one.
+
+    Takes the loss from slots whose target is missing, or has a stored mask that says so.
+    """
+    if len(sources) == 1:
+        return _read_source(loss, sources[0], segments, begin)
+    tokens: list[Any] = [None] * len(begin)
+    for number in set(segments.source.tolist()):
+        mine = np.flatnonzero(segments.source == number)
+        found = _read_source(loss, sources[number], segments.take(mine), begin[mine])
+        for at, array in zip(mine.tolist(), found, strict=True):
+            tokens[at] = array
+    return tokens
+
+
+def _read_source(
+    loss: NDArray[np.bool_], documents: Documents, segments: Segments, begin: Ints
+) -> list[NDArray[Any]]:
+    document, start, slots = segments.document, segments.start, segments.slots
     left = documents.lengths[document].astype(np.int64) - start
-    count = np.minimum(slots + 1, left)
-    inputs, targets, loss = batch["inputs"], batch["targets"], batch["loss_mask"]
-    tokens = documents.tokens(document, start, count)
-    for array, at, width in zip(tokens, begin.tolist(), slots.tolist(), strict=True):
-        inputs[at : at + width] = array[:width]
-    last = begin + slots - 1
-    targets[last] = [array[-1] for array in tokens]
     # A document's last token may be an input (concat), but nothing follows it as a target.
-    ended = last[count <= slots]
-    targets[ended] = 0
-    loss[ended] = False
+    ended = left <= slots
+    loss[(begin + slots - 1)[ended]] = False
+    count = slots + ~ended
     if documents.masked:
         masks = documents.masks(document, start, count)
         for mask, at in zip(masks, begin.tolist(), strict=True):
             loss[at : at + len(mask) - 1] &= mask[1:].astype(bool)
+    return list(documents.tokens(document, start, count))
 
 
-def _follow(batch: Batch, last: Ints, gaps: Gaps) -> None:
-    """Targets are the inputs one slot on; a segment's last is already written."""
+def _write(
+    batch: Batch, tokens: list[NDArray[Any]], segments: Segments, begin: Ints, gaps: Gaps
+) -> None:
+    """Inputs end to end, padding between; targets are the inputs one slot on."""
     inputs, targets = batch["inputs"], batch["targets"]
-    kept = targets[last]
+    widths = segments.slots.tolist()
+    parts = [array[:width] for array, width in zip(tokens, widths, strict=True)]
+    for before, a, b in reversed(gaps):
+        parts.insert(before, np.zeros(b - a, np.uint16))
+    np.concatenate([inputs[:0], *parts], out=inputs, casting="unsafe")
     targets[:-1] = inputs[1:]
-    targets[last] = kept
-    for a, b in gaps:
+    targets[begin + segments.slots - 1] = [
+        array[-1] if len(array) > width else 0 for array, width in zip(tokens, widths, strict=True)
+    ]
+    for _, a, b in gaps:
         targets[a:b] = 0

@@ -143,33 +143,30 @@ class PackedRows:
     def segments(self, rows: Ints) -> Segments:
         """See ``RowTable``; row *i* beyond the first epoch is row ``i % n`` of epoch ``i // n``."""
         epoch, within = np.divmod(rows, max(len(self), 1))
-        parts = [
-            self._epoch_segments(number, np.flatnonzero(epoch == number), within)
-            for number in np.unique(epoch).tolist()
-        ]
-        return Segments.join(parts or [_NOTHING])
+        return Segments.join(
+            [self._epoch_segments(number, mine, within[mine]) for number, mine in _groups(epoch)]
+        )
 
-    def _epoch_segments(self, epoch: int, chosen: Ints, within: Ints) -> Segments:
+    def _epoch_segments(self, epoch: int, row: Ints, within: Ints) -> Segments:
         order, ends = self._epoch(epoch)
-        visit = np.searchsorted(ends, within[chosen], side="right")
-        block = order[visit]
-        place = within[chosen] - (ends[visit] - self._blocks.rows[block])
+        visit = np.searchsorted(ends, within, side="right")
         return Segments.join(
             [
-                self._block_segments(epoch, number, chosen[mine], place[mine])
-                for number in np.unique(block).tolist()
-                for mine in [np.flatnonzero(block == number)]
+                self._block_segments(epoch, block, row[mine], within[mine] - first)
+                for number, mine in _groups(visit)
+                for block in [int(order[number])]
+                for first in [ends[number] - self._blocks.rows[block]]
             ]
         )
 
-    def _block_segments(self, epoch: int, block: int, chosen: Ints, place: Ints) -> Segments:
+    def _block_segments(self, epoch: int, block: int, row: Ints, place: Ints) -> Segments:
         plan = self._plan(block)
-        row = self._rows_of(epoch, block)[place]
-        first = plan.row_starts[row]
-        group, number = expand(plan.row_starts[row + 1] - first)
+        planned = self._rows_of(epoch, block)[place]
+        first = plan.row_starts[planned]
+        group, number = expand(plan.row_starts[planned + 1] - first)
         at = first[group] + number
         return Segments(
-            row=chosen[group],
+            row=row[group],
             source=np.zeros(len(at), np.int64),
             document=plan.document[at],
             start=plan.start[at],
@@ -245,4 +242,7 @@ class PackedRows:
         return Permutation(count, key)(places)
 
 
-_NOTHING = Segments(*(np.empty(0, np.int64) for _ in range(6)))
+def _groups(numbers: Ints) -> list[tuple[int, Ints]]:
+    """Each different number, and where it stands."""
+    different = set(numbers.tolist())
+    return [(number, np.flatnonzero(numbers == number)) for number in sorted(different)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,16 @@ from numpy.typing import NDArray
 
 from jaxdata.format.index import SourceIndex
 from jaxdata.format.manifest import SourceEntry
-from jaxdata.format.records import RecordLayout, file_offset, without_headers
+from jaxdata.format.records import STREAM_BLOCK, RecordLayout, file_offset
 from jaxdata.format.storage import Store
+from jaxdata.rows.windows import expand
 
 __all__ = ["StoredDocuments"]
 
 Ints = NDArray[np.int64]
 Offsets = Callable[[Any, Any], Ints]
 _BYTE = np.dtype(np.uint8)
+_NO_BYTES = np.empty(0, np.uint8)
 
 
 class StoredDocuments:
@@ -81,26 +84,28 @@ class StoredDocuments:
     ) -> list[NDArray[Any]]:
         shard, stream = self.index.locate(documents)
         lengths = self.lengths[documents]
-        begin = stream + offsets(lengths, starts)
-        first, last = _in_file(begin, counts * dtype.itemsize)
+        size = counts * dtype.itemsize
+        first, last = _in_file(stream + offsets(lengths, starts), size)
         record = self.layout.record_tokens
-        in_one_record = starts // record == (starts + counts - 1) // record
-        pieces = np.flatnonzero(~in_one_record | (last - first != counts * dtype.itemsize))
-        in_one_piece = np.where(np.isin(np.arange(len(counts)), pieces), 0, counts)
-        found = self.store.gather(self._shards, shard, first, in_one_piece, dtype)
-        for k in pieces.tolist():
-            edges = _record_edges(int(starts[k]), int(counts[k]), record)
-            begins = stream[k] + offsets(lengths[k], edges[:-1])
-            found[k] = self._join(shard[k], begins, np.diff(edges) * dtype.itemsize).view(dtype)
+        one_record = starts // record == (starts + np.maximum(counts, 1) - 1) // record
+        whole = one_record & (last - first == size)
+        found = self.store.gather(self._shards, shard, first, counts * whole, dtype)
+        cut = np.flatnonzero(~whole)
+        if len(cut):
+            # Of a range that spans records, or that a block header falls into: its pieces.
+            part, token, count = _cut(starts[cut], counts[cut], record)
+            begin = stream[cut][part] + offsets(lengths[cut][part], token)
+            joined = self._join(shard[cut][part], begin, count * dtype.itemsize, part)
+            for k, data in zip(cut.tolist(), joined, strict=True):
+                found[k] = data.view(dtype)
         return found
 
-    def _join(self, shard: np.int64, begin: Ints, size: Ints) -> NDArray[np.uint8]:
-        """Ranges of one shard's stream, which block headers may interrupt, end to end."""
-        first, last = _in_file(begin, size)
-        shards = np.full(len(begin), shard)
-        raw = self.store.gather(self._shards, shards, first, last - first, _BYTE)
-        parts = zip(raw, first.tolist(), strict=True)
-        return np.concatenate([without_headers(part, at) for part, at in parts])
+    def _join(self, shard: Ints, begin: Ints, size: Ints, whole: Ints) -> list[NDArray[np.uint8]]:
+        """Parts of the stream, joined where they belong to the same number in ``whole``."""
+        part, byte, size = _cut(begin, size, STREAM_BLOCK)
+        pieces = self.store.gather(self._shards, shard[part], file_offset(byte), size, _BYTE)
+        edges = np.searchsorted(whole[part], np.arange(whole.max() + 2)).tolist()
+        return [np.concatenate([_NO_BYTES, *pieces[a:b]]) for a, b in pairwise(edges)]
 
 
 def _in_file(begin: Ints, size: Ints) -> tuple[Ints, Ints]:
@@ -109,7 +114,11 @@ def _in_file(begin: Ints, size: Ints) -> tuple[Ints, Ints]:
     return first, np.where(size > 0, file_offset(begin + size - 1) + 1, first)
 
 
-def _record_edges(start: int, count: int, record: int) -> Ints:
-    """Where a range of tokens is cut by the records it spans: start, cuts, end."""
-    cuts = range((start // record + 1) * record, start + count, record)
-    return np.array([start, *cuts, start + count])
+def _cut(start: Ints, size: Ints, every: int) -> tuple[Ints, Ints, Ints]:
+    """Cut ranges at multiples of ``every``: (number of the range, start, size) of each piece."""
+    first = start // every
+    pieces = np.where(size > 0, (start + size - 1) // every - first + 1, 0)
+    of, number = expand(pieces)
+    begin = np.maximum(start[of], (first[of] + number) * every)
+    end = np.minimum((start + size)[of], (first[of] + number + 1) * every)
+    return of, begin, end - begin

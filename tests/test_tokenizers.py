@@ -296,6 +296,7 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @example("  two  spaces \r\n\t\x00 e\u0301 \u2581 \u2585 \ufeff </s> <0x0A>\x1f")
 @example("\u2581")
 @example("\u2581\u2581 a\u2581")
+@example("\u2581" * 5_000)
 def test_a_trained_tokenizer_loses_nothing(trained: Tokenizer, text: str) -> None:
     (ids,) = trained.encode([text])
     assert trained.decode(ids) == text

@@ -11,7 +11,7 @@ from jaxdata.convert.inputs import InputFile
 from jaxdata.convert.parameters import OF_SOURCE, Parameters
 from jaxdata.convert.receipts import Quarantined
 from jaxdata.errors import InputError
-from jaxdata.format.manifest import Manifest, TokenizerEntry
+from jaxdata.format.manifest import MANIFEST, Manifest, TokenizerEntry
 
 __all__ = [
     "bad_record",
@@ -32,7 +32,7 @@ def check_name(role: str, name: str) -> None:
         )
     if role == "split" and "/" in name:
         raise InputError(f"--split {name!r} has a '/'; only the names of sources may")
-    if {"tokenizer", "index", "work"} & set(name.split("/")):
+    if {MANIFEST, "tokenizer", "index", "work"} & set(name.split("/")):
         raise InputError(f"--{role} {name!r} is a name that datasets keep for themselves")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -60,13 +61,20 @@ class SentencePieceTokenizer(BaseTokenizer):
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Token ids of each text: int32 of shape (tokens,)."""
-        return [self._encode(text) for text in texts]
+        return [
+            self._encode(text)
+            if self._space_ids is None or _SPACE not in text
+            else self._encode_with(self._space_ids, text)
+            for text in texts
+        ]
 
     def _encode(self, text: str) -> np.ndarray:
-        if self._space_ids is not None and _SPACE in text:
-            before, _, after = text.partition(_SPACE)
-            return np.concatenate([self._encode(before), self._space_ids, self._encode(after)])
         return np.asarray(self._processor.encode(text, out_type=self._output), dtype=np.int32)
+
+    def _encode_with(self, space_ids: np.ndarray, text: str) -> np.ndarray:
+        """Encode a text that holds U+2581 itself."""
+        first, *rest = map(self._encode, text.split(_SPACE))
+        return np.concatenate([first, *chain.from_iterable((space_ids, part) for part in rest)])
 
     def _literal_space_ids(self) -> np.ndarray | None:
         """Return the byte pieces of U+2581, None where the model is not lossless anyway.

@@ -107,6 +107,6 @@ def test_the_whole_demo(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "\x1b" not in done.stdout, "plain when piped"
     assert "rows compared: not one differs" in done.stdout
-    assert "resumed after step 8" in done.stdout
+    assert "resumed after step 10" in done.stdout
     assert "jaxdata convert my.jsonl" in done.stdout
     assert not (output / "of-an-earlier-demo").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -39,7 +40,33 @@ def train_and_kill(arguments: Sequence[str], log: Path, after_step: int, say: Sa
 
 
 def train_on_hosts(arguments: Sequence[str], hosts: int, say: Say) -> None:
-    """Run `jaxdata train` as several JAX processes that share each batch, to its end."""
+    """Run `jaxdata train` to its end as several JAX processes that share each batch.
+
+    Where the machine does not know its own name, as in some sandboxes, processes cannot find each
+    other; then each host is a virtual device of one process.
+    """
+    if _name_resolves():
+        _train_as_processes(arguments, hosts, say)
+        return
+    say(f"(this machine's name does not resolve: {hosts} devices of one process act as hosts)")
+    devices = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={hosts}"
+    with _start(arguments, XLA_FLAGS=devices) as process:
+        for line in _lines(process):
+            say(line)
+    if process.returncode:
+        raise JaxdataError(f"the resumed process ended with code {process.returncode}, expected 0")
+
+
+def _name_resolves() -> bool:
+    """Whether JAX's CPU collectives, which look up the machine's name, can work."""
+    try:
+        socket.getaddrinfo(socket.gethostname(), None)
+    except OSError:
+        return False
+    return True
+
+
+def _train_as_processes(arguments: Sequence[str], hosts: int, say: Say) -> None:
     cluster = ["--coordinator", f"localhost:{_free_port()}", "--num-processes", str(hosts)]
     with ExitStack() as stack:
         processes = []
@@ -81,10 +108,14 @@ def last_logged_step(log: Path) -> int:
     return max((record["step"] for record in read_log(log) if "loss" in record), default=-1)
 
 
-def _start(arguments: Sequence[str]) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "jaxdata", "train", *arguments]
+def _start(arguments: Sequence[str], **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        [sys.executable, "-m", "jaxdata", "train", *arguments],
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
     )
 
 

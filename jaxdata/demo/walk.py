@@ -44,7 +44,7 @@ class Size:
 
 
 FULL = Size(characters=5_000_000, vocab_size=4096, tokenizer_bytes=4_000_000, steps=200, every=50)
-QUICK = Size(characters=500_000, vocab_size=1024, tokenizer_bytes=600_000, steps=24, every=8)
+QUICK = Size(characters=500_000, vocab_size=1024, tokenizer_bytes=600_000, steps=30, every=10)
 
 
 class Demo:
@@ -187,7 +187,6 @@ class Demo:
         return {
             "dataset": str(self.dataset),
             "curriculum": [{"rows": rows, "mix": mix}],
-            "epochs": dict.fromkeys(mix, 100),  # small machines have little text
             "train.output": str(self.log.parent),
             "train.checkpoint_every": self.size.every,
             "train.log_every": self.size.every // 5,

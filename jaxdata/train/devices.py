@@ -10,6 +10,8 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from jaxdata.errors import InputError
+
 __all__ = ["Cluster", "batch_sharding", "data_mesh", "prepare", "replicated"]
 
 
@@ -42,6 +44,10 @@ def prepare(
             cluster.process_id,
             shutdown_timeout_seconds=60,  # how long others wait for one that failed
         )
+    try:
+        jax.devices()
+    except RuntimeError as error:
+        raise InputError(f"JAX cannot use the devices of this machine: {error}") from error
 
 
 def _add_xla_flags(*flags: str) -> None:

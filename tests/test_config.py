@@ -102,13 +102,17 @@ def test_overrides_reach_any_field_and_leave_the_others(tmp_path: Path) -> None:
 def test_a_wrong_override_is_told_from_a_wrong_file(tmp_path: Path) -> None:
     message = refusal(tmp_path, "dataset: d", {"pack.seq_len": "many"})
     assert message == "pack.seq_len: expected a whole number, got 'many' (given as an override)"
+    message = refusal(tmp_path, "dataset: d\ncurriculum: [4]", {"curriculum.0.rows": 1})
+    assert "curriculum.0.mix is missing" in message
     message = refusal(tmp_path, "dataset: d\ncurriculum: [{mix: {a: 1}}]", {"curriculum.3.rows": 1})
     assert message.startswith("curriculum is a list of 1: expected the number of an item, 0 to 0")
 
 
 def test_command_line_overrides_are_yaml() -> None:
-    given = ["--pack.seq-len", "4096", "--seed=1", "--epochs", "{a: 2}", "--train.steps", "null"]
+    given = ["--pack.seq_len", "4096", "--seed=1", "--epochs", "{a: 2}", "--train.steps", "null"]
+    given += ["--curriculum.0.mix.web-2", "0.5"]
     assert parse_overrides(given) == {
+        "curriculum.0.mix.web-2": 0.5,
         "pack.seq_len": 4096,
         "seed": 1,
         "epochs": {"a": 2},

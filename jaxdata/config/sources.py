@@ -54,7 +54,7 @@ class Source:
         return f"{self.name}, line {line}" if line else self.name
 
     def override(self, overrides: Mapping[str, Any]) -> None:
-        """Sets fields by dotted names; a section given as a mapping keeps its other fields."""
+        """Set fields by dotted names; a section given as a mapping keeps its other fields."""
         for name, value in overrides.items():
             self._set(self.values, tuple(name.split(".")), value, ())
 
@@ -62,9 +62,10 @@ class Source:
         key = _key(values, names[0], above)
         here = (*above, key)
         if len(names) > 1:
-            if isinstance(values, dict) and not isinstance(values.get(key), dict | list):
-                values[key] = {}
-            self._set(values[key], names[1:], value, here)
+            inner = values[key] if isinstance(values, list) else values.get(key)
+            if not isinstance(inner, dict | list):
+                inner = values[key] = {}
+            self._set(inner, names[1:], value, here)
         elif isinstance(value, Mapping) and isinstance(values.get(key), dict) and key not in _WHOLE:
             for name, inner in value.items():
                 self._set(values[key], (name,), inner, here)
@@ -101,12 +102,12 @@ def parse_overrides(arguments: Sequence[str]) -> dict[str, Any]:
             if not remaining:
                 raise ConfigError(f"{flag} needs a value after it, like {flag} 4096")
             text = remaining.pop(0)
-        overrides[name.replace("-", "_")] = _parse_yaml(text, flag)
+        overrides[name] = _parse_yaml(text, flag)
     return overrides
 
 
 def read_source(config: str | Path | Mapping[str, Any]) -> Source:
-    """Reads a config that is a mapping, a path, or the name of one that ships with jaxdata."""
+    """Read a config that is a mapping, a path, or the name of one that ships with jaxdata."""
     if isinstance(config, Mapping):
         return Source(deepcopy(dict(config)), "the config given")
     path = _find(Path(config))

@@ -39,7 +39,7 @@ class Checkpoints:
     def save(
         self, step: int, state: State, loader_state: Mapping[str, Any], model: ModelSettings
     ) -> None:
-        """Saves what continues the run after `step` steps."""
+        """Save what continues the run after `step` steps."""
         items = ocp.args.Composite(
             model=ocp.args.StandardSave(state),
             loader=ocp.args.JsonSave(dict(loader_state)),
@@ -81,5 +81,5 @@ class Checkpoints:
             )
 
     def close(self) -> None:
-        """Ends Orbax's threads."""
+        """End Orbax's threads."""
         self._manager.close()

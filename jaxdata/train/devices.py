@@ -30,7 +30,7 @@ def prepare(
     cluster: Cluster | None = None,
     compilation_cache: Path | None = None,
 ) -> None:
-    """Sets JAX up for a run; to be called before anything has asked for a device."""
+    """Set JAX up for a run; to be called before anything has asked for a device."""
     if deterministic:
         _add_xla_flags("--xla_gpu_deterministic_ops=true", "--xla_cpu_multi_thread_eigen=false")
     if compilation_cache:
@@ -51,7 +51,7 @@ def prepare(
 
 
 def _add_xla_flags(*flags: str) -> None:
-    """Adds to XLA_FLAGS what the user has not set there."""
+    """Add to XLA_FLAGS what the user has not set there."""
     given = os.environ.get("XLA_FLAGS", "")
     added = [flag for flag in flags if flag.split("=")[0] not in given]
     os.environ["XLA_FLAGS"] = " ".join([given, *added]).strip()

@@ -11,7 +11,7 @@ __all__ = ["RunLog", "read_log"]
 
 
 class RunLog:
-    """Appends records to a file; a line that a kill cut short is dropped first.
+    """Append records to a file; a line that a kill cut short is dropped first.
 
     Floats keep all their digits, so losses read back are the losses, to the bit. A record with
     `loss` is of step `step`, counted from 0; one with `bits_per_byte` or `event` is of the moment
@@ -25,12 +25,12 @@ class RunLog:
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, *records: Mapping[str, Any]) -> None:
-        """Appends records and hands them to the operating system."""
+        """Append records and hands them to the operating system."""
         self._file.write("".join(json.dumps(record) + "\n" for record in records))
         self._file.flush()
 
     def close(self) -> None:
-        """Closes the file."""
+        """Close the file."""
         self._file.close()
 
 

@@ -64,7 +64,7 @@ class BitsPerByte:
     bytes: int = 0
 
     def add(self, sums: Mapping[str, jax.Array | np.ndarray | float]) -> None:
-        """Adds what `byte_sums` gave for one batch."""
+        """Add what `byte_sums` gave for one batch."""
         self.nats += float(sums["nats"])
         self.targets += int(sums["targets"])
         self.text_nats += float(sums["text_nats"])

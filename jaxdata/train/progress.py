@@ -34,7 +34,7 @@ class Progress:
         self.restart_clock()
 
     def restart_clock(self) -> None:
-        """Leaves out what was not training since the last flush: compiling, evaluating, saving."""
+        """Leave out what was not training since the last flush: compiling, evaluating, saving."""
         self._started, self._waited = time.perf_counter(), self._wait_seconds()
 
     def add(self, step: int, metrics: Mapping[str, jax.Array], rows: np.ndarray | None) -> None:
@@ -68,7 +68,7 @@ class Progress:
         }
 
     def record(self, *records: Mapping[str, Any]) -> None:
-        """Writes other records, at once."""
+        """Write other records, at once."""
         if self._log:
             self._log.write(*records)
 

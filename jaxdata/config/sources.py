@@ -62,7 +62,7 @@ class Source:
         key = _key(values, names[0], above)
         here = (*above, key)
         if len(names) > 1:
-            inner = values[key] if isinstance(values, list) else values.get(key)
+            inner = values[key] if isinstance(key, int) else values.get(key)
             if not isinstance(inner, dict | list):
                 inner = values[key] = {}
             self._set(inner, names[1:], value, here)

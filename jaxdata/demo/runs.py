@@ -69,17 +69,17 @@ def _name_resolves() -> bool:
 def _train_as_processes(arguments: Sequence[str], hosts: int, say: Say) -> None:
     cluster = ["--coordinator", f"localhost:{_free_port()}", "--num-processes", str(hosts)]
     with ExitStack() as stack:
+        threads = stack.enter_context(ThreadPoolExecutor())
         processes = []
         for host in range(hosts):
             command = [*arguments, *cluster, "--process-id", str(host)]
             processes.append(stack.enter_context(_start(command)))
             stack.callback(processes[-1].kill)
-        with ThreadPoolExecutor() as threads:
-            others = [threads.submit(_follow, process, processes) for process in processes[1:]]
-            for line in _lines(processes[0]):
-                say(line)
-            outputs = [other.result() for other in others]
+        others = [threads.submit(_follow, process, processes) for process in processes[1:]]
+        for line in _lines(processes[0]):
+            say(line)
         ends = [process.wait() for process in processes]
+        outputs = [other.result() for other in others]
     if any(ends):
         said = "\n".join(chain.from_iterable(outputs))
         raise JaxdataError(f"the hosts ended with codes {ends}, expected all 0\n{said}".rstrip())

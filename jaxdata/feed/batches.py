@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.errors import InputError
-from jaxdata.rows.assembly import Batch, RowTable, assemble
+from jaxdata.rows.assembly import assemble
+from jaxdata.rows.table import Batch, RowTable
 
 __all__ = ["BatchMaker", "BatchSizes", "DatasetBatches", "TableBatches", "shard_rows"]
 

@@ -9,16 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.errors import InputError
-from jaxdata.rows.assembly import Batch
+from jaxdata.feed.expand import expand
+from jaxdata.rows.table import Batch
 
-__all__ = ["DevicePlacement"]
+__all__ = ["CompactPlacement", "DevicePlacement"]
 
 
 class DevicePlacement:
     """Global arrays of shape (batch, seq), of which this process supplies its devices' parts.
 
     Args:
-        sharding: any ``jax.sharding.Sharding`` of (batch, seq).
+        sharding: any `jax.sharding.Sharding` of (batch, seq).
         batch_size: rows of the global batch.
         seq_len: slots of a row.
     """
@@ -51,14 +52,56 @@ class DevicePlacement:
                 f"{name!r} has rows of shape {local.shape[1:]}; with a sharding every array of a "
                 f"row must be ({self._shape[1]},). Use shard=(i, n) and place it yourself"
             )
-        pieces = [
-            jax.device_put(self._piece(local, rows, columns), device)
-            for device, (rows, columns) in self._parts.items()
-        ]
+        return self._join(
+            [
+                jax.device_put(local[self._local(rows), slice(*columns)], device)
+                for device, (rows, columns) in self._parts.items()
+            ]
+        )
+
+    def _local(self, rows: tuple[int, int, int]) -> slice:
+        """Where rows of the global batch are among the local ones."""
+        first, last = np.searchsorted(self.rows, (rows[0], rows[1] - 1)).tolist()
+        return slice(first, last + 1)
+
+    def _join(self, pieces: list[jax.Array]) -> jax.Array:
         return jax.make_array_from_single_device_arrays(self._shape, self._sharding, pieces)
 
-    def _piece(
-        self, local: NDArray[Any], rows: tuple[int, int, int], columns: tuple[int, int, int]
-    ) -> NDArray[Any]:
-        first, last = np.searchsorted(self.rows, (rows[0], rows[1] - 1)).tolist()
-        return local[first : last + 1, slice(*columns)]
+
+class CompactPlacement(DevicePlacement):
+    """The same from compact batches: each device lays out the rows that it holds.
+
+    Args:
+        sharding: any `jax.sharding.Sharding` of (batch, seq).
+        batch_size: rows of the global batch.
+        seq_len: slots of a row.
+        positions: where positions restart, `"segment"` or `"row"`.
+    """
+
+    def __init__(
+        self, sharding: jax.sharding.Sharding, batch_size: int, seq_len: int, positions: str
+    ) -> None:
+        super().__init__(sharding, batch_size, seq_len)
+        self._positions = positions
+
+    def place(self, batch: Batch) -> dict[str, jax.Array]:
+        """Global arrays from a compact batch of the local rows."""
+        parts = [
+            self._expand(batch, device, rows, columns)
+            for device, (rows, columns) in self._parts.items()
+        ]
+        return {name: self._join([part[name] for part in parts]) for name in parts[0]}
+
+    def _expand(
+        self,
+        batch: Batch,
+        device: jax.Device,
+        rows: tuple[int, int, int],
+        columns: tuple[int, int, int],
+    ) -> dict[str, jax.Array]:
+        here = self._local(rows)
+        sent = jax.device_put({name: array[here] for name, array in batch.items()}, device)
+        whole = expand(sent, positions=self._positions)
+        if columns == (0, self._shape[1], 1):
+            return whole
+        return {name: array[:, slice(*columns)] for name, array in whole.items()}

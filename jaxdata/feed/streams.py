@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxdata.feed.batches import BatchMaker
 from jaxdata.processes import Worker
-from jaxdata.rows.assembly import Batch
+from jaxdata.rows.table import Batch
 
 __all__ = ["AheadStream", "DirectStream", "Stream", "WorkerStream", "serve"]
 

@@ -10,13 +10,14 @@ import grain
 import numpy as np
 
 from jaxdata.errors import InputError
-from jaxdata.rows.assembly import Batch, RowTable, assemble
+from jaxdata.rows.assembly import assemble
 from jaxdata.rows.dataset import Dataset, source_names
 from jaxdata.rows.documents import as_documents
 from jaxdata.rows.mixture import MixedRows
 from jaxdata.rows.packed import PackedRows, PackSettings, PackSummary
 from jaxdata.rows.phases import Phase
 from jaxdata.rows.serial import SerialRows
+from jaxdata.rows.table import Batch, RowTable
 
 __all__ = ["MixedDataset", "PackedDataset", "RowDataset", "evaluation_rows", "mix", "pack"]
 

@@ -45,6 +45,11 @@ class Documents(Protocol):
         ...
 
     @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the tokens: an unsigned integer of 16 or 32 bits."""
+        ...
+
+    @property
     def store(self) -> Store | None:
         """Where plans may be kept; None for memory."""
         ...
@@ -91,6 +96,12 @@ class ArrayDocuments:
         for number, (document, mask) in enumerate(zip(self._tokens, self._masks, strict=False)):
             if len(mask) != len(document):
                 raise InputError(f"document {number}: {len(document)} tokens, mask of {len(mask)}")
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """The smaller unsigned integer that holds every token."""
+        largest = max((int(document.max(initial=0)) for document in self._tokens), default=0)
+        return np.dtype(np.uint16 if largest < 2**16 else np.uint32)
 
     @cached_property
     def lengths(self) -> NDArray[np.uint32]:

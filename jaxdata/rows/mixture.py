@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.errors import InputError, SourceExhausted
-from jaxdata.rows.assembly import Segments
 from jaxdata.rows.packed import PackedRows
 from jaxdata.rows.phases import Exhaustion, Phase, demand, schedule
+from jaxdata.rows.table import Segments
 
 __all__ = ["MixedRows"]
 

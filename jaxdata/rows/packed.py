@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.errors import InputError
-from jaxdata.rows.assembly import POSITIONS, Segments
 from jaxdata.rows.blocks import BlockTable, cached, deal, measure
 from jaxdata.rows.documents import Documents
 from jaxdata.rows.packing import STRATEGIES, BlockPlan, plan_block
+from jaxdata.rows.table import POSITIONS, Segments
 from jaxdata.rows.windows import expand, window_counts
 from jaxdata.seeds import Permutation, derive
 

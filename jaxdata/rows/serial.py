@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.rows.assembly import Segments
 from jaxdata.rows.packed import PackedRows
+from jaxdata.rows.table import Segments
 
 __all__ = ["SerialRows"]
 

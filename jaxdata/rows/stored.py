@@ -39,7 +39,7 @@ class StoredDocuments:
         self.masked, self.fingerprint = entry.masked, entry.fingerprint
         self.index = SourceIndex(store, name, entry, layout)
         self._shards = [shard.name for shard in entry.shards]
-        self._dtype = np.dtype(layout.dtype).newbyteorder("<")
+        self.dtype = np.dtype(layout.dtype).newbyteorder("<")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StoredDocuments, (self.store, self.name, self.entry, self.layout)
@@ -73,7 +73,7 @@ class StoredDocuments:
 
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> list[NDArray[Any]]:
         """See ``Documents``; views of the memory map wherever a range lies in one piece."""
-        return self._read(documents, starts, counts, self.layout.token_offset, self._dtype)
+        return self._read(documents, starts, counts, self.layout.token_offset, self.dtype)
 
     def masks(self, documents: Ints, starts: Ints, counts: Ints) -> list[NDArray[Any]]:
         """See ``Documents``."""

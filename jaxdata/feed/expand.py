@@ -1,0 +1,56 @@
+"""Compact batches laid out on the device: one jitted function makes all that follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+__all__ = ["expand"]
+
+
+@partial(jax.jit, static_argnames=("positions",))
+def expand(batch: Mapping[str, jax.Array], positions: str = "segment") -> dict[str, jax.Array]:
+    """Lay a compact batch (`rows.compact`) out: equal to the bit to what the host would make.
+
+    Args:
+        batch: what `compact` returns, (batch, seq_len) and (batch, segments) arrays.
+        positions: where positions restart, `"segment"` or `"row"`.
+
+    Returns:
+        `inputs`, `targets`, `segment_ids`, `positions` (int32) and `loss_mask` (bool), each
+        (batch, seq_len).
+    """
+    tokens_BxL, slots_BxS = (batch[name].astype(jnp.int32) for name in ("tokens", "slots"))
+    slot_L = jnp.arange(tokens_BxL.shape[1])
+    ends_BxS = jnp.cumsum(slots_BxS, axis=1)
+    segment_BxL = _segment_of_slot(ends_BxS, slots_BxS, tokens_BxL.shape[1])
+    inside_BxL = slot_L < ends_BxS[:, -1:]
+
+    def of_segment(values_BxS: jax.Array) -> jax.Array:
+        return jnp.take_along_axis(values_BxS, segment_BxL, axis=1)
+
+    place_BxL = slot_L - of_segment(ends_BxS - slots_BxS)
+    last_BxL = place_BxL == of_segment(slots_BxS) - 1
+    next_BxL = jnp.roll(tokens_BxL, -1, axis=1)
+    targets_BxL = jnp.where(last_BxL, of_segment(batch["last_target"]).astype(jnp.int32), next_BxL)
+    loss_BxL = (place_BxL >= of_segment(batch["lead"])) & ~(last_BxL & of_segment(batch["ended"]))
+    return {
+        "inputs": tokens_BxL,
+        "targets": jnp.where(inside_BxL, targets_BxL, 0),
+        "loss_mask": inside_BxL & loss_BxL & batch.get("mask", True),
+        "segment_ids": jnp.where(inside_BxL, segment_BxL + 1, 0),
+        "positions": jnp.where(inside_BxL, place_BxL if positions == "segment" else slot_L, 0),
+    }
+
+
+def _segment_of_slot(ends_BxS: jax.Array, slots_BxS: jax.Array, seq_len: int) -> jax.Array:
+    """Number of the segment that each slot lies in; of padding, that of the last segment."""
+    rows_B = jnp.arange(len(ends_BxS))[:, None]
+    # A segment's end begins the next one; where there is none, nothing is counted.
+    follows_BxS = jnp.roll(slots_BxS, -1, axis=1).at[:, -1].set(0) > 0
+    counted_BxL = jnp.zeros((len(ends_BxS), seq_len), jnp.int32)
+    counted_BxL = counted_BxL.at[rows_B, ends_BxS].add(follows_BxS.astype(jnp.int32), mode="drop")
+    return jnp.cumsum(counted_BxL, axis=1)

@@ -1,0 +1,82 @@
+"""What a table of rows is: the contract between planning and everything that reads rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.rows.documents import Documents
+
+__all__ = ["POSITIONS", "Batch", "RowTable", "Segments"]
+
+Ints = NDArray[np.int64]
+Batch = dict[str, NDArray[Any]]
+POSITIONS = ("segment", "row")
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Segments of some rows, row by row in the order they lie there; int64 (segments,) each."""
+
+    row: Ints
+    """number of the row among those asked for"""
+    source: Ints
+    """number of the source in the table's ``documents``"""
+    document: Ints
+    start: Ints
+    slots: Ints
+    lead: Ints
+    """first slots whose targets were trained in an earlier window"""
+
+    def take(self, chosen: Ints) -> Self:
+        """Some of the segments."""
+        return type(self)(*(getattr(self, field.name)[chosen] for field in fields(self)))
+
+    @classmethod
+    def join(cls, parts: Sequence[Self]) -> Self:
+        """Segments of several lookups as one, sorted by row."""
+        if len(parts) == 1:
+            return parts[0]
+        names = [field.name for field in fields(cls)]
+        nothing = np.empty(0, np.int64)  # a host's part of a last batch may be all padding
+        joined = [np.concatenate([nothing, *(getattr(p, name) for p in parts)]) for name in names]
+        return cls(*joined).take(np.argsort(joined[0], kind="stable"))
+
+
+class RowTable(Protocol):
+    """Rows as a pure function of their index: what packing and mixing make, and loaders read.
+
+    Nothing is read from disk to know which segments make up a row. The same index gives the same
+    row on every host, in every process, at any time.
+    """
+
+    @property
+    def seq_len(self) -> int:
+        """Slots of a row."""
+        ...
+
+    @property
+    def positions(self) -> str:
+        """Where positions restart: one of ``POSITIONS``."""
+        ...
+
+    @property
+    def documents(self) -> Sequence[Documents]:
+        """The sources that ``Segments.source`` counts."""
+        ...
+
+    def __len__(self) -> int:
+        """Rows of one epoch, or of the whole mixture."""
+        ...
+
+    def segments(self, rows: Ints) -> Segments:
+        """Segments of ``rows`` (any order, any epoch); int64 (rows,)."""
+        ...
+
+    def identity(self) -> dict[str, Any]:
+        """The named facts that determine every row: plain JSON values, long ones as digests."""
+        ...

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxdata
-from jaxdata.feed.expand import expand
+from jaxdata.feed.device.expand import expand
 from jaxdata.rows.assembly import assemble
 from jaxdata.rows.compact import compact
 from jaxdata.testing import assert_same_batches

@@ -71,7 +71,7 @@ def test_imports_run_downwards() -> None:
 @pytest.mark.parametrize(
     ("library", "allowed"),
     [
-        ("jax", {"feed/device.py", "feed/expand.py", "train", "demo"}),
+        ("jax", {"feed/device/expand.py", "feed/device/placement.py", "train", "demo"}),
         ("optax", {"train"}),
         ("orbax", {"train"}),
         ("torch", {"torch.py", "torch"}),

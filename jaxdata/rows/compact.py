@@ -1,6 +1,6 @@
 """A batch as its tokens and the lengths of its segments: an eighth of what it lays out to.
 
-Everything else follows, and is made on the device (`feed.expand`).
+Everything else follows, and is made on the device (`feed.device.expand`).
 """
 
 from __future__ import annotations

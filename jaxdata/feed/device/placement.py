@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.errors import InputError
-from jaxdata.feed.expand import expand
+from jaxdata.feed.device.expand import expand
 from jaxdata.rows.table import Batch
 
 __all__ = ["CompactPlacement", "DevicePlacement"]
@@ -101,7 +101,7 @@ class CompactPlacement(DevicePlacement):
     ) -> dict[str, jax.Array]:
         here = self._local(rows)
         sent = jax.device_put({name: array[here] for name, array in batch.items()}, device)
-        whole = expand(sent, positions=self._positions)
+        whole: dict[str, jax.Array] = expand(sent, positions=self._positions)
         if columns == (0, self._shape[1], 1):
             return whole
         return {name: array[:, slice(*columns)] for name, array in whole.items()}

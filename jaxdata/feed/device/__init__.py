@@ -1,0 +1,6 @@
+"""Batches on devices: the only part of the feed that knows jax."""
+
+from jaxdata.feed.device.expand import expand
+from jaxdata.feed.device.placement import CompactPlacement, DevicePlacement
+
+__all__ = ["CompactPlacement", "DevicePlacement", "expand"]

@@ -1,0 +1,167 @@
+"""Conversion from end to end, against the bare tokenizer library on the same text.
+
+Ours reads and decompresses files, checks every record, tokenises, writes shards and publishes an
+index; the bare library gets the texts of memory and throws the tokens away. Both get the same
+number of processes, each with one thread. Our time includes starting them, its own does not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from corpus import real_text, shared_data
+from harness import Contestant, Report, arguments, chosen, compare, machine, now, parse
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+from jaxdata.convert import convert, texts
+
+BATCH = 64
+_encode: Callable[[list[str]], Any]
+
+
+def specs() -> dict[str, str]:
+    """A tokenizer of each library, of the files beside the text; bytes where there are none."""
+    folder = shared_data()
+    if folder is None:
+        return {"bytes": "bytes"}
+    files = folder / "tokenizers"
+    return {
+        "sentencepiece": f"sentencepiece:{files}/sentencepiece/t5_cc_all.32000.100extra.model",
+        "tokenizers": f"hf:{files}/gpt2/tokenizer.json",
+        "tiktoken": f"tiktoken:{files}/tiktoken/cl100k_base.tiktoken",
+        "bytes": "bytes",
+    }
+
+
+def library(name: str, spec: str) -> Callable[[list[str]], Any]:
+    """The library's own call for a batch of texts."""
+    file = spec.partition(":")[2]
+    if name == "sentencepiece":
+        import sentencepiece
+
+        return partial(sentencepiece.SentencePieceProcessor(model_file=file).encode, num_threads=1)
+    if name == "tokenizers":
+        import tokenizers
+
+        return tokenizers.Tokenizer.from_file(file).encode_batch_fast
+    if name == "tiktoken":
+        return partial(_tiktoken(file).encode_ordinary_batch, num_threads=1)
+    return lambda batch: [text.encode() for text in batch]
+
+
+def _tiktoken(file: str) -> Any:
+    import tiktoken
+    from tiktoken.load import load_tiktoken_bpe
+
+    # The pattern is that of the encoding our own tokenizer gives to this file.
+    from jaxdata import tokenizers
+
+    ours = tokenizers.load(f"tiktoken:{file}")
+    pattern = json.loads(
+        next(data for name, data in ours.files().items() if name.endswith(".json"))
+    )["pattern"]
+    return tiktoken.Encoding(
+        "bench", pat_str=pattern, mergeable_ranks=load_tiktoken_bpe(file), special_tokens={}
+    )
+
+
+def _prepare(name: str, spec: str) -> None:
+    global _encode
+    _encode = library(name, spec)
+
+
+def _work(batch: list[str]) -> int:
+    _encode(batch)
+    return len(batch)
+
+
+def bare(name: str, spec: str, documents: list[str], processes: int) -> Callable[[], float]:
+    """Seconds of the library alone."""
+    batches = [documents[a : a + BATCH] for a in range(0, len(documents), BATCH)]
+    if processes == 1:
+        encode = library(name, spec)
+
+        def alone() -> float:
+            begin = now()
+            for batch in batches:
+                encode(batch)
+            return now() - begin
+
+        return alone
+    context = get_context("spawn")
+    pool = ProcessPoolExecutor(processes, context, initializer=_prepare, initargs=(name, spec))
+    sum(pool.map(_work, [["warm"]] * processes * 4))
+
+    def together() -> float:
+        begin = now()
+        sum(pool.map(_work, batches))
+        return now() - begin
+
+    return together
+
+
+def ours(spec: str, files: list[Path], processes: int) -> Callable[[], float]:
+    """Seconds of a whole conversion into a new folder."""
+
+    def work() -> float:
+        folder = Path(tempfile.mkdtemp(prefix="jaxdata-bench-"))
+        try:
+            begin = now()
+            convert(files, output=folder, source="web", tokenizer=spec, workers=processes)
+            return now() - begin
+        finally:
+            shutil.rmtree(folder)
+
+    return work
+
+
+def sample(folder: Path, quick: bool) -> list[Path]:
+    """Files to convert: real ones, or a few made lines where there are none."""
+    found = [file for file in real_text() if not quick or file.name.startswith("code-0")]
+    if found and not quick:
+        return found
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "few.jsonl"
+    words = "the quick brown fox jumps over the lazy dog ".split()
+    lines = (" ".join(words[k % 9 :] * (1 + k % 40)) for k in range(200 if quick else 20_000))
+    file.write_text("".join(json.dumps({"text": line}) + "\n" for line in lines))
+    return [file]
+
+
+def main() -> None:
+    """Convert in turns."""
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--processes", type=int, nargs="*", help="numbers of processes (1 2)")
+    given = parse(parser)
+    files = sample(given.data, given.quick)
+    documents = list(texts(files))
+    size = sum(len(text.encode()) for text in documents)
+    given.seconds = min(given.seconds, 0.01)
+    contestants = []
+    for processes in given.processes or ([1] if given.quick else [1, 2]):
+        for name, spec in specs().items():
+            alone, whole = f"{name} alone, {processes}", f"convert with {name}, {processes}"
+            threads = processes > 1
+            work = bare(name, spec, documents, processes)
+            contestants.append(Contestant(alone, work, threads=threads))
+            contestants.append(Contestant(whole, ours(spec, files, processes), alone))
+    facts = machine("sentencepiece", "tokenizers", "tiktoken")
+    facts |= {"documents": len(documents), "megabytes": round(size / 1e6, 1)}
+    report = Report("convert", "Conversion, by processes", "seconds", "less", facts=facts)
+    picked = chosen(contestants, given.only)
+    compare(report, picked, rounds=min(given.rounds, 3), seconds=given.seconds, timed=True)
+    report.show(given.json)
+
+
+if __name__ == "__main__":
+    main()

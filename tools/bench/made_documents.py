@@ -1,0 +1,50 @@
+"""Documents that have lengths and no text: for what is decided from lengths alone."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.format.storage import Store
+
+__all__ = ["MadeDocuments"]
+
+Ints = NDArray[np.int64]
+
+
+class MadeDocuments:
+    """Documents of given lengths (see ``Documents``); their tokens are a stub: always zeros.
+
+    Args:
+        lengths: tokens of each, (documents,) unsigned; may be a memory map.
+        store: where plans are kept; None for nowhere.
+        name: names the source in seeds.
+    """
+
+    masked = False
+
+    def __init__(
+        self, lengths: NDArray[Any], store: Store | None = None, name: str = "train/made"
+    ) -> None:
+        self.lengths, self.store, self.name = lengths, store, name
+        self.fingerprint = hashlib.sha256(f"{name}:{len(lengths)}".encode()).hexdigest()
+        self._zeros = np.zeros(70_000, np.uint16)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
+        return {"tokens": np.zeros(int(self.lengths[index]), np.uint16)}
+
+    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Sequence[NDArray[Any]]:
+        """Zeros: nothing is read."""
+        del documents, starts
+        return [self._zeros[:count] for count in counts.tolist()]
+
+    def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Sequence[NDArray[Any]]:
+        """There are none."""
+        raise AssertionError("made documents have no masks")

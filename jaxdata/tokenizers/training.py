@@ -20,6 +20,20 @@ _CHUNK = 4_096  # characters; what is longer than max_sentence_length SentencePi
 _LONGEST = 8 * _CHUNK  # bytes: four a character, and a border after each digit
 
 
+_OPTIONS = {
+    # Text comes back as it was.
+    "normalization_rule_name": "identity",
+    "add_dummy_prefix": False,
+    "remove_extra_whitespaces": False,
+    "allow_whitespace_only_pieces": True,
+    "byte_fallback": True,
+    "pretokenization_delimiter": _BORDER,
+    "max_sentence_length": _LONGEST,
+    "num_threads": 16,  # fixed: results may depend on it
+    "minloglevel": 2,
+}
+
+
 def train(
     texts: Iterable[str],
     output: str | Path,
@@ -63,16 +77,8 @@ def train(
             model_writer=model,
             vocab_size=vocab_size,
             model_type=model_type,
-            normalization_rule_name="identity",
-            add_dummy_prefix=False,
-            remove_extra_whitespaces=False,
-            allow_whitespace_only_pieces=True,
-            byte_fallback=True,
             character_coverage=character_coverage,
-            pretokenization_delimiter=_BORDER,
-            max_sentence_length=_LONGEST,
-            num_threads=16,  # fixed: results may depend on it
-            minloglevel=2,
+            **_OPTIONS,
         )
     except (RuntimeError, OSError) as error:
         if not corpus.bytes:

@@ -6,7 +6,7 @@ import io
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from jaxdata.errors import InputError
 
@@ -20,7 +20,7 @@ _CHUNK = 4_096  # characters; what is longer than max_sentence_length SentencePi
 _LONGEST = 8 * _CHUNK  # bytes: four a character, and a border after each digit
 
 
-_OPTIONS = {
+_OPTIONS: dict[str, Any] = {
     # Text comes back as it was.
     "normalization_rule_name": "identity",
     "add_dummy_prefix": False,

@@ -132,7 +132,7 @@ def sample(folder: Path, quick: bool) -> list[Path]:
         return found
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "few.jsonl"
-    words = "the quick brown fox jumps over the lazy dog ".split()
+    words = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog"]
     lines = (" ".join(words[k % 9 :] * (1 + k % 40)) for k in range(200 if quick else 20_000))
     file.write_text("".join(json.dumps({"text": line}) + "\n" for line in lines))
     return [file]

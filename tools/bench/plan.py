@@ -22,13 +22,12 @@ SORT = "numpy sort"
 
 def blocks(lengths: NDArray[np.int64], strategy: str, overlap: int = 0) -> Callable[[], float]:
     """Nanoseconds a document of packing every block."""
+    settings = {"seq_len": SEQ_LEN, "strategy": strategy, "overlap": overlap}
 
     def work() -> float:
         taken = once(
             lambda: [
-                plan_block(
-                    lengths[a : a + BLOCK], seq_len=SEQ_LEN, strategy=strategy, overlap=overlap
-                )
+                plan_block(lengths[a : a + BLOCK], **settings)
                 for a in range(0, len(lengths), BLOCK)
             ]
         )
@@ -88,9 +87,8 @@ def main() -> None:
     report.show(given.json)
     opened = Report("plan", "Opening a dataset and its kept plan", "ms", "less")
     work = kept(given.data, given.quick)
-    compare(opened, [Contestant("open_dataset and pack", work)], scale=1e3, **turns).show(
-        given.json
-    )
+    opening = Contestant("open_dataset and pack", work)
+    compare(opened, [opening], scale=1e3, **turns).show(given.json)
     padding(lengths).show(given.json)
 
 

@@ -1,7 +1,7 @@
-"""Worker processes of our own: fresh interpreters that never import the user's ``__main__``.
+"""Worker processes of our own: fresh interpreters that never import the user's `__main__`.
 
-``multiprocessing`` would run the user's script again in every spawned child (and with it, say,
-``jax.distributed.initialize``), and a forked child inherits locks and threads that it cannot use.
+`multiprocessing` would run the user's script again in every spawned child (and with it, say,
+`jax.distributed.initialize`), and a forked child inherits locks and threads that it cannot use.
 A :class:`Worker` is a new Python process that imports one named function and talks to its parent
 through a socket. It ends when its parent does.
 """
@@ -15,15 +15,16 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import cloudpickle
 
 from jaxdata.errors import WorkerDied
 
-__all__ = ["Worker", "available_cores"]
+__all__ = ["Worker", "available_cores", "map_tasks"]
 
 _BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[2]); from jaxdata import processes; \
 processes._serve(int(sys.argv[1]))"
@@ -38,10 +39,10 @@ def available_cores() -> int:
 
 
 class Worker:
-    """One process that runs ``function(connection, *args)``.
+    """One process that runs `function(connection, *args)`.
 
     Args:
-        target: the function, as ``"package.module:function"``; imported in the child.
+        target: the function, as `"package.module:function"`; imported in the child.
         *args: its arguments after the connection; sent with cloudpickle.
     """
 
@@ -72,7 +73,7 @@ class Worker:
         return message
 
     def receive_into(self, buffer: Any) -> None:
-        """Wait for the next message sent with ``send_bytes``, into a writable buffer."""
+        """Wait for the next message sent with `send_bytes`, into a writable buffer."""
         self._guarded(self.connection.recv_bytes_into, buffer)
 
     def close(self) -> None:
@@ -109,6 +110,44 @@ class Worker:
             how = signal.Signals(-code).name
             how += " (often the kernel, out of memory)" if how == "SIGKILL" else ""
         return f"the worker process {self.pid} ({self.target}) ended early: {how}"
+
+
+def map_tasks(
+    target: str, args: Sequence[Any], tasks: Sequence[Any], workers: int
+) -> Iterator[tuple[int, Any]]:
+    """Give each task to the first worker that is free.
+
+    Args:
+        target: a function `(connection, *args)` that answers every task it receives.
+        args: what it gets besides its connection.
+        tasks: what to send.
+        workers: processes, at most.
+
+    Yields:
+        (number of the task, answer), as they come.
+    """
+    pending = iter(enumerate(tasks))
+    pool = [Worker(target, *args) for _ in range(min(workers, len(tasks)))]
+    busy: dict[Any, tuple[Worker, int]] = {}
+
+    def give(worker: Worker) -> None:
+        for number, task in pending:
+            worker.send(task)
+            busy[worker.connection] = worker, number
+            return
+
+    try:
+        for worker in pool:
+            give(worker)
+        while busy:
+            for connection in wait(list(busy)):
+                worker, number = busy.pop(connection)
+                answer = worker.receive()
+                give(worker)
+                yield number, answer
+    finally:
+        for worker in pool:
+            worker.close()
 
 
 class _Failure:

@@ -12,8 +12,16 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.errors import DatasetError, InputError
-from jaxdata.rows import blocks
-from jaxdata.testing import assert_same_batches, distinct_documents, write_dataset
+from jaxdata.rows import planner
+from jaxdata.rows.blocks import BlockTable
+from jaxdata.rows.planner import Planner
+from jaxdata.rows.settings import PackSettings
+from jaxdata.testing import (
+    assert_exactly_once,
+    assert_same_batches,
+    distinct_documents,
+    write_dataset,
+)
 
 
 def source(count: int = 300, name: str = "documents", seed: int = 0) -> jaxdata.ArrayDocuments:
@@ -60,9 +68,12 @@ def test_rows_do_not_depend_on_what_was_asked_before(indices: list[int]) -> None
 
 
 def test_blocks_end_at_documents_or_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "MAX_WINDOWS", 10)
-    counts = np.array([1, 2, 3, 4, 25, 1, 1, 10, 1])
-    assert blocks.deal(9, 3, lambda a, b: counts[a:b]) == [
+    monkeypatch.setattr(planner, "MAX_WINDOWS", 10)
+    windows = [1, 2, 3, 4, 25, 1, 1, 10, 1]
+    docs = jaxdata.ArrayDocuments(distinct_documents([4 * count + 1 for count in windows]))
+    settings = PackSettings(seq_len=4, block=3, shuffle=False)
+    table = BlockTable(Planner(docs, settings).table())
+    assert list(zip(table.first.tolist(), table.documents.tolist(), strict=True)) == [
         (0, 3),
         (3, 1),
         (4, 1),  # more windows than a block may have: alone
@@ -70,6 +81,36 @@ def test_blocks_end_at_documents_or_windows(monkeypatch: pytest.MonkeyPatch) -> 
         (7, 1),
         (8, 1),
     ]
+    assert table.rows.tolist() == [6, 4, 25, 2, 10, 1]
+
+
+def test_all_cores_plan_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = np.random.default_rng(0).integers(1, 90, 400)
+    dataset = write_dataset(tmp_path, {"train/a": distinct_documents(lengths)})
+    docs, settings = dataset.source("train", "a"), PackSettings(seq_len=16, block=3)
+    alone = Planner(docs, settings).table()
+    seen: list[tuple[int, int]] = []
+    monkeypatch.setattr(planner, "_WORTH_WORKERS", 2)
+    with_workers = Planner(docs, settings).table(lambda done, total: seen.append((done, total)))
+    assert np.array_equal(with_workers, alone)
+    assert seen == [(done, 134) for done in range(1, 135)]
+
+
+@given(st.integers(0, 300), st.integers(1, 40))
+def test_runs_of_neighbours_are_dealt_together(count: int, run: int) -> None:
+    docs = jaxdata.ArrayDocuments([[1, 2]] * count)
+    dealt = Planner(docs, PackSettings(seq_len=4, shuffle_run=run)).dealt((0, count))
+    assert sorted(dealt.tolist()) == list(range(count))
+    whole = dealt[: count // run * run].reshape(-1, run)
+    assert (whole - whole[:, :1] == np.arange(run)).all()
+    assert (whole[:, 0] % run == 0).all()
+
+
+def test_runs_make_other_rows_and_lose_nothing() -> None:
+    docs = source(500)
+    rows = jaxdata.pack(docs, seq_len=64, block=64, shuffle_run=16)
+    assert_exactly_once([rows[k] for k in range(len(rows))], [docs])
+    assert first_targets(rows, 20) != first_targets(jaxdata.pack(docs, seq_len=64, block=64), 20)
 
 
 def test_it_is_a_map_dataset() -> None:
@@ -116,7 +157,7 @@ def test_plans_are_kept_in_the_dataset(tmp_path: Path, monkeypatch: pytest.Monke
     def fail(*_: object) -> None:
         raise AssertionError("planned again")
 
-    monkeypatch.setattr("jaxdata.rows.packed.measure", fail)
+    monkeypatch.setattr(Planner, "measure", fail)
     again = jaxdata.pack(docs, seq_len=32)
     assert again.plan == expected.plan
     with pytest.raises(AssertionError, match="planned again"):
@@ -172,6 +213,7 @@ def test_evaluation_rows_are_every_source_once_in_order(tmp_path: Path) -> None:
         ({"overlap": 9}, "overlap=9: expected 0 to seq_len/2 = 8"),
         ({"positions": "x"}, "positions='x': expected segment | row"),
         ({"max_segments": 0}, "max_segments=0: expected at least 1, or None"),
+        ({"shuffle_run": 0}, "shuffle_run=0: expected at least 1 document"),
         ({"strategy": "concat", "overlap": 2}, "use overlap=0, or strategy 'best_fit' or 'pad'"),
         ({"strategy": "crop", "overlap": 2}, "crop cuts no windows that could overlap"),
     ],

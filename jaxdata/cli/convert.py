@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import click
 
 from jaxdata.convert import ConversionReport
 from jaxdata.convert import convert as run_conversion
+from jaxdata.progress import progress_bar
 from jaxdata.tokenizers import load
 
 __all__ = ["convert"]
@@ -89,7 +87,7 @@ def convert(
         options["unit_bytes"] = unit_bytes
     loaded = load(tokenizer, eod=eod, bos=bos_token, pad=pad_token)
     try:
-        with _progress_bar() as progress:
+        with progress_bar("converting", in_bytes=True) as progress:
             report = run_conversion(
                 list(inputs), output=output, tokenizer=loaded, progress=progress, **options
             )
@@ -106,18 +104,3 @@ def _next_command(report: ConversionReport) -> str:
         f"python -c \"import jaxdata; d = jaxdata.open_dataset('{report.output}'); "
         f"print(d.decode(d.source('{split}', '{source}')[0]['tokens']))\""
     )
-
-
-@contextmanager
-def _progress_bar() -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on stderr where somebody watches, else nothing."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("converting"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("convert", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

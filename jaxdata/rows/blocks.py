@@ -1,4 +1,4 @@
-"""Dealing documents to blocks, and what each block amounts to: the table every epoch stands on."""
+"""What each block of a source amounts to: the table every epoch stands on, and its cache."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.format.storage import LocalStore, Store
-from jaxdata.rows.packing import BlockPlan
 
-__all__ = ["BlockTable", "cached", "deal", "measure"]
+__all__ = ["BlockTable", "cached"]
 
-MAX_WINDOWS = 2**20
 Ints = NDArray[np.int64]
 
 
@@ -58,34 +56,6 @@ class BlockTable:
     def overlap(self) -> Ints:
         """Slots whose target was trained in the window before."""
         return self.table[:, 5]
-
-
-def deal(documents: int, block: int, windows: Callable[[int, int], Ints]) -> list[tuple[int, int]]:
-    """Cut the dealt documents into blocks of ``block``, fewer where their windows are too many.
-
-    Args:
-        documents: how many there are.
-        block: most documents of a block.
-        windows: gives the window counts of the documents ``[a, b)`` in the order of dealing.
-
-    Returns:
-        (first document, documents) of each block.
-    """
-    blocks, first = [], 0
-    while first < documents:
-        counts = windows(first, min(first + block, documents))
-        fitting = int(np.searchsorted(np.cumsum(counts), MAX_WINDOWS, side="right"))
-        size = max(1, min(fitting, len(counts)))
-        blocks.append((first, size))
-        first += size
-    return blocks
-
-
-def measure(first: int, plan: BlockPlan, lengths: Ints) -> list[int]:
-    """The line of a planned block in the table."""
-    targets = np.minimum(plan.slots, lengths[plan.document] - 1 - plan.start)
-    trained = int((targets - plan.lead).sum())
-    return [first, len(lengths), plan.rows, trained, int(plan.slots.sum()), int(plan.lead.sum())]
 
 
 def cached(store: Store | None, key: dict[str, Any], compute: Callable[[], Ints]) -> BlockTable:

@@ -3,86 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from functools import cached_property, lru_cache
+from dataclasses import asdict, replace
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.errors import InputError
-from jaxdata.rows.blocks import BlockTable, cached, deal, measure
+from jaxdata.progress import Advance
+from jaxdata.rows.blocks import cached
 from jaxdata.rows.documents import Documents
-from jaxdata.rows.packing import STRATEGIES, BlockPlan, plan_block
-from jaxdata.rows.table import POSITIONS, Segments
-from jaxdata.rows.windows import expand, window_counts
+from jaxdata.rows.packing import BlockPlan
+from jaxdata.rows.planner import Planner
+from jaxdata.rows.settings import PackSettings, PackSummary
+from jaxdata.rows.table import Segments
+from jaxdata.rows.windows import expand
 from jaxdata.seeds import Permutation, derive
 
-__all__ = ["PackSettings", "PackSummary", "PackedRows"]
+__all__ = ["PackedRows"]
 
 Ints = NDArray[np.int64]
 _PLANS_KEPT = 4
-
-
-@dataclass(frozen=True)
-class PackSettings:
-    """How documents become rows; checked when made."""
-
-    seq_len: int
-    strategy: str = "best_fit"
-    overlap: int = 0
-    seed: int = 0
-    positions: str = "segment"
-    max_segments: int | None = None
-    block: int = 65_536
-    shuffle: bool = True
-    """False: documents and rows in the order of the dataset, for evaluation."""
-
-    def __post_init__(self) -> None:
-        _require(self.seq_len >= 1, "seq_len", self.seq_len, "at least 1")
-        _require(self.strategy in STRATEGIES, "strategy", self.strategy, " | ".join(STRATEGIES))
-        half = self.seq_len // 2
-        _require(0 <= self.overlap <= half, "overlap", self.overlap, f"0 to seq_len/2 = {half}")
-        _require(self.positions in POSITIONS, "positions", self.positions, " | ".join(POSITIONS))
-        most = self.max_segments
-        _require(most is None or most >= 1, "max_segments", most, "at least 1, or None")
-        _require(self.block >= 1, "block", self.block, "at least 1 document")
-        if self.overlap and self.strategy in ("concat", "crop"):
-            raise InputError(
-                f"overlap={self.overlap} with strategy={self.strategy!r}: {self.strategy} cuts no "
-                "windows that could overlap; use overlap=0, or strategy 'best_fit' or 'pad'"
-            )
-
-
-def _require(holds: bool, name: str, given: Any, expected: str) -> None:
-    if not holds:
-        raise InputError(f"{name}={given!r}: expected {expected}")
-
-
-@dataclass(frozen=True)
-class PackSummary:
-    """What one epoch of packed rows amounts to; in slots (= tokens) unless said.
-
-    ``slots = trained_tokens + overlap_tokens + boundary_tokens + padding``.
-    """
-
-    documents: int
-    rows: int
-    slots: int
-    trained_tokens: int
-    """targets with loss, stored masks not counted"""
-    overlap_tokens: int
-    """slots repeated from the window before, without loss"""
-    boundary_tokens: int
-    """last tokens of documents as inputs, which have no target (``concat``)"""
-    padding: int
-    dropped_tokens: int
-    """targets that no row holds (``crop``)"""
-
-    @property
-    def fill(self) -> float:
-        """Share of slots that are not padding."""
-        return 1 - self.padding / self.slots if self.slots else 1.0
 
 
 class PackedRows:
@@ -92,12 +33,15 @@ class PackedRows:
     the rows of a block in an order keyed by (*e*, block).
     """
 
-    def __init__(self, documents: Documents, settings: PackSettings) -> None:
+    def __init__(
+        self, documents: Documents, settings: PackSettings, progress: Advance | None = None
+    ) -> None:
         self.documents = (documents,)
         self.settings = settings
         self.seq_len, self.positions = settings.seq_len, settings.positions
-        self._source = documents
-        self._blocks: BlockTable = cached(documents.store, self._plan_key(), self._compute_table)
+        self._source, self._planner = documents, Planner(documents, settings)
+        table = partial(self._planner.table, progress)
+        self._blocks = cached(documents.store, self._planner.key(), table)
         self._make_caches()
 
     def _make_caches(self) -> None:
@@ -174,57 +118,10 @@ class PackedRows:
             lead=plan.lead[at],
         )
 
-    def _dealt(self, first: int, stop: int) -> Ints:
-        """Documents ``[first, stop)`` in the order of dealing."""
-        places = np.arange(first, stop)
-        if not self.settings.shuffle:
-            return places
-        key = derive(self.settings.seed, "deal", self._source.name)
-        return Permutation(len(self._source), key)(places)
-
-    def _lengths(self, documents: Ints) -> Ints:
-        return self._source.lengths[documents].astype(np.int64)
-
-    def _windows(self, first: int, stop: int) -> Ints:
-        lengths = self._lengths(self._dealt(first, stop))
-        return window_counts(lengths, self.seq_len, self.settings.overlap)
-
-    def _pack(self, lengths: Ints) -> BlockPlan:
-        chosen = self.settings
-        return plan_block(
-            lengths,
-            seq_len=chosen.seq_len,
-            strategy=chosen.strategy,
-            overlap=chosen.overlap,
-            max_segments=chosen.max_segments,
-        )
-
     def _plan_block(self, block: int) -> BlockPlan:
         first = int(self._blocks.first[block])
-        documents = self._dealt(first, first + int(self._blocks.documents[block]))
-        plan = self._pack(self._lengths(documents))
-        if not self.settings.shuffle:
-            plan = plan.in_document_order()
-        return BlockPlan(
-            plan.row_starts, documents[plan.document], plan.start, plan.slots, plan.lead
-        )
-
-    def _compute_table(self) -> Ints:
-        lines = []
-        for first, size in deal(len(self._source), self.settings.block, self._windows):
-            lengths = self._lengths(self._dealt(first, first + size))
-            lines.append(measure(first, self._pack(lengths), lengths))
-        return np.asarray(lines, np.int64).reshape(len(lines), 6)
-
-    def _plan_key(self) -> dict[str, Any]:
-        settings = asdict(self.settings)
-        del settings["positions"]  # changes what a row says, not which tokens it holds
-        return {
-            "version": 1,
-            "data": self._source.fingerprint,
-            "name": self._source.name,
-            **settings,
-        }
+        documents, plan = self._planner.plan((first, first + int(self._blocks.documents[block])))
+        return replace(plan, document=documents[plan.document])
 
     def _epoch_order(self, epoch: int) -> tuple[Ints, Ints]:
         """The blocks in this epoch's order, and the rows up to the end of each."""

@@ -13,6 +13,8 @@ from typing import Any
 _PUBLIC = {
     "ArrayDocuments": "jaxdata.rows.documents",
     "Loader": "jaxdata.feed.loader",
+    "LoaderRestore": "jaxdata.feed.checkpoint",
+    "LoaderSave": "jaxdata.feed.checkpoint",
     "Phase": "jaxdata.rows.phases",
     "evaluation_rows": "jaxdata.rows.datasets",
     "load": "jaxdata.config",

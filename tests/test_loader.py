@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 
 import jaxdata
 from jaxdata.errors import InputError, StateMismatch
-from jaxdata.feed.batches import BatchSizes
+from jaxdata.feed.schedule import BatchSizes
 from jaxdata.testing import (
     assert_exactly_once,
     assert_resumes_everywhere,
@@ -182,7 +182,7 @@ def test_steps_and_rows_are_inverse(spans: list[tuple[int, int]], step: int) -> 
     slow = 0
     for _ in range(step):
         slow += sizes.at(slow)
-    assert sizes.row(step) == slow
+    assert sizes.first(step) == slow
     assert sizes.step(slow) == step
 
 
@@ -224,7 +224,7 @@ def test_another_run_is_refused_by_name() -> None:
     lines = str(caught.value).splitlines()
     assert lines[0] == "the loader state belongs to another run; the same rows would not follow:"
     assert lines[1].startswith("  block was 128, is 65536: set block back, or start a new run")
-    assert lines[2].startswith("  data was {'train/a': ")
+    assert lines[2].startswith("  data[train/a] was '")
     assert lines[3:5] == [
         "  seed was 0, is 1: set seed back, or start a new run",
         "  seq_len was 32, is 64: set seq_len back, or start a new run",
@@ -301,6 +301,13 @@ def test_filtered_rows_are_refused() -> None:
     [
         ({"batch_size": 0}, "batch_size=0: expected a whole number of at least 1"),
         ({"batch_size": 2.5}, "batch_size=2.5: expected a whole number"),
+        (
+            {"batch_size": [(8, 2)]},
+            "batch_size=[(8, 2)]: expected a whole number of at least 1, or",
+        ),
+        ({"batch_size": [(0, 2), (0, 4)]}, "like [(0, 256), (100_000, 512)]"),
+        ({"skip_rows": [(3, 3)]}, "cannot skip rows (3, 3): expected (a, b) with 0 <= a < b <= "),
+        ({"skip_rows": 7}, "skip_rows=7: expected pairs of rows, like [(4000, 4800)]"),
         ({"num_workers": -1}, "num_workers=-1: expected a whole number of at least 0"),
         ({"shard": (0, 5)}, "batch_size=24 cannot be divided among 5 shards"),
         ({"shard": (2, 2)}, "shard=(2, 2): expected (i, n) with 0 <= i < n"),

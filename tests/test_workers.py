@@ -48,7 +48,7 @@ from pathlib import Path
 rows = jaxdata.pack(jaxdata.open_dataset({str(tmp_path / "d")!r}).source("train", "a"), seq_len=32)
 loader = jaxdata.Loader(rows, batch_size=4, num_workers=1)
 next(loader)
-child = loader._stream._stream._workers[0].pid
+child = loader._stream._stream._stream._workers[0].pid
 maps = Path(f"/proc/{{child}}/maps").read_text()
 print("numpy" in maps, "jaxlib" in maps, "grain" in maps, "tensorstore" in maps)
 """
@@ -58,7 +58,7 @@ print("numpy" in maps, "jaxlib" in maps, "grain" in maps, "tensorstore" in maps)
 def test_a_killed_worker_is_an_error_at_once() -> None:
     loader = jaxdata.Loader(ROWS, batch_size=4, num_workers=2)
     next(loader)
-    for worker in loader._stream._stream._workers:
+    for worker in loader._stream._stream._stream._workers:
         os.kill(worker.pid, signal.SIGKILL)
     started = time.monotonic()
     with pytest.raises(WorkerDied, match=r"jaxdata\.feed\.streams:serve\) ended early: SIGKILL"):
@@ -74,7 +74,7 @@ from jaxdata.testing import distinct_documents
 rows = jaxdata.pack(jaxdata.ArrayDocuments(distinct_documents([20] * 500)), seq_len=32)
 loader = jaxdata.Loader(rows, batch_size=4, num_workers=2)
 next(loader)
-print(*(worker.pid for worker in loader._stream._stream._workers), flush=True)
+print(*(worker.pid for worker in loader._stream._stream._stream._workers), flush=True)
 time.sleep(600)
 """
     (tmp_path / "script.py").write_text(code)
@@ -95,7 +95,7 @@ def test_making_and_closing_leaks_nothing() -> None:
     for _ in range(10):
         loader = jaxdata.Loader(ROWS, batch_size=4, num_workers=2)
         next(loader)
-        workers = loader._stream._stream._workers
+        workers = loader._stream._stream._stream._workers
         loader.close()
         assert not any(Path(f"/proc/{worker.pid}").exists() for worker in workers)
     assert len(list(Path("/proc/self/fd").iterdir())) == handles

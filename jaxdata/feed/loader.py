@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import grain
 import numpy as np
-from numpy.typing import NDArray
 
-from jaxdata.errors import InputError
+from jaxdata.errors import InputError, StateMismatch
+from jaxdata.feed.accounting import local_bytes, trained_tokens
 from jaxdata.feed.batches import (
     BatchMaker,
-    BatchSizes,
     DatasetBatches,
+    HostPlacement,
+    Placement,
+    Share,
     TableBatches,
-    shard_rows,
 )
+from jaxdata.feed.schedule import Schedule, Span, check_batch_size
+from jaxdata.feed.skips import check_skips
 from jaxdata.feed.state import check_state, make_state
-from jaxdata.feed.streams import AheadStream, DirectStream, Stream, WorkerStream
+from jaxdata.feed.streams import AheadStream, DirectStream, PlacedStream, Stream, WorkerStream
 from jaxdata.rows.datasets import row_table, underlying_identity
 
 if TYPE_CHECKING:
@@ -33,17 +36,20 @@ class Loader(grain.DatasetIterator[Any]):
     """A one-pass iterator of global batches, each process getting its part.
 
     Args:
-        rows: what ``jaxdata.pack`` or ``mix`` returns, or any ``MapDataset`` of rows.
-        batch_size: rows of the global batch, whatever the number of hosts.
-        sharding: a ``jax.sharding.Sharding`` of (batch, seq): batches are global ``jax.Array``s,
+        rows: what `jaxdata.pack` or `mix` returns, or any `MapDataset` of rows.
+        batch_size: rows of the global batch, whatever the number of hosts. Or a ramp
+            `[(0, 256), (100_000, 512)]`: batches that begin at row 100,000 or later have 512.
+        sharding: a `jax.sharding.Sharding` of (batch, seq): batches are global `jax.Array`s,
             and this process reads only the rows that its devices hold. Or:
-        shard: ``(i, n)``: numpy batches of the rows ``[i B / n, (i + 1) B / n)`` of each.
+        shard: `(i, n)`: numpy batches of the rows `[i B / n, (i + 1) B / n)` of each.
         num_workers: worker processes; 0 makes batches in this process.
         prefetch: batches made ahead by a background thread; 0 for none.
         drop_remainder: leave out a last batch that is not full, instead of completing it with
             rows that are all padding. Either way every host has the same number of steps.
+        skip_rows: ranges `[(a, b), …]` of rows that are never delivered: a batch is the next
+            rows that are not skipped. The state remembers them.
 
-    A delivered batch belongs to the caller. ``get_state()`` is small, plain JSON, the same on
+    A delivered batch belongs to the caller. `get_state()` is small, plain JSON, the same on
     every host, and restores for any number of hosts, devices, workers, and any batch size.
 
     >>> import jaxdata
@@ -56,65 +62,74 @@ class Loader(grain.DatasetIterator[Any]):
         self,
         rows: Any,
         *,
-        batch_size: int,
+        batch_size: int | Sequence[tuple[int, int]],
         sharding: jax.sharding.Sharding | None = None,
         shard: tuple[int, int] | None = None,
         num_workers: int = 0,
         prefetch: int = 2,
         drop_remainder: bool = False,
+        skip_rows: Iterable[tuple[int, int]] = (),
     ) -> None:
         super().__init__()
         self._stream: Stream | None = None
-        _require_whole(
-            batch_size=(batch_size, 1), num_workers=(num_workers, 0), prefetch=(prefetch, 0)
-        )
+        _require_whole(num_workers=num_workers, prefetch=prefetch)
         if sharding is not None and shard is not None:
             raise InputError("give sharding= (jax arrays) or shard=(i, n) (numpy), not both")
+        ramp, skipped = check_batch_size(batch_size), check_skips(skip_rows, len(rows))
         self._rows, self._table = rows, row_table(rows)
         self._run = underlying_identity(rows)
         self._total = len(rows)
-        self._batch_size, self._drop_remainder = batch_size, drop_remainder
         self._num_workers, self._prefetch = num_workers, prefetch
-        self._place, local = self._placement(sharding, shard or (0, 1))
-        self._maker: BatchMaker = (
-            DatasetBatches(rows, local) if self._table is None else TableBatches(self._table, local)
-        )
-        self._sizes = BatchSizes([(0, batch_size)])
-        self._next_row = 0
+        self._schedule = Schedule(self._total, ramp, skipped, drop_remainder)
+        self._placements = {
+            size: self._placement(size, sharding, shard or (0, 1)) for _, size in ramp
+        }
+        self._offsets = {size: placement.rows for size, placement in self._placements.items()}
+        self._bytes: dict[int, int] = {}
         self._ended = False
         self._finalizer: Any = None
         self.wait_seconds = 0.0
-        """seconds that ``next`` has waited for batches, in all"""
+        """seconds that `next` has waited for batches, in all"""
+        self.rows_read = 0
+        """rows that this process has read for the batches delivered"""
+        self.bytes_delivered = 0
+        """bytes of them that this process has handed over: its rows, its devices' columns"""
 
     def _placement(
-        self, sharding: jax.sharding.Sharding | None, shard: tuple[int, int]
-    ) -> tuple[Any, NDArray[np.int64]]:
+        self, size: int, sharding: jax.sharding.Sharding | None, shard: tuple[int, int]
+    ) -> Placement:
         if sharding is None:
-            return _as_it_is, shard_rows(self._batch_size, shard)
+            return HostPlacement(size, shard)
         from jaxdata.feed.device import DevicePlacement
 
         seq_len = len(self._rows[0]["inputs"]) if self._table is None else self._table.seq_len
-        placement = DevicePlacement(sharding, self._batch_size, seq_len)
-        return placement.place, placement.rows
+        return DevicePlacement(sharding, size, seq_len)
 
     @property
     def next_row(self) -> int:
-        """The next row not delivered."""
-        return self._next_row
+        """The next row to deliver; the number of rows at the end."""
+        return self._schedule.next_row
 
     @property
     def step(self) -> int:
         """Steps before the next row, by the batch sizes they had."""
-        return self._sizes.step(self._next_row)
+        return self._schedule.step
+
+    @property
+    def skipped_rows(self) -> int:
+        """Rows of this run that are left out, those still to come included."""
+        return self._schedule.skips.before(self._total)
+
+    def skipped_tokens(self) -> int:
+        """Targets with loss in the skipped rows, from lengths alone: stored masks not counted."""
+        return trained_tokens(self._rows, self._schedule.skips.skipped(self._total))
 
     def __len__(self) -> int:
         """Steps from row 0 to the end."""
-        ends = self._sizes.step(self._total)
-        partial = self._sizes.row(ends) > self._total
-        return ends - (partial and self._drop_remainder)
+        return len(self._schedule)
 
     def __str__(self) -> str:
-        return f"Loader({len(self)} batches of {self._batch_size} rows, at row {self._next_row})"
+        return f"Loader({self._total} rows in {len(self)} batches, at row {self.next_row})"
 
     def __iter__(self) -> Self:
         if self._ended:
@@ -128,15 +143,22 @@ class Loader(grain.DatasetIterator[Any]):
         self._assert_not_closed()
         started = time.perf_counter()
         try:
-            batch = next(self._started_stream())
+            span, batch = next(self._started_stream())
         except StopIteration:
             self._ended = True
             error = getattr(self._table, "end", _nothing)()
             raise error or StopIteration from None
         finally:
             self.wait_seconds += time.perf_counter() - started
-        self._next_row = min(self._next_row + self._batch_size, self._total)
+        self._schedule.advance(span)
+        self._count(span, batch)
         return batch
+
+    def _count(self, span: Span, batch: Any) -> None:
+        if span.size not in self._bytes:
+            self._bytes[span.size] = local_bytes(batch)  # the same for all batches of a size
+        self.bytes_delivered += self._bytes[span.size]
+        self.rows_read += self._share.count(span)
 
     def start_prefetch(self) -> None:
         """Begin to make batches before the first is asked for."""
@@ -150,50 +172,69 @@ class Loader(grain.DatasetIterator[Any]):
         return self._stream
 
     def _open_stream(self) -> Stream:
-        firsts, place, make = self._firsts(), self._place, self._maker.make
-        stream: Stream = (
-            WorkerStream(self._maker, firsts, self._num_workers, self._prefetch)
+        maker, spans, placements = self._maker(), self._schedule.spans(), self._placements
+        made: Stream = (
+            WorkerStream(maker, spans, self._num_workers, self._prefetch)
             if self._num_workers
-            else DirectStream(make, firsts)
+            else DirectStream(maker, spans)
         )
-        if self._prefetch:
-            return AheadStream(stream, self._prefetch, place)
-        return _Placed(stream, place)
+        placed = PlacedStream(made, lambda span, batch: placements[span.size].place(batch))
+        return AheadStream(placed, self._prefetch) if self._prefetch else placed
 
-    def _firsts(self) -> Iterator[int]:
-        short = self._batch_size - 1 if self._drop_remainder else 0
-        return iter(range(self._next_row, self._total - short, self._batch_size))
+    def _maker(self) -> BatchMaker:
+        if self._table is None:
+            return DatasetBatches(self._rows, self._share)
+        return TableBatches(self._table, self._share)
+
+    @property
+    def _share(self) -> Share:
+        return Share(self._offsets, self._schedule.skips, self._schedule.places)
 
     def get_state(self) -> dict[str, Any]:
         """Where the loader is, as plain JSON values: the same on every host."""
-        return make_state(self._run, self._next_row, self._sizes.breakpoints)
+        at = self._schedule
+        return make_state(self._run, at.next_row, at.history, at.skips.ranges)
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state was taken; raises StateMismatch naming every fact that differs."""
+        """Go on where a state was taken; raises StateMismatch naming every fact that differs.
+
+        Rows that the state skips are skipped, and those that this loader was to skip.
+        """
         check_state(state, self._run)
-        history = state.get("batch_sizes") or [(0, self._batch_size)]
-        self._sizes = BatchSizes(history)
-        self._go_to(int(state["next_row"]))
+        row, history = state["next_row"], state.get("batch_sizes") or []
+        if not isinstance(row, int) or not 0 <= row <= self._total:
+            raise StateMismatch(
+                f"the loader state has next_row {row!r}: expected 0 to {self._total}"
+            )
+        self._move()
+        self._schedule.restore(row, history, state.get("skips", ()))
 
     def seek(self, *, step: int | None = None, row: int | None = None) -> None:
         """Go to a step (by the batch sizes that steps had) or to a row; takes no time."""
         if (step is None) == (row is None):
             raise InputError("seek takes step=… or row=…, one of them")
-        target = row if step is None else self._sizes.row(step)
+        name, target, last = ("step", step, len(self)) if row is None else ("row", row, self._total)
         assert target is not None
-        if not 0 <= target <= self._total:
-            raise InputError(f"cannot seek to row {target}: the rows are 0 to {self._total}")
-        self._go_to(target)
+        if not 0 <= target <= last:
+            raise InputError(f"cannot seek to {name} {target}: the {name}s are 0 to {last}")
+        self._move()
+        (self._schedule.seek_step if row is None else self._schedule.seek)(target)
+
+    def skip(self, first: int, stop: int) -> None:
+        """Never deliver rows `[first, stop)` from here on; every host has to ask for it."""
+        ranges = check_skips([(first, stop)], self._total)
+        self._move()
+        self._schedule.skip(ranges)
 
     def reset(self) -> None:
         """Go back to the first row."""
         self.seek(row=0)
 
-    def _go_to(self, row: int) -> None:
+    def _move(self) -> None:
+        """Before the next row becomes another: let go of what was made ahead."""
         self._assert_not_closed()
         self._drop_stream()
-        self._next_row, self._ended = row, False
-        self._sizes = self._sizes.continued(row, self._batch_size)
+        self._ended = False
 
     def _drop_stream(self) -> None:
         if self._stream is not None:
@@ -206,27 +247,24 @@ class Loader(grain.DatasetIterator[Any]):
             self._drop_stream()
         super().close()
 
+    async def save(self, directory: Any) -> Any:
+        """For Orbax's checkpointables: one file, by one process, with the state at this call."""
+        from jaxdata.feed.checkpoint import save_later
 
-class _Placed:
-    """A stream whose batches pass through ``place``, with nothing made ahead."""
+        return save_later(directory, self.get_state())
 
-    def __init__(self, stream: Stream, place: Any) -> None:
-        self._stream, self._place = stream, place
-        self.close = stream.close
+    async def load(self, directory: Any) -> Any:
+        """For Orbax's checkpointables: on any number of processes."""
+        from jaxdata.feed.checkpoint import load_later
 
-    def __next__(self) -> Any:
-        return self._place(next(self._stream))
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch
+        return load_later(directory, self)
 
 
 def _nothing() -> None:
     return None
 
 
-def _require_whole(**given: tuple[Any, int]) -> None:
-    for name, (value, least) in given.items():
-        if not isinstance(value, int | np.integer) or value < least:
-            raise InputError(f"{name}={value!r}: expected a whole number of at least {least}")
+def _require_whole(**given: Any) -> None:
+    for name, value in given.items():
+        if not isinstance(value, int | np.integer) or value < 0:
+            raise InputError(f"{name}={value!r}: expected a whole number of at least 0")

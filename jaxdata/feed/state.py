@@ -28,14 +28,18 @@ def fingerprint(run: Mapping[str, Any]) -> str:
 
 
 def make_state(
-    run: Mapping[str, Any], next_row: int, batch_sizes: list[tuple[int, int]]
+    run: Mapping[str, Any],
+    next_row: int,
+    batch_sizes: list[list[int]],
+    skips: list[list[int]],
 ) -> dict[str, Any]:
-    """The state as plain JSON values."""
+    """The state as plain JSON values; `skips` is left out where nothing is skipped."""
     return {
         "version": STATE_VERSION,
         "fingerprint": fingerprint(run),
         "next_row": next_row,
-        "batch_sizes": [list(point) for point in batch_sizes],
+        "batch_sizes": batch_sizes,
+        **({"skips": skips} if skips else {}),
         "run": json.loads(json.dumps(run)),
     }
 
@@ -53,18 +57,35 @@ def check_state(state: Mapping[str, Any], run: Mapping[str, Any]) -> None:
     if state["fingerprint"] == fingerprint(run):
         return
     now = json.loads(json.dumps(run))
-    lines = list(_differences(dict(state.get("run", {})), now))
+    lines = _differences(_facts(state.get("run", {})), _facts(now))
     raise StateMismatch(
         "the loader state belongs to another run; the same rows would not follow:\n"
-        + "\n".join(f"  {line}" for line in lines)
-        + "\n(batch size, hosts, devices, workers and prefetch may change freely)"
+        + "\n".join(f"  {line}" for line in lines or ["its fingerprint and its facts disagree"])
+        + "\n(batch size, hosts, mesh, workers, prefetch and skips may change freely)"
     )
+
+
+def _facts(run: Mapping[str, Any]) -> dict[str, Any]:
+    """The run by name, what is said of each source or phase by a name of its own."""
+    facts = {}
+    for name, value in run.items():
+        if isinstance(value, dict) and value:
+            facts.update({f"{name}[{key}]": inner for key, inner in value.items()})
+        elif isinstance(value, list):
+            facts.update({f"{name}[{number}]": inner for number, inner in enumerate(value)})
+        else:
+            facts[name] = value
+    return facts
 
 
 def _differences(was: dict[str, Any], now: dict[str, Any]) -> list[str]:
     names = sorted(name for name in was.keys() | now.keys() if was.get(name) != now.get(name))
     return [
-        f"{name} was {was.get(name)!r}, is {now.get(name)!r}: "
-        + _REMEDIES.get(name, f"set {name} back, or start a new run")
+        f"{name} was {_show(was, name)}, is {_show(now, name)}: "
+        + _REMEDIES.get(name.split("[")[0], f"set {name} back, or start a new run")
         for name in names
     ]
+
+
+def _show(facts: dict[str, Any], name: str) -> str:
+    return repr(facts[name]) if name in facts else "not there"

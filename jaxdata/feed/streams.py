@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import cycle
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 import numpy as np
 
 from jaxdata.feed.batches import BatchMaker
+from jaxdata.feed.schedule import Span
 from jaxdata.processes import Worker
 from jaxdata.rows.table import Batch
 
-__all__ = ["AheadStream", "DirectStream", "Stream", "WorkerStream", "serve"]
+__all__ = ["AheadStream", "DirectStream", "PlacedStream", "Stream", "WorkerStream", "serve"]
+
+
+Place = Callable[[Span, Any], Any]
 
 
 class Stream(Protocol):
-    """An iterator of batches that can be closed."""
+    """An iterator of batches, each with its span, that can be closed."""
 
-    def __next__(self) -> Any: ...
+    def __next__(self) -> tuple[Span, Any]: ...
 
     def close(self) -> None:
         """Stop and let go of every thread and process; calling it again does nothing."""
@@ -32,46 +38,50 @@ class DirectStream:
     """Batches made when they are asked for.
 
     Args:
-        make: makes the batch that begins at a row.
-        firsts: first rows of the batches, in order.
+        maker: makes the batch of a span.
+        spans: the batches, in order.
     """
 
-    def __init__(self, make: Callable[[int], Any], firsts: Iterator[int]) -> None:
-        self._make, self._firsts = make, firsts
+    def __init__(self, maker: BatchMaker, spans: Iterator[Span]) -> None:
+        self._maker, self._spans = maker, spans
 
-    def __next__(self) -> Any:
-        return self._make(next(self._firsts))
+    def __next__(self) -> tuple[Span, Batch]:
+        span = next(self._spans)
+        return span, self._maker.make(span)
 
     def close(self) -> None:
         """Nothing is held."""
 
 
 class WorkerStream:
-    """Batches made by worker processes in turn: number *k* by worker ``k mod workers``.
+    """Batches made by worker processes in turn: number *k* by worker `k mod workers`.
 
     The turn is fixed, so the order does not depend on who is faster.
     """
 
-    def __init__(self, maker: BatchMaker, firsts: Iterator[int], workers: int, depth: int) -> None:
-        self._firsts = firsts
+    def __init__(self, maker: BatchMaker, spans: Iterator[Span], workers: int, depth: int) -> None:
+        self._spans = spans
         self._workers = [Worker("jaxdata.feed.streams:serve", maker) for _ in range(workers)]
-        self._asked = self._taken = 0
+        self._asked: deque[tuple[Span, Worker]] = deque()
+        self._turns = cycle(self._workers)
         for _ in range(workers * max(depth, 1)):
             self._ask()
 
     def _ask(self) -> None:
-        first = next(self._firsts, None)
-        if first is not None:
-            self._workers[self._asked % len(self._workers)].send(first)
-            self._asked += 1
+        # A span is small: requests never fill the socket while a worker fills the other way.
+        span = next(self._spans, None)
+        if span is not None:
+            worker = next(self._turns)
+            worker.send(span)
+            self._asked.append((span, worker))
 
-    def __next__(self) -> Batch:
-        if self._taken == self._asked:
+    def __next__(self) -> tuple[Span, Batch]:
+        if not self._asked:
             raise StopIteration
-        batch = _receive(self._workers[self._taken % len(self._workers)])
-        self._taken += 1
+        span, worker = self._asked.popleft()
+        batch = _receive(worker)
         self._ask()
-        return batch
+        return span, batch
 
     def close(self) -> None:
         """End the worker processes."""
@@ -79,24 +89,36 @@ class WorkerStream:
             worker.close()
 
 
-class AheadStream:
-    """Another stream, taken ``depth`` batches ahead by a thread, each passed through ``place``."""
+class PlacedStream:
+    """Another stream, each batch passed through `place`, with nothing made ahead."""
 
-    def __init__(self, stream: Stream, depth: int, place: Callable[[Any], Any]) -> None:
+    def __init__(self, stream: Stream, place: Place) -> None:
+        self._stream, self._place = stream, place
+        self.close = stream.close
+
+    def __next__(self) -> tuple[Span, Any]:
+        span, batch = next(self._stream)
+        return span, self._place(span, batch)
+
+
+class AheadStream:
+    """Another stream, taken `depth` batches ahead by a thread."""
+
+    def __init__(self, stream: Stream, depth: int) -> None:
         self._stream = stream
         self._ready: queue.Queue[Any] = queue.Queue(depth)
         self._stopped = threading.Event()
         self._thread = threading.Thread(
-            target=_pump, args=(stream, place, self._ready, self._stopped), daemon=True
+            target=_pump, args=(stream, self._ready, self._stopped), daemon=True
         )
         self._thread.start()
 
-    def __next__(self) -> Any:
-        item = self._ready.get()
+    def __next__(self) -> tuple[Span, Any]:
+        item: Any = self._ready.get()
         if isinstance(item, _Raised):
             self._ready.put(item)
             raise item.error
-        return item
+        return item  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """Stop the thread and the stream behind it."""
@@ -112,19 +134,17 @@ class _Raised:
         self.error = error
 
 
-def _pump(
-    stream: Stream, place: Callable[[Any], Any], ready: queue.Queue[Any], stopped: threading.Event
-) -> None:
+def _pump(stream: Stream, ready: queue.Queue[Any], stopped: threading.Event) -> None:
     try:
         while not stopped.is_set():
-            ready.put(place(next(stream)))
+            ready.put(next(stream))
     except BaseException as error:  # handed to the consumer, StopIteration included
         if not stopped.is_set():
             ready.put(_Raised(error))
 
 
 def serve(connection: Connection, maker: BatchMaker) -> None:
-    """A worker process: answer each first row with its batch, until the parent is gone."""
+    """A worker process: answer each span with its batch, until the parent is gone."""
     while True:
         batch = maker.make(connection.recv())
         connection.send([(name, array.dtype, array.shape) for name, array in batch.items()])

@@ -1,0 +1,47 @@
+"""What a process has handed over, and what was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.rows.assembly import RowTable
+from jaxdata.rows.datasets import row_table
+
+__all__ = ["local_bytes", "trained_tokens"]
+
+_ROWS_AT_ONCE = 4096
+
+
+def local_bytes(batch: Mapping[str, Any]) -> int:
+    """Bytes of a batch that lie in this process, copies on several of its devices counted once."""
+    return sum(_bytes(array) for array in batch.values())
+
+
+def _bytes(array: Any) -> int:
+    if isinstance(array, np.ndarray):
+        return array.nbytes
+    parts = {str(shard.index): shard.data.nbytes for shard in array.addressable_shards}
+    return sum(parts.values())
+
+
+def trained_tokens(rows: Any, chosen: NDArray[np.int64]) -> int:
+    """Targets with loss in the `chosen` rows; transformed rows are read for it, others are not."""
+    table = row_table(rows)
+    if table is None:
+        return sum(int(np.count_nonzero(rows[row]["loss_mask"])) for row in chosen.tolist())
+    parts = range(0, len(chosen), _ROWS_AT_ONCE)
+    return sum(_trained(table, chosen[part : part + _ROWS_AT_ONCE]) for part in parts)
+
+
+def _trained(table: RowTable, rows: NDArray[np.int64]) -> int:
+    found = table.segments(rows)
+    trained = int((found.slots - found.lead).sum())
+    for number, documents in enumerate(table.documents):
+        mine = found.take(np.flatnonzero(found.source == number))
+        left = documents.lengths[mine.document].astype(np.int64) - mine.start
+        trained -= int(np.count_nonzero(left <= mine.slots))  # no target after the last token
+    return trained

@@ -71,6 +71,11 @@ class MixedDataset(RowDataset):
 
     table: MixedRows
 
+    def __init__(self, table: MixedRows, sources: Mapping[str, PackedDataset]) -> None:
+        super().__init__(table)
+        self.sources = dict(sources)
+        """the packed sources by name"""
+
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice) and (index.start or 0) >= len(self):
             raise IndexError(f"slice from row {index.start} of a mixture of {len(self)} rows")
@@ -163,7 +168,7 @@ def mix(
                 "jaxdata.pack(...) returns; transform rows after mixing: mix(...).map(f)"
             )
     tables = {name: dataset.table for name, dataset in rows.items()}
-    return MixedDataset(MixedRows(tables, phases, epochs, on_exhaustion))
+    return MixedDataset(MixedRows(tables, phases, epochs, on_exhaustion), rows)
 
 
 def evaluation_rows(

@@ -51,12 +51,13 @@ def load(
         num_workers=settings.loader.num_workers if training else 0,
         prefetch=settings.loader.prefetch,
         drop_remainder=settings.loader.drop_remainder and training,
+        skip_rows=[(a, b) for a, b in settings.loader.skip_rows] if training else (),
     )
     return loader
 
 
 def _eval_batch_size(config: Config) -> int:
-    return config.eval.batch_size or config.loader.batch_size
+    return config.eval.batch_size or config.loader.first_batch_size
 
 
 def build_rows(config: Config, split: str | None = None) -> Any:

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, PlainValidator, model_validator
 
-from jaxdata.train.settings import Count, Settings, TrainSettings
+from jaxdata.feed.schedule import check_batch_size
+from jaxdata.train.settings import Count, Settings, TrainSettings, whole
 
 __all__ = ["Config", "EvalSettings", "LoaderSettings", "PackSettings", "PhaseSettings"]
+
+
+RowPair = Annotated[list[int], Field(min_length=2, max_length=2)]
+
+
+def _batch_size(value: object) -> int | list[tuple[int, int]]:
+    """A number or a ramp, refused as the loader would refuse it."""
+    size = whole(value)
+    return size if isinstance(size, int) and size > 0 else check_batch_size(size)
+
+
+BatchSize = Annotated[int | list[tuple[int, int]], PlainValidator(_batch_size)]
 
 
 class PackSettings(Settings):
@@ -47,12 +60,26 @@ class PhaseSettings(Settings):
 class LoaderSettings(Settings):
     """How rows become batches; the arguments of `jaxdata.Loader`."""
 
-    batch_size: Count = Field(default=32, description="rows in a global batch, over all hosts")
+    batch_size: BatchSize = Field(
+        default=32,
+        description="rows in a global batch, over all hosts; or sizes by the row they begin at: "
+        "[[0, 256], [100_000, 512]]",
+    )
     num_workers: int = Field(
         default=0, ge=0, description="reading processes; 0: a thread of this one"
     )
     prefetch: int = Field(default=2, ge=0, description="batches prepared ahead")
     drop_remainder: bool = Field(default=False, description="leave out a last, incomplete batch")
+    skip_rows: list[RowPair] = Field(
+        default_factory=list,
+        description="rows that are never delivered, as [first, stop]: [[48_000, 48_800]]",
+    )
+
+    @property
+    def first_batch_size(self) -> int:
+        """The batch size at row 0."""
+        sizes = self.batch_size
+        return sizes if isinstance(sizes, int) else sizes[0][1]
 
 
 class EvalSettings(Settings):
@@ -61,7 +88,7 @@ class EvalSettings(Settings):
     split: str = Field(default="val", description="which split of the dataset")
     tokens: Count | None = Field(default=None, description="most tokens to score; null: all")
     batch_size: Count | None = Field(
-        default=None, description="rows in a batch; null: the loader's"
+        default=None, description="rows in a batch; null: the loader's first"
     )
 
 

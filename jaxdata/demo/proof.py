@@ -63,7 +63,7 @@ def prove_rows(config: Config, log: Path, *, hosts: int) -> Proof:
         steps=len(expected),
         compared=compared,
         repeated=compared - len(expected),
-        rows=compared * config.loader.batch_size,
+        rows=compared * config.loader.first_batch_size,
         hosts=hosts,
     )
 

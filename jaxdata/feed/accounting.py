@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.rows.assembly import RowTable
+from jaxdata.rows.table import RowTable
 from jaxdata.rows.datasets import row_table
 
 __all__ = ["local_bytes", "trained_tokens"]

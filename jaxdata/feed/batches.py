@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from jaxdata.errors import InputError
 from jaxdata.feed.schedule import Span
 from jaxdata.feed.skips import Skips
-from jaxdata.rows.assembly import Batch, RowTable, assemble
+from jaxdata.rows.assembly import assemble
+from jaxdata.rows.table import Batch, RowTable
 
 __all__ = ["BatchMaker", "DatasetBatches", "HostPlacement", "Placement", "Share", "TableBatches"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 
 import jax
 import numpy as np
@@ -44,8 +45,10 @@ def gather_digests(parts: Sequence[np.ndarray]) -> list[str]:
     """
     if jax.process_count() == 1 or not parts:
         return [_combine(rows) for rows in parts]
-    gathered = np.asarray(multihost_utils.process_allgather(np.stack(parts)))
-    return [_combine(rows) for rows in gathered.swapaxes(0, 1)]  # (batches, processes, rows, 32)
+    of_a_size = [np.stack(list(group)) for _, group in groupby(parts, key=len)]
+    gathered = [np.asarray(multihost_utils.process_allgather(stacked)) for stacked in of_a_size]
+    # each (processes, batches, rows, 32)
+    return [_combine(rows) for each in gathered for rows in each.swapaxes(0, 1)]
 
 
 def _combine(digests: np.ndarray) -> str:

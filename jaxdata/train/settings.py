@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-__all__ = ["Count", "ModelSettings", "OptimizerSettings", "Settings", "TrainSettings"]
+__all__ = ["Count", "ModelSettings", "OptimizerSettings", "Settings", "TrainSettings", "whole"]
 
 
 class Settings(BaseModel):
@@ -15,7 +15,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-def _whole(value: object) -> object:
+def whole(value: object) -> object:
     """`5e9` is a float to YAML and a string in some shells; as a count it is 5,000,000,000."""
     if isinstance(value, str):
         try:
@@ -25,7 +25,7 @@ def _whole(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Count = Annotated[int, BeforeValidator(_whole), Field(ge=1)]
+Count = Annotated[int, BeforeValidator(whole), Field(ge=1)]
 
 
 class ModelSettings(Settings):

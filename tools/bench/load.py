@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from stock_grain import PACKERS, batches
 
 import jaxdata
+from jaxdata.rows.compact import compact
 
 SEQ_LEN, BATCH = 2048, 64
 CROPS = "memmap crops"
@@ -45,6 +46,18 @@ def ours(rows: Any, batch_size: int = BATCH, **settings: Any) -> Callable[[], fl
             batch = next(loader)
         assert batch["loss_mask"].shape == (batch_size, SEQ_LEN)
         return float(batch_size * SEQ_LEN)
+
+    return work
+
+
+def for_devices(rows: Any) -> Callable[[], float]:
+    """What the host does of a batch that devices lay out: tokens and segment lengths."""
+    firsts = (k % (len(rows) // BATCH) * BATCH for k in count())
+
+    def work() -> float:
+        first = next(firsts)
+        batch = compact(rows.table, np.arange(first, first + BATCH))
+        return float(batch["tokens"].size)
 
     return work
 
@@ -107,6 +120,9 @@ def our_contestants(corpus: Corpus) -> list[Contestant]:
             "blocks of 8,192: as in a corpus of more blocks than plans are kept",
         ),
         Contestant("jaxdata, concat", ours(rows_of(corpus, strategy="concat")), CROPS),
+        Contestant(
+            "jaxdata, laid out on the device", for_devices(rows), CROPS, "the host's part of it"
+        ),
         Contestant("jaxdata, batch 8", ours(rows, 8), CROPS),
         Contestant("jaxdata, a thread ahead", ours(endless(rows), prefetch=2), CROPS, threads=True),
         Contestant(

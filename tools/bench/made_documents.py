@@ -21,11 +21,12 @@ class MadeDocuments:
 
     Args:
         lengths: tokens of each, (documents,) unsigned; may be a memory map.
-        store: where plans are kept; None for nowhere.
+        store: holds the same lengths as its array ``length``, and keeps plans; None for neither.
         name: names the source in seeds.
     """
 
     masked = False
+    dtype = np.dtype(np.uint16)
 
     def __init__(
         self, lengths: NDArray[Any], store: Store | None = None, name: str = "train/made"
@@ -33,6 +34,17 @@ class MadeDocuments:
         self.lengths, self.store, self.name = lengths, store, name
         self.fingerprint = hashlib.sha256(f"{name}:{len(lengths)}".encode()).hexdigest()
         self._zeros = np.zeros(70_000, np.uint16)
+
+    @classmethod
+    def kept_in(cls, store: Store, name: str = "train/made") -> MadeDocuments:
+        """Open the lengths that a store holds, as a dataset opens its index."""
+        return cls(store.read_array("length"), store, name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A worker process maps the file again."""
+        if self.store is None:
+            return MadeDocuments, (self.lengths, None, self.name)
+        return MadeDocuments.kept_in, (self.store, self.name)
 
     def __len__(self) -> int:
         return len(self.lengths)

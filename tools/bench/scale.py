@@ -43,11 +43,6 @@ def index_of(folder: Path, documents: int) -> LocalStore:
     return store
 
 
-def documents_of(store: LocalStore) -> MadeDocuments:
-    """Open the column as a dataset opens its index."""
-    return MadeDocuments(store.read_array("length"), store)
-
-
 def loader_of(rows: Any, batch_size: int = BATCH, shard: tuple[int, int] = (0, 1)) -> Any:
     """One thread, nothing made ahead."""
     return jaxdata.Loader(rows, batch_size=batch_size, shard=shard, prefetch=0)
@@ -70,7 +65,7 @@ def with_documents(report: Report, folder: Path, counts: list[int], steps: int) 
         store = index_of(folder, documents)
         store.delete("plans/")
         before = usage()["anonymous"]
-        source = documents_of(store)
+        source = MadeDocuments.kept_in(store)
         planned = once(lambda source=source: pack(source))
         grown = usage()["anonymous"] - before
         each = f"{planned / documents * 1e9:.0f} ns a document"
@@ -79,13 +74,17 @@ def with_documents(report: Report, folder: Path, counts: list[int], steps: int) 
         note("O(blocks): bytes of the kept plan", documents, size, "bytes, not ms")
         remark = f"bytes, not ms; {grown / documents:.2f} a document"
         note("allocated by opening and planning", documents, grown, remark)
-        note("open the lengths", documents, MS * once(lambda store=store: documents_of(store)))
-        source = documents_of(store)
+        note(
+            "open the lengths",
+            documents,
+            MS * once(lambda store=store: MadeDocuments.kept_in(store)),
+        )
+        source = MadeDocuments.kept_in(store)
         note("pack, plan kept", documents, MS * once(lambda source=source: pack(source)))
-        source = documents_of(store)
+        source = MadeDocuments.kept_in(store)
         rows = pack(source)
         note("mix of one source", documents, MS * once(lambda rows=rows: mixture({"a": rows})))
-        rows = pack(documents_of(store))
+        rows = pack(MadeDocuments.kept_in(store))
         loader = loader_of(rows)
         loader.seek(step=len(loader) // 2)
         note("seek to the middle, first batch", documents, MS * once(loader.__next__))
@@ -110,7 +109,7 @@ def with_hosts(
     report: Report, folder: Path, documents: int, hosts: tuple[int, ...], steps: int
 ) -> None:
     """A step of 4,096 rows on the first, the middle and the last host of many."""
-    rows = pack(documents_of(index_of(folder, documents)))
+    rows = pack(MadeDocuments.kept_in(index_of(folder, documents)))
     for number in hosts:
         sampled = sorted({0, number // 2, number - 1})
         slowest, state = 0.0, b""

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.rows.table import RowTable
 from jaxdata.rows.datasets import row_table
+from jaxdata.rows.table import RowTable
 
 __all__ = ["local_bytes", "trained_tokens"]
 

@@ -16,30 +16,33 @@ def expand(batch: Mapping[str, jax.Array], positions: str = "segment") -> dict[s
     """Lay a compact batch (`rows.compact`) out: equal to the bit to what the host would make.
 
     Args:
-        batch: what `compact` returns, (batch, seq_len) and (batch, segments) arrays.
+        batch: what `compact` returns.
         positions: where positions restart, `"segment"` or `"row"`.
 
     Returns:
         `inputs`, `targets`, `segment_ids`, `positions` (int32) and `loss_mask` (bool), each
         (batch, seq_len).
     """
-    tokens_BxL, slots_BxS = (batch[name].astype(jnp.int32) for name in ("tokens", "slots"))
-    slot_L = jnp.arange(tokens_BxL.shape[1])
+    tokens_BxT, slots_BxS = batch["tokens"], batch["slots"].astype(jnp.int32)
+    slot_L = jnp.arange(tokens_BxT.shape[1] - slots_BxS.shape[1])
     ends_BxS = jnp.cumsum(slots_BxS, axis=1)
-    segment_BxL = _segment_of_slot(ends_BxS, slots_BxS, tokens_BxL.shape[1])
+    segment_BxL = _segment_of_slot(ends_BxS, slots_BxS, len(slot_L))
     inside_BxL = slot_L < ends_BxS[:, -1:]
 
     def of_segment(values_BxS: jax.Array) -> jax.Array:
         return jnp.take_along_axis(values_BxS, segment_BxL, axis=1)
 
+    def tokens_at(place_BxL: jax.Array) -> jax.Array:
+        tokens_BxL = jnp.take_along_axis(tokens_BxT, place_BxL, axis=1).astype(jnp.int32)
+        return jnp.where(inside_BxL, tokens_BxL, 0)
+
     place_BxL = slot_L - of_segment(ends_BxS - slots_BxS)
     last_BxL = place_BxL == of_segment(slots_BxS) - 1
-    next_BxL = jnp.roll(tokens_BxL, -1, axis=1)
-    targets_BxL = jnp.where(last_BxL, of_segment(batch["last_target"]).astype(jnp.int32), next_BxL)
     loss_BxL = (place_BxL >= of_segment(batch["lead"])) & ~(last_BxL & of_segment(batch["ended"]))
     return {
-        "inputs": tokens_BxL,
-        "targets": jnp.where(inside_BxL, targets_BxL, 0),
+        # Each segment has a token more than slots.
+        "inputs": tokens_at(slot_L + segment_BxL),
+        "targets": tokens_at(slot_L + segment_BxL + 1),
         "loss_mask": inside_BxL & loss_BxL & batch.get("mask", True),
         "segment_ids": jnp.where(inside_BxL, segment_BxL + 1, 0),
         "positions": jnp.where(inside_BxL, place_BxL if positions == "segment" else slot_L, 0),

@@ -1,0 +1,118 @@
+"""Pods of real processes that are killed, shrink and grow; the rows never notice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jaxdata
+from jaxdata.testing import assert_exactly_once, distinct_documents, write_dataset
+from tests.pod import SEQ_LEN, SOURCES, kill_pod, mixed, put_together, run_pod
+
+pytestmark = pytest.mark.slow
+
+BATCH = 24
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pod") / "data"
+    random = np.random.default_rng(4)
+    lengths = {"web": 150, "code": 110, "wiki": 70}
+    documents = distinct_documents(random.integers(1, 130, sum(lengths.values())))
+    sources = {}
+    for name, count in lengths.items():
+        sources[f"train/{name}"], documents = documents[:count], documents[count:]
+    write_dataset(path, sources)
+    return path
+
+
+def uninterrupted(dataset: Path, strategy: str) -> dict[str, np.ndarray]:
+    """All rows of one run in one process."""
+    rows = mixed(dataset, strategy)
+    batches = list(jaxdata.Loader(rows, batch_size=BATCH))
+    return {key: np.concatenate([b[key] for b in batches])[: len(rows)] for key in batches[0]}
+
+
+def assert_same_rows(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    assert set(found) == set(expected)
+    for name, array in expected.items():
+        assert found[name].dtype == array.dtype
+        assert found[name].tobytes() == array.tobytes(), name
+
+
+def test_killed_and_moved_to_other_numbers_of_hosts(dataset: Path, tmp_path: Path) -> None:
+    job = {
+        "task": "stream",
+        "dataset": str(dataset),
+        "output": str(tmp_path / "seen"),
+        "checkpoints": str(tmp_path / "checkpoints"),
+        "batch_size": BATCH,
+        "save_every": 3,
+    }
+    kill_pod(job, processes=4, devices=2, row=10 * BATCH, delay=0.0)
+    kill_pod(job, processes=2, devices=4, row=20 * BATCH, delay=0.2)
+    job["batch_size"] = 2 * BATCH
+    kill_pod(job, processes=3, devices=2, row=32 * BATCH, delay=0.1)
+    run_pod(job, processes=1, devices=4)
+    opened = jaxdata.open_dataset(dataset)
+    for strategy in ("best_fit", "concat"):
+        expected = uninterrupted(dataset, strategy)
+        found = put_together(tmp_path / "seen", strategy, len(expected["inputs"]))
+        assert_same_rows(found, expected)
+        sources = [opened.source("train", name) for name in SOURCES]
+        assert assert_exactly_once([found], sources, epochs=2) > 30_000
+    legs = {path.stem.split("-", 1)[1] for path in (tmp_path / "seen").glob("*@*.npz")}
+    assert legs == {f"{n}-{i}" for n in (1, 2, 3, 4) for i in range(n)}
+
+
+MESHES: dict[str, Any] = {
+    "data": ([4], ["x"]),
+    "data x model": ([2, 2], ["x"]),
+    "model": ([1, 4], ["x"]),
+    "batch x sequence": ([2, 2], ["x", "y"]),
+}
+STEPS = 3
+# Of 4 processes, how many parts the rows and the columns that one holds are of.
+PARTS = {
+    "data": {1: (1, 1), 2: (2, 1), 4: (4, 1)},
+    "data x model": {1: (1, 1), 2: (2, 1), 4: (2, 1)},
+    "model": {1: (1, 1), 2: (1, 1), 4: (1, 1)},
+    "batch x sequence": {1: (1, 1), 2: (2, 1), 4: (2, 2)},
+}
+BYTES_A_SLOT = 4 * 4 + 1
+
+
+def test_every_mesh_sees_the_same_batch_and_reads_its_share(dataset: Path, tmp_path: Path) -> None:
+    job = {
+        "task": "meshes",
+        "dataset": str(dataset),
+        "output": str(tmp_path / "seen"),
+        "checkpointables": str(tmp_path / "checkpointables"),
+        "batch_size": BATCH,
+        "meshes": MESHES,
+        "steps": STEPS,
+    }
+    expected = uninterrupted(dataset, "best_fit")
+    first = {name: array[: STEPS * BATCH] for name, array in expected.items()}
+    for processes in (2, 1, 4):
+        run_pod({**job, "saves": processes == 2}, processes, devices=4 // processes)
+        counts = [
+            json.loads((tmp_path / "seen" / f"counts-{processes}-{process}.json").read_text())
+            for process in range(processes)
+        ]
+        for name in MESHES:
+            found = put_together(tmp_path / "seen", f"{name} {processes}", STEPS * BATCH)
+            assert_same_rows(found, first)
+            rows, columns = PARTS[name][processes]
+            slots = STEPS * BATCH * SEQ_LEN // rows // columns
+            share = [STEPS * BATCH // rows, slots * BYTES_A_SLOT]
+            assert [count[name] for count in counts] == [share] * processes, name
+        steps = -(-len(expected["inputs"]) // BATCH)
+        assert [count["to the end"] for count in counts] == [[steps, steps]] * processes
+        resumed = dict(np.load(next((tmp_path / "seen").glob(f"v1 {processes}@*-0.npz"))))
+        assert np.array_equal(resumed["inputs|0|0"][0], expected["inputs"][BATCH])

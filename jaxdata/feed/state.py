@@ -69,7 +69,7 @@ def _facts(run: Mapping[str, Any]) -> dict[str, Any]:
     """The run by name, what is said of each source or phase by a name of its own."""
     facts = {}
     for name, value in run.items():
-        if isinstance(value, dict) and value:
+        if isinstance(value, dict):
             facts.update({f"{name}[{key}]": inner for key, inner in value.items()})
         elif isinstance(value, list):
             facts.update({f"{name}[{number}]": inner for number, inner in enumerate(value)})

@@ -30,20 +30,21 @@ def test_bytes_come_back(store: Store) -> None:
     assert store.read("a/b") == b"two"
 
 
-def gather(store: Store, *ranges: tuple[str, int, int], dtype: str = "uint8") -> list[list[int]]:
+def gather(store: Store, *ranges: tuple[str, int, int]) -> list[list[int]]:
     names = [name for name, _, _ in ranges]
-    _, start, count = (np.array(column) for column in zip(*ranges, strict=True))
-    found = store.gather(names, np.arange(len(names)), start, count, np.dtype(dtype))
-    return [piece.tolist() for piece in found]
+    _, start, stop = (np.array(column) for column in zip(*ranges, strict=True))
+    return [list(piece) for piece in store.gather(names, np.arange(len(names)), start, stop)]
 
 
-def test_ranges_are_read_at_any_alignment(store: Store) -> None:
+def test_ranges_are_read(store: Store) -> None:
     store.write("one", bytes(range(100)))
     store.write("two", bytes(range(50, 71)))
-    assert gather(store, ("one", 10, 3), ("two", 0, 0), ("two", 20, 1)) == [[10, 11, 12], [], [70]]
-    for start in range(5):
-        expected = np.frombuffer(bytes(range(start, start + 8)), "<u4").tolist()
-        assert gather(store, ("one", start, 2), dtype="<u4") == [expected]
+    assert gather(store, ("one", 10, 13), ("two", 0, 0), ("two", 20, 21)) == [
+        [10, 11, 12],
+        [],
+        [70],
+    ]
+    assert gather(store, ("one", 0, 100)) == [list(range(100))]
 
 
 def test_a_missing_or_short_file_is_named(store: Store) -> None:
@@ -52,9 +53,9 @@ def test_a_missing_or_short_file_is_named(store: Store) -> None:
     with pytest.raises(DatasetError, match="nothing is missing: the dataset is not whole"):
         gather(store, ("nothing", 0, 1))
     with pytest.raises(DatasetError, match=r"file ends before byte 101: the file is truncated"):
-        gather(store, ("file", 90, 1), ("file", 0, 101))
+        gather(store, ("file", 90, 91), ("file", 0, 101))
     with pytest.raises(DatasetError, match=r"empty ends before byte 4: the file is truncated"):
-        gather(store, ("empty", 2, 1), dtype="<u2")
+        gather(store, ("empty", 2, 4))
 
 
 def test_a_created_file_appears_whole_or_not_at_all(store: Store) -> None:

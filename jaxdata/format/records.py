@@ -83,7 +83,7 @@ class RecordLayout:
         length = np.asarray(lengths, np.int64)
         table = _chunk_table(self)
         if length.max(initial=0) <= self.record_tokens:
-            return table[length]
+            return table.take(length)
         whole, rest = np.divmod(length, self.record_tokens)
         return np.asarray(whole * table[-1] + table[rest], np.int64)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from jaxdata.rows.reading import Reading, read_rows
 from jaxdata.rows.table import Batch, Ints, RowTable
 
-__all__ = ["assemble"]
+__all__ = ["assemble", "target_masks"]
 
 
 def assemble(table: RowTable, rows: Ints, batch_size: int | None = None) -> Batch:
@@ -22,51 +22,69 @@ def assemble(table: RowTable, rows: Ints, batch_size: int | None = None) -> Batc
         batch_size: rows of the batch; those after the *n* given are padding. Default: *n*.
 
     Returns:
-        ``inputs``, ``targets``, ``segment_ids``, ``positions`` (int32) and ``loss_mask`` (bool),
+        `inputs`, `targets`, `segment_ids`, `positions` (int32) and `loss_mask` (bool),
         each of shape (batch_size, seq_len).
     """
     size = len(rows) if batch_size is None else batch_size
     reading = read_rows(table, rows, size)
-    inputs = reading.inputs(np.dtype(np.int32))
-    batch = {"inputs": inputs, "targets": _targets(reading, inputs), **_lay_out(reading)}
+    gaps = reading.gaps()
+    inputs, targets = _tokens(reading, gaps)
+    batch = {"inputs": inputs, "targets": targets, **_lay_out(reading, gaps)}
     if table.positions == "row":
         batch["positions"] = _along_rows(batch["segment_ids"], table.seq_len)
     return {name: array.reshape(size, table.seq_len) for name, array in batch.items()}
 
 
-def _targets(reading: Reading, inputs: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The inputs one slot on, but for the last slot of each segment."""
+Gaps = list[tuple[int, int, int]]
+
+
+def _tokens(reading: Reading, gaps: Gaps) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Inputs, and targets: the inputs one slot on, but for the last slot of each segment."""
+    stream = reading.stream([(before, b - a) for before, a, b in gaps])
+    last = reading.begin + reading.segments.slots  # in inputs with what follows each segment
+    extra = last + np.arange(len(last))
+    keep = np.ones(len(stream), bool)
+    keep[extra] = False
+    inputs = stream[keep].astype(np.int32)
     targets = np.empty_like(inputs)
     targets[:-1] = inputs[1:]
-    targets[reading.last] = reading.last_targets()
-    for _, a, b in reading.gaps:
+    targets[last - 1] = stream[extra]
+    for _, a, b in gaps:
         targets[a:b] = 0
-    return targets
+    return inputs, targets
 
 
-def _lay_out(reading: Reading) -> Batch:
+def _lay_out(reading: Reading, gaps: Gaps) -> Batch:
     """Everything that is not tokens."""
-    begin, total = reading.begin, reading.total
     # A run is a segment with the padding behind it; before the first segment there may be some.
-    run = np.diff(begin, prepend=0, append=total)
+    bounds = np.concatenate([[0], reading.begin, [reading.total]]).astype(np.int32)
+    run = bounds[1:] - bounds[:-1]
     ids = np.repeat(np.append(0, reading.number + 1).astype(np.int32), run)
-    positions = np.repeat(np.append(0, begin).astype(np.int32), run)
-    np.subtract(_slots(total), positions, out=positions)
-    loss = _loss(reading)
+    positions = np.repeat(bounds[:-1], run)
+    np.subtract(_slots(reading.total), positions, out=positions)
+    loss = _loss(reading, gaps)
     for array in (ids, positions, loss):
-        for _, a, b in reading.gaps:
+        for _, a, b in gaps:
             array[a:b] = 0
     return {"loss_mask": loss, "segment_ids": ids, "positions": positions}
 
 
-def _loss(reading: Reading) -> NDArray[np.bool_]:
-    loss = np.ones(reading.total, bool)
-    loss[reading.last[reading.ended]] = False
-    lead = reading.segments.lead
+def _loss(reading: Reading, gaps: Gaps) -> NDArray[np.bool_]:
+    masked = reading.masks is not None
+    loss = target_masks(reading, gaps) if masked else np.ones(reading.total, bool)
+    begin, slots, lead = reading.begin, reading.segments.slots, reading.segments.lead
+    loss[(begin + slots - 1)[reading.ended]] = False
     for at in np.flatnonzero(lead).tolist():
-        loss[reading.begin[at] : reading.begin[at] + lead[at]] = False
-    reading.apply_masks(loss)
+        loss[begin[at] : begin[at] + lead[at]] = False
     return loss
+
+
+def target_masks(reading: Reading, gaps: Gaps) -> NDArray[np.bool_]:
+    """(total,) stored masks of the targets."""
+    stream = reading.mask_stream([(before, b - a) for before, a, b in gaps])
+    keep = np.ones(len(stream), bool)
+    keep[reading.begin + np.arange(len(reading.begin))] = False  # no target has the first's
+    return stream[keep]
 
 
 @lru_cache(4)

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxdata.rows.reading import read_rows
+from jaxdata.rows.assembly import target_masks
+from jaxdata.rows.reading import Padding, Reading, read_rows
 from jaxdata.rows.table import Batch, Ints, RowTable
 
 __all__ = ["compact"]
@@ -21,34 +22,37 @@ def compact(table: RowTable, rows: Ints, batch_size: int | None = None) -> Batch
     """Read rows as the first of a compact batch of `batch_size`; the others are padding.
 
     Returns:
-        `tokens`, (batch, seq_len) in the dtype of the data: the inputs, 0 in padding. Of every
+        `tokens`, (batch, seq_len + segments) in the dtype of the data: of each segment its inputs
+        and the target of its last slot (0 where it has none), end to end, zeros behind. Of every
         segment, (batch, segments): `slots` and `lead` (uint16 where that holds seq_len, else
-        int32): its slots, and the first of them without loss; `last_target` (as `tokens`) and
-        `ended` (bool): the target of its last slot, and whether that has none. *segments* is a
-        power of two, so that a compiled function meets few shapes. Where sources store masks,
-        `mask` (batch, seq_len), bool: whether the target's stored mask is 1.
+        int32): its slots, and the first of them without loss; `ended` (bool): the last slot has
+        no target. *segments* is a power of two, so that a compiled function meets few shapes.
+        Where sources store masks, `mask` (batch, seq_len), bool: those of the targets.
     """
     size = len(rows) if batch_size is None else batch_size
     reading = read_rows(table, rows, size)
-    dtype = np.result_type(*(documents.dtype for documents in table.documents))
-    small = np.uint16 if table.seq_len < 2**16 else np.int32
     width = _width(int(reading.number.max(initial=-1)) + 1)
-    place = reading.segments.row, reading.number
-    batch: Batch = {"tokens": reading.inputs(dtype).reshape(size, table.seq_len)}
+    tokens = reading.stream(_row_padding(reading, table.seq_len + width))
+    batch: Batch = {"tokens": tokens.reshape(size, table.seq_len + width)}
+    small = np.uint16 if table.seq_len < 2**16 else np.int32
     columns: dict[str, tuple[Any, Any]] = {
         "slots": (small, reading.segments.slots),
         "lead": (small, reading.segments.lead),
-        "last_target": (dtype, reading.last_targets()),
         "ended": (bool, reading.ended),
     }
     for name, (kind, values) in columns.items():
         batch[name] = np.zeros((size, width), kind)
-        batch[name][place] = values
-    if any(documents.masked for documents in table.documents):
-        mask = np.ones(reading.total, bool)
-        reading.apply_masks(mask)
-        batch["mask"] = mask.reshape(size, table.seq_len)
+        batch[name][reading.segments.row, reading.number] = values
+    if reading.masks is not None:
+        batch["mask"] = target_masks(reading, reading.gaps()).reshape(size, table.seq_len)
     return batch
+
+
+def _row_padding(reading: Reading, width: int) -> Padding:
+    """What fills every row's tokens up to `width`."""
+    before = np.append(0, np.cumsum(reading.segments.slots + 1))[reading.row_edges]
+    missing = width - (before[1:] - before[:-1])
+    return list(zip(reading.row_edges[1:].tolist(), missing.tolist(), strict=True))
 
 
 def _width(segments: int) -> int:

@@ -1,7 +1,7 @@
 """Documents of one source: lengths for the planner, ranges of tokens for the reader.
 
-``Documents`` is the contract that packing needs, ``ArrayDocuments`` holds it in memory, and
-``stored`` reads it from disk. All are grain ``RandomAccessDataSource``s.
+`Documents` is the contract that packing needs, `ArrayDocuments` holds it in memory, and
+`stored` reads it from disk. All are grain `RandomAccessDataSource`s.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,21 +17,29 @@ from numpy.typing import ArrayLike, NDArray
 from jaxdata.errors import InputError
 from jaxdata.format.storage import Store
 
-__all__ = ["ArrayDocuments", "Documents", "as_documents"]
+__all__ = ["ArrayDocuments", "Documents", "Pieces", "as_documents"]
 
 Ints = NDArray[np.int64]
+
+
+class Pieces(NamedTuple):
+    """Bytes of some ranges: buffers which, end to end, are the ranges in their order."""
+
+    buffers: Sequence[memoryview | bytes]
+    range: Ints
+    """(buffers,) number of the range that each belongs to; never falls"""
 
 
 class Documents(Protocol):
     """Documents that can be packed: the contract of every source.
 
     A document is a run of tokens ending with EOD (foreign ones may lack it). Nothing but
-    ``lengths`` is needed to plan; ``tokens`` and ``masks`` read only the ranges they are asked for.
+    `lengths` is needed to plan; `tokens` and `masks` read only the ranges they are asked for.
     """
 
     @property
     def name(self) -> str:
-        """Names the source in seeds: ``"<split>/<source>"``."""
+        """Names the source in seeds: `"<split>/<source>"`."""
         ...
 
     @property
@@ -62,15 +70,18 @@ class Documents(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
-        """``{"tokens": (n,) integers}`` and, where masked, ``"loss_mask"``: (n,) bool."""
+        """`{"tokens": (n,) integers}` and, where masked, `"loss_mask"`: (n,) bool."""
         ...
 
-    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Sequence[NDArray[Any]]:
-        """Tokens ``[starts[k], starts[k] + counts[k])`` of ``documents[k]``, for every *k*."""
+    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Pieces:
+        """Tokens `[starts[k], starts[k] + counts[k])` of `documents[k]`, for every *k*.
+
+        As bytes of `dtype`, little-endian.
+        """
         ...
 
-    def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Sequence[NDArray[Any]]:
-        """Stored masks of the same ranges (1: the token has loss when it is a target)."""
+    def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Pieces:
+        """Stored masks of the same ranges, a byte each (1: has loss when it is a target)."""
         ...
 
 
@@ -125,24 +136,32 @@ class ArrayDocuments:
             item["loss_mask"] = self._masks[index].astype(bool)
         return item
 
-    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> list[NDArray[Any]]:
+    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Pieces:
         """See :class:`Documents`."""
-        return _slices(self._tokens, documents, starts, counts)
+        return self._slices(self._bytes, self.dtype.itemsize, documents, starts, counts)
 
-    def masks(self, documents: Ints, starts: Ints, counts: Ints) -> list[NDArray[Any]]:
+    def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Pieces:
         """See :class:`Documents`."""
-        return _slices(self._masks, documents, starts, counts)
+        return self._slices([m.data for m in self._masks], 1, documents, starts, counts)
 
+    @cached_property
+    def _bytes(self) -> list[memoryview]:
+        little = self.dtype.newbyteorder("<")
+        return [memoryview(document.astype(little).tobytes()) for document in self._tokens]
 
-def _slices(
-    arrays: list[NDArray[Any]], documents: Ints, starts: Ints, counts: Ints
-) -> list[NDArray[Any]]:
-    ranges = zip(documents.tolist(), starts.tolist(), counts.tolist(), strict=True)
-    return [arrays[document][start : start + count] for document, start, count in ranges]
+    def _slices(
+        self, buffers: list[memoryview], item: int, documents: Ints, starts: Ints, counts: Ints
+    ) -> Pieces:
+        begin, end = starts * item, (starts + counts) * item
+        ranges = zip(documents.tolist(), begin.tolist(), end.tolist(), strict=True)
+        return Pieces([buffers[d][a:b] for d, a, b in ranges], np.arange(len(documents)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ArrayDocuments, (self._tokens, self._masks if self.masked else None, self.name)
 
 
 def as_documents(docs: Any) -> Documents:
-    """Take anything that can be packed; raises InputError where it lacks ``lengths``."""
+    """Take anything that can be packed; raises InputError where it lacks `lengths`."""
     if hasattr(docs, "lengths") and hasattr(docs, "tokens"):
         documents: Documents = docs
         return documents

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.rows.documents import Documents
+from jaxdata.rows.documents import Documents, Pieces
 from jaxdata.rows.table import Ints, RowTable, Segments
 
-__all__ = ["Reading", "read_rows"]
+__all__ = ["Padding", "Reading", "read_rows"]
 
-Arrays = list[NDArray[Any]]
+Padding = list[tuple[int, int]]
+"""(number of the segment it comes before, tokens), in order."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The segments of a batch of ``total`` slots, rows end to end, and their tokens."""
+    """The segments of a batch of `total` slots, rows end to end, and their tokens as bytes.
+
+    Of each segment there is one token more than slots: its inputs, and the target of its last
+    slot; where nothing follows there (it has `ended`), `pieces` lack that token and `stream`
+    makes it 0.
+    """
 
     segments: Segments
     total: int
@@ -27,68 +34,72 @@ class Reading:
     """(segments,) slot at which each begins"""
     number: Ints
     """(segments,) number of each in its row, from 0"""
-    gaps: list[tuple[int, int, int]]
-    """padding: (number of the segment it comes before, first slot, end)"""
-    tokens: Arrays
-    """of each segment its inputs, and the target of its last slot unless it has ``ended``"""
+    row_edges: Ints
+    """(batch_size + 1,) segments before each row, and in all"""
     ended: NDArray[np.bool_]
     """(segments,) the last slot holds its document's last token, which nothing follows (concat)"""
-    masks: dict[int, NDArray[Any]]
-    """stored masks of the same tokens, by segment, where the source has them"""
+    pieces: Pieces
+    dtype: np.dtype[Any]
+    masks: Pieces | None
+    """stored masks of the same tokens, where a source has them"""
 
-    @property
-    def last(self) -> Ints:
-        """(segments,) last slot of each."""
-        return np.asarray(self.begin + self.segments.slots - 1, np.int64)
+    def gaps(self) -> list[tuple[int, int, int]]:
+        """Padding in the batch: (number of the segment it comes before, first slot, end)."""
+        starts = np.append(0, self.begin + self.segments.slots)
+        stops = np.append(self.begin, self.total)
+        found = np.flatnonzero(starts < stops)
+        columns = (found.tolist(), starts[found].tolist(), stops[found].tolist())
+        return list(zip(*columns, strict=True))
 
-    def inputs(self, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Inputs of all segments in their slots, 0 in padding; (total,) of ``dtype``."""
-        widths = self.segments.slots.tolist()
-        parts = [array[:width] for array, width in zip(self.tokens, widths, strict=True)]
-        for before, a, b in reversed(self.gaps):
-            parts.insert(before, np.zeros(b - a, dtype))
-        inputs = np.empty(self.total, dtype)
-        np.concatenate([inputs[:0], *parts], out=inputs, casting="unsafe")
-        return inputs
+    def stream(self, padding: Padding) -> NDArray[Any]:
+        """All tokens end to end with zeros between; read-only, of `dtype`."""
+        return self._joined(self.pieces, padding, self.dtype, b"\0" * self.dtype.itemsize)
 
-    def last_targets(self) -> list[int]:
-        """Target of the last slot of each segment; 0 where it has none."""
-        ended = self.ended.tolist()
-        return [0 if end else array[-1] for array, end in zip(self.tokens, ended, strict=True)]
+    def mask_stream(self, padding: Padding) -> NDArray[np.bool_]:
+        """The stored masks of the same, ones between; only where `masks` is not None."""
+        assert self.masks is not None
+        return self._joined(self.masks, padding, np.dtype(bool), b"\1")
 
-    def apply_masks(self, loss: NDArray[np.bool_]) -> None:
-        """Take the loss from targets whose stored mask is 0; ``loss`` is (total,)."""
-        for at, mask in self.masks.items():
-            begin = int(self.begin[at])
-            loss[begin : begin + len(mask) - 1] &= mask[1:].astype(bool)
+    def _joined(
+        self, pieces: Pieces, padding: Padding, dtype: np.dtype[Any], filler: bytes
+    ) -> NDArray[Any]:
+        if self.ended.any():
+            missing = [(at + 1, 1) for at in np.flatnonzero(self.ended).tolist()]
+            padding = sorted([*padding, *missing], key=_segment)
+        places = np.searchsorted(pieces.range, [before for before, _ in padding]).tolist()
+        buffers = list(pieces.buffers)
+        for place, (_, tokens) in zip(reversed(places), reversed(padding), strict=True):
+            if tokens:
+                buffers.insert(place, filler * tokens)
+        return np.frombuffer(b"".join(buffers), dtype)
+
+
+def _segment(padding: tuple[int, int]) -> int:
+    return padding[0]
 
 
 def read_rows(table: RowTable, rows: Ints, batch_size: int) -> Reading:
-    """Read rows as the first of a batch of ``batch_size`` rows; the others are padding."""
-    segments, total = table.segments(rows), batch_size * table.seq_len
-    first = np.flatnonzero(np.diff(segments.row, prepend=-1))
-    counts = np.diff(first, append=len(segments.row))
+    """Read rows as the first of a batch of `batch_size` rows; the others are padding."""
+    segments = table.segments(rows)
+    row_edges = np.searchsorted(segments.row, np.arange(batch_size + 1))
+    first = row_edges[segments.row]
     before = np.cumsum(segments.slots) - segments.slots
-    begin = before - np.repeat(before[first], counts) + segments.row * table.seq_len
     left = _left(table.documents, segments)
     ended = left <= segments.slots
-    tokens, masks = _read(table.documents, segments, segments.slots + ~ended)
+    count = segments.slots + ~ended
+    dtype = np.result_type(*(documents.dtype for documents in table.documents))
+    masked = any(documents.masked for documents in table.documents)
     return Reading(
         segments=segments,
-        total=total,
-        begin=begin,
-        number=np.arange(len(begin)) - np.repeat(first, counts),
-        gaps=_gaps(begin, begin + segments.slots, total),
-        tokens=tokens,
+        total=batch_size * table.seq_len,
+        begin=before - before[first] + segments.row * table.seq_len,
+        number=np.arange(len(first)) - first,
+        row_edges=row_edges,
         ended=ended,
-        masks=masks,
+        pieces=_gather(table.documents, segments, count, _tokens_as(dtype)),
+        dtype=dtype.newbyteorder("<"),
+        masks=_gather(table.documents, segments, count, _masks) if masked else None,
     )
-
-
-def _gaps(begin: Ints, end: Ints, total: int) -> list[tuple[int, int, int]]:
-    starts, stops = np.append(0, end), np.append(begin, total)
-    found = np.flatnonzero(starts < stops)
-    return list(zip(*(x.tolist() for x in (found, starts[found], stops[found])), strict=True))
 
 
 def _by_source(sources: Sequence[Documents], segments: Segments) -> list[tuple[Documents, Ints]]:
@@ -107,16 +118,41 @@ def _left(sources: Sequence[Documents], segments: Segments) -> Ints:
     return left
 
 
-def _read(
-    sources: Sequence[Documents], segments: Segments, count: Ints
-) -> tuple[Arrays, dict[int, NDArray[Any]]]:
-    """``count`` tokens of each segment, and their stored masks."""
-    tokens: list[Any] = [None] * len(count)
-    masks: dict[int, NDArray[Any]] = {}
+Read = Callable[[Documents, Ints, Ints, Ints], Pieces]
+
+
+def _gather(sources: Sequence[Documents], segments: Segments, count: Ints, read: Read) -> Pieces:
+    """The ranges of all segments in order, whichever source they are of."""
+    buffers: list[memoryview | bytes] = []
+    owner = [np.empty(0, np.int64)]
     for documents, mine in _by_source(sources, segments):
-        wanted = segments.document[mine], segments.start[mine], count[mine]
-        for at, array in zip(mine.tolist(), documents.tokens(*wanted), strict=True):
-            tokens[at] = array
-        if documents.masked:
-            masks.update(zip(mine.tolist(), documents.masks(*wanted), strict=True))
-    return tokens, masks
+        found = read(documents, segments.document[mine], segments.start[mine], count[mine])
+        buffers += found.buffers
+        owner.append(mine[found.range])
+    segment = np.concatenate(owner)
+    if len(owner) > 2:
+        order = np.argsort(segment, kind="stable")
+        buffers, segment = [buffers[k] for k in order.tolist()], segment[order]
+    return Pieces(buffers, segment)
+
+
+def _tokens_as(dtype: np.dtype[Any]) -> Read:
+    """Tokens, widened where a source of smaller ones is mixed with one of larger ones."""
+
+    def read(documents: Documents, document: Ints, start: Ints, count: Ints) -> Pieces:
+        found = documents.tokens(document, start, count)
+        if documents.dtype.itemsize == dtype.itemsize:
+            return found
+        narrow = b"".join(found.buffers)
+        wide = np.frombuffer(narrow, documents.dtype.newbyteorder("<")).astype(dtype)
+        ends = (np.cumsum(count) * dtype.itemsize).tolist()
+        view = memoryview(wide.tobytes())
+        return Pieces([view[a:b] for a, b in pairwise([0, *ends])], np.arange(len(count)))
+
+    return read
+
+
+def _masks(documents: Documents, document: Ints, start: Ints, count: Ints) -> Pieces:
+    if documents.masked:
+        return documents.masks(document, start, count)
+    return Pieces([b"\1" * tokens for tokens in count.tolist()], np.arange(len(count)))

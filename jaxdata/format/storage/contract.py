@@ -29,19 +29,11 @@ class Store(Protocol):
         ...
 
     def gather(
-        self, names: Sequence[str], file: Ints, start: Ints, count: Ints, dtype: np.dtype[Any]
-    ) -> list[NDArray[Any]]:
-        """Many ranges at once: ``count[k]`` items of ``dtype`` at byte ``start[k]``, for every *k*.
+        self, names: Sequence[str], file: Ints, start: Ints, stop: Ints
+    ) -> Sequence[memoryview | bytes]:
+        """Bytes `[start[k], stop[k])` of the file `names[file[k]]`, for every *k*.
 
-        Args:
-            names: the files that ``file`` counts.
-            file: (ranges,) number of the file of each range.
-            start: (ranges,) byte offsets, of any alignment.
-            count: (ranges,) items.
-            dtype: of the items, little-endian.
-
-        Returns:
-            One read-only array a range; where the file is local, views of its memory map.
+        Where the files are local, views of their memory maps.
 
         Raises:
             DatasetError: a file is missing, or ends before a range does.
@@ -53,9 +45,9 @@ class Store(Protocol):
         ...
 
     def update(self, name: str, change: Callable[[bytes | None], bytes]) -> None:
-        """Replace the content by ``change(content)``; safe between processes.
+        """Replace the content by `change(content)`; safe between processes.
 
-        ``change`` may be called again where another process was faster.
+        `change` may be called again where another process was faster.
         """
         ...
 
@@ -64,15 +56,15 @@ class Store(Protocol):
         ...
 
     def list(self, prefix: str = "") -> list[str]:
-        """Sorted names that begin with ``prefix``."""
+        """Sorted names that begin with `prefix`."""
         ...
 
     def delete(self, prefix: str) -> None:
-        """Remove one name, or with a final ``/`` everything below it; absent is no error."""
+        """Remove one name, or with a final `/` everything below it; absent is no error."""
         ...
 
     def sweep(self, prefix: str) -> None:
-        """Remove what killed writers left directly below ``prefix/``; none may be writing there."""
+        """Remove what killed writers left directly below `prefix/`; none may be writing there."""
         ...
 
     def write_array(self, name: str, array: NDArray[Any]) -> None:

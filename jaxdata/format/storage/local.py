@@ -27,14 +27,14 @@ _TEMPORARY = ".tmp-"
 
 
 class LocalStore:
-    """A folder (see ``Store``)."""
+    """A folder (see `Store`)."""
 
     local = True
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = Path(root).expanduser()
         self.url = str(self._root)
-        self._views: dict[tuple[str, np.dtype[Any]], list[NDArray[Any]]] = {}
+        self._maps: dict[str, memoryview] = {}
 
     def __reduce__(self) -> tuple[type[LocalStore], tuple[str]]:
         return LocalStore, (self.url,)
@@ -48,29 +48,20 @@ class LocalStore:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def gather(
-        self, names: Sequence[str], file: Ints, start: Ints, count: Ints, dtype: np.dtype[Any]
-    ) -> list[NDArray[Any]]:
-        views = {number: self._phases(names[number], dtype) for number in set(file.tolist())}
-        first, phase = np.divmod(start, dtype.itemsize)
-        last = first + count
-        columns = (file.tolist(), phase.tolist(), first.tolist(), last.tolist())
-        found = [views[f][p][a:b] for f, p, a, b in zip(*columns, strict=True)]
+    def gather(self, names: Sequence[str], file: Ints, start: Ints, stop: Ints) -> list[memoryview]:
+        maps = {number: self._map(names[number]) for number in set(file.tolist())}
+        ranges = zip(file.tolist(), start.tolist(), stop.tolist(), strict=True)
+        found = [maps[number][a:b] for number, a, b in ranges]
         # A slice beyond the end of a file comes out short.
-        if sum(map(len, found)) != int(count.sum()):
-            short = next(k for k, piece in enumerate(found) if len(piece) != count[k])
-            stop = int(start[short] + count[short] * dtype.itemsize)
-            raise truncated(str(self._path(names[int(file[short])])), stop)
+        if sum(map(len, found)) != int((stop - start).sum()):
+            short = next(k for k, piece in enumerate(found) if len(piece) != stop[k] - start[k])
+            raise truncated(str(self._path(names[int(file[short])])), int(stop[short]))
         return found
 
-    def _phases(self, name: str, dtype: np.dtype[Any]) -> list[NDArray[Any]]:
-        """The mapped file as items of ``dtype`` that begin at byte 0, 1, … of an item."""
-        if (name, dtype) not in self._views:
-            data, size = _map(self._path(name)), dtype.itemsize
-            phases = range(min(size, len(data) + 1))
-            whole = [data[k : k + (len(data) - k) // size * size].view(dtype) for k in phases]
-            self._views[name, dtype] = whole
-        return self._views[name, dtype]
+    def _map(self, name: str) -> memoryview:
+        if name not in self._maps:
+            self._maps[name] = _map(self._path(name))
+        return self._maps[name]
 
     def write(self, name: str, data: bytes) -> None:
         with self.create(name) as path:
@@ -127,26 +118,27 @@ class LocalStore:
             raise missing(f"{self.url}/{name}")
         size, chunk, dtype = zarr.layout(metadata)
         parts = [
-            self._chunk(f"{name}/c/{number}", chunk * dtype.itemsize).view(dtype)
+            np.frombuffer(self._chunk(f"{name}/c/{number}", chunk * dtype.itemsize), dtype)
             for number in range(ceil(size / chunk))
         ]
         joined = parts[0] if len(parts) == 1 else np.concatenate([*parts, np.empty(0, dtype)])
         return joined[:size]
 
-    def _chunk(self, name: str, size: int) -> NDArray[np.uint8]:
+    def _chunk(self, name: str, size: int) -> memoryview:
         data = _map(self._path(name))
         if len(data) < size:
             raise truncated(str(self._path(name)), size)
         return data
 
 
-def _map(path: Path) -> NDArray[np.uint8]:
+def _map(path: Path) -> memoryview:
     """A file mapped into memory; views of it stay valid when it is deleted."""
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            content = mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) if size else b""
-            return np.frombuffer(content, np.uint8)
+            if not size:
+                return memoryview(b"")
+            return memoryview(mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ))
     except FileNotFoundError:
         raise missing(str(path)) from None
 

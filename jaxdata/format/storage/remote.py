@@ -20,7 +20,7 @@ __all__ = ["RemoteStore"]
 
 
 class RemoteStore:
-    """The objects below a URL (see ``Store``)."""
+    """The objects below a URL (see `Store`)."""
 
     local = False
 
@@ -37,15 +37,13 @@ class RemoteStore:
         result = self._kvstore.read(name).result()
         return None if result.state == "missing" else result.value
 
-    def gather(
-        self, names: Sequence[str], file: Ints, start: Ints, count: Ints, dtype: np.dtype[Any]
-    ) -> list[NDArray[Any]]:
-        kvstore, stops = self._kvstore, start + count * dtype.itemsize
-        ranges = list(zip(file.tolist(), start.tolist(), stops.tolist(), strict=True))
+    def gather(self, names: Sequence[str], file: Ints, start: Ints, stop: Ints) -> list[bytes]:
+        kvstore = self._kvstore
+        ranges = list(zip(file.tolist(), start.tolist(), stop.tolist(), strict=True))
         # All are under way at once.
         asked = [kvstore.read(names[f], byte_range=slice(a, b)) for f, a, b in ranges]
         return [
-            np.frombuffer(self._value(answer, names[f], b), dtype)
+            self._value(answer, names[f], b)
             for answer, (f, _, b) in zip(asked, ranges, strict=True)
         ]
 

@@ -66,6 +66,11 @@ train: {optimizer: {learning_rate: 3e-4}}
             "dataset: d\ncurriculum:\n- mix: {a: x}",
             "curriculum.0.mix.a: expected a number, got 'x'",
         ),
+        (
+            "dataset: d\nloader: {batch_size: [[0, 4, 5]]}",
+            "loader.batch_size: batch_size=[[0, 4, 5]]: expected a whole number of at least 1, or ",
+        ),
+        ("dataset: d\nloader: {skip_rows: 4}", "loader.skip_rows: expected a list, got 4"),
         ("dataset: d\ntrain: {model: {width: 30}}", "width / heads must be an even number"),
     ],
 )
@@ -214,6 +219,11 @@ def test_every_field_of_pack_and_loader_reaches_its_call(dataset: str) -> None:
     assert single["segment_ids"].max() == 1
     with pytest.raises(InputError, match="overlap"):
         load(small(dataset), pack={"overlap": 30})
+    ramp = load(small(dataset), loader={"batch_size": [[0, 4], [8, 2]], "skip_rows": [[0, 2]]})
+    assert [len(next(ramp)["inputs"]) for _ in range(3)] == [4, 4, 2]
+    assert ramp.get_state()["skips"] == [[0, 2]]
+    assert ramp.get_state()["batch_sizes"] == [[2, 4], [10, 2]]
+    assert len(next(load(small(dataset, loader={"batch_size": [[0, 3]]}), "val"))["inputs"]) == 3
 
 
 def test_an_unknown_source_is_named_with_those_there_are(dataset: str) -> None:

@@ -19,9 +19,11 @@ def installed(package: str) -> bool:
 
 
 def litdata_work(corpus: Corpus, seq_len: int, batch_size: int) -> Callable[[], float]:
-    """LitData's TokensLoader: shuffled blocks of one flat stream, stacked to a batch."""
+    """LitData's TokensLoader: shuffled blocks of one flat stream, stacked, as they come (uint16)."""
     import litdata
     import torch
+
+    torch.set_num_threads(1)
 
     folder = corpus.path / "litdata"
     if not (folder / "index.json").exists():
@@ -37,7 +39,7 @@ def litdata_work(corpus: Corpus, seq_len: int, batch_size: int) -> Callable[[], 
     stream = blocks()
 
     def work() -> float:
-        rows = torch.stack([next(stream) for _ in range(batch_size)]).to(torch.int32)
+        rows = torch.stack([next(stream) for _ in range(batch_size)])
         return float(rows[:, :-1].numel())
 
     return work

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 import jaxdata
+from jaxdata.errors import InputError
 from jaxdata.feed.device.expand import expand
-from jaxdata.rows.assembly import assemble
-from jaxdata.rows.compact import compact
+from jaxdata.rows import assembly
+from jaxdata.rows import compact as compaction
 from jaxdata.testing import assert_same_batches
+
+
+def assemble(table: Any, rows: np.ndarray, size: int | None = None) -> dict[str, np.ndarray]:
+    return next(assembly.assemble(table, [rows], size or len(rows)))
+
+
+def compact(table: Any, rows: np.ndarray, size: int | None = None) -> dict[str, np.ndarray]:
+    return next(compaction.compact(table, [rows], size or len(rows)))
 
 
 @settings(max_examples=60)
@@ -80,3 +92,41 @@ def test_few_shapes_are_compiled() -> None:
     assert len(widths) <= 3
     assert all(width & (width - 1) == 0 for width in widths)
     assert isinstance(expand(compact(rows.table, np.arange(8)))["inputs"], jax.Array)
+
+
+MESHES = {"data": (4, 1), "data x model": (2, 2), "batch x sequence": (2, 2)}
+
+
+@pytest.mark.parametrize("name", MESHES)
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_loader_delivers_the_same(name: str, num_workers: int) -> None:
+    rng = np.random.default_rng(0)
+    docs = jaxdata.ArrayDocuments([rng.integers(1, 99, n) for n in rng.integers(1, 80, 300)])
+    rows = jaxdata.pack(docs, seq_len=32, overlap=4)
+    mesh = Mesh(np.array(jax.devices()[:4]).reshape(MESHES[name]), ("x", "y"))
+    spec = PartitionSpec("x", "y" if name == "batch x sequence" else None)
+    settings = {"batch_size": 8, "sharding": NamedSharding(mesh, spec), "num_workers": num_workers}
+    on_device = list(jaxdata.Loader(rows, **settings, expand="device"))
+    assert_same_batches(on_device, jaxdata.Loader(rows, batch_size=8))
+    assert all(array.sharding == settings["sharding"] for array in on_device[0].values())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"expand": "gpu"}, "expand='gpu': expected 'host' or 'device'"),
+        ({"expand": "device"}, "expand='device' makes arrays on devices: give sharding="),
+    ],
+)
+def test_what_cannot_be_is_refused(settings: dict[str, Any], message: str) -> None:
+    rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 0]]), seq_len=4)
+    with pytest.raises(InputError) as caught:
+        jaxdata.Loader(rows, batch_size=2, **settings)
+    assert message in str(caught.value)
+
+
+def test_transformed_rows_are_refused() -> None:
+    rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 0]]), seq_len=4).map(dict)
+    sharding = SingleDeviceSharding(jax.devices()[0])
+    with pytest.raises(InputError, match="these were transformed: apply the function to the batch"):
+        jaxdata.Loader(rows, batch_size=2, sharding=sharding, expand="device")

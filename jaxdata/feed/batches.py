@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Protocol
 
 import numpy as np
@@ -79,10 +80,10 @@ class Share:
 
 
 class BatchMaker(Protocol):
-    """Makes this process's part of any global batch; sent to worker processes as it is."""
+    """Makes this process's part of global batches; sent to worker processes as it is."""
 
-    def make(self, span: Span) -> Batch:
-        """The local part of a global batch.
+    def make(self, spans: Sequence[Span]) -> Iterator[Batch]:
+        """The local parts of some global batches, in order.
 
         Rows beyond the last are padding, all zeros: masked, and in no segment.
         """
@@ -91,14 +92,22 @@ class BatchMaker(Protocol):
 
 @dataclass(frozen=True)
 class TableBatches:
-    """Batches laid out at once from a row table."""
+    """Batches laid out at once from a row table.
+
+    Args:
+        table: the rows.
+        share: which of them are wanted here.
+        lay_out: `assemble`, or `compact` where devices do the rest.
+    """
 
     table: RowTable
     share: Share
+    lay_out: Callable[[RowTable, Sequence[NDArray[np.int64]], int], Iterator[Batch]] = assemble
 
-    def make(self, span: Span) -> Batch:
+    def make(self, spans: Sequence[Span]) -> Iterator[Batch]:
         """See `BatchMaker`."""
-        return assemble(self.table, self.share.rows(span), self.share.size(span))
+        for size, alike in groupby(spans, self.share.size):
+            yield from self.lay_out(self.table, [self.share.rows(span) for span in alike], size)
 
 
 @dataclass(frozen=True)
@@ -108,10 +117,11 @@ class DatasetBatches:
     rows: Any
     share: Share
 
-    def make(self, span: Span) -> Batch:
+    def make(self, spans: Sequence[Span]) -> Iterator[Batch]:
         """See `BatchMaker`."""
-        rows = [self._row(row) for row in self.share.rows(span).tolist()]
-        return _stack(rows, rows[0] if rows else self._row(0), self.share.size(span))
+        for span in spans:
+            rows = [self._row(row) for row in self.share.rows(span).tolist()]
+            yield _stack(rows, rows[0] if rows else self._row(0), self.share.size(span))
 
     def _row(self, row: int) -> Batch:
         found: Batch | None = self.rows[row]

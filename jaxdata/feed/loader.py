@@ -24,6 +24,8 @@ from jaxdata.feed.schedule import Schedule, Span, check_batch_size
 from jaxdata.feed.skips import check_skips
 from jaxdata.feed.state import check_state, make_state
 from jaxdata.feed.streams import AheadStream, DirectStream, PlacedStream, Stream, WorkerStream
+from jaxdata.rows.assembly import assemble
+from jaxdata.rows.compact import compact
 from jaxdata.rows.datasets import row_table, underlying_identity
 
 if TYPE_CHECKING:
@@ -48,6 +50,8 @@ class Loader(grain.DatasetIterator[Any]):
             rows that are all padding. Either way every host has the same number of steps.
         skip_rows: ranges `[(a, b), …]` of rows that are never delivered: a batch is the next
             rows that are not skipped. The state remembers them.
+        expand: `"host"`, or with a sharding `"device"`: only tokens and segment lengths are made
+            here and sent, an eighth of the bytes; a jitted function makes the same arrays there.
 
     A delivered batch belongs to the caller. `get_state()` is small, plain JSON, the same on
     every host, and restores for any number of hosts, devices, workers, and any batch size.
@@ -69,14 +73,16 @@ class Loader(grain.DatasetIterator[Any]):
         prefetch: int = 2,
         drop_remainder: bool = False,
         skip_rows: Iterable[tuple[int, int]] = (),
+        expand: str = "host",
     ) -> None:
         super().__init__()
         self._stream: Stream | None = None
         _require_whole(num_workers=num_workers, prefetch=prefetch)
         if sharding is not None and shard is not None:
             raise InputError("give sharding= (jax arrays) or shard=(i, n) (numpy), not both")
-        ramp, skipped = check_batch_size(batch_size), check_skips(skip_rows, len(rows))
         self._rows, self._table = rows, row_table(rows)
+        self._on_host = _is_on_host(expand, sharding is not None, self._table is not None)
+        ramp, skipped = check_batch_size(batch_size), check_skips(skip_rows, len(rows))
         self._run = underlying_identity(rows)
         self._total = len(rows)
         self._num_workers, self._prefetch = num_workers, prefetch
@@ -100,10 +106,13 @@ class Loader(grain.DatasetIterator[Any]):
     ) -> Placement:
         if sharding is None:
             return HostPlacement(size, shard)
-        from jaxdata.feed.device import DevicePlacement
+        from jaxdata.feed.device import CompactPlacement, DevicePlacement
 
-        seq_len = len(self._rows[0]["inputs"]) if self._table is None else self._table.seq_len
-        return DevicePlacement(sharding, size, seq_len)
+        if self._table is None:
+            return DevicePlacement(sharding, size, len(self._rows[0]["inputs"]))
+        if self._on_host:
+            return DevicePlacement(sharding, size, self._table.seq_len)
+        return CompactPlacement(sharding, size, self._table.seq_len, self._table.positions)
 
     @property
     def next_row(self) -> int:
@@ -184,7 +193,7 @@ class Loader(grain.DatasetIterator[Any]):
     def _maker(self) -> BatchMaker:
         if self._table is None:
             return DatasetBatches(self._rows, self._share)
-        return TableBatches(self._table, self._share)
+        return TableBatches(self._table, self._share, assemble if self._on_host else compact)
 
     @property
     def _share(self) -> Share:
@@ -262,6 +271,19 @@ class Loader(grain.DatasetIterator[Any]):
 
 def _nothing() -> None:
     return None
+
+
+def _is_on_host(expand: str, on_devices: bool, plain_rows: bool) -> bool:
+    if expand not in ("host", "device"):
+        raise InputError(f"expand={expand!r}: expected 'host' or 'device'")
+    if expand == "device" and not on_devices:
+        raise InputError("expand='device' makes arrays on devices: give sharding= with it")
+    if expand == "device" and not plain_rows:
+        raise InputError(
+            "expand='device' takes rows as pack and mix return them; these were transformed: "
+            "apply the function to the batches that the loader gives"
+        )
+    return expand == "host"
 
 
 def _require_whole(**given: Any) -> None:

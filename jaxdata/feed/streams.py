@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import cycle
+from itertools import cycle, islice
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ __all__ = ["AheadStream", "DirectStream", "PlacedStream", "Stream", "WorkerStrea
 
 
 Place = Callable[[Span, Any], Any]
+_TOGETHER = 8  # batches whose places are worked out in one go: numpy's calls cost as for one
 
 
 class Stream(Protocol):
@@ -43,11 +44,10 @@ class DirectStream:
     """
 
     def __init__(self, maker: BatchMaker, spans: Iterator[Span]) -> None:
-        self._maker, self._spans = maker, spans
+        self._batches = _made(maker, spans)
 
     def __next__(self) -> tuple[Span, Batch]:
-        span = next(self._spans)
-        return span, self._maker.make(span)
+        return next(self._batches)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -143,13 +143,21 @@ def _pump(stream: Stream, ready: queue.Queue[Any], stopped: threading.Event) -> 
             ready.put(_Raised(error))
 
 
+def _made(maker: BatchMaker, spans: Iterator[Span]) -> Iterator[tuple[Span, Batch]]:
+    while some := list(islice(spans, _TOGETHER)):
+        yield from zip(some, maker.make(some), strict=True)
+
+
 def serve(connection: Connection, maker: BatchMaker) -> None:
     """A worker process: answer each span with its batch, until the parent is gone."""
     while True:
-        batch = maker.make(connection.recv())
-        connection.send([(name, array.dtype, array.shape) for name, array in batch.items()])
-        for array in batch.values():
-            connection.send_bytes(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        spans = [connection.recv()]
+        while len(spans) < _TOGETHER and connection.poll():
+            spans.append(connection.recv())
+        for batch in maker.make(spans):
+            connection.send([(name, array.dtype, array.shape) for name, array in batch.items()])
+            for array in batch.values():
+                connection.send_bytes(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
 def _receive(worker: Worker) -> Batch:

@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.rows.reading import Reading, read_rows
+from jaxdata.rows.reading import Reading, read_batches
 from jaxdata.rows.table import Batch, Ints, RowTable
 
 __all__ = ["assemble", "target_masks"]
 
 
-def assemble(table: RowTable, rows: Ints, batch_size: int | None = None) -> Batch:
-    """Read rows into a batch.
+def assemble(table: RowTable, batches: Sequence[Ints], batch_size: int) -> Iterator[Batch]:
+    """Read rows into batches.
 
     Args:
         table: where the rows come from.
-        rows: int64 (n,) row indices.
-        batch_size: rows of the batch; those after the *n* given are padding. Default: *n*.
+        batches: of each its rows; where they are fewer than `batch_size`, the others are padding.
+        batch_size: rows of a batch.
 
-    Returns:
-        `inputs`, `targets`, `segment_ids`, `positions` (int32) and `loss_mask` (bool),
-        each of shape (batch_size, seq_len).
+    Yields:
+        `inputs`, `targets`, `segment_ids`, `positions` (int32) and `loss_mask` (bool), each of
+        shape (batch_size, seq_len).
     """
-    size = len(rows) if batch_size is None else batch_size
-    reading = read_rows(table, rows, size)
-    gaps = reading.gaps()
-    inputs, targets = _tokens(reading, gaps)
-    batch = {"inputs": inputs, "targets": targets, **_lay_out(reading, gaps)}
-    if table.positions == "row":
-        batch["positions"] = _along_rows(batch["segment_ids"], table.seq_len)
-    return {name: array.reshape(size, table.seq_len) for name, array in batch.items()}
+    for reading in read_batches(table, batches, batch_size):
+        gaps = reading.gaps()
+        inputs, targets = _tokens(reading, gaps)
+        batch = {"inputs": inputs, "targets": targets, **_lay_out(reading, gaps)}
+        if table.positions == "row":
+            batch["positions"] = _along_rows(batch["segment_ids"], table.seq_len)
+        yield {name: array.reshape(batch_size, table.seq_len) for name, array in batch.items()}
 
 
 Gaps = list[tuple[int, int, int]]

@@ -5,12 +5,13 @@ Everything else follows, and is made on the device (`feed.device.expand`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from jaxdata.rows.assembly import target_masks
-from jaxdata.rows.reading import Padding, Reading, read_rows
+from jaxdata.rows.reading import Padding, Reading, read_batches
 from jaxdata.rows.table import Batch, Ints, RowTable
 
 __all__ = ["compact"]
@@ -18,10 +19,15 @@ __all__ = ["compact"]
 _FEWEST_SEGMENTS = 8
 
 
-def compact(table: RowTable, rows: Ints, batch_size: int | None = None) -> Batch:
-    """Read rows as the first of a compact batch of `batch_size`; the others are padding.
+def compact(table: RowTable, batches: Sequence[Ints], batch_size: int) -> Iterator[Batch]:
+    """Read rows into compact batches.
 
-    Returns:
+    Args:
+        table: where the rows come from.
+        batches: of each its rows; where they are fewer than `batch_size`, the others are padding.
+        batch_size: rows of a batch.
+
+    Yields:
         `tokens`, (batch, seq_len + segments) in the dtype of the data: of each segment its inputs
         and the target of its last slot (0 where it has none), end to end, zeros behind. Of every
         segment, (batch, segments): `slots` and `lead` (uint16 where that holds seq_len, else
@@ -29,22 +35,25 @@ def compact(table: RowTable, rows: Ints, batch_size: int | None = None) -> Batch
         no target. *segments* is a power of two, so that a compiled function meets few shapes.
         Where sources store masks, `mask` (batch, seq_len), bool: those of the targets.
     """
-    size = len(rows) if batch_size is None else batch_size
-    reading = read_rows(table, rows, size)
+    for reading in read_batches(table, batches, batch_size):
+        yield _compact(reading, batch_size, table.seq_len)
+
+
+def _compact(reading: Reading, rows: int, seq_len: int) -> Batch:
     width = _width(int(reading.number.max(initial=-1)) + 1)
-    tokens = reading.stream(_row_padding(reading, table.seq_len + width))
-    batch: Batch = {"tokens": tokens.reshape(size, table.seq_len + width)}
-    small = np.uint16 if table.seq_len < 2**16 else np.int32
+    tokens = reading.stream(_row_padding(reading, seq_len + width))
+    batch: Batch = {"tokens": tokens.reshape(rows, seq_len + width)}
+    small = np.uint16 if seq_len < 2**16 else np.int32
     columns: dict[str, tuple[Any, Any]] = {
         "slots": (small, reading.segments.slots),
         "lead": (small, reading.segments.lead),
         "ended": (bool, reading.ended),
     }
     for name, (kind, values) in columns.items():
-        batch[name] = np.zeros((size, width), kind)
+        batch[name] = np.zeros((rows, width), kind)
         batch[name][reading.segments.row, reading.number] = values
     if reading.masks is not None:
-        batch["mask"] = target_masks(reading, reading.gaps()).reshape(size, table.seq_len)
+        batch["mask"] = target_masks(reading, reading.gaps()).reshape(rows, seq_len)
     return batch
 
 

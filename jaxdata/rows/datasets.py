@@ -45,7 +45,7 @@ class RowDataset(grain.MapDataset[Batch]):
 
     def _getitems(self, indices: Sequence[int]) -> list[Batch]:
         rows = np.asarray([self._row(index) for index in indices], np.int64)
-        batch = assemble(self.table, rows)
+        batch = next(assemble(self.table, [rows], len(rows)))
         return [{name: array[k] for name, array in batch.items()} for k in range(len(rows))]
 
     def _row(self, index: int) -> int:

@@ -29,6 +29,11 @@ class Pieces(NamedTuple):
     range: Ints
     """(buffers,) number of the range that each belongs to; never falls"""
 
+    def of(self, ranges: slice) -> Pieces:
+        """Those of some consecutive ranges, which are counted from 0 then."""
+        first, last = np.searchsorted(self.range, (ranges.start, ranges.stop)).tolist()
+        return Pieces(self.buffers[first:last], self.range[first:last] - ranges.start)
+
 
 class Documents(Protocol):
     """Documents that can be packed: the contract of every source.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from jaxdata.rows.documents import Documents, Pieces
 from jaxdata.rows.table import Ints, RowTable, Segments
 
-__all__ = ["Padding", "Reading", "read_rows"]
+__all__ = ["Padding", "Reading", "read_batches"]
 
 Padding = list[tuple[int, int]]
 """(number of the segment it comes before, tokens), in order."""
@@ -42,6 +42,23 @@ class Reading:
     dtype: np.dtype[Any]
     masks: Pieces | None
     """stored masks of the same tokens, where a source has them"""
+
+    def batch(self, number: int, batch_size: int) -> Reading:
+        """Of a reading of several batches, one."""
+        row_edges = self.row_edges[number * batch_size : (number + 1) * batch_size + 1]
+        here = slice(int(row_edges[0]), int(row_edges[-1]))
+        segments = self.segments.take(here)
+        return Reading(
+            segments=replace(segments, row=segments.row - number * batch_size),
+            total=self.total,
+            begin=self.begin[here] - number * self.total,
+            number=self.number[here],
+            row_edges=row_edges - here.start,
+            ended=self.ended[here],
+            pieces=self.pieces.of(here),
+            dtype=self.dtype,
+            masks=self.masks and self.masks.of(here),
+        )
 
     def gaps(self) -> list[tuple[int, int, int]]:
         """Padding in the batch: (number of the segment it comes before, first slot, end)."""
@@ -78,10 +95,18 @@ def _segment(padding: tuple[int, int]) -> int:
     return padding[0]
 
 
-def read_rows(table: RowTable, rows: Ints, batch_size: int) -> Reading:
-    """Read rows as the first of a batch of `batch_size` rows; the others are padding."""
-    segments = table.segments(rows)
-    row_edges = np.searchsorted(segments.row, np.arange(batch_size + 1))
+def read_batches(table: RowTable, batches: Sequence[Ints], batch_size: int) -> Iterator[Reading]:
+    """Read several batches of rows, with one pass of arithmetic for all of them.
+
+    Args:
+        table: where the rows come from.
+        batches: of each its rows; where they are fewer than `batch_size`, the others are padding.
+        batch_size: rows of a batch.
+    """
+    places = [number * batch_size + np.arange(len(rows)) for number, rows in enumerate(batches)]
+    segments = table.segments(np.concatenate(batches))
+    segments = replace(segments, row=np.concatenate(places)[segments.row])
+    row_edges = np.searchsorted(segments.row, np.arange(len(batches) * batch_size + 1))
     first = row_edges[segments.row]
     before = np.cumsum(segments.slots) - segments.slots
     left = _left(table.documents, segments)
@@ -89,7 +114,7 @@ def read_rows(table: RowTable, rows: Ints, batch_size: int) -> Reading:
     count = segments.slots + ~ended
     dtype = np.result_type(*(documents.dtype for documents in table.documents))
     masked = any(documents.masked for documents in table.documents)
-    return Reading(
+    all_of_them = Reading(
         segments=segments,
         total=batch_size * table.seq_len,
         begin=before - before[first] + segments.row * table.seq_len,
@@ -100,6 +125,8 @@ def read_rows(table: RowTable, rows: Ints, batch_size: int) -> Reading:
         dtype=dtype.newbyteorder("<"),
         masks=_gather(table.documents, segments, count, _masks) if masked else None,
     )
+    for number in range(len(batches)):
+        yield all_of_them.batch(number, batch_size)
 
 
 def _by_source(sources: Sequence[Documents], segments: Segments) -> list[tuple[Documents, Ints]]:

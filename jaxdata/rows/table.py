@@ -32,7 +32,7 @@ class Segments:
     lead: Ints
     """first slots whose targets were trained in an earlier window"""
 
-    def take(self, chosen: Ints) -> Self:
+    def take(self, chosen: Ints | slice) -> Self:
         """Some of the segments."""
         return type(self)(*(getattr(self, field.name)[chosen] for field in fields(self)))
 

@@ -7,7 +7,7 @@ the copies of a memory map know no documents. A figure counts slots of rows, pad
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import count
+from itertools import count, cycle
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ SEQ_LEN, BATCH = 2048, 64
 CROPS = "memmap crops"
 BEST_GRAIN = "grain first fit, no threads"
 NO_END = 1_000_000
+TOGETHER = 8  # batches whose places the loader works out at once
 
 
 def rows_of(corpus: Corpus, **settings: Any) -> Any:
@@ -52,12 +53,17 @@ def ours(rows: Any, batch_size: int = BATCH, **settings: Any) -> Callable[[], fl
 
 def for_devices(rows: Any) -> Callable[[], float]:
     """What the host does of a batch that devices lay out: tokens and segment lengths."""
-    firsts = (k % (len(rows) // BATCH) * BATCH for k in count())
+
+    def batches() -> Iterator[Any]:
+        for first in cycle(range(0, len(rows) - TOGETHER * BATCH, TOGETHER * BATCH)):
+            wanted = np.arange(first, first + TOGETHER * BATCH).reshape(TOGETHER, BATCH)
+            yield from compact(rows.table, list(wanted), BATCH)
+
+    stream = batches()
 
     def work() -> float:
-        first = next(firsts)
-        batch = compact(rows.table, np.arange(first, first + BATCH))
-        return float(batch["tokens"].size)
+        assert len(next(stream)["tokens"]) == BATCH
+        return float(BATCH * SEQ_LEN)
 
     return work
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.format.storage import Store
+from jaxdata.rows.documents import Pieces
 
 __all__ = ["MadeDocuments"]
 
@@ -33,7 +33,7 @@ class MadeDocuments:
     ) -> None:
         self.lengths, self.store, self.name = lengths, store, name
         self.fingerprint = hashlib.sha256(f"{name}:{len(lengths)}".encode()).hexdigest()
-        self._zeros = np.zeros(70_000, np.uint16)
+        self._zeros = memoryview(bytes(140_000))
 
     @classmethod
     def kept_in(cls, store: Store, name: str = "train/made") -> MadeDocuments:
@@ -52,11 +52,12 @@ class MadeDocuments:
     def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
         return {"tokens": np.zeros(int(self.lengths[index]), np.uint16)}
 
-    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Sequence[NDArray[Any]]:
+    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Pieces:
         """Zeros: nothing is read."""
         del documents, starts
-        return [self._zeros[:count] for count in counts.tolist()]
+        sizes = (counts * self.dtype.itemsize).tolist()
+        return Pieces([self._zeros[:size] for size in sizes], np.arange(len(counts)))
 
-    def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Sequence[NDArray[Any]]:
+    def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Pieces:
         """None are stored."""
         return self.tokens(documents, starts, counts)

@@ -19,7 +19,7 @@ def installed(package: str) -> bool:
 
 
 def litdata_work(corpus: Corpus, seq_len: int, batch_size: int) -> Callable[[], float]:
-    """LitData's TokensLoader: shuffled blocks of one flat stream, stacked, as they come (uint16)."""
+    """LitData's TokensLoader: shuffled blocks of a flat stream, stacked, as they come (uint16)."""
     import litdata
     import torch
 

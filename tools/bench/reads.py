@@ -2,11 +2,13 @@
 
 With runs of neighbouring documents (``shuffle_run``) ranges lie closer together, and ranges that
 touch the same page of 4 KiB, or the next one, become one read of a disk. The reference is the
-crops of nanoGPT: two ranges a row.
+crops of nanoGPT: two ranges a row. The second table is for a reader that would fetch many batches
+at once: there runs pay, as a block's rows lie in a shuffled order, but its documents together.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
@@ -17,10 +19,12 @@ from numpy.typing import NDArray
 
 import jaxdata
 from jaxdata.format.storage import LocalStore
+from jaxdata.rows.assembly import assemble
 
 SEQ_LEN, BATCH = 2048, 64
 RUNS = (1, 4, 16, 64, 256, 4096)
 PAGE = 4096
+CROPS = "memmap crops"
 FIGURES = (
     "ranges",
     "reads, neighbouring pages merged",
@@ -38,14 +42,11 @@ class Watched(LocalStore):
         super().__init__(root)
         self.ranges: list[tuple[Ints, Ints, Ints]] = []
 
-    def gather(
-        self, names: Any, file: Ints, start: Ints, count: Ints, dtype: np.dtype[Any]
-    ) -> list[NDArray[Any]]:
+    def gather(self, names: Sequence[str], file: Ints, start: Ints, stop: Ints) -> list[memoryview]:
         """See ``Store``."""
-        wanted = count > 0
-        size = count * dtype.itemsize
-        self.ranges.append((file[wanted], start[wanted], (start + size)[wanted]))
-        return super().gather(names, file, start, count, dtype)
+        wanted = stop > start
+        self.ranges.append((file[wanted], start[wanted], stop[wanted]))
+        return super().gather(names, file, start, stop)
 
 
 def pages(ranges: list[tuple[Ints, Ints, Ints]]) -> dict[str, float]:
@@ -70,51 +71,64 @@ def pages(ranges: list[tuple[Ints, Ints, Ints]]) -> dict[str, float]:
     return dict(zip(FIGURES, figures, strict=True))
 
 
-def watch(corpus: Corpus, run: int, batches: int) -> list[dict[str, float]]:
-    """What each of some batches of an epoch reads."""
-    dataset = jaxdata.open_dataset(corpus.path)
-    documents = dataset.source("train", corpus.sources[0])
+def watch(corpus: Corpus, run: int, batches: int) -> list[list[Any]]:
+    """The ranges that each of some batches reads, from the beginning of an epoch."""
+    documents = jaxdata.open_dataset(corpus.path).source("train", corpus.sources[0])
     store = documents.store = Watched(str(corpus.path))
-    rows = jaxdata.pack(documents, seq_len=SEQ_LEN, shuffle_run=run)
-    loader = jaxdata.Loader(rows, batch_size=BATCH, shard=(0, 1), prefetch=0)
-    next(loader)
+    table = jaxdata.pack(documents, seq_len=SEQ_LEN, shuffle_run=run).table
     found = []
-    for _ in range(min(batches, len(loader) - 1)):
+    for batch in range(min(batches, len(table) // BATCH)):
         store.ranges.clear()
-        next(loader)
-        found.append(pages(store.ranges))
+        wanted = np.arange(batch * BATCH, (batch + 1) * BATCH)
+        next(iter(assemble(table, [wanted], BATCH)))
+        found.append(list(store.ranges))
     return found
 
 
-def crops(corpus: Corpus, batches: int) -> list[dict[str, float]]:
-    """What crops read."""
+def crops(corpus: Corpus, batches: int) -> list[list[Any]]:
+    """The ranges of crops."""
     order = np.random.default_rng(0)
     file = np.zeros(BATCH, np.int64)
     found = []
     for _ in range(batches):
         start = order.integers(0, corpus.tokens - SEQ_LEN - 1, BATCH) * 2
-        both = [(file, start + shift, start + shift + 2 * SEQ_LEN) for shift in (0, 2)]
-        found.append(pages(both))
+        found.append([(file, start + shift, start + shift + 2 * SEQ_LEN) for shift in (0, 2)])
     return found
 
 
 def main() -> None:
-    """Watch an epoch's batches for each length of run."""
+    """Watch the first batches of an epoch for each length of run."""
     given = parse(arguments(__doc__ or ""))
     corpus = made(given.data, quick=given.quick)
-    batches = 5 if given.quick else 100
+    batches = 5 if given.quick else 300
     facts = machine() | {"documents": corpus.documents, "batch": f"{BATCH}x{SEQ_LEN}"}
-    report = Report("reads", "Reads of a batch", "as said", "less", facts=facts)
-    watched = {"memmap crops": crops(corpus, batches)}
+    watched = {CROPS: crops(corpus, batches)}
     for run in RUNS[: 2 if given.quick else None]:
         watched[f"shuffle_run {run}"] = watch(corpus, run, batches)
-    reference = {name: fmean(one[name] for one in watched["memmap crops"]) for name in FIGURES}
-    for name, found in watched.items():
+    each = {name: [pages(ranges) for ranges in found] for name, found in watched.items()}
+    show("a batch", each, facts, given.json)
+    whole = {name: [_together(found)] for name, found in watched.items()}
+    show(f"{batches} batches read as one, a batch", whole, facts, given.json)
+
+
+def _together(found: list[list[Any]]) -> dict[str, float]:
+    """What the batches would read if their ranges were sorted and merged, a batch."""
+    figures = pages([span for ranges in found for span in ranges])
+    return {name: figure / len(found) for name, figure in figures.items()}
+
+
+def show(
+    scope: str, found: dict[str, list[dict[str, float]]], facts: dict[str, Any], as_json: bool
+) -> None:
+    """A table of all figures of one scope."""
+    report = Report("reads", f"Reads of {scope}", "as said", "less", facts=facts)
+    for name, figures in found.items():
         for what in FIGURES:
-            figures = [one[what] for one in found]
-            ratios = [figure / reference[what] for figure in figures]
-            report.lines.append(Line(f"{name}: {what}", figures, f"memmap crops: {what}", ratios))
-    report.show(given.json)
+            own = [one[what] for one in figures]
+            reference = fmean(one[what] for one in found[CROPS])
+            ratios = [figure / reference for figure in own]
+            report.lines.append(Line(f"{name}: {what}", own, f"{CROPS}: {what}", ratios))
+    report.show(as_json)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.rows.reading import Reading, read_batches
+from jaxdata.rows.reading import Gaps, Reading, read_batches
 from jaxdata.rows.table import Batch, Ints, RowTable
 
 __all__ = ["assemble", "target_masks"]
@@ -35,12 +35,9 @@ def assemble(table: RowTable, batches: Sequence[Ints], batch_size: int) -> Itera
         yield {name: array.reshape(batch_size, table.seq_len) for name, array in batch.items()}
 
 
-Gaps = list[tuple[int, int, int]]
-
-
 def _tokens(reading: Reading, gaps: Gaps) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Inputs, and targets: the inputs one slot on, but for the last slot of each segment."""
-    stream = reading.stream([(before, b - a) for before, a, b in gaps])
+    stream = reading.stream(gaps.padding)
     last = reading.begin + reading.segments.slots  # in inputs with what follows each segment
     extra = last + np.arange(len(last))
     keep = np.ones(len(stream), bool)
@@ -49,8 +46,7 @@ def _tokens(reading: Reading, gaps: Gaps) -> tuple[NDArray[np.int32], NDArray[np
     targets = np.empty_like(inputs)
     targets[:-1] = inputs[1:]
     targets[last - 1] = stream[extra]
-    for _, a, b in gaps:
-        targets[a:b] = 0
+    gaps.clear(targets)
     return inputs, targets
 
 
@@ -64,8 +60,7 @@ def _lay_out(reading: Reading, gaps: Gaps) -> Batch:
     np.subtract(_slots(reading.total), positions, out=positions)
     loss = _loss(reading, gaps)
     for array in (ids, positions, loss):
-        for _, a, b in gaps:
-            array[a:b] = 0
+        gaps.clear(array)
     return {"loss_mask": loss, "segment_ids": ids, "positions": positions}
 
 
@@ -81,7 +76,7 @@ def _loss(reading: Reading, gaps: Gaps) -> NDArray[np.bool_]:
 
 def target_masks(reading: Reading, gaps: Gaps) -> NDArray[np.bool_]:
     """(total,) stored masks of the targets."""
-    stream = reading.mask_stream([(before, b - a) for before, a, b in gaps])
+    stream = reading.mask_stream(gaps.padding)
     keep = np.ones(len(stream), bool)
     keep[reading.begin + np.arange(len(reading.begin))] = False  # no target has the first's
     return stream[keep]

@@ -59,9 +59,10 @@ def _compact(reading: Reading, rows: int, seq_len: int) -> Batch:
 
 def _row_padding(reading: Reading, width: int) -> Padding:
     """What fills every row's tokens up to `width`."""
-    before = np.append(0, np.cumsum(reading.segments.slots + 1))[reading.row_edges]
-    missing = width - (before[1:] - before[:-1])
-    return list(zip(reading.row_edges[1:].tolist(), missing.tolist(), strict=True))
+    tokens = np.zeros(len(reading.begin) + 1, np.int64)
+    np.cumsum(reading.segments.slots + 1, out=tokens[1:])
+    before = tokens[reading.row_edges]
+    return reading.row_edges[1:], width - (before[1:] - before[:-1])
 
 
 def _width(segments: int) -> int:

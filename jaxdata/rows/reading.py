@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +13,30 @@ from numpy.typing import NDArray
 from jaxdata.rows.documents import Documents, Pieces
 from jaxdata.rows.table import Ints, RowTable, Segments
 
-__all__ = ["Padding", "Reading", "read_batches"]
+__all__ = ["Gaps", "Padding", "Reading", "read_batches"]
 
-Padding = list[tuple[int, int]]
+Padding = tuple[Ints, Ints]
 """(number of the segment it comes before, tokens), in order."""
+
+
+class Gaps(NamedTuple):
+    """Runs of padding in a batch, in order."""
+
+    before: Ints
+    """number of the segment each comes before"""
+    start: Ints
+    """its first slot"""
+    stop: Ints
+
+    @property
+    def padding(self) -> Padding:
+        """The same in a stream."""
+        return self.before, self.stop - self.start
+
+    def clear(self, array: NDArray[Any]) -> None:
+        """Set the padding of a batch's array to zero."""
+        for a, b in zip(self.start.tolist(), self.stop.tolist(), strict=True):
+            array[a:b] = 0
 
 
 @dataclass(frozen=True)
@@ -60,13 +80,12 @@ class Reading:
             masks=self.masks and self.masks.of(here),
         )
 
-    def gaps(self) -> list[tuple[int, int, int]]:
-        """Padding in the batch: (number of the segment it comes before, first slot, end)."""
-        starts = np.append(0, self.begin + self.segments.slots)
-        stops = np.append(self.begin, self.total)
+    def gaps(self) -> Gaps:
+        """Padding in the batch, between segments and at its end."""
+        ends = self.begin + self.segments.slots
+        starts, stops = np.append(0, ends), np.append(self.begin, self.total)
         found = np.flatnonzero(starts < stops)
-        columns = (found.tolist(), starts[found].tolist(), stops[found].tolist())
-        return list(zip(*columns, strict=True))
+        return Gaps(found, starts[found], stops[found])
 
     def stream(self, padding: Padding) -> NDArray[Any]:
         """All tokens end to end with zeros between; read-only, of `dtype`."""
@@ -80,19 +99,19 @@ class Reading:
     def _joined(
         self, pieces: Pieces, padding: Padding, dtype: np.dtype[Any], filler: bytes
     ) -> NDArray[Any]:
+        before, tokens = padding
         if self.ended.any():
-            missing = [(at + 1, 1) for at in np.flatnonzero(self.ended).tolist()]
-            padding = sorted([*padding, *missing], key=_segment)
-        places = np.searchsorted(pieces.range, [before for before, _ in padding]).tolist()
+            missing = np.flatnonzero(self.ended)
+            before = np.append(missing + 1, before)  # first of all that comes there
+            tokens = np.append(np.ones_like(missing), tokens)
+            order = np.argsort(before, kind="stable")
+            before, tokens = before[order], tokens[order]
+        places = np.searchsorted(pieces.range, before).tolist()
         buffers = list(pieces.buffers)
-        for place, (_, tokens) in zip(reversed(places), reversed(padding), strict=True):
-            if tokens:
-                buffers.insert(place, filler * tokens)
+        for place, count in zip(reversed(places), reversed(tokens.tolist()), strict=True):
+            if count:
+                buffers.insert(place, filler * count)
         return np.frombuffer(b"".join(buffers), dtype)
-
-
-def _segment(padding: tuple[int, int]) -> int:
-    return padding[0]
 
 
 def read_batches(table: RowTable, batches: Sequence[Ints], batch_size: int) -> Iterator[Reading]:

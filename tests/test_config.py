@@ -186,7 +186,7 @@ def test_another_split_is_every_source_once_and_the_same_again(dataset: str) -> 
     assert_exactly_once(loader, sources(dataset, "val"))
     first, again = (next(load(small(dataset, seed=seed), "val")) for seed in (0, 1))
     assert all(np.array_equal(first[key], again[key]) for key in first)
-    assert len(load(small(dataset, eval={"tokens": 128}), "val")) == 1
+    assert len(load(small(dataset, eval_tokens=128), "val")) == 1
 
 
 def test_a_mix_without_a_budget_goes_on_until_a_source_runs_dry(dataset: str) -> None:

@@ -88,7 +88,7 @@ def test_the_yaml_trains(converted: Path) -> None:
         "--train.steps=2",
         "--pack.seq_len=64",
         "--loader.batch_size=4",
-        "--eval.tokens=256",
+        "--eval_tokens=256",
         "--train.model={layers: 1, width: 32, heads: 2}",
     ]
     arguments = [*shlex.split(command.replace("--train.steps 1000", "")), *small]

@@ -58,7 +58,7 @@ def config(dataset: Path) -> Path:
             {"rows": STEPS * 2, "mix": {"code": 0.4, "tests": 0.6}},
         ],
         "loader": {"batch_size": 4},
-        "eval": {"tokens": 512},
+        "eval_tokens": 512,
         "train": {
             "model": {"layers": 1, "width": 16, "heads": 2},
             "optimizer": {"warmup_steps": 5, "learning_rate": 0.01},

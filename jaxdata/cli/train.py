@@ -64,16 +64,16 @@ def run(config: Any) -> Any:
     from jaxdata.train.trainer import Data, Trainer
 
     dataset = jaxdata.open_dataset(config.dataset)
-    scored = config.eval.split in dataset.splits
+    scored = config.eval_split in dataset.splits
     if not scored:
-        click.echo(f"{config.dataset} has no split {config.eval.split!r}: nothing is scored")
+        click.echo(f"{config.dataset} has no split {config.eval_split!r}: nothing is scored")
 
     def open_loader(split: str, sharding: Any) -> Any:
         return load(config, split, sharding=sharding)
 
     data = Data(
         train=partial(open_loader, config.split),
-        validation=partial(open_loader, config.eval.split) if scored else None,
+        validation=partial(open_loader, config.eval_split) if scored else None,
         token_bytes=dataset.token_bytes,
     )
     return Trainer(config.train, data, seed=config.seed, say=partial(click.echo)).run()

@@ -32,7 +32,7 @@ def load(
     Args:
         config: a YAML file, the name of a config that comes with jaxdata, a mapping or a `Config`.
         split: the curriculum's split where not given; of any other split, every source comes
-            once, in dataset order, up to `eval.tokens`.
+            once, in dataset order, up to `eval_tokens`.
         sharding: a `jax.sharding.Sharding` of (batch, seq), for global `jax.Array`s; or:
         shard: `(i, n)`, for numpy arrays of the i-th of n parts of each batch.
         overrides: fields of the config, nested (`pack={"seq_len": 4096}`) or by dotted names
@@ -52,12 +52,13 @@ def load(
         prefetch=settings.loader.prefetch,
         drop_remainder=settings.loader.drop_remainder and training,
         skip_rows=[(a, b) for a, b in settings.loader.skip_rows] if training else (),
+        expand=settings.loader.expand if sharding is not None else "host",
     )
     return loader
 
 
 def _eval_batch_size(config: Config) -> int:
-    return config.eval.batch_size or config.loader.first_batch_size
+    return config.eval_batch_size or config.loader.first_batch_size
 
 
 def build_rows(config: Config, split: str | None = None) -> Any:
@@ -65,8 +66,8 @@ def build_rows(config: Config, split: str | None = None) -> Any:
     dataset = jaxdata.open_dataset(config.dataset)
     if split in (None, config.split):
         return _curriculum(dataset, config)
-    pack = config.pack.model_dump(exclude={"block"})
-    return jaxdata.evaluation_rows(dataset, split, eval_tokens=config.eval.tokens, **pack)
+    pack = config.pack.model_dump(exclude={"block", "shuffle_run"})
+    return jaxdata.evaluation_rows(dataset, split, eval_tokens=config.eval_tokens, **pack)
 
 
 def _curriculum(dataset: Any, config: Config) -> Any:

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, PlainValidator, model_validator
 from jaxdata.feed.schedule import check_batch_size
 from jaxdata.train.settings import Count, Settings, TrainSettings, whole
 
-__all__ = ["Config", "EvalSettings", "LoaderSettings", "PackSettings", "PhaseSettings"]
+__all__ = ["Config", "LoaderSettings", "PackSettings", "PhaseSettings"]
 
 
 RowPair = Annotated[list[int], Field(min_length=2, max_length=2)]
@@ -39,6 +39,9 @@ class PackSettings(Settings):
         default=None, description="most segments in a row; null: any"
     )
     block: Count = Field(default=65_536, description="documents that are packed together")
+    shuffle_run: Count = Field(
+        default=1, description="neighbouring documents that are dealt together, for slow disks"
+    )
 
 
 class PhaseSettings(Settings):
@@ -70,6 +73,9 @@ class LoaderSettings(Settings):
     )
     prefetch: int = Field(default=2, ge=0, description="batches prepared ahead")
     drop_remainder: bool = Field(default=False, description="leave out a last, incomplete batch")
+    expand: Literal["host", "device"] = Field(
+        default="host", description="where batches are laid out; device: an eighth is sent there"
+    )
     skip_rows: list[RowPair] = Field(
         default_factory=list,
         description="rows that are never delivered, as [first, stop]: [[48_000, 48_800]]",
@@ -80,16 +86,6 @@ class LoaderSettings(Settings):
         """The batch size at row 0."""
         sizes = self.batch_size
         return sizes if isinstance(sizes, int) else sizes[0][1]
-
-
-class EvalSettings(Settings):
-    """The rows a model is scored on: every source of the split once, in dataset order."""
-
-    split: str = Field(default="val", description="which split of the dataset")
-    tokens: Count | None = Field(default=None, description="most tokens to score; null: all")
-    batch_size: Count | None = Field(
-        default=None, description="rows in a batch; null: the loader's first"
-    )
 
 
 def _phases(value: object) -> object:
@@ -119,7 +115,15 @@ class Config(Settings):
         default="refuse", description="what happens when the phases ask for more than a source has"
     )
     loader: LoaderSettings = LoaderSettings()
-    eval: EvalSettings = EvalSettings()
+    eval_split: str = Field(
+        default="val", description="the split a model is scored on: each source of it once"
+    )
+    eval_tokens: Count | None = Field(
+        default=None, description="most tokens to score, the same every time; null: all"
+    )
+    eval_batch_size: Count | None = Field(
+        default=None, description="rows in a batch to score; null: the loader's first"
+    )
     train: TrainSettings = TrainSettings()
 
     @model_validator(mode="after")

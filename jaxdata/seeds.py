@@ -38,9 +38,9 @@ def derive(seed: int, *names: str | int) -> int:
 
 
 class Permutation:
-    """A keyed permutation of ``[0, size)``: O(1) an index, vectorised, no table.
+    """A keyed permutation of `[0, size)`: O(1) an index, vectorised, no table.
 
-    A Feistel network over the smallest power of two that holds ``size``, its two halves as
+    A Feistel network over the smallest power of two that holds `size`, its two halves as
     unequal as the number of bits demands, so that cycle walking (Black and Rogaway, 2002:
     apply it again until the value is inside) takes fewer than two steps on average.
 
@@ -68,11 +68,11 @@ class Permutation:
         return self.size
 
     def __call__(self, index: ArrayLike) -> NDArray[np.int64]:
-        """Positions after the permutation, int64, of the shape of ``index``."""
+        """Positions after the permutation, int64, of the shape of `index`."""
         return self._walk(index, range(_ROUNDS))
 
     def inverse(self, index: ArrayLike) -> NDArray[np.int64]:
-        """The indices that the permutation takes to ``index``, int64."""
+        """The indices that the permutation takes to `index`, int64."""
         return self._walk(index, range(_ROUNDS - 1, -1, -1))
 
     def _walk(self, index: ArrayLike, rounds: range) -> NDArray[np.int64]:

@@ -64,8 +64,8 @@ def write_dataset(
     """Write documents as a dataset on disk, as the converter would, and open it.
 
     Args:
-        path: the folder, or a URL that ``open_dataset`` takes.
-        sources: ``"<split>/<source>"`` -> documents, each its token ids with EOD.
+        path: the folder, or a URL that `open_dataset` takes.
+        sources: `"<split>/<source>"` -> documents, each its token ids with EOD.
         masks: likewise, the loss masks of the sources that have them.
         record_tokens: most tokens of a record.
         shard_documents: documents of a shard.
@@ -147,7 +147,7 @@ def assert_exactly_once(
 
     Args:
         batches: all that was delivered, the parts of all hosts.
-        documents: the sources, as ``dataset.source(...)`` gives them.
+        documents: the sources, as `dataset.source(...)` gives them.
         epochs: how often each token is expected.
 
     Returns:
@@ -228,7 +228,7 @@ def _sorted(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
 
 
 def _difference(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Elements that ``a`` has more often than ``b``."""
+    """Elements that `a` has more often than `b`."""
     values, counts = np.unique(a, return_counts=True)
     place = np.searchsorted(b, values, side="right") - np.searchsorted(b, values)
     return np.asarray(values[counts > place], np.int64)

@@ -1,6 +1,6 @@
 """What must never change: the rows of a dataset that was written once and is kept.
 
-``tests/data/format-1`` was made by :func:`write_format_1`. It opens for ever, with these rows, on
+`tests/data/format-1` was made by :func:`write_format_1`. It opens for ever, with these rows, on
 every version of numpy that the project admits.
 """
 

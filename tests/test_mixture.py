@@ -19,7 +19,7 @@ weights_lists = st.lists(
 
 
 def packed(name: str, rows: int, first: int = 1, seq_len: int = 8) -> jaxdata.rows.PackedDataset:
-    """A source of exactly ``rows`` rows, each of one document."""
+    """A source of exactly `rows` rows, each of one document."""
     documents = distinct_documents([seq_len + 1] * rows, first)
     return jaxdata.pack(jaxdata.ArrayDocuments(documents, name=name), seq_len=seq_len)
 

@@ -1,6 +1,6 @@
 """The state of a loader: one number, and what it belongs to.
 
-The same on every host, for any number of hosts, workers and devices. ``run`` holds the named
+The same on every host, for any number of hosts, workers and devices. `run` holds the named
 facts behind the fingerprint, so that a refusal can say what was and what is.
 """
 

@@ -1,7 +1,7 @@
 """The index of a source: document lengths, where documents lie, and where they came from.
 
 Lengths alone plan any epoch. Places need no offset a document: one stream offset for every
-``ANCHOR_EVERY`` documents is stored, the rest follows from the lengths between.
+`ANCHOR_EVERY` documents is stored, the rest follows from the lengths between.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def write_index(
     origin_row: NDArray[np.uint64],
     layout: RecordLayout,
 ) -> None:
-    """Write the columns of one source below ``<split>/<source>/index/``.
+    """Write the columns of one source below `<split>/<source>/index/`.
 
     Args:
         store: the dataset's root.
@@ -63,7 +63,7 @@ class SourceIndex:
 
     Args:
         store: the dataset's root.
-        name: ``"<split>/<source>"``.
+        name: `"<split>/<source>"`.
         entry: what the manifest says of the source.
         layout: how its documents lie in records.
     """
@@ -116,7 +116,7 @@ class SourceIndex:
         return self._column("anchor")
 
     def _bytes_before(self, document: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Stream bytes of all documents of the source before each of ``document``."""
+        """Stream bytes of all documents of the source before each of `document`."""
         anchor, after = np.divmod(document, ANCHOR_EVERY)
         near = _STEPS + (document - after)[:, None]
         lengths = self.lengths[np.minimum(near, len(self.lengths) - 1)]

@@ -1,4 +1,4 @@
-"""``dataset.json``: everything a reader must know before it opens a shard.
+"""`dataset.json`: everything a reader must know before it opens a shard.
 
 Written last and atomically; it holds no time, path or host, so that the same text and parameters
 give the same bytes on any machine.
@@ -49,12 +49,12 @@ class ShardEntry(_Entry):
 
 
 class TokenizerEntry(_Entry):
-    """The tokenizer that made the tokens; its files lie in ``tokenizer/``."""
+    """The tokenizer that made the tokens; its files lie in `tokenizer/`."""
 
     kind: str
     name: str
     files: dict[str, str]
-    """File name in ``tokenizer/`` -> sha256 of its content."""
+    """File name in `tokenizer/` -> sha256 of its content."""
     vocab_size: int
     eod_id: int
     bos_id: int | None
@@ -76,7 +76,7 @@ class SourceEntry(_Entry):
 
 
 class Manifest(_Entry):
-    """The whole of ``dataset.json``."""
+    """The whole of `dataset.json`."""
 
     format: Literal["jaxdata"] = "jaxdata"
     version: int = FORMAT_VERSION
@@ -84,14 +84,14 @@ class Manifest(_Entry):
     dtype: Literal["uint16", "uint32"]
     record_tokens: int
     sources: dict[str, SourceEntry] = {}
-    """``"<split>/<source>"`` -> entry."""
+    """`"<split>/<source>"` -> entry."""
 
     def layout(self, source: str) -> RecordLayout:
-        """How the records of ``"<split>/<source>"`` lie in its shards."""
+        """How the records of `"<split>/<source>"` lie in its shards."""
         return RecordLayout(self.dtype, self.sources[source].masked, self.record_tokens)
 
     def encode(self) -> bytes:
-        """The bytes of ``dataset.json``."""
+        """The bytes of `dataset.json`."""
         return json.dumps(self.model_dump(), indent=1, sort_keys=True).encode() + b"\n"
 
 
@@ -116,7 +116,7 @@ def read_manifest(store: Store) -> Manifest:
 
 
 def update_manifest(store: Store, change: Callable[[Manifest | None], Manifest]) -> None:
-    """Replace the manifest atomically by ``change(manifest)`` (None where there is none yet)."""
+    """Replace the manifest atomically by `change(manifest)` (None where there is none yet)."""
 
     def rewrite(data: bytes | None) -> bytes:
         return change(None if data is None else _decode(data, store.url)).encode()

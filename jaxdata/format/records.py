@@ -8,7 +8,7 @@ The place follows from the record sizes alone, so that reading tokens is slicing
 * each record is a chunk: a header of 40 bytes, two bytes of chunk and compression type, the length
   of the size field as a varint of one byte, the record's size as a varint, and the record.
 
-Source: the Riegeli records format, which ArrayRecord writes; ``ShardWriter`` checks the arithmetic
+Source: the Riegeli records format, which ArrayRecord writes; `ShardWriter` checks the arithmetic
 against every file it has written.
 """
 
@@ -36,7 +36,7 @@ def file_offset(stream: ArrayLike) -> NDArray[np.int64]:
 
 
 def without_headers(data: NDArray[np.uint8], offset: int) -> NDArray[np.uint8]:
-    """The stream bytes of a slice of the file that begins at byte ``offset``."""
+    """The stream bytes of a slice of the file that begins at byte `offset`."""
     next_block = -offset % BLOCK
     pieces = [data[:next_block]]
     for start in range(next_block, len(data), BLOCK):
@@ -45,7 +45,7 @@ def without_headers(data: NDArray[np.uint8], offset: int) -> NDArray[np.uint8]:
 
 
 def _overhead(size: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Bytes of a chunk before its record of ``size`` bytes."""
+    """Bytes of a chunk before its record of `size` bytes."""
     varint = np.ones_like(size)
     for bits in (7, 14, 21, 28):
         varint += size >= (1 << bits)
@@ -56,8 +56,8 @@ def _overhead(size: NDArray[np.int64]) -> NDArray[np.int64]:
 class RecordLayout:
     """How the documents of one source are cut into records.
 
-    A document of more than ``record_tokens`` tokens is stored as consecutive records of exactly
-    that many, the last one shorter. A record is the tokens and, where ``masked``, as many bytes
+    A document of more than `record_tokens` tokens is stored as consecutive records of exactly
+    that many, the last one shorter. A record is the tokens and, where `masked`, as many bytes
     of loss mask behind them.
 
     >>> layout = RecordLayout("uint16", masked=False, record_tokens=4)
@@ -75,11 +75,11 @@ class RecordLayout:
         return np.dtype(self.dtype).itemsize
 
     def records(self, lengths: ArrayLike) -> NDArray[np.int64]:
-        """Records that documents of ``lengths`` tokens take."""
+        """Records that documents of `lengths` tokens take."""
         return -(-np.asarray(lengths, np.int64) // self.record_tokens)
 
     def stream_bytes(self, lengths: ArrayLike) -> NDArray[np.int64]:
-        """Stream bytes that documents of ``lengths`` tokens take, chunk headers included."""
+        """Stream bytes that documents of `lengths` tokens take, chunk headers included."""
         length = np.asarray(lengths, np.int64)
         table = _chunk_table(self)
         if length.max(initial=0) <= self.record_tokens:
@@ -88,12 +88,12 @@ class RecordLayout:
         return np.asarray(whole * table[-1] + table[rest], np.int64)
 
     def chunk_bytes(self, tokens: ArrayLike) -> NDArray[np.int64]:
-        """Stream bytes of one record of ``tokens`` tokens with its chunk header."""
+        """Stream bytes of one record of `tokens` tokens with its chunk header."""
         size = self._record_bytes(tokens)
         return size + _overhead(size)
 
     def record_spans(self, lengths: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(stream offset, bytes) of every record in a file of documents of ``lengths`` tokens."""
+        """(stream offset, bytes) of every record in a file of documents of `lengths` tokens."""
         records = self.records(lengths)
         tokens = np.full(records.sum(), self.record_tokens)
         tokens[np.cumsum(records) - 1] -= -np.asarray(lengths, np.int64) % self.record_tokens
@@ -125,7 +125,7 @@ class RecordLayout:
 
 @lru_cache(8)
 def _chunk_table(layout: RecordLayout) -> NDArray[np.int64]:
-    """Stream bytes of a record of 0 (no record, no bytes) to ``record_tokens`` tokens."""
+    """Stream bytes of a record of 0 (no record, no bytes) to `record_tokens` tokens."""
     table = layout.chunk_bytes(np.arange(layout.record_tokens + 1))
     table[0] = 0
     return table

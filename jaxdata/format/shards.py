@@ -1,4 +1,4 @@
-"""Writing one ArrayRecord file of documents, and proving that it lies as ``records`` says."""
+"""Writing one ArrayRecord file of documents, and proving that it lies as `records` says."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ WRITER_OPTIONS = "group_size:1,uncompressed"
 
 
 class ShardWriter:
-    """Write documents as records; ``entry`` then describes the file.
+    """Write documents as records; `entry` then describes the file.
 
     Args:
-        path: the file, as ``Store.create`` gives it.
+        path: the file, as `Store.create` gives it.
         layout: how documents are cut into records.
     """
 

@@ -61,8 +61,8 @@ class BlockTable:
 def cached(store: Store | None, key: dict[str, Any], compute: Callable[[], Ints]) -> BlockTable:
     """The table of a plan, from the cache where it was computed before.
 
-    It is kept in the dataset, or where that cannot be written in ``$JAXDATA_CACHE``. Documents
-    that are in memory only (``store`` None) are planned anew each time.
+    It is kept in the dataset, or where that cannot be written in `$JAXDATA_CACHE`. Documents
+    that are in memory only (`store` None) are planned anew each time.
     """
     if store is None:
         return BlockTable(compute())

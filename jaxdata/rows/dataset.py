@@ -86,7 +86,7 @@ def open_dataset(path: str | os.PathLike[str]) -> Dataset:
     """Open a dataset on disk or in an object store.
 
     Args:
-        path: its folder, or ``gs://…``, ``s3://…``.
+        path: its folder, or `gs://…`, `s3://…`.
 
     Raises:
         DatasetError: there is no dataset there, or it is damaged or of another version.

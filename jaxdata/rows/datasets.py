@@ -1,4 +1,4 @@
-"""The public face of rows: ``pack`` and ``mix`` as real ``grain.MapDataset``s."""
+"""The public face of rows: `pack` and `mix` as real `grain.MapDataset`s."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ __all__ = ["MixedDataset", "PackedDataset", "RowDataset", "evaluation_rows", "mi
 
 
 class RowDataset(grain.MapDataset[Batch]):
-    """A row table as a ``MapDataset``: ``len``, ``[]``, ``.map``, ``.batch`` … work on it.
+    """A row table as a `MapDataset`: `len`, `[]`, `.map`, `.batch` … work on it.
 
-    A row is a dict of ``inputs``, ``targets``, ``segment_ids``, ``positions`` (int32) and
-    ``loss_mask`` (bool), each of shape (seq_len,).
+    A row is a dict of `inputs`, `targets`, `segment_ids`, `positions` (int32) and
+    `loss_mask` (bool), each of shape (seq_len,).
     """
 
     def __init__(self, table: RowTable) -> None:
@@ -56,7 +56,7 @@ class RowDataset(grain.MapDataset[Batch]):
 
 
 class PackedDataset(RowDataset):
-    """Rows of one source. ``rows[i]`` beyond the end is row ``i % n`` of epoch ``i // n``."""
+    """Rows of one source. `rows[i]` beyond the end is row `i % n` of epoch `i // n`."""
 
     table: PackedRows
 
@@ -82,7 +82,7 @@ class MixedDataset(RowDataset):
         return super().__getitem__(index)
 
     def counts(self, rows: int | None = None) -> dict[str, int]:
-        """Rows of each source among the first ``rows`` (default: all) of the mixture."""
+        """Rows of each source among the first `rows` (default: all) of the mixture."""
         return self.table.counts(len(self) if rows is None else rows)
 
     def repeat(self, *_: Any, **__: Any) -> Any:
@@ -105,17 +105,17 @@ def pack(
     block: int = 65_536,
     shuffle_run: int = 1,
 ) -> PackedDataset:
-    """Pack the documents of a source into shuffled rows of ``seq_len`` slots.
+    """Pack the documents of a source into shuffled rows of `seq_len` slots.
 
     Args:
-        docs: a source, as ``dataset.source(split, name)`` gives it, or ``ArrayDocuments``.
+        docs: a source, as `dataset.source(split, name)` gives it, or `ArrayDocuments`.
         seq_len: slots of a row.
-        strategy: ``"best_fit"`` (almost no padding, documents cut only where they are longer
-            than a row), ``"concat"`` (one stream cut every ``seq_len``), ``"crop"`` (every row
-            starts with a document; what does not fit is dropped), ``"pad"`` (one window a row).
+        strategy: `"best_fit"` (almost no padding, documents cut only where they are longer
+            than a row), `"concat"` (one stream cut every `seq_len`), `"crop"` (every row
+            starts with a document; what does not fit is dropped), `"pad"` (one window a row).
         overlap: tokens a window repeats of the one before, without loss; at most half a row.
         seed: root of every order.
-        positions: ``"segment"`` restarts at each segment, ``"row"`` runs along the row.
+        positions: `"segment"` restarts at each segment, `"row"` runs along the row.
         max_segments: most segments in a row; None for no limit.
         block: documents that are packed together.
         shuffle_run: neighbouring documents that stay together when documents are dealt to blocks.
@@ -124,7 +124,7 @@ def pack(
             trained in the same block of rows, so sort nothing by topic or length before.
 
     Returns:
-        A ``grain.MapDataset`` of rows; ``.plan`` says what an epoch amounts to.
+        A `grain.MapDataset` of rows; `.plan` says what an epoch amounts to.
 
     >>> import jaxdata
     >>> docs = jaxdata.ArrayDocuments([[5, 6, 7, 0], [8, 9, 0]])
@@ -152,14 +152,14 @@ def mix(
     source goes on in the next phase where the last one left it.
 
     Args:
-        rows: packed sources by name, all of one ``seq_len``.
+        rows: packed sources by name, all of one `seq_len`.
         phases: budgets and weights, one after the other.
         epochs: how often a source may be seen; 1 where not said, fractions allowed.
-        on_exhaustion: where a source has too few rows: ``"refuse"`` to start, ``"halt"`` there,
-            or ``"renormalize"`` the weights of the others from there on.
+        on_exhaustion: where a source has too few rows: `"refuse"` to start, `"halt"` there,
+            or `"renormalize"` the weights of the others from there on.
 
     Raises:
-        SourceExhausted: the phases ask for more than there is, and ``on_exhaustion="refuse"``.
+        SourceExhausted: the phases ask for more than there is, and `on_exhaustion="refuse"`.
     """
     for name, dataset in rows.items():
         if not isinstance(getattr(dataset, "table", None), PackedRows):
@@ -184,8 +184,8 @@ def evaluation_rows(
 ) -> RowDataset:
     """Every source of a split once, in the order of the dataset: the same rows every time.
 
-    ``crop`` would leave tokens out of the measure: it is evaluated as ``best_fit``.
-    ``eval_tokens`` caps the slots.
+    `crop` would leave tokens out of the measure: it is evaluated as `best_fit`.
+    `eval_tokens` caps the slots.
     """
     whole = "best_fit" if strategy == "crop" else strategy
     settings = PackSettings(seq_len, whole, overlap, 0, positions, max_segments, shuffle=False)

@@ -24,10 +24,10 @@ Ints = NDArray[np.int64]
 
 
 class MixedRows:
-    """The row table of a mixture (see ``RowTable``): row -> (phase, source, row of source).
+    """The row table of a mixture (see `RowTable`): row -> (phase, source, row of source).
 
     Args:
-        tables: packed rows by the name of their source, all of one ``seq_len``.
+        tables: packed rows by the name of their source, all of one `seq_len`.
         phases: the curriculum.
         epochs: how often a source may be seen; 1 where not said, fractions allowed.
         on_exhaustion: what to do where a source has too few rows.
@@ -96,7 +96,7 @@ class MixedRows:
         return phase, source, rank
 
     def counts(self, rows: int) -> dict[str, int]:
-        """Rows of each source among the first ``rows`` of the mixture."""
+        """Rows of each source among the first `rows` of the mixture."""
         counts = [0] * len(self.names)
         for stretch in self.stretches:
             if stretch.start < rows:
@@ -105,7 +105,7 @@ class MixedRows:
         return dict(zip(self.names, counts, strict=True))
 
     def segments(self, rows: Ints) -> Segments:
-        """See ``RowTable``."""
+        """See `RowTable`."""
         _, source, rank = self.select(rows)
         parts = []
         for number in np.unique(source).tolist():
@@ -116,7 +116,7 @@ class MixedRows:
         return Segments.join(parts) if parts else Segments(*([np.empty(0, np.int64)] * 6))
 
     def identity(self) -> dict[str, Any]:
-        """See ``RowTable``; facts that all sources share are named once."""
+        """See `RowTable`; facts that all sources share are named once."""
         each = [table.identity() for table in self._tables]
         shared = {
             key: value for key, value in each[0].items() if all(e[key] == value for e in each)

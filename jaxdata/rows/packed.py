@@ -27,7 +27,7 @@ _PLANS_KEPT = 4
 
 
 class PackedRows:
-    """The row table of one source (see ``RowTable``).
+    """The row table of one source (see `RowTable`).
 
     Documents are dealt to blocks once. Epoch *e* visits the blocks in an order keyed by *e*, and
     the rows of a block in an order keyed by (*e*, block).
@@ -80,12 +80,12 @@ class PackedRows:
         )
 
     def identity(self) -> dict[str, Any]:
-        """See ``RowTable``."""
+        """See `RowTable`."""
         data = {self._source.name: self._source.fingerprint[:8]}
         return {"data": data, **asdict(self.settings)}
 
     def segments(self, rows: Ints) -> Segments:
-        """See ``RowTable``; row *i* beyond the first epoch is row ``i % n`` of epoch ``i // n``."""
+        """See `RowTable`; row *i* beyond the first epoch is row `i % n` of epoch `i // n`."""
         epoch, within = np.divmod(rows, max(len(self), 1))
         return Segments.join(
             [self._epoch_segments(number, mine, within[mine]) for number, mine in _groups(epoch)]

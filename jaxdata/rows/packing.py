@@ -1,6 +1,6 @@
 """The four packing strategies: pure functions from document lengths to a plan of rows.
 
-All work on one block; ``placement`` decides which window lies in which row.
+All work on one block; `placement` decides which window lies in which row.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["STRATEGIES", "BlockPlan", "plan_block"]
 class BlockPlan:
     """Rows of one block as segments, row by row; int64 arrays.
 
-    Segment *k* of the block belongs to row *r* where ``row_starts[r] <= k < row_starts[r + 1]``.
+    Segment *k* of the block belongs to row *r* where `row_starts[r] <= k < row_starts[r + 1]`.
     """
 
     row_starts: NDArray[np.int64]
@@ -67,7 +67,7 @@ def plan_block(
     Args:
         lengths: (documents,) tokens of each, EOD included.
         seq_len: slots of a row.
-        strategy: a name in ``STRATEGIES``.
+        strategy: a name in `STRATEGIES`.
         overlap: tokens that a window repeats of the one before it.
         max_segments: most segments in a row; None for no limit.
 

@@ -20,7 +20,7 @@ class Phase:
     """A stretch of training with one set of weights.
 
     Args:
-        tokens: its budget in slots: ``ceil(tokens / seq_len)`` rows. Or:
+        tokens: its budget in slots: `ceil(tokens / seq_len)` rows. Or:
         rows: its budget in rows.
         weights: share of each source in the trained tokens; only their proportions count.
 
@@ -54,7 +54,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Rows ``[start, start + rows)`` of a mixture, in which the shares do not change."""
+    """Rows `[start, start + rows)` of a mixture, in which the shares do not change."""
 
     start: int
     rows: int
@@ -66,7 +66,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Exhaustion:
-    """A source runs dry: it has no row left for ``row`` of the mixture."""
+    """A source runs dry: it has no row left for `row` of the mixture."""
 
     source: str
     phase: int
@@ -93,10 +93,10 @@ def schedule(
         seq_len: slots of a row.
         tokens_per_row: trained tokens a row of each source, over an epoch.
         available: rows that each source has in all the epochs it may be seen.
-        on_exhaustion: ``"refuse"``, ``"halt"`` or ``"renormalize"``.
+        on_exhaustion: `"refuse"`, `"halt"` or `"renormalize"`.
 
     Returns:
-        The stretches, and each exhaustion met on the way (none with ``"refuse"``).
+        The stretches, and each exhaustion met on the way (none with `"refuse"`).
     """
     _check(names, phases, on_exhaustion)
     stretches: list[Stretch] = []
@@ -157,7 +157,7 @@ def demand(
 def _lasts(
     tree: SplitTree, rows: int, used: Sequence[int], available: Sequence[int]
 ) -> tuple[int, int | None]:
-    """How many of the next ``rows`` can be had, and the source that ends them."""
+    """How many of the next `rows` can be had, and the source that ends them."""
     best, first_dry = rows, None
     for source, limit in enumerate(a - u for a, u in zip(available, used, strict=True)):
         if tree.counts(best)[source] > limit:
@@ -166,7 +166,7 @@ def _lasts(
 
 
 def _last_within(tree: SplitTree, source: int, limit: int, rows: int) -> int:
-    """The longest prefix, shorter than ``rows``, in which a source has at most ``limit`` rows."""
+    """The longest prefix, shorter than `rows`, in which a source has at most `limit` rows."""
 
     def next_count(prefix: int) -> int:
         return tree.counts(prefix + 1)[source]

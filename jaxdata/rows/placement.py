@@ -21,7 +21,7 @@ Placement = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
 class _Runs:
-    """Placements of equal items: ``each`` items into each of ``count`` rows from ``first`` on."""
+    """Placements of equal items: `each` items into each of `count` rows from `first` on."""
 
     def __init__(self) -> None:
         self._runs: list[tuple[int, int, int, int]] = []
@@ -59,7 +59,7 @@ class _OpenRows:
         """the rooms there are, increasing"""
 
     def take(self, place: int) -> tuple[int, int, int]:
-        """Take out a group with room ``rooms[place]``."""
+        """Take out a group with room `rooms[place]`."""
         room = self.rooms[place]
         groups = self._groups[room]
         group = groups.pop()

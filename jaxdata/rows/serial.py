@@ -18,7 +18,7 @@ Ints = NDArray[np.int64]
 
 
 class SerialRows:
-    """The row table of sources in a line (see ``RowTable``), cut after ``limit`` rows.
+    """The row table of sources in a line (see `RowTable`), cut after `limit` rows.
 
     Args:
         tables: packed rows, as a rule unshuffled.
@@ -36,7 +36,7 @@ class SerialRows:
         return self._rows
 
     def segments(self, rows: Ints) -> Segments:
-        """See ``RowTable``."""
+        """See `RowTable`."""
         source = np.searchsorted(self._ends, rows, side="right")
         parts = []
         for number in np.unique(source).tolist():
@@ -47,7 +47,7 @@ class SerialRows:
         return Segments.join(parts)
 
     def identity(self) -> dict[str, Any]:
-        """See ``RowTable``."""
+        """See `RowTable`."""
         facts = self._tables[0].identity()
         data = {d.name: d.fingerprint[:8] for d in self.documents}
         return {**facts, "data": data, "rows": self._rows}

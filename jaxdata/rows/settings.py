@@ -54,7 +54,7 @@ def _require(holds: bool, name: str, given: Any, expected: str) -> None:
 class PackSummary:
     """What one epoch of packed rows amounts to; in slots (= tokens) unless said.
 
-    ``slots = trained_tokens + overlap_tokens + boundary_tokens + padding``.
+    `slots = trained_tokens + overlap_tokens + boundary_tokens + padding`.
     """
 
     documents: int
@@ -65,10 +65,10 @@ class PackSummary:
     overlap_tokens: int
     """slots repeated from the window before, without loss"""
     boundary_tokens: int
-    """last tokens of documents as inputs, which have no target (``concat``)"""
+    """last tokens of documents as inputs, which have no target (`concat`)"""
     padding: int
     dropped_tokens: int
-    """targets that no row holds (``crop``)"""
+    """targets that no row holds (`crop`)"""
 
     @property
     def fill(self) -> float:

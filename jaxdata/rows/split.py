@@ -1,7 +1,7 @@
 """Dividing a sequence of rows among sources by exact shares, with random access.
 
-A Huffman-shaped tree of two-way splits. At each node row *r* goes left when ``floor(r p + 1/2)``
-grows from *r* to *r + 1*, so the count on the left is always within half a row of ``r p``; in a
+A Huffman-shaped tree of two-way splits. At each node row *r* goes left when `floor(r p + 1/2)`
+grows from *r* to *r + 1*, so the count on the left is always within half a row of `r p`; in a
 Huffman tree heavy branches do not follow each other, and the halves add up to less than two rows
 at any leaf. A row is found in O(depth), a batch of rows in the same number of numpy passes.
 """
@@ -25,7 +25,7 @@ _TOP_BIT = np.uint64(63)
 
 
 class SplitTree:
-    """Shares of ``len(shares)`` sources; those of 0 get no rows.
+    """Shares of `len(shares)` sources; those of 0 get no rows.
 
     Args:
         shares: non-negative, at least one above 0; only their proportions count.
@@ -71,7 +71,7 @@ class SplitTree:
         return ~node, rank.astype(np.int64)
 
     def counts(self, rows: int) -> list[int]:
-        """Rows of each source among the first ``rows``."""
+        """Rows of each source among the first `rows`."""
         counts = [0] * self._size
         pending = [(self._root, rows)]
         while pending:
@@ -86,7 +86,7 @@ class SplitTree:
 
 
 def _heavy_count(rows: NDArray[np.uint64], fraction: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """``floor(rows * fraction / 2^64 + 1/2)`` by a 64 x 64 -> 128 bit product in halves."""
+    """`floor(rows * fraction / 2^64 + 1/2)` by a 64 x 64 -> 128 bit product in halves."""
     a, b = rows >> _HALF_WORD, rows & _LOW
     c, d = fraction >> _HALF_WORD, fraction & _LOW
     middle = a * d + ((b * d) >> _HALF_WORD)

@@ -25,7 +25,7 @@ class Segments:
     row: Ints
     """number of the row among those asked for"""
     source: Ints
-    """number of the source in the table's ``documents``"""
+    """number of the source in the table's `documents`"""
     document: Ints
     start: Ints
     slots: Ints
@@ -61,12 +61,12 @@ class RowTable(Protocol):
 
     @property
     def positions(self) -> str:
-        """Where positions restart: one of ``POSITIONS``."""
+        """Where positions restart: one of `POSITIONS`."""
         ...
 
     @property
     def documents(self) -> Sequence[Documents]:
-        """The sources that ``Segments.source`` counts."""
+        """The sources that `Segments.source` counts."""
         ...
 
     def __len__(self) -> int:
@@ -74,7 +74,7 @@ class RowTable(Protocol):
         ...
 
     def segments(self, rows: Ints) -> Segments:
-        """Segments of ``rows`` (any order, any epoch); int64 (rows,)."""
+        """Segments of `rows` (any order, any epoch); int64 (rows,)."""
         ...
 
     def identity(self) -> dict[str, Any]:

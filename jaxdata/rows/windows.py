@@ -1,4 +1,4 @@
-"""Cutting documents into windows: the pieces that every strategy but ``concat`` packs whole."""
+"""Cutting documents into windows: the pieces that every strategy but `concat` packs whole."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["Windows", "cut_windows", "expand", "stable_order", "window_counts"]
 class Windows:
     """Windows of the documents of one block, in document order; int64 (windows,) each.
 
-    A window of ``slots`` (input, target) pairs covers the tokens ``[start, start + slots]``; the
-    targets of its first ``lead`` slots were trained in the window before it.
+    A window of `slots` (input, target) pairs covers the tokens `[start, start + slots]`; the
+    targets of its first `lead` slots were trained in the window before it.
     """
 
     document: NDArray[np.int64]
@@ -36,7 +36,7 @@ def window_counts(lengths: ArrayLike, seq_len: int, overlap: int) -> NDArray[np.
 
 
 def cut_windows(lengths: ArrayLike, seq_len: int, overlap: int) -> Windows:
-    """Cut documents of ``lengths`` tokens into windows of at most ``seq_len`` pairs.
+    """Cut documents of `lengths` tokens into windows of at most `seq_len` pairs.
 
     >>> cut_windows([9], seq_len=4, overlap=1).slots.tolist()
     [4, 4, 2]
@@ -49,7 +49,7 @@ def cut_windows(lengths: ArrayLike, seq_len: int, overlap: int) -> Windows:
 
 
 def expand(counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """For groups of ``counts`` items, the group of each item and its number in the group.
+    """For groups of `counts` items, the group of each item and its number in the group.
 
     >>> [array.tolist() for array in expand(np.array([2, 0, 3]))]
     [[0, 0, 2, 2, 2], [0, 1, 0, 1, 2]]
@@ -60,7 +60,7 @@ def expand(counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
 
 
 def stable_order(keys: NDArray[np.int64], largest: int) -> NDArray[np.int64]:
-    """``argsort(keys, kind="stable")`` of keys in ``[0, largest]``, by counting.
+    """`argsort(keys, kind="stable")` of keys in `[0, largest]`, by counting.
 
     numpy sorts 16-bit integers by radix, in linear time: one pass for each 16 bits.
     """

@@ -125,9 +125,10 @@ def ours(spec: str, files: list[Path], processes: int) -> Callable[[], float]:
     return work
 
 
-def sample(folder: Path, quick: bool) -> list[Path]:
+def sample(folder: Path, quick: bool, everything: bool) -> list[Path]:
     """Files to convert: real ones, or a few made lines where there are none."""
-    found = [file for file in real_text() if not quick or file.name.startswith("code-0")]
+    few = ("code", "short")
+    found = [file for file in real_text() if everything or file.name.startswith(few)]
     if found and not quick:
         return found
     folder.mkdir(parents=True, exist_ok=True)
@@ -142,8 +143,9 @@ def main() -> None:
     """Convert in turns."""
     parser = arguments(__doc__ or "")
     parser.add_argument("--processes", type=int, nargs="*", help="numbers of processes (1 2)")
+    parser.add_argument("--all", action="store_true", help="all the real text, not a quarter of it")
     given = parse(parser)
-    files = sample(given.data, given.quick)
+    files = sample(given.data, given.quick, given.all)
     documents = list(texts(files))
     size = sum(len(text.encode()) for text in documents)
     given.seconds = min(given.seconds, 0.01)

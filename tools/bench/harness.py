@@ -47,7 +47,7 @@ class Contestant:
 
     Args:
         name: what the table calls it.
-        work: does a piece of the job and returns how much it was; or with ``timed`` the seconds
+        work: does a piece of the job and returns how much it was; or with `timed` the seconds
             that the interesting part of it took.
         against: name of the contestant it is compared with.
         note: what a reader must know of it.
@@ -163,7 +163,7 @@ def compare(
         rounds: turns of each.
         seconds: least time of a turn.
         scale: figures are multiplied by it.
-        timed: ``work`` returns seconds of one piece: the figure is their median in the turn,
+        timed: `work` returns seconds of one piece: the figure is their median in the turn,
             at least one piece; else it is amounts a second.
     """
     figures: dict[str, list[float]] = {contestant.name: [] for contestant in contestants}
@@ -183,7 +183,7 @@ def compare(
 
 
 def now() -> float:
-    """Seconds on the clock that ``--clock`` chose."""
+    """Seconds on the clock that `--clock` chose."""
     return _clock()
 
 
@@ -230,7 +230,7 @@ def arguments(description: str) -> argparse.ArgumentParser:
 
 
 def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """Parse the command line; rounds and seconds follow ``--quick`` where not given."""
+    """Parse the command line; rounds and seconds follow `--quick` where not given."""
     global _clock
     given = parser.parse_args()
     _clock = _CLOCKS[given.clock]
@@ -240,7 +240,7 @@ def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 
 def chosen(contestants: Sequence[Contestant], only: str | None) -> list[Contestant]:
-    """The contestants that ``--only`` names, with those they are compared with."""
+    """The contestants that `--only` names, with those they are compared with."""
     if not only:
         return list(contestants)
     named = [one for one in contestants if only in one.name]

@@ -17,11 +17,11 @@ Ints = NDArray[np.int64]
 
 
 class MadeDocuments:
-    """Documents of given lengths (see ``Documents``); their tokens are a stub: always zeros.
+    """Documents of given lengths (see `Documents`); their tokens are a stub: always zeros.
 
     Args:
         lengths: tokens of each, (documents,) unsigned; may be a memory map.
-        store: holds the same lengths as its array ``length``, and keeps plans; None for neither.
+        store: holds the same lengths as its array `length`, and keeps plans; None for neither.
         name: names the source in seeds.
     """
 

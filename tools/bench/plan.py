@@ -37,7 +37,7 @@ def blocks(lengths: NDArray[np.int64], strategy: str, overlap: int = 0) -> Calla
 
 
 def whole(lengths: NDArray[np.int64], strategy: str) -> Callable[[], float]:
-    """Nanoseconds a document of ``pack``: dealing, packing, measuring."""
+    """Nanoseconds a document of `pack`: dealing, packing, measuring."""
     documents = MadeDocuments(lengths.astype(np.uint32))
     return lambda: (
         once(lambda: jaxdata.pack(documents, seq_len=SEQ_LEN, strategy=strategy)) / len(lengths)

@@ -1,6 +1,6 @@
 """What does a batch read: how many ranges and bytes, and how far apart do they lie?
 
-With runs of neighbouring documents (``shuffle_run``) ranges lie closer together, and ranges that
+With runs of neighbouring documents (`shuffle_run`) ranges lie closer together, and ranges that
 touch the same page of 4 KiB, or the next one, become one read of a disk. The reference is the
 crops of nanoGPT: two ranges a row. The second table is for a reader that would fetch many batches
 at once: there runs pay, as a block's rows lie in a shuffled order, but its documents together.
@@ -43,7 +43,7 @@ class Watched(LocalStore):
         self.ranges: list[tuple[Ints, Ints, Ints]] = []
 
     def gather(self, names: Sequence[str], file: Ints, start: Ints, stop: Ints) -> list[memoryview]:
-        """See ``Store``."""
+        """See `Store`."""
         wanted = stop > start
         self.ranges.append((file[wanted], start[wanted], stop[wanted]))
         return super().gather(names, file, start, stop)

@@ -1,7 +1,7 @@
 """How long from a saved state to the next batch, wherever in training it was saved?
 
 Each time everything is opened anew, as a restarted job does; the plan is kept in the dataset. The
-reference is stock grain's first-fit packing, whose state is restored by its own ``set_state``.
+reference is stock grain's first-fit packing, whose state is restored by its own `set_state`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ MEMMAP = "memmap, first crops"
 
 
 def start(corpus: Corpus, *, planned: bool) -> Callable[[], float]:
-    """Seconds from ``open_dataset`` to the first batch, the plan kept or not."""
+    """Seconds from `open_dataset` to the first batch, the plan kept or not."""
 
     def work() -> float:
         if not planned:
@@ -32,7 +32,7 @@ def start(corpus: Corpus, *, planned: bool) -> Callable[[], float]:
 
 
 def configured(corpus: Corpus, *, planned: bool) -> Callable[[], float]:
-    """Seconds of ``jaxdata.load`` from a mapping, and the first batch, without a mesh."""
+    """Seconds of `jaxdata.load` from a mapping, and the first batch, without a mesh."""
     config = {
         "dataset": str(corpus.path),
         "pack": {"seq_len": SEQ_LEN},

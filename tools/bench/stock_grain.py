@@ -51,7 +51,7 @@ def batches(
 
     Args:
         shards: ArrayRecord files of uint16 documents.
-        packer: a name in ``PACKERS``; bin packers get as many bins as a batch has rows.
+        packer: a name in `PACKERS`; bin packers get as many bins as a batch has rows.
         seq_len: slots of a row.
         batch_size: rows of a batch.
         threads: grain's default of 16 threads and 500 elements ahead; else none of either.

@@ -1,7 +1,7 @@
 """The one room that knows where bytes live: a folder on disk, or an object store.
 
 A store holds named byte strings and one-dimensional arrays below a root; names are relative and
-use ``/``. Nothing outside this room may assume a local path.
+use `/`. Nothing outside this room may assume a local path.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["LocalStore", "RemoteStore", "Store", "open_store"]
 
 
 def open_store(url: str | os.PathLike[str]) -> Store:
-    """Open the root of a dataset: a local path, ``gs://…``, ``s3://…`` or ``memory://…``."""
+    """Open the root of a dataset: a local path, `gs://…`, `s3://…` or `memory://…`."""
     text = os.fspath(url)
     scheme, separator, rest = text.partition("://")
     if not separator:

@@ -14,7 +14,7 @@ _CHUNK = 2**26  # elements of an array in one file, so that a reader maps a few 
 
 
 def write(kvstore: Any, array: NDArray[Any], context: Any = None) -> None:
-    """Write ``array`` with tensorstore to the root of a KvStore (its spec or URL)."""
+    """Write `array` with tensorstore to the root of a KvStore (its spec or URL)."""
     import tensorstore
 
     little = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import jaxdata
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.rows import planner
-from jaxdata.rows.blocks import BlockTable
+from jaxdata.rows.blocks import Blocks
 from jaxdata.rows.planner import Planner
 from jaxdata.rows.settings import PackSettings
 from jaxdata.testing import (
@@ -72,7 +72,7 @@ def test_blocks_end_at_documents_or_windows(monkeypatch: pytest.MonkeyPatch) -> 
     windows = [1, 2, 3, 4, 25, 1, 1, 10, 1]
     docs = jaxdata.ArrayDocuments(distinct_documents([4 * count + 1 for count in windows]))
     settings = PackSettings(seq_len=4, block=3, shuffle=False)
-    table = BlockTable(Planner(docs, settings).table())
+    table = Blocks(*Planner(docs, settings).table().T)
     assert list(zip(table.first.tolist(), table.documents.tolist(), strict=True)) == [
         (0, 3),
         (3, 1),
@@ -162,6 +162,15 @@ def test_plans_are_kept_in_the_dataset(tmp_path: Path, monkeypatch: pytest.Monke
     assert again.plan == expected.plan
     with pytest.raises(AssertionError, match="planned again"):
         jaxdata.pack(docs, seq_len=33)
+
+
+def test_a_damaged_plan_is_made_again(tmp_path: Path) -> None:
+    dataset = write_dataset(tmp_path / "d", {"train/a": distinct_documents([20] * 50)})
+    expected = jaxdata.pack(dataset.source("train", "a"), seq_len=32).plan
+    plan = next((tmp_path / "d/plans").glob("*.npy"))
+    for damaged in (b"", plan.read_bytes()[:100], b"not an array"):
+        plan.write_bytes(damaged)
+        assert jaxdata.pack(dataset.source("train", "a"), seq_len=32).plan == expected
 
 
 def test_plans_of_a_dataset_that_cannot_be_written_go_to_the_cache(

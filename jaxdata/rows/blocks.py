@@ -7,73 +7,58 @@ import io
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.format.storage import LocalStore, Store
 
-__all__ = ["BlockTable", "cached"]
+__all__ = ["Blocks", "cached"]
 
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class BlockTable:
-    """One line a block, int64 (blocks, 6), with names for its columns."""
+class Blocks(NamedTuple):
+    """The columns of the table; int64 (blocks,) each."""
 
-    table: Ints
-
-    @property
-    def first(self) -> Ints:
-        """First document of each block, in the order of dealing."""
-        return self.table[:, 0]
-
-    @property
-    def documents(self) -> Ints:
-        """Documents of each block."""
-        return self.table[:, 1]
-
-    @property
-    def rows(self) -> Ints:
-        """Rows of each block."""
-        return self.table[:, 2]
-
-    @property
-    def trained(self) -> Ints:
-        """Targets trained in an epoch, stored masks not counted."""
-        return self.table[:, 3]
-
-    @property
-    def filled(self) -> Ints:
-        """Slots that are not padding."""
-        return self.table[:, 4]
-
-    @property
-    def overlap(self) -> Ints:
-        """Slots whose target was trained in the window before."""
-        return self.table[:, 5]
+    first: Ints
+    """first document, in the order of dealing"""
+    documents: Ints
+    rows: Ints
+    trained: Ints
+    """targets trained in an epoch, stored masks not counted"""
+    filled: Ints
+    """slots that are not padding"""
+    overlap: Ints
+    """slots whose target was trained in the window before"""
 
 
-def cached(store: Store | None, key: dict[str, Any], compute: Callable[[], Ints]) -> BlockTable:
-    """The table of a plan, from the cache where it was computed before.
+def cached(store: Store | None, key: dict[str, Any], compute: Callable[[], Ints]) -> Ints:
+    """The table of a plan, int64 (blocks, 6), from the cache where it was computed before.
 
     It is kept in the dataset, or where that cannot be written in `$JAXDATA_CACHE`. Documents
     that are in memory only (`store` None) are planned anew each time.
     """
     if store is None:
-        return BlockTable(compute())
+        return compute()
     name = f"plans/{hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]}.npy"
     for place in (store, _user_cache()):
-        data = place.read(name)
-        if data is not None:
-            return BlockTable(np.load(io.BytesIO(data), allow_pickle=False))
+        found = _decode(place.read(name))
+        if found is not None:
+            return found
     table = compute()
     _publish(store, name, table)
-    return BlockTable(table)
+    return table
+
+
+def _decode(data: bytes | None) -> Ints | None:
+    """The table, or None where there is none that is whole."""
+    with suppress(ValueError, EOFError):
+        return None if data is None else np.load(io.BytesIO(data), allow_pickle=False)
+    return None
 
 
 def _publish(store: Store, name: str, table: Ints) -> None:

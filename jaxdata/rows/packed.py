@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.progress import Advance
-from jaxdata.rows.blocks import cached
+from jaxdata.rows.blocks import Blocks, cached
 from jaxdata.rows.documents import Documents
 from jaxdata.rows.packing import BlockPlan
 from jaxdata.rows.planner import Planner
@@ -41,7 +41,7 @@ class PackedRows:
         self.seq_len, self.positions = settings.seq_len, settings.positions
         self._source, self._planner = documents, Planner(documents, settings)
         table = partial(self._planner.table, progress)
-        self._blocks = cached(documents.store, self._planner.key(), table)
+        self._blocks = Blocks(*cached(documents.store, self._planner.key(), table).T)
         self._make_caches()
 
     def _make_caches(self) -> None:

@@ -69,7 +69,7 @@ class Planner:
         return documents, plan if self.settings.shuffle else plan.in_document_order()
 
     def table(self, progress: Advance | None = None) -> Ints:
-        """One line a block, int64 (blocks, 6): see `BlockTable`."""
+        """One line a block, int64 (blocks, 6): the columns of `Blocks`."""
         lines: list[list[int]] = []
         for done, line in enumerate(self._measured(self._even_spans()), 1):
             if line is None:  # too many windows: from here on, blocks end where they must

@@ -70,6 +70,35 @@ def test_a_ramp_over_skipped_rows(
         assert walk(schedule) == expected[step:]
 
 
+@given(st.integers(1, 90), RAMPS, RANGES, st.lists(st.integers(0, 90), max_size=5))
+def test_seeking_ahead_and_back_changes_no_step(
+    total: int, ramp: list[tuple[int, int]], ranges: list[tuple[int, int]], steps: list[int]
+) -> None:
+    schedule = Schedule(total, ramp, ranges)
+    expected = slow(total, ramp, rows_in(ranges))
+    for step in steps:
+        target = step % (len(expected) + 1)
+        schedule.seek_step(target)
+        assert (schedule.step, len(schedule)) == (target, len(expected))
+        assert schedule.next_row == (expected[target][0] if target < len(expected) else total)
+    begun = schedule.step
+    assert walk(schedule) == expected[begun:]
+
+
+@given(st.integers(1, 90), RAMPS, RANGES, st.lists(st.integers(0, 90), max_size=5))
+def test_a_dropped_remainder_stays_dropped(
+    total: int, ramp: list[tuple[int, int]], ranges: list[tuple[int, int]], rows: list[int]
+) -> None:
+    schedule = Schedule(total, ramp, ranges, drop_remainder=True)
+    for row in [*rows, total, 0]:
+        schedule.seek(min(row, total))
+    whole = Schedule(total, ramp, ranges)
+    batches = walk(schedule)
+    assert len(schedule) == len(batches)
+    assert all(len(batch) in {size for _, size in ramp} for batch in batches)
+    assert len(batches) in (len(whole), len(whole) - 1)
+
+
 @given(st.integers(1, 90), RAMPS, RANGES, RANGES, st.integers(0, 12))
 def test_a_skip_on_the_way_leaves_the_past_alone(
     total: int,

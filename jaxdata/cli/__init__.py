@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "convert": ("jaxdata.cli.convert:convert", "Make a dataset from raw text files."),
     "tokenizer": ("jaxdata.cli.tokenizer:tokenizer", "Train a tokenizer on raw text files."),
     "plan": ("jaxdata.cli.plan:plan", "Plan a run once, for all its hosts."),
+    "check": ("jaxdata.cli.check:check", "Prove on your data what jaxdata promises."),
     "train": ("jaxdata.cli.train:train", "Train a small language model on a dataset."),
 }
 """Name of a command -> where it is, and its line in `jaxdata --help`."""

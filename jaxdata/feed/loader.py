@@ -115,6 +115,16 @@ class Loader(grain.DatasetIterator[Any]):
         return CompactPlacement(sharding, size, self._table.seq_len, self._table.positions)
 
     @property
+    def rows(self) -> Any:
+        """The dataset of rows that it delivers."""
+        return self._rows
+
+    @property
+    def batch_sizes(self) -> list[tuple[int, int]]:
+        """What it was asked for, as `[(row, batch size from there on), …]`."""
+        return self._schedule.ramp
+
+    @property
     def next_row(self) -> int:
         """The next row to deliver; the number of rows at the end."""
         return self._schedule.next_row

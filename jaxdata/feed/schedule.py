@@ -97,7 +97,7 @@ class Schedule:
         skipped: Iterable[Sequence[int]] = (),
         drop_remainder: bool = False,
     ) -> None:
-        self._total, self._ramp, self._drop_remainder = total, list(ramp), drop_remainder
+        self._total, self.ramp, self._drop_remainder = total, list(ramp), drop_remainder
         self.skips = Skips(skipped)
         self._go_to(0, [])
 
@@ -107,8 +107,9 @@ class Schedule:
         self.places = place(self._total)
         """rows that are not skipped"""
         self._place = place(row)
-        past = BatchSizes((place(begin), size) for begin, size in history)
-        ramp = BatchSizes((place(begin), size) for begin, size in self._ramp)
+        points = [(place(begin), size) for begin, size in history]
+        past = BatchSizes(point for point in points if point[0] < self._place)
+        ramp = BatchSizes((place(begin), size) for begin, size in self.ramp)
         ended = past.points and self._place == self.places
         self._sizes = past if ended else past.continued(self._place, ramp)
 
@@ -133,7 +134,10 @@ class Schedule:
     @property
     def history(self) -> list[list[int]]:
         """The sizes that batches so far had, as `[row, size]` from there on."""
-        return [[self._row(place), size] for place, size in self._sizes.past(self._place)]
+        return self._in_rows(self._sizes.past(self._place))
+
+    def _in_rows(self, points: list[tuple[int, int]]) -> list[list[int]]:
+        return [[self._row(place), size] for place, size in points]
 
     def spans(self) -> Iterator[Span]:
         """The batches from here to the end."""
@@ -145,9 +149,9 @@ class Schedule:
 
     def seek(self, row: int) -> None:
         """Go to a row; from there on all that was ever to be skipped is skipped."""
-        history = self.history
+        passed = self._in_rows(self._sizes.points)  # a seek ahead passes over sizes still to come
         self.skips = self.skips.replayed(row)
-        self._go_to(row, history)
+        self._go_to(row, passed)
 
     def seek_step(self, step: int) -> None:
         """Go to the first row of a step."""

@@ -1,0 +1,36 @@
+"""Proofs that a run can make of its own data, and small datasets to make them on.
+
+What jaxdata's own tests stand on, for the tests of a user's pipeline as well; `jaxdata check`
+makes the same proofs of a config.
+
+    from jaxdata import testing
+
+    def test_my_rows():
+        make = lambda: jaxdata.load("my.yaml", loader={"batch_size": 8})
+        testing.assert_resumes_everywhere(make, steps=10)
+        testing.assert_rows_conserve(make().rows)
+"""
+
+from jaxdata.testing.conservation import assert_exactly_once
+from jaxdata.testing.contents import assert_batches_hold_documents
+from jaxdata.testing.datasets import distinct_documents, write_dataset
+from jaxdata.testing.plans import assert_rows_conserve
+from jaxdata.testing.proofs import Proof, prove
+from jaxdata.testing.resuming import (
+    assert_resumes_everywhere,
+    assert_same_batches,
+    assert_same_on_hosts,
+)
+
+__all__ = [
+    "Proof",
+    "assert_batches_hold_documents",
+    "assert_exactly_once",
+    "assert_resumes_everywhere",
+    "assert_rows_conserve",
+    "assert_same_batches",
+    "assert_same_on_hosts",
+    "distinct_documents",
+    "prove",
+    "write_dataset",
+]

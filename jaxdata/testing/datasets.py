@@ -1,0 +1,127 @@
+"""Small datasets to try things on, written as the converter writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from jaxdata.errors import InputError
+from jaxdata.format.index import write_index
+from jaxdata.format.manifest import (
+    Manifest,
+    ShardEntry,
+    SourceEntry,
+    TokenizerEntry,
+    digest,
+    update_manifest,
+)
+from jaxdata.format.records import RecordLayout
+from jaxdata.format.shards import ShardWriter
+from jaxdata.format.storage import Store, open_store
+from jaxdata.rows.dataset import Dataset, open_dataset
+
+__all__ = ["distinct_documents", "write_dataset"]
+
+
+def distinct_documents(lengths: Iterable[int], first: int = 1) -> list[NDArray[np.int64]]:
+    """Documents in which no token id comes twice, so that a target names its document and place.
+
+    >>> [document.tolist() for document in distinct_documents([2, 3])]
+    [[1, 2], [3, 4, 5]]
+    """
+    documents = []
+    for length in lengths:
+        documents.append(np.arange(first, first + length))
+        first += length
+    return documents
+
+
+def write_dataset(
+    path: str | Path,
+    sources: Mapping[str, Sequence[ArrayLike]],
+    masks: Mapping[str, Sequence[ArrayLike]] | None = None,
+    *,
+    record_tokens: int = 16_384,
+    shard_documents: int = 1_000,
+) -> Dataset:
+    """Write documents as a dataset on disk, as the converter would, and open it.
+
+    Args:
+        path: the folder, or a URL that `open_dataset` takes.
+        sources: `"<split>/<source>"` -> documents, each its token ids with EOD.
+        masks: likewise, the loss masks of the sources that have them.
+        record_tokens: most tokens of a record.
+        shard_documents: documents of a shard.
+    """
+    store = open_store(path)
+    arrays = {name: [np.asarray(document) for document in sources[name]] for name in sources}
+    for name, documents in arrays.items():
+        empty = [number for number, document in enumerate(documents) if not len(document)]
+        if empty:
+            raise InputError(f"{name}: document {empty[0]} is empty; EOD at least is expected")
+    vocab = 1 + max((int(d.max()) for ds in arrays.values() for d in ds if len(d)), default=0)
+    dtype: Literal["uint16", "uint32"] = "uint16" if vocab <= 65_536 else "uint32"
+    entries = {}
+    for name, documents in arrays.items():
+        layout = RecordLayout(dtype, name in (masks or {}), record_tokens)
+        own: Sequence[Any] = (masks or {}).get(name) or [None] * len(documents)
+        shards = _write_shards(
+            store, name, list(zip(documents, own, strict=True)), layout, shard_documents
+        )
+        lengths = np.array([len(document) for document in documents], np.uint32)
+        entries[name] = _write_entry(store, name, lengths, shards, layout)
+    tokenizer = TokenizerEntry(
+        kind="bytes", name="toy", files={}, vocab_size=vocab, eod_id=0, bos_id=None, pad_id=None
+    )
+    manifest = Manifest(
+        tokenizer=tokenizer, dtype=dtype, record_tokens=record_tokens, sources=entries
+    )
+    update_manifest(store, lambda _: manifest)
+    return open_dataset(path)
+
+
+def _write_shards(
+    store: Store, name: str, documents: list[Any], layout: RecordLayout, each: int
+) -> list[ShardEntry]:
+    shards = []
+    for start in range(0, len(documents), each):
+        shard = f"{name}/{start // each:05}-00000.array_record"
+        with store.create(shard) as file:
+            with ShardWriter(file, layout) as writer:
+                for tokens, mask in documents[start : start + each]:
+                    writer.add(tokens, mask)
+            shards.append(writer.entry(shard))
+    return shards
+
+
+def _write_entry(
+    store: Store,
+    name: str,
+    lengths: NDArray[np.uint32],
+    shards: list[ShardEntry],
+    layout: RecordLayout,
+) -> SourceEntry:
+    split, _, source = name.partition("/")
+    write_index(
+        store,
+        split,
+        source,
+        lengths=lengths,
+        origin_file=np.zeros(len(lengths), np.uint32),
+        origin_row=np.arange(len(lengths)).astype(np.uint64),
+        layout=layout,
+    )
+    return SourceEntry(
+        documents=len(lengths),
+        tokens=int(lengths.sum()),
+        masked=layout.masked,
+        shards=shards,
+        fingerprint=digest([shard.sha256 for shard in shards]),
+        inputs=["memory"],
+        parameters={},
+        statistics={},
+    )

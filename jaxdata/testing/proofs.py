@@ -1,0 +1,137 @@
+"""What `jaxdata check` proves of a config, in a bounded time: each proof is a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from jaxdata.feed.loader import Loader
+from jaxdata.rows.datasets import MixedDataset
+from jaxdata.testing.contents import assert_batches_hold_documents
+from jaxdata.testing.plans import (
+    assert_mixture_takes_every_row,
+    assert_rows_conserve,
+    packed_tables,
+)
+from jaxdata.testing.resuming import (
+    assert_resumes_everywhere,
+    assert_same_batches,
+    assert_same_on_hosts,
+)
+
+__all__ = ["Proof", "prove"]
+
+OpenLoader = Callable[..., Loader]
+_MOST_ROWS = 100_000  # of a source whose plan is looked at: seconds
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What was proved, or what was found instead."""
+
+    name: str
+    holds: bool
+    says: str
+
+
+def prove(open_loader: OpenLoader, *, steps: int = 20, seed: int = 0) -> Iterator[Proof]:
+    """Prove what jaxdata promises of a loader, one promise after the other.
+
+    Args:
+        open_loader: makes the loader anew, with `shard=` and `num_workers=` as given.
+        steps: how many steps to look at, half of them the first, half anywhere.
+        seed: where anywhere is.
+    """
+    proofs = {
+        "plan": _plan,
+        "mixture": _mixture,
+        "contents": _contents,
+        "resuming": _resuming,
+        "hosts": _hosts,
+        "workers": _workers,
+    }
+    random = np.random.default_rng(seed)
+    steps = min(steps, len(open_loader()))
+    for name, proof in proofs.items():
+        try:
+            yield Proof(name, True, proof(open_loader, steps, random))
+        except AssertionError as error:
+            yield Proof(name, False, str(error))
+
+
+def _plan(open_loader: OpenLoader, _steps: int, _random: Any) -> str:
+    rows = open_loader().rows
+    tables = packed_tables(rows)
+    targets = assert_rows_conserve(rows, most=_MOST_ROWS)
+    whole = all(len(table) <= _MOST_ROWS for table in tables)
+    often = "at most once (crop)" if _crops(tables) else "exactly once"
+    return (
+        f"an epoch of {len(tables)} source(s) has each of its {targets:,} targets {often}"
+        if whole
+        else f"no target comes twice among {targets:,} (up to {_MOST_ROWS:,} rows of a source)"
+    )
+
+
+def _crops(tables: Sequence[Any]) -> bool:
+    return any(table.settings.strategy == "crop" for table in tables)
+
+
+def _mixture(open_loader: OpenLoader, _steps: int, random: Any) -> str:
+    rows = open_loader().rows
+    if not isinstance(rows, MixedDataset):
+        return "there is one source only"
+    starts = [0, *random.integers(0, max(len(rows), 1), 9).tolist()]
+    seen = assert_mixture_takes_every_row(rows, starts, 10_000)
+    return f"it takes every row of each source once, in order: {seen:,} rows looked at"
+
+
+def _contents(open_loader: OpenLoader, steps: int, random: Any) -> str:
+    loader = open_loader()
+    anywhere = random.integers(0, max(len(loader), 1), steps // 2)
+    chosen = [*range(steps - steps // 2), *sorted(anywhere.tolist())]
+    slots = assert_batches_hold_documents(_delivered(loader, chosen), loader.rows)
+    loader.close()
+    return f"{len(chosen)} steps hold what the documents hold: {slots:,} slots, each array of them"
+
+
+def _delivered(loader: Loader, steps: list[int]) -> Iterator[tuple[list[int], Any]]:
+    skipped = loader.get_state().get("skips", [])
+    for step in steps:
+        if loader.step != step:
+            loader.seek(step=step)
+        row = loader.next_row
+        batch = next(loader)
+        left_in = (
+            number
+            for number in range(row, loader.next_row)
+            if not any(first <= number < stop for first, stop, *_ in skipped)
+        )
+        yield list(left_in), batch
+
+
+def _resuming(open_loader: OpenLoader, steps: int, _random: Any) -> str:
+    restored = assert_resumes_everywhere(open_loader, tail=2, steps=steps)
+    return f"restored at {restored} steps: the same state, the same batches after it"
+
+
+def _hosts(open_loader: OpenLoader, steps: int, _random: Any) -> str:
+    sizes = [size for _, size in open_loader().batch_sizes]
+    hosts = [n for n in (2, 3, 4, 8) if not any(size % n for size in sizes)]
+    if not hosts:
+        return f"a batch of {sizes[0]} rows is not divided among hosts"
+    count = assert_same_on_hosts(lambda shard: open_loader(shard=shard), hosts, steps=steps)
+    return f"{', '.join(map(str, hosts))} hosts make the same {count} batches as one"
+
+
+def _workers(open_loader: OpenLoader, steps: int, _random: Any) -> str:
+    count = 0
+    for workers in (1, 3):
+        here, there = open_loader(num_workers=0), open_loader(num_workers=workers)
+        count = assert_same_batches(islice(here, steps), islice(there, steps))
+        here.close()
+        there.close()
+    return f"1 and 3 worker processes make the same {count} batches as none"

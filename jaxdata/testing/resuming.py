@@ -1,0 +1,98 @@
+"""One stream of batches: restored anywhere, made by any hosts, the same to the bit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from jaxdata.feed.loader import Loader
+
+__all__ = ["assert_resumes_everywhere", "assert_same_batches", "assert_same_on_hosts"]
+
+Batch = Mapping[str, Any]
+
+
+def assert_same_batches(one: Iterable[Batch], other: Iterable[Batch]) -> int:
+    """Two streams of batches are equal to the bit; returns how many batches there are."""
+    count = 0
+    for count, (a, b) in enumerate(zip(one, other, strict=True), 1):
+        if set(a) != set(b):
+            raise AssertionError(f"batch {count - 1}: keys {sorted(a)} against {sorted(b)}")
+        for name in a:
+            x, y = np.asarray(a[name]), np.asarray(b[name])
+            if x.dtype != y.dtype or not np.array_equal(x, y):
+                raise AssertionError(f"batch {count - 1}: {name} differs")
+    return count
+
+
+def assert_resumes_everywhere(
+    loader_factory: Callable[[], Loader], *, tail: int | None = None, steps: int | None = None
+) -> int:
+    """Restoring at every step gives the same state and the same batches from there on.
+
+    Args:
+        loader_factory: makes the loader anew, at its first row.
+        tail: batches to compare after each restore; None for all (quadratic in the steps).
+        steps: how many of the first steps to go; None for all.
+
+    Returns:
+        The number of steps at which it was restored.
+
+    >>> import jaxdata
+    >>> rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 0], [3, 0], [4, 0]]), seq_len=2)
+    >>> assert_resumes_everywhere(lambda: jaxdata.Loader(rows, batch_size=1))
+    3
+    """
+    loader = loader_factory()
+    states, batches = [loader.get_state()], []
+    for batch in islice(loader, steps):
+        batches.append(batch)
+        states.append(json.loads(json.dumps(loader.get_state())))
+    loader.close()
+    for step, state in enumerate(states):
+        restored = loader_factory()
+        restored.set_state(state)
+        if restored.get_state() != state:
+            raise AssertionError(f"step {step}: the state changed in restoring it")
+        expected = batches[step:] if tail is None else batches[step : step + tail]
+        assert_same_batches(expected, [next(restored) for _ in expected])
+        restored.close()
+    return len(states)
+
+
+def assert_same_on_hosts(
+    loader_factory: Callable[[tuple[int, int]], Loader],
+    hosts: Sequence[int],
+    *,
+    steps: int | None = None,
+) -> int:
+    """The parts of any number of hosts, joined, are the batches of one; so are their states.
+
+    Args:
+        loader_factory: makes the loader of a `shard`.
+        hosts: how many hosts to try; each has to divide the batch size.
+        steps: how many of the first steps to compare; None for all.
+
+    Returns:
+        The number of batches compared with each number of hosts.
+    """
+    count = 0
+    for number in hosts:
+        one = loader_factory((0, 1))
+        group = [loader_factory((host, number)) for host in range(number)]
+        count = assert_same_batches(islice(one, steps), islice(_joined(group), steps))
+        different = [host for host in group if host.get_state() != one.get_state()]
+        if different:
+            raise AssertionError(f"{number} hosts: {len(different)} have another state than one")
+        for loader in (one, *group):
+            loader.close()
+    return count
+
+
+def _joined(loaders: Sequence[Loader]) -> Iterator[Batch]:
+    for parts in zip(*loaders, strict=True):
+        yield {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

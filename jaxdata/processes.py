@@ -72,10 +72,6 @@ class Worker:
             raise message.error()
         return message
 
-    def receive_into(self, buffer: Any) -> None:
-        """Wait for the next message sent with `send_bytes`, into a writable buffer."""
-        self._guarded(self.connection.recv_bytes_into, buffer)
-
     def close(self) -> None:
         """End the process and wait for it; calling it again does nothing."""
         if self._closed:

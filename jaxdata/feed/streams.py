@@ -11,10 +11,9 @@ from itertools import cycle, islice
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
-import numpy as np
-
 from jaxdata.feed.batches import BatchMaker
 from jaxdata.feed.schedule import Span
+from jaxdata.feed.shared import BatchReceiver, BatchSender
 from jaxdata.processes import Worker
 from jaxdata.rows.table import Batch
 
@@ -62,24 +61,23 @@ class WorkerStream:
     def __init__(self, maker: BatchMaker, spans: Iterator[Span], workers: int, depth: int) -> None:
         self._spans = spans
         self._workers = [Worker("jaxdata.feed.streams:serve", maker) for _ in range(workers)]
-        self._asked: deque[tuple[Span, Worker]] = deque()
-        self._turns = cycle(self._workers)
+        self._turns = cycle([(worker, BatchReceiver(worker)) for worker in self._workers])
+        self._asked: deque[tuple[Span, BatchReceiver]] = deque()
         for _ in range(workers * max(depth, 1)):
             self._ask()
 
     def _ask(self) -> None:
-        # A span is small: requests never fill the socket while a worker fills the other way.
         span = next(self._spans, None)
         if span is not None:
-            worker = next(self._turns)
-            worker.send(span)
-            self._asked.append((span, worker))
+            worker, receiver = next(self._turns)
+            worker.send((span, receiver.released()))
+            self._asked.append((span, receiver))
 
     def __next__(self) -> tuple[Span, Batch]:
         if not self._asked:
             raise StopIteration
-        span, worker = self._asked.popleft()
-        batch = _receive(worker)
+        span, receiver = self._asked.popleft()
+        batch = receiver.receive()
         self._ask()
         return span, batch
 
@@ -150,20 +148,12 @@ def _made(maker: BatchMaker, spans: Iterator[Span]) -> Iterator[tuple[Span, Batc
 
 def serve(connection: Connection, maker: BatchMaker) -> None:
     """A worker process: answer each span with its batch, until the parent is gone."""
+    sender = BatchSender(connection)
     while True:
-        spans = [connection.recv()]
-        while len(spans) < _TOGETHER and connection.poll():
-            spans.append(connection.recv())
-        for batch in maker.make(spans):
-            connection.send([(name, array.dtype, array.shape) for name, array in batch.items()])
-            for array in batch.values():
-                connection.send_bytes(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-
-
-def _receive(worker: Worker) -> Batch:
-    """A batch into arrays of its own, one copy away from the socket."""
-    batch: Batch = {}
-    for name, dtype, shape in worker.receive():
-        batch[name] = np.empty(shape, dtype)
-        worker.receive_into(batch[name].reshape(-1).view(np.uint8))
-    return batch
+        asked = [connection.recv()]
+        while len(asked) < _TOGETHER and connection.poll():
+            asked.append(connection.recv())
+        for _, released in asked:
+            sender.release(released)
+        for batch in maker.make([span for span, _ in asked]):
+            sender.send(batch)

@@ -1,0 +1,85 @@
+"""Batches through shared memory: never changed while held, given back when let go of."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import SingleDeviceSharding
+
+import jaxdata
+from jaxdata.errors import InputError
+from jaxdata.testing import assert_same_batches, distinct_documents
+
+DOCUMENTS = jaxdata.ArrayDocuments(
+    distinct_documents(np.random.default_rng(0).integers(1, 120, 2_000))
+)
+ROWS = jaxdata.pack(DOCUMENTS, seq_len=64)
+
+
+@pytest.fixture
+def loader() -> Iterator[jaxdata.Loader]:
+    loader = jaxdata.Loader(ROWS, batch_size=8, num_workers=2)
+    yield loader
+    loader.close()
+
+
+def buffers(loader: jaxdata.Loader) -> int:
+    """Memory files that the workers have made."""
+    assert loader._stream is not None
+    pids = [worker.pid for worker in loader._stream._stream._stream._workers]
+    maps = [Path(f"/proc/{pid}/maps").read_text() for pid in pids]
+    return sum(text.count("jaxdata-batch") for text in maps)
+
+
+def test_held_batches_do_not_change(loader: jaxdata.Loader) -> None:
+    held = list(loader)
+    assert len(held) > 100
+    assert_same_batches(held, jaxdata.Loader(ROWS, batch_size=8))
+
+
+def test_one_array_holds_its_batch(loader: jaxdata.Loader) -> None:
+    inputs = [next(loader)["inputs"][3:5] for _ in range(60)]
+    fresh = [next(jaxdata.Loader(ROWS, batch_size=8))["inputs"][3:5]]
+    assert np.array_equal(inputs[0], fresh[0])
+    expected = jaxdata.Loader(ROWS, batch_size=8)
+    assert all(np.array_equal(part, next(expected)["inputs"][3:5]) for part in inputs)
+
+
+def test_what_jax_refers_to_is_held() -> None:
+    device = jax.devices()[0]
+    loader = jaxdata.Loader(
+        ROWS, batch_size=8, num_workers=2, sharding=SingleDeviceSharding(device)
+    )
+    held = [batch["inputs"] for batch in loader]
+    gc.collect()
+    expected = [batch["inputs"] for batch in jaxdata.Loader(ROWS, batch_size=8)]
+    assert all(np.array_equal(a, b) for a, b in zip(held, expected, strict=True))
+
+
+def test_buffers_are_used_again(loader: jaxdata.Loader) -> None:
+    for _ in range(20):
+        next(loader)
+    early = buffers(loader)
+    for _ in range(100):
+        next(loader)
+    assert 2 <= buffers(loader) <= max(early, 14)
+
+
+def test_batches_may_be_written_to(loader: jaxdata.Loader) -> None:
+    first = next(loader)
+    first["inputs"][:] = -1
+    kept = first["inputs"].copy()
+    for _ in range(30):
+        next(loader)
+    assert np.array_equal(first["inputs"], kept)
+
+
+def test_python_objects_are_refused_by_name() -> None:
+    rows = ROWS.map(lambda row: {**row, "words": np.array(["a", None], object)})
+    with pytest.raises(InputError, match=r"'words' holds Python objects.* num_workers=0"):
+        next(jaxdata.Loader(rows, batch_size=2, num_workers=1))

@@ -306,6 +306,16 @@ def test_seek_and_reset() -> None:
         one.seek(step=99)
 
 
+def test_far_into_a_run_takes_no_longer() -> None:
+    endless, again = loader(rows=ROWS.repeat()), loader(12, rows=ROWS.repeat())
+    endless.seek(step=10**12)
+    state = json.loads(json.dumps(endless.get_state()))
+    again.set_state(state)
+    assert again.next_row == 24 * 10**12
+    assert np.array_equal(next(again)["targets"], next(endless)["targets"][:12])
+    assert again.step == 10**12 + 1
+
+
 def test_a_restored_end_is_an_end() -> None:
     one = loader()
     list(one)

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import jaxdata
-from jaxdata.errors import DatasetError
+from jaxdata.errors import DatasetError, InputError
 from jaxdata.format import shards
 from jaxdata.format.records import RecordLayout
 from jaxdata.format.shards import ShardWriter
@@ -69,6 +69,13 @@ def test_a_layout_that_array_record_does_not_write_is_noticed(
         writer.add(np.arange(1000))
     with pytest.raises(DatasetError, match="does not lie as expected"):
         writer.entry("shard")
+
+
+def test_a_document_of_no_tokens_is_refused(tmp_path: Path) -> None:
+    with ShardWriter(tmp_path / "shard", RecordLayout("uint16")) as writer:
+        with pytest.raises(InputError, match="a document of no tokens cannot be stored"):
+            writer.add([])
+        writer.add([1])
 
 
 @given(st.data())

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jaxdata.errors import DatasetError
+from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.manifest import ShardEntry
 from jaxdata.format.records import RecordLayout, without_headers
 
@@ -44,6 +44,8 @@ class ShardWriter:
     def add(self, tokens: ArrayLike, mask: ArrayLike | None = None) -> None:
         """Append one document: its tokens with EOD and, where the source has masks, its mask."""
         array = np.asarray(tokens).astype(self._layout.dtype, copy=False)
+        if not len(array):
+            raise InputError("a document of no tokens cannot be stored: the empty text is one EOD")
         masks = None if mask is None else np.asarray(mask).astype(np.uint8, copy=False)
         for start in range(0, len(array), self._layout.record_tokens):
             part = slice(start, start + self._layout.record_tokens)

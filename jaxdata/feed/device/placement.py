@@ -38,6 +38,11 @@ class DevicePlacement:
             for device, index in indices.items()
             if index is not None
         }
+        if not self._parts:
+            raise InputError(
+                f"none of this process's devices is in {sharding}: make the loader on the "
+                "processes that hold a part of the batch"
+            )
         needed = [np.arange(*rows) for rows, _ in self._parts.values()]
         self.rows: NDArray[np.int64] = np.unique(np.concatenate(needed))
         """offsets in the global batch of the rows that this process reads, increasing"""

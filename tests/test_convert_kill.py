@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -68,7 +69,26 @@ def receipts(output: Path) -> int:
 def stop_after(
     command: list[str], output: Path, units: int, how: signal.Signals
 ) -> tuple[int, str]:
-    """Run a command until so many units have receipts, then send it a signal."""
+    """Run a command until so many units have receipts, then send it a signal.
+
+    On a busy machine it may be done before it is looked at: then it is run anew.
+    """
+    before = output.with_name("before")
+    if output.exists():
+        shutil.copytree(output, before)
+    while True:
+        code, errors = _stop_once(command, output, units, how)
+        if code != 0:
+            shutil.rmtree(before, ignore_errors=True)
+            return code, errors
+        shutil.rmtree(output)
+        if before.exists():
+            shutil.copytree(before, output)
+
+
+def _stop_once(
+    command: list[str], output: Path, units: int, how: signal.Signals
+) -> tuple[int, str]:
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
     )

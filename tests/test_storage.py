@@ -137,6 +137,7 @@ def test_an_update_that_meets_another_starts_again() -> None:
     assert store.read("n") == b"faster+"
 
 
+@pytest.mark.filterwarnings("ignore:os.fork")
 def test_remote_reads_after_a_fork_are_refused_and_local_ones_work(tmp_path: Path) -> None:
     remote = open_store(f"memory://test-{next(_numbers)}/dataset")
     remote.write("a", b"1")

@@ -433,6 +433,14 @@ def test_transformed_rows_are_loaded_row_by_row() -> None:
 def test_repeated_rows_are_more_epochs() -> None:
     batches = list(loader(rows=ROWS.repeat(2)))
     assert_exactly_once(batches, [DOCUMENTS], epochs=2)
+    row_by_row = [ROWS.repeat(2)[k]["inputs"] for k in range(len(ROWS) - 2, len(ROWS) + 2)]
+    expected = [ROWS[k]["inputs"] for k in range(len(ROWS) - 2, len(ROWS) + 2)]
+    assert np.array_equal(row_by_row, expected)
+    endless = loader(rows=ROWS.repeat())
+    endless.set_state(loader().get_state())  # one epoch may be prolonged
+    assert_same_batches([next(endless) for _ in REFERENCE[:-1]], REFERENCE[:-1])
+    same = ROWS.repeat(2, reseed_each_epoch=False)
+    assert np.array_equal(same[len(ROWS) + 3]["inputs"], ROWS[3]["inputs"])
 
 
 def test_filtered_rows_are_refused() -> None:

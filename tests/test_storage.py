@@ -83,7 +83,7 @@ def test_list_and_delete_by_prefix(store: Store) -> None:
 def test_arrays_come_back_whatever_their_chunks(
     store: Store, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zarr, "_CHUNK", 64)
+    monkeypatch.setattr(zarr, "_CHUNK_BYTES", 256)
     array = np.arange(size, dtype=np.uint32)
     store.write_array("index/length", array[::-1])
     store.write_array("index/length", array)

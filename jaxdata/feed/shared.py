@@ -8,6 +8,7 @@ nothing is left behind however the processes end.
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import tempfile
@@ -20,48 +21,82 @@ from multiprocessing.reduction import recv_handle, send_handle
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jaxdata.errors import InputError
 from jaxdata.processes import Worker
+from jaxdata.rows.slabs import Slabs
 from jaxdata.rows.table import Batch
 
 __all__ = ["BatchReceiver", "BatchSender"]
 
 _ALIGNMENT = 64  # bytes: what jax wants to take numpy memory on a CPU as it is
-_SLACK = 1.25  # compact batches differ a little in size
+_GRAIN = 2**16  # bytes: batches that differ a little in size use the same buffers
 
 Parts = list[tuple[str, np.dtype[Any], tuple[int, ...], int]]
 """(name, dtype, shape, byte offset) of each array of a batch."""
 
 
 class BatchSender:
-    """The worker's side: buffers, and which of them are free."""
+    """The worker's side. Batches made in its `slabs` are handed over without a copy."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._buffers: list[mmap.mmap] = []
-        self._free: set[int] = set()
+        self._memory: list[mmap.mmap] = []
+        self._numbers: dict[int, int] = {}
+        self._handles: dict[int, int] = {}
+        self._lent: dict[int, NDArray[Any]] = {}
+        self.slabs = Slabs(self._allocate, most_free=None)
+
+    def _allocate(self, size: int) -> mmap.mmap:
+        handle = _memory_file(size)
+        memory = mmap.mmap(handle, size)
+        number = len(self._memory)
+        self._memory.append(memory)
+        self._numbers[id(memory)], self._handles[number] = number, handle
+        return memory
 
     def release(self, numbers: Iterable[int]) -> None:
-        """Take back buffers that the parent has let go of."""
-        self._free.update(numbers)
+        """Let go of buffers that the parent has let go of."""
+        for number in numbers:
+            del self._lent[number]
 
     def send(self, batch: Batch) -> None:
-        """Copy a batch into a buffer and tell the parent where it is."""
-        parts, size = _plan(batch)
-        number = next((k for k in sorted(self._free) if len(self._buffers[k]) >= size), None)
-        handle = None
-        if number is None:
-            number, handle = len(self._buffers), _memory_file(int(size * _SLACK))
-            self._buffers.append(mmap.mmap(handle, 0))
-        self._free.discard(number)
-        for (_, dtype, shape, start), array in zip(parts, batch.values(), strict=True):
-            view = np.frombuffer(self._buffers[number], dtype, array.size, start)
-            view.reshape(shape)[...] = array
+        """Tell the parent where a batch is; what is not in shared memory is copied there."""
+        whole = self._slab_of(batch)
+        if whole is None:
+            whole, batch = self._copied(batch)
+        number = self._numbers[id(_memory_below(whole))]
+        self._lent[number] = whole
+        start = _address(whole)
+        parts = [(n, a.dtype, a.shape, _address(a) - start) for n, a in batch.items()]
+        handle = self._handles.pop(number, None)
         self._connection.send((number, handle is not None, parts))
         if handle is not None:
             send_handle(self._connection, handle, os.getppid())
             os.close(handle)
+
+    def _slab_of(self, batch: Batch) -> NDArray[Any] | None:
+        """The slab that all arrays of a batch are in, if they are."""
+        owners = {id(array.base): array.base for array in batch.values()}
+        whole = next(iter(owners.values()), None)
+        plain = all(array.flags.c_contiguous for array in batch.values())
+        shared = plain and len(owners) == 1 and id(_memory_below(whole)) in self._numbers
+        return whole if shared else None
+
+    def _copied(self, batch: Batch) -> tuple[NDArray[Any], Batch]:
+        places = np.cumsum([0, *(_aligned(array) for array in batch.values())]).tolist()
+        whole = self.slabs.take(-(-max(places[-1], 1) // _GRAIN) * _GRAIN)
+        copies: Batch = {}
+        for (name, array), start in zip(batch.items(), places, strict=False):
+            if array.dtype.hasobject:
+                raise InputError(
+                    f"{name!r} holds Python objects, which worker processes cannot hand over: "
+                    "use num_workers=0, or make it an array of numbers"
+                )
+            copies[name] = _view(whole, array.dtype, array.shape, start)
+            copies[name][...] = array
+        return whole, copies
 
 
 class BatchReceiver:
@@ -72,7 +107,7 @@ class BatchReceiver:
     """
 
     def __init__(self, worker: Worker) -> None:
-        self._worker = worker
+        self.worker = worker
         self._buffers: dict[int, mmap.mmap] = {}
         self._held: dict[int, weakref.ref[Any]] = {}
         self._released: deque[int] = deque()
@@ -83,39 +118,42 @@ class BatchReceiver:
 
     def receive(self) -> Batch:
         """The next batch: arrays over shared memory that is theirs as long as one of them is."""
-        number, is_new, parts = self._worker.receive()
+        number, is_new, parts = self.worker.receive()
         if is_new:
-            handle = recv_handle(self._worker.connection)
+            handle = recv_handle(self.worker.connection)
             self._buffers[number] = mmap.mmap(handle, 0)
             os.close(handle)
         # All arrays are views of `whole`: it lives as long as any of them.
         whole = np.frombuffer(self._buffers[number], np.uint8)
         self._held[number] = weakref.ref(whole, partial(_release, self._released, number))
-        return {
-            name: whole[start : start + dtype.itemsize * int(np.prod(shape, dtype=np.int64))]
-            .view(dtype)
-            .reshape(shape)
-            for name, dtype, shape, start in parts
-        }
+        return {name: _view(whole, dtype, shape, start) for name, dtype, shape, start in parts}
 
 
 def _release(released: deque[int], number: int, _: Any) -> None:
     released.append(number)
 
 
-def _plan(batch: Batch) -> tuple[Parts, int]:
-    """Where the arrays of a batch go, and the bytes of all."""
-    parts: Parts = []
-    end = 0
-    for name, array in batch.items():
-        if array.dtype.hasobject:
-            raise InputError(
-                f"{name!r} holds Python objects, which worker processes cannot hand over: use "
-                "num_workers=0, or make it an array of numbers"
-            )
-        parts.append((name, array.dtype, array.shape, end))
-        end += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
-    return parts, max(end, 1)
+def _view(
+    whole: NDArray[np.uint8], dtype: np.dtype[Any], shape: tuple[int, ...], start: int
+) -> NDArray[Any]:
+    """An array in a part of a slab."""
+    size = dtype.itemsize * math.prod(shape)
+    return whole[start : start + size].view(dtype).reshape(shape)
+
+
+def _aligned(array: NDArray[Any]) -> int:
+    return -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def _address(array: NDArray[Any]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _memory_below(whole: Any) -> Any:
+    """The buffer that a slab was made over."""
+    below = getattr(whole, "base", None)
+    return below.obj if isinstance(below, memoryview) else below
 
 
 def _memory_file(size: int) -> int:

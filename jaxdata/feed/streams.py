@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import cycle, islice
+from itertools import islice
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
@@ -15,13 +15,15 @@ from jaxdata.feed.batches import BatchMaker
 from jaxdata.feed.schedule import Span
 from jaxdata.feed.shared import BatchReceiver, BatchSender
 from jaxdata.processes import Worker
+from jaxdata.rows.assembly import allocate_from
 from jaxdata.rows.table import Batch
 
 __all__ = ["AheadStream", "DirectStream", "PlacedStream", "Stream", "WorkerStream", "serve"]
 
 
 Place = Callable[[Span, Any], Any]
-_TOGETHER = 8  # batches whose places are worked out in one go: numpy's calls cost as for one
+
+_KNOWN_AHEAD = 8  # batches that a worker is told of, which it can plan together
 
 
 class Stream(Protocol):
@@ -60,26 +62,25 @@ class WorkerStream:
 
     def __init__(self, maker: BatchMaker, spans: Iterator[Span], workers: int, depth: int) -> None:
         self._spans = spans
-        self._workers = [Worker("jaxdata.feed.streams:serve", maker) for _ in range(workers)]
-        self._turns = cycle([(worker, BatchReceiver(worker)) for worker in self._workers])
-        self._asked: deque[tuple[Span, BatchReceiver]] = deque()
-        for _ in range(workers * max(depth, 1)):
-            self._ask()
-
-    def _ask(self) -> None:
-        span = next(self._spans, None)
-        if span is not None:
-            worker, receiver = next(self._turns)
-            worker.send((span, receiver.released()))
-            self._asked.append((span, receiver))
+        self._workers = [
+            Worker("jaxdata.feed.streams:serve", maker, max(depth, 1)) for _ in range(workers)
+        ]
+        self._receivers = deque(BatchReceiver(worker) for worker in self._workers)
+        first = list(islice(spans, workers * _KNOWN_AHEAD))
+        self._asked = deque(first)
+        for number, worker in enumerate(self._workers):
+            worker.send((first[number::workers], []))
 
     def __next__(self) -> tuple[Span, Batch]:
         if not self._asked:
             raise StopIteration
-        span, receiver = self._asked.popleft()
+        receiver = self._receivers[0]
         batch = receiver.receive()
-        self._ask()
-        return span, batch
+        following = list(islice(self._spans, 1))
+        receiver.worker.send((following, receiver.released()))
+        self._asked.extend(following)
+        self._receivers.rotate(-1)
+        return self._asked.popleft(), batch
 
     def close(self) -> None:
         """End the worker processes."""
@@ -142,18 +143,36 @@ def _pump(stream: Stream, ready: queue.Queue[Any], stopped: threading.Event) -> 
 
 
 def _made(maker: BatchMaker, spans: Iterator[Span]) -> Iterator[tuple[Span, Batch]]:
-    while some := list(islice(spans, _TOGETHER)):
+    """Batches made some at a time: one at first, which somebody waits for, then twice as many."""
+    count = 1
+    while some := list(islice(spans, count)):
         yield from zip(some, maker.make(some), strict=True)
+        count = min(2 * count, maker.together(some[-1]))
 
 
-def serve(connection: Connection, maker: BatchMaker) -> None:
-    """A worker process: answer each span with its batch, until the parent is gone."""
+def serve(connection: Connection, maker: BatchMaker, ready: int) -> None:
+    """A worker process: makes the batches it is told of, until the parent is gone.
+
+    It knows more spans than it makes batches ahead: planning goes better together, but memory is
+    better used again while it is in the cache. Each message takes a batch and brings a span.
+    """
     sender = BatchSender(connection)
+    allocate_from(sender.slabs)
+    spans: deque[Span] = deque()
+    wanted = ready - 1
+
+    def listen() -> int:
+        more, released = connection.recv()
+        spans.extend(more)
+        sender.release(released)
+        return 1
+
     while True:
-        asked = [connection.recv()]
-        while len(asked) < _TOGETHER and connection.poll():
-            asked.append(connection.recv())
-        for _, released in asked:
-            sender.release(released)
-        for batch in maker.make([span for span, _ in asked]):
+        while not spans:
+            wanted += listen()
+        together = min(len(spans), maker.together(spans[0]))
+        for batch in maker.make([spans.popleft() for _ in range(together)]):
+            while not wanted:
+                wanted += listen()
             sender.send(batch)
+            wanted -= 1

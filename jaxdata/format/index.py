@@ -20,7 +20,7 @@ from jaxdata.format.storage import Store
 
 __all__ = ["ANCHOR_EVERY", "SourceIndex", "write_index"]
 
-ANCHOR_EVERY = 16
+ANCHOR_EVERY = 8
 _STEPS = np.arange(ANCHOR_EVERY - 1)
 
 
@@ -113,7 +113,13 @@ class SourceIndex:
 
     @cached_property
     def _anchors(self) -> NDArray[np.uint64]:
-        return self._column("anchor")
+        anchors = self._column("anchor")
+        if len(anchors) != -(-self.entry.documents // ANCHOR_EVERY):
+            raise DatasetError(
+                f"{self.store.url}: the index of {self.name} has {len(anchors)} anchors for "
+                f"{self.entry.documents} documents; convert the source again"
+            )
+        return anchors
 
     def _bytes_before(self, document: NDArray[np.int64]) -> NDArray[np.int64]:
         """Stream bytes of all documents of the source before each of `document`."""

@@ -28,6 +28,8 @@ class Blocks(NamedTuple):
     """first document, in the order of dealing"""
     documents: Ints
     rows: Ints
+    targets: Ints
+    """tokens of its documents but the first of each"""
     trained: Ints
     """targets trained in an epoch, stored masks not counted"""
     filled: Ints
@@ -37,7 +39,7 @@ class Blocks(NamedTuple):
 
 
 def cached(store: Store | None, key: dict[str, Any], compute: Callable[[], Ints]) -> Ints:
-    """The table of a plan, int64 (blocks, 6), from the cache where it was computed before.
+    """The table of a plan, int64 (blocks, 7), from the cache where it was computed before.
 
     It is kept in the dataset, or where that cannot be written in `$JAXDATA_CACHE`. Documents
     that are in memory only (`store` None) are planned anew each time.

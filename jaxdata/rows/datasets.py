@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from jaxdata.rows.documents import as_documents
 from jaxdata.rows.mixture import MixedRows
 from jaxdata.rows.packed import PackedRows
 from jaxdata.rows.phases import Phase
-from jaxdata.rows.serial import SerialRows
+from jaxdata.rows.serial import RepeatedRows, SerialRows
 from jaxdata.rows.settings import PackSettings, PackSummary
 from jaxdata.rows.table import Batch, RowTable
 
@@ -64,6 +65,13 @@ class PackedDataset(RowDataset):
     def plan(self) -> PackSummary:
         """What one epoch amounts to: rows, trained tokens, padding …; nothing is read for it."""
         return self.table.summary
+
+    def repeat(self, num_epochs: int | None = None, *, reseed_each_epoch: bool = True) -> Any:
+        """Several epochs (None: without end), each in its own order unless told otherwise."""
+        if not reseed_each_epoch:
+            return super().repeat(num_epochs, reseed_each_epoch=False)
+        rows = sys.maxsize if num_epochs is None else len(self) * num_epochs
+        return RowDataset(RepeatedRows(self.table, rows))
 
 
 class MixedDataset(RowDataset):

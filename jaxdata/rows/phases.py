@@ -158,11 +158,15 @@ def _lasts(
     tree: SplitTree, rows: int, used: Sequence[int], available: Sequence[int]
 ) -> tuple[int, int | None]:
     """How many of the next `rows` can be had, and the source that ends them."""
-    best, first_dry = rows, None
-    for source, limit in enumerate(a - u for a, u in zip(available, used, strict=True)):
-        if tree.counts(best)[source] > limit:
-            best, first_dry = _last_within(tree, source, limit, best), source
-    return best, first_dry
+    limits = [a - u for a, u in zip(available, used, strict=True)]
+    asked = zip(tree.counts(rows), limits, strict=True)
+    ends = {
+        source: _last_within(tree, source, limits[source], rows)
+        for source, (count, limit) in enumerate(asked)
+        if count > limit
+    }
+    first_dry = min(ends, key=ends.__getitem__, default=None)
+    return (rows, None) if first_dry is None else (ends[first_dry], first_dry)
 
 
 def _last_within(tree: SplitTree, source: int, limit: int, rows: int) -> int:

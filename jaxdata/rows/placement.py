@@ -6,6 +6,7 @@ the number of different sizes, not with the number of documents.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 
@@ -24,14 +25,13 @@ class _Runs:
     """Placements of equal items: `each` items into each of `count` rows from `first` on."""
 
     def __init__(self) -> None:
-        self._runs: list[tuple[int, int, int, int]] = []
-
-    def add(self, first: int, count: int, each: int, slots: int) -> None:
-        self._runs.append((first, count, each, slots))
+        self._numbers = array("q")
+        self.add = self._numbers.extend
+        """add((first, count, each, slots))"""
 
     def rows_and_slots(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(row, slots) of every item, in order of placing."""
-        first, count, each, slots = np.asarray(self._runs, np.int64).reshape(-1, 4).T
+        first, count, each, slots = np.frombuffer(self._numbers, np.int64).reshape(-1, 4).T
         run, number = expand(count)
         return np.repeat(first[run] + number, each[run]), np.repeat(slots[run], each[run])
 
@@ -106,10 +106,10 @@ def place_best_fit(sizes: NDArray[np.int64], capacity: int, limit: int) -> Place
                 full, rest = rows, 0
             count -= full * each + rest
             if full:
-                runs.add(first, full, each, size)
+                runs.add((first, full, each, size))
                 put(room - each * size, first, full, held + each)
             if rest:
-                runs.add(first + full, 1, rest, size)
+                runs.add((first + full, 1, rest, size))
                 put(room - rest * size, first + full, 1, held + rest)
             if left := rows - full - (rest > 0):
                 put(room, first + rows - left, left, held)
@@ -136,7 +136,7 @@ def place_crop(sizes: NDArray[np.int64], capacity: int, limit: int) -> Placement
             need[size] = need.get(size, 0) + each
         again = min(left[size] // each for size, each in need.items())
         for size, each, slots in pattern:
-            runs.add(rows, again, each, slots)
+            runs.add((rows, again, each, slots))
             items.append(np.arange(again * each) + begin[size] + taken[size])
             taken[size] += again * each
         for size, each in need.items():

@@ -1,4 +1,4 @@
-"""Rows for evaluation: every source once, one after the other, the same rows every time."""
+"""Row tables in a line: sources one after the other for evaluation, epochs of one source."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.rows.packed import PackedRows
-from jaxdata.rows.table import Segments
+from jaxdata.rows.table import RowTable, Segments
 
-__all__ = ["SerialRows"]
+__all__ = ["RepeatedRows", "SerialRows"]
 
 Ints = NDArray[np.int64]
 
@@ -51,3 +51,19 @@ class SerialRows:
         facts = self._tables[0].identity()
         data = {d.name: d.fingerprint[:8] for d in self.documents}
         return {**facts, "data": data, "rows": self._rows}
+
+
+class RepeatedRows:
+    """Several epochs of a row table (see `RowTable`), each in its own order.
+
+    Its identity is that of one epoch: a run may be prolonged by repeating more often.
+    """
+
+    def __init__(self, table: RowTable, rows: int) -> None:
+        self._table, self._rows = table, rows
+        self.seq_len, self.positions = table.seq_len, table.positions
+        self.documents = table.documents
+        self.segments, self.identity = table.segments, table.identity
+
+    def __len__(self) -> int:
+        return self._rows

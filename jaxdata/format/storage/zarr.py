@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 __all__ = ["layout", "write"]
 
-_CHUNK = 2**26  # elements of an array in one file, so that a reader maps a few large files
+_CHUNK_BYTES = 2**32  # of an array in one file: a reader maps it whole; object stores take 5 GB
 
 
 def write(kvstore: Any, array: NDArray[Any], context: Any = None) -> None:
@@ -18,7 +18,7 @@ def write(kvstore: Any, array: NDArray[Any], context: Any = None) -> None:
     import tensorstore
 
     little = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
-    chunk = max(1, min(len(array), _CHUNK))
+    chunk = max(1, min(len(array), _CHUNK_BYTES // array.itemsize))
     metadata = {
         "shape": [len(array)],
         "data_type": array.dtype.name,

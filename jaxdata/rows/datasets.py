@@ -128,8 +128,9 @@ def pack(
         block: documents that are packed together.
         shuffle_run: neighbouring documents that stay together when documents are dealt to blocks.
             More than 1 lets a disk or network that punishes random reads read a block in long
-            runs. It costs randomness: documents that are neighbours in the corpus are then
-            trained in the same block of rows, so sort nothing by topic or length before.
+            runs; a single batch still takes its rows from anywhere in the block. It costs
+            randomness: neighbours in the corpus are then trained close to each other, so let no
+            file be sorted by topic or length.
 
     Returns:
         A `grain.MapDataset` of rows; `.plan` says what an epoch amounts to.

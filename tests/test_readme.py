@@ -17,7 +17,7 @@ README = (ROOT / "README.md").read_text()
 
 
 def blocks(language: str) -> list[str]:
-    fenced = re.findall(r"^``(\w*)\n(.*?)^``$", README, re.MULTILINE | re.DOTALL)
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
     return [text for name, text in fenced if name == language]
 
 

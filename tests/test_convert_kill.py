@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -76,7 +77,7 @@ def stop_after(
     before = output.with_name("before")
     if output.exists():
         shutil.copytree(output, before)
-    while True:
+    for _ in range(5):
         code, errors = _stop_once(command, output, units, how)
         if code != 0:
             shutil.rmtree(before, ignore_errors=True)
@@ -84,13 +85,19 @@ def stop_after(
         shutil.rmtree(output)
         if before.exists():
             shutil.copytree(before, output)
+    raise AssertionError("five times the conversion was done before it could be stopped")
 
 
 def _stop_once(
     command: list[str], output: Path, units: int, how: signal.Signals
 ) -> tuple[int, str]:
     process = subprocess.Popen(
-        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        command,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        # Tests that run in the background ignore Ctrl-C, and so would their children.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     while receipts(output) < units and process.poll() is None:
         time.sleep(0.002)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from jaxdata import errors
+
 _PUBLIC = {
     "ArrayDocuments": "jaxdata.rows.documents",
     "Loader": "jaxdata.feed.loader",
@@ -21,19 +23,7 @@ _PUBLIC = {
     "mix": "jaxdata.rows.datasets",
     "open_dataset": "jaxdata.rows.dataset",
     "pack": "jaxdata.rows.datasets",
-    **dict.fromkeys(
-        [
-            "ConfigError",
-            "DatasetError",
-            "InputError",
-            "JaxdataError",
-            "MissingExtra",
-            "SourceExhausted",
-            "StateMismatch",
-            "WorkerDied",
-        ],
-        "jaxdata.errors",
-    ),
+    **dict.fromkeys(errors.__all__, "jaxdata.errors"),
 }
 
 __all__ = sorted(_PUBLIC)

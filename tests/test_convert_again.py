@@ -1,0 +1,149 @@
+"""Converting again: finished, unfinished, beside another, at the same time."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from jaxdata import tokenizers
+from jaxdata.errors import InputError
+from tests.test_convert import (
+    decoded,
+    manifest,
+    records,
+    run,
+    tree,
+    write_lines,
+)
+
+
+def test_a_finished_source_is_left_alone_or_refused_by_name(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "in/a.jsonl", [b'{"text": "a", "body": "b"}'])
+    write_lines(tmp_path / "in/b.jsonl", records("c"))
+    out = tmp_path / "out"
+    first = run(tmp_path / "in", out)
+    before = tree(out)
+    again = run(tmp_path / "in", out, workers=2)
+    assert again.already_complete
+    assert not first.already_complete
+    assert (again.documents, again.tokens) == (first.documents, first.tokens)
+    for change, says in [
+        (
+            {"text_key": "body"},
+            "already has train/web, made otherwise: text_key was 'text', is 'body'",
+        ),
+        ({"record_tokens": 9}, "record_tokens was 16384, is 9"),
+        ({"unit_bytes": 9}, "unit_bytes was 67108864, is 9"),
+        ({"tokenizer": tokenizers.load("bytes", eod=3)}, "tokenizer eod_id was 256, is 3"),
+    ]:
+        with pytest.raises(InputError, match=says):
+            run(tmp_path / "in", out, **change)
+    with pytest.raises(InputError, match=r"input 'b\.jsonl' is missing"):
+        run(source, out)
+    write_lines(source, records("longer"))
+    with pytest.raises(InputError, match=r"input 'a\.jsonl' has other content\. Use another"):
+        run(tmp_path / "in", out)
+    assert tree(out) == before
+
+
+def test_the_same_input_elsewhere_is_the_same(tmp_path: Path) -> None:
+    write_lines(tmp_path / "here/in/a.jsonl", records("a"))
+    write_lines(tmp_path / "there/a.jsonl", records("a"))
+    run(tmp_path / "here/in", tmp_path / "out")
+    assert run(tmp_path / "there/a.jsonl", tmp_path / "out").already_complete
+
+
+def test_an_unfinished_source_is_refused_by_name(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    write_lines(folder / "a.jsonl", [*records("first unit", "second unit"), b"{"])
+    out = tmp_path / "out"
+    with pytest.raises(InputError, match="not JSON"):
+        run(folder, out, on_error="fail", unit_bytes=10)
+    for change, says in [
+        ({"text_key": "x"}, "unfinished conversion of another kind: text_key was 'text', is 'x'"),
+        ({"record_tokens": 9}, "record_tokens was 16384, is 9"),
+        ({"tokenizer": tokenizers.load("bytes", eod=3)}, "tokenizer eod_id was 256, is 3"),
+    ]:
+        with pytest.raises(InputError, match=says):
+            run(folder, out, **{"unit_bytes": 10} | change)
+    write_lines(folder / "b.jsonl", records("new"))
+    with pytest.raises(InputError, match=r"input 'b\.jsonl' is new.*delete that folder"):
+        run(folder, out, unit_bytes=10)
+    (folder / "b.jsonl").unlink()
+    assert run(folder, out, unit_bytes=10).documents == 2
+    assert not list(out.rglob("work"))
+
+
+def test_a_beginning_without_a_finished_unit_binds_nobody(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "a.jsonl", [b"{", *records("a")])
+    with pytest.raises(InputError, match="not JSON"):
+        run(source, tmp_path / "out", on_error="fail")
+    write_lines(source, records("mended", "a"))
+    assert run(source, tmp_path / "out", record_tokens=9).documents == 2
+
+
+def test_a_shard_without_a_receipt_does_not_stay(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "a.jsonl", records("a", "b", "c"))
+    run(source, tmp_path / "clean")
+    work = write_lines(tmp_path / "out/train/web/work/parameters.json", [b"{}"])
+    write_lines(work.parent.parent / "00000-00002.array_record", [b"half done"])
+    other = write_lines(tmp_path / "out/train/web/de/00000-00002.array_record", [b"a source"])
+    run(source, tmp_path / "out")
+    assert other.read_bytes() == b"a source\n"
+    other.unlink()
+    assert tree(tmp_path / "out") == tree(tmp_path / "clean")
+
+
+def test_a_second_source_joins_but_no_other_tokenizer(shared_data: Path, tmp_path: Path) -> None:
+    one = write_lines(tmp_path / "a.jsonl", records("first"))
+    two = write_lines(tmp_path / "b.jsonl", records("second", "third"))
+    out = tmp_path / "out"
+    run(one, out)
+    before = tree(out)
+    run(two, out, source="books", split="val")
+    after = tree(out)
+    assert {name: after[name] for name in before if name != "dataset.json"} == {
+        name: digest for name, digest in before.items() if name != "dataset.json"
+    }
+    assert decoded(out) == ["first"]
+    assert decoded(out, "val/books") == ["second", "third"]
+    spec = f"tiktoken:{shared_data / 'tokenizers/tiktoken/gpt2.tiktoken'}"
+    with pytest.raises(
+        InputError, match=r"one tokenizer.*kind was 'bytes', is 'tiktoken'.*--output"
+    ):
+        run(two, out, source="more", tokenizer=spec)
+    assert not (out / "train/more").exists()
+
+
+def test_the_fingerprint_is_of_the_content(tmp_path: Path) -> None:
+    def fingerprint(output: Path, source: str) -> str:
+        return manifest(output)["sources"][source]["fingerprint"]
+
+    one = write_lines(tmp_path / "a.jsonl", records("a", "b"))
+    same = write_lines(tmp_path / "other-name.jsonl", records("a", "b"))
+    other = write_lines(tmp_path / "c.jsonl", records("a", "c"))
+    out = tmp_path / "out"
+    run(one, out)
+    run(same, out, source="same", split="val")
+    run(other, out, source="other")
+    assert fingerprint(out, "train/web") == fingerprint(out, "val/same")
+    assert fingerprint(out, "train/web") != fingerprint(out, "train/other")
+
+
+def test_two_conversions_at_once_both_land(tmp_path: Path) -> None:
+    names = ["one", "two", "three"]
+    for name in names:
+        write_lines(tmp_path / f"{name}.jsonl", records(name))
+    threads = [
+        threading.Thread(
+            target=run, args=(tmp_path / f"{name}.jsonl", tmp_path / "out"), kwargs={"source": name}
+        )
+        for name in names
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [decoded(tmp_path / "out", f"train/{name}") for name in names] == [[n] for n in names]

@@ -35,13 +35,10 @@ def file_offset(stream: ArrayLike) -> NDArray[np.int64]:
     return offset + BLOCK_HEADER * (offset // STREAM_BLOCK + 1)
 
 
-def without_headers(data: NDArray[np.uint8], offset: int) -> NDArray[np.uint8]:
-    """The stream bytes of a slice of the file that begins at byte `offset`."""
-    next_block = -offset % BLOCK
-    pieces = [data[:next_block]]
-    for start in range(next_block, len(data), BLOCK):
-        pieces.append(data[start + BLOCK_HEADER : start + BLOCK])
-    return np.concatenate(pieces)
+def without_headers(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The stream of a whole file."""
+    blocks = [data[start + BLOCK_HEADER : start + BLOCK] for start in range(0, len(data), BLOCK)]
+    return np.concatenate([data[:0], *blocks])
 
 
 def _overhead(size: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -72,7 +72,7 @@ class ShardWriter:
     def _verify(self, data: NDArray[np.uint8], name: str) -> None:
         """Read every record back from where the arithmetic places it."""
         content = hashlib.sha256()
-        stream = without_headers(data, 0)
+        stream = without_headers(data)
         starts, sizes = self._layout.record_spans(self._lengths)
         for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
             content.update(stream[start : start + size].data)

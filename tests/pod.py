@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -74,11 +74,16 @@ def pod(job: dict[str, Any], processes: int, devices: int) -> Iterator[list[subp
     try:
         yield started
     finally:
-        for one in started:
-            if one.poll() is None:
-                one.send_signal(signal.SIGKILL)
-        for one in started:
-            one.wait()
+        end(started)
+
+
+def end(processes: Sequence[subprocess.Popen[Any]]) -> None:
+    """Kill those that still run, and wait for all."""
+    for process in processes:
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+    for process in processes:
+        process.wait()
 
 
 def run_pod(job: dict[str, Any], processes: int, devices: int) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 import socket
 import subprocess
 import time
@@ -22,6 +21,7 @@ import pytest
 from jaxdata.demo.runs import last_logged_step
 from jaxdata.testing import write_dataset
 from jaxdata.train.log import read_log
+from tests.pod import end
 from tests.test_train import command, environment, facts, steps_of
 
 pytestmark = pytest.mark.slow
@@ -76,11 +76,7 @@ def two_processes(config: Path, output: Path) -> Iterator[list[subprocess.Popen[
     try:
         yield hosts
     finally:
-        for host in hosts:
-            if host.poll() is None:
-                host.send_signal(signal.SIGKILL)
-        for host in hosts:
-            host.wait()
+        end(hosts)
 
 
 def said(output: Path, host: int) -> Path:

@@ -33,9 +33,6 @@ __all__ = ["BatchReceiver", "BatchSender"]
 _ALIGNMENT = 64  # bytes: what jax wants to take numpy memory on a CPU as it is
 _GRAIN = 2**16  # bytes: batches that differ a little in size use the same buffers
 
-Parts = list[tuple[str, np.dtype[Any], tuple[int, ...], int]]
-"""(name, dtype, shape, byte offset) of each array of a batch."""
-
 
 class BatchSender:
     """The worker's side. Batches made in its `slabs` are handed over without a copy."""

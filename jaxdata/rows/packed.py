@@ -42,6 +42,7 @@ class PackedRows:
         self._source, self._planner = documents, Planner(documents, settings)
         table = partial(self._planner.table, progress)
         self._blocks = Blocks(*cached(documents.store, self._planner.key(), table).T)
+        self._rows = int(self._blocks.rows.sum())
         self._make_caches()
 
     def _make_caches(self) -> None:
@@ -58,7 +59,7 @@ class PackedRows:
         self._make_caches()
 
     def __len__(self) -> int:
-        return int(self._blocks.rows.sum())
+        return self._rows
 
     @cached_property
     def summary(self) -> PackSummary:

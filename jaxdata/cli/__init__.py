@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tokenizer": ("jaxdata.cli.tokenizer:tokenizer", "Train a tokenizer on raw text files."),
     "plan": ("jaxdata.cli.plan:plan", "Plan a run once, for all its hosts."),
     "check": ("jaxdata.cli.check:check", "Prove on your data what jaxdata promises."),
+    "verify": ("jaxdata.cli.verify:verify", "Compare a dataset with its checksums."),
     "train": ("jaxdata.cli.train:train", "Train a small language model on a dataset."),
 }
 """Name of a command -> where it is, and its line in `jaxdata --help`."""

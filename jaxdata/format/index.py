@@ -18,10 +18,20 @@ from jaxdata.format.manifest import SourceEntry
 from jaxdata.format.records import STREAM_START, RecordLayout
 from jaxdata.format.storage import Store
 
-__all__ = ["ANCHOR_EVERY", "SourceIndex", "write_index"]
+__all__ = ["ANCHOR_EVERY", "SourceIndex", "anchors", "write_index"]
 
 ANCHOR_EVERY = 8
 _STEPS = np.arange(ANCHOR_EVERY - 1)
+
+
+def anchors(lengths: NDArray[np.uint32], layout: RecordLayout) -> NDArray[np.uint64]:
+    """Stream bytes before every `ANCHOR_EVERY`-th document of `lengths` tokens, uint64.
+
+    >>> anchors(np.full(9, 100, np.uint32), RecordLayout("uint16"))
+    array([   0, 1960], dtype=uint64)
+    """
+    ends = np.cumsum(layout.stream_bytes(lengths))
+    return np.concatenate([[0], ends])[:-1][::ANCHOR_EVERY].astype(np.uint64)
 
 
 def write_index(
@@ -45,11 +55,9 @@ def write_index(
         origin_row: uint64 (documents,), line (from 1) or row (from 0) in that file.
         layout: how the documents lie in records.
     """
-    ends = np.cumsum(layout.stream_bytes(lengths))
-    anchors = np.concatenate([[0], ends])[:-1][::ANCHOR_EVERY].astype(np.uint64)
     columns: dict[str, NDArray[Any]] = {
         "length": np.asarray(lengths, np.uint32),
-        "anchor": anchors,
+        "anchor": anchors(lengths, layout),
         "origin_file": np.asarray(origin_file, np.uint32),
         "origin_row": np.asarray(origin_row, np.uint64),
     }
@@ -96,12 +104,12 @@ class SourceIndex:
 
     def locate(self, document: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(shard number, stream offset of the first chunk) of documents; int64 (n,) each."""
-        shard = np.searchsorted(self._shard_starts, document, side="right") - 1
+        shard = np.searchsorted(self.shard_starts, document, side="right") - 1
         stream = self._bytes_before(document) - self._shard_bytes[shard] + STREAM_START
         return shard, stream
 
     @cached_property
-    def _shard_starts(self) -> NDArray[np.int64]:
+    def shard_starts(self) -> NDArray[np.int64]:
         """First document of each shard."""
         counts = [shard.documents for shard in self.entry.shards]
         return np.cumsum([0, *counts])[:-1]
@@ -109,7 +117,7 @@ class SourceIndex:
     @cached_property
     def _shard_bytes(self) -> NDArray[np.int64]:
         """Stream bytes of all documents before each shard."""
-        return self._bytes_before(self._shard_starts)
+        return self._bytes_before(self.shard_starts)
 
     @cached_property
     def _anchors(self) -> NDArray[np.uint64]:

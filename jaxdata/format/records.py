@@ -26,6 +26,7 @@ BLOCK = 65_536
 BLOCK_HEADER = 24
 STREAM_BLOCK = BLOCK - BLOCK_HEADER
 STREAM_START = 40
+_SIZE_FIELD = 32  # where in the chunk's header the size of its content stands
 _CHUNK_OVERHEAD = 42  # header, types and the first varint; the varint of the size comes on top
 
 
@@ -97,6 +98,14 @@ class RecordLayout:
         ends = STREAM_START + np.cumsum(self.chunk_bytes(tokens))
         sizes = self._record_bytes(tokens)
         return np.asarray(ends - sizes, np.int64), sizes
+
+    def size_fields(self, lengths: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(stream offset, value) of the uint64 that every chunk's header has of its record's bytes.
+
+        In a file of documents of `lengths` tokens, as for `record_spans`.
+        """
+        starts, sizes = self.record_spans(lengths)
+        return np.asarray(starts - _overhead(sizes) + _SIZE_FIELD, np.int64), sizes
 
     def token_offset(self, lengths: ArrayLike, token: ArrayLike) -> NDArray[np.int64]:
         """Stream offset of a token, counted from the beginning of its document's first chunk."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,6 +37,17 @@ class Store(Protocol):
 
         Raises:
             DatasetError: a file is missing, or ends before a range does.
+        """
+        ...
+
+    def pieces(self, name: str) -> Iterator[memoryview | bytes]:
+        """The content from beginning to end, in pieces that stay valid until the next one.
+
+        Nothing is mapped: where the disk cannot read a file, this raises OSError, while touching
+        a mapped page would end the process.
+
+        Raises:
+            DatasetError: the file is missing.
         """
         ...
 

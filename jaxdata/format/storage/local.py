@@ -24,6 +24,7 @@ from jaxdata.format.storage.contract import Ints, missing, truncated
 __all__ = ["LocalStore"]
 
 _TEMPORARY = ".tmp-"
+_PIECE_BYTES = 2**20
 
 
 class LocalStore:
@@ -62,6 +63,15 @@ class LocalStore:
         if name not in self._maps:
             self._maps[name] = _map(self._path(name))
         return self._maps[name]
+
+    def pieces(self, name: str) -> Iterator[memoryview]:
+        buffer = memoryview(bytearray(_PIECE_BYTES))
+        try:
+            with self._path(name).open("rb", buffering=0) as file:
+                while size := file.readinto(buffer):
+                    yield buffer[:size]
+        except FileNotFoundError:
+            raise missing(str(self._path(name))) from None
 
     def write(self, name: str, data: bytes) -> None:
         with self.create(name) as path:
@@ -116,7 +126,7 @@ class LocalStore:
         metadata = self.read(f"{name}/zarr.json")
         if metadata is None:
             raise missing(f"{self.url}/{name}")
-        size, chunk, dtype = zarr.layout(metadata)
+        size, chunk, dtype = zarr.layout(metadata, f"{self.url}/{name}")
         parts = [
             np.frombuffer(self._chunk(f"{name}/c/{number}", chunk * dtype.itemsize), dtype)
             for number in range(ceil(size / chunk))

@@ -59,6 +59,12 @@ class RemoteStore:
         value: bytes = result.value
         return value
 
+    def pieces(self, name: str) -> Iterator[bytes]:
+        data = self.read(name)
+        if data is None:
+            raise missing(f"{self.url}/{name}")
+        yield data
+
     def write(self, name: str, data: bytes) -> None:
         self._kvstore.write(name, data).result()
 

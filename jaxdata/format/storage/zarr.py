@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxdata.errors import DatasetError
+
 __all__ = ["layout", "write"]
 
 _CHUNK_BYTES = 2**32  # of an array in one file: a reader maps it whole; object stores take 5 GB
@@ -32,8 +34,14 @@ def write(kvstore: Any, array: NDArray[Any], context: Any = None) -> None:
     opened.write(little).result()
 
 
-def layout(metadata: bytes) -> tuple[int, int, np.dtype[Any]]:
-    """(elements, elements a chunk, dtype) of an array that :func:`write` wrote."""
-    fields = json.loads(metadata)
-    chunk = fields["chunk_grid"]["configuration"]["chunk_shape"][0]
-    return fields["shape"][0], chunk, np.dtype(fields["data_type"]).newbyteorder("<")
+def layout(metadata: bytes, url: str) -> tuple[int, int, np.dtype[Any]]:
+    """(elements, elements a chunk, dtype) of the array at `url` that :func:`write` wrote."""
+    try:
+        fields = json.loads(metadata)
+        chunk = fields["chunk_grid"]["configuration"]["chunk_shape"][0]
+        return fields["shape"][0], chunk, np.dtype(fields["data_type"]).newbyteorder("<")
+    except (ValueError, LookupError, TypeError) as error:
+        raise DatasetError(
+            f"{url}/zarr.json is damaged ({error!r}); restore it from a copy, or convert the "
+            "source again"
+        ) from None

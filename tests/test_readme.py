@@ -96,6 +96,12 @@ def test_the_yaml_trains(converted: Path) -> None:
     assert "bits per byte" in printed
 
 
+@pytest.mark.slow
+def test_the_dataset_is_whole(converted: Path) -> None:
+    command = next(block for block in blocks("") if "jaxdata verify" in block).split()
+    assert run(converted, sys.executable, "-m", *command).startswith("data/mine: whole (")
+
+
 def test_the_files_it_names_exist() -> None:
     for name in re.findall(r"\]\(([^)#:]+)\)", README):
         assert (ROOT / name).exists(), name

@@ -69,7 +69,7 @@ def run(config: Any) -> Any:
         click.echo(f"{config.dataset} has no split {config.eval_split!r}: nothing is scored")
 
     def open_loader(split: str, sharding: Any) -> Any:
-        return load(config, split, sharding=sharding)
+        return load(config, split, sharding=sharding, loader={"layout": "jaxdata"})
 
     data = Data(
         train=partial(open_loader, config.split),

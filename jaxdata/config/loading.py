@@ -53,6 +53,7 @@ def load(
         drop_remainder=settings.loader.drop_remainder and training,
         skip_rows=[(a, b) for a, b in settings.loader.skip_rows] if training else (),
         expand=settings.loader.expand if sharding is not None else "host",
+        layout=settings.loader.layout,
     )
     return loader
 

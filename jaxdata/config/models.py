@@ -76,6 +76,9 @@ class LoaderSettings(Settings):
     expand: Literal["host", "device"] = Field(
         default="host", description="where batches are laid out; device: an eighth is sent there"
     )
+    layout: Literal["jaxdata", "maxtext", "hf", "megatron"] = Field(
+        default="jaxdata", description="whose names and masks a batch has"
+    )
     skip_rows: list[RowPair] = Field(
         default_factory=list,
         description="rows that are never delivered, as [first, stop]: [[48_000, 48_800]]",

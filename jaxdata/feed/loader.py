@@ -20,6 +20,7 @@ from jaxdata.feed.batches import (
     Share,
     TableBatches,
 )
+from jaxdata.feed.layouts import LaidOut, Layout, layout, native
 from jaxdata.feed.schedule import Schedule, Span, check_batch_size
 from jaxdata.feed.skips import check_skips
 from jaxdata.feed.state import check_state, make_state
@@ -52,6 +53,9 @@ class Loader(grain.DatasetIterator[Any]):
             rows that are not skipped. The state remembers them.
         expand: `"host"`, or with a sharding `"device"`: only tokens and segment lengths are made
             here and sent, an eighth of the bytes; a jitted function makes the same arrays there.
+        layout: whose names and masks a batch has: `"jaxdata"`, `"maxtext"`, `"hf"`, `"megatron"`,
+            or a function of a batch (see `jaxdata.feed.layouts`). Rows and state do not depend
+            on it.
 
     A delivered batch belongs to the caller. `get_state()` is small, plain JSON, the same on
     every host, and restores for any number of hosts, devices, workers, and any batch size.
@@ -74,6 +78,7 @@ class Loader(grain.DatasetIterator[Any]):
         drop_remainder: bool = False,
         skip_rows: Iterable[tuple[int, int]] = (),
         expand: str = "host",
+        layout: str | Layout = "jaxdata",
     ) -> None:
         super().__init__()
         self._stream: Stream | None = None
@@ -82,6 +87,7 @@ class Loader(grain.DatasetIterator[Any]):
             raise InputError("give sharding= (jax arrays) or shard=(i, n) (numpy), not both")
         self._rows, self._table = rows, row_table(rows)
         self._on_host = _is_on_host(expand, sharding is not None, self._table is not None)
+        self._layout = _check_layout(layout, self._on_host)
         ramp, skipped = check_batch_size(batch_size), check_skips(skip_rows, len(rows))
         self._run = underlying_identity(rows)
         self._total = len(rows)
@@ -202,8 +208,10 @@ class Loader(grain.DatasetIterator[Any]):
 
     def _maker(self) -> BatchMaker:
         if self._table is None:
-            return DatasetBatches(self._rows, self._share)
-        return TableBatches(self._table, self._share, assemble if self._on_host else compact)
+            maker: BatchMaker = DatasetBatches(self._rows, self._share)
+        else:
+            maker = TableBatches(self._table, self._share, assemble if self._on_host else compact)
+        return maker if self._layout is native else LaidOut(maker, self._layout)
 
     @property
     def _share(self) -> Share:
@@ -294,6 +302,16 @@ def _is_on_host(expand: str, on_devices: bool, plain_rows: bool) -> bool:
             "apply the function to the batches that the loader gives"
         )
     return expand == "host"
+
+
+def _check_layout(given: str | Layout, on_host: bool) -> Layout:
+    found = layout(given)
+    if not on_host and found is not native:
+        raise InputError(
+            f"layout={given!r} is made on the host, expand='device' makes the arrays of layout "
+            "'jaxdata' on devices: leave one of them out, or rename arrays in the jitted step"
+        )
+    return found
 
 
 def _require_whole(**given: Any) -> None:

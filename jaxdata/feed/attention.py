@@ -1,0 +1,97 @@
+"""What attention kernels need to know of a batch, from its segment ids, in numpy.
+
+Padding counts as a segment of its own everywhere: it looks at padding only and nothing looks at
+it, so that no slot looks at nothing, which would give NaN.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.errors import InputError
+
+__all__ = ["attention_mask", "cu_seqlens", "row_cu_seqlens", "varlen"]
+
+Ids = NDArray[Any]
+
+
+def attention_mask(segment_ids: Ids) -> NDArray[np.bool_]:
+    """Which slot (row) may look at which (column): earlier ones and itself, of its own segment.
+
+    Args:
+        segment_ids: (…, seq_len).
+
+    Returns:
+        bool (…, seq_len, seq_len), True where a slot may look.
+
+    >>> attention_mask(np.array([1, 1, 2])).astype(int).tolist()
+    [[1, 0, 0], [1, 1, 0], [0, 0, 1]]
+    """
+    same = segment_ids[..., :, None] == segment_ids[..., None, :]
+    return np.asarray(same & np.tri(segment_ids.shape[-1], dtype=bool))
+
+
+def cu_seqlens(segment_ids: Ids, length: int | None = None) -> tuple[NDArray[np.int32], int]:
+    """Where sequences begin in a batch that is one stream of slots, and how long the longest is.
+
+    What flash attention's `varlen` functions take for queries and keys of shape
+    (batch * seq_len, heads, width): each run of one segment in a row is a sequence.
+
+    Args:
+        segment_ids: (batch, seq_len).
+        length: fill up with the number of slots to so many numbers, where a kernel wants the same
+            shape every time: sequences of no length. `pack(..., max_segments=n)` bounds them by
+            `batch * (n + 1) + 1`.
+
+    Returns:
+        int32 (sequences + 1,) or (length,), from 0 to the number of slots; and the longest.
+
+    >>> numbers, longest = cu_seqlens(np.array([[1, 1, 2, 0], [1, 1, 1, 1]]))
+    >>> numbers.tolist(), longest
+    ([0, 2, 3, 4, 8], 4)
+    """
+    found = np.append(np.flatnonzero(_begins(segment_ids)), segment_ids.size).astype(np.int32)
+    if length is not None and len(found) > length:
+        raise InputError(
+            f"cu_seqlens of {len(found)} numbers do not fit into length={length}: enlarge it, or "
+            "bound the segments of a row with pack(..., max_segments=n)"
+        )
+    filled = np.full(length or len(found), segment_ids.size, np.int32)
+    filled[: len(found)] = found
+    return filled, int(np.diff(found).max(initial=0))
+
+
+def varlen(segment_ids: Ids, length: int | None = None) -> dict[str, NDArray[np.int32]]:
+    """`cu_seqlens` as arrays of a batch, for a layout of one's own.
+
+    >>> sorted(varlen(np.array([[1, 1, 2, 0]])))
+    ['cu_seqlens', 'max_seqlen']
+    """
+    numbers, longest = cu_seqlens(segment_ids, length)
+    return {"cu_seqlens": numbers, "max_seqlen": np.array(longest, np.int32)}
+
+
+def row_cu_seqlens(segment_ids: Ids) -> dict[str, NDArray[np.int32]]:
+    """The same for each row by itself, in arrays of one shape.
+
+    Returns:
+        `cu_seqlens`, int32 (…, seq_len + 1), filled up with seq_len, and `max_seqlen`, int32 (…).
+
+    >>> row_cu_seqlens(np.array([[1, 1, 2, 0]]))["cu_seqlens"].tolist()
+    [[0, 2, 3, 4, 4]]
+    """
+    slots = segment_ids.shape[-1]
+    begins = np.where(_begins(segment_ids), np.arange(slots, dtype=np.int32), np.int32(slots))
+    end = np.full((*segment_ids.shape[:-1], 1), slots, np.int32)
+    numbers = np.concatenate([np.sort(begins, axis=-1), end], axis=-1)
+    return {"cu_seqlens": numbers, "max_seqlen": np.diff(numbers, axis=-1).max(axis=-1)}
+
+
+def _begins(segment_ids: Ids) -> NDArray[np.bool_]:
+    """Slots at which a segment, or padding, begins; a row begins one."""
+    begins = np.ones(segment_ids.shape, bool)
+    begins[..., 1:] = segment_ids[..., 1:] != segment_ids[..., :-1]
+    return begins

@@ -54,6 +54,7 @@ def load(
         skip_rows=[(a, b) for a, b in settings.loader.skip_rows] if training else (),
         expand=settings.loader.expand if sharding is not None else "host",
         layout=settings.loader.layout,
+        extras=settings.loader.extras,
     )
     return loader
 

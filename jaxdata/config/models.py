@@ -83,6 +83,10 @@ class LoaderSettings(Settings):
         default_factory=list,
         description="rows that are never delivered, as [first, stop]: [[48_000, 48_800]]",
     )
+    extras: list[Literal["source", "document"]] = Field(
+        default_factory=list,
+        description="arrays that say of each slot which source and document it is of",
+    )
 
     @property
     def first_batch_size(self) -> int:
@@ -118,6 +122,10 @@ class Config(Settings):
         default="refuse", description="what happens when the phases ask for more than a source has"
     )
     loader: LoaderSettings = LoaderSettings()
+    allow_budget_mismatch: bool = Field(
+        default=False,
+        description="whether `jaxdata validate` lets train.steps end before the curriculum does",
+    )
     eval_split: str = Field(
         default="val", description="the split a model is scored on: each source of it once"
     )

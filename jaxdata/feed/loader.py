@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import grain
@@ -21,13 +22,16 @@ from jaxdata.feed.batches import (
     TableBatches,
 )
 from jaxdata.feed.layouts import LaidOut, Layout, layout, native
+from jaxdata.feed.report import RunReport, make_report
 from jaxdata.feed.schedule import Schedule, Span, check_batch_size
 from jaxdata.feed.skips import check_skips
 from jaxdata.feed.state import check_state, make_state
 from jaxdata.feed.streams import AheadStream, DirectStream, PlacedStream, Stream, WorkerStream
+from jaxdata.rows.amounts import table_names
 from jaxdata.rows.assembly import assemble
 from jaxdata.rows.compact import compact
 from jaxdata.rows.datasets import row_table, underlying_identity
+from jaxdata.rows.extras import assemble_with, check_extras, compact_with, extra_dtype
 
 if TYPE_CHECKING:
     import jax
@@ -56,6 +60,9 @@ class Loader(grain.DatasetIterator[Any]):
         layout: whose names and masks a batch has: `"jaxdata"`, `"maxtext"`, `"hf"`, `"megatron"`,
             or a function of a batch (see `jaxdata.feed.layouts`). Rows and state do not depend
             on it.
+        extras: `"source"` and/or `"document"` add arrays of that name to every batch, int32
+            (batch, seq_len): of each slot, the number of its source in `source_names` and of its
+            document there (int64 where a source has more than 2^31 documents); -1 in padding.
 
     A delivered batch belongs to the caller. `get_state()` is small, plain JSON, the same on
     every host, and restores for any number of hosts, devices, workers, and any batch size.
@@ -79,6 +86,7 @@ class Loader(grain.DatasetIterator[Any]):
         skip_rows: Iterable[tuple[int, int]] = (),
         expand: str = "host",
         layout: str | Layout = "jaxdata",
+        extras: Sequence[str] = (),
     ) -> None:
         super().__init__()
         self._stream: Stream | None = None
@@ -88,6 +96,7 @@ class Loader(grain.DatasetIterator[Any]):
         self._rows, self._table = rows, row_table(rows)
         self._on_host = _is_on_host(expand, sharding is not None, self._table is not None)
         self._layout = _check_layout(layout, self._on_host)
+        self._extras = check_extras(extras, self._table)
         ramp, skipped = check_batch_size(batch_size), check_skips(skip_rows, len(rows))
         self._run = underlying_identity(rows)
         self._total = len(rows)
@@ -112,10 +121,11 @@ class Loader(grain.DatasetIterator[Any]):
     ) -> Placement:
         if sharding is None:
             return HostPlacement(size, shard)
-        from jaxdata.feed.device import CompactPlacement, DevicePlacement
+        from jaxdata.feed.device import CompactPlacement, DevicePlacement, check_wide
 
         if self._table is None:
             return DevicePlacement(sharding, size, len(self._rows[0]["inputs"]))
+        check_wide({name: extra_dtype(self._table, name) for name in self._extras})
         if self._on_host:
             return DevicePlacement(sharding, size, self._table.seq_len)
         return CompactPlacement(sharding, size, self._table.seq_len, self._table.positions)
@@ -124,6 +134,11 @@ class Loader(grain.DatasetIterator[Any]):
     def rows(self) -> Any:
         """The dataset of rows that it delivers."""
         return self._rows
+
+    @property
+    def source_names(self) -> list[str]:
+        """What the numbers in a batch's `source` mean; empty for transformed rows."""
+        return [] if self._table is None else table_names(self._table)
 
     @property
     def batch_sizes(self) -> list[tuple[int, int]]:
@@ -148,6 +163,14 @@ class Loader(grain.DatasetIterator[Any]):
     def skipped_tokens(self) -> int:
         """Targets with loss in the skipped rows, from lengths alone: stored masks not counted."""
         return trained_tokens(self._rows, self._schedule.skips.skipped(self._total))
+
+    def report(self) -> RunReport:
+        """What was delivered so far by all hosts together, source by source, against the plan.
+
+        Worked out from lengths up to the next row, so it is the same on every host, and whatever
+        row the loader was restored or sought to. Raises InputError for transformed rows.
+        """
+        return make_report(self._table, self._schedule)
 
     def __len__(self) -> int:
         """Steps from row 0 to the end."""
@@ -207,10 +230,11 @@ class Loader(grain.DatasetIterator[Any]):
         return AheadStream(placed, self._prefetch) if self._prefetch else placed
 
     def _maker(self) -> BatchMaker:
+        maker: BatchMaker
         if self._table is None:
-            maker: BatchMaker = DatasetBatches(self._rows, self._share)
+            maker = DatasetBatches(self._rows, self._share)
         else:
-            maker = TableBatches(self._table, self._share, assemble if self._on_host else compact)
+            maker = TableBatches(self._table, self._share, _lay_out(self._on_host, self._extras))
         return maker if self._layout is native else LaidOut(maker, self._layout)
 
     @property
@@ -302,6 +326,13 @@ def _is_on_host(expand: str, on_devices: bool, plain_rows: bool) -> bool:
             "apply the function to the batches that the loader gives"
         )
     return expand == "host"
+
+
+def _lay_out(on_host: bool, extras: tuple[str, ...]) -> Any:
+    """The function that makes batches of rows of a table."""
+    if extras:
+        return partial(assemble_with if on_host else compact_with, extras)
+    return assemble if on_host else compact
 
 
 def _check_layout(given: str | Layout, on_host: bool) -> Layout:

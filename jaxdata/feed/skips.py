@@ -50,6 +50,11 @@ class Skips:
         """What it was made of, in its shortest form: plain lists for the state."""
         return [[a, b] if since == a else [a, b, since] for a, b, since in sorted(self._ranges)]
 
+    @property
+    def gaps(self) -> list[tuple[int, int]]:
+        """The rows that are left out, as disjoint ranges in order."""
+        return list(zip(self._begin.tolist(), self._end.tolist(), strict=True))
+
     def before(self, row: int) -> int:
         """How many rows before `row` are left out."""
         gap = int(np.searchsorted(self._begin, row))
@@ -67,9 +72,8 @@ class Skips:
 
     def skipped(self, total: int) -> Ints:
         """The rows before `total` that are left out, in order; int64 (rows,)."""
-        gaps = zip(self._begin.tolist(), self._end.tolist(), strict=True)
         return np.concatenate(
-            [np.empty(0, np.int64), *(np.arange(a, min(b, total)) for a, b in gaps)]
+            [np.empty(0, np.int64), *(np.arange(a, min(b, total)) for a, b in self.gaps)]
         )
 
     def joined(self, ranges: Iterable[Sequence[int]], row: int) -> Skips:

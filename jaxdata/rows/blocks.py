@@ -36,10 +36,12 @@ class Blocks(NamedTuple):
     """slots that are not padding"""
     overlap: Ints
     """slots whose target was trained in the window before"""
+    begun: Ints
+    """documents whose first token is in a row"""
 
 
 def cached(store: Store | None, key: dict[str, Any], compute: Callable[[], Ints]) -> Ints:
-    """The table of a plan, int64 (blocks, 7), from the cache where it was computed before.
+    """The table of a plan, int64 (blocks, 8), from the cache where it was computed before.
 
     It is kept in the dataset, or where that cannot be written in `$JAXDATA_CACHE`. Documents
     that are in memory only (`store` None) are planned anew each time.

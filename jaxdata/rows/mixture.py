@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.errors import InputError, SourceExhausted
+from jaxdata.rows.amounts import Amounts, total
 from jaxdata.rows.packed import PackedRows
 from jaxdata.rows.phases import Exhaustion, Phase, demand, schedule
 from jaxdata.rows.table import Segments
@@ -103,6 +104,15 @@ class MixedRows:
                 here = stretch.tree.counts(min(rows - stretch.start, stretch.rows))
                 counts = [a + b for a, b in zip(stretch.base, here, strict=True)]
         return dict(zip(self.names, counts, strict=True))
+
+    def amounts(self, rows: int) -> dict[str, Amounts]:
+        """See `Counted`."""
+        counts = self.counts(rows)
+        return {name: total(table, counts[name]) for name, table in self._items()}
+
+    def epoch_rows(self) -> dict[str, int]:
+        """See `Counted`."""
+        return {name: len(table) for name, table in self._items()}
 
     def segments(self, rows: Ints) -> Segments:
         """See `RowTable`."""

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.progress import Advance
+from jaxdata.rows.amounts import Amounts, segment_amounts
 from jaxdata.rows.blocks import Blocks, cached
 from jaxdata.rows.documents import Documents
 from jaxdata.rows.packing import BlockPlan
@@ -24,6 +25,7 @@ __all__ = ["PackedRows"]
 
 Ints = NDArray[np.int64]
 _PLANS_KEPT = 2
+_AMOUNTS_KEPT = 64  # a report asks for where the phases begin, every time
 
 
 class PackedRows:
@@ -49,9 +51,10 @@ class PackedRows:
         self._plan: Callable[[int], BlockPlan] = lru_cache(_PLANS_KEPT)(self._plan_block)
         self._rows_of: Callable[[int, int], Ints] = lru_cache(_PLANS_KEPT)(self._row_order)
         self._epoch: Callable[[int], tuple[Ints, Ints]] = lru_cache(2)(self._epoch_order)
+        self._amounts: Callable[[int], Amounts] = lru_cache(_AMOUNTS_KEPT)(self._count)
 
     def __getstate__(self) -> dict[str, Any]:
-        caches = ("_plan", "_rows_of", "_epoch")
+        caches = ("_plan", "_rows_of", "_epoch", "_amounts")
         return {name: value for name, value in vars(self).items() if name not in caches}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -77,6 +80,40 @@ class PackedRows:
             padding=slots - filled,
             dropped_tokens=int(blocks.targets.sum()) - trained,
         )
+
+    def amounts(self, rows: int) -> dict[str, Amounts]:
+        """See `Counted`."""
+        return {self._source.name: self._amounts(rows)}
+
+    def epoch_rows(self) -> dict[str, int]:
+        """See `Counted`."""
+        return {self._source.name: len(self)}
+
+    def _count(self, rows: int) -> Amounts:
+        """Whole epochs and blocks from the plan, and of one block its rows."""
+        epoch, within = divmod(rows, max(len(self), 1))
+        order, ends = self._epoch(epoch)
+        visit = int(np.searchsorted(ends, within, side="right"))
+        total = self._in_blocks(slice(None)) * epoch + self._in_blocks(order[:visit])
+        before = int(ends[visit - 1]) if visit else 0
+        if within > before:
+            rest = np.arange(epoch * len(self) + before, rows)
+            total += segment_amounts(self.segments(rest), self._source.lengths, self.seq_len)
+        return total
+
+    def _in_blocks(self, chosen: Ints | slice) -> Amounts:
+        rows, begun, trained, overlap, filled = (
+            int(column[chosen].sum())
+            for column in (
+                self._blocks.rows,
+                self._blocks.begun,
+                self._blocks.trained,
+                self._blocks.overlap,
+                self._blocks.filled,
+            )
+        )
+        slots = rows * self.seq_len
+        return Amounts(rows, begun, slots, trained, overlap, slots - filled)
 
     def identity(self) -> dict[str, Any]:
         """See `RowTable`."""

@@ -42,7 +42,7 @@ class Planner:
         settings = asdict(self.settings)
         del settings["positions"]  # changes what a row says, not which tokens it holds
         source = {"name": self.documents.name, "data": self.documents.fingerprint}
-        return {"version": 2, **source, **settings}
+        return {"version": 3, **source, **settings}
 
     @cached_property
     def _order(self) -> Permutation:
@@ -69,7 +69,7 @@ class Planner:
         return documents, plan if self.settings.shuffle else plan.in_document_order()
 
     def table(self, progress: Advance | None = None) -> Ints:
-        """One line a block, int64 (blocks, 7): the columns of `Blocks`."""
+        """One line a block, int64 (blocks, 8): the columns of `Blocks`."""
         lines: list[list[int]] = []
         for done, line in enumerate(self._measured(self._even_spans()), 1):
             if line is None:  # too many windows: from here on, blocks end where they must
@@ -79,7 +79,7 @@ class Planner:
             lines.append(line)
             if progress:
                 progress(done, len(self._even_spans()))
-        return np.asarray(lines, np.int64).reshape(len(lines), 7)
+        return np.asarray(lines, np.int64).reshape(len(lines), 8)
 
     def measure(self, span: Span) -> list[int] | None:
         """The line of a block in the table; None where it has more windows than a block may."""
@@ -89,8 +89,9 @@ class Planner:
         plan = self._pack(lengths)
         held = np.minimum(plan.slots, lengths[plan.document] - 1 - plan.start).sum()
         targets, lead = np.maximum(lengths - 1, 0).sum(), plan.lead.sum()
-        line = (span[0], len(lengths), plan.rows, targets, held - lead, plan.slots.sum(), lead)
-        return [int(value) for value in line]
+        begun = np.count_nonzero(plan.start == 0)
+        counted = (plan.rows, targets, held - lead, plan.slots.sum(), lead, begun)
+        return [int(value) for value in (span[0], len(lengths), *counted)]
 
     def _even_spans(self) -> list[Span]:
         total, block = len(self.documents), self.settings.block

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxdata.rows.amounts import Amounts, counted, total
 from jaxdata.rows.packed import PackedRows
 from jaxdata.rows.table import RowTable, Segments
 
@@ -46,6 +47,19 @@ class SerialRows:
             parts.append(replace(found, row=mine[found.row], source=origin))
         return Segments.join(parts)
 
+    def amounts(self, rows: int) -> dict[str, Amounts]:
+        """See `Counted`."""
+        before = np.append(0, self._ends[:-1]).tolist()
+        parts = zip(self._tables, before, strict=True)
+        return {
+            table.documents[0].name: total(table, min(max(rows - first, 0), len(table)))
+            for table, first in parts
+        }
+
+    def epoch_rows(self) -> dict[str, int]:
+        """See `Counted`."""
+        return {table.documents[0].name: len(table) for table in self._tables}
+
     def identity(self) -> dict[str, Any]:
         """See `RowTable`."""
         facts = self._tables[0].identity()
@@ -64,6 +78,7 @@ class RepeatedRows:
         self.seq_len, self.positions = table.seq_len, table.positions
         self.documents = table.documents
         self.segments, self.identity = table.segments, table.identity
+        self.amounts, self.epoch_rows = counted(table).amounts, counted(table).epoch_rows
 
     def __len__(self) -> int:
         return self._rows

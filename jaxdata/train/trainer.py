@@ -149,7 +149,15 @@ class Trainer:
         progress.flush()
         self._checkpoints.save(self.step, self.state, self.loader.get_state(), self.settings.model)
         progress.record({"event": "checkpoint", "step": self.step})
+        self._report(progress)
         progress.restart_clock()
+
+    def _report(self, progress: Progress) -> None:
+        """What the run has read so far, source by source."""
+        if self._log:
+            report = self.loader.report()
+            progress.record({**report.as_dict(), "event": "report", "step": self.step})
+            self._say(f"step {self.step}/{self.steps}  read so far: {report}")
 
     def _start(self, init: Callable[[], State], everywhere: jax.sharding.Sharding) -> State:
         """The state of step 0, or of the newest checkpoint, on all devices."""

@@ -21,7 +21,7 @@ def expand(batch: Mapping[str, jax.Array], positions: str = "segment") -> dict[s
 
     Returns:
         `inputs`, `targets`, `segment_ids`, `positions` (int32) and `loss_mask` (bool), each
-        (batch, seq_len).
+        (batch, seq_len); `source` and `document` where the batch has them, -1 in padding.
     """
     tokens_BxT, slots_BxS = batch["tokens"], batch["slots"].astype(jnp.int32)
     slot_L = jnp.arange(tokens_BxT.shape[1] - slots_BxS.shape[1])
@@ -39,6 +39,7 @@ def expand(batch: Mapping[str, jax.Array], positions: str = "segment") -> dict[s
     place_BxL = slot_L - of_segment(ends_BxS - slots_BxS)
     last_BxL = place_BxL == of_segment(slots_BxS) - 1
     loss_BxL = (place_BxL >= of_segment(batch["lead"])) & ~(last_BxL & of_segment(batch["ended"]))
+    extras = {name: of_segment(batch[name]) for name in ("source", "document") if name in batch}
     return {
         # Each segment has a token more than slots.
         "inputs": tokens_at(slot_L + segment_BxL),
@@ -46,6 +47,7 @@ def expand(batch: Mapping[str, jax.Array], positions: str = "segment") -> dict[s
         "loss_mask": inside_BxL & loss_BxL & batch.get("mask", True),
         "segment_ids": jnp.where(inside_BxL, segment_BxL + 1, 0),
         "positions": jnp.where(inside_BxL, place_BxL if positions == "segment" else slot_L, 0),
+        **{name: jnp.where(inside_BxL, values, -1) for name, values in extras.items()},
     }
 
 

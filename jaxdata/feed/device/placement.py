@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -12,7 +13,17 @@ from jaxdata.errors import InputError
 from jaxdata.feed.device.expand import expand
 from jaxdata.rows.table import Batch
 
-__all__ = ["CompactPlacement", "DevicePlacement"]
+__all__ = ["CompactPlacement", "DevicePlacement", "check_wide"]
+
+
+def check_wide(dtypes: Mapping[str, Any]) -> None:
+    """Refuse arrays of 64 bits where JAX would cut them to 32."""
+    for name, dtype in dtypes.items():
+        if jax.dtypes.canonicalize_dtype(dtype) != np.dtype(dtype):
+            raise InputError(
+                f"{name!r} needs 64 bits, a source has more than 2^31 documents, and JAX is set to "
+                "32: set JAX_ENABLE_X64=1, or leave it out of extras"
+            )
 
 
 class DevicePlacement:

@@ -16,9 +16,11 @@ from jaxdata import tokenizers
 from jaxdata.convert.conversion import Conversion
 from jaxdata.convert.documents import texts
 from jaxdata.convert.inputs import Inputs, find_inputs
-from jaxdata.convert.parameters import make_parameters
+from jaxdata.convert.job import Job
+from jaxdata.convert.parameters import Parameters, digests, tokenizer_entry
 from jaxdata.convert.refusals import check_name
 from jaxdata.convert.report import ConversionReport
+from jaxdata.convert.tasks import LmSettings, make_task
 from jaxdata.convert.units import UNIT_BYTES
 from jaxdata.errors import InputError
 from jaxdata.format.storage import open_store
@@ -77,23 +79,23 @@ def convert(
     _check_options(workers, on_error, record_tokens)
     loaded = tokenizers.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
     files = find_inputs(inputs)
-    conversion = Conversion(
-        store=open_store(output),
-        split=split,
-        source=source,
-        files=files,
-        tokenizer_files=loaded.files(),
-        parameters=make_parameters(files, loaded, text_key, bos, record_tokens, unit_bytes),
+    parameters = Parameters(
+        task=LmSettings(text_key=text_key, bos=bos),
+        record_tokens=record_tokens,
+        unit_bytes=unit_bytes,
+        tokenizer=tokenizer_entry(loaded),
+        inputs=digests(files),
     )
+    parameters.check()
+    store = open_store(output)
+    job = Job(store.url, split, source, files, parameters, loaded.files(), on_error == "fail")
+    conversion = Conversion(store, job, make_task(parameters.task, loaded))
     finished = conversion.finished()
-    entry = finished or conversion.run(workers or available_cores(), on_error == "fail", progress)
+    entries = finished or conversion.run(workers or available_cores(), progress)
     conversion.clean()
+    seconds = time.monotonic() - started
     return ConversionReport.of(
-        conversion.store.url,
-        conversion.folder,
-        entry,
-        time.monotonic() - started,
-        already_complete=finished is not None,
+        store.url, job.folder, entries, seconds, already_complete=bool(finished)
     )
 
 

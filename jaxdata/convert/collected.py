@@ -1,4 +1,4 @@
-"""The receipts of a whole source, put together."""
+"""The receipts of a whole conversion, put together."""
 
 from __future__ import annotations
 
@@ -8,20 +8,62 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jaxdata.convert.inputs import InputFile
-from jaxdata.convert.receipts import Quarantined, Receipt
+from jaxdata.convert.receipts import OutputReceipt, Quarantined, Receipt
 from jaxdata.convert.units import Unit
 from jaxdata.format.manifest import ShardEntry
 
-__all__ = ["Collected"]
+__all__ = ["Collected", "CollectedOutput"]
+
+
+class CollectedOutput:
+    """What all units wrote to one source.
+
+    Attributes:
+        shards: its files, in order.
+        counts: statistics of its documents.
+    """
+
+    def __init__(self) -> None:
+        self._lengths: list[np.ndarray] = []
+        self._origin_file: list[np.ndarray] = []
+        self._origin_row: list[np.ndarray] = []
+        self.shards: list[ShardEntry] = []
+        self.counts: Counter[str] = Counter()
+
+    def add(
+        self, files: NDArray[np.uint32], rows: NDArray[np.uint64], wrote: OutputReceipt
+    ) -> None:
+        """Append what a unit wrote, with the file and the row of each document."""
+        self._lengths.append(wrote.lengths)
+        self._origin_file.append(files)
+        self._origin_row.append(rows)
+        self.shards.append(wrote.shard)
+        self.counts += wrote.counts
+
+    @property
+    def lengths(self) -> NDArray[np.uint32]:
+        """uint32 (documents,): tokens with EOD."""
+        return _joined(self._lengths, np.uint32)
+
+    @property
+    def origin_file(self) -> NDArray[np.uint32]:
+        """uint32 (documents,): number of the input file."""
+        return _joined(self._origin_file, np.uint32)
+
+    @property
+    def origin_row(self) -> NDArray[np.uint64]:
+        """uint64 (documents,): line (from 1) or row (from 0) in that file."""
+        return _joined(self._origin_row, np.uint64)
 
 
 class Collected:
-    """The receipts of a whole source, their records numbered within the files.
+    """The receipts of a whole conversion, their records numbered within the files.
 
     Args:
         files: the inputs.
@@ -29,8 +71,10 @@ class Collected:
         receipts: the units in order, each with its receipt.
 
     Attributes:
-        shards: the files of the source, in order.
-        text_bytes: UTF-8 bytes of all documents.
+        outputs: what was written, by `"<split>/<source>"`; only what got a document.
+        records: records of the inputs.
+        dropped: number of records and documents that were left out, by reason.
+        counts: statistics of all units.
         first_bad: the first bad record, with its file and its number there; None without one.
     """
 
@@ -41,53 +85,45 @@ class Collected:
         receipts: Iterable[tuple[Unit, Receipt]],
     ) -> None:
         self._files = files
-        self._lengths: list[np.ndarray] = []
-        self._origin_file: list[np.ndarray] = []
-        self._origin_row: list[np.ndarray] = []
         self._records_before: Counter[int] = Counter()
         self._reasons: Counter[str] = Counter()
         self._bad_lines = bad_lines
-        self.shards: list[ShardEntry] = []
-        self.text_bytes = 0
+        self.outputs: dict[str, CollectedOutput] = {}
+        self.records = 0
+        self.dropped: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
         self.first_bad: tuple[InputFile, int, Quarantined] | None = None
         for unit, receipt in receipts:
             self.add(unit, receipt)
 
     def add(self, unit: Unit, receipt: Receipt) -> None:
         """Append the next unit."""
-        numbers = [part.file for part in unit.parts]
-        first = [self._records_before[file] + self._files[file].first_number for file in numbers]
-        self._records_before.update(dict(zip(numbers, receipt.records, strict=True)))
-        self._lengths.append(receipt.lengths)
-        self._origin_file.append(np.array(numbers, np.uint32)[receipt.part])
-        self._origin_row.append(np.array(first, np.uint64)[receipt.part] + receipt.record)
-        self.shards += [receipt.shard] if receipt.shard else []
-        self.text_bytes += receipt.text_bytes
+        numbers = np.array([part.file for part in unit.parts], np.uint32)
+        first = np.array(self._number(unit, receipt.records), np.uint64)
+        for name, wrote in receipt.outputs.items():
+            output = self.outputs.setdefault(name, CollectedOutput())
+            output.add(numbers[wrote.part], first[wrote.part] + wrote.record, wrote)
+        self.dropped += receipt.dropped
+        self.counts += receipt.counts
         for bad in receipt.quarantined:
-            file = self._files[numbers[bad.part]]
-            self._quarantine(file, first[bad.part] + bad.record, bad)
+            file = self._files[unit.parts[bad.part].file]
+            self._quarantine(file, int(first[bad.part]) + bad.record, bad)
+
+    def _number(self, unit: Unit, records: list[int]) -> list[int]:
+        """The number of the first record of each part in its file."""
+        numbers = []
+        for part, count in zip(unit.parts, records, strict=True):
+            numbers.append(self._records_before[part.file] + self._files[part.file].first_number)
+            self._records_before[part.file] += count
+            self.records += count
+        return numbers
 
     def _quarantine(self, file: InputFile, row: int, bad: Quarantined) -> None:
         self.first_bad = self.first_bad or (file, row, bad)
         self._reasons[bad.reason] += 1
-        place = {"file": file.name, "row" if file.format == "parquet" else "line": row}
+        place = {"file": file.name, "row" if file.first_number == 0 else "line": row}
         line = place | {"reason": bad.reason} | _raw(bad.raw)
         self._bad_lines.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """uint32 (documents,): tokens with EOD."""
-        return _joined(self._lengths, np.uint32)
-
-    @property
-    def origin_file(self) -> np.ndarray:
-        """uint32 (documents,): number of the input file."""
-        return _joined(self._origin_file, np.uint32)
-
-    @property
-    def origin_row(self) -> np.ndarray:
-        """uint64 (documents,): line (from 1) or row (from 0) in that file."""
-        return _joined(self._origin_row, np.uint64)
 
     @property
     def reasons(self) -> dict[str, int]:
@@ -101,7 +137,7 @@ class Collected:
             shutil.copyfileobj(self._bad_lines, file)
 
 
-def _joined(columns: list[np.ndarray], dtype: type) -> np.ndarray:
+def _joined(columns: list[np.ndarray], dtype: type) -> NDArray[Any]:
     return np.concatenate([np.empty(0, dtype), *columns])
 
 

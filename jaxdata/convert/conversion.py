@@ -1,4 +1,4 @@
-"""One source in the making: its units done, then published."""
+"""One conversion in the making: its units done, then its sources published."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 from jaxdata.convert import tables
 from jaxdata.convert.collected import Collected
 from jaxdata.convert.engine import Stopped, run_units
-from jaxdata.convert.inputs import InputFile
 from jaxdata.convert.job import Job, receipt_name
-from jaxdata.convert.parameters import Parameters
 from jaxdata.convert.publish import publish
 from jaxdata.convert.receipts import Receipt
 from jaxdata.convert.refusals import (
@@ -22,6 +20,7 @@ from jaxdata.convert.refusals import (
     check_unfinished,
     no_documents,
 )
+from jaxdata.convert.tasks import Task
 from jaxdata.convert.units import Unit, cut
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.manifest import MANIFEST, SourceEntry, read_manifest
@@ -35,120 +34,108 @@ class Conversion:
     """What a conversion is of, and the units it has met so far."""
 
     store: Store
-    split: str
-    source: str
-    files: list[InputFile]
-    parameters: Parameters
-    tokenizer_files: dict[str, bytes]
+    job: Job
+    task: Task
     units: list[Unit] = field(default_factory=list)
 
     @property
-    def folder(self) -> str:
-        """Where the source lies in the dataset."""
-        return f"{self.split}/{self.source}"
+    def outputs(self) -> list[str]:
+        """The sources that it may feed."""
+        return [self.job.output(self.job.split, stream) for stream in self.task.streams]
 
-    def finished(self) -> SourceEntry | None:
-        """Return the source's entry if it was finished before; refuses what cannot join."""
+    def finished(self) -> dict[str, SourceEntry]:
+        """Return the sources it made if it was finished before; refuses what cannot join."""
         if self.store.read(MANIFEST) is None:
-            return None
+            return {}
         manifest = read_manifest(self.store)
-        if self.folder in manifest.sources:
-            check_finished(manifest, self.folder, self.parameters, self.store.url)
-        check_dataset(manifest, self.parameters, self.store.url)
-        return manifest.sources.get(self.folder)
+        found = [name for name in self.outputs if name in manifest.sources]
+        for name in found:
+            check_finished(manifest, name, self.job.parameters, self.store.url)
+        check_dataset(manifest, self.job.parameters, self.store.url)
+        return {name: manifest.sources[name] for name in found}
 
     def run(
-        self, workers: int, stop_at_bad: bool, progress: Callable[[int, int], None] | None
-    ) -> SourceEntry:
-        """Do the units without a receipt, then publish the source."""
-        for file in self.files:
+        self, workers: int, progress: Callable[[int, int], None] | None
+    ) -> dict[str, SourceEntry]:
+        """Do the units without a receipt, then publish the sources."""
+        for file in self.job.files:
             if file.format == "parquet":
-                tables.check_column(file, self.parameters.text_key)
+                tables.check_column(file, self.job.parameters.text_key)
         self._begin()
-        bar = _Bar(sum(file.size for file in self.files), progress)
+        bar = _Bar(sum(file.size for file in self.job.files), progress)
         try:
-            run_units(self._job(stop_at_bad), self._units_to_do(bar), workers, bar.advance)
+            run_units(self.job, self._units_to_do(bar), workers, bar.advance)
         except Stopped as stopped:
             raise self._first_bad(stopped) from None
         with tempfile.TemporaryFile() as bad_lines:
-            collected = Collected(self.files, bad_lines, self._receipts(self.units))
-            return self._publish(collected, stop_at_bad)
+            collected = Collected(self.job.files, bad_lines, self._receipts(self.units))
+            return self._publish(collected)
 
-    def _publish(self, collected: Collected, stop_at_bad: bool) -> SourceEntry:
-        if collected.first_bad and stop_at_bad:
+    def _publish(self, collected: Collected) -> dict[str, SourceEntry]:
+        if collected.first_bad and self.job.stop_at_bad:
             raise bad_record(*collected.first_bad)
-        if not len(collected.lengths):
+        if not collected.outputs:
             self.clean()  # so that the same with a better --text-key is not refused
-            raise no_documents(collected, self.parameters.text_key)
-        return publish(
-            self.store, self.split, self.source, self.parameters, collected, self.tokenizer_files
-        )
+            raise no_documents(collected, self.job.parameters.text_key)
+        return publish(self.store, self.job, self.task.masked, collected)
 
     def clean(self) -> None:
         """Remove what only a conversion in progress needs."""
-        self.store.delete(f"{self.folder}/work/")
-        self.store.sweep(f"{self.folder}/")
+        self.store.delete(f"{self.job.folder}/work/")
+        for folder in {self.job.folder, *self.outputs}:
+            self.store.sweep(f"{folder}/")
 
     def _begin(self) -> None:
         """Write down what is being made; where units of it are done, check that they fit."""
-        name = f"{self.folder}/work/parameters.json"
+        name = f"{self.job.folder}/work/parameters.json"
         begun = self.store.read(name)
         if begun is not None and self._units_done():
-            check_unfinished(begun, self.parameters, f"{self.store.url}/{self.folder}")
+            check_unfinished(begun, self.job.parameters, f"{self.store.url}/{self.job.folder}")
         else:
             self._discard_shards()
-            self.store.write(name, self.parameters.encode())
+            self.store.write(name, self.job.parameters.encode())
 
     def _discard_shards(self) -> None:
         """Remove shards without a receipt: another cut would not write over them."""
-        for name in self.store.list(f"{self.folder}/"):
-            if name.endswith(".array_record") and name.rpartition("/")[0] == self.folder:
-                self.store.delete(name)
+        for folder in self.outputs:
+            for name in self.store.list(f"{folder}/"):
+                if name.endswith(".array_record") and name.rpartition("/")[0] == folder:
+                    self.store.delete(name)
 
     def _units_done(self) -> set[str]:
         """Names of the receipts there are."""
-        names = self.store.list(f"{self.folder}/work/")
+        names = self.store.list(f"{self.job.folder}/work/")
         return {name for name in names if name.endswith(".receipt")}
 
     def _units_to_do(self, bar: _Bar) -> Iterator[Unit]:
-        done = self._units_done()
-        for unit in cut(self.files, self.parameters.text_key, self.parameters.unit_bytes):
+        done, parameters = self._units_done(), self.job.parameters
+        for unit in cut(self.job.files, self.job.columns(self.task), parameters.unit_bytes):
             self.units.append(unit.without_data())
-            if receipt_name(self.folder, unit.name) in done:
+            if receipt_name(self.job.folder, unit.name) in done:
                 bar.advance(unit.size)
             else:
                 yield unit
 
     def _receipts(self, units: list[Unit]) -> Iterator[tuple[Unit, Receipt]]:
         for unit in units:
-            yield unit, self._receipt(receipt_name(self.folder, unit.name))
+            yield unit, self._receipt(receipt_name(self.job.folder, unit.name))
 
     def _receipt(self, name: str) -> Receipt:
         data = self.store.read(name)
         if data is None:
             raise DatasetError(
-                f"{self.store.url}/{name} is gone: is {self.folder} being converted by somebody "
-                "else? Wait for that to end, then give the same command again"
+                f"{self.store.url}/{name} is gone: is {self.job.folder} being converted by "
+                "somebody else? Wait for that to end, then give the same command again"
             )
         return Receipt.decode(data)
 
     def _first_bad(self, stopped: Stopped) -> InputError:
         """Say which record a worker stopped at, or an earlier one that was quarantined before."""
         before = [unit for unit in self.units if unit.place < stopped.unit.place]
-        collected = Collected(self.files, io.BytesIO(), self._receipts(before))
+        collected = Collected(self.job.files, io.BytesIO(), self._receipts(before))
         collected.add(stopped.unit, stopped.receipt)
         assert collected.first_bad is not None
         return bad_record(*collected.first_bad)
-
-    def _job(self, stop_at_bad: bool) -> Job:
-        return Job(
-            url=self.store.url,
-            folder=self.folder,
-            files=self.files,
-            parameters=self.parameters,
-            tokenizer_files=self.tokenizer_files,
-            stop_at_bad=stop_at_bad,
-        )
 
 
 class _Bar:

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import gzip
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from jaxdata.convert import tables
 from jaxdata.convert.inputs import InputFile, Inputs, find_inputs, reading
-from jaxdata.convert.records import BadRecord, text_of_bytes, text_of_line
+from jaxdata.convert.records import BadRecord, decode, parse_line, text_of
 from jaxdata.convert.units import Part, cut
 from jaxdata.errors import InputError
 
-__all__ = ["raw_records", "text_parser", "texts"]
+__all__ = ["Raw", "parser", "raw_records", "texts"]
+
+Raw = bytes | dict[str, Any]
+"""A line or a text file as it lies there, or a row of a table."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-def raw_records(file: InputFile, part: Part, key: str) -> Iterator[bytes | None]:
-    r"""Give every record of a part of a file: lines without their end, table values, whole files.
+def raw_records(file: InputFile, part: Part, columns: Sequence[str]) -> Iterator[Raw]:
+    r"""Give every record of a part of a file: lines without their end, table rows, whole files.
 
     Blank lines are given too, so that counting what comes counts lines. A line ends with \n or
-    \r\n; a byte order mark at the beginning of a file is left out.
+    \r\n; a byte order mark at the beginning of a file is left out. Of tables the named columns
+    are read.
     """
     if file.format == "parquet":
-        yield from tables.values(file, key, part.start, part.stop)
+        yield from tables.rows(file, columns, part.start, part.stop)
         return
     data = _read(file, part) if part.data is None else part.data
     if part.start == 0:
@@ -35,12 +40,21 @@ def raw_records(file: InputFile, part: Part, key: str) -> Iterator[bytes | None]
         yield data
 
 
-def text_parser(file: InputFile) -> Callable[[bytes | None, str], str | None]:
-    """Return the function from a raw record and the text key to its text.
+def parser(file: InputFile, text_key: str) -> Callable[[Any], dict[str, Any] | None]:
+    """Return the function from a raw record to its fields.
 
-    It returns None for a blank line and raises BadRecord where there is no usable text.
+    It returns None for a blank line and raises BadRecord where there are none. The text of a text
+    file is its field `text_key`.
     """
-    return text_of_line if file.format == "jsonl" else text_of_bytes
+    if file.format == "jsonl":
+        return parse_line
+    if file.format == "txt":
+        return lambda raw: {text_key: decode(raw)}
+    return _parse_row
+
+
+def _parse_row(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: decode(v) if isinstance(v, bytes) else v for name, v in row.items()}
 
 
 def texts(inputs: Inputs, text_key: str = "text") -> Iterator[str]:
@@ -53,20 +67,20 @@ def texts(inputs: Inputs, text_key: str = "text") -> Iterator[str]:
     for file in files:
         if file.format == "parquet":
             tables.check_column(file, text_key)
-    for unit in cut(files, text_key):
+    for unit in cut(files, [text_key]):
         for part in unit.parts:
             yield from _good_texts(files[part.file], part, text_key)
 
 
 def _good_texts(file: InputFile, part: Part, key: str) -> Iterator[str]:
-    parse = text_parser(file)
-    for raw in raw_records(file, part, key):
+    parse = parser(file, key)
+    for raw in raw_records(file, part, [key]):
         try:
-            text = parse(raw, key)
+            record = parse(raw)
+            if record is not None:
+                yield text_of(record, key)
         except BadRecord:
             continue
-        if text is not None:
-            yield text
 
 
 def _read(file: InputFile, part: Part) -> bytes:

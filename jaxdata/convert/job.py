@@ -8,9 +8,10 @@ from jaxdata import tokenizers
 from jaxdata.convert.inputs import InputFile
 from jaxdata.convert.parameters import Parameters
 from jaxdata.convert.receipts import Receipt
+from jaxdata.convert.tasks import Task, make_task
 from jaxdata.tokenizers import Tokenizer
 
-__all__ = ["Finished", "Job", "Progress", "receipt_name"]
+__all__ = ["Finished", "Job", "Progress", "output_name", "receipt_name"]
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,8 @@ class Job:
 
     Attributes:
         url: the dataset.
-        folder: "<split>/<source>".
+        split: the split that documents go to.
+        source: what the source is called in it.
         files: the inputs, as parts of units count them.
         parameters: what is made of them.
         tokenizer_files: the files behind `parameters.tokenizer`.
@@ -27,14 +29,31 @@ class Job:
     """
 
     url: str
-    folder: str
+    split: str
+    source: str
     files: list[InputFile]
     parameters: Parameters
     tokenizer_files: dict[str, bytes]
     stop_at_bad: bool
 
-    def tokenizer(self) -> Tokenizer:
-        """Make the tokenizer in this process."""
+    @property
+    def folder(self) -> str:
+        """Where receipts and quarantine lie: "<split>/<source>"."""
+        return output_name(self.split, self.source)
+
+    def output(self, split: str, stream: str) -> str:
+        """The source that a stream of the task feeds: "<split>/<source>[/<stream>]"."""
+        return output_name(split, self.source, stream)
+
+    def columns(self, task: Task) -> tuple[str, ...]:
+        """The columns to read of tables."""
+        return task.keys
+
+    def task(self) -> Task:
+        """Make the task, with its tokenizer, in this process."""
+        return make_task(self.parameters.task, self._tokenizer())
+
+    def _tokenizer(self) -> Tokenizer:
         entry = self.parameters.tokenizer
         return tokenizers.restore(
             entry.kind,
@@ -59,6 +78,11 @@ class Finished:
 
     stopped: Receipt | None = None
     """Of what was read, the bad record last; None where the unit is done."""
+
+
+def output_name(split: str, source: str, stream: str = "") -> str:
+    """The name of a source in the manifest, and its folder."""
+    return "/".join(filter(None, (split, source, stream)))
 
 
 def receipt_name(folder: str, unit: str) -> str:

@@ -8,16 +8,16 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from jaxdata.convert.inputs import InputFile
+from jaxdata.convert.tasks import LmSettings, Settings, TaskSettings, token_dtype
 from jaxdata.errors import InputError
 from jaxdata.format.manifest import TokenizerEntry
 from jaxdata.format.records import RecordLayout
 from jaxdata.tokenizers import Tokenizer
 
-__all__ = ["OF_SOURCE", "Parameters", "make_parameters"]
+__all__ = ["Parameters", "default_of", "digests", "tokenizer_entry"]
 
-
-OF_SOURCE = ("text_key", "bos", "unit_bytes")
-"""The parameters that the sources of one dataset need not share."""
+_OF_DATASET = {"record_tokens", "tokenizer", "inputs"}
+_ALWAYS = {"text_key", "bos", "unit_bytes"}  # written even where they are the default
 
 
 class Parameters(BaseModel):
@@ -25,8 +25,7 @@ class Parameters(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    text_key: str
-    bos: bool
+    task: TaskSettings
     record_tokens: int
     unit_bytes: int
     tokenizer: TokenizerEntry
@@ -36,48 +35,61 @@ class Parameters(BaseModel):
     @property
     def dtype(self) -> Literal["uint16", "uint32"]:
         """Type of a stored token."""
-        return "uint16" if self.tokenizer.vocab_size <= 2**16 else "uint32"
+        return token_dtype(self.tokenizer.vocab_size)
 
     @property
-    def layout(self) -> RecordLayout:
+    def text_key(self) -> str:
+        """The field that a text file's text is."""
+        return getattr(self.task, "text_key", "text")
+
+    def layout(self, masked: bool) -> RecordLayout:
         """How documents are cut into records."""
-        return RecordLayout(self.dtype, masked=False, record_tokens=self.record_tokens)
+        return RecordLayout(self.dtype, masked=masked, record_tokens=self.record_tokens)
+
+    def own(self) -> dict[str, Any]:
+        """Return, by name, what the sources of one dataset need not share; no defaults."""
+        fields = self.model_dump(mode="json", exclude=_OF_DATASET)
+        task = fields.pop("task")
+        fields |= {"task": task.pop("name")} | task
+        return {
+            name: value
+            for name, value in fields.items()
+            if name in _ALWAYS or value != default_of(name)
+        }
 
     def of_source(self) -> dict[str, Any]:
         """Return what the manifest keeps with the source; the dataset has the rest."""
-        own = self.model_dump(include=set(OF_SOURCE))
-        return own | {"input_digests": list(self.inputs.values())}
+        return self.own() | {"input_digests": list(self.inputs.values())}
 
     def encode(self) -> bytes:
         """Return the bytes of work/parameters.json."""
         return self.model_dump_json(indent=1).encode() + b"\n"
 
-
-def make_parameters(
-    files: list[InputFile],
-    tokenizer: Tokenizer,
-    text_key: str,
-    bos: bool,
-    record_tokens: int,
-    unit_bytes: int,
-) -> Parameters:
-    """Gather the parameters of a conversion; reads the head and tail of every input."""
-    if bos and tokenizer.bos_id is None:
-        raise InputError(
-            f"tokenizer {tokenizer.name!r} has no begin-of-sequence token that jaxdata knows; "
-            "name it with --bos-token, or convert without --bos"
-        )
-    return Parameters(
-        text_key=text_key,
-        bos=bos,
-        record_tokens=record_tokens,
-        unit_bytes=unit_bytes,
-        tokenizer=_tokenizer_entry(tokenizer),
-        inputs={file.name: file.digest() for file in files},
-    )
+    def check(self) -> None:
+        """Raise InputError where the tokenizer cannot do what is asked."""
+        if self.task.bos and self.tokenizer.bos_id is None:
+            raise InputError(
+                f"tokenizer {self.tokenizer.name!r} has no begin-of-sequence token that jaxdata "
+                "knows; name it with --bos-token, or convert without --bos"
+            )
 
 
-def _tokenizer_entry(tokenizer: Tokenizer) -> TokenizerEntry:
+def default_of(name: str) -> Any:
+    """What a parameter that :meth:`Parameters.own` leaves out was."""
+    if name == "task":
+        return "lm"
+    models: list[type[BaseModel]] = [Parameters, LmSettings, *Settings.__subclasses__()]
+    found = [model.model_fields[name] for model in models if name in model.model_fields]
+    return found[0].default if found else None
+
+
+def digests(files: list[InputFile]) -> dict[str, str]:
+    """Name of each input file -> its digest; reads the head and tail of every one."""
+    return {file.name: file.digest() for file in files}
+
+
+def tokenizer_entry(tokenizer: Tokenizer) -> TokenizerEntry:
+    """What a dataset says of a tokenizer."""
     return TokenizerEntry(
         kind=tokenizer.kind,
         name=tokenizer.name,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import asdict, dataclass
+from collections import Counter
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from jaxdata.format.manifest import ShardEntry
 
-__all__ = ["Quarantined", "Receipt"]
+__all__ = ["OutputReceipt", "Quarantined", "Receipt"]
 
 
 @dataclass(frozen=True)
@@ -35,54 +36,89 @@ class Quarantined:
 
 
 @dataclass(frozen=True)
+class OutputReceipt:
+    """What a unit wrote to one output, a source of a split.
+
+    Attributes:
+        shard: the file that holds the documents.
+        lengths: uint32 (documents,), tokens of each document with EOD.
+        part: uint32 (documents,), the part each document came from.
+        record: uint32 (documents,), its number in that part, from 0.
+        kept: a line of JSON a document with the fields to keep; empty where none are.
+        counts: statistics that add up over units.
+    """
+
+    shard: ShardEntry
+    lengths: NDArray[np.uint32]
+    part: NDArray[np.uint32]
+    record: NDArray[np.uint32]
+    kept: bytes = b""
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True)
 class Receipt:
     """The receipt of one unit.
 
     Attributes:
         records: records of each part, blank lines included: with those of the units before, they
             turn numbers in a part into numbers in a file.
-        lengths: uint32 (documents,), tokens of each document with EOD.
-        part: uint32 (documents,), the part each document came from.
-        record: uint32 (documents,), its number in that part, from 0.
-        text_bytes: UTF-8 bytes of all documents.
+        outputs: what was written, by `"<split>/<source>"`; only what got a document.
         quarantined: the bad records, in order.
-        shard: the file that holds the documents, None where there are none.
+        dropped: records and documents left out on purpose, by reason.
+        counts: statistics that add up over units: "blank" lines, "added" by records that became
+            several documents, and so on. Over all outputs of one stream, documents + quarantined +
+            dropped + blank = records + added.
     """
 
     records: list[int]
-    lengths: NDArray[np.uint32]
-    part: NDArray[np.uint32]
-    record: NDArray[np.uint32]
-    text_bytes: int
+    outputs: dict[str, OutputReceipt]
     quarantined: list[Quarantined]
-    shard: ShardEntry | None
+    dropped: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
 
     def encode(self) -> bytes:
-        """Return the bytes of the receipt: a line of JSON, then the three columns."""
+        """Return the bytes of the receipt: a line of JSON, then the columns of each output."""
         header = {
             "records": self.records,
-            "text_bytes": self.text_bytes,
+            "outputs": {name: _header(output) for name, output in self.outputs.items()},
             "quarantined": [_encode_quarantined(one) for one in self.quarantined],
-            "shard": self.shard and self.shard.model_dump(),
+            "dropped": self.dropped,
+            "counts": self.counts,
         }
-        columns = np.stack([self.lengths, self.part, self.record]).astype("<u4")
-        return json.dumps(header).encode() + b"\n" + columns.tobytes()
+        columns = [_columns(output) for output in self.outputs.values()]
+        return b"".join([json.dumps(header).encode(), b"\n", *columns])
 
     @classmethod
     def decode(cls, data: bytes) -> Receipt:
         """Read a receipt."""
         file = io.BytesIO(data)
         header = json.loads(file.readline())
-        columns = np.frombuffer(file.read(), "<u4").reshape(3, -1)
         return cls(
             records=header["records"],
-            lengths=columns[0],
-            part=columns[1],
-            record=columns[2],
-            text_bytes=header["text_bytes"],
+            outputs={name: _output(fields, file) for name, fields in header["outputs"].items()},
             quarantined=[_decode_quarantined(one) for one in header["quarantined"]],
-            shard=header["shard"] and ShardEntry(**header["shard"]),
+            dropped=Counter(header["dropped"]),
+            counts=Counter(header["counts"]),
         )
+
+
+def _header(output: OutputReceipt) -> dict[str, Any]:
+    shard = output.shard.model_dump()
+    return {"shard": shard, "kept_bytes": len(output.kept), "counts": output.counts}
+
+
+def _columns(output: OutputReceipt) -> bytes:
+    columns = np.stack([output.lengths, output.part, output.record]).astype("<u4")
+    return columns.tobytes() + output.kept
+
+
+def _output(fields: dict[str, Any], file: io.BytesIO) -> OutputReceipt:
+    shard = ShardEntry(**fields["shard"])
+    columns = np.frombuffer(file.read(3 * 4 * shard.documents), "<u4")
+    lengths, part, record = columns.reshape(3, -1)
+    kept = file.read(fields["kept_bytes"])
+    return OutputReceipt(shard, lengths, part, record, kept, Counter(fields["counts"]))
 
 
 def _encode_quarantined(one: Quarantined) -> dict[str, Any]:

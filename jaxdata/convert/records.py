@@ -1,11 +1,12 @@
-"""From the bytes of a record to its text, or to the reason why it has none."""
+"""From the bytes of a record to a mapping, and from that to its text, or to why it has none."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["BadRecord", "text_of_bytes", "text_of_line"]
+__all__ = ["BadRecord", "decode", "field_of", "parse_line", "text_of"]
 
 
 class BadRecord(Exception):
@@ -22,20 +23,39 @@ class BadRecord(Exception):
         self.keys = keys
 
 
-def text_of_line(line: bytes | None, key: str) -> str | None:
-    """Return the text of one line of JSON, None for a blank line; raises BadRecord.
+def parse_line(line: bytes) -> dict[str, Any] | None:
+    """Return the object of one line of JSON, None for a blank line; raises BadRecord.
 
-    >>> text_of_line(b'{"text": "hello"}', "text")
-    'hello'
+    >>> parse_line(b'{"text": "hello"}')
+    {'text': 'hello'}
     """
-    if line is None or not line.strip():
+    if not line.strip():
         return None
-    record = _parse(_decode(line))
+    record = _parse(decode(line))
     if not isinstance(record, dict):
         raise BadRecord("JSON, but not an object")
-    if key not in record:
-        raise BadRecord(f"no key {key!r}", tuple(record))
-    text = record[key]
+    return record
+
+
+def field_of(record: Mapping[str, Any], key: str) -> Any:
+    """Return a field; a key with dots goes into objects within. Raises BadRecord without it.
+
+    >>> field_of({"data": {"text": "hello"}}, "data.text")
+    'hello'
+    """
+    if key in record:
+        return record[key]
+    value: Any = record
+    for name in key.split("."):
+        if not isinstance(value, Mapping) or name not in value:
+            raise BadRecord(f"no key {key!r}", tuple(map(str, record)))
+        value = value[name]
+    return value
+
+
+def text_of(record: Mapping[str, Any], key: str) -> str:
+    """Return the text of a field; raises BadRecord where it holds none."""
+    text = field_of(record, key)
     if text is None:
         raise BadRecord(f"{key!r} is null")
     if not isinstance(text, str):
@@ -45,14 +65,8 @@ def text_of_line(line: bytes | None, key: str) -> str | None:
     return text
 
 
-def text_of_bytes(raw: bytes | None, key: str) -> str:
-    """Return the text of a value of a table, or of a whole file; raises BadRecord."""
-    if raw is None:
-        raise BadRecord(f"{key!r} is null")
-    return _decode(raw)
-
-
-def _decode(raw: bytes) -> str:
+def decode(raw: bytes) -> str:
+    """Return bytes as text; raises BadRecord where they are not UTF-8."""
     try:
         return raw.decode()
     except UnicodeDecodeError:

@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxdata.convert.collected import Collected
 from jaxdata.convert.inputs import InputFile
-from jaxdata.convert.parameters import OF_SOURCE, Parameters
+from jaxdata.convert.parameters import Parameters, default_of
 from jaxdata.convert.receipts import Quarantined
 from jaxdata.errors import InputError
 from jaxdata.format.manifest import MANIFEST, Manifest, TokenizerEntry
@@ -51,12 +51,9 @@ def check_dataset(manifest: Manifest, wanted: Parameters, url: str) -> None:
 def check_finished(manifest: Manifest, source: str, wanted: Parameters, url: str) -> None:
     """Raise InputError if a finished source was made from other inputs or parameters."""
     entry = manifest.sources[source]
-    was, now = dict(entry.parameters), wanted.of_source()
-    digests = dict(zip(entry.inputs, was["input_digests"], strict=True))
-    changes = [
-        *(_change(key, was[key], now[key]) for key in OF_SOURCE if was[key] != now[key]),
-        *_input_changes(digests, wanted.inputs),
-    ]
+    was = dict(entry.parameters)
+    digests = dict(zip(entry.inputs, was.pop("input_digests"), strict=True))
+    changes = [*_own_changes(was, wanted.own()), *_input_changes(digests, wanted.inputs)]
     if changes:
         raise InputError(
             f"{url} already has {source}, made otherwise: {'; '.join(changes)}. "
@@ -74,10 +71,9 @@ def check_unfinished(begun: bytes, wanted: Parameters, url: str) -> None:
             "delete that folder to begin anew"
         ) from error
     changes = [
-        *(
-            _change(key, getattr(was, key), getattr(wanted, key))
-            for key in (*OF_SOURCE, "record_tokens")
-            if getattr(was, key) != getattr(wanted, key)
+        *_own_changes(was.own(), wanted.own()),
+        *_own_changes(
+            {"record_tokens": was.record_tokens}, {"record_tokens": wanted.record_tokens}
         ),
         *_tokenizer_changes(was.tokenizer, wanted.tokenizer),
         *_input_changes(was.inputs, wanted.inputs),
@@ -113,6 +109,17 @@ def no_documents(collected: Collected, text_key: str) -> InputError:
         f"no record has a usable text: {counts}; the first is {file.path}:{row}. "
         "Are these the files, and is --text-key right?"
     )
+
+
+def _own_changes(was: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Name the parameters that differ; one that is missing is at its default."""
+    before = {name: was.get(name, default_of(name)) for name in [*was, *now]}
+    after = {name: now.get(name, default_of(name)) for name in before}
+    if before.get("task") != after.get("task"):
+        before, after = {"task": before["task"]}, {"task": after["task"]}
+    return [
+        _change(name, before[name], after[name]) for name in before if before[name] != after[name]
+    ]
 
 
 def _tokenizer_changes(was: TokenizerEntry, now: TokenizerEntry) -> list[str]:

@@ -22,6 +22,7 @@ class ConversionReport:
         shards: files they lie in.
         quarantined: number of bad records by reason.
         quarantine_file: where those are, None where there are none.
+        dropped: number of records and documents that were left out on purpose, by reason.
         seconds: time this call took.
         already_complete: the source was there before; nothing was done.
     """
@@ -34,24 +35,34 @@ class ConversionReport:
     shards: int
     quarantined: dict[str, int] = field(default_factory=dict)
     quarantine_file: str | None = None
+    dropped: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     already_complete: bool = False
 
     @classmethod
     def of(
-        cls, output: str, source: str, entry: SourceEntry, seconds: float, *, already_complete: bool
+        cls,
+        output: str,
+        source: str,
+        entries: dict[str, SourceEntry],
+        seconds: float,
+        *,
+        already_complete: bool,
     ) -> ConversionReport:
-        """Report on a source as the manifest has it."""
-        quarantined = entry.statistics["quarantined"]
+        """Report on sources as the manifest has them, all of one conversion."""
+        made = list(entries.values())
+        statistics = made[0].statistics
+        quarantined = statistics["quarantined"]
         return cls(
             output=output,
             source=source,
-            documents=entry.documents,
-            tokens=entry.tokens,
-            text_bytes=entry.statistics["text_bytes"],
-            shards=len(entry.shards),
+            documents=sum(entry.documents for entry in made),
+            tokens=sum(entry.tokens for entry in made),
+            text_bytes=sum(entry.statistics["text_bytes"] for entry in made),
+            shards=sum(len(entry.shards) for entry in made),
             quarantined=quarantined,
             quarantine_file=f"{output}/{source}/quarantine.jsonl" if quarantined else None,
+            dropped=statistics.get("dropped", {}),
             seconds=seconds,
             already_complete=already_complete,
         )
@@ -68,6 +79,9 @@ class ConversionReport:
             count = sum(self.quarantined.values())
             lines.append(f"quarantined: {count:,} records, in {self.quarantine_file}")
             lines += [f"  {count:,}  {reason}" for reason, count in self.quarantined.items()]
+        if self.dropped:
+            lines.append(f"dropped: {sum(self.dropped.values()):,} records")
+            lines += [f"  {count:,}  {reason}" for reason, count in self.dropped.items()]
         if self.already_complete:
             lines.append("already complete: nothing to do")
         else:

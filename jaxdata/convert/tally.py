@@ -1,63 +1,96 @@
-"""Reading the texts of one unit, and counting what its receipt will say."""
+"""Reading the documents of one unit, and counting what its receipt will say."""
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from jaxdata.convert.documents import raw_records, text_parser
-from jaxdata.convert.inputs import InputFile
+from jaxdata.convert.documents import Raw, parser, raw_records
 from jaxdata.convert.job import Job
-from jaxdata.convert.receipts import Quarantined, Receipt
+from jaxdata.convert.receipts import OutputReceipt, Quarantined, Receipt
 from jaxdata.convert.records import BadRecord
+from jaxdata.convert.tasks import Dropped, Record, Task
 from jaxdata.convert.units import Part, Unit
-from jaxdata.format.manifest import ShardEntry
 
-__all__ = ["StoppedAtBad", "Tally"]
+__all__ = ["Document", "StoppedAtBad", "Tally"]
 
 
 class StoppedAtBad(Exception):
     """A bad record, in a conversion that is to stop at the first."""
 
 
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document on its way to its shard.
+
+    Attributes:
+        content: what the task made of it.
+        part: number of its part in the unit.
+        record: number of its record in the part.
+        split: the split it goes to.
+        characters: of its texts.
+        text_bytes: of its texts in UTF-8.
+        kept: a line of JSON with the fields to keep.
+    """
+
+    content: Any
+    part: int
+    record: int
+    split: str
+    characters: int
+    text_bytes: int
+    kept: bytes = b""
+
+
 class Tally:
-    """Reads the texts of a unit, and keeps what the receipt says of them."""
+    """Reads the documents of a unit, and keeps what the receipt says of what became none."""
 
-    def __init__(self, unit: Unit, job: Job) -> None:
-        self._unit, self._job = unit, job
-        self._parts: list[int] = []
-        self._numbers: list[int] = []
+    def __init__(self, unit: Unit, job: Job, task: Task) -> None:
+        self._unit, self._job, self._task = unit, job, task
         self._read_bytes = 0
-        self._text_bytes = 0
-        self.records = [0] * len(unit.parts)
-        self.quarantined: list[Quarantined] = []
-        self.lengths: NDArray[np.uint32] = np.empty(0, np.uint32)
+        self._records = [0] * len(unit.parts)
+        self._quarantined: list[Quarantined] = []
+        self.dropped: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
 
-    def texts(self) -> Iterator[str]:
-        """Give the texts of the unit in order."""
+    def documents(self) -> Iterator[Document]:
+        """Give the documents of the unit in order."""
         for number, part in enumerate(self._unit.parts):
-            yield from self._texts_of_part(number, self._job.files[part.file], part)
+            yield from self._documents_of_part(number, part)
 
-    def _texts_of_part(self, number: int, file: InputFile, part: Part) -> Iterator[str]:
-        parse, key = text_parser(file), self._job.parameters.text_key
-        for record, raw in enumerate(raw_records(file, part, key)):
-            self.records[number] = record + 1
-            self._read_bytes += len(raw or b"")
+    def _documents_of_part(self, number: int, part: Part) -> Iterator[Document]:
+        file = self._job.files[part.file]
+        parse = parser(file, self._job.parameters.text_key)
+        for place, raw in enumerate(raw_records(file, part, self._job.columns(self._task))):
+            self._records[number] = place + 1
+            self._read_bytes += len(raw) if isinstance(raw, bytes) else 0
             try:
-                text = parse(raw, key)
+                record = parse(raw)
+                if record is None:
+                    self.counts["blank"] += 1
+                else:
+                    yield from self._documents_of(record, number, place)
             except BadRecord as bad:
-                self._quarantine(Quarantined(number, record, bad.reason, raw, bad.keys))
-                continue
-            if text is not None:
-                self._parts.append(number)
-                self._numbers.append(record)
-                self._text_bytes += len(text.encode())
-                yield text
+                self._quarantine(Quarantined(number, place, bad.reason, _raw(raw), bad.keys))
+            except Dropped as dropped:
+                self.dropped[dropped.reason] += 1
+
+    def _documents_of(self, record: Record, part: int, place: int) -> Iterator[Document]:
+        contents = self._task.prepare(record)
+        if not contents:
+            raise Dropped("nothing in it")
+        self.counts["added"] += len(contents) - 1
+        for content in contents:
+            texts = self._task.texts(content)
+            characters = sum(map(len, texts))
+            text_bytes = sum(len(text.encode()) for text in texts)
+            yield Document(content, part, place, self._job.split, characters, text_bytes)
 
     def _quarantine(self, bad: Quarantined) -> None:
-        self.quarantined.append(bad)
+        self._quarantined.append(bad)
         if self._job.stop_at_bad:
             raise StoppedAtBad
 
@@ -65,14 +98,13 @@ class Tally:
         """Return how much of the unit has been read, 0 to 1, as well as that is known."""
         return min(1.0, self._read_bytes / max(1, self._unit.text_bytes))
 
-    def receipt(self, shard: ShardEntry | None) -> Receipt:
-        """Return the receipt of the unit, of the documents that were written."""
-        return Receipt(
-            records=self.records,
-            lengths=self.lengths,
-            part=np.array(self._parts[: len(self.lengths)], np.uint32),
-            record=np.array(self._numbers[: len(self.lengths)], np.uint32),
-            text_bytes=self._text_bytes,
-            quarantined=self.quarantined,
-            shard=shard,
-        )
+    def receipt(self, outputs: dict[str, OutputReceipt]) -> Receipt:
+        """Return the receipt of the unit, with what was written."""
+        return Receipt(self._records, outputs, self._quarantined, self.dropped, self.counts)
+
+
+def _raw(raw: Raw) -> bytes | None:
+    """What quarantine keeps: the bytes, or those of the only column, or the row as JSON."""
+    if isinstance(raw, dict) and len(raw) == 1:
+        (raw,) = raw.values()
+    return raw if raw is None or isinstance(raw, bytes) else json.dumps(raw, default=str).encode()

@@ -7,7 +7,7 @@ of 1 MiB and more never share a unit; smaller ones are grouped in sorted order.
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from jaxdata.convert import tables
@@ -63,12 +63,14 @@ class Unit:
         return replace(self, parts=tuple(replace(part, data=None) for part in self.parts))
 
 
-def cut(files: list[InputFile], text_key: str, unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
+def cut(
+    files: list[InputFile], columns: Sequence[str], unit_bytes: int = UNIT_BYTES
+) -> Iterator[Unit]:
     """Give the units of a corpus in order.
 
     Args:
         files: the inputs, sorted.
-        text_key: the column of tables that holds the text.
+        columns: the columns of tables that are read.
         unit_bytes: text a unit holds, about.
     """
     small: list[int] = []
@@ -78,7 +80,7 @@ def cut(files: list[InputFile], text_key: str, unit_bytes: int = UNIT_BYTES) -> 
             yield _group(files, small)
             small = []
         if alone:
-            yield from _cut_file(files, number, text_key, unit_bytes)
+            yield from _cut_file(files, number, columns, unit_bytes)
         else:
             small.append(number)
     if small:
@@ -96,14 +98,14 @@ def _text_bytes(files: list[InputFile], numbers: list[int]) -> int:
 
 
 def _cut_file(
-    files: list[InputFile], number: int, text_key: str, unit_bytes: int
+    files: list[InputFile], number: int, columns: Sequence[str], unit_bytes: int
 ) -> Iterator[Unit]:
     file = files[number]
     if file.format == "txt":
         yield _group(files, [number])
         return
     if file.format == "parquet":
-        blocks = _cut_table(number, file, text_key, unit_bytes)
+        blocks = _cut_table(number, file, columns, unit_bytes)
     elif file.compressed:
         blocks = _cut_stream(number, file, unit_bytes)
     else:
@@ -138,9 +140,11 @@ def _cut_stream(number: int, file: InputFile, unit_bytes: int) -> Iterator[_Bloc
             start, packed_start = start + len(data), packed_stop
 
 
-def _cut_table(number: int, file: InputFile, text_key: str, unit_bytes: int) -> Iterator[_Block]:
+def _cut_table(
+    number: int, file: InputFile, columns: Sequence[str], unit_bytes: int
+) -> Iterator[_Block]:
     """Runs of row groups, each closed when its text reaches `unit_bytes`."""
-    sizes = tables.group_sizes(file, text_key)
+    sizes = tables.group_sizes(file, columns)
     share = file.size / max(1, sum(sizes))
     start = held = 0
     for group, size in enumerate(sizes, start=1):

@@ -1,19 +1,16 @@
-"""What a worker process does: take a unit, write its shard and then its receipt."""
+"""What a worker process does: take a unit, write its shards and then its receipt."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from itertools import chain
 from multiprocessing.connection import Connection
 
-import numpy as np
-
 from jaxdata.convert.job import Finished, Job, Progress, receipt_name
-from jaxdata.convert.tally import StoppedAtBad, Tally
+from jaxdata.convert.outputs import Outputs
+from jaxdata.convert.tally import Document, StoppedAtBad, Tally
+from jaxdata.convert.tasks import Dropped
 from jaxdata.convert.units import Unit
-from jaxdata.format.manifest import ShardEntry
-from jaxdata.format.shards import ShardWriter
 from jaxdata.format.storage import open_store
 
 __all__ = ["serve"]
@@ -35,44 +32,30 @@ class _Converter:
         self._connection = connection
         self._job = job
         self._store = open_store(job.url)
-        self._layout = job.parameters.layout
-        self._tokenizer = job.tokenizer()
-        self._bos = [self._tokenizer.bos_id] if job.parameters.bos else []
+        self._task = job.task()
 
     def convert(self, unit: Unit) -> Finished:
-        tally = Tally(unit, self._job)
+        tally = Tally(unit, self._job, self._task)
         try:
-            shard = self._write_shard(unit, tally)
+            with Outputs(self._store, self._job, self._task, unit.name) as outputs:
+                self._write(tally, outputs)
+                receipt = tally.receipt(outputs.finish())
         except StoppedAtBad:
-            return Finished(stopped=tally.receipt(None))
+            return Finished(stopped=tally.receipt({}))
         self._leave_if_orphaned()
-        receipt = receipt_name(self._job.folder, unit.name)
-        self._store.write(receipt, tally.receipt(shard).encode())
+        self._store.write(receipt_name(self._job.folder, unit.name), receipt.encode())
         return Finished()
 
-    def _write_shard(self, unit: Unit, tally: Tally) -> ShardEntry | None:
-        batches = _batches(tally.texts())
-        first = next(batches, None)
-        if first is None:
-            return None
-        name = f"{self._job.folder}/{unit.name}.array_record"
-        with self._store.create(name) as path:
-            with ShardWriter(path, self._layout) as writer:
-                for batch in chain([first], batches):
-                    self._write_batch(batch, writer)
-                    self._connection.send(Progress(tally.share()))
-                    self._leave_if_orphaned()
-            tally.lengths = writer.lengths
-            return writer.entry(name)
-
-    def _write_batch(self, batch: list[str], writer: ShardWriter) -> None:
-        bos = self._bos
-        for ids in self._tokenizer.encode(batch):
-            tokens = np.empty(len(bos) + len(ids) + 1, self._layout.dtype)
-            tokens[: len(bos)] = bos
-            tokens[len(bos) : -1] = ids
-            tokens[-1] = self._tokenizer.eod_id
-            writer.add(tokens)
+    def _write(self, tally: Tally, outputs: Outputs) -> None:
+        for batch in _batches(tally.documents()):
+            encoded = self._task.encode([document.content for document in batch])
+            for document, streams in zip(batch, encoded, strict=True):
+                if isinstance(streams, Dropped):
+                    tally.dropped[streams.reason] += 1
+                else:
+                    outputs.add(document, streams)
+            self._connection.send(Progress(tally.share()))
+            self._leave_if_orphaned()
 
     def _leave_if_orphaned(self) -> None:
         """End here if the parent is gone; another run may be doing this unit already."""
@@ -80,13 +63,13 @@ class _Converter:
             raise EOFError
 
 
-def _batches(texts: Iterator[str]) -> Iterator[list[str]]:
+def _batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
     """Batches to tokenise at once: enough for the library, little enough for the memory."""
-    batch: list[str] = []
+    batch: list[Document] = []
     characters = 0
-    for text in texts:
-        batch.append(text)
-        characters += len(text)
+    for document in documents:
+        batch.append(document)
+        characters += document.characters
         if characters >= _BATCH_CHARACTERS or len(batch) == _BATCH_DOCUMENTS:
             yield batch
             batch, characters = [], 0

@@ -56,6 +56,11 @@ class ShardWriter:
         self._writer.write(record)
         self._content.update(record)
 
+    def close(self) -> None:
+        """End the file; calling it again does nothing."""
+        if self._writer.is_open():
+            self._writer.close()
+
     def entry(self, name: str) -> ShardEntry:
         """The manifest's description of the closed file, under the name it will have."""
         data = np.fromfile(self._path, np.uint8)
@@ -91,4 +96,4 @@ class ShardWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._writer.close()
+        self.close()

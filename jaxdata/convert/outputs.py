@@ -1,0 +1,89 @@
+"""The shards of one unit: one for each source it feeds, opened when a document comes for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from jaxdata.convert.job import Job
+from jaxdata.convert.receipts import OutputReceipt
+from jaxdata.convert.tally import Document
+from jaxdata.convert.tasks import Encoded, Task
+from jaxdata.format.shards import ShardWriter
+from jaxdata.format.storage import Store
+
+__all__ = ["Outputs"]
+
+
+class Outputs:
+    """Write documents to the shards of a unit; they are published when `finish` ends well."""
+
+    def __init__(self, store: Store, job: Job, task: Task, unit: str) -> None:
+        self._store, self._job, self._streams, self._unit = store, job, task.streams, unit
+        self._layout = job.parameters.layout(task.masked)
+        self._open: dict[str, _Shard] = {}
+        self._unfinished = ExitStack()
+
+    def add(self, document: Document, encoded: tuple[Encoded, ...]) -> None:
+        """Append a document, to one source for each stream."""
+        for stream, one in zip(self._streams, encoded, strict=True):
+            output = self._job.output(document.split, stream)
+            if output not in self._open:
+                self._open[output] = self._new(output)
+            self._open[output].add(document, one)
+
+    def _new(self, output: str) -> _Shard:
+        name = f"{output}/{self._unit}.array_record"
+        path = self._unfinished.enter_context(self._store.create(name))
+        writer = self._unfinished.enter_context(ShardWriter(path, self._layout))
+        return _Shard(name, writer)
+
+    def finish(self) -> dict[str, OutputReceipt]:
+        """Publish the shards and describe them, by output."""
+        receipts = {name: self._open[name].finish() for name in sorted(self._open)}
+        self._unfinished.close()
+        return receipts
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._unfinished.__exit__(kind, error, trace)
+
+
+class _Shard:
+    """A shard in the making, and where its documents came from."""
+
+    def __init__(self, name: str, writer: ShardWriter) -> None:
+        self._name, self._writer = name, writer
+        self._parts: list[int] = []
+        self._records: list[int] = []
+        self._kept: list[bytes] = []
+        self._counts: Counter[str] = Counter()
+
+    def add(self, document: Document, encoded: Encoded) -> None:
+        self._writer.add(encoded.tokens, encoded.mask)
+        self._parts.append(document.part)
+        self._records.append(document.record)
+        self._kept.append(document.kept)
+        self._counts["text_bytes"] += document.text_bytes
+
+    def finish(self) -> OutputReceipt:
+        self._writer.close()
+        return OutputReceipt(
+            shard=self._writer.entry(self._name),
+            lengths=self._writer.lengths,
+            part=np.array(self._parts, np.uint32),
+            record=np.array(self._records, np.uint32),
+            kept=b"".join(self._kept),
+            counts=self._counts,
+        )

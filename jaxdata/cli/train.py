@@ -59,14 +59,13 @@ def train(
 
 def run(config: Any) -> Any:
     """Train as a `Config` says; `jaxdata.train.devices.prepare` comes before this."""
-    import jaxdata
-    from jaxdata.config import load
+    from jaxdata.config import load, open_data
     from jaxdata.train.trainer import Data, Trainer
 
-    dataset = jaxdata.open_dataset(config.dataset)
+    dataset = open_data(config)
     scored = config.eval_split in dataset.splits
     if not scored:
-        click.echo(f"{config.dataset} has no split {config.eval_split!r}: nothing is scored")
+        click.echo(f"{dataset.url} has no split {config.eval_split!r}: nothing is scored")
 
     def open_loader(split: str, sharding: Any) -> Any:
         return load(config, split, sharding=sharding, loader={"layout": "jaxdata"})

@@ -15,8 +15,9 @@ from jaxdata.errors import ConfigError
 
 if TYPE_CHECKING:
     from jaxdata.feed.loader import Loader
+    from jaxdata.rows.sources import Sources
 
-__all__ = ["build_rows", "load"]
+__all__ = ["build_rows", "load", "open_data"]
 
 
 def load(
@@ -59,24 +60,48 @@ def load(
     return loader
 
 
+def open_data(config: Config) -> Sources:
+    """The dataset of a config; where it names several, their sources as one."""
+    from jaxdata.rows.joined import JoinedDataset, source_meant
+
+    if config.sources is None:
+        return _open(str(config.dataset), config.tokenizer)
+    opened = {
+        name: _open(one.dataset, config.tokenizer, one.eod_id)
+        for name, one in config.sources.items()
+    }
+    meant = {
+        name: (opened[name], source_meant(opened[name], name, one.source))
+        for name, one in config.sources.items()
+    }
+    return JoinedDataset(meant, config.tokenizer)
+
+
+def _open(path: str, tokenizer: str | None, eod_id: int | None = None) -> Sources:
+    from jaxdata.format.foreign import is_foreign
+    from jaxdata.rows.dataset import open_dataset
+
+    return open_dataset(path, tokenizer=tokenizer if is_foreign(path) else None, eod_id=eod_id)
+
+
 def _eval_batch_size(config: Config) -> int:
     return config.eval_batch_size or config.loader.first_batch_size
 
 
 def build_rows(config: Config, split: str | None = None) -> Any:
     """The rows of a split, a `grain.MapDataset`: the curriculum's mixture, or evaluation rows."""
-    dataset = jaxdata.open_dataset(config.dataset)
+    dataset = open_data(config)
     if split in (None, config.split):
         return _curriculum(dataset, config)
     pack = config.pack.model_dump(exclude={"block", "shuffle_run"})
     return jaxdata.evaluation_rows(dataset, split, eval_tokens=config.eval_tokens, **pack)
 
 
-def _curriculum(dataset: Any, config: Config) -> Any:
+def _curriculum(dataset: Sources, config: Config) -> Any:
     from jaxdata.rows.dataset import source_names
 
     names = source_names(dataset, config.split)
-    _check_names(config, names)
+    _check_names(config, names, dataset.url)
     wanted = {name for phase in config.curriculum or [] for name in phase.mix}
     rows = {
         name: jaxdata.pack(
@@ -126,7 +151,7 @@ def _available(rows: Mapping[str, Any], config: Config) -> int:
     )
 
 
-def _check_names(config: Config, names: list[str]) -> None:
+def _check_names(config: Config, names: list[str], url: str) -> None:
     for field, given in [
         *((f"curriculum.{i}.mix", phase.mix) for i, phase in enumerate(config.curriculum or [])),
         ("epochs", config.epochs),
@@ -135,5 +160,5 @@ def _check_names(config: Config, names: list[str]) -> None:
             if name not in names:
                 raise ConfigError(
                     f"{field} names the source {name!r}; split {config.split!r} of "
-                    f"{config.dataset} has {', '.join(map(repr, names))}"
+                    f"{url} has {', '.join(map(repr, names))}"
                 )

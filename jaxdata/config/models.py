@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, PlainValidator, model_validator
 from jaxdata.feed.schedule import check_batch_size
 from jaxdata.train.settings import Count, Settings, TrainSettings, whole
 
-__all__ = ["Config", "LoaderSettings", "PackSettings", "PhaseSettings"]
+__all__ = ["Config", "LoaderSettings", "PackSettings", "PhaseSettings", "SourceSettings"]
 
 
 RowPair = Annotated[list[int], Field(min_length=2, max_length=2)]
@@ -95,6 +95,23 @@ class LoaderSettings(Settings):
         return sizes if isinstance(sizes, int) else sizes[0][1]
 
 
+class SourceSettings(Settings):
+    """One source of several datasets; its dataset alone may stand for it."""
+
+    dataset: str = Field(description="where it is, as in `dataset`")
+    source: str | None = Field(
+        default=None, description="its name there; null: the same name, or the only one there"
+    )
+    eod_id: int | None = Field(
+        default=None, description="the token that ends documents, of nanogpt:; -1: none does"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _dataset_alone(cls, value: object) -> object:
+        return {"dataset": value} if isinstance(value, str) else value
+
+
 def _phases(value: object) -> object:
     """One phase may stand there without a list around it."""
     return [value] if isinstance(value, dict) else value
@@ -106,7 +123,20 @@ class Config(Settings):
     Without a curriculum, every source is read once, weights as their trained tokens are.
     """
 
-    dataset: str = Field(description="folder or URL of a converted dataset")
+    dataset: str | None = Field(
+        default=None,
+        description="folder or URL of a converted dataset; or another tool's: megatron:PREFIX, "
+        "gpts:PREFIX, nanogpt:FILE, datatrove:FILE",
+    )
+    sources: dict[str, SourceSettings] | None = Field(
+        default=None,
+        min_length=1,
+        description="sources of several datasets, instead of `dataset`: "
+        "{web: data/mine, old: megatron:PREFIX}",
+    )
+    tokenizer: str | None = Field(
+        default=None, description="what made the tokens of other tools' data, where text is asked"
+    )
     seed: int = Field(default=0, ge=0, description="root of every random order")
     split: str = Field(default="train", description="the split that the curriculum reads")
     pack: PackSettings = PackSettings()
@@ -136,6 +166,17 @@ class Config(Settings):
         default=None, description="rows in a batch to score; null: the loader's first"
     )
     train: TrainSettings = TrainSettings()
+
+    @model_validator(mode="after")
+    def _some_data(self) -> Config:
+        if self.dataset is None and self.sources is None:
+            raise ValueError(
+                "dataset is missing; it has to be given (or, of several datasets, "
+                "sources: {name: dataset, …})"
+            )
+        if self.dataset is not None and self.sources is not None:
+            raise ValueError("dataset and sources are both given: keep one")
+        return self
 
     @model_validator(mode="after")
     def _budgets(self) -> Config:

@@ -84,8 +84,8 @@ def _suggest(location: Location) -> str:
 def _model_at(location: list[str | int]) -> type[BaseModel]:
     model: type[BaseModel] = Config
     for name in location:
-        if isinstance(name, str):
-            model = _model_in(model.model_fields[name].annotation) or model
+        if name in model.model_fields:  # else the number of an item, or a name of the user's
+            model = _model_in(model.model_fields[str(name)].annotation) or model
     return model
 
 
@@ -100,5 +100,5 @@ def _all_fields(model: type[BaseModel], above: str = "") -> Iterator[str]:
     for name, field in model.model_fields.items():
         yield above + name
         section = _model_in(field.annotation)
-        if section and not str(field.annotation).startswith("list"):
+        if section and not str(field.annotation).startswith(("list", "dict")):
             yield from _all_fields(section, f"{above}{name}.")

@@ -21,7 +21,11 @@ __all__ = ["Location", "Source", "packaged_configs", "parse_overrides", "read_so
 
 Location = tuple[str | int, ...]
 
-_WHOLE = ("mix", "epochs")  # mappings whose keys are the user's: an override replaces all of them
+_WHOLE = (
+    "mix",
+    "epochs",
+    "sources",
+)  # mappings whose keys are the user's: an override replaces all of them
 
 
 class _Loader(yaml.SafeLoader):

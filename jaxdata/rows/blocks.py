@@ -5,16 +5,14 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.format.storage import LocalStore, Store
+from jaxdata.format.storage import Store, user_cache
 
 __all__ = ["Blocks", "cached"]
 
@@ -49,7 +47,7 @@ def cached(store: Store | None, key: dict[str, Any], compute: Callable[[], Ints]
     if store is None:
         return compute()
     name = f"plans/{hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]}.npy"
-    for place in (store, _user_cache()):
+    for place in (store, user_cache()):
         found = _decode(place.read(name))
         if found is not None:
             return found
@@ -71,9 +69,4 @@ def _publish(store: Store, name: str, table: Ints) -> None:
     try:
         store.write(name, buffer.getvalue())
     except (OSError, ValueError):  # tensorstore raises ValueError for a refused write
-        _user_cache().write(name, buffer.getvalue())
-
-
-def _user_cache() -> LocalStore:
-    default = Path("~/.cache/jaxdata").expanduser()
-    return LocalStore(os.environ.get("JAXDATA_CACHE", default))
+        user_cache().write(name, buffer.getvalue())

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from difflib import get_close_matches
+from collections.abc import Collection
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
 from jaxdata.errors import InputError
+from jaxdata.format.foreign import is_foreign
 from jaxdata.format.manifest import Manifest, read_manifest
 from jaxdata.format.storage import Store, open_store
+from jaxdata.rows.foreign import ForeignDataset
+from jaxdata.rows.sources import Sources, source_names
 from jaxdata.rows.stored import StoredDocuments
 
 if TYPE_CHECKING:
@@ -21,37 +21,21 @@ if TYPE_CHECKING:
 __all__ = ["Dataset", "open_dataset", "source_names"]
 
 
-class Dataset:
+class Dataset(Sources):
     """A dataset on disk, opened for reading. Made by :func:`open_dataset`."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self._store, self.url = store, store.url
         self.manifest: Manifest = read_manifest(store)
 
-    def __repr__(self) -> str:
-        return f"Dataset({self._store.url!r}, {self.splits})"
-
     @property
-    def splits(self) -> dict[str, list[str]]:
-        """Names of the sources of each split, sorted."""
-        splits: dict[str, list[str]] = {}
-        for name in sorted(self.manifest.sources):
-            split, _, source = name.partition("/")
-            splits.setdefault(split, []).append(source)
-        return splits
+    def names(self) -> Collection[str]:
+        """`"<split>/<source>"` of each source."""
+        return self.manifest.sources.keys()
 
-    def source(self, split: str, name: str) -> StoredDocuments:
-        """The documents of one source; raises InputError naming the nearest that exists."""
-        full = f"{split}/{name}"
-        if full not in self.manifest.sources:
-            near = get_close_matches(full, self.manifest.sources, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise InputError(
-                f"no source {full!r} in {self._store.url}: it has "
-                f"{', '.join(sorted(self.manifest.sources)) or 'none'}{hint}"
-            )
-        entry = self.manifest.sources[full]
-        return StoredDocuments(self._store, full, entry, self.manifest.layout(full))
+    def _open(self, name: str) -> StoredDocuments:
+        entry = self.manifest.sources[name]
+        return StoredDocuments(self._store, name, entry, self.manifest.layout(name))
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -72,30 +56,27 @@ class Dataset:
             pad_id=entry.pad_id,
         )
 
-    def decode(self, ids: ArrayLike) -> str:
-        """Text of token ids; special tokens give nothing."""
-        return self.tokenizer.decode(np.asarray(ids).tolist())
 
-    @property
-    def token_bytes(self) -> NDArray[np.int32]:
-        """Raw bytes that each id stands for, int32 (vocab_size,); 0 for special ids."""
-        return self.tokenizer.token_bytes
-
-
-def open_dataset(path: str | os.PathLike[str]) -> Dataset:
-    """Open a dataset on disk or in an object store.
+def open_dataset(
+    path: str | os.PathLike[str], *, tokenizer: str | None = None, eod_id: int | None = None
+) -> Sources:
+    """Open a dataset on disk or in an object store; or one of another tool, where it lies.
 
     Args:
-        path: its folder, or `gs://…`, `s3://…`.
+        path: its folder, or `gs://…`, `s3://…`. Or `"megatron:PREFIX"` and `"gpts:PREFIX"` (a
+            pair `PREFIX.bin`, `PREFIX.idx`), `"nanogpt:FILE"`, `"datatrove:FILE.ds"`: a dataset
+            of split `train` with one source, named after the last component of the path.
+        tokenizer: the tokenizer of another tool's dataset, as the converter takes it
+            (`"tiktoken:gpt2"`); needed to decode, not to train.
+        eod_id: the token that ends documents in nanoGPT's files: the tokenizer's, or else GPT-2's,
+            if not given; -1 where there is none.
 
     Raises:
         DatasetError: there is no dataset there, or it is damaged or of another version.
     """
+    text = os.fspath(path)
+    if is_foreign(text):
+        return ForeignDataset(text, tokenizer=tokenizer, eod_id=eod_id)
+    if tokenizer is not None or eod_id is not None:
+        raise InputError(f"{text} brings its own tokenizer: leave tokenizer= and eod_id= out")
     return Dataset(open_store(path))
-
-
-def source_names(dataset: Dataset, split: str) -> list[str]:
-    """The sources of a split; raises InputError where there is no such split."""
-    if split not in dataset.splits:
-        raise InputError(f"no split {split!r}: the dataset has {', '.join(dataset.splits)}")
-    return dataset.splits[split]

@@ -116,7 +116,9 @@ def pack(
     """Pack the documents of a source into shuffled rows of `seq_len` slots.
 
     Args:
-        docs: a source, as `dataset.source(split, name)` gives it, or `ArrayDocuments`.
+        docs: a source, as `dataset.source(split, name)` gives it, or `ArrayDocuments`; or any
+            object with `lengths` whose items are arrays of tokens, or dicts of `tokens` and
+            `loss_mask`, such as a grain `RandomAccessDataSource` (picklable, for workers).
         seq_len: slots of a row.
         strategy: `"best_fit"` (almost no padding, documents cut only where they are longer
             than a row), `"concat"` (one stream cut every `seq_len`), `"crop"` (every row

@@ -7,8 +7,10 @@
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -17,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from jaxdata.errors import InputError
 from jaxdata.format.storage import Store
 
-__all__ = ["ArrayDocuments", "Documents", "Pieces", "as_documents"]
+__all__ = ["ArrayDocuments", "Documents", "Pieces", "RangedDocuments", "as_documents"]
 
 Ints = NDArray[np.int64]
 
@@ -28,6 +30,13 @@ class Pieces(NamedTuple):
     buffers: Sequence[memoryview | bytes]
     range: Ints
     """(buffers,) number of the range that each belongs to; never falls"""
+
+    @classmethod
+    def cut(cls, joined: NDArray[Any], counts: Ints) -> Pieces:
+        """Views of an array that holds ranges of `counts` elements, end to end."""
+        view = joined.data.cast("B")
+        ends = (np.cumsum(counts) * joined.itemsize).tolist()
+        return cls([view[a:b] for a, b in pairwise([0, *ends])], np.arange(len(counts)))
 
     def of(self, ranges: slice) -> Pieces:
         """Those of some consecutive ranges, which are counted from 0 then."""
@@ -88,6 +97,48 @@ class Documents(Protocol):
     def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Pieces:
         """Stored masks of the same ranges, a byte each (1: has loss when it is a target)."""
         ...
+
+
+class RangedDocuments(ABC):
+    """Documents that are read as ranges: whole ones, and one range, by way of `tokens`."""
+
+    masked: bool
+    dtype: np.dtype[Any]
+
+    @property
+    @abstractmethod
+    def lengths(self) -> NDArray[Any]:
+        """See `Documents`."""
+
+    @abstractmethod
+    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Pieces:
+        """See `Documents`."""
+
+    @abstractmethod
+    def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Pieces:
+        """See `Documents`."""
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
+        item: dict[str, NDArray[Any]] = {"tokens": self.read(index)}
+        if self.masked:
+            mask = self._range(self.masks, np.dtype(np.uint8), index, 0, None)
+            item["loss_mask"] = mask.astype(bool)
+        return item
+
+    def read(self, index: int, start: int = 0, stop: int | None = None) -> NDArray[Any]:
+        """Tokens `[start, stop)` of one document; reads no more of it than that."""
+        return self._range(self.tokens, self.dtype.newbyteorder("<"), index, start, stop)
+
+    def _range(
+        self, method: Any, dtype: np.dtype[Any], index: int, start: int, stop: int | None
+    ) -> NDArray[Any]:
+        document = range(len(self))[index]
+        start, stop, _ = slice(start, stop).indices(int(self.lengths[document]))
+        one = (np.array([value]) for value in (document, start, max(stop - start, 0)))
+        return np.frombuffer(bytearray().join(method(*one).buffers), dtype)
 
 
 class ArrayDocuments:
@@ -170,7 +221,12 @@ def as_documents(docs: Any) -> Documents:
     if hasattr(docs, "lengths") and hasattr(docs, "tokens"):
         documents: Documents = docs
         return documents
+    if hasattr(docs, "lengths") and hasattr(docs, "__getitem__"):
+        from jaxdata.rows.adapted import AdaptedDocuments
+
+        return AdaptedDocuments(docs)
     raise InputError(
         f"cannot pack a {type(docs).__name__}: expected a source with lengths, as "
-        "dataset.source(split, name) gives it, or jaxdata.ArrayDocuments([tokens, …])"
+        "dataset.source(split, name) gives it, jaxdata.ArrayDocuments([tokens, …]), or an object "
+        "with `lengths` whose items are arrays of tokens"
     )

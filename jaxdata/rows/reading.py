@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -191,9 +190,7 @@ def _tokens_as(dtype: np.dtype[Any]) -> Read:
             return found
         narrow = b"".join(found.buffers)
         wide = np.frombuffer(narrow, documents.dtype.newbyteorder("<")).astype(dtype)
-        ends = (np.cumsum(count) * dtype.itemsize).tolist()
-        view = memoryview(wide.tobytes())
-        return Pieces([view[a:b] for a, b in pairwise([0, *ends])], np.arange(len(count)))
+        return Pieces.cut(wide, count)
 
     return read
 

@@ -12,7 +12,7 @@ from jaxdata.format.index import SourceIndex
 from jaxdata.format.manifest import SourceEntry
 from jaxdata.format.records import STREAM_BLOCK, RecordLayout, file_offset
 from jaxdata.format.storage import Store
-from jaxdata.rows.documents import Pieces
+from jaxdata.rows.documents import Pieces, RangedDocuments
 from jaxdata.rows.windows import expand
 
 __all__ = ["StoredDocuments"]
@@ -21,7 +21,7 @@ Ints = NDArray[np.int64]
 Offsets = Callable[[Any, Any], Ints]
 
 
-class StoredDocuments:
+class StoredDocuments(RangedDocuments):
     """One source of a dataset on disk (see `Documents`).
 
     Args:
@@ -52,25 +52,6 @@ class StoredDocuments:
 
     def __len__(self) -> int:
         return self.entry.documents
-
-    def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
-        item: dict[str, NDArray[Any]] = {"tokens": self.read(index)}
-        if self.masked:
-            mask = self._range(self.masks, np.dtype(np.uint8), index, 0, None)
-            item["loss_mask"] = mask.astype(bool)
-        return item
-
-    def read(self, index: int, start: int = 0, stop: int | None = None) -> NDArray[Any]:
-        """Tokens `[start, stop)` of one document; reads no more of it than that."""
-        return self._range(self.tokens, self.dtype, index, start, stop)
-
-    def _range(
-        self, method: Any, dtype: np.dtype[Any], index: int, start: int, stop: int | None
-    ) -> NDArray[Any]:
-        document = range(len(self))[index]
-        start, stop, _ = slice(start, stop).indices(int(self.lengths[document]))
-        one = (np.array([value]) for value in (document, start, max(stop - start, 0)))
-        return np.frombuffer(bytearray().join(method(*one).buffers), dtype)
 
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Pieces:
         """See `Documents`; views of the memory maps."""

@@ -22,7 +22,7 @@ from jaxdata.format.manifest import (
 from jaxdata.format.records import RecordLayout
 from jaxdata.format.shards import ShardWriter
 from jaxdata.format.storage import Store, open_store
-from jaxdata.rows.dataset import Dataset, open_dataset
+from jaxdata.rows.dataset import Dataset
 
 __all__ = ["distinct_documents", "write_dataset"]
 
@@ -81,7 +81,7 @@ def write_dataset(
         tokenizer=tokenizer, dtype=dtype, record_tokens=record_tokens, sources=entries
     )
     update_manifest(store, lambda _: manifest)
-    return open_dataset(path)
+    return Dataset(store)
 
 
 def _write_shards(

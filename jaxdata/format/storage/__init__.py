@@ -10,10 +10,19 @@ import os
 
 from jaxdata.errors import InputError
 from jaxdata.format.storage.contract import Store
-from jaxdata.format.storage.local import LocalStore
+from jaxdata.format.storage.kept import kept_file, user_cache
+from jaxdata.format.storage.local import LocalStore, map_file
 from jaxdata.format.storage.remote import RemoteStore
 
-__all__ = ["LocalStore", "RemoteStore", "Store", "open_store"]
+__all__ = [
+    "LocalStore",
+    "RemoteStore",
+    "Store",
+    "kept_file",
+    "map_file",
+    "open_store",
+    "user_cache",
+]
 
 
 def open_store(url: str | os.PathLike[str]) -> Store:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from jaxdata.format.storage import zarr
 from jaxdata.format.storage.contract import Ints, missing, truncated
 
-__all__ = ["LocalStore"]
+__all__ = ["LocalStore", "map_file"]
 
 _TEMPORARY = ".tmp-"
 _PIECE_BYTES = 2**20
@@ -61,7 +61,7 @@ class LocalStore:
 
     def _map(self, name: str) -> memoryview:
         if name not in self._maps:
-            self._maps[name] = _map(self._path(name))
+            self._maps[name] = map_file(self._path(name))
         return self._maps[name]
 
     def pieces(self, name: str) -> Iterator[memoryview]:
@@ -135,13 +135,13 @@ class LocalStore:
         return joined[:size]
 
     def _chunk(self, name: str, size: int) -> memoryview:
-        data = _map(self._path(name))
+        data = map_file(self._path(name))
         if len(data) < size:
             raise truncated(str(self._path(name)), size)
         return data
 
 
-def _map(path: Path) -> memoryview:
+def map_file(path: Path) -> memoryview:
     """A file mapped into memory; views of it stay valid when it is deleted."""
     try:
         with path.open("rb") as file:

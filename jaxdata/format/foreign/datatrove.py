@@ -1,0 +1,40 @@
+"""datatrove's tokenized files: `X.ds`, tokens end to end, `X.ds.index`, and maybe `X.ds.loss`.
+
+The index is the end of each document in tokens, u64; a token is of 2 or 4 bytes, which follows
+from the sizes; the loss file is a byte for every token: 1 where it has loss as a target.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from jaxdata.format.foreign.files import check_size, damaged, gaps, numbers, open_map
+from jaxdata.format.foreign.layout import Part
+
+__all__ = ["read"]
+
+
+def read(path: Path) -> Part:
+    """The documents of one `.ds` file."""
+    index, loss = Path(f"{path}.index"), Path(f"{path}.loss")
+    open_map(path, "datatrove:PATH is a .ds file, or a folder of them")
+    data = open_map(index, f"{path.name} cannot be told into documents without it")
+    if len(data) % 8:
+        raise damaged(index, f"{len(data)} bytes", "8 for each document: it may be truncated")
+    ends = np.append(np.int64(0), numbers(data, "<i8", 0, len(data) // 8))
+    lengths = gaps(
+        ends, lambda at: damaged(index, f"document {at} ending before it begins", "rising ends")
+    )
+    total, size = int(ends[-1]), path.stat().st_size
+    item = 4 if size == 4 * total else 2
+    if size != item * total:
+        raise damaged(
+            path, f"{size:,} bytes", f"2 or 4 for each of {total:,} tokens, says {index.name}"
+        )
+    masked = loss.is_file()
+    if masked:
+        check_size(loss, total, f"one for each token of {path.name}")
+    dtype = np.dtype("<u2" if item == 2 else "<u4")
+    return Part(path, dtype, lengths, ends[:-1], item, mask=loss if masked else None)

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxdata.rows.packing import STRATEGIES, BlockPlan, plan_block
+from jaxdata.rows.packing import STRATEGIES, pack_block
 from jaxdata.rows.placement import place_best_fit, place_crop
+from jaxdata.rows.plans import BlockPlan
 from jaxdata.rows.windows import cut_windows, window_counts
 
 lengths_lists = st.lists(st.integers(0, 60), max_size=60)
@@ -56,7 +57,8 @@ def slow_crop(sizes: list[int], capacity: int, limit: int) -> list[list[int]]:
 @given(sizes_and_capacity())
 def test_best_fit_is_best_fit_decreasing(case: tuple[list[int], int, int]) -> None:
     sizes, capacity, limit = case
-    item, row, slots = place_best_fit(np.array(sizes, np.int64), capacity, limit)
+    placement = place_best_fit(np.array(sizes, np.int64), capacity, limit)
+    item, (row, slots) = placement.items(), placement.row_and_slots()
     assert sorted(item.tolist()) == list(range(len(sizes)))
     assert slots.tolist() == [sizes[k] for k in item]
     held = np.bincount(row) if sizes else np.zeros(0, int)
@@ -71,7 +73,8 @@ def test_best_fit_is_best_fit_decreasing(case: tuple[list[int], int, int]) -> No
 @given(sizes_and_capacity(beyond=3))
 def test_crop_fills_row_by_row(case: tuple[list[int], int, int]) -> None:
     sizes, capacity, limit = case
-    item, row, slots = place_crop(np.array(sizes, np.int64), capacity, limit)
+    placement = place_crop(np.array(sizes, np.int64), capacity, limit)
+    item, (row, slots) = placement.items(), placement.row_and_slots()
     assert sorted(item.tolist()) == list(range(len(sizes)))
     got: dict[int, list[int]] = {}
     for number, width in zip(row.tolist(), slots.tolist(), strict=True):
@@ -82,7 +85,8 @@ def test_crop_fills_row_by_row(case: tuple[list[int], int, int]) -> None:
 def test_crop_takes_the_documents_that_autoresearch_takes() -> None:
     # semantics.md A3: capacity 12, lengths with BOS A5 B7 C9 D4 -> C and D cropped to 3; then B, A.
     # There a row of 12 tokens holds documents whole; here a document of n tokens takes n - 1 slots.
-    item, row, slots = place_crop(np.array([5, 7, 9, 4]), 12, 12)
+    placement = place_crop(np.array([5, 7, 9, 4]), 12, 12)
+    item, (row, slots) = placement.items(), placement.row_and_slots()
     assert item.tolist() == [2, 3, 1, 0]
     assert row.tolist() == [0, 0, 1, 1]
     assert slots.tolist() == [9, 3, 7, 5]
@@ -115,7 +119,7 @@ def test_windows_cover_each_pair_once(length: int, seq_len: int, data: st.DataOb
 def test_rows_are_within_their_measure(
     lengths: list[int], seq_len: int, strategy: str, limit: int | None
 ) -> None:
-    plan = plan_block(lengths, seq_len=seq_len, strategy=strategy, max_segments=limit)
+    plan = pack_block(lengths, seq_len=seq_len, strategy=strategy, max_segments=limit).plan()
     counts = np.diff(plan.row_starts)
     assert counts.min(initial=1) >= 1
     assert counts.max(initial=0) <= (limit or seq_len)
@@ -124,9 +128,24 @@ def test_rows_are_within_their_measure(
     assert np.bincount(row, weights=plan.slots, minlength=1).max() <= seq_len
 
 
+@given(lengths_lists, st.integers(2, 20), st.sampled_from(sorted(STRATEGIES)), st.data())
+def test_the_size_of_a_block_is_that_of_its_rows(
+    lengths: list[int], seq_len: int, strategy: str, data: st.DataObject
+) -> None:
+    cuts = strategy in ("best_fit", "pad")
+    overlap = data.draw(st.integers(0, seq_len // 2)) if cuts else 0
+    packed = pack_block(lengths, seq_len=seq_len, strategy=strategy, overlap=overlap)
+    plan, size = packed.plan(), packed.size()
+    assert (size.rows, size.filled) == (plan.rows, plan.slots.sum())
+    assert size.overlap == plan.lead.sum()
+    assert size.begun == (plan.start == 0).sum()
+    targets = np.array(lengths, int)[plan.document] - 1 - plan.start
+    assert size.trained == np.minimum(plan.slots, targets).sum() - size.overlap
+
+
 @given(lengths_lists, st.integers(1, 20))
 def test_concat_is_one_stream_without_padding(lengths: list[int], seq_len: int) -> None:
-    plan = plan_block(lengths, seq_len=seq_len, strategy="concat")
+    plan = pack_block(lengths, seq_len=seq_len, strategy="concat").plan()
     tokens = [
         (document, token)
         for document, start, slots in zip(plan.document, plan.start, plan.slots, strict=True)
@@ -139,7 +158,7 @@ def test_concat_is_one_stream_without_padding(lengths: list[int], seq_len: int) 
 
 @given(lengths_lists, st.integers(1, 20), st.sampled_from(sorted(STRATEGIES)))
 def test_document_order_keeps_the_rows(lengths: list[int], seq_len: int, strategy: str) -> None:
-    plan = plan_block(lengths, seq_len=seq_len, strategy=strategy)
+    plan = pack_block(lengths, seq_len=seq_len, strategy=strategy).plan()
     ordered = plan.in_document_order()
     assert Counter(rows_of(plan)) == Counter(rows_of(ordered))
     firsts = [row[0] for row in rows_in_order(ordered)]
@@ -160,5 +179,5 @@ def rows_of(plan: BlockPlan) -> list[tuple[tuple[int, ...], ...]]:
 @pytest.mark.parametrize(("seq_len", "most"), [(2048, 0.0005), (8192, 0.001)])
 def test_best_fit_leaves_almost_no_padding(seq_len: int, most: float) -> None:
     lengths = np.random.default_rng(0).lognormal(6, 1, 65_536).astype(int).clip(8, 20_000)
-    plan = plan_block(lengths, seq_len=seq_len, strategy="best_fit")
+    plan = pack_block(lengths, seq_len=seq_len, strategy="best_fit").plan()
     assert 1 - plan.slots.sum() / (plan.rows * seq_len) <= most

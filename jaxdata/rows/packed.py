@@ -14,8 +14,8 @@ from jaxdata.progress import Advance
 from jaxdata.rows.amounts import Amounts, segment_amounts
 from jaxdata.rows.blocks import Blocks, cached
 from jaxdata.rows.documents import Documents
-from jaxdata.rows.packing import BlockPlan
 from jaxdata.rows.planner import Planner
+from jaxdata.rows.plans import BlockPlan
 from jaxdata.rows.settings import PackSettings, PackSummary
 from jaxdata.rows.table import Segments
 from jaxdata.rows.windows import expand

@@ -8,127 +8,155 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.rows.windows import expand, stable_order
 
-__all__ = ["Placement", "place_best_fit", "place_crop"]
+__all__ = ["Placement", "place_best_fit", "place_crop", "place_each"]
 
-Placement = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
-"""(item, row, slots): which window lies in which row, with how many slots; in order of placing."""
+Ints = NDArray[np.integer]
 
 
-class _Runs:
-    """Placements of equal items: `each` items into each of `count` rows from `first` on."""
+@dataclass(frozen=True)
+class Placement:
+    """Which item lies in which row, run by run: `each` items in each of `count` rows."""
 
-    def __init__(self) -> None:
-        self._numbers = array("q")
-        self.add = self._numbers.extend
-        """add((first, count, each, slots))"""
+    runs: NDArray[np.int64]
+    """(runs, 4): first row, count, each, and the slots of every item, in order of placing"""
+    rows: int
+    """number of rows"""
+    items: Callable[[], Ints]
+    """gives (items,): the number of each item, in order of placing"""
 
-    def rows_and_slots(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(row, slots) of every item, in order of placing."""
-        first, count, each, slots = np.frombuffer(self._numbers, np.int64).reshape(-1, 4).T
+    @property
+    def filled(self) -> int:
+        """Slots of all items."""
+        _, count, each, slots = self.runs.T
+        return int((count * each * slots).sum())
+
+    def row_and_slots(self) -> tuple[Ints, Ints]:
+        """(row, slots) of every item, in order of placing; int32."""
+        first, count, each, slots = self.runs.astype(np.int32).T
         run, number = expand(count)
-        return np.repeat(first[run] + number, each[run]), np.repeat(slots[run], each[run])
+        return np.repeat(first[run] + number, each[run]), np.repeat(slots, count * each)
 
 
-def _by_size(sizes: NDArray[np.int64]) -> tuple[NDArray[np.int64], Iterator[tuple[int, int]]]:
-    """Items from the largest to the smallest, equal ones in their order; and (size, count)."""
+def place_each(sizes: Ints) -> Placement:
+    """Each item into a row of its own, in their order."""
+    rows = np.arange(len(sizes))
+    ones = np.ones_like(rows)
+    return Placement(np.stack([rows, ones, ones, sizes], axis=1), len(sizes), lambda: rows)
+
+
+def _falling(sizes: Ints) -> Ints:
+    """Numbers of the items from the largest to the smallest, equal ones in their order."""
     largest = int(sizes.max(initial=0))
-    order = stable_order(largest - sizes, largest)
-    if largest < 2**20:
-        counts = np.bincount(sizes)
-        values = np.flatnonzero(counts)
-        counts = counts[values]
-    else:
+    return stable_order(largest - sizes, largest)
+
+
+def _classes(sizes: Ints) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The different sizes, falling, and how many items have each."""
+    if int(sizes.max(initial=0)) >= 2**20:
         values, counts = np.unique(sizes, return_counts=True)
-    return order, zip(values[::-1].tolist(), counts[::-1].tolist(), strict=True)
+        return values[::-1].astype(np.int64), counts[::-1]
+    counts = np.bincount(sizes)[::-1]
+    values = np.flatnonzero(counts)
+    return len(counts) - 1 - values, counts[values]
 
 
-class _OpenRows:
-    """Rows that can take more: groups (first row, rows, items in each) by the room left in them."""
-
-    def __init__(self, smallest: int, limit: int) -> None:
-        self._smallest, self._limit = smallest, limit
-        self._groups: dict[int, list[tuple[int, int, int]]] = {}
-        self.rooms: list[int] = []
-        """the rooms there are, increasing"""
-
-    def take(self, place: int) -> tuple[int, int, int]:
-        """Take out a group with room `rooms[place]`."""
-        room = self.rooms[place]
-        groups = self._groups[room]
-        group = groups.pop()
-        if not groups:
-            del self._groups[room], self.rooms[place]
-        return group
-
-    def put(self, room: int, first: int, rows: int, held: int) -> None:
-        """Keep a group, unless nothing that is still to come fits into it."""
-        if room < self._smallest or held >= self._limit:
-            return
-        if room not in self._groups:
-            self._groups[room] = []
-            insort(self.rooms, room)
-        self._groups[room].append((first, rows, held))
+def _as_runs(numbers: array[int]) -> NDArray[np.int64]:
+    return np.frombuffer(numbers, np.int64).reshape(-1, 4)
 
 
-def place_best_fit(sizes: NDArray[np.int64], capacity: int, limit: int) -> Placement:
+def place_best_fit(sizes: Ints, capacity: int, limit: int) -> Placement:
     """Best-fit decreasing: each item into the fullest row that still takes it.
 
     The fullest row with room for an item takes as many of its size as fit before another row is
     the fullest, so that a whole group of equal rows is filled in one step.
     """
-    order, classes = _by_size(sizes)
-    open_rows = _OpenRows(int(sizes.min(initial=capacity)), limit)
-    rooms, put, runs, made = open_rows.rooms, open_rows.put, _Runs(), 0
+    values, counts = _classes(sizes)
+    smallest = int(sizes.min(initial=capacity))
+    alone, made = _place_alone(values, counts, capacity)
+    # Groups (first row, rows, items in each) of rows that can take more, by the room in them.
+    groups: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    if limit > 1:
+        groups.update(_groups(alone, capacity, smallest))
+    rooms = sorted(groups)  # those whose groups are not empty
+    runs = array("q")
+    add = runs.extend
+    classes = np.stack([values, counts], axis=1)[len(alone) :].tolist()
     for size, count in classes:
+        place = bisect_left(rooms, size)
         while count:
-            place = bisect_left(rooms, size)
-            if place < len(rooms):
-                room = rooms[place]
-                first, rows, held = open_rows.take(place)
-            else:
-                room, first, rows, held = (
-                    capacity,
-                    made,
-                    -(-count // min(capacity // size, limit)),
-                    0,
-                )
+            if place == len(rooms):
+                rows = -(-count // min(capacity // size, limit))
+                rooms.append(capacity)
+                groups[capacity].append((made, rows, 0))
                 made += rows
-            each = min(room // size, limit - held)
-            full, rest = divmod(count, each)
-            if full >= rows:
-                full, rest = rows, 0
-            count -= full * each + rest
-            if full:
-                runs.add((first, full, each, size))
-                put(room - each * size, first, full, held + each)
-            if rest:
-                runs.add((first + full, 1, rest, size))
-                put(room - rest * size, first + full, 1, held + rest)
-            if left := rows - full - (rest > 0):
-                put(room, first + rows - left, left, held)
-    return order, *runs.rows_and_slots()
+            room = rooms[place]
+            there = groups[room]
+            first, rows, held = there.pop()
+            each = room // size
+            if each > limit - held:
+                each = limit - held
+            if count < rows * each:  # part the group: the rows filled now, and the others
+                now = max(count // each, 1)
+                each = min(each, count)
+                if now < rows:
+                    there.append((first + now, rows - now, held))
+                rows = now
+            count -= rows * each
+            add((first, rows, each, size))
+            if not there:
+                del rooms[place]
+            room -= each * size
+            held += each
+            if room >= smallest and held < limit:
+                there = groups[room]
+                if not there:
+                    insort(rooms, room)
+                    place += 1
+                there.append((first, rows, held))
+    return Placement(np.concatenate([alone, _as_runs(runs)]), made, partial(_falling, sizes))
 
 
-def place_crop(sizes: NDArray[np.int64], capacity: int, limit: int) -> Placement:
+def _place_alone(
+    values: NDArray[np.int64], counts: NDArray[np.int64], capacity: int
+) -> tuple[NDArray[np.int64], int]:
+    """Place the items of more than half a row, of which no two share one: (runs, rows made)."""
+    large = int(np.searchsorted(-2 * values, -capacity))
+    rows = counts[:large]
+    runs = np.stack([np.cumsum(rows) - rows, rows, np.ones_like(rows), values[:large]], axis=1)
+    return runs, int(rows.sum())
+
+
+def _groups(
+    alone: NDArray[np.int64], capacity: int, smallest: int
+) -> Iterator[tuple[int, list[tuple[int, int, int]]]]:
+    """The rows of `_place_alone` that can take more, by room."""
+    for first, rows, held, size in alone.tolist():
+        if capacity - size >= smallest:
+            yield capacity - size, [(first, rows, held)]
+
+
+def place_crop(sizes: Ints, capacity: int, limit: int) -> Placement:
     """Fill row by row with the longest that fits; when none does, crop the shortest.
 
     Source: nanochat's and autoresearch's loader, with the block in place of its buffer. The next
     row is the same in sizes as long as no size it needs has run out: such rows are placed at once.
     """
-    order, classes = _by_size(sizes)
-    left = dict(classes)
+    left = dict(zip(*(column.tolist() for column in _classes(sizes)), strict=True))
     taken = dict.fromkeys(left, 0)
     begin = dict(zip(left, np.cumsum([0, *left.values()]).tolist(), strict=False))
     present = sorted(left)
-    runs, rows = _Runs(), 0
-    items: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
+    runs, rows = array("q"), 0
+    picked: list[Ints] = [np.empty(0, np.int64)]
     while present:
         pattern = _crop_pattern(present, left, capacity, limit)
         need: dict[int, int] = {}
@@ -136,15 +164,16 @@ def place_crop(sizes: NDArray[np.int64], capacity: int, limit: int) -> Placement
             need[size] = need.get(size, 0) + each
         again = min(left[size] // each for size, each in need.items())
         for size, each, slots in pattern:
-            runs.add((rows, again, each, slots))
-            items.append(np.arange(again * each) + begin[size] + taken[size])
+            runs.extend((rows, again, each, slots))
+            picked.append(np.arange(again * each) + begin[size] + taken[size])
             taken[size] += again * each
         for size, each in need.items():
             left[size] -= again * each
             if not left[size]:
                 del present[bisect_left(present, size)]
         rows += again
-    return order[np.concatenate(items)], *runs.rows_and_slots()
+    chosen = np.concatenate(picked)
+    return Placement(_as_runs(runs), rows, lambda: _falling(sizes)[chosen])
 
 
 def _crop_pattern(

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from jaxdata.processes import available_cores, map_tasks
 from jaxdata.progress import Advance
 from jaxdata.rows.documents import Documents
-from jaxdata.rows.packing import BlockPlan, plan_block
+from jaxdata.rows.packing import pack_block
+from jaxdata.rows.plans import BlockPlan, Packed
 from jaxdata.rows.settings import PackSettings
 from jaxdata.rows.windows import window_counts
 from jaxdata.seeds import Permutation, derive
@@ -65,7 +66,7 @@ class Planner:
     def plan(self, span: Span) -> tuple[Ints, BlockPlan]:
         """The documents of a block, and its rows."""
         documents = self.dealt(span)
-        plan = self._pack(self._lengths(documents))
+        plan = self._pack(self._lengths(documents)).plan()
         return documents, plan if self.settings.shuffle else plan.in_document_order()
 
     def table(self, progress: Advance | None = None) -> Ints:
@@ -86,12 +87,10 @@ class Planner:
         lengths = self._lengths(self.dealt(span))
         if len(lengths) > 1 and self._windows(lengths).sum() > MAX_WINDOWS:
             return None
-        plan = self._pack(lengths)
-        held = np.minimum(plan.slots, lengths[plan.document] - 1 - plan.start).sum()
-        targets, lead = np.maximum(lengths - 1, 0).sum(), plan.lead.sum()
-        begun = np.count_nonzero(plan.start == 0)
-        counted = (plan.rows, targets, held - lead, plan.slots.sum(), lead, begun)
-        return [int(value) for value in (span[0], len(lengths), *counted)]
+        packed = self._pack(lengths).size()
+        targets = int(np.maximum(lengths - 1, 0).sum())
+        counted = (packed.trained, packed.filled, packed.overlap, packed.begun)
+        return [span[0], len(lengths), packed.rows, targets, *counted]
 
     def _even_spans(self) -> list[Span]:
         total, block = len(self.documents), self.settings.block
@@ -124,12 +123,12 @@ class Planner:
     def _lengths(self, documents: Ints) -> Ints:
         return self.documents.lengths[documents].astype(np.int64)
 
-    def _windows(self, lengths: Ints) -> Ints:
+    def _windows(self, lengths: Ints) -> NDArray[np.integer]:
         return window_counts(lengths, self.settings.seq_len, self.settings.overlap)
 
-    def _pack(self, lengths: Ints) -> BlockPlan:
+    def _pack(self, lengths: Ints) -> Packed:
         chosen = self.settings
-        return plan_block(
+        return pack_block(
             lengths,
             seq_len=chosen.seq_len,
             strategy=chosen.strategy,

@@ -3,36 +3,42 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["Windows", "cut_windows", "expand", "stable_order", "window_counts"]
 
+Ints = NDArray[np.integer]
+Int = TypeVar("Int", bound=np.integer)
+
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of the documents of one block, in document order; int64 (windows,) each.
+    """Windows of the documents of one block, in document order; (windows,) each.
 
     A window of `slots` (input, target) pairs covers the tokens `[start, start + slots]`; the
     targets of its first `lead` slots were trained in the window before it.
     """
 
-    document: NDArray[np.int64]
-    start: NDArray[np.int64]
-    slots: NDArray[np.int64]
-    lead: NDArray[np.int64]
+    document: Ints
+    start: Ints
+    slots: Ints
+    lead: Ints
 
 
-def window_counts(lengths: ArrayLike, seq_len: int, overlap: int) -> NDArray[np.int64]:
-    """Windows of each document; int64 (documents,).
+def window_counts(lengths: ArrayLike, seq_len: int, overlap: int) -> Ints:
+    """Windows of each document; (documents,) in the dtype of `lengths`.
 
     >>> window_counts([1, 2, 9, 10], seq_len=4, overlap=0).tolist()
     [0, 1, 2, 3]
     """
-    pairs = np.maximum(np.asarray(lengths, np.int64) - 1, 0)
-    further = -(-np.maximum(pairs - seq_len, 0) // (seq_len - overlap))
-    return np.asarray((pairs > 0) + further, np.int64)
+    given = np.asarray(lengths)
+    counts = (given > 1).astype(given.dtype)
+    long = np.flatnonzero(given > seq_len + 1)
+    counts[long] -= (seq_len + 1 - given[long]) // (seq_len - overlap)
+    return counts
 
 
 def cut_windows(lengths: ArrayLike, seq_len: int, overlap: int) -> Windows:
@@ -41,25 +47,31 @@ def cut_windows(lengths: ArrayLike, seq_len: int, overlap: int) -> Windows:
     >>> cut_windows([9], seq_len=4, overlap=1).slots.tolist()
     [4, 4, 2]
     """
-    pairs = np.asarray(lengths, np.int64) - 1
-    document, number = expand(window_counts(lengths, seq_len, overlap))
-    start = number * (seq_len - overlap)
-    slots = np.minimum(pairs[document] - start, seq_len)
-    return Windows(document, start, slots, np.where(number > 0, overlap, 0))
+    given = np.asarray(lengths)
+    counts = window_counts(given, seq_len, overlap)
+    document = np.repeat(np.arange(len(given), dtype=given.dtype), counts)
+    start = np.zeros_like(document)
+    several = np.flatnonzero(counts > 1)  # few: the others begin at 0
+    group, number = expand(counts[several])
+    first = np.cumsum(counts)[several] - counts[several]
+    start[first[group] + number] = number * (seq_len - overlap)
+    slots = np.minimum(given[document] - 1 - start, seq_len)
+    return Windows(document, start, slots, (start > 0) * given.dtype.type(overlap))
 
 
-def expand(counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def expand(counts: NDArray[Int]) -> tuple[NDArray[Int], NDArray[Int]]:
     """For groups of `counts` items, the group of each item and its number in the group.
 
     >>> [array.tolist() for array in expand(np.array([2, 0, 3]))]
     [[0, 0, 2, 2, 2], [0, 1, 0, 1, 2]]
     """
-    group = np.repeat(np.arange(len(counts)), counts)
-    first = np.cumsum(counts) - counts
-    return group, np.arange(len(group)) - first[group]
+    kind = counts.dtype
+    group = np.repeat(np.arange(len(counts), dtype=kind), counts)
+    first = np.cumsum(counts, dtype=kind) - counts
+    return group, np.arange(len(group), dtype=kind) - first[group]
 
 
-def stable_order(keys: NDArray[np.int64], largest: int) -> NDArray[np.int64]:
+def stable_order(keys: Ints, largest: int) -> Ints:
     """`argsort(keys, kind="stable")` of keys in `[0, largest]`, by counting.
 
     numpy sorts 16-bit integers by radix, in linear time: one pass for each 16 bits.

@@ -14,7 +14,7 @@ from made_documents import MadeDocuments
 from numpy.typing import NDArray
 
 import jaxdata
-from jaxdata.rows.packing import STRATEGIES, plan_block
+from jaxdata.rows.packing import STRATEGIES, pack_block
 
 SEQ_LEN, BLOCK = 2048, 65_536
 SORT = "numpy sort"
@@ -27,7 +27,7 @@ def blocks(lengths: NDArray[np.int64], strategy: str, overlap: int = 0) -> Calla
     def work() -> float:
         taken = once(
             lambda: [
-                plan_block(lengths[a : a + BLOCK], **settings)
+                pack_block(lengths[a : a + BLOCK], **settings).plan()
                 for a in range(0, len(lengths), BLOCK)
             ]
         )

@@ -58,7 +58,7 @@ class _PlacedWindows:
 
     def size(self) -> BlockSize:
         filled, overlap = self.placement.filled, int(self.windows.lead.sum())
-        begun = len(self.windows.start) - np.count_nonzero(self.windows.start)
+        begun = int((self.windows.start == 0).sum())
         return BlockSize(self.placement.rows, filled, filled - overlap, overlap, begun)
 
     def plan(self) -> BlockPlan:

@@ -7,14 +7,17 @@ import gzip
 import inspect
 import json
 import statistics
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 import sentencepiece
 import tiktoken
+import tiktoken.load
 import tiktoken_ext.openai_public as published
 import tokenizers as hf
+import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -28,6 +31,7 @@ FILES = {
     "sp-test": "sentencepiece:sentencepiece/test_model.model",
     "gpt2-hf": "hf:gpt2/tokenizer.json",
     "neox": "hf:gpt-neox/20B_tokenizer.json",
+    "gpt2-files": "gpt2:gpt2",
     "gpt2": "tiktoken:tiktoken/gpt2.tiktoken",
     "cl100k": "tiktoken:tiktoken/cl100k_base.tiktoken",
 }
@@ -40,6 +44,8 @@ def sample(shared_data: Path) -> list[str]:
         texts = [json.loads(next(code))["text"] for _ in range(20)]
     with gzip.open(shared_data / "short.jsonl.gz") as short:
         texts += [json.loads(next(short))["text"] for _ in range(200)]
+    with zstandard.open(shared_data / "multilingual.jsonl.zst", "rt") as many:
+        texts += [json.loads(line)["text"] for line in islice(many, 0, None, 60)]
     return texts + json.loads((shared_data / "unicode/blns.json").read_text()) + [SPECIAL, ""]
 
 
@@ -51,6 +57,8 @@ def open_one(shared_data: Path, name: str, **chosen: int | str) -> Tokenizer:
 def library_encode(shared_data: Path, name: str, texts: list[str]) -> list[list[int]]:
     kind, _, path = FILES[name].partition(":")
     file = shared_data / "tokenizers" / path
+    if kind == "gpt2":
+        return openai_reading(file).encode_ordinary_batch(texts)
     if kind == "sentencepiece":
         return sentencepiece.SentencePieceProcessor(model_file=str(file)).encode(texts)
     if kind == "hf":
@@ -58,6 +66,17 @@ def library_encode(shared_data: Path, name: str, texts: list[str]) -> list[list[
         library.encode_special_tokens = True
         return [library.encode(text, add_special_tokens=False).ids for text in texts]
     return published_encoding(name, file).encode_ordinary_batch(texts)
+
+
+def openai_reading(folder: Path) -> tiktoken.Encoding:
+    """GPT-2's own two files as OpenAI's library reads them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TIKTOKEN_CACHE_DIR", "")
+        ranks = tiktoken.load.data_gym_to_mergeable_bpe_ranks(
+            str(folder / "vocab.bpe"), str(folder / "encoder.json")
+        )
+        patch.setattr(published, "data_gym_to_mergeable_bpe_ranks", lambda **_: ranks)
+        return tiktoken.Encoding(**published.gpt2())
 
 
 def published_encoding(name: str, ranks: Path) -> tiktoken.Encoding:
@@ -76,7 +95,7 @@ def test_tokens_are_the_librarys_own(shared_data: Path, name: str, sample: list[
     assert all(ids.dtype.kind in "iu" for ids in tokens)
 
 
-@pytest.mark.parametrize("name", ["mistral", "gpt2-hf", "gpt2", "cl100k"])
+@pytest.mark.parametrize("name", ["mistral", "gpt2-hf", "gpt2-files", "gpt2", "cl100k"])
 def test_lossless_tokenizers_decode_to_the_text(
     shared_data: Path, name: str, sample: list[str]
 ) -> None:
@@ -85,7 +104,7 @@ def test_lossless_tokenizers_decode_to_the_text(
     assert [tokenizer.decode(ids) for ids in tokenizer.encode(kept)] == kept
 
 
-@pytest.mark.parametrize("name", ["gpt2-hf", "gpt2", "cl100k"])
+@pytest.mark.parametrize("name", ["gpt2-hf", "gpt2-files", "gpt2", "cl100k"])
 def test_token_bytes_add_up_to_the_text(shared_data: Path, name: str, sample: list[str]) -> None:
     tokenizer = open_one(shared_data, name)
     for text, ids in zip(sample, tokenizer.encode(sample), strict=True):

@@ -9,7 +9,7 @@ import click
 from jaxdata.convert import ConversionReport
 from jaxdata.convert import convert as run_conversion
 from jaxdata.progress import progress_bar
-from jaxdata.tokenizers import load
+from jaxdata.tokenizers import SPECS, load
 
 __all__ = ["convert"]
 
@@ -37,7 +37,7 @@ def _token(value: str) -> str | int:
     "--tokenizer",
     required=True,
     metavar="SPEC",
-    help="sentencepiece:FILE, hf:FILE (a tokenizer.json), tiktoken:NAME-or-FILE, or bytes.",
+    help=f"{SPECS}.",
 )
 @click.option(
     "--text-key",

@@ -7,18 +7,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from jaxdata.errors import InputError
-from jaxdata.tokenizers.base import SpecialToken, Tokenizer
+from jaxdata.tokenizers.base import CannotEncode, SpecialToken, Tokenizer
 from jaxdata.tokenizers.training import train
 
-__all__ = ["SpecialToken", "Tokenizer", "load", "restore", "train"]
+__all__ = ["SPECS", "CannotEncode", "SpecialToken", "Tokenizer", "load", "restore", "train"]
 
-_EXPECTED = "sentencepiece:FILE, hf:FILE (a tokenizer.json), tiktoken:NAME-or-FILE, or bytes"
+SPECS = (
+    "sentencepiece:FILE, hf:FILE-or-FOLDER (a tokenizer.json, or a model's folder), "
+    "tiktoken:NAME-or-FILE, gpt2:FOLDER (vocab.bpe and encoder.json), or bytes"
+)
+"""The tokenizers there are, as a user names them."""
 _CLASSES = {
     "sentencepiece": "jaxdata.tokenizers.sentencepiece:SentencePieceTokenizer",
     "hf": "jaxdata.tokenizers.huggingface:HuggingFaceTokenizer",
@@ -33,7 +38,8 @@ def load(
     """Load a tokenizer.
 
     Args:
-        spec: "sentencepiece:FILE", "hf:FILE", "tiktoken:NAME-or-FILE" or "bytes".
+        spec: "sentencepiece:FILE", "hf:FILE-or-FOLDER", "tiktoken:NAME-or-FILE-or-FOLDER",
+            "gpt2:FOLDER" or "bytes".
         eod: the end-of-document token, as its text or id; None for the tokenizer's own.
         bos: the begin-of-sequence token, likewise.
         pad: the padding token, likewise.
@@ -47,15 +53,39 @@ def load(
     256
     """
     kind, _, where = spec.partition(":")
-    if kind not in _CLASSES or bool(where) != (kind != "bytes"):
-        raise InputError(f"unknown tokenizer {spec!r}; expected {_EXPECTED}")
+    if kind not in (*_CLASSES, "gpt2") or bool(where) != (kind != "bytes"):
+        raise InputError(f"unknown tokenizer {spec!r}; expected {SPECS}")
     chosen = {"eod": eod, "bos": bos, "pad": pad}
+    path = Path(where).expanduser()
     if kind == "bytes":
         return _class("bytes")(**chosen)  # type: ignore[no-any-return]
-    path = Path(where).expanduser()
     if kind == "tiktoken":
         return _load_tiktoken(where, path, chosen)
-    return _class(kind)(_read(path, spec), name=path.name, **chosen)  # type: ignore[no-any-return]
+    if kind == "sentencepiece":
+        return _class(kind)(_read(path, spec), name=path.name, **chosen)  # type: ignore[no-any-return]
+    files = _hugging_face_files(spec, where, path) if kind == "hf" else _gpt2_files(spec, where)
+    return _class("hf")(files, name=path.name, **chosen)  # type: ignore[no-any-return]
+
+
+def _hugging_face_files(spec: str, where: str, path: Path) -> dict[str, bytes]:
+    from jaxdata.tokenizers.huggingface_files import TOKENIZER, read_folder
+
+    if path.is_dir():
+        return read_folder(path)
+    if not path.exists() and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", where) and not path.suffix:
+        raise InputError(
+            f"tokenizer {spec!r}: there is no such file or folder; a model of the Hub must be "
+            f"downloaded before: hf download {where} --include 'tokenizer*' --local-dir FOLDER"
+        )
+    return {TOKENIZER: _read(path, spec)}
+
+
+def _gpt2_files(spec: str, where: str) -> dict[str, bytes]:
+    from jaxdata.tokenizers.gpt2 import find_files, tokenizer_json
+    from jaxdata.tokenizers.huggingface_files import TOKENIZER
+
+    merges, vocabulary = (_read(path, spec) for path in find_files(where))
+    return {TOKENIZER: tokenizer_json(merges, vocabulary, where)}
 
 
 def restore(
@@ -86,6 +116,9 @@ def restore(
 
 def _load_tiktoken(where: str, path: Path, chosen: dict[str, SpecialToken]) -> Tokenizer:
     tokenizer = _class("tiktoken")
+    if path.is_dir():
+        files = {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()}
+        return tokenizer.from_folder(files, where, **chosen)  # type: ignore[no-any-return]
     if path.suffix == ".tiktoken" or path.is_file():
         return tokenizer.from_ranks(path, _read(path, f"tiktoken:{where}"), **chosen)  # type: ignore[no-any-return]
     return tokenizer.published(where, **chosen)  # type: ignore[no-any-return]

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
 from jaxdata.errors import InputError
+from jaxdata.tokenizers.parts import Anchors, cut_between_words
 
-__all__ = ["BaseTokenizer", "SpecialToken", "Tokenizer"]
+__all__ = ["BaseTokenizer", "CannotEncode", "SpecialToken", "Tokenizer"]
 
 SpecialToken = int | str | None
 """A special token as a user names it: its id, its text, or None for the tokenizer's own."""
+
+
+class CannotEncode(ValueError):
+    """A library fails on a text, such as a million spaces in a row."""
 
 
 class Tokenizer(Protocol):
@@ -46,8 +51,35 @@ class Tokenizer(Protocol):
     def token_bytes(self) -> np.ndarray:
         """Bytes of text for each id: int32 of shape (vocab_size,), read-only."""
 
-    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Token ids of each text: one integer array of shape (tokens,) a text, empty for ""."""
+    chat_template: str | None
+    """The Jinja template that writes conversations, where the tokenizer brings one."""
+
+    @property
+    def special_tokens(self) -> Mapping[str, int]:
+        """The texts that `encode(..., special=True)` takes for one id, and the ids."""
+
+    def encode(
+        self, texts: Sequence[str], *, special: bool = False, continuing: bool = False
+    ) -> list[np.ndarray]:
+        """Token ids of each text: one integer array of shape (tokens,) a text, empty for "".
+
+        Args:
+            texts: what to encode.
+            special: take the texts of special tokens ("</s>") for their ids, as chat templates
+                write them.
+            continuing: the texts go on where others ended: no space is put in front of them, as
+                SentencePiece does with whole texts.
+
+        Raises:
+            CannotEncode: the library fails on one of the texts.
+        """
+
+    def cuts(self, text: str, size: int) -> list[str]:
+        """Cut a long text into parts of about `size` characters that can be encoded one by one.
+
+        The tokens of the first, and those of the others encoded as `continuing`, are together the
+        tokens of the text. Where the tokenizer guarantees no such place, the text stays whole.
+        """
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Return the text of token ids; incomplete UTF-8 decodes to U+FFFD."""
@@ -65,6 +97,7 @@ class BaseTokenizer(ABC):
     eod_id: int
     bos_id: int | None
     pad_id: int | None
+    chat_template: str | None = None
 
     def choose_special_ids(
         self,
@@ -97,6 +130,30 @@ class BaseTokenizer(ABC):
             )
         return found
 
+    def encode(
+        self, texts: Sequence[str], *, special: bool = False, continuing: bool = False
+    ) -> list[np.ndarray]:
+        """See `Tokenizer`."""
+        if continuing and self._anchors:
+            return [self._anchors.encode_after(text, special) for text in texts]
+        return self.encode_texts(texts, special)
+
+    @cached_property
+    def _anchors(self) -> Anchors | None:
+        """What goes before a continuing text; None where encoding adds nothing of its own."""
+        one, other = self.encode_texts(["a", "b"], False)
+        adds_nothing = self.decode_ids([*one.tolist(), *other.tolist()]) == "ab"
+        return None if adds_nothing else Anchors(self.encode_texts)
+
+    def cuts(self, text: str, size: int) -> list[str]:
+        """See `Tokenizer`."""
+        return cut_between_words(text, size) if self.cuts_between_words else [text]
+
+    @cached_property
+    def cuts_between_words(self) -> bool:
+        """Whether a token never lies on both sides of a space between ASCII letters."""
+        return False
+
     @cached_property
     def token_bytes(self) -> np.ndarray:
         """Bytes of text for each id: int32 of shape (vocab_size,), read-only."""
@@ -113,6 +170,15 @@ class BaseTokenizer(ABC):
     @property
     def _silent_ids(self) -> set[int]:
         return {i for i in (self.eod_id, self.bos_id, self.pad_id) if i is not None}
+
+    @property
+    @abstractmethod
+    def special_tokens(self) -> Mapping[str, int]:
+        """See `Tokenizer`."""
+
+    @abstractmethod
+    def encode_texts(self, texts: Sequence[str], special: bool) -> list[np.ndarray]:
+        """Token ids of whole texts; with `special`, texts of special tokens are their ids."""
 
     @abstractmethod
     def piece_lengths(self) -> Sequence[int]:

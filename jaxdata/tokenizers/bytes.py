@@ -37,9 +37,18 @@ class BytesTokenizer(BaseTokenizer):
         """Make it again; there is nothing in the files."""
         return cls(name=name, eod=eod)
 
-    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+    @property
+    def special_tokens(self) -> Mapping[str, int]:
+        """None: every text is bytes."""
+        return {}
+
+    def encode_texts(self, texts: Sequence[str], _special: bool) -> list[np.ndarray]:
         """UTF-8 bytes of each text: uint8 of shape (bytes,)."""
         return [np.frombuffer(text.encode(), dtype=np.uint8) for text in texts]
+
+    def cuts(self, text: str, size: int) -> list[str]:
+        """Anywhere between characters."""
+        return [text[at : at + size] for at in range(0, len(text), size)] or [text]
 
     def decode_ids(self, ids: list[int]) -> str:
         """Return the text of the bytes; invalid UTF-8 becomes U+FFFD."""

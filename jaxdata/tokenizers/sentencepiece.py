@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -11,6 +13,7 @@ import sentencepiece
 
 from jaxdata.errors import InputError
 from jaxdata.tokenizers.base import BaseTokenizer, SpecialToken
+from jaxdata.tokenizers.parts import split_at_special
 
 __all__ = ["SentencePieceTokenizer"]
 
@@ -59,14 +62,41 @@ class SentencePieceTokenizer(BaseTokenizer):
         """Make it again from its model."""
         return cls(files[_FILE], name=name, eod=eod)
 
-    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+    @cached_property
+    def special_tokens(self) -> Mapping[str, int]:
+        """The control symbols."""
+        pieces = range(self.vocab_size)
+        return {self._processor.id_to_piece(i): i for i in pieces if self._processor.is_control(i)}
+
+    @cached_property
+    def cuts_between_words(self) -> bool:
+        """BPE merges inside words, where no piece holds a space after another character.
+
+        A unigram model does as well, but adds up scores along the text, whose rounding differs.
+        """
+        pieces = range(self.vocab_size)
+        scores = [self._processor.get_score(i) for i in pieces]
+        bpe = all(score == round(score) for score in scores)  # a rank; unigram: a logarithm
+        inner_space = re.compile(f"[^{_SPACE}]{_SPACE}")
+        return bpe and not any(inner_space.search(self._processor.id_to_piece(i)) for i in pieces)
+
+    def encode_texts(self, texts: Sequence[str], special: bool) -> list[np.ndarray]:
         """Token ids of each text: int32 of shape (tokens,)."""
         return [
-            self._encode(text)
-            if self._space_ids is None or _SPACE not in text
-            else self._encode_with(self._space_ids, text)
-            for text in texts
+            self._encode_special(text) if special else self._encode_plain(text) for text in texts
         ]
+
+    def _encode_special(self, text: str) -> np.ndarray:
+        parts = (
+            [part] if isinstance(part, int) else self._encode_plain(part)
+            for part in split_at_special(text, self.special_tokens)
+        )
+        return np.concatenate([np.empty(0, np.int32), *parts]).astype(np.int32)
+
+    def _encode_plain(self, text: str) -> np.ndarray:
+        if self._space_ids is None or _SPACE not in text:
+            return self._encode(text)
+        return self._encode_with(self._space_ids, text)
 
     def _encode(self, text: str) -> np.ndarray:
         return np.asarray(self._processor.encode(text, out_type=self._output), dtype=np.int32)

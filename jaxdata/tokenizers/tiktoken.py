@@ -6,38 +6,28 @@ import base64
 import binascii
 import json
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jaxdata.errors import InputError, MissingExtra
-from jaxdata.tokenizers.base import BaseTokenizer, SpecialToken
+from jaxdata.tokenizers.base import BaseTokenizer, CannotEncode, SpecialToken
+from jaxdata.tokenizers.splits import CL100K_SPLIT, GPT2_SPLIT, KNOWN_SPLITS, O200K_SPLIT
 
 __all__ = ["TiktokenTokenizer"]
 
 _RANKS, _ENCODING = "ranks.tiktoken", "encoding.json"
 _END = "<|endoftext|>"
 
-# How the published encodings split text, and their special tokens: a rank file has neither.
-_GPT2_SPLIT = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-_CL100K_SPLIT = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_O200K_SPLIT = (
-    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-    rf"|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
+# Their special tokens: a rank file has none.
 _PUBLISHED: dict[str, tuple[str, dict[str, int]]] = {
-    "gpt2": (_GPT2_SPLIT, {_END: 50256}),
-    "r50k_base": (_GPT2_SPLIT, {_END: 50256}),
-    "p50k_base": (_GPT2_SPLIT, {_END: 50256}),
+    "gpt2": (GPT2_SPLIT, {_END: 50256}),
+    "r50k_base": (GPT2_SPLIT, {_END: 50256}),
+    "p50k_base": (GPT2_SPLIT, {_END: 50256}),
     "cl100k_base": (
-        _CL100K_SPLIT,
+        CL100K_SPLIT,
         {
             _END: 100257,
             "<|fim_prefix|>": 100258,
@@ -46,7 +36,7 @@ _PUBLISHED: dict[str, tuple[str, dict[str, int]]] = {
             "<|endofprompt|>": 100276,
         },
     ),
-    "o200k_base": (_O200K_SPLIT, {_END: 199999, "<|endofprompt|>": 200018}),
+    "o200k_base": (O200K_SPLIT, {_END: 199999, "<|endofprompt|>": 200018}),
 }
 
 
@@ -69,19 +59,37 @@ class TiktokenTokenizer(BaseTokenizer):
         self._encoding = encoding
         self._ranks = _format_ranks(encoding) if ranks is None else ranks
         self.vocab_size = encoding.n_vocab
-        self._encode = encoding.encode_ordinary
+        self._encode = encoding.encode
         if hasattr(encoding, "encode_to_numpy"):  # not yet in 0.8
-            self._encode = partial(encoding.encode_to_numpy, disallowed_special=())
-        known_end = encoding._special_tokens.get(_END)
+            self._encode = encoding.encode_to_numpy
+        known_end = self.special_tokens.get(_END)
         self.choose_special_ids(self._find, known_end if eod is None else eod, bos, pad)
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes], *, name: str, eod: int) -> TiktokenTokenizer:
         """Make it again from its ranks, pattern and special tokens."""
+        return cls._from_own_files(files, name=name, eod=eod)
+
+    @classmethod
+    def _from_own_files(
+        cls, files: Mapping[str, bytes], *, name: str, **chosen: SpecialToken
+    ) -> TiktokenTokenizer:
         settings = json.loads(files[_ENCODING])
         ranks = files[_RANKS]
         encoding = _make(name, ranks, settings["pattern"], settings["special_tokens"])
-        return cls(encoding, name=name, ranks=ranks, eod=eod)
+        return cls(encoding, name=name, ranks=ranks, **chosen)
+
+    @classmethod
+    def from_folder(
+        cls, files: Mapping[str, bytes], where: str, **chosen: SpecialToken
+    ) -> TiktokenTokenizer:
+        """Make one from the two files that a dataset keeps in its tokenizer/."""
+        if not {_RANKS, _ENCODING} <= set(files):
+            raise InputError(
+                f"tiktoken:{where} is a folder without {_RANKS} and {_ENCODING}, the rest of an "
+                'encoding: {"pattern": "how text is split", "special_tokens": {"text": id}}'
+            )
+        return cls._from_own_files(files, name=Path(where).name, **chosen)
 
     @classmethod
     def from_ranks(
@@ -92,7 +100,8 @@ class TiktokenTokenizer(BaseTokenizer):
         if name not in _PUBLISHED:
             raise InputError(
                 f"{path}: a rank file does not say how its encoding splits text, so it must be "
-                f"named after one that jaxdata knows: {', '.join(_PUBLISHED)} (.tiktoken)"
+                f"named after one that jaxdata knows: {', '.join(_PUBLISHED)} (.tiktoken); or give "
+                f"a folder with it as {_RANKS} and the rest in {_ENCODING}"
             )
         encoding = _make(name, ranks, *_PUBLISHED[name])
         return cls(encoding, name=name, ranks=ranks, eod=eod, bos=bos, pad=pad)
@@ -117,13 +126,34 @@ class TiktokenTokenizer(BaseTokenizer):
             ) from error
         return cls(encoding, name=name, eod=eod, bos=bos, pad=pad)
 
-    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+    @property
+    def special_tokens(self) -> Mapping[str, int]:
+        """Those of the encoding."""
+        special: dict[str, int] = self._encoding._special_tokens
+        return special
+
+    @cached_property
+    def cuts_between_words(self) -> bool:
+        """Under a splitting rule that is known to."""
+        return self._encoding._pat_str in KNOWN_SPLITS
+
+    def encode_texts(self, texts: Sequence[str], special: bool) -> list[np.ndarray]:
         """Token ids of each text: uint32 of shape (tokens,)."""
-        return [np.asarray(self._encode(text), dtype=np.uint32) for text in texts]
+        known = "all" if special else set()
+        return [self._encode_one(text, known) for text in texts]
+
+    def _encode_one(self, text: str, known: Any) -> np.ndarray:
+        try:
+            ids = self._encode(text, allowed_special=known, disallowed_special=())
+        except ValueError as error:  # its splitting rule ran out of room
+            raise CannotEncode(
+                f"{self.name!r} cannot encode a text of {len(text):,} characters: {error}"
+            ) from error
+        return np.asarray(ids, dtype=np.uint32)
 
     def decode_ids(self, ids: list[int]) -> str:
         """Return the text of ids; special tokens give nothing."""
-        special = set(self._encoding._special_tokens.values())
+        special = set(self.special_tokens.values())
         try:
             return str(self._encoding.decode([i for i in ids if i not in special]))
         except KeyError as error:
@@ -140,7 +170,7 @@ class TiktokenTokenizer(BaseTokenizer):
         """Return the file of ranks, and a json with the rest of the encoding."""
         settings = {
             "pattern": self._encoding._pat_str,
-            "special_tokens": self._encoding._special_tokens,
+            "special_tokens": self.special_tokens,
         }
         encoding = json.dumps(settings, indent=1, sort_keys=True).encode() + b"\n"
         return {_RANKS: self._ranks, _ENCODING: encoding}

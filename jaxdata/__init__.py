@@ -20,8 +20,10 @@ _PUBLIC = {
     "Phase": "jaxdata.rows.phases",
     "evaluation_rows": "jaxdata.rows.datasets",
     "load": "jaxdata.config",
+    "materialize": "jaxdata.make.materialize",
     "mix": "jaxdata.rows.datasets",
     "open_dataset": "jaxdata.rows.dataset",
+    "open_rows": "jaxdata.make.rows",
     "pack": "jaxdata.rows.datasets",
     **dict.fromkeys(errors.__all__, "jaxdata.errors"),
 }

@@ -21,6 +21,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "convert": ("jaxdata.cli.convert:convert", "Make a dataset from raw text files."),
     "tokenizer": ("jaxdata.cli.tokenizer:tokenizer", "Train a tokenizer on raw text files."),
     "plan": ("jaxdata.cli.plan:plan", "Plan a run once, for all its hosts."),
+    "materialize": (
+        "jaxdata.cli.materialize:materialize",
+        "Write the rows of a run down, for others to read.",
+    ),
     "check": ("jaxdata.cli.check:check", "Prove on your data what jaxdata promises."),
     "verify": ("jaxdata.cli.verify:verify", "Compare a dataset with its checksums."),
     "train": ("jaxdata.cli.train:train", "Train a small language model on a dataset."),

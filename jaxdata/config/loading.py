@@ -88,13 +88,19 @@ def _eval_batch_size(config: Config) -> int:
     return config.eval_batch_size or config.loader.first_batch_size
 
 
-def build_rows(config: Config, split: str | None = None) -> Any:
-    """The rows of a split, a `grain.MapDataset`: the curriculum's mixture, or evaluation rows."""
+def build_rows(config: Config, split: str | None = None, *, shuffle: bool = True) -> Any:
+    """The rows of a split, a `grain.MapDataset`: the curriculum's mixture, or evaluation rows.
+
+    Without `shuffle` the curriculum's split is read as others are: every source once, in the
+    order of the dataset; all of it.
+    """
     dataset = open_data(config)
-    if split in (None, config.split):
+    training = split in (None, config.split)
+    if training and shuffle:
         return _curriculum(dataset, config)
     pack = config.pack.model_dump(exclude={"block", "shuffle_run"})
-    return jaxdata.evaluation_rows(dataset, split, eval_tokens=config.eval_tokens, **pack)
+    most = None if training else config.eval_tokens
+    return jaxdata.evaluation_rows(dataset, split or config.split, eval_tokens=most, **pack)
 
 
 def _curriculum(dataset: Sources, config: Config) -> Any:

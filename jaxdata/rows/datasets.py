@@ -214,6 +214,8 @@ def underlying_identity(rows: Any) -> dict[str, Any]:
     """The identity of the table that a transformed dataset of rows stands on."""
     if isinstance(rows, RowDataset):
         return rows.table.identity()
+    if hasattr(rows, "identity"):
+        return dict(rows.identity())
     facts: dict[str, Any] = {"length": len(rows)}
     for number, parent in enumerate(getattr(rows, "parents", ())):
         inner = underlying_identity(parent)

@@ -1,0 +1,1 @@
+"""What needs both halves: rows written down for others, text streamed without a dataset."""

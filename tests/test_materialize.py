@@ -1,0 +1,367 @@
+"""Rows written down: what is read back is what the Loader delivers, however often it was killed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import grain
+import numpy as np
+import pytest
+from array_record.python.array_record_module import ArrayRecordReader
+
+import jaxdata
+from jaxdata.cli import main
+from jaxdata.errors import DatasetError, InputError, StateMismatch, WorkerDied
+from jaxdata.make import materialize as driver
+from jaxdata.make.examples import decode_example, encode_example
+from jaxdata.processes import Worker
+from jaxdata.testing import (
+    assert_resumes_everywhere,
+    assert_same_batches,
+    distinct_documents,
+    write_dataset,
+)
+
+Row = dict[str, np.ndarray[Any, Any]]
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Two sources, one of them masked, mixed and shuffled, with documents longer than a row."""
+    folder = tmp_path_factory.mktemp("materialize")
+    rng = np.random.default_rng(0)
+    documents = distinct_documents([*rng.integers(1, 60, 400), 900])
+    masks = [rng.integers(0, 2, len(document)) for document in documents[300:]]
+    write_dataset(
+        folder / "d",
+        {"train/web": documents[:300], "train/code": documents[300:], "val/web": documents[:20]},
+        {"train/code": masks},
+    )
+    path = folder / "run.yaml"
+    path.write_text(
+        f"dataset: {folder / 'd'}\n"
+        "pack: {seq_len: 64, overlap: 8}\n"
+        "curriculum: {mix: {web: 0.75, code: 0.25}}\n"
+        "loader: {batch_size: 1}\n"
+    )
+    return str(path)
+
+
+def loaded(config: str, split: str | None = None, **overrides: Any) -> list[Row]:
+    """What the Loader delivers, row by row."""
+    loader = jaxdata.load(config, split, eval_batch_size=1, **overrides)
+    return [{name: array[0] for name, array in batch.items()} for batch in loader]
+
+
+def records(folder: Path) -> list[bytes]:
+    """Every record of every file, in order."""
+    found = []
+    for path in sorted(folder.glob("*.array_record")):
+        reader = ArrayRecordReader(str(path))
+        found += reader.read(0, reader.num_records())
+    return found
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["materialize", *arguments])
+    return int(ended.value.code or 0)
+
+
+def tree(folder: Path) -> dict[str, str]:
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(f.relative_to(folder)): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
+
+
+def assert_same_rows(one: list[Row], other: list[Row]) -> None:
+    assert len(one) == len(other) > 0
+    assert_same_batches(one, other)
+
+
+def test_three_lines_of_numpy_read_what_the_loader_delivers(config: str, tmp_path: Path) -> None:
+    assert run("--config", config, "--output", str(tmp_path / "rows"), "--shard-rows", "30") == 0
+    fields = json.loads((tmp_path / "rows/rows.json").read_text())["fields"]
+    dtype = np.dtype([(name, kind, tuple(shape)) for name, kind, shape in fields])
+    rows = [np.frombuffer(record, dtype)[0] for record in records(tmp_path / "rows")]
+    expected = loaded(config)
+    assert_same_rows([{name: row[name] for name in dtype.names} for row in rows], expected)
+    # Nothing else lies in a record, and the order of the arrays is that of the batch.
+    assert all(
+        record == b"".join(array.tobytes() for array in row.values())
+        for record, row in zip(records(tmp_path / "rows"), expected, strict=True)
+    )
+
+
+def test_examples_are_read_by_whoever_knows_the_wire_format(config: str, tmp_path: Path) -> None:
+    options = ["--output", str(tmp_path), "--record-format", "tf_example"]
+    assert run("--config", config, *options) == 0
+    expected = loaded(config)
+    for record, row in zip(records(tmp_path), expected, strict=True):
+        found = parse_example(record)
+        assert found == {name: array.astype(int).tolist() for name, array in row.items()}
+
+
+def parse_example(data: bytes) -> dict[str, list[int]]:
+    """A `tf.train.Example` of int64 lists by hand: only varints and lengths, no protobuf."""
+    found = {}
+    (features,) = [value for _, value in fields_of(data)]
+    for _, entry in fields_of(features):
+        (_, key), (_, feature) = fields_of(entry)
+        ((kind, int64_list),) = fields_of(feature)
+        assert kind == 3
+        values: list[int] = []
+        for _, packed in fields_of(int64_list):
+            values += varints(packed)
+        found[key.decode()] = values
+    return found
+
+
+def fields_of(data: bytes) -> list[tuple[int, bytes]]:
+    """(number, bytes) of every field of a message in which all have a length."""
+    found, at = [], 0
+    while at < len(data):
+        tag, at = varint(data, at)
+        size, at = varint(data, at)
+        assert tag & 7 == 2
+        found.append((tag >> 3, data[at : at + size]))
+        at += size
+    return found
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        value |= (data[at] & 0x7F) << shift
+        at += 1
+        if data[at - 1] < 0x80:
+            return value, at
+        shift += 7
+
+
+def varints(data: bytes) -> list[int]:
+    values, at = [], 0
+    while at < len(data):
+        value, at = varint(data, at)
+        values.append(value - 2**64 if value >= 2**63 else value)
+    return values
+
+
+def test_the_bytes_of_an_example() -> None:
+    numbers = b"\x05\xac\x02" + b"\xff" * 9 + b"\x01"  # 5, 300, -1 as varints
+    entry = b"\x0a\x06inputs\x12\x11\x1a\x0f\x0a\x0d" + numbers
+    expected = b"\x0a\x1d\x0a\x1b" + entry
+    assert encode_example({"inputs": np.array([5, 300, -1])}) == expected
+    floats = encode_example({"mask": np.array([0.5, 1], np.float32)})
+    assert decode_example(floats)["mask"].tolist() == [0.5, 1]
+
+
+def test_grain_reads_it_as_maxtext_does(config: str, tmp_path: Path) -> None:
+    """MaxText with tokenised data: one column of an Example; it makes the targets itself."""
+    options = ["--record-format", "tf_example", "--pack.strategy", "concat", "--pack.overlap", "0"]
+    assert (
+        run(
+            "--config",
+            config,
+            "--output",
+            str(tmp_path),
+            "--shard-rows",
+            "40",
+            "--workers",
+            "1",
+            *options,
+        )
+        == 0
+    )
+    files = sorted(map(str, tmp_path.glob("*.array_record")))
+    assert len(files) > 1
+    column = grain.MapDataset.source(grain.sources.ArrayRecordDataSource(files)).map(
+        lambda record: np.array(parse_example(record)["inputs"], np.int32)
+    )
+    expected = loaded(config, **{"pack.strategy": "concat", "pack.overlap": 0})
+    assert [row.tolist() for row in column] == [row["inputs"].tolist() for row in expected]
+    batch = next(iter(column.batch(4)))
+    assert batch.shape == (4, 64)
+    shifted = np.concatenate([batch[:, 1:], np.zeros((4, 1), np.int32)], axis=1)
+    inside = np.stack([row["loss_mask"] for row in expected[:4]])
+    inside[:, -1] = False  # MaxText has no target for the last slot
+    targets = np.stack([row["targets"] for row in expected[:4]])
+    assert np.array_equal(shifted[inside], targets[inside])
+
+
+@pytest.mark.parametrize("record_format", ["plain", "tf_example"])
+def test_a_loader_reads_it(config: str, tmp_path: Path, record_format: str) -> None:
+    done = jaxdata.materialize(
+        jaxdata.load(config).rows, tmp_path, record_format=record_format, shard_rows=50, workers=1
+    )
+    rows = jaxdata.open_rows(tmp_path)
+    assert len(rows) == done.rows
+    assert_same_batches(
+        jaxdata.load(config, loader={"batch_size": 8}), jaxdata.Loader(rows, batch_size=8)
+    )
+    assert done.trained_tokens == sum(int(row["loss_mask"].sum()) for row in loaded(config))
+    assert_resumes_everywhere(lambda: jaxdata.Loader(rows, batch_size=40), tail=1)
+    with_workers = jaxdata.Loader(rows, batch_size=8, num_workers=2)
+    assert_same_batches(jaxdata.Loader(rows, batch_size=8), with_workers)
+
+
+def test_a_state_knows_which_rows_it_is_of(config: str, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        jaxdata.materialize(jaxdata.load(config, seed=seed).rows, tmp_path / str(seed))
+    loaders = [jaxdata.Loader(jaxdata.open_rows(tmp_path / str(k)), batch_size=8) for k in (0, 1)]
+    with pytest.raises(StateMismatch, match="data was"):
+        loaders[1].set_state(loaders[0].get_state())
+
+
+def test_dataset_order_ranges_and_other_splits(config: str, tmp_path: Path) -> None:
+    assert run("--config", config, "--output", str(tmp_path / "val"), "--split", "val") == 0
+    assert_same_rows(list(jaxdata.open_rows(tmp_path / "val")), loaded(config, "val"))
+    assert run("--config", config, "--output", str(tmp_path / "flat"), "--no-shuffle") == 0
+    flat = list(jaxdata.open_rows(tmp_path / "flat"))
+    first = [row["inputs"][0] for row in flat]
+    documents = jaxdata.open_dataset(Path(config).parent / "d").source("train", "code")
+    assert first[0] == next(d["tokens"][0] for d in documents if len(d["tokens"]) > 1)
+    assert run("--config", config, "--output", str(tmp_path / "part"), "--rows", "10:25") == 0
+    assert_same_rows(list(jaxdata.open_rows(tmp_path / "part")), loaded(config)[10:25])
+    skipped = ["--rows", "10:25", "--loader.skip_rows", "[[0, 3], [12, 20]]"]
+    assert run("--config", config, "--output", str(tmp_path / "skip"), *skipped) == 0
+    kept = [*loaded(config)[10:12], *loaded(config)[20:25]]
+    assert_same_rows(list(jaxdata.open_rows(tmp_path / "skip")), kept)
+
+
+def test_rows_of_a_function_are_written_as_it_makes_them(config: str, tmp_path: Path) -> None:
+    rows = jaxdata.load(config).rows.map(lambda row: {"twice": row["inputs"].astype(np.int64) * 2})
+    done = jaxdata.materialize(rows, tmp_path, workers=1)
+    assert done.trained_tokens is None
+    assert_same_rows(
+        list(jaxdata.open_rows(tmp_path)),
+        [{"twice": row["inputs"].astype(np.int64) * 2} for row in loaded(config)],
+    )
+
+
+def test_what_cannot_be_is_refused(
+    config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = jaxdata.load(config).rows
+    output = str(tmp_path / "out")
+    for options, says in [
+        ({"layout": "square"}, "layout='square': expected jaxdata"),
+        ({"record_format": "csv"}, "record_format='csv': expected plain | tf_example"),
+        ({"workers": 0}, "workers=0: expected 1 or more"),
+        ({"first_row": 9, "stop_row": 9}, "rows 9:9: expected a range"),
+        ({"stop_row": len(rows) + 1}, f"stop <= {len(rows)}"),
+        ({"stop_row": 2, "skip_rows": [(0, 2)]}, "nothing is left to write"),
+    ]:
+        with pytest.raises(InputError) as refused:
+            jaxdata.materialize(rows, output, **options)  # type: ignore[arg-type]
+        assert says in str(refused.value)
+    with pytest.raises(InputError, match="is a dataset of documents"):
+        jaxdata.materialize(rows, Path(config).parent / "d")
+    with pytest.raises(DatasetError, match="holds no finished rows"):
+        jaxdata.open_rows(output)
+    assert run("--config", config, "--output", output, "--rows", "5") == 2
+    assert "expected rows like 0:1000" in capsys.readouterr().err
+
+
+def test_the_same_again_does_nothing_and_another_is_refused(config: str, tmp_path: Path) -> None:
+    rows = jaxdata.load(config).rows
+    jaxdata.materialize(rows, tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    jaxdata.materialize(rows, tmp_path)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
+    with pytest.raises(InputError, match=r"record_format was 'plain', is 'tf_example'"):
+        jaxdata.materialize(rows, tmp_path, record_format="tf_example")
+    with pytest.raises(InputError, match=r"run\.seed was 0, is 7"):
+        jaxdata.materialize(jaxdata.load(config, seed=7).rows, tmp_path)
+
+
+def test_a_damaged_set_says_so(config: str, tmp_path: Path) -> None:
+    done = jaxdata.materialize(jaxdata.load(config).rows, tmp_path, shard_rows=50, workers=1)
+    (tmp_path / done.shards[1].name).write_bytes(b"nothing")
+    rows = jaxdata.open_rows(tmp_path)
+    assert rows[0]["inputs"].shape == (64,)
+    with pytest.raises(DatasetError, match="cannot be read"):
+        rows[50]
+    (tmp_path / "rows.json").write_text("{")
+    with pytest.raises(DatasetError, match=r"rows\.json is damaged"):
+        jaxdata.open_rows(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("record_format", ["plain", "tf_example"])
+def test_killed_at_any_moment_and_finished_by_the_same_command(
+    config: str, tmp_path: Path, record_format: str
+) -> None:
+    command = [
+        *(sys.executable, "-m", "jaxdata", "materialize", "--config", config),
+        *("--shard-rows", "4", "--record-format", record_format, "--workers", "2"),
+    ]
+    jaxdata.materialize(
+        jaxdata.load(config).rows,
+        tmp_path / "expected",
+        shard_rows=4,
+        record_format=record_format,
+        workers=1,
+    )
+    expected, output = tree(tmp_path / "expected"), tmp_path / "out"
+    chance = np.random.default_rng(1)
+    for _ in range(int(os.environ.get("JAXDATA_KILLS", "4"))):
+        _kill_after(command, output, int(chance.integers(0, len(expected) - 1)))
+        if (output / "rows.json").exists():
+            assert {k: v for k, v in tree(output).items() if not k.startswith("work")} == expected
+            shutil.rmtree(output)
+    subprocess.run([*command, "--output", str(output)], check=True, capture_output=True)
+    assert tree(output) == expected
+
+
+def _kill_after(command: list[str], output: Path, receipts: int) -> None:
+    process = subprocess.Popen([*command, "--output", str(output)], stdout=subprocess.DEVNULL)
+    while len(list(output.glob("work/*.receipt"))) < receipts and process.poll() is None:
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    if not (output / "rows.json").exists():
+        with pytest.raises(DatasetError, match="the same command finishes it"):
+            jaxdata.open_rows(output)
+
+
+def test_a_killed_worker_is_named_and_its_work_done_again(
+    config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = jaxdata.load(config).rows
+    workers: list[Worker] = []
+    start = Worker.__init__
+
+    def noted(self: Worker, *args: Any) -> None:
+        start(self, *args)
+        workers.append(self)
+
+    monkeypatch.setattr(Worker, "__init__", noted)
+
+    def kill(done: int, total: int) -> None:
+        os.kill(workers[0].pid, signal.SIGKILL)
+
+    with pytest.raises(WorkerDied, match=r"SIGKILL.*the same command goes on from there"):
+        jaxdata.materialize(rows, tmp_path / "out", shard_rows=4, workers=2, progress=kill)
+    jaxdata.materialize(rows, tmp_path / "out", shard_rows=4, workers=1)
+    jaxdata.materialize(rows, tmp_path / "expected", shard_rows=4, workers=1)
+    assert tree(tmp_path / "out") == tree(tmp_path / "expected")
+
+
+def test_what_was_begun_otherwise_is_refused(
+    config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = jaxdata.load(config).rows
+    monkeypatch.setattr(driver, "_publish", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        jaxdata.materialize(rows, tmp_path, shard_rows=30, workers=1)
+    with pytest.raises(InputError, match=r"unfinished rows.*shard_rows was 30, is 20"):
+        jaxdata.materialize(rows, tmp_path, shard_rows=20)

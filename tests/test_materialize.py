@@ -197,6 +197,18 @@ def test_grain_reads_it_as_maxtext_does(config: str, tmp_path: Path) -> None:
     assert np.array_equal(shifted[inside], targets[inside])
 
 
+@pytest.mark.parametrize("layout", ["maxtext", "hf", "megatron"])
+def test_every_layout_is_written_as_the_loader_lays_it_out(
+    config: str, tmp_path: Path, layout: str
+) -> None:
+    for record_format in ("plain", "tf_example"):
+        output = tmp_path / record_format
+        options = ["--output", str(output), "--layout", layout, "--record-format", record_format]
+        assert run("--config", config, "--rows", ":9", *options) == 0
+        expected = loaded(config, loader={"layout": layout})[:9]
+        assert_same_rows(list(jaxdata.open_rows(output)), expected)
+
+
 @pytest.mark.parametrize("record_format", ["plain", "tf_example"])
 def test_a_loader_reads_it(config: str, tmp_path: Path, record_format: str) -> None:
     done = jaxdata.materialize(
@@ -253,7 +265,7 @@ def test_what_cannot_be_is_refused(
     rows = jaxdata.load(config).rows
     output = str(tmp_path / "out")
     for options, says in [
-        ({"layout": "square"}, "layout='square': expected jaxdata"),
+        ({"layout": "square"}, "layout='square': expected one of 'jaxdata', 'maxtext'"),
         ({"record_format": "csv"}, "record_format='csv': expected plain | tf_example"),
         ({"workers": 0}, "workers=0: expected 1 or more"),
         ({"first_row": 9, "stop_row": 9}, "rows 9:9: expected a range"),
@@ -313,7 +325,7 @@ def test_killed_at_any_moment_and_finished_by_the_same_command(
     )
     expected, output = tree(tmp_path / "expected"), tmp_path / "out"
     chance = np.random.default_rng(1)
-    for _ in range(int(os.environ.get("JAXDATA_KILLS", "4"))):
+    for _ in range(int(os.environ.get("JAXDATA_KILLS", "2"))):
         _kill_after(command, output, int(chance.integers(0, len(expected) - 1)))
         if (output / "rows.json").exists():
             assert {k: v for k, v in tree(output).items() if not k.startswith("work")} == expected

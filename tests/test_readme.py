@@ -21,6 +21,11 @@ def blocks(language: str) -> list[str]:
     return [text for name, text in fenced if name == language]
 
 
+def python(what: str) -> str:
+    """The block of Python in which this stands."""
+    return next(block for block in blocks("python") if what in block)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the text that the README converts: this project's own sources."""
@@ -69,7 +74,7 @@ def converted(folder: Path) -> Path:
 
 @pytest.mark.slow
 def test_the_python_runs(converted: Path) -> None:
-    ten_lines, three_lines = blocks("python")
+    ten_lines, three_lines = (python(what) for what in ("jaxdata.mix(", "data/mine/train"))
     assert len([line for line in ten_lines.splitlines() if line.strip()]) <= 13
     printed = run(converted, sys.executable, "-c", ten_lines)
     assert printed.splitlines()[-1] == "(8, 2048) (8, 2048) 40"
@@ -100,6 +105,19 @@ def test_the_yaml_trains(converted: Path) -> None:
 def test_the_dataset_is_whole(converted: Path) -> None:
     command = next(block for block in blocks("") if "jaxdata verify" in block).split()
     assert run(converted, sys.executable, "-m", *command).startswith("data/mine: whole (")
+
+
+@pytest.mark.slow
+def test_rows_are_written_and_read(converted: Path) -> None:
+    command = next(block for block in blocks("") if "jaxdata materialize" in block).split()
+    small = ["--pack.seq_len", "64"]
+    run(converted, sys.executable, "-m", *command, *small)
+    three = python("rows.json")
+    assert len(three.split("\n\n")[1].strip().splitlines()) == 3
+    code = f"{three}\nimport jaxdata\nfirst = jaxdata.open_rows('rows')[0]\n" + (
+        "print(all((row[name] == first[name]).all() for name in first))"
+    )
+    assert run(converted, sys.executable, "-c", code) == "True\n"
 
 
 def test_the_files_it_names_exist() -> None:

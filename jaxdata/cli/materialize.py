@@ -32,9 +32,7 @@ class _Range(click.ParamType[Any]):
 @click.option("--output", required=True, help="A folder or URL for the files. Made if need be.")
 @click.option(
     "--layout",
-    default="jaxdata",
-    show_default=True,
-    help="Names and masks of the arrays: jaxdata, maxtext, hf or megatron.",
+    help="Whose names and masks: jaxdata, maxtext, hf or megatron.  [default: the config's]",
 )
 @click.option(
     "--record-format",
@@ -58,7 +56,7 @@ class _Range(click.ParamType[Any]):
 def materialize(
     config: str,
     output: str,
-    layout: str,
+    layout: str | None,
     record_format: str,
     shuffle: bool,
     split: str | None,
@@ -90,7 +88,7 @@ def materialize(
             done = jaxdata.materialize(
                 build_rows(settings, split, shuffle=shuffle),
                 output,
-                layout=layout,
+                layout=layout or settings.loader.layout,
                 record_format=record_format,
                 first_row=rows[0],
                 stop_row=rows[1],

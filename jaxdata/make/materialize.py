@@ -12,9 +12,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from jaxdata.errors import DatasetError, InputError, WorkerDied
+from jaxdata.feed.layouts import Layout
+from jaxdata.feed.layouts import layout as find_layout
 from jaxdata.format.manifest import MANIFEST
 from jaxdata.format.storage import Store, open_store
-from jaxdata.make.records import LAYOUTS, RECORD_FORMATS, fields_of, row_bytes
+from jaxdata.make.records import RECORD_FORMATS, fields_of, row_bytes
 from jaxdata.make.rowset import ROWS, Recipe, RowSet, RowShard, differences, read_rowset
 from jaxdata.make.selection import Selection
 from jaxdata.make.writing import WORK, Job, receipt_name, write_shards
@@ -32,7 +34,7 @@ def materialize(
     rows: Any,
     output: str | os.PathLike[str],
     *,
-    layout: str = "jaxdata",
+    layout: str | Layout = "jaxdata",
     record_format: str = "plain",
     first_row: int = 0,
     stop_row: int | None = None,
@@ -47,7 +49,8 @@ def materialize(
         rows: what `jaxdata.pack`, `mix` or `evaluation_rows` returns, or any `MapDataset` of rows.
         output: a folder or URL; made where there is none. The same call finishes what was
             interrupted.
-        layout: names and masks of the arrays, as a trainer takes them.
+        layout: whose names and masks a row has, as for a Loader: "jaxdata", "maxtext", "hf",
+            "megatron", or a function of a batch.
         record_format: "plain", the arrays of a row one behind the other; or "tf_example", a
             `tf.train.Example` of int64 lists.
         first_row: where to begin.
@@ -74,7 +77,8 @@ def materialize(
     done = _finished(store, recipe)
     if done is None:
         _begin(store, recipe)
-        _write(store, Job(store.url, recipe, selection), workers or available_cores(), progress)
+        job = Job(store.url, recipe, selection, find_layout(layout))
+        _write(store, job, workers or available_cores(), progress)
         done = _publish(store, recipe)
     store.delete(f"{WORK}/")
     store.sweep("")
@@ -82,19 +86,17 @@ def materialize(
 
 
 def _recipe(
-    selection: Selection, layout: str, record_format: str, shard_rows: int | None
+    selection: Selection, layout: str | Layout, record_format: str, shard_rows: int | None
 ) -> Recipe:
     """What will be written; makes one row to see what rows look like."""
-    for name, given, known in (
-        ("layout", layout, LAYOUTS),
-        ("record_format", record_format, RECORD_FORMATS),
-    ):
-        if given not in known:
-            raise InputError(f"{name}={given!r}: expected {' | '.join(known)}")
-    fields = fields_of(LAYOUTS[layout](next(selection.batches(0, 1, 1))))
+    if record_format not in RECORD_FORMATS:
+        names = " | ".join(RECORD_FORMATS)
+        raise InputError(f"record_format={record_format!r}: expected {names}")
+    lay_out = find_layout(layout)
+    fields = fields_of(lay_out(next(selection.batches(0, 1, 1))))
     return Recipe(
         record_format=record_format,
-        layout=layout,
+        layout=layout if isinstance(layout, str) else _name(lay_out),
         fields=fields,
         first_row=selection.first,
         stop_row=selection.stop,
@@ -103,6 +105,11 @@ def _recipe(
         shard_rows=shard_rows or max(1, _SHARD_BYTES // row_bytes(fields)),
         run=underlying_identity(selection.rows),
     )
+
+
+def _name(layout: Layout) -> str:
+    """What a layout of the user's own is called: the function's name, or what the object says."""
+    return str(getattr(layout, "__qualname__", layout))
 
 
 def _finished(store: Store, wanted: Recipe) -> RowSet | None:

@@ -11,10 +11,7 @@ from numpy.typing import NDArray
 from jaxdata.make.rowset import Field
 from jaxdata.rows.table import Batch
 
-__all__ = ["LAYOUTS", "RECORD_FORMATS", "RecordFormat", "fields_of", "row_bytes"]
-
-
-LAYOUTS: dict[str, Callable[[Batch], Batch]] = {"jaxdata": lambda batch: batch}
+__all__ = ["RECORD_FORMATS", "RecordFormat", "fields_of", "row_bytes"]
 
 
 class RecordFormat(NamedTuple):

@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from jaxdata.errors import DatasetError
+from jaxdata.feed.layouts import Layout
 from jaxdata.format.shards import WRITER_OPTIONS
 from jaxdata.format.storage import open_store
-from jaxdata.make.records import LAYOUTS, RECORD_FORMATS, row_bytes
+from jaxdata.make.records import RECORD_FORMATS, row_bytes
 from jaxdata.make.rowset import Recipe, RowShard
 from jaxdata.make.selection import Selection
 from jaxdata.processes import map_tasks
@@ -33,6 +34,7 @@ class Job:
     url: str
     recipe: Recipe
     selection: Selection
+    layout: Layout
 
     def rows(self, shard: int) -> int:
         """How many rows a shard has."""
@@ -95,12 +97,11 @@ def _write_rows(
     from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
 
     encode = RECORD_FORMATS[job.recipe.record_format].encode
-    lay_out = LAYOUTS[job.recipe.layout]
     writer = ArrayRecordWriter(os.fspath(path), WRITER_OPTIONS)
     rows = trained = 0
     counted = True
     for batch in job.batches(number):
-        for record in encode(lay_out(batch), job.recipe.fields):
+        for record in encode(job.layout(batch), job.recipe.fields):
             writer.write(record)
             rows += 1
         counted = "loss_mask" in batch

@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "jaxdata.cli.materialize:materialize",
         "Write the rows of a run down, for others to read.",
     ),
+    "validate": ("jaxdata.cli.validate:validate", "Say what a run will get, to the token."),
     "check": ("jaxdata.cli.check:check", "Prove on your data what jaxdata promises."),
     "verify": ("jaxdata.cli.verify:verify", "Compare a dataset with its checksums."),
     "train": ("jaxdata.cli.train:train", "Train a small language model on a dataset."),

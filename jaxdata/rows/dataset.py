@@ -25,7 +25,7 @@ class Dataset(Sources):
     """A dataset on disk, opened for reading. Made by :func:`open_dataset`."""
 
     def __init__(self, store: Store) -> None:
-        self._store, self.url = store, store.url
+        self.store, self.url = store, store.url
         self.manifest: Manifest = read_manifest(store)
 
     @property
@@ -35,7 +35,7 @@ class Dataset(Sources):
 
     def _open(self, name: str) -> StoredDocuments:
         entry = self.manifest.sources[name]
-        return StoredDocuments(self._store, name, entry, self.manifest.layout(name))
+        return StoredDocuments(self.store, name, entry, self.manifest.layout(name))
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -43,10 +43,10 @@ class Dataset(Sources):
         from jaxdata import tokenizers
 
         entry = self.manifest.tokenizer
-        files = {name: self._store.read(f"tokenizer/{name}") for name in entry.files}
+        files = {name: self.store.read(f"tokenizer/{name}") for name in entry.files}
         missing = [name for name, data in files.items() if data is None]
         if missing:
-            raise InputError(f"{self._store.url}/tokenizer lacks {', '.join(missing)}")
+            raise InputError(f"{self.store.url}/tokenizer lacks {', '.join(missing)}")
         return tokenizers.restore(
             entry.kind,
             {name: data for name, data in files.items() if data is not None},

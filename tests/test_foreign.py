@@ -225,7 +225,7 @@ def test_datatrove_loss(tmp_path: Path) -> None:
     for number, mask in enumerate(masks):
         assert source[number]["loss_mask"].tolist() == mask.tolist()
     pieces = source.masks(np.array([1, 3]), np.array([1, 0]), np.array([2, 1]))
-    assert b"".join(pieces.buffers) == masks[1][1:3].tobytes() + masks[3][:1].tobytes()
+    assert pieces.views.join() == masks[1][1:3].tobytes() + masks[3][:1].tobytes()
 
 
 def test_a_folder_stands_for_its_files(tmp_path: Path) -> None:

@@ -33,7 +33,8 @@ def test_bytes_come_back(store: Store) -> None:
 def gather(store: Store, *ranges: tuple[str, int, int]) -> list[list[int]]:
     names = [name for name, _, _ in ranges]
     _, start, stop = (np.array(column) for column in zip(*ranges, strict=True))
-    return [list(piece) for piece in store.gather(names, np.arange(len(names)), start, stop)]
+    found = store.gather(names, np.arange(len(names)), start, stop)
+    return [list(piece) for piece in found.each()]
 
 
 def test_ranges_are_read(store: Store) -> None:

@@ -10,14 +10,13 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jaxdata.errors import InputError
-from jaxdata.format.storage import Store
+from jaxdata.format.storage import Store, Views
 
 __all__ = ["ArrayDocuments", "Documents", "Pieces", "RangedDocuments", "as_documents"]
 
@@ -25,23 +24,23 @@ Ints = NDArray[np.int64]
 
 
 class Pieces(NamedTuple):
-    """Bytes of some ranges: buffers which, end to end, are the ranges in their order."""
+    """Bytes of some ranges: views which, end to end, are the ranges in their order."""
 
-    buffers: Sequence[memoryview | bytes]
+    views: Views
     range: Ints
-    """(buffers,) number of the range that each belongs to; never falls"""
+    """(views,) number of the range that each belongs to; never falls"""
 
     @classmethod
     def cut(cls, joined: NDArray[Any], counts: Ints) -> Pieces:
         """Views of an array that holds ranges of `counts` elements, end to end."""
-        view = joined.data.cast("B")
-        ends = (np.cumsum(counts) * joined.itemsize).tolist()
-        return cls([view[a:b] for a, b in pairwise([0, *ends])], np.arange(len(counts)))
+        views = Views.cut(joined.data.cast("B"), counts * joined.itemsize)
+        return cls(views, np.arange(len(counts)))
 
     def of(self, ranges: slice) -> Pieces:
         """Those of some consecutive ranges, which are counted from 0 then."""
         first, last = np.searchsorted(self.range, (ranges.start, ranges.stop)).tolist()
-        return Pieces(self.buffers[first:last], self.range[first:last] - ranges.start)
+        here = slice(first, last)
+        return Pieces(self.views.take(here), self.range[here] - ranges.start)
 
 
 class Documents(Protocol):
@@ -138,7 +137,7 @@ class RangedDocuments(ABC):
         document = range(len(self))[index]
         start, stop, _ = slice(start, stop).indices(int(self.lengths[document]))
         one = (np.array([value]) for value in (document, start, max(stop - start, 0)))
-        return np.frombuffer(bytearray().join(method(*one).buffers), dtype)
+        return np.frombuffer(bytearray(method(*one).views.join()), dtype)
 
 
 class ArrayDocuments:
@@ -208,9 +207,8 @@ class ArrayDocuments:
     def _slices(
         self, buffers: list[memoryview], item: int, documents: Ints, starts: Ints, counts: Ints
     ) -> Pieces:
-        begin, end = starts * item, (starts + counts) * item
-        ranges = zip(documents.tolist(), begin.tolist(), end.tolist(), strict=True)
-        return Pieces([buffers[d][a:b] for d, a, b in ranges], np.arange(len(documents)))
+        views = Views(buffers, documents, starts * item, (starts + counts) * item)
+        return Pieces(views, np.arange(len(documents)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ArrayDocuments, (self._tokens, self._masks if self.masked else None, self.name)

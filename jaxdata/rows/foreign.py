@@ -109,7 +109,7 @@ class ForeignDocuments(RangedDocuments):
         found = self._files.gather(self._names, part, begin, begin + counts * item)
         if self._as_is:
             return Pieces(found, np.arange(len(documents)))
-        stored = np.frombuffer(b"".join(found), self._layout.dtype)
+        stored = np.frombuffer(found.join(), self._layout.dtype)
         return as_ids(
             stored,
             self.dtype,
@@ -127,9 +127,7 @@ class ForeignDocuments(RangedDocuments):
             found = self._files.gather(self._mask_names, part, begin, begin + counts)
             return Pieces(found, np.arange(len(documents)))
         assert self._layout.leads is not None
-        hidden = np.clip(self._layout.leads[documents] - starts, 0, counts).tolist()
-        each = zip(hidden, counts.tolist(), strict=True)
-        return Pieces(
-            [b"\0" * zeros + b"\1" * (count - zeros) for zeros, count in each],
-            np.arange(len(documents)),
-        )
+        hidden = np.clip(self._layout.leads[documents] - starts, 0, counts)
+        zeros_and_ones = np.stack([hidden, counts - hidden], axis=1).ravel()
+        mask = np.repeat(np.tile(np.array([0, 1], np.uint8), len(counts)), zeros_and_ones)
+        return Pieces.cut(mask, counts)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxdata.format.storage import Views
 from jaxdata.rows.documents import Documents, Pieces
 from jaxdata.rows.table import Ints, RowTable, Segments
 
@@ -106,7 +107,7 @@ class Reading:
             order = np.argsort(before, kind="stable")
             before, tokens = before[order], tokens[order]
         places = np.searchsorted(pieces.range, before).tolist()
-        buffers = list(pieces.buffers)
+        buffers = pieces.views.each()
         for place, count in zip(reversed(places), reversed(tokens.tolist()), strict=True):
             if count:
                 buffers.insert(place, filler * count)
@@ -168,17 +169,15 @@ Read = Callable[[Documents, Ints, Ints, Ints], Pieces]
 
 def _gather(sources: Sequence[Documents], segments: Segments, count: Ints, read: Read) -> Pieces:
     """The ranges of all segments in order, whichever source they are of."""
-    buffers: list[memoryview | bytes] = []
+    views: list[Views] = []
     owner = [np.empty(0, np.int64)]
     for documents, mine in _by_source(sources, segments):
         found = read(documents, segments.document[mine], segments.start[mine], count[mine])
-        buffers += found.buffers
+        views.append(found.views)
         owner.append(mine[found.range])
     segment = np.concatenate(owner)
-    if len(owner) > 2:
-        order = np.argsort(segment, kind="stable")
-        buffers, segment = [buffers[k] for k in order.tolist()], segment[order]
-    return Pieces(buffers, segment)
+    order = np.argsort(segment, kind="stable")
+    return Pieces(Views.chain(views).take(order), segment[order])
 
 
 def _tokens_as(dtype: np.dtype[Any]) -> Read:
@@ -188,7 +187,7 @@ def _tokens_as(dtype: np.dtype[Any]) -> Read:
         found = documents.tokens(document, start, count)
         if documents.dtype.itemsize == dtype.itemsize:
             return found
-        narrow = b"".join(found.buffers)
+        narrow = found.views.join()
         wide = np.frombuffer(narrow, documents.dtype.newbyteorder("<")).astype(dtype)
         return Pieces.cut(wide, count)
 
@@ -198,4 +197,4 @@ def _tokens_as(dtype: np.dtype[Any]) -> Read:
 def _masks(documents: Documents, document: Ints, start: Ints, count: Ints) -> Pieces:
     if documents.masked:
         return documents.masks(document, start, count)
-    return Pieces([b"\1" * tokens for tokens in count.tolist()], np.arange(len(count)))
+    return Pieces.cut(np.ones(count.sum(), np.uint8), count)

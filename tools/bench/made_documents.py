@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.format.storage import Store
+from jaxdata.format.storage import Store, Views
 from jaxdata.rows.documents import Pieces
 
 __all__ = ["MadeDocuments"]
@@ -55,8 +55,9 @@ class MadeDocuments:
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Pieces:
         """Zeros: nothing is read."""
         del documents, starts
-        sizes = (counts * self.dtype.itemsize).tolist()
-        return Pieces([self._zeros[:size] for size in sizes], np.arange(len(counts)))
+        sizes = counts * self.dtype.itemsize
+        nothing = np.zeros_like(sizes)
+        return Pieces(Views([self._zeros], nothing, nothing, sizes), np.arange(len(counts)))
 
     def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Pieces:
         """None are stored."""

@@ -18,7 +18,7 @@ from harness import Line, Report, arguments, machine, parse
 from numpy.typing import NDArray
 
 import jaxdata
-from jaxdata.format.storage import LocalStore
+from jaxdata.format.storage import LocalStore, Views
 from jaxdata.rows.assembly import assemble
 
 SEQ_LEN, BATCH = 2048, 64
@@ -42,7 +42,7 @@ class Watched(LocalStore):
         super().__init__(root)
         self.ranges: list[tuple[Ints, Ints, Ints]] = []
 
-    def gather(self, names: Sequence[str], file: Ints, start: Ints, stop: Ints) -> list[memoryview]:
+    def gather(self, names: Sequence[str], file: Ints, start: Ints, stop: Ints) -> Views:
         """See `Store`."""
         wanted = stop > start
         self.ranges.append((file[wanted], start[wanted], stop[wanted]))

@@ -5,16 +5,67 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.errors import DatasetError
 
-__all__ = ["Store", "missing", "truncated"]
+__all__ = ["Store", "Views", "missing", "truncated"]
 
 Ints = NDArray[np.int64]
+
+
+class Views(NamedTuple):
+    """Stretches of memories, by number: no object for each, which Python's collector would visit.
+
+    View *k* is `memories[memory[k]][start[k]:stop[k]]`, in bytes.
+    """
+
+    memories: Sequence[memoryview | bytes]
+    memory: Ints
+    start: Ints
+    stop: Ints
+
+    @classmethod
+    def of(cls, memories: Sequence[memoryview | bytes]) -> Views:
+        """Each memory whole."""
+        sizes = np.fromiter(map(len, memories), np.int64, len(memories))
+        return cls(memories, np.arange(len(memories)), np.zeros_like(sizes), sizes)
+
+    @classmethod
+    def cut(cls, memory: memoryview | bytes, sizes: Ints) -> Views:
+        """One memory, cut into views of `sizes` bytes from its beginning on."""
+        stop = np.cumsum(sizes)
+        return cls([memory], np.zeros_like(stop), stop - sizes, stop)
+
+    @classmethod
+    def chain(cls, parts: Sequence[Views]) -> Views:
+        """Several, one after the other."""
+        before = np.cumsum([0, *(len(part.memories) for part in parts)]).tolist()
+        numbers = [part.memory + n for part, n in zip(parts, before, strict=False)]
+        nothing = np.empty(0, np.int64)
+        return cls(
+            [memory for part in parts for memory in part.memories],
+            np.concatenate([nothing, *numbers]),
+            np.concatenate([nothing, *(part.start for part in parts)]),
+            np.concatenate([nothing, *(part.stop for part in parts)]),
+        )
+
+    def take(self, chosen: Ints | slice) -> Views:
+        """Some of the views."""
+        return Views(self.memories, self.memory[chosen], self.start[chosen], self.stop[chosen])
+
+    def each(self) -> list[memoryview | bytes]:
+        """The views themselves."""
+        memories = self.memories
+        columns = (self.memory.tolist(), self.start.tolist(), self.stop.tolist())
+        return [memories[m][a:b] for m, a, b in zip(*columns, strict=True)]
+
+    def join(self) -> bytes:
+        """A copy of all, end to end."""
+        return b"".join(self.each())
 
 
 class Store(Protocol):
@@ -28,9 +79,7 @@ class Store(Protocol):
         """The whole content, or None where nothing has this name."""
         ...
 
-    def gather(
-        self, names: Sequence[str], file: Ints, start: Ints, stop: Ints
-    ) -> Sequence[memoryview | bytes]:
+    def gather(self, names: Sequence[str], file: Ints, start: Ints, stop: Ints) -> Views:
         """Bytes `[start[k], stop[k])` of the file `names[file[k]]`, for every *k*.
 
         Where the files are local, views of their memory maps.

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.format.storage import zarr
-from jaxdata.format.storage.contract import Ints, missing, truncated
+from jaxdata.format.storage.contract import Ints, Views, missing, truncated
 
 __all__ = ["LocalStore", "map_file"]
 
@@ -49,15 +49,15 @@ class LocalStore:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def gather(self, names: Sequence[str], file: Ints, start: Ints, stop: Ints) -> list[memoryview]:
-        maps = {number: self._map(names[number]) for number in set(file.tolist())}
-        ranges = zip(file.tolist(), start.tolist(), stop.tolist(), strict=True)
-        found = [maps[number][a:b] for number, a, b in ranges]
-        # A slice beyond the end of a file comes out short.
-        if sum(map(len, found)) != int((stop - start).sum()):
-            short = next(k for k, piece in enumerate(found) if len(piece) != stop[k] - start[k])
+    def gather(self, names: Sequence[str], file: Ints, start: Ints, stop: Ints) -> Views:
+        needed = np.unique(file)
+        maps = [self._map(names[number]) for number in needed.tolist()]
+        memory = np.searchsorted(needed, file)
+        beyond = np.flatnonzero(stop > np.array([len(map) for map in maps], np.int64)[memory])
+        if len(beyond):
+            short = beyond[0]
             raise truncated(str(self._path(names[int(file[short])])), int(stop[short]))
-        return found
+        return Views(maps, memory, start, stop)
 
     def _map(self, name: str) -> memoryview:
         if name not in self._maps:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from jaxdata.errors import DatasetError
 from jaxdata.format.storage import zarr
-from jaxdata.format.storage.contract import Ints, missing, truncated
+from jaxdata.format.storage.contract import Ints, Views, missing, truncated
 
 __all__ = ["RemoteStore"]
 
@@ -37,15 +37,17 @@ class RemoteStore:
         result = self._kvstore.read(name).result()
         return None if result.state == "missing" else result.value
 
-    def gather(self, names: Sequence[str], file: Ints, start: Ints, stop: Ints) -> list[bytes]:
+    def gather(self, names: Sequence[str], file: Ints, start: Ints, stop: Ints) -> Views:
         kvstore = self._kvstore
         ranges = list(zip(file.tolist(), start.tolist(), stop.tolist(), strict=True))
         # All are under way at once.
         asked = [kvstore.read(names[f], byte_range=slice(a, b)) for f, a, b in ranges]
-        return [
-            self._value(answer, names[f], b)
-            for answer, (f, _, b) in zip(asked, ranges, strict=True)
-        ]
+        return Views.of(
+            [
+                self._value(answer, names[f], b)
+                for answer, (f, _, b) in zip(asked, ranges, strict=True)
+            ]
+        )
 
     def _value(self, answer: Any, name: str, stop: int) -> bytes:
         try:

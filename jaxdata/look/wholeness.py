@@ -78,7 +78,7 @@ def _as_indexed(index: SourceIndex, shard: str, document: int) -> bool:
     _, stream = index.locate(np.array([document]))
     places = file_offset(stream + _SIZE_FIELD)
     file = np.zeros(len(places), np.int64)
-    found = b"".join(index.store.gather([shard], file, places, places + 1))
+    found = index.store.gather([shard], file, places, places + 1).join()
     layout = index.layout
     tokens = min(int(index.lengths[document]), layout.record_tokens)
     return int.from_bytes(found, "little") == tokens * (layout.item + layout.masked)

@@ -60,12 +60,31 @@ train: {optimizer: {learning_rate: 3e-4}}
         ("dataset: d\ndataset: e", "dataset is given twice, in lines 1 and 2: keep one"),
         ("dataset: [", "is not YAML"),
         ("- 4", "expected fields like `dataset: data/demo`, got list"),
-        ("dataset: d\ncurriculum: {tokens: 4, rows: 4, mix: {a: 1}}", "or in rows, not both"),
-        ("dataset: d\ncurriculum:\n- mix: {a: 1}\n- mix: {b: 1}", "needs a budget: tokens or rows"),
+        (
+            "dataset: d\ncurriculum: {tokens: 4, rows: 4, mix: {a: 1}}",
+            "budget in tokens, rows or",
+        ),
+        (
+            "dataset: d\ncurriculum:\n- mix: {a: 1}\n- mix: {b: 1}",
+            "phase 0 needs a budget",
+        ),
         (
             "dataset: d\ncurriculum:\n- mix: {a: x}",
             "curriculum.0.mix.a: expected a number, got 'x'",
         ),
+        (
+            "dataset: d\ncurriculum:\n- mix: by feel",
+            "curriculum.0.mix: weights 'by feel': expected a number for each source, like {{web: ",
+        ),
+        ("dataset: d\ncurriculum: [{mix: {}}]", "curriculum.0.mix: "),
+        ("dataset: d\ncurriculum: [{mix: {a: -1}}]", "expected finite numbers, none below 0"),
+        (
+            "dataset: d\ncurriculum: [{steps: 5, mix: {a: 1}}]",
+            "steps are turned into rows",
+        ),
+        ("dataset: d\nepochs: {a: -1}", "epochs.a: should be greater than or equal to 0, got -1"),
+        ("dataset: d\namendments: [{epochs: {a: 2}}]", "at_row or at_step, one of them"),
+        ("dataset: d\namendments: [{at_row: 4}]", "an amendment says what: curriculum, epochs,"),
         (
             "dataset: d\nloader: {batch_size: [[0, 4, 5]]}",
             "loader.batch_size: batch_size=[[0, 4, 5]]: expected a whole number of at least 1, or ",

@@ -191,7 +191,10 @@ def test_it_ends_with_its_phases() -> None:
         ({"weights": {"a": -1}}, "expected finite numbers, none below 0"),
         ({"weights": {"a": math.nan}}, "expected finite numbers, none below 0"),
         ({"weights": {"a": 0}}, "at least one source must be above 0"),
-        ({"epochs": {"b": 1}}, "epochs names ['b'], the sources are ['a']"),
+        ({"epochs": {"b": 1}}, "epochs names 'b', which is none of the sources 'a'"),
+        ({"epochs": {"a": math.nan}}, "epochs of 'a': nan; expected a number of at least 0"),
+        ({"weights": "by feel"}, "weights 'by feel': expected a number for each source, like"),
+        ({"weights": "size**-1"}, "or a power of the sizes, like 'size**0.5'"),
         ({"on_exhaustion": "cry"}, "expected 'refuse', 'halt' or 'renormalize'"),
     ],
 )
@@ -207,11 +210,29 @@ def test_recipes_that_make_no_sense_are_refused(arguments: dict[str, object], me
     assert message in str(caught.value)
 
 
-def test_budgets_are_tokens_or_rows() -> None:
+def test_budgets_are_tokens_rows_or_steps() -> None:
     assert jaxdata.Phase(tokens=5e9, weights={"a": 1}).budget(2048) == 2_441_407
-    for both in ({}, {"tokens": 1, "rows": 1}):
-        with pytest.raises(InputError, match="give its budget in tokens or in rows, one of them"):
-            jaxdata.Phase(**both, weights={"a": 1})
+    assert jaxdata.Phase(steps=10, batch_size=6, weights={"a": 1}).budget(2048) == 60
+    assert jaxdata.Phase(weights={"a": 1}).budget(2048) is None
+
+
+@pytest.mark.parametrize(
+    ("budget", "message"),
+    [
+        ({"tokens": 1, "rows": 1}, "give its budget in tokens, rows or steps, one of them"),
+        ({"rows": 1, "steps": 1, "batch_size": 1}, "tokens, rows or steps, one of them"),
+        ({"steps": 5}, "steps=5, batch_size=None: steps are turned into rows by the batch_size"),
+        ({"rows": 5, "batch_size": 5}, "steps=None, batch_size=5: steps are turned into rows by"),
+        ({"tokens": 0}, "tokens=0: expected a number above 0"),
+        ({"tokens": math.nan}, "tokens=nan: expected a number above 0"),
+        ({"rows": 2.5}, "rows=2.5: expected a whole number of at least 1"),
+        ({"steps": "3", "batch_size": 4}, "steps='3': expected a whole number of at least 1"),
+    ],
+)
+def test_budgets_that_make_no_sense_are_refused(budget: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        jaxdata.Phase(**budget, weights={"a": 1})
+    assert message in str(caught.value)
 
 
 def test_sources_must_agree_on_seq_len() -> None:

@@ -64,12 +64,13 @@ def _look(config: Any) -> dict[str, Any]:
 
 def _sources_of(dataset: Any, config: Any) -> list[str]:
     """Those that training or evaluation reads, as the manifest names them."""
-    wanted = {name for phase in config.curriculum or [] for name in phase.mix}
+    from jaxdata.config.recipes import sources_read
+
+    trained = sources_read(dataset.splits.get(config.split, []), config)
+    scored = dataset.splits.get(config.eval_split, [])
     return [
-        f"{split}/{name}"
-        for split in (config.split, config.eval_split)
-        for name in dataset.splits.get(split, [])
-        if split != config.split or not wanted or name in wanted
+        *(f"{config.split}/{name}" for name in trained),
+        *(f"{config.eval_split}/{name}" for name in scored),
     ]
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jaxdata
 from jaxdata.config.models import Config
 from jaxdata.config.reading import load_config
-from jaxdata.errors import ConfigError
+from jaxdata.config.recipes import curriculum_rows
 
 if TYPE_CHECKING:
     from jaxdata.feed.loader import Loader
@@ -97,74 +95,7 @@ def build_rows(config: Config, split: str | None = None, *, shuffle: bool = True
     dataset = open_data(config)
     training = split in (None, config.split)
     if training and shuffle:
-        return _curriculum(dataset, config)
+        return curriculum_rows(dataset, config)
     pack = config.pack.model_dump(exclude={"block", "shuffle_run"})
     most = None if training else config.eval_tokens
     return jaxdata.evaluation_rows(dataset, split or config.split, eval_tokens=most, **pack)
-
-
-def _curriculum(dataset: Sources, config: Config) -> Any:
-    from jaxdata.rows.dataset import source_names
-
-    names = source_names(dataset, config.split)
-    _check_names(config, names, dataset.url)
-    wanted = {name for phase in config.curriculum or [] for name in phase.mix}
-    rows = {
-        name: jaxdata.pack(
-            dataset.source(config.split, name), seed=config.seed, **config.pack.model_dump()
-        )
-        for name in names
-        if config.curriculum is None or name in wanted
-    }
-    if config.curriculum is None:
-        return _everything_once(rows, config)
-    first = config.curriculum[0]
-    if not (first.tokens or first.rows):
-        return _while_it_lasts(rows, first.mix, config)
-    phases = [
-        jaxdata.Phase(tokens=phase.tokens, rows=phase.rows, weights=phase.mix)
-        for phase in config.curriculum
-    ]
-    return jaxdata.mix(
-        rows, phases=phases, epochs=config.epochs, on_exhaustion=config.on_exhaustion
-    )
-
-
-def _everything_once(rows: Mapping[str, Any], config: Config) -> Any:
-    """All epochs of all sources; weights as their tokens are, so that all end together."""
-    weights = {
-        name: source.plan.trained_tokens * config.epochs.get(name, 1)
-        for name, source in rows.items()
-    }
-    phase = jaxdata.Phase(rows=_available(rows, config), weights=weights)
-    return jaxdata.mix(rows, phases=[phase], epochs=config.epochs, on_exhaustion="renormalize")
-
-
-def _while_it_lasts(rows: Mapping[str, Any], mix: Mapping[str, float], config: Config) -> Any:
-    """One phase without a budget: to where a source runs dry, the last one with renormalize."""
-    most = jaxdata.Phase(rows=_available(rows, config), weights=mix)
-    if config.on_exhaustion == "renormalize":
-        return jaxdata.mix(rows, phases=[most], epochs=config.epochs, on_exhaustion="renormalize")
-    probe = jaxdata.mix(rows, phases=[most], epochs=config.epochs, on_exhaustion="halt")
-    phase = jaxdata.Phase(rows=len(probe), weights=mix)
-    return jaxdata.mix(rows, phases=[phase], epochs=config.epochs, on_exhaustion="refuse")
-
-
-def _available(rows: Mapping[str, Any], config: Config) -> int:
-    return sum(
-        math.ceil(Fraction(str(config.epochs.get(name, 1))) * len(source))
-        for name, source in rows.items()
-    )
-
-
-def _check_names(config: Config, names: list[str], url: str) -> None:
-    for field, given in [
-        *((f"curriculum.{i}.mix", phase.mix) for i, phase in enumerate(config.curriculum or [])),
-        ("epochs", config.epochs),
-    ]:
-        for name in given:
-            if name not in names:
-                raise ConfigError(
-                    f"{field} names the source {name!r}; split {config.split!r} of "
-                    f"{url} has {', '.join(map(repr, names))}"
-                )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, PlainValidator, model_validator
+from pydantic import Field, PlainValidator, model_validator
 
+from jaxdata.config.curriculum import Curriculum, Epochs, OnExhaustion, check_budgets
 from jaxdata.feed.schedule import check_batch_size
 from jaxdata.train.settings import Count, Settings, TrainSettings, whole
 
-__all__ = ["Config", "LoaderSettings", "PackSettings", "PhaseSettings", "SourceSettings"]
+__all__ = ["AmendmentSettings", "Config", "LoaderSettings", "PackSettings", "SourceSettings"]
 
 
 RowPair = Annotated[list[int], Field(min_length=2, max_length=2)]
@@ -42,22 +43,6 @@ class PackSettings(Settings):
     shuffle_run: Count = Field(
         default=1, description="neighbouring documents that are dealt together, for slow disks"
     )
-
-
-class PhaseSettings(Settings):
-    """A stretch of training with one set of weights."""
-
-    tokens: Count | None = Field(
-        default=None, description="budget in slots, rounded up to whole rows"
-    )
-    rows: Count | None = Field(default=None, description="budget in rows, instead of tokens")
-    mix: dict[str, float] = Field(description="weight of each source, in any unit", min_length=1)
-
-    @model_validator(mode="after")
-    def _one_budget(self) -> PhaseSettings:
-        if self.tokens and self.rows:
-            raise ValueError("a phase has a budget in tokens or in rows, not both")
-        return self
 
 
 class LoaderSettings(Settings):
@@ -112,9 +97,34 @@ class SourceSettings(Settings):
         return {"dataset": value} if isinstance(value, str) else value
 
 
-def _phases(value: object) -> object:
-    """One phase may stand there without a list around it."""
-    return [value] if isinstance(value, dict) else value
+class AmendmentSettings(Settings):
+    """A change of the recipe from a row of the run on: what is not given stays as it was."""
+
+    at_row: int | None = Field(default=None, ge=0, description="the first row that changes; or:")
+    at_step: int | None = Field(
+        default=None, ge=0, description="likewise the step, by the batch sizes of this config"
+    )
+    curriculum: Curriculum = Field(
+        default=None, description="the phases that follow; null: what is left of those before"
+    )
+    epochs: Epochs = Field(
+        default_factory=dict, description="how often a source may be read in the whole run"
+    )
+    on_exhaustion: OnExhaustion | None = Field(
+        default=None, description="what happens from here on when a source runs dry"
+    )
+    pack: PackSettings | None = Field(
+        default=None, description="how documents that were not read yet become rows, as in pack"
+    )
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> AmendmentSettings:
+        if (self.at_row is None) == (self.at_step is None):
+            raise ValueError("an amendment says where: at_row or at_step, one of them")
+        if not self.model_fields_set - {"at_row", "at_step"}:
+            raise ValueError("an amendment says what: curriculum, epochs, on_exhaustion or pack")
+        check_budgets(self.curriculum)
+        return self
 
 
 class Config(Settings):
@@ -140,16 +150,19 @@ class Config(Settings):
     seed: int = Field(default=0, ge=0, description="root of every random order")
     split: str = Field(default="train", description="the split that the curriculum reads")
     pack: PackSettings = PackSettings()
-    curriculum: Annotated[list[PhaseSettings] | None, BeforeValidator(_phases)] = Field(
+    curriculum: Curriculum = Field(
         default=None,
-        min_length=1,
-        description="phases, one after the other; null: every source once",
+        description="phases, one after the other; or weights of one phase without end, like "
+        "proportional; null: every source once",
     )
-    epochs: dict[str, float] = Field(
+    epochs: Epochs = Field(
         default_factory=dict, description="how often a source may be read, where not once"
     )
-    on_exhaustion: Literal["refuse", "halt", "renormalize"] = Field(
+    on_exhaustion: OnExhaustion = Field(
         default="refuse", description="what happens when the phases ask for more than a source has"
+    )
+    amendments: list[AmendmentSettings] = Field(
+        default_factory=list, description="changes of the recipe on the way, in order"
     )
     loader: LoaderSettings = LoaderSettings()
     allow_budget_mismatch: bool = Field(
@@ -180,7 +193,5 @@ class Config(Settings):
 
     @model_validator(mode="after")
     def _budgets(self) -> Config:
-        phases = self.curriculum or []
-        if len(phases) > 1 and any(not (phase.tokens or phase.rows) for phase in phases):
-            raise ValueError("each of several phases needs a budget: tokens or rows")
+        check_budgets(self.curriculum)
         return self

@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from jaxdata.config.curriculum import TAGS
 from jaxdata.config.models import Config
 from jaxdata.config.sources import Location, Source, read_source
 from jaxdata.errors import ConfigError
@@ -58,7 +59,7 @@ def load_config(
 
 
 def _explain(problem: Mapping[str, Any], source: Source) -> str:
-    location: Location = problem["loc"]
+    location: Location = tuple(part for part in problem["loc"] if part not in TAGS)
     name, kind, given = ".".join(map(str, location)), problem["type"], problem["input"]
     if kind == "extra_forbidden":
         says = f"unknown field {name!r}; {_suggest(location)}"

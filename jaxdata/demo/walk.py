@@ -182,8 +182,8 @@ class Demo:
     def _overrides(self) -> dict[str, object]:
         base = load_config("demo")
         rows = self.size.steps * base.loader.first_batch_size
-        phase = (base.curriculum or [])[0]
-        mix = {name: weight for name, weight in phase.mix.items() if name in self._sources}
+        phase = (base.curriculum or [])[0].phase()
+        mix = {name: weight for name, weight in phase.numbers.items() if name in self._sources}
         return {
             "dataset": str(self.dataset),
             "curriculum": [{"rows": rows, "mix": mix}],

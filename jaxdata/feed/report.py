@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -25,7 +26,7 @@ class SourceReport:
     padding: int
     """slots"""
     epochs: float
-    """rows, as a part of those of one epoch"""
+    """passes over its documents, rows that were skipped counted"""
     share: float
     """of all tokens so far"""
     planned: float | None
@@ -83,7 +84,7 @@ def make_report(table: Any, schedule: Schedule) -> RunReport:
     whole = sum(found.values(), Amounts())
     mixed = isinstance(table, MixedRows)
     planned = asked_shares(planned_stretches(table, row)) if mixed else {}
-    epoch_rows = counted(table).epoch_rows()
+    epochs = _epochs(table, row, found)
     return RunReport(
         step=schedule.step,
         next_row=row,
@@ -98,13 +99,21 @@ def make_report(table: Any, schedule: Schedule) -> RunReport:
                 documents=each.documents,
                 tokens=each.trained_tokens,
                 padding=each.padding,
-                epochs=each.rows / max(epoch_rows[name], 1),
+                epochs=epochs[name],
                 share=each.trained_tokens / max(whole.trained_tokens, 1),
                 planned=planned.get(name),
             )
             for name, each in found.items()
         },
     )
+
+
+def _epochs(table: Any, row: int, found: Mapping[str, Amounts]) -> dict[str, float]:
+    """How often each source was read before a row."""
+    if isinstance(table, MixedRows):
+        return {name: float(epochs) for name, epochs in table.epochs(row).items()}
+    rows = counted(table).epoch_rows()
+    return {name: each.rows / max(rows[name], 1) for name, each in found.items()}
 
 
 def _delivered(table: Counted, schedule: Schedule, row: int) -> dict[str, Amounts]:

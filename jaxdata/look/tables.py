@@ -38,10 +38,10 @@ def validation_tables(found: dict[str, Any]) -> Iterator[Table]:
 def _phase_table(phase: dict[str, Any]) -> Table:
     first, rows, asked = phase["first_row"], phase["rows"], phase["rows_asked"]
     if first is None:
-        where = f"none of its {asked:,} rows is reached"
+        where = f"none of its {asked or 0:,} rows is reached"
     else:
         where = f"rows {first:,} to {first + rows - 1:,}"
-        where += f" of the {asked:,} asked for" if rows < asked else ""
+        where += f" of the {asked:,} asked for" if rows < (asked or 0) else ""
     title = f"phase {phase['phase']}: {where}, {phase['tokens']:,} tokens"
     dry = any(source["dry_at_row"] is not None for source in phase["sources"].values())
     columns = ["asked %", "planned %", "tokens", "rows", "epochs", *(["dry at row"] * dry)]

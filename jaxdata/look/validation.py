@@ -86,14 +86,14 @@ def _joined(stretches: Sequence[PlannedStretch]) -> dict[str, Amounts]:
 
 def _phase(mixed: Any, number: int, stretches: Sequence[PlannedStretch]) -> dict[str, Any]:
     table = mixed.table
-    phase, found = table.phases[number], _joined(stretches)
+    phase, found = table.phases[number].numbers, _joined(stretches)
     whole = sum(found.values(), Amounts())
-    weights = sum(phase.weights.values())
+    weights = sum(phase.values())
     dry = {each.source: each.row for each in table.exhaustions if each.phase == number}
     return {
         "phase": number,
         "first_row": stretches[0].start if stretches else None,
-        "rows_asked": phase.budget(table.seq_len),
+        "rows_asked": table.budgets[number],
         **describe_amounts(whole),
         "sources": {
             name: {
@@ -104,7 +104,7 @@ def _phase(mixed: Any, number: int, stretches: Sequence[PlannedStretch]) -> dict
                 "epochs": found.get(name, Amounts()).rows / max(table.epoch_rows()[name], 1),
                 "dry_at_row": dry.get(name),
             }
-            for name, weight in phase.weights.items()
+            for name, weight in phase.items()
         },
     }
 
@@ -129,7 +129,7 @@ def _source(mixed: Any, name: str, run: Amounts) -> dict[str, Any]:
     entry = getattr(documents, "entry", None)
     epoch = mixed.sources[name].table.amounts(plan.rows)
     return {
-        "run": describe_amounts(run) | {"epochs": run.rows / max(plan.rows, 1)},
+        "run": describe_amounts(run) | {"epochs": mixed.epochs()[name]},
         "epoch": describe_amounts(next(iter(epoch.values()))),
         "documents": plan.documents,
         "masked": documents.masked,

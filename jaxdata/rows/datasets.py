@@ -18,9 +18,12 @@ from jaxdata.rows.documents import as_documents
 from jaxdata.rows.mixture import MixedRows
 from jaxdata.rows.packed import PackedRows
 from jaxdata.rows.phases import Phase
+from jaxdata.rows.recipes import amended, everything, mixture
 from jaxdata.rows.serial import RepeatedRows, SerialRows
 from jaxdata.rows.settings import PackSettings, PackSummary
-from jaxdata.rows.table import Batch, RowTable
+from jaxdata.rows.stretches import Exhaustion, Stretch
+from jaxdata.rows.table import Batch, RowTable, sections
+from jaxdata.rows.weights import Weights
 
 __all__ = ["MixedDataset", "PackedDataset", "RowDataset", "evaluation_rows", "mix", "pack"]
 
@@ -46,8 +49,15 @@ class RowDataset(grain.MapDataset[Batch]):
 
     def _getitems(self, indices: Sequence[int]) -> list[Batch]:
         rows = np.asarray([self._row(index) for index in indices], np.int64)
-        batch = next(assemble(self.table, [rows], len(rows)))
-        return [{name: array[k] for name, array in batch.items()} for k in range(len(rows))]
+        parts = sections(self.table)
+        part = np.searchsorted([start for start, _ in parts[1:]], rows, side="right")
+        found: list[Batch] = [{}] * len(rows)
+        for number in set(part.tolist()):
+            mine = np.flatnonzero(part == number)
+            batch = next(assemble(parts[number][1], [rows[mine]], len(mine)))
+            for k, at in enumerate(mine.tolist()):
+                found[at] = {name: array[k] for name, array in batch.items()}
+        return found
 
     def _row(self, index: int) -> int:
         return index + len(self) if index < 0 else index
@@ -92,6 +102,74 @@ class MixedDataset(RowDataset):
     def counts(self, rows: int | None = None) -> dict[str, int]:
         """Rows of each source among the first `rows` (default: all) of the mixture."""
         return self.table.counts(len(self) if rows is None else rows)
+
+    @property
+    def stretches(self) -> list[Stretch]:
+        """The run as it is planned: consecutive rows in which the shares do not change.
+
+        Each has `start`, `rows`, `phase` and `shares`, of the trained tokens, by source.
+        """
+        return self.table.stretches
+
+    @property
+    def exhaustions(self) -> list[Exhaustion]:
+        """Where sources run dry: each has `source`, `phase` and `row`. With "refuse" nowhere."""
+        return self.table.exhaustions
+
+    @property
+    def amendments(self) -> list[dict[str, Any]]:
+        """What `amend` changed, from which `row` on; plain JSON, as the state records it."""
+        return self.table.amendments
+
+    def epochs(self, rows: int | None = None) -> dict[str, float]:
+        """How often each source is read in the first `rows` (default: all) of the mixture."""
+        read = self.table.epochs(len(self) if rows is None else rows)
+        return {name: float(epochs) for name, epochs in read.items()}
+
+    def amend(
+        self,
+        row: int,
+        *,
+        rows: Mapping[str, PackedDataset] | None = None,
+        phases: Sequence[Phase] | None = None,
+        epochs: Mapping[str, float] | None = None,
+        on_exhaustion: str | None = None,
+    ) -> MixedDataset:
+        """The same mixture up to `row`, and another recipe from there on.
+
+        What is before `row` stays as it is, and none of it comes again. A loader of the result
+        takes any state of this mixture that is not beyond `row`, and remembers the amendment.
+
+        Args:
+            row: the first row that may change: `loader.next_row`, or later.
+            rows: sources that are new; or that go on packed in another way, the same documents
+                given to `jaxdata.pack` again: what of them was not read yet is packed anew.
+                With another `seq_len`, batches have another shape from `row` on.
+            phases: what follows; where not given, what is left of the phases there were.
+            epochs: how often a source may be seen in the whole run, where that changes.
+            on_exhaustion: likewise.
+
+        Raises:
+            SourceExhausted: the phases ask for more than is left, and `on_exhaustion="refuse"`.
+
+        >>> import jaxdata
+        >>> docs = jaxdata.ArrayDocuments([[1, 2, 3, 4, 0]] * 8, name="web")
+        >>> short = {"web": jaxdata.pack(docs, seq_len=2)}
+        >>> mixed = jaxdata.mix(short, phases=[jaxdata.Phase(rows=6, weights={"web": 1})])
+        >>> long = {"web": jaxdata.pack(docs, seq_len=4)}
+        >>> longer = mixed.amend(6, rows=long, phases=[jaxdata.Phase(weights={"web": 1})])
+        >>> [len(longer[row]["inputs"]) for row in (0, 5, 6, len(longer) - 1)]
+        [2, 2, 4, 4]
+        """
+        table = amended(
+            self.table,
+            row,
+            _tables(rows or {}, "amend"),
+            phases=phases,
+            epochs=epochs,
+            on_exhaustion=on_exhaustion,
+        )
+        return MixedDataset(table, {**self.sources, **(rows or {})})
 
     def repeat(self, *_: Any, **__: Any) -> Any:
         """Refused: a mixture has no second epoch."""
@@ -153,7 +231,8 @@ def pack(
 def mix(
     rows: Mapping[str, PackedDataset],
     *,
-    phases: Sequence[Phase],
+    phases: Sequence[Phase] | None = None,
+    weights: Weights | None = None,
     epochs: Mapping[str, float] | None = None,
     on_exhaustion: str = "refuse",
 ) -> MixedDataset:
@@ -164,22 +243,38 @@ def mix(
 
     Args:
         rows: packed sources by name, all of one `seq_len`.
-        phases: budgets and weights, one after the other.
+        phases: budgets and weights, one after the other. Or:
+        weights: those of one phase that goes on until a source runs dry (the last one, with
+            `"renormalize"`). With neither, all sources are read to their ends.
         epochs: how often a source may be seen; 1 where not said, fractions allowed.
         on_exhaustion: where a source has too few rows: `"refuse"` to start, `"halt"` there,
             or `"renormalize"` the weights of the others from there on.
 
+    Returns:
+        A `grain.MapDataset` of rows. `.stretches` and `.exhaustions` say beforehand what it will
+        be, `.amend(row, …)` changes the recipe from a row on.
+
     Raises:
         SourceExhausted: the phases ask for more than there is, and `on_exhaustion="refuse"`.
     """
+    tables, often = _tables(rows, "mix"), dict(epochs or {})
+    if phases is not None and weights is not None:
+        raise InputError("mix takes phases=[…] or weights={…}, not both")
+    if phases is None and weights is None:
+        phases, on_exhaustion = everything(tables, often), "renormalize"
+    elif weights is not None:
+        phases = [Phase(weights=weights)]
+    return MixedDataset(mixture(tables, phases or [], often, on_exhaustion), rows)
+
+
+def _tables(rows: Mapping[str, PackedDataset], what: str) -> dict[str, PackedRows]:
     for name, dataset in rows.items():
         if not isinstance(getattr(dataset, "table", None), PackedRows):
             raise InputError(
-                f"mix: source {name!r} is a {type(dataset).__name__}, expected what "
+                f"{what}: source {name!r} is a {type(dataset).__name__}, expected what "
                 "jaxdata.pack(...) returns; transform rows after mixing: mix(...).map(f)"
             )
-    tables = {name: dataset.table for name, dataset in rows.items()}
-    return MixedDataset(MixedRows(tables, phases, epochs, on_exhaustion), rows)
+    return {name: dataset.table for name, dataset in rows.items()}
 
 
 def evaluation_rows(

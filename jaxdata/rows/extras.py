@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from jaxdata.errors import InputError
 from jaxdata.rows.assembly import assemble
 from jaxdata.rows.compact import compact
-from jaxdata.rows.table import Batch, Ints, RowTable, Segments
+from jaxdata.rows.table import Batch, Ints, RowTable, Segments, origins
 
 __all__ = ["EXTRAS", "assemble_with", "check_extras", "compact_with", "extra_dtype"]
 
@@ -72,5 +72,5 @@ def compact_with(
 def _segments(table: RowTable, batches: Sequence[Ints]) -> Iterator[tuple[Segments, NDArray[Any]]]:
     """The segments of each batch, and the number of each in its row."""
     for rows in batches:
-        found = table.segments(rows)
+        found = origins(table, table.segments(rows))
         yield found, np.arange(len(found.row)) - np.searchsorted(found.row, found.row)

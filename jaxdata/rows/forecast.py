@@ -36,23 +36,13 @@ def planned_stretches(mixed: MixedRows, rows: int | None = None) -> list[Planned
             phase=stretch.phase,
             start=start,
             stop=stop,
-            asked=_asked(mixed, stretch.phase, start),
+            asked={name: stretch.shares.get(name, 0.0) for name in mixed.names},
             amounts={name: after[name] - before[name] for name in mixed.names},
         )
         for stretch, (start, stop), (before, after) in zip(
             stretches, pairwise(edges), pairwise(at_edges), strict=True
         )
     ]
-
-
-def _asked(mixed: MixedRows, phase: int, start: int) -> dict[str, float]:
-    dry = {e.source for e in mixed.exhaustions if e.phase == phase and e.row <= start}
-    weights = {
-        name: float(mixed.phases[phase].weights.get(name, 0)) * (name not in dry)
-        for name in mixed.names
-    }
-    whole = sum(weights.values())
-    return {name: weight / whole for name, weight in weights.items()}
 
 
 def asked_shares(stretches: Sequence[PlannedStretch]) -> dict[str, float]:

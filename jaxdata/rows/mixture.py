@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -13,11 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.errors import InputError, SourceExhausted
-from jaxdata.rows.amounts import Amounts, total
-from jaxdata.rows.packed import PackedRows
-from jaxdata.rows.phases import Exhaustion, Phase, demand, schedule
-from jaxdata.rows.table import Segments
+from jaxdata.errors import SourceExhausted
+from jaxdata.rows.amounts import Amounts
+from jaxdata.rows.course import Course
+from jaxdata.rows.eras import Era
+from jaxdata.rows.phases import Phase
+from jaxdata.rows.stretches import Exhaustion, Stretch
+from jaxdata.rows.table import Segments, brief
+from jaxdata.rows.unread import origin
 
 __all__ = ["MixedRows"]
 
@@ -27,64 +28,81 @@ Ints = NDArray[np.int64]
 class MixedRows:
     """The row table of a mixture (see `RowTable`): row -> (phase, source, row of source).
 
+    Made by `recipes.mixture`, and by `recipes.amended` from another.
+
     Args:
-        tables: packed rows by the name of their source, all of one `seq_len`.
-        phases: the curriculum.
-        epochs: how often a source may be seen; 1 where not said, fractions allowed.
-        on_exhaustion: what to do where a source has too few rows.
+        eras: recipes in force one after the other; the first from row 0 on.
     """
 
-    def __init__(
-        self,
-        tables: Mapping[str, PackedRows],
-        phases: Sequence[Phase],
-        epochs: Mapping[str, float] | None = None,
-        on_exhaustion: str = "refuse",
-    ) -> None:
-        self.names, self._tables = list(tables), list(tables.values())
-        self.phases, self.on_exhaustion = list(phases), on_exhaustion
-        self.epochs = dict(epochs or {})
-        self.seq_len = _common(tables, "seq_len")
-        self.positions = _common(tables, "positions")
-        self.documents = [table.documents[0] for table in self._tables]
-        self._lay_out()
+    def __init__(self, eras: Sequence[Era]) -> None:
+        self.eras = list(eras)
+        self.names = list(eras[-1].recipe.courses)
+        """the sources, in the order that `select` counts them"""
+        self.phases: list[Phase] = []
+        """all phases, those that an amendment cut short included"""
+        for era in eras:
+            self.phases[era.first_phase :] = era.phases
+        self.stretches: list[Stretch] = [s for era in eras for s in era.layout.stretches]
+        self.budgets: list[int | None] = []
+        """rows asked of each; None where it goes on until a source runs dry"""
+        for era in eras:
+            self.budgets[era.first_phase :] = [phase.budget(era.seq_len) for phase in era.phases]
+        self.exhaustions: list[Exhaustion] = [e for era in eras for e in era.layout.exhaustions]
+        shape = next((era for era in eras if era.layout.stretches), eras[-1])
+        self.seq_len, self.positions = shape.seq_len, shape.positions
+        self._starts = np.array([stretch.start for stretch in self.stretches], np.int64)
+        self._era = np.repeat(np.arange(len(eras)), [len(e.layout.stretches) for e in eras])
+        self._number_courses()
 
-    def _lay_out(self) -> None:
-        for name, table in self._items():
-            if not len(table) and any(phase.weights.get(name) for phase in self.phases):
-                raise InputError(f"source {name!r} has no rows to train on, yet a phase weighs it")
-        facts = {
-            "seq_len": self.seq_len,
-            "tokens_per_row": [_tokens_per_row(table) for table in self._tables],
-            "available": self._available(),
-        }
-        self.stretches, self.exhaustions = schedule(
-            self.names, self.phases, on_exhaustion=self.on_exhaustion, **facts
-        )
-        if self.on_exhaustion == "refuse":
-            demand(self.names, self.phases, **facts)
-        self._starts = np.asarray([stretch.start for stretch in self.stretches], np.int64)
-
-    def _available(self) -> list[int]:
-        unknown = set(self.epochs) - set(self.names)
-        if unknown:
-            raise InputError(f"epochs names {sorted(unknown)}, the sources are {self.names}")
-        return [
-            math.ceil(Fraction(str(self.epochs.get(name, 1))) * len(table))
-            for name, table in zip(self.names, self._tables, strict=True)
-        ]
+    def _number_courses(self) -> None:
+        """One number for each course, also where it goes on through an amendment."""
+        self._courses: list[Course] = []
+        self._course = np.zeros((len(self.eras), len(self.names)), np.int64)
+        for number, era in enumerate(self.eras):
+            for source, course in enumerate(era.recipe.courses.values()):
+                if course not in self._courses:
+                    self._courses.append(course)
+                self._course[number, source] = self._courses.index(course)
+        self.documents = [each for course in self._courses for each in course.documents]
+        counts = [len(course.documents) for course in self._courses]
+        self._first_documents = np.cumsum([0, *counts]).tolist()
 
     def __len__(self) -> int:
         return sum(stretch.rows for stretch in self.stretches)
 
     @property
+    def on_exhaustion(self) -> str:
+        """What happens where a source runs dry, by the last recipe."""
+        return self.eras[-1].recipe.on_exhaustion
+
+    @property
     def halted(self) -> Exhaustion | None:
         """The exhaustion at which the mixture ends before its budget, if any."""
-        budget = sum(phase.budget(self.seq_len) for phase in self.phases)
-        return self.exhaustions[-1] if len(self) < budget else None
+        return self.eras[-1].layout.halted
+
+    @property
+    def sections(self) -> list[tuple[int, MixedRows]]:
+        """Where rows take another shape: the first row, and this table with that shape."""
+        found: list[tuple[int, MixedRows]] = []
+        for era in self.eras:
+            shape = (era.seq_len, era.positions)
+            if not era.layout.stretches:
+                continue
+            if not found or shape != (found[-1][1].seq_len, found[-1][1].positions):
+                view = copy(self)
+                view.seq_len, view.positions = shape
+                found.append((era.start, view))
+        return found
 
     def select(self, rows: Ints) -> tuple[Ints, Ints, Ints]:
-        """(phase, source, row of source) of rows of the mixture; int64 (rows,) each."""
+        """(phase, source, row of the source's course) of rows of the mixture; int64 (rows,) each.
+
+        A course counts from 0 where an amendment packs its source anew.
+        """
+        _, phase, source, rank = self._select(rows)
+        return phase, source, rank
+
+    def _select(self, rows: Ints) -> tuple[Ints, Ints, Ints, Ints]:
         if len(rows) and not (rows.min() >= 0 and rows.max() < len(self)):
             raise IndexError(f"a row lies outside this mixture of {len(self)} rows")
         phase, source, rank = np.empty_like(rows), np.empty_like(rows), np.empty_like(rows)
@@ -94,62 +112,106 @@ class MixedRows:
             source[mine], rank[mine] = stretch.tree.select(rows[mine] - stretch.start)
             rank[mine] += np.asarray(stretch.base)[source[mine]]
             phase[mine] = stretch.phase
-        return phase, source, rank
+        return self._era[which], phase, source, rank
 
     def counts(self, rows: int) -> dict[str, int]:
         """Rows of each source among the first `rows` of the mixture."""
-        counts = [0] * len(self.names)
-        for stretch in self.stretches:
+        totals = dict.fromkeys(self.names, 0)
+        for (_, name), count in self._taken(rows).items():
+            totals[name] += count
+        return totals
+
+    def _taken(self, rows: int) -> dict[tuple[int, str], int]:
+        """Rows of each (course, name) among the first `rows` of the mixture."""
+        taken: dict[tuple[int, str], int] = {}
+        for era, stretch in zip(self._era.tolist(), self.stretches, strict=True):
             if stretch.start < rows:
                 here = stretch.tree.counts(min(rows - stretch.start, stretch.rows))
-                counts = [a + b for a, b in zip(stretch.base, here, strict=True)]
-        return dict(zip(self.names, counts, strict=True))
+                for source, count in enumerate(here):
+                    key = (int(self._course[era, source]), self.names[source])
+                    taken[key] = taken.get(key, 0) + count
+        return taken
 
     def amounts(self, rows: int) -> dict[str, Amounts]:
         """See `Counted`."""
-        counts = self.counts(rows)
-        return {name: total(table, counts[name]) for name, table in self._items()}
+        found = dict.fromkeys(self.names, Amounts())
+        for (course, name), count in self._taken(rows).items():
+            found[name] += self._courses[course].amounts(count)
+        return found
 
     def epoch_rows(self) -> dict[str, int]:
-        """See `Counted`."""
-        return {name: len(table) for name, table in self._items()}
+        """See `Counted`; as the last recipe packs them."""
+        return {name: len(c.whole) for name, c in self.eras[-1].recipe.courses.items()}
+
+    def epochs(self, rows: int) -> dict[str, Fraction]:
+        """How often each source was read in the first `rows` of the mixture."""
+        era = max((e for e in self.eras if e.start < rows), key=_start, default=self.eras[0])
+        used, courses = era.used(rows), era.recipe.courses
+        return {
+            name: courses[name].epochs_after(used[name]) if name in courses else Fraction(0)
+            for name in self.names
+        }
 
     def segments(self, rows: Ints) -> Segments:
         """See `RowTable`."""
-        _, source, rank = self.select(rows)
+        era, _, source, rank = self._select(rows)
+        course = self._course[era, source]
         parts = []
-        for number in np.unique(source).tolist():
-            mine = np.flatnonzero(source == number)
-            found = self._tables[number].segments(rank[mine])
-            origin = np.full(len(found.row), number, np.int64)
-            parts.append(replace(found, row=mine[found.row], source=origin))
+        for number in np.unique(course).tolist():
+            mine = np.flatnonzero(course == number)
+            found = self._courses[number].segments(rank[mine])
+            first = self._first_documents[number]
+            parts.append(replace(found, row=mine[found.row], source=found.source + first))
         return Segments.join(parts) if parts else Segments(*([np.empty(0, np.int64)] * 6))
 
+    def origins(self, found: Segments) -> Segments:
+        """The same segments as the dataset counts, whatever an amendment packed anew.
+
+        That is the number of the source in `names`, of the document in it, and the start there.
+        """
+        if len(self.eras) == 1:
+            return found
+        source, document, start = found.source.copy(), found.document.copy(), found.start.copy()
+        owner = {id(course): name for name, course in self._named()}
+        for number, course in enumerate(self._courses):
+            for each in range(self._first_documents[number], self._first_documents[number + 1]):
+                mine = np.flatnonzero(found.source == each)
+                _, document[mine], start[mine] = origin(
+                    self.documents[each], found.document[mine], found.start[mine]
+                )
+                source[mine] = self.names.index(owner[id(course)])
+        return replace(found, source=source, document=document, start=start)
+
+    def _named(self) -> list[tuple[str, Course]]:
+        return [pair for era in self.eras for pair in era.recipe.courses.items()]
+
     def identity(self) -> dict[str, Any]:
-        """See `RowTable`; facts that all sources share are named once."""
-        each = [table.identity() for table in self._tables]
+        """See `RowTable`; that of the first recipe. Facts that all sources share are named once."""
+        era = self.eras[0]
+        named = {name: course.whole for name, course in era.recipe.courses.items()}
+        each = [table.identity() for table in named.values()]
         shared = {
             key: value for key, value in each[0].items() if all(e[key] == value for e in each)
         }
         own = {
             f"{name}.{key}": value
-            for name, facts in zip(self.names, each, strict=True)
+            for name, facts in zip(named, each, strict=True)
             for key, value in facts.items()
             if key not in shared and key != "data"
         }
-        data = {name: table.documents[0].fingerprint[:8] for name, table in self._items()}
-        recipe = [[phase.budget(self.seq_len), dict(phase.weights)] for phase in self.phases]
         return {
             **shared,
             **own,
-            "data": _brief(data),
-            "phases": _brief(recipe),
-            "epochs": _brief(self.epochs),
-            "on_exhaustion": self.on_exhaustion,
+            "data": brief({name: t.documents[0].fingerprint[:8] for name, t in named.items()}),
+            "phases": brief([[p.budget(era.seq_len), dict(p.numbers)] for p in era.phases]),
+            "epochs": brief(dict(era.recipe.epochs)),
+            "on_exhaustion": era.recipe.on_exhaustion,
         }
 
-    def _items(self) -> list[tuple[str, PackedRows]]:
-        return list(zip(self.names, self._tables, strict=True))
+    @property
+    def amendments(self) -> list[dict[str, Any]]:
+        """What was changed on the way, from which row on: plain JSON values, long ones digests."""
+        return [{"row": era.start, **era.facts} for era in self.eras[1:]]
 
     def end(self) -> SourceExhausted | None:
         """The error with which a loader ends after the last row, where the budget is not met."""
@@ -162,19 +224,5 @@ class MixedRows:
         )
 
 
-def _tokens_per_row(table: PackedRows) -> Fraction:
-    """Trained tokens a row over an epoch; 1 for a source without rows, which no phase weighs."""
-    return Fraction(table.summary.trained_tokens, len(table)) if len(table) else Fraction(1)
-
-
-def _common(tables: Mapping[str, PackedRows], field: str) -> Any:
-    values = {name: getattr(table, field) for name, table in tables.items()}
-    if len(set(values.values())) != 1:
-        raise InputError(f"sources of a mixture must share one {field}, these have {values}")
-    return next(iter(values.values()))
-
-
-def _brief(value: Any) -> Any:
-    """The value where it is short, else the first 8 hex digits of its sha256."""
-    text = json.dumps(value, sort_keys=True)
-    return value if len(text) <= 160 else hashlib.sha256(text.encode()).hexdigest()[:8]
+def _start(era: Era) -> int:
+    return era.start

@@ -41,9 +41,9 @@ class PackedRows:
         self.documents = (documents,)
         self.settings = settings
         self.seq_len, self.positions = settings.seq_len, settings.positions
-        self._source, self._planner = documents, Planner(documents, settings)
-        table = partial(self._planner.table, progress)
-        self._blocks = Blocks(*cached(documents.store, self._planner.key(), table).T)
+        self._source, self.planner = documents, Planner(documents, settings)
+        table = partial(self.planner.table, progress)
+        self._blocks = Blocks(*cached(documents.store, self.planner.key(), table).T)
         self._rows = int(self._blocks.rows.sum())
         self._make_caches()
 
@@ -127,6 +127,20 @@ class PackedRows:
             [self._epoch_segments(number, mine, within[mine]) for number, mine in _groups(epoch)]
         )
 
+    def unread_blocks(self, row: int) -> tuple[int, Ints]:
+        """What an epoch has left at a row: whole blocks, and the row from there on that they begin.
+
+        Of each block the first document, in the order of dealing, and how many; int64 (blocks, 2).
+        """
+        epoch, within = divmod(row, len(self))
+        order, ends = self._epoch(epoch)
+        begins = ends - self._blocks.rows[order]
+        visit = int(np.searchsorted(begins, within))
+        following = int(begins[visit]) if visit < len(order) else len(self)
+        blocks = np.sort(order[visit:])
+        spans = np.stack([self._blocks.first[blocks], self._blocks.documents[blocks]], axis=1)
+        return epoch * len(self) + following, spans
+
     def _epoch_segments(self, epoch: int, row: Ints, within: Ints) -> Segments:
         order, ends = self._epoch(epoch)
         visit = np.searchsorted(ends, within, side="right")
@@ -156,7 +170,7 @@ class PackedRows:
 
     def _plan_block(self, block: int) -> BlockPlan:
         first = int(self._blocks.first[block])
-        documents, plan = self._planner.plan((first, first + int(self._blocks.documents[block])))
+        documents, plan = self.planner.plan((first, first + int(self._blocks.documents[block])))
         # A plan is kept: half the memory where 32 bits hold its numbers.
         small = np.int32 if max(len(self._source), int(plan.start.max(initial=0))) < 2**31 else int
         columns = (documents[plan.document], plan.start, plan.slots, plan.lead)

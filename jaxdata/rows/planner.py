@@ -55,13 +55,17 @@ class Planner:
 
         Documents that fill no whole run, fewer than one of them, are dealt last.
         """
-        places = np.arange(*span)
+        return self.dealt_at(np.arange(*span))
+
+    def dealt_at(self, places: Ints) -> Ints:
+        """Documents at some places of that order."""
         if not self.settings.shuffle:
             return places
         run, within = np.divmod(places, self.settings.shuffle_run)
-        whole = int(np.searchsorted(run, len(self._order)))
-        places[:whole] = self._order(run[:whole]) * self.settings.shuffle_run + within[:whole]
-        return places
+        whole = run < len(self._order)
+        documents = places.copy()
+        documents[whole] = self._order(run[whole]) * self.settings.shuffle_run + within[whole]
+        return documents
 
     def plan(self, span: Span) -> tuple[Ints, BlockPlan]:
         """The documents of a block, and its rows."""

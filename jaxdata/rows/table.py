@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Protocol, Self
@@ -11,7 +13,7 @@ from numpy.typing import NDArray
 
 from jaxdata.rows.documents import Documents
 
-__all__ = ["POSITIONS", "Batch", "RowTable", "Segments"]
+__all__ = ["POSITIONS", "Batch", "RowTable", "Segments", "brief", "origins", "sections"]
 
 Ints = NDArray[np.int64]
 Batch = dict[str, NDArray[Any]]
@@ -80,3 +82,24 @@ class RowTable(Protocol):
     def identity(self) -> dict[str, Any]:
         """The named facts that determine every row: plain JSON values, long ones as digests."""
         ...
+
+
+def sections(table: RowTable) -> list[tuple[int, RowTable]]:
+    """Where the rows of a table take another shape (`seq_len`, `positions`).
+
+    The first row of each part, and the table as it is to be read there: by the same row numbers.
+    """
+    found: list[tuple[int, RowTable]] | None = getattr(table, "sections", None)
+    return found or [(0, table)]
+
+
+def origins(table: RowTable, found: Segments) -> Segments:
+    """Segments as the dataset counts: source, document and start, whatever was packed anew."""
+    traced: Segments = table.origins(found) if hasattr(table, "origins") else found
+    return traced
+
+
+def brief(value: Any, most: int = 160) -> Any:
+    """A fact as it is where it is short, else the first 8 hex digits of its sha256."""
+    text = json.dumps(value, sort_keys=True)
+    return value if len(text) <= most else hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -1,0 +1,76 @@
+"""The fields of a config that say how much of which source: phases, weights, epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
+
+from jaxdata.rows.phases import Phase, check_phases
+from jaxdata.rows.weights import check_weights
+from jaxdata.train.settings import Count, Settings
+
+__all__ = ["TAGS", "Curriculum", "Epochs", "OnExhaustion", "PhaseSettings", "check_budgets"]
+
+TAGS = ("weights as numbers", "weights by a rule")
+"""Names of the forms of `mix`, which are no part of where an error is."""
+
+
+def _rule(rule: str) -> str:
+    check_weights(rule)
+    return rule
+
+
+def _form(value: object) -> str:
+    return TAGS[isinstance(value, str)]
+
+
+Mix = Annotated[
+    Annotated[dict[str, float], Field(min_length=1), Tag(TAGS[0])]
+    | Annotated[str, AfterValidator(_rule), Tag(TAGS[1])],
+    Discriminator(_form),
+]
+
+
+class PhaseSettings(Settings):
+    """A stretch of training with one set of weights."""
+
+    tokens: Count | None = Field(
+        default=None, description="budget in slots, rounded up to whole rows"
+    )
+    rows: Count | None = Field(default=None, description="budget in rows, instead of tokens")
+    steps: Count | None = Field(default=None, description="budget in steps of batch_size rows")
+    batch_size: Count | None = Field(default=None, description="rows of a step, with steps")
+    mix: Mix = Field(
+        description="weight of each source, in any unit; or proportional, as the sources are "
+        "large; or size**0.5, by a power of that"
+    )
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> PhaseSettings:
+        self.phase()
+        return self
+
+    def phase(self) -> Phase:
+        """What `jaxdata.mix` takes."""
+        return Phase(self.tokens, self.rows, self.mix, self.steps, self.batch_size)
+
+
+def _phases(value: object) -> object:
+    """One phase may stand there without a list around it, and a rule without a phase."""
+    phase = {"mix": value} if isinstance(value, str) else value
+    return [phase] if isinstance(phase, dict) else phase
+
+
+Curriculum = Annotated[
+    Annotated[list[PhaseSettings], Field(min_length=1)] | None, BeforeValidator(_phases)
+]
+Epochs = dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]]
+OnExhaustion = Literal["refuse", "halt", "renormalize"]
+
+
+def check_budgets(curriculum: Sequence[PhaseSettings] | None) -> None:
+    """Refuse a phase without a budget where others follow."""
+    if curriculum is not None:
+        check_phases([phase.phase() for phase in curriculum])

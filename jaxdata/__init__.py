@@ -28,11 +28,16 @@ _PUBLIC = {
     **dict.fromkeys(errors.__all__, "jaxdata.errors"),
 }
 
+_EDGES = ("torch",)
+"""modules with names of their own, imported when first used"""
+
 __all__ = sorted(_PUBLIC)
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
+    if name in _EDGES:
+        return importlib.import_module(f"jaxdata.{name}")
     if name not in _PUBLIC:
         raise AttributeError(f"module 'jaxdata' has no attribute {name!r}")
     value = getattr(importlib.import_module(_PUBLIC[name]), name)

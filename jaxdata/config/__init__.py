@@ -1,6 +1,6 @@
 """Configs: one YAML that says which row is the i-th of training; read, checked, and loaded."""
 
-from jaxdata.config.loading import build_rows, load, open_data
+from jaxdata.config.loading import build_rows, load, loader_arguments, open_data
 from jaxdata.config.models import Config
 from jaxdata.config.reading import load_config
 from jaxdata.config.sources import packaged_configs, parse_overrides
@@ -10,6 +10,7 @@ __all__ = [
     "build_rows",
     "load",
     "load_config",
+    "loader_arguments",
     "open_data",
     "packaged_configs",
     "parse_overrides",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jaxdata.feed.loader import Loader
     from jaxdata.rows.sources import Sources
 
-__all__ = ["build_rows", "load", "open_data"]
+__all__ = ["build_rows", "load", "loader_arguments", "open_data"]
 
 
 def load(
@@ -41,19 +41,12 @@ def load(
         ConfigError: a field is unknown, of the wrong type, or names no source of the dataset.
     """
     settings = load_config(config, overrides)
-    training = split in (None, settings.split)
     loader: Loader = jaxdata.Loader(
         build_rows(settings, split),
-        batch_size=settings.loader.batch_size if training else _eval_batch_size(settings),
         sharding=sharding,
         shard=shard,
-        num_workers=settings.loader.num_workers if training else 0,
-        prefetch=settings.loader.prefetch,
-        drop_remainder=settings.loader.drop_remainder and training,
-        skip_rows=[(a, b) for a, b in settings.loader.skip_rows] if training else (),
         expand=settings.loader.expand if sharding is not None else "host",
-        layout=settings.loader.layout,
-        extras=settings.loader.extras,
+        **loader_arguments(settings, split),
     )
     return loader
 
@@ -80,6 +73,20 @@ def _open(path: str, tokenizer: str | None, eod_id: int | None = None) -> Source
     from jaxdata.rows.dataset import open_dataset
 
     return open_dataset(path, tokenizer=tokenizer if is_foreign(path) else None, eod_id=eod_id)
+
+
+def loader_arguments(config: Config, split: str | None = None) -> dict[str, Any]:
+    """How a split is read, as arguments of a loader; where its batches go is not among them."""
+    given, training = config.loader, split in (None, config.split)
+    return {
+        "batch_size": given.batch_size if training else _eval_batch_size(config),
+        "num_workers": given.num_workers if training else 0,
+        "prefetch": given.prefetch,
+        "drop_remainder": given.drop_remainder and training,
+        "skip_rows": [(a, b) for a, b in given.skip_rows] if training else (),
+        "layout": given.layout,
+        "extras": given.extras,
+    }
 
 
 def _eval_batch_size(config: Config) -> int:

@@ -22,8 +22,8 @@ def local_bytes(batch: Mapping[str, Any]) -> int:
 
 
 def _bytes(array: Any) -> int:
-    if isinstance(array, np.ndarray):
-        return array.nbytes
+    if not hasattr(array, "addressable_shards"):
+        return int(getattr(array, "nbytes", 0))
     parts = {str(shard.index): shard.data.nbytes for shard in array.addressable_shards}
     return sum(parts.values())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -220,7 +220,7 @@ class Loader(grain.DatasetIterator[Any]):
         return self._stream
 
     def _open_stream(self) -> Stream:
-        maker, spans, placements = self._maker(), self._schedule.spans(), self._placements
+        maker, spans, placements = self._maker(), self._spans(), self._placements
         made: Stream = (
             WorkerStream(maker, spans, self._num_workers, self._prefetch)
             if self._num_workers
@@ -228,6 +228,10 @@ class Loader(grain.DatasetIterator[Any]):
         )
         placed = PlacedStream(made, lambda span, batch: placements[span.size].place(batch))
         return AheadStream(placed, self._prefetch) if self._prefetch else placed
+
+    def _spans(self) -> Iterator[Span]:
+        """The batches from here on that are made in this process."""
+        return self._schedule.spans()
 
     def _maker(self) -> BatchMaker:
         maker: BatchMaker

@@ -1,0 +1,21 @@
+"""The same rows for torch: tensors equal to the JAX loader's to the bit, from the same state.
+
+loader = jaxdata.torch.Loader(rows, batch_size=256, device="cuda")       # by itself
+DataLoader(jaxdata.torch.Batches(rows, batch_size=256), batch_size=None, num_workers=4)
+StatefulDataLoader(jaxdata.torch.Loader(rows, batch_size=256), batch_size=None, num_workers=4)
+"""
+
+from __future__ import annotations
+
+from jaxdata.errors import MissingExtra
+
+try:
+    import torch as _torch  # noqa: F401 - only whether it is there
+except ImportError:
+    raise MissingExtra("torch", "torch") from None
+
+from jaxdata.torch.attention import attention_mask, block_mask, cu_seqlens
+from jaxdata.torch.batches import Batches
+from jaxdata.torch.loader import Loader, load
+
+__all__ = ["Batches", "Loader", "attention_mask", "block_mask", "cu_seqlens", "load"]

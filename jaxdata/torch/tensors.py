@@ -1,0 +1,80 @@
+"""Numpy batches as tensors, here or on a device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from jaxdata.errors import InputError
+from jaxdata.rows.table import Batch
+
+__all__ = ["Delivery", "Tensors"]
+
+Tensors = dict[str, Any]
+"""tensors by name; what is a single number is a Python number, as kernels take it"""
+
+
+class Delivery:
+    """Takes batches to where the trainer wants them.
+
+    On the host a tensor is the numpy array's memory, not a copy: that is used again only when
+    neither array nor tensor refers to it. To a CUDA device batches go from pinned memory in a
+    stream of their own, while the device computes.
+
+    Args:
+        device: where to; None for the host.
+        long: int32 becomes int64, on the device.
+    """
+
+    def __init__(self, device: str | torch.device | None = None, long: bool = False) -> None:
+        self.device = None if device is None else torch.device(device)
+        self._long = long
+        self._stream: torch.cuda.Stream | None = None
+        if self.device is not None and self.device.type == "cuda":
+            if not torch.cuda.is_available():
+                raise InputError(
+                    f"device={str(device)!r}: torch finds no CUDA device here; give another, or "
+                    "none for tensors on the host"
+                )
+            self._stream = torch.cuda.Stream(self.device)
+
+    def send(self, batch: Batch) -> Tensors:
+        """Begin to take a batch there; may be called by a thread that works ahead."""
+        found = {name: _tensor(array) for name, array in batch.items()}
+        if self._stream is None:
+            return {name: self._moved(value) for name, value in found.items()}
+        pinned = {name: _pinned(value) for name, value in found.items()}
+        with torch.cuda.stream(self._stream):
+            sent = _Sent({name: self._moved(value) for name, value in pinned.items()})
+            sent.arrival = self._stream.record_event()
+        return sent
+
+    def receive(self, batch: Tensors) -> Tensors:
+        """What was sent, for the stream of the caller, which waits for it on the device."""
+        if not isinstance(batch, _Sent):
+            return batch
+        stream = torch.cuda.current_stream(self.device)
+        stream.wait_event(batch.arrival)
+        for value in batch.values():
+            if isinstance(value, torch.Tensor):
+                value.record_stream(stream)  # else its memory would serve the next copy at once
+        return dict(batch)
+
+    def _moved(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        moved = value if self.device is None else value.to(self.device, non_blocking=True)
+        return moved.long() if self._long and moved.dtype == torch.int32 else moved
+
+
+class _Sent(Tensors):
+    arrival: torch.cuda.Event
+
+
+def _tensor(array: Any) -> Any:
+    return torch.from_numpy(array) if array.ndim else array.item()
+
+
+def _pinned(value: Any) -> Any:
+    return value.pin_memory() if isinstance(value, torch.Tensor) else value

@@ -135,7 +135,7 @@ class Tracer:
         """Some tokens of a document."""
         documents = self.documents(source)
         one = (np.array([value]) for value in (document, start, stop - start))
-        data = b"".join(documents.tokens(*one).buffers)
+        data = documents.tokens(*one).views.join()
         return np.frombuffer(data, documents.dtype.newbyteorder("<"))
 
     def pieces(self, source: str, document: int) -> list[Piece]:

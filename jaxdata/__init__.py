@@ -25,6 +25,7 @@ _PUBLIC = {
     "open_dataset": "jaxdata.rows.dataset",
     "open_rows": "jaxdata.make.rows",
     "pack": "jaxdata.rows.datasets",
+    "stream_text": "jaxdata.make.stream",
     **dict.fromkeys(errors.__all__, "jaxdata.errors"),
 }
 

@@ -108,6 +108,12 @@ def test_the_dataset_is_whole(converted: Path) -> None:
 
 
 @pytest.mark.slow
+def test_text_is_streamed(converted: Path) -> None:
+    printed = run(converted, sys.executable, "-W", "ignore", "-c", python("stream_text"))
+    assert set(printed.splitlines()) == {"(16, 512)"}
+
+
+@pytest.mark.slow
 def test_rows_are_written_and_read(converted: Path) -> None:
     command = next(block for block in blocks("") if "jaxdata materialize" in block).split()
     small = ["--pack.seq_len", "64"]

@@ -44,8 +44,12 @@ def make_state(
     }
 
 
-def check_state(state: Mapping[str, Any], run: Mapping[str, Any]) -> None:
-    """Refuse a state of another run, one line for each fact that differs."""
+def check_state(
+    state: Mapping[str, Any],
+    run: Mapping[str, Any],
+    free: str = "batch size, hosts, mesh, workers, prefetch and skips",
+) -> None:
+    """Refuse a state of another run, one line for each fact that differs; `free` may change."""
     missing = {"version", "fingerprint", "next_row"} - set(state)
     if missing:
         raise StateMismatch(f"this is no loader state: it lacks {', '.join(sorted(missing))}")
@@ -61,7 +65,7 @@ def check_state(state: Mapping[str, Any], run: Mapping[str, Any]) -> None:
     raise StateMismatch(
         "the loader state belongs to another run; the same rows would not follow:\n"
         + "\n".join(f"  {line}" for line in lines or ["its fingerprint and its facts disagree"])
-        + "\n(batch size, hosts, mesh, workers, prefetch and skips may change freely)"
+        + f"\n({free} may change freely)"
     )
 
 

@@ -126,6 +126,8 @@ class AheadStream:
         while self._thread.is_alive():
             with suppress(queue.Empty):
                 self._ready.get(timeout=0.01)
+        with suppress(queue.Full):
+            self._ready.put_nowait(_Raised(StopIteration()))  # for who waits in another thread
 
 
 class _Raised:

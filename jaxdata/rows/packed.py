@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import cached_property, lru_cache, partial
 from typing import Any
+from weakref import WeakMethod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,10 +49,10 @@ class PackedRows:
         self._make_caches()
 
     def _make_caches(self) -> None:
-        self._plan: Callable[[int], BlockPlan] = lru_cache(_PLANS_KEPT)(self._plan_block)
-        self._rows_of: Callable[[int, int], Ints] = lru_cache(_PLANS_KEPT)(self._row_order)
-        self._epoch: Callable[[int], tuple[Ints, Ints]] = lru_cache(2)(self._epoch_order)
-        self._amounts: Callable[[int], Amounts] = lru_cache(_AMOUNTS_KEPT)(self._count)
+        self._plan: Callable[[int], BlockPlan] = _kept(self._plan_block, _PLANS_KEPT)
+        self._rows_of: Callable[[int, int], Ints] = _kept(self._row_order, _PLANS_KEPT)
+        self._epoch: Callable[[int], tuple[Ints, Ints]] = _kept(self._epoch_order, 2)
+        self._amounts: Callable[[int], Amounts] = _kept(self._count, _AMOUNTS_KEPT)
 
     def __getstate__(self) -> dict[str, Any]:
         caches = ("_plan", "_rows_of", "_epoch", "_amounts")
@@ -168,17 +169,6 @@ class PackedRows:
             lead=plan.lead[at].astype(np.int64),
         )
 
-    def rows_with(self, document: int, epoch: int) -> Ints:
-        """Rows of an epoch that hold a part of a document, increasing."""
-        place = self.planner.place(document)
-        block = int(np.searchsorted(self._blocks.first, place, side="right")) - 1
-        plan, (order, ends) = self._plan(block), self._epoch(epoch)
-        segments = np.flatnonzero(plan.document == document)
-        planned = np.searchsorted(plan.row_starts, segments, side="right") - 1
-        first = int(ends[order == block][0] - self._blocks.rows[block])
-        places = np.flatnonzero(np.isin(self._rows_of(epoch, block), planned))
-        return epoch * len(self) + first + places
-
     def _plan_block(self, block: int) -> BlockPlan:
         first = int(self._blocks.first[block])
         documents, plan = self.planner.plan((first, first + int(self._blocks.documents[block])))
@@ -201,6 +191,12 @@ class PackedRows:
             return places
         key = derive(self.settings.seed, self._source.name, *names)
         return Permutation(count, key)(places)
+
+
+def _kept(method: Callable[..., Any], most: int) -> Callable[..., Any]:
+    """A method whose last answers are kept, without a cycle that keeps the object itself."""
+    weak = WeakMethod(method)
+    return lru_cache(most)(lambda *args: weak()(*args))  # type: ignore[misc]
 
 
 def _groups(numbers: Ints) -> list[tuple[int, Ints]]:

@@ -29,7 +29,7 @@ _PUBLIC = {
     **dict.fromkeys(errors.__all__, "jaxdata.errors"),
 }
 
-_EDGES = ("torch",)
+_EDGES = ("megatron", "torch")
 """modules with names of their own, imported when first used"""
 
 __all__ = sorted(_PUBLIC)
@@ -47,4 +47,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_PUBLIC])
+    return sorted([*globals(), *_PUBLIC, *_EDGES])

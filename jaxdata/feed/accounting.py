@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.rows.datasets import row_table
-from jaxdata.rows.table import RowTable
+from jaxdata.rows.table import RowTable, edges
 
 __all__ = ["local_bytes", "trained_tokens"]
 
@@ -40,6 +40,8 @@ def trained_tokens(rows: Any, chosen: NDArray[np.int64]) -> int:
 def _trained(table: RowTable, rows: NDArray[np.int64]) -> int:
     found = table.segments(rows)
     trained = int((found.slots - found.lead).sum())
+    if edges(table) != "closed":
+        return trained
     for number, documents in enumerate(table.documents):
         mine = found.take(np.flatnonzero(found.source == number))
         left = documents.lengths[mine.document].astype(np.int64) - mine.start

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from jaxdata.errors import InputError
 from jaxdata.rows.assembly import assemble
 from jaxdata.rows.compact import compact
-from jaxdata.rows.table import Batch, Ints, RowTable, Segments, origins
+from jaxdata.rows.table import Batch, Ints, RowTable, Segments, edges, origins
 
 __all__ = ["EXTRAS", "assemble_with", "check_extras", "compact_with", "extra_dtype"]
 
@@ -48,12 +48,12 @@ def assemble_with(
 ) -> Iterator[Batch]:
     """What `assemble` yields, and each of `extras`: (batch_size, seq_len), -1 in padding."""
     laid_out = assemble(table, batches, batch_size)
-    for batch, (found, number) in zip(laid_out, _segments(table, batches), strict=True):
-        ids = batch["segment_ids"]
-        first = np.searchsorted(found.row, np.arange(batch_size))
-        at = np.where(ids > 0, first[:, None] + ids - 1, len(number))
+    for batch, (found, _) in zip(laid_out, _segments(table, batches), strict=True):
+        filled = np.bincount(found.row, found.slots, minlength=batch_size)
+        holds = np.arange(table.seq_len) < filled[:, None]
         for name in extras:
-            batch[name] = np.append(getattr(found, name), -1).astype(extra_dtype(table, name))[at]
+            batch[name] = np.full(holds.shape, -1, extra_dtype(table, name))
+            batch[name][holds] = np.repeat(getattr(found, name), found.slots)
         yield batch
 
 
@@ -61,6 +61,11 @@ def compact_with(
     extras: Sequence[str], table: RowTable, batches: Sequence[Ints], batch_size: int
 ) -> Iterator[Batch]:
     """What `compact` yields, and each of `extras` of every segment: (batch_size, segments)."""
+    if edges(table) == "open":
+        raise InputError(
+            f"extras={tuple(extras)} with expand='device': rows of this order are one segment "
+            "each, whatever documents are in them; use expand='host'"
+        )
     compacted = compact(table, batches, batch_size)
     for batch, (found, number) in zip(compacted, _segments(table, batches), strict=True):
         for name in extras:
@@ -73,4 +78,5 @@ def _segments(table: RowTable, batches: Sequence[Ints]) -> Iterator[tuple[Segmen
     """The segments of each batch, and the number of each in its row."""
     for rows in batches:
         found = origins(table, table.segments(rows))
+        found = found.take(np.flatnonzero(found.slots))
         yield found, np.arange(len(found.row)) - np.searchsorted(found.row, found.row)

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from jaxdata.format.storage import Views
 from jaxdata.rows.documents import Documents, Pieces
-from jaxdata.rows.table import Ints, RowTable, Segments
+from jaxdata.rows.reads import Reads, plan_reads
+from jaxdata.rows.table import Ints, RowTable, Segments, edges
 
 __all__ = ["Gaps", "Padding", "Reading", "read_batches"]
 
@@ -125,12 +126,12 @@ def read_batches(table: RowTable, batches: Sequence[Ints], batch_size: int) -> I
     places = [number * batch_size + np.arange(len(rows)) for number, rows in enumerate(batches)]
     segments = table.segments(np.concatenate(batches))
     segments = replace(segments, row=np.concatenate(places)[segments.row])
+    ended = _left(table.documents, segments) <= segments.slots
+    reads = plan_reads(segments, ended, edges(table))
+    segments = reads.segments
     row_edges = np.searchsorted(segments.row, np.arange(len(batches) * batch_size + 1))
     first = row_edges[segments.row]
     before = np.cumsum(segments.slots) - segments.slots
-    left = _left(table.documents, segments)
-    ended = left <= segments.slots
-    count = segments.slots + ~ended
     dtype = np.result_type(*(documents.dtype for documents in table.documents))
     masked = any(documents.masked for documents in table.documents)
     all_of_them = Reading(
@@ -139,10 +140,10 @@ def read_batches(table: RowTable, batches: Sequence[Ints], batch_size: int) -> I
         begin=before - before[first] + segments.row * table.seq_len,
         number=np.arange(len(first)) - first,
         row_edges=row_edges,
-        ended=ended,
-        pieces=_gather(table.documents, segments, count, _tokens_as(dtype)),
+        ended=reads.ended,
+        pieces=_read(table.documents, reads, _tokens_as(dtype)),
         dtype=dtype.newbyteorder("<"),
-        masks=_gather(table.documents, segments, count, _masks) if masked else None,
+        masks=_read(table.documents, reads, _masks) if masked else None,
     )
     for number in range(len(batches)):
         yield all_of_them.batch(number, batch_size)
@@ -165,6 +166,12 @@ def _left(sources: Sequence[Documents], segments: Segments) -> Ints:
 
 
 Read = Callable[[Documents, Ints, Ints, Ints], Pieces]
+
+
+def _read(sources: Sequence[Documents], reads: Reads, read: Read) -> Pieces:
+    """What the segments are made of."""
+    found = _gather(sources, reads.ranges, reads.tokens, read)
+    return Pieces(found.views, reads.owner[found.range])
 
 
 def _gather(sources: Sequence[Documents], segments: Segments, count: Ints, read: Read) -> Pieces:

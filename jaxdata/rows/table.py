@@ -13,11 +13,24 @@ from numpy.typing import NDArray
 
 from jaxdata.rows.documents import Documents
 
-__all__ = ["POSITIONS", "Batch", "RowTable", "Segments", "brief", "origins", "sections"]
+__all__ = [
+    "EDGES",
+    "POSITIONS",
+    "Batch",
+    "RowTable",
+    "Segments",
+    "brief",
+    "edges",
+    "origins",
+    "sections",
+]
 
 Ints = NDArray[np.int64]
 Batch = dict[str, NDArray[Any]]
 POSITIONS = ("segment", "row")
+EDGES = ("closed", "crossed", "open")
+"""What the edge of a document is to a row: no target lies beyond it; a target may, but segments end
+there; nothing, the row is one segment (the latter two only in the orders of other tools)."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +104,11 @@ def sections(table: RowTable) -> list[tuple[int, RowTable]]:
     """
     found: list[tuple[int, RowTable]] | None = getattr(table, "sections", None)
     return found or [(0, table)]
+
+
+def edges(table: RowTable) -> str:
+    """What the edge of a document is to the rows of a table, one of `EDGES`; closed as a rule."""
+    return getattr(table, "edges", "closed")
 
 
 def origins(table: RowTable, found: Segments) -> Segments:

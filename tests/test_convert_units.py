@@ -15,11 +15,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jaxdata.convert import texts
-from jaxdata.convert.documents import raw_records
+from jaxdata.convert.contents import raw_records
 from jaxdata.convert.inputs import InputFile, find_inputs
+from jaxdata.convert.parts import ReadSettings, Unit
 from jaxdata.convert.records import BadRecord, parse_line, text_of
-from jaxdata.convert.units import Unit, cut
+from jaxdata.convert.units import cut
 from jaxdata.errors import InputError
+
+READ = ReadSettings(("text",))
 
 
 def write(path: Path, data: bytes) -> Path:
@@ -40,7 +43,7 @@ def numbered(files: list[InputFile], units: list[Unit]) -> list[tuple[int, int, 
     records = []
     for unit in units:
         for part in unit.parts:
-            for raw in raw_records(files[part.file], part, ["text"]):
+            for raw in raw_records(files[part.file], part, READ):
                 record = raw["text"] if isinstance(raw, dict) else raw
                 records.append((part.file, seen[part.file], record))
                 seen[part.file] += 1
@@ -73,7 +76,7 @@ def test_every_line_comes_once_with_its_number(
     folder = tmp_path_factory.mktemp("lines")
     for name in ("a.jsonl", "a.jsonl.gz"):
         files = one_file(write(folder / name, data))
-        units = list(cut(files, ["text"], unit_bytes))
+        units = list(cut(files, READ, unit_bytes))
         found = numbered(files, units)
         assert [raw for *_, raw in found] == expected
         assert [number for _, number, _ in found] == list(range(len(expected)))
@@ -88,7 +91,7 @@ def test_a_stream_is_cut_where_the_plain_file_is(
     cuts = []
     for name in ("a.jsonl", "a.jsonl.gz"):
         files = one_file(write(folder / name, data))
-        units = [unit for unit in cut(files, ["text"], unit_bytes) if unit.text_bytes]
+        units = [unit for unit in cut(files, READ, unit_bytes) if unit.text_bytes]
         if files[0].size >= unit_bytes:
             cuts.append([(unit.name, unit.parts[0].start) for unit in units])
     assert len({str(one) for one in cuts}) <= 1
@@ -97,7 +100,7 @@ def test_a_stream_is_cut_where_the_plain_file_is(
 def test_unit_sizes_are_about_what_was_asked(tmp_path: Path) -> None:
     data = b"".join(b'{"text": "%d"}\n' % i for i in range(10_000))
     for name in ("a.jsonl", "a.jsonl.gz"):
-        units = list(cut(one_file(write(tmp_path / name, data)), ["text"], 10_000))
+        units = list(cut(one_file(write(tmp_path / name, data)), READ, 10_000))
         assert len(units) == -(-len(data) // 10_000)
         assert sum(unit.text_bytes for unit in units) == len(data)
         assert [unit.name for unit in units] == [f"00000-{i:05d}" for i in range(len(units))]
@@ -106,7 +109,7 @@ def test_unit_sizes_are_about_what_was_asked(tmp_path: Path) -> None:
 def test_small_files_are_grouped_in_order_and_large_ones_stay_alone(tmp_path: Path) -> None:
     for i, size in enumerate([30, 40, 50, 2**20, 10, 2**20 - 1, 2**20 - 1, 5]):
         write(tmp_path / f"{i}.txt", b"x" * size)
-    units = list(cut(find_inputs(tmp_path), ["text"], 2 * 2**20 - 2))
+    units = list(cut(find_inputs(tmp_path), READ, 2 * 2**20 - 2))
     assert [[part.file for part in unit.parts] for unit in units] == [
         [0, 1, 2],
         [3],
@@ -121,7 +124,7 @@ def test_tables_are_cut_between_row_groups(tmp_path: Path) -> None:
     table = pa.table({"other": list(range(1_000)), "text": words})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=100, compression="none")
     files = find_inputs(tmp_path)
-    units = list(cut(files, ["text"], 10_000))
+    units = list(cut(files, READ, 10_000))
     assert 3 < len(units) <= 10
     assert [raw.decode() for _, _, raw in numbered(files, units)] == words
     spans = [(unit.parts[0].start, unit.parts[0].stop) for unit in units]
@@ -140,7 +143,7 @@ def test_strings_of_every_kind_of_column_are_read(tmp_path: Path) -> None:
 def test_a_column_beside_nested_ones_is_measured(tmp_path: Path) -> None:
     table = pa.table({"nested": [{"a": 1, "b": "x" * 9_999}] * 50, "text": ["short"] * 50})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=10)
-    assert len(list(cut(find_inputs(tmp_path), ["text"], 1_000))) < 3
+    assert len(list(cut(find_inputs(tmp_path), READ, 1_000))) < 3
     assert list(texts(tmp_path)) == ["short"] * 50
 
 
@@ -172,7 +175,7 @@ def test_inputs_that_are_none_say_so(tmp_path: Path) -> None:
         find_inputs(tmp_path / "*.jsonl")
     with pytest.raises(InputError, match=r"cannot read this kind of file; expected \.jsonl, "):
         find_inputs(other)
-    with pytest.raises(InputError, match=r"holds no file that ends in \.jsonl, .* or \.parquet"):
+    with pytest.raises(InputError, match=r"holds no file that ends in \.jsonl, .* or \.arrow"):
         find_inputs(tmp_path)
     with pytest.raises(InputError, match="no input files were given"):
         find_inputs([])
@@ -205,7 +208,7 @@ def test_a_truncated_stream_is_an_error(tmp_path: Path, cut_at: int) -> None:
     for unit_bytes in (100, 2**26):  # read by the parent, and by a worker
         files = one_file(path)
         with pytest.raises(InputError, match=r"a\.jsonl\.gz cannot be read to its end.*truncated"):
-            numbered(files, list(cut(files, ["text"], unit_bytes)))
+            numbered(files, list(cut(files, READ, unit_bytes)))
 
 
 def test_a_damaged_stream_or_table_is_an_error(tmp_path: Path) -> None:

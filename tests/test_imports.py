@@ -71,7 +71,16 @@ def test_imports_run_downwards() -> None:
 @pytest.mark.parametrize(
     ("library", "allowed"),
     [
-        ("jax", {"feed/device/expand.py", "feed/device/placement.py", "train", "demo"}),
+        (
+            "jax",
+            {
+                "feed/device/attention.py",
+                "feed/device/expand.py",
+                "feed/device/placement.py",
+                "train",
+                "demo",
+            },
+        ),
         ("optax", {"train"}),
         ("orbax", {"train", "feed/checkpoint.py"}),
         ("torch", {"torch.py", "torch"}),

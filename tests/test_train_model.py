@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxdata.feed.device.attention import attention_mask
 from jaxdata.train.loss import cross_entropy, mean_loss
-from jaxdata.train.model import attention_mask, count_params, forward, init_params
+from jaxdata.train.model import count_params, forward, init_params
 from jaxdata.train.settings import ModelSettings
 
 VOCAB, LENGTH = 50, 12
@@ -41,7 +42,7 @@ def tokens() -> np.ndarray:
 
 
 def test_the_mask_is_causal_within_segments_and_has_no_empty_row() -> None:
-    mask = np.asarray(attention_mask(jnp.asarray(SEGMENTS)[None]))[0]
+    mask = np.asarray(attention_mask(jnp.asarray(SEGMENTS)[None]))[0, 0]
     for query in range(LENGTH):
         for key in range(LENGTH):
             allowed = key <= query and SEGMENTS[key] == SEGMENTS[query]

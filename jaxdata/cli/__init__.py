@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Write the rows of a run down, for others to read.",
     ),
     "validate": ("jaxdata.cli.validate:validate", "Say what a run will get, to the token."),
+    "trace": ("jaxdata.cli.trace:trace", "Say which documents are in a batch, or when one is."),
     "check": ("jaxdata.cli.check:check", "Prove on your data what jaxdata promises."),
     "verify": ("jaxdata.cli.verify:verify", "Compare a dataset with its checksums."),
     "train": ("jaxdata.cli.train:train", "Train a small language model on a dataset."),

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Literal, get_args
 
 from jaxdata import tokenizers
@@ -20,6 +21,7 @@ from jaxdata.convert.job import Job
 from jaxdata.convert.parameters import Parameters, digests, tokenizer_entry
 from jaxdata.convert.refusals import check_name
 from jaxdata.convert.report import ConversionReport
+from jaxdata.convert.streams import EXPANSION
 from jaxdata.convert.tasks import LmSettings, make_task
 from jaxdata.convert.units import UNIT_BYTES
 from jaxdata.errors import InputError
@@ -40,6 +42,7 @@ def convert(
     split: str = "train",
     tokenizer: str | Tokenizer,
     text_key: str = "text",
+    files_from: Sequence[str | Path] = (),
     workers: int | None = None,
     on_error: OnError = "quarantine",
     bos: bool = False,
@@ -57,6 +60,7 @@ def convert(
         split: "train", "val", …
         tokenizer: a spec as `tokenizers.load` takes it, or a loaded tokenizer.
         text_key: the key of each JSON object, or the column of tables, that holds the text.
+        files_from: files that name more inputs, one a line.
         workers: processes; None for one a core. The dataset does not depend on it.
         on_error: "quarantine" sets records without a usable text aside in a file, "fail" stops at
             the first.
@@ -78,7 +82,7 @@ def convert(
     check_name("source", source)
     _check_options(workers, on_error, record_tokens)
     loaded = tokenizers.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
-    files = find_inputs(inputs)
+    files = find_inputs(inputs, files_from)
     parameters = Parameters(
         task=LmSettings(text_key=text_key, bos=bos),
         record_tokens=record_tokens,
@@ -88,7 +92,9 @@ def convert(
     )
     parameters.check()
     store = open_store(output)
-    job = Job(store.url, split, source, files, parameters, loaded.files(), on_error == "fail")
+    job = Job(
+        store.url, split, source, files, parameters, loaded.files(), on_error == "fail", EXPANSION
+    )
     conversion = Conversion(store, job, make_task(parameters.task, loaded))
     finished = conversion.finished()
     entries = finished or conversion.run(workers or available_cores(), progress)

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.convert.inputs import InputFile
+from jaxdata.convert.parts import Unit
 from jaxdata.convert.receipts import OutputReceipt, Quarantined, Receipt
-from jaxdata.convert.units import Unit
 from jaxdata.format.manifest import ShardEntry
 
 __all__ = ["Collected", "CollectedOutput"]
@@ -113,7 +113,9 @@ class Collected:
         """The number of the first record of each part in its file."""
         numbers = []
         for part, count in zip(unit.parts, records, strict=True):
-            numbers.append(self._records_before[part.file] + self._files[part.file].first_number)
+            numbers.append(
+                self._records_before[part.file] + self._files[part.file].kind.first_number
+            )
             self._records_before[part.file] += count
             self.records += count
         return numbers
@@ -121,7 +123,7 @@ class Collected:
     def _quarantine(self, file: InputFile, row: int, bad: Quarantined) -> None:
         self.first_bad = self.first_bad or (file, row, bad)
         self._reasons[bad.reason] += 1
-        place = {"file": file.name, "row" if file.first_number == 0 else "line": row}
+        place = {"file": file.name, "row" if file.kind.first_number == 0 else "line": row}
         line = place | {"reason": bad.reason} | _raw(bad.raw)
         self._bad_lines.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
 

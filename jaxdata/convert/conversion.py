@@ -7,10 +7,11 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from jaxdata.convert import tables
 from jaxdata.convert.collected import Collected
+from jaxdata.convert.columns import check_strings
 from jaxdata.convert.engine import Stopped, run_units
 from jaxdata.convert.job import Job, receipt_name
+from jaxdata.convert.parts import Unit
 from jaxdata.convert.publish import publish
 from jaxdata.convert.receipts import Receipt
 from jaxdata.convert.refusals import (
@@ -21,7 +22,7 @@ from jaxdata.convert.refusals import (
     no_documents,
 )
 from jaxdata.convert.tasks import Task
-from jaxdata.convert.units import Unit, cut
+from jaxdata.convert.units import cut
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.manifest import MANIFEST, SourceEntry, read_manifest
 from jaxdata.format.storage import Store
@@ -59,8 +60,8 @@ class Conversion:
     ) -> dict[str, SourceEntry]:
         """Do the units without a receipt, then publish the sources."""
         for file in self.job.files:
-            if file.format == "parquet":
-                tables.check_column(file, self.job.parameters.text_key)
+            if file.kind.table:
+                check_strings(file, self.job.parameters.text_key)
         self._begin()
         bar = _Bar(sum(file.size for file in self.job.files), progress)
         try:
@@ -109,7 +110,7 @@ class Conversion:
 
     def _units_to_do(self, bar: _Bar) -> Iterator[Unit]:
         done, parameters = self._units_done(), self.job.parameters
-        for unit in cut(self.job.files, self.job.columns(self.task), parameters.unit_bytes):
+        for unit in cut(self.job.files, self.job.reading(self.task), parameters.unit_bytes):
             self.units.append(unit.without_data())
             if receipt_name(self.job.folder, unit.name) in done:
                 bar.advance(unit.size)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 
 from jaxdata.convert.job import Job, Progress
+from jaxdata.convert.parts import Unit
 from jaxdata.convert.receipts import Receipt
-from jaxdata.convert.units import Unit
 from jaxdata.errors import WorkerDied
 from jaxdata.processes import Worker
 

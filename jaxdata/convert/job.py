@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from jaxdata import tokenizers
 from jaxdata.convert.inputs import InputFile
 from jaxdata.convert.parameters import Parameters
+from jaxdata.convert.parts import ReadSettings
 from jaxdata.convert.receipts import Receipt
 from jaxdata.convert.tasks import Task, make_task
 from jaxdata.tokenizers import Tokenizer
@@ -26,6 +27,7 @@ class Job:
         parameters: what is made of them.
         tokenizer_files: the files behind `parameters.tokenizer`.
         stop_at_bad: stop at the first bad record instead of setting it aside.
+        max_expansion: times its size that a compressed file may grow to.
     """
 
     url: str
@@ -35,6 +37,7 @@ class Job:
     parameters: Parameters
     tokenizer_files: dict[str, bytes]
     stop_at_bad: bool
+    max_expansion: int
 
     @property
     def folder(self) -> str:
@@ -45,9 +48,9 @@ class Job:
         """The source that a stream of the task feeds: "<split>/<source>[/<stream>]"."""
         return output_name(split, self.source, stream)
 
-    def columns(self, task: Task) -> tuple[str, ...]:
-        """The columns to read of tables."""
-        return task.keys
+    def reading(self, task: Task) -> ReadSettings:
+        """What is read of files, and how much is too much."""
+        return ReadSettings(task.keys, self.parameters.max_record_bytes, self.max_expansion)
 
     def task(self) -> Task:
         """Make the task, with its tokenizer, in this process."""

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from jaxdata.convert.inputs import InputFile
+from jaxdata.convert.parts import RECORD_BYTES
 from jaxdata.convert.tasks import LmSettings, Settings, TaskSettings, token_dtype
 from jaxdata.errors import InputError
 from jaxdata.format.manifest import TokenizerEntry
@@ -28,6 +29,8 @@ class Parameters(BaseModel):
     task: TaskSettings
     record_tokens: int
     unit_bytes: int
+    max_record_bytes: int = RECORD_BYTES
+    """Longer lines, files and values are set aside."""
     tokenizer: TokenizerEntry
     inputs: dict[str, str]
     """Name of each input file -> digest of its size, head and tail."""

@@ -1,79 +1,146 @@
-"""The text column of parquet files."""
+"""Tables: parquet files, and the Arrow files that Hugging Face's `save_to_disk` writes.
+
+What can be skipped to is called a group here: a row group of parquet, a record batch of Arrow.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 from jaxdata.convert.inputs import InputFile, reading
-from jaxdata.errors import InputError
 
-__all__ = ["check_column", "group_sizes", "rows"]
+__all__ = ["Table", "open_table", "packed", "unpacked_batches"]
 
 _ROWS = 1_024
+_BATCH_BYTES = 2**24  # a batch of long texts has fewer rows
+_BUFFER = 2**20
 
 
-def check_column(file: InputFile, key: str) -> None:
-    """Raise InputError unless a table has a column `key` of strings."""
-    import pyarrow as pa
+class Table:
+    """An open table.
 
-    with reading(file), _open(file) as table:
-        schema = table.schema_arrow
-    if key not in schema.names:
-        raise InputError(
-            f"{file.path} has no column {key!r}; it has {', '.join(map(repr, schema.names))}: "
-            "name one of these with --text-key"
-        )
-    kind = schema.field(key).type
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    texts = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary())
-    if kind not in texts:
-        raise InputError(f"column {key!r} of {file.path} is {kind}; expected strings")
-
-
-def group_sizes(file: InputFile, columns: Sequence[str]) -> list[int]:
-    """Return the bytes of some columns in each row group, before compression."""
-    with reading(file), _open(file) as table:
-        metadata = table.metadata
-        leaves = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
-        wanted = [i for i, leaf in enumerate(leaves) if _is_within(leaf, columns)]
-        groups = map(metadata.row_group, range(metadata.num_row_groups))
-        return [sum(group.column(i).total_uncompressed_size for i in wanted) for group in groups]
-
-
-def rows(
-    file: InputFile, columns: Sequence[str], start: int, stop: int | None
-) -> Iterator[dict[str, Any]]:
-    """Give the rows of row groups [start, stop), of some columns; strings are bytes as they lie.
-
-    pyarrow does not check UTF-8, and would fail on a whole batch for one bad row.
+    Args:
+        file: a parquet or Arrow file of pyarrow's.
+        sizes: from column names to the bytes of them in each group, before compression.
+        read: from the numbers of groups, and column names, to record batches.
     """
-    with reading(file), _open(file) as table:
-        groups = list(range(start, table.metadata.num_row_groups if stop is None else stop))
-        for batch in table.iter_batches(_ROWS, row_groups=groups, columns=list(columns)):
-            names = batch.schema.names
-            values = [_values(batch.column(number)) for number in range(len(names))]
-            for row in zip(*values, strict=True):
-                yield dict(zip(names, row, strict=True))
+
+    def __init__(
+        self,
+        schema: Any,
+        sizes: Callable[[Sequence[str] | None], list[int]],
+        read: Callable[[range, Sequence[str] | None], Iterator[Any]],
+    ) -> None:
+        self.schema = schema
+        self.sizes = sizes
+        self._read = read
+
+    def batches(
+        self, columns: Sequence[str] | None, start: int = 0, stop: int | None = None
+    ) -> Iterator[Any]:
+        """Give groups [start, stop) as record batches of some columns, None for all of them."""
+        groups = range(start, len(self.sizes([])) if stop is None else stop)
+        return self._read(groups, columns)
 
 
-def _values(column: Any) -> list[Any]:
+@contextmanager
+def open_table(file: InputFile) -> Iterator[Table]:
+    """Open a table; what is wrong with it, then or while it is read, is an InputError."""
+    with reading(file.path):
+        if file.kind.format == "parquet":
+            import pyarrow.parquet as pq
+
+            with pq.ParquetFile(file.path, buffer_size=_BUFFER) as parquet:
+                yield _parquet(parquet)
+        else:
+            import pyarrow as pa
+
+            with pa.memory_map(str(file.path)) as mapped:
+                yield _arrow(mapped)
+
+
+def _parquet(parquet: Any) -> Table:
+    metadata = parquet.metadata
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    leaves = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
+
+    def sizes(columns: Sequence[str] | None) -> list[int]:
+        wanted = [number for number, leaf in enumerate(leaves) if _is_within(leaf, columns)]
+        return [sum(group.column(n).total_uncompressed_size for n in wanted) for group in groups]
+
+    def read(numbers: range, columns: Sequence[str] | None) -> Iterator[Any]:
+        names = None if columns is None else list(columns)
+        for number in numbers:
+            average = sizes(columns)[number] // max(1, groups[number].num_rows)
+            rows = max(1, min(_ROWS, _BATCH_BYTES // max(1, average)))
+            yield from parquet.iter_batches(rows, row_groups=[number], columns=names)
+
+    return Table(parquet.schema_arrow, sizes, read)
+
+
+def _is_within(leaf: str, columns: Sequence[str] | None) -> bool:
+    """Tell whether a leaf of the schema belongs to one of some columns."""
+    return columns is None or any(f"{leaf}.".startswith(f"{column}.") for column in columns)
+
+
+def _arrow(mapped: Any) -> Table:
     import pyarrow as pa
 
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if column.type in (pa.string(), pa.large_string(), pa.string_view()):
-        column = column.cast(pa.large_binary())
-    values: list[Any] = column.to_pylist()
-    return values
+    is_file = mapped.read(6) == b"ARROW1"
+    mapped.seek(0)
+    reader = pa.ipc.open_file(mapped) if is_file else pa.ipc.open_stream(mapped)
+    schema = reader.schema
+
+    def every() -> Iterator[Any]:
+        mapped.seek(0)
+        if not is_file:
+            yield from pa.ipc.open_stream(mapped)
+            return
+        yield from map(reader.get_batch, range(reader.num_record_batches))
+
+    def chosen(batch: Any, columns: Sequence[str] | None) -> Any:
+        return batch if columns is None else batch.select(_top(schema, columns))
+
+    def sizes(columns: Sequence[str] | None) -> list[int]:
+        return [chosen(batch, columns).nbytes for batch in every()]
+
+    def read(numbers: range, columns: Sequence[str] | None) -> Iterator[Any]:
+        # The file is mapped: passing over a batch reads nothing of it.
+        for batch in islice(every(), numbers.start, numbers.stop):
+            yield from _in_pieces(chosen(batch, columns))
+
+    return Table(schema, sizes, read)
 
 
-def _is_within(leaf: str, columns: Sequence[str]) -> bool:
-    """Tell whether a leaf of the schema belongs to one of some columns."""
-    return any(f"{leaf}.".startswith(f"{column}.") for column in columns)
+def _top(schema: Any, columns: Sequence[str]) -> list[str]:
+    """The columns that hold fields, which may be dotted; each once."""
+    tops = (column if column in schema.names else column.split(".")[0] for column in columns)
+    return list(dict.fromkeys(tops))
 
 
-def _open(file: InputFile) -> Any:
-    import pyarrow.parquet as pq
+def _in_pieces(batch: Any) -> Iterator[Any]:
+    average = batch.nbytes // max(1, batch.num_rows)
+    rows = max(1, min(_ROWS, _BATCH_BYTES // max(1, average)))
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)
 
-    return pq.ParquetFile(file.path)
+
+def packed(batches: Sequence[Any]) -> bytes:
+    """Some batches as bytes, for another process."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def unpacked_batches(data: bytes) -> Iterator[Any]:
+    """The batches that :func:`packed` packed."""
+    import pyarrow as pa
+
+    yield from pa.ipc.open_stream(data)

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from jaxdata.convert.documents import Raw, parser, raw_records
+from jaxdata.convert.contents import Raw, raw_records
+from jaxdata.convert.documents import parse
 from jaxdata.convert.job import Job
+from jaxdata.convert.parts import Part, Unit
 from jaxdata.convert.receipts import OutputReceipt, Quarantined, Receipt
 from jaxdata.convert.records import BadRecord
+from jaxdata.convert.splitting import Unreadable
 from jaxdata.convert.tasks import Dropped, Record, Task
-from jaxdata.convert.units import Part, Unit
 
 __all__ = ["Document", "StoppedAtBad", "Tally"]
 
@@ -63,12 +65,12 @@ class Tally:
 
     def _documents_of_part(self, number: int, part: Part) -> Iterator[Document]:
         file = self._job.files[part.file]
-        parse = parser(file, self._job.parameters.text_key)
-        for place, raw in enumerate(raw_records(file, part, self._job.columns(self._task))):
+        text_key, settings = self._job.parameters.text_key, self._job.reading(self._task)
+        for place, raw in enumerate(raw_records(file, part, settings)):
             self._records[number] = place + 1
             self._read_bytes += len(raw) if isinstance(raw, bytes) else 0
             try:
-                record = parse(raw)
+                record = parse(raw, text_key)
                 if record is None:
                     self.counts["blank"] += 1
                 else:
@@ -105,6 +107,8 @@ class Tally:
 
 def _raw(raw: Raw) -> bytes | None:
     """What quarantine keeps: the bytes, or those of the only column, or the row as JSON."""
+    if isinstance(raw, Unreadable):
+        return raw.raw
     if isinstance(raw, dict) and len(raw) == 1:
         (raw,) = raw.values()
     return raw if raw is None or isinstance(raw, bytes) else json.dumps(raw, default=str).encode()

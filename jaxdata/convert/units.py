@@ -6,71 +6,33 @@ of 1 MiB and more never share a unit; smaller ones are grouped in sorted order.
 
 from __future__ import annotations
 
-import gzip
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import io
+from collections.abc import Iterator
+from typing import IO
 
-from jaxdata.convert import tables
+from jaxdata.convert.contents import contents, records_of
 from jaxdata.convert.inputs import InputFile, reading
+from jaxdata.convert.kinds import Format
+from jaxdata.convert.parts import Batches, Data, Part, ReadSettings, Unit
+from jaxdata.convert.splitting import BYTE_ORDER_MARK, Unreadable
+from jaxdata.convert.tables import Table, open_table, packed
 
-__all__ = ["UNIT_BYTES", "Part", "Unit", "cut"]
+__all__ = ["UNIT_BYTES", "cut"]
 
 UNIT_BYTES = 64 * 2**20
 _ALONE = 2**20  # bytes from which a file shares no unit
 _EXPANSION = 4  # what gzip usually makes of text, for files too small to be worth looking
-
-
-@dataclass(frozen=True)
-class Part:
-    """A run of records of one file.
-
-    Attributes:
-        file: number of the file among the inputs.
-        start: first byte of the run, or first row group of a table.
-        stop: the byte or row group after it; None for the end of the file.
-        data: the lines themselves, where only the parent can read them.
-    """
-
-    file: int
-    start: int = 0
-    stop: int | None = None
-    data: bytes | None = None
-
-
-@dataclass(frozen=True)
-class Unit:
-    """What one worker does at a time; becomes at most one shard, called by its name.
-
-    Attributes:
-        name: "<file>-<block>", the number of its first file and of its block in that file.
-        parts: what it covers, in order.
-        size: the bytes of input it covers as they lie on disk; for the progress bar.
-        text_bytes: the bytes of its records, about; likewise.
-    """
-
-    name: str
-    parts: tuple[Part, ...]
-    size: int
-    text_bytes: int
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """Where it begins, (file, start): units are in the order of their places."""
-        return self.parts[0].file, self.parts[0].start
-
-    def without_data(self) -> Unit:
-        """Return what is worth keeping when a worker has the unit."""
-        return replace(self, parts=tuple(replace(part, data=None) for part in self.parts))
+_LINE = 2**20  # bytes of a long line looked at at a time
 
 
 def cut(
-    files: list[InputFile], columns: Sequence[str], unit_bytes: int = UNIT_BYTES
+    files: list[InputFile], settings: ReadSettings, unit_bytes: int = UNIT_BYTES
 ) -> Iterator[Unit]:
     """Give the units of a corpus in order.
 
     Args:
         files: the inputs, sorted.
-        columns: the columns of tables that are read.
+        settings: which columns are read, and how much is too much.
         unit_bytes: text a unit holds, about.
     """
     small: list[int] = []
@@ -80,7 +42,7 @@ def cut(
             yield _group(files, small)
             small = []
         if alone:
-            yield from _cut_file(files, number, columns, unit_bytes)
+            yield from _cut_file(files, number, settings, unit_bytes)
         else:
             small.append(number)
     if small:
@@ -94,64 +56,151 @@ def _group(files: list[InputFile], numbers: list[int]) -> Unit:
 
 
 def _text_bytes(files: list[InputFile], numbers: list[int]) -> int:
-    return sum(files[n].size * (_EXPANSION if files[n].compressed else 1) for n in numbers)
+    return sum(files[n].size * (_EXPANSION if files[n].kind.compression else 1) for n in numbers)
 
 
 def _cut_file(
-    files: list[InputFile], number: int, columns: Sequence[str], unit_bytes: int
+    files: list[InputFile], number: int, settings: ReadSettings, unit_bytes: int
 ) -> Iterator[Unit]:
     file = files[number]
-    if file.format == "txt":
+    if file.kind.format == "txt" and not file.kind.archive:
         yield _group(files, [number])
         return
-    if file.format == "parquet":
-        blocks = _cut_table(number, file, columns, unit_bytes)
-    elif file.compressed:
-        blocks = _cut_stream(number, file, unit_bytes)
-    else:
+    if file.kind.table:
+        blocks = _cut_table(number, file, settings, unit_bytes)
+    elif file.kind.format == "jsonl" and not file.kind.compression:
         blocks = _cut_lines(number, file, unit_bytes)
-    for block, (part, size, text_bytes) in enumerate(blocks):
-        yield Unit(_name(number, block), (part,), size, text_bytes)
+    else:
+        blocks = _cut_stream(number, file, settings, unit_bytes)
+    for block, (parts, size, text_bytes) in enumerate(blocks):
+        yield Unit(_name(number, block), parts, size, text_bytes)
 
 
-_Block = tuple[Part, int, int]  # part, its bytes on disk, its bytes of records
+_Block = tuple[tuple[Part, ...], int, int]  # parts, their bytes on disk, their bytes of records
 
 
 def _cut_lines(number: int, file: InputFile, unit_bytes: int) -> Iterator[_Block]:
     """Cut after the first line end at or behind each multiple of `unit_bytes`."""
-    with reading(file), file.path.open("rb") as lines:
+    with reading(file.path), file.path.open("rb") as lines:
         start = 0
         while start < file.size:
             lines.seek(_next_multiple(start, unit_bytes))
-            lines.readline()
+            while (piece := lines.readline(_LINE)) and not piece.endswith(b"\n"):
+                pass
             stop = min(lines.tell(), file.size)
-            yield Part(number, start, stop), stop - start, stop - start
+            yield (Part(number, start, stop),), stop - start, stop - start
             start = stop
 
 
-def _cut_stream(number: int, file: InputFile, unit_bytes: int) -> Iterator[_Block]:
-    """Decompress a file here, cut as `_cut_lines` does: nobody can begin in its middle."""
-    with reading(file), file.path.open("rb") as packed, gzip.open(packed) as lines:
-        start = packed_start = 0
-        while data := lines.read(_next_multiple(start, unit_bytes) - start):
-            data += lines.readline()
-            packed_stop = packed.tell()
-            yield Part(number, start, data=data), packed_stop - packed_start, len(data)
-            start, packed_start = start + len(data), packed_stop
+def _cut_stream(
+    number: int, file: InputFile, settings: ReadSettings, unit_bytes: int
+) -> Iterator[_Block]:
+    """Read a file here, cut as `_cut_lines` does: nobody can begin in its middle."""
+    feed = _Feed(number, unit_bytes)
+    with reading(file.path), file.path.open("rb") as raw:
+        before = 0
+        for format_, stream in contents(file, raw, settings.expansion):
+            for data, size in _pieces(stream, format_, feed, settings.record_bytes):
+                full = size >= feed.room
+                feed.add(data, size)
+                if full:
+                    yield feed.take(raw.tell() - before)
+                    before = raw.tell()
+        if feed.parts:
+            yield feed.take(raw.tell() - before)
+
+
+class _Feed:
+    """The parts of the next unit of a stream."""
+
+    def __init__(self, file: int, unit_bytes: int) -> None:
+        self._file, self._unit_bytes = file, unit_bytes
+        self._start = self._offset = 0
+        self.parts: list[Part] = []
+
+    @property
+    def room(self) -> int:
+        """Bytes until the unit is full: when the stream passes a multiple of the unit's."""
+        return _next_multiple(self._offset, self._unit_bytes) - self._offset
+
+    def add(self, data: Data, size: int) -> None:
+        self.parts.append(Part(self._file, self._offset, data=data))
+        self._offset += size
+
+    def take(self, packed_size: int) -> _Block:
+        parts, size = tuple(self.parts), self._offset - self._start
+        self.parts, self._start = [], self._offset
+        return parts, packed_size, size
+
+
+def _pieces(
+    stream: io.BufferedReader, format_: Format, feed: _Feed, limit: int
+) -> Iterator[tuple[Data, int]]:
+    """Give records of a stream, and their bytes, so many at a time as the feed has room for."""
+    if format_ == "jsonl":
+        mark = BYTE_ORDER_MARK
+        while block := stream.read(feed.room):
+            block += _line_end(stream, limit)
+            yield block.removeprefix(mark), len(block)
+            mark = b""
+        return
+    records: list[bytes | Unreadable] = []
+    size = 0
+    for record in records_of(stream, format_, limit):
+        records.append(record)
+        size += len(record) if isinstance(record, bytes) else 0
+        if size >= feed.room:
+            yield tuple(records), size
+            records, size = [], 0
+    if records:
+        yield tuple(records), size
+
+
+def _line_end(stream: IO[bytes], limit: int) -> bytes:
+    """The rest of a line; of one that is too long so much that the worker sees it is."""
+    end = stream.readline(limit + 2)
+    if len(end) == limit + 2 and not end.endswith(b"\n"):
+        while (piece := stream.readline(_LINE)) and not piece.endswith(b"\n"):
+            pass
+        end += b"\n"
+    return end
 
 
 def _cut_table(
-    number: int, file: InputFile, columns: Sequence[str], unit_bytes: int
+    number: int, file: InputFile, settings: ReadSettings, unit_bytes: int
 ) -> Iterator[_Block]:
-    """Runs of row groups, each closed when its text reaches `unit_bytes`."""
-    sizes = tables.group_sizes(file, columns)
-    share = file.size / max(1, sum(sizes))
-    start = held = 0
-    for group, size in enumerate(sizes, start=1):
-        held += size
-        if held >= unit_bytes or group == len(sizes):
-            yield Part(number, start, group), int(held * share), held
-            start, held = group, 0
+    """Runs of groups, each closed when its text reaches `unit_bytes`; a huge group is cut."""
+    with open_table(file) as table:
+        sizes = table.sizes(settings.columns)
+        share = file.size / max(1, sum(sizes))
+        start = held = 0
+        for group, size in enumerate(sizes):
+            if size >= 2 * unit_bytes:
+                if group > start:
+                    yield (Part(number, start, group),), int(held * share), held
+                yield from _cut_group(number, table, group, settings, unit_bytes, share)
+                start, held = group + 1, 0
+                continue
+            held += size
+            if held >= unit_bytes or group + 1 == len(sizes):
+                yield (Part(number, start, group + 1),), int(held * share), held
+                start, held = group + 1, 0
+
+
+def _cut_group(
+    number: int, table: Table, group: int, settings: ReadSettings, unit_bytes: int, share: float
+) -> Iterator[_Block]:
+    """Read a group here: nobody can begin in its middle."""
+    batches = []
+    size = 0
+    for batch in table.batches(settings.columns, group, group + 1):
+        batches.append(batch)
+        size += batch.nbytes
+        if size >= unit_bytes:
+            yield (Part(number, group, data=Batches(packed(batches))),), int(size * share), size
+            batches, size = [], 0
+    if batches:
+        yield (Part(number, group, data=Batches(packed(batches))),), int(size * share), size
 
 
 def _next_multiple(start: int, unit_bytes: int) -> int:

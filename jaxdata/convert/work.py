@@ -8,9 +8,9 @@ from multiprocessing.connection import Connection
 
 from jaxdata.convert.job import Finished, Job, Progress, receipt_name
 from jaxdata.convert.outputs import Outputs
+from jaxdata.convert.parts import Unit
 from jaxdata.convert.tally import Document, StoppedAtBad, Tally
 from jaxdata.convert.tasks import Dropped
-from jaxdata.convert.units import Unit
 from jaxdata.format.storage import open_store
 
 __all__ = ["serve"]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import grain
 import numpy as np
+from numpy.typing import NDArray
 
 from jaxdata.errors import InputError, StateMismatch
 from jaxdata.feed.accounting import local_bytes, trained_tokens
@@ -163,6 +164,16 @@ class Loader(grain.DatasetIterator[Any]):
     def skipped_tokens(self) -> int:
         """Targets with loss in the skipped rows, from lengths alone: stored masks not counted."""
         return trained_tokens(self._rows, self._schedule.skips.skipped(self._total))
+
+    def batch_rows(self, step: int) -> NDArray[np.int64]:
+        """Rows of the global batch of a step, past or to come: by the sizes and skips it had."""
+        if not 0 <= step < len(self):
+            raise InputError(f"there is no step {step}: the steps are 0 to {len(self) - 1}")
+        return self._schedule.batch_rows(step)
+
+    def step_of_row(self, row: int) -> tuple[int, int] | None:
+        """The step that has a row, and its number in that batch; None where it is left out."""
+        return self._schedule.find(row)
 
     def report(self) -> RunReport:
         """What was delivered so far by all hosts together, source by source, against the plan.

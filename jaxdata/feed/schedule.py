@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jaxdata.errors import InputError
 from jaxdata.feed.skips import Skips
@@ -138,6 +139,20 @@ class Schedule:
 
     def _in_rows(self, points: list[tuple[int, int]]) -> list[list[int]]:
         return [[self._row(place), size] for place, size in points]
+
+    def batch_rows(self, step: int) -> NDArray[np.int64]:
+        """Rows of the global batch of a step, past or to come, without those that only fill it."""
+        first = self._sizes.first(step)
+        stop = min(first + self._sizes.at(first), self.places)
+        return self.skips.rows(np.arange(first, stop))
+
+    def find(self, row: int) -> tuple[int, int] | None:
+        """The step that has a row and its number in the batch; None where no step has it."""
+        place = self.skips.place(row)
+        if place >= self.places or self._row(place) != row:
+            return None
+        step = self._sizes.step(place + 1) - 1
+        return (step, place - self._sizes.first(step)) if step < len(self) else None
 
     def spans(self) -> Iterator[Span]:
         """The batches from here to the end."""

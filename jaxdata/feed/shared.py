@@ -8,7 +8,6 @@ nothing is left behind however the processes end.
 
 from __future__ import annotations
 
-import math
 import mmap
 import os
 import tempfile
@@ -31,6 +30,8 @@ from jaxdata.rows.table import Batch
 __all__ = ["BatchReceiver", "BatchSender"]
 
 _ALIGNMENT = 64  # bytes: what jax wants to take numpy memory on a CPU as it is
+_Part = tuple[str, np.dtype[Any], tuple[int, ...], int]
+"""Name, dtype, shape and first byte of an array in a slab."""
 _GRAIN = 2**16  # bytes: batches that differ a little in size use the same buffers
 
 
@@ -43,6 +44,7 @@ class BatchSender:
         self._numbers: dict[int, int] = {}
         self._handles: dict[int, int] = {}
         self._lent: dict[int, NDArray[Any]] = {}
+        self._parts: list[_Part] = []
         self.slabs = Slabs(self._allocate, most_free=None)
 
     def _allocate(self, size: int) -> mmap.mmap:
@@ -68,7 +70,10 @@ class BatchSender:
         start = _address(whole)
         parts = [(n, a.dtype, a.shape, _address(a) - start) for n, a in batch.items()]
         handle = self._handles.pop(number, None)
-        self._connection.send((number, handle is not None, parts))
+        # Most batches have the layout of the one before, which the parent remembers.
+        told = None if parts == self._parts else parts
+        self._parts = parts
+        self._connection.send((number, handle is not None, told))
         if handle is not None:
             send_handle(self._connection, handle, os.getppid())
             os.close(handle)
@@ -108,6 +113,7 @@ class BatchReceiver:
         self._buffers: dict[int, mmap.mmap] = {}
         self._held: dict[int, weakref.ref[Any]] = {}
         self._released: deque[int] = deque()
+        self._parts: list[_Part] = []
 
     def released(self) -> list[int]:
         """Buffers that nothing refers to any more, since the last call."""
@@ -115,7 +121,8 @@ class BatchReceiver:
 
     def receive(self) -> Batch:
         """The next batch: arrays over shared memory that is theirs as long as one of them is."""
-        number, is_new, parts = self.worker.receive()
+        number, is_new, told = self.worker.receive()
+        self._parts = self._parts if told is None else told
         if is_new:
             handle = recv_handle(self.worker.connection)
             self._buffers[number] = mmap.mmap(handle, 0)
@@ -123,7 +130,7 @@ class BatchReceiver:
         # All arrays are views of `whole`: it lives as long as any of them.
         whole = np.frombuffer(self._buffers[number], np.uint8)
         self._held[number] = weakref.ref(whole, partial(_release, self._released, number))
-        return {name: _view(whole, dtype, shape, start) for name, dtype, shape, start in parts}
+        return {name: _view(whole, *part) for name, *part in self._parts}
 
 
 def _release(released: deque[int], number: int, _: Any) -> None:
@@ -134,8 +141,7 @@ def _view(
     whole: NDArray[np.uint8], dtype: np.dtype[Any], shape: tuple[int, ...], start: int
 ) -> NDArray[Any]:
     """An array in a part of a slab."""
-    size = dtype.itemsize * math.prod(shape)
-    return whole[start : start + size].view(dtype).reshape(shape)
+    return np.ndarray(shape, dtype, buffer=whole, offset=start)
 
 
 def _aligned(array: NDArray[Any]) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 from rich.cells import cell_len
 
-__all__ = ["fit", "printable"]
+__all__ = ["excerpt", "fit", "printable"]
 
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
@@ -33,6 +34,15 @@ def _visible(character: str) -> str:
     if code < 0x100:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def excerpt(text: str) -> str:
+    r"""A piece of text as it is quoted in a line: printable, runs of spaces as one.
+
+    >>> print(excerpt("  a   table\n  of   numbers"))
+    a table\n of numbers
+    """
+    return re.sub(" {2,}", " ", printable(text)).strip()
 
 
 def fit(text: str, width: int) -> str:

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from jaxdata.convert import tables
-from jaxdata.convert.documents import parser, raw_records
+from jaxdata.convert.columns import check_strings
+from jaxdata.convert.contents import raw_records
+from jaxdata.convert.documents import parse
 from jaxdata.convert.inputs import InputFile
+from jaxdata.convert.parts import ReadSettings
 from jaxdata.convert.records import BadRecord
 from jaxdata.convert.tasks import Dropped, Record, Task
 from jaxdata.convert.units import cut
@@ -70,9 +72,9 @@ class Reader:
     def check(self) -> None:
         """Raise InputError where a table lacks a column."""
         for file in self.files:
-            if file.format == "parquet":
+            if file.kind.table:
                 for key in self.task.keys:
-                    tables.check_column(file, key)
+                    check_strings(file, key)
 
     def documents(self, start: Place, tally: Tally) -> Iterator[Found]:
         """Documents from a place on; records that give none are counted in `tally`."""
@@ -86,26 +88,27 @@ class Reader:
 
     def _contents(self, file: InputFile, raw: Any, line: int, tally: Tally) -> Sequence[Any]:
         try:
-            record: Record | None = parser(file, self.text_key)(raw)
+            record: Record | None = parse(raw, self.text_key)
             return [] if record is None else self.task.prepare(record)
         except Dropped as dropped:
             tally.left_out[dropped.reason] += 1
         except BadRecord as bad:
             tally.left_out[bad.reason] += 1
-            place = f"{file.path}:{line - 1 + file.first_number}"
+            place = f"{file.path}:{line - 1 + file.kind.first_number}"
             tally.first_bad = tally.first_bad or f"{place}: {bad.reason}"
         return []
 
     def _records(self, start: Place) -> Iterator[tuple[Place, InputFile, Any]]:
         """Raw records from a place on, each with the place behind it."""
+        settings = ReadSettings(self.task.keys)
         for number in range(start.file, len(self.files)):
             file, line = self.files[number], start.line - start.record
             begin = (start.unit, start.record) if number == start.file else (0, 0)
             line = line if number == start.file else 0
-            for unit, stretch in enumerate(cut([file], self.task.keys, _UNIT_BYTES)):
+            for unit, stretch in enumerate(cut([file], settings, _UNIT_BYTES)):
                 if unit < begin[0]:
                     continue
-                parts = (raw_records(file, part, self.task.keys) for part in stretch.parts)
+                parts = (raw_records(file, part, settings) for part in stretch.parts)
                 for record, raw in enumerate(raw for part in parts for raw in part):
                     line += 1
                     if (unit, record) >= begin:

@@ -49,9 +49,11 @@ def _compact(reading: Reading, rows: int, seq_len: int) -> Batch:
         "lead": (small, reading.segments.lead),
         "ended": (bool, reading.ended),
     }
+    place = reading.segments.row * width + reading.number
     for name, (kind, values) in columns.items():
-        batch[name] = np.zeros((rows, width), kind)
-        batch[name][reading.segments.row, reading.number] = values
+        column = np.zeros(rows * width, kind)
+        column[place] = values
+        batch[name] = column.reshape(rows, width)
     if reading.masks is not None:
         batch["mask"] = target_masks(reading, reading.gaps()).reshape(rows, seq_len)
     return batch

@@ -14,7 +14,7 @@ from jaxdata.rows.amounts import Amounts, total
 from jaxdata.rows.documents import Documents
 from jaxdata.rows.packed import PackedRows
 from jaxdata.rows.table import Segments
-from jaxdata.rows.unread import UnreadDocuments
+from jaxdata.rows.unread import UnreadDocuments, numbers_of
 
 __all__ = ["Course"]
 
@@ -60,6 +60,18 @@ class Course:
                 replace(whole, row=late[whole.row]),
             ]
         )
+
+    def rows_with(self, document: int, rows: int) -> list[int]:
+        """Which of its first `rows` hold a part of a document of the source."""
+        found: list[int] = []
+        if self.rest is not None:
+            for number in numbers_of(self.rest.documents[0], document):
+                found += self.rest.rows_with(number, 0).tolist()
+        epoch = self.epoch
+        while len(self.whole) and epoch * len(self.whole) - self._shift < rows:
+            found += (self.whole.rows_with(document, epoch) - self._shift).tolist()
+            epoch += 1
+        return [row for row in found if row < rows]
 
     def amounts(self, rows: int) -> Amounts:
         """What its first `rows` amount to."""

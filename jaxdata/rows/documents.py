@@ -38,7 +38,7 @@ class Pieces(NamedTuple):
 
     def of(self, ranges: slice) -> Pieces:
         """Those of some consecutive ranges, which are counted from 0 then."""
-        first, last = np.searchsorted(self.range, (ranges.start, ranges.stop)).tolist()
+        first, last = self.range.searchsorted([ranges.start, ranges.stop]).tolist()
         here = slice(first, last)
         return Pieces(self.views.take(here), self.range[here] - ranges.start)
 

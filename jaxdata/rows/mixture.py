@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
@@ -184,6 +185,24 @@ class MixedRows:
 
     def _named(self) -> list[tuple[str, Course]]:
         return [pair for era in self.eras for pair in era.recipe.courses.items()]
+
+    def rows_with(self, name: str, document: int) -> list[int]:
+        """Rows that hold a part of a document of a source, increasing; nothing is scanned for it.
+
+        Which row of the mixture has a row of a course is found by bisection.
+        """
+        found: set[int] = set()
+        for key, taken in self._taken(len(self)).items():
+            if key[1] == name:
+                ranks = self._courses[key[0]].rows_with(document, taken)
+                found |= {self._row_of(key, rank) for rank in ranks}
+        return sorted(found)
+
+    def _row_of(self, key: tuple[int, str], rank: int) -> int:
+        def taken(row: int) -> int:
+            return self._taken(row + 1).get(key, 0)
+
+        return bisect_left(range(len(self)), rank + 1, key=taken)
 
     def identity(self) -> dict[str, Any]:
         """See `RowTable`; that of the first recipe. Facts that all sources share are named once."""

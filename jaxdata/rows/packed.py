@@ -169,6 +169,17 @@ class PackedRows:
             lead=plan.lead[at].astype(np.int64),
         )
 
+    def rows_with(self, document: int, epoch: int) -> Ints:
+        """Rows of an epoch that hold a part of a document, increasing."""
+        place = self.planner.place(document)
+        block = int(np.searchsorted(self._blocks.first, place, side="right")) - 1
+        plan, (order, ends) = self._plan(block), self._epoch(epoch)
+        segments = np.flatnonzero(plan.document == document)
+        planned = np.searchsorted(plan.row_starts, segments, side="right") - 1
+        first = int(ends[order == block][0] - self._blocks.rows[block])
+        places = np.flatnonzero(np.isin(self._rows_of(epoch, block), planned))
+        return epoch * len(self) + first + places
+
     def _plan_block(self, block: int) -> BlockPlan:
         first = int(self._blocks.first[block])
         documents, plan = self.planner.plan((first, first + int(self._blocks.documents[block])))

@@ -67,6 +67,13 @@ class Planner:
         documents[whole] = self._order(run[whole]) * self.settings.shuffle_run + within[whole]
         return documents
 
+    def place(self, document: int) -> int:
+        """Where a document is in the order of dealing."""
+        run, within = divmod(document, self.settings.shuffle_run)
+        if not self.settings.shuffle or run >= len(self._order):
+            return document
+        return int(self._order.inverse(run)) * self.settings.shuffle_run + within
+
     def plan(self, span: Span) -> tuple[Ints, BlockPlan]:
         """The documents of a block, and its rows."""
         documents = self.dealt(span)

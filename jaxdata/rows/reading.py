@@ -176,6 +176,8 @@ def _read(sources: Sequence[Documents], reads: Reads, read: Read) -> Pieces:
 
 def _gather(sources: Sequence[Documents], segments: Segments, count: Ints, read: Read) -> Pieces:
     """The ranges of all segments in order, whichever source they are of."""
+    if len(sources) == 1:
+        return read(sources[0], segments.document, segments.start, count)
     views: list[Views] = []
     owner = [np.empty(0, np.int64)]
     for documents, mine in _by_source(sources, segments):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -47,19 +47,24 @@ class Segments:
     lead: Ints
     """first slots whose targets were trained in an earlier window"""
 
+    @property
+    def columns(self) -> tuple[Ints, ...]:
+        """All of the above, in order."""
+        return self.row, self.source, self.document, self.start, self.slots, self.lead
+
     def take(self, chosen: Ints | slice) -> Self:
         """Some of the segments."""
-        return type(self)(*(getattr(self, field.name)[chosen] for field in fields(self)))
+        return type(self)(*[column[chosen] for column in self.columns])
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
         """Segments of several lookups as one, sorted by row."""
         if len(parts) == 1:
             return parts[0]
-        names = [field.name for field in fields(cls)]
-        nothing = np.empty(0, np.int64)  # a host's part of a last batch may be all padding
-        joined = [np.concatenate([nothing, *(getattr(p, name) for p in parts)]) for name in names]
-        return cls(*joined).take(np.argsort(joined[0], kind="stable"))
+        nothing = [np.empty(0, np.int64)] * 6  # a host's part of a last batch may be all padding
+        columns = zip(nothing, *(part.columns for part in parts), strict=True)
+        joined = cls(*[np.concatenate(column) for column in columns])
+        return joined.take(np.argsort(joined.row, kind="stable"))
 
 
 class RowTable(Protocol):

@@ -13,7 +13,7 @@ from jaxdata.rows.documents import Documents, Pieces
 from jaxdata.rows.packed import PackedRows
 from jaxdata.rows.table import Segments
 
-__all__ = ["UnreadDocuments", "origin"]
+__all__ = ["UnreadDocuments", "numbers_of", "origin"]
 
 Ints = NDArray[np.int64]
 
@@ -32,19 +32,19 @@ class UnreadDocuments:
     """
 
     def __init__(self, rows: PackedRows, first: int) -> None:
-        self._documents = rows.documents[0]
+        self.left_of = rows.documents[0]
         following, spans = rows.unread_blocks(first)
         segments = rows.segments(np.arange(first, following))
         whole = rows.settings.strategy == "crop"  # its rows begin documents, and drop their rest
-        self._ranges = _ranges(segments, self._documents, whole)
+        self._ranges = _ranges(segments, self.left_of, whole)
         self._planner, self._first = rows.planner, spans[:, 0]
         self._ends = np.cumsum(spans[:, 1]) + len(self._ranges)
         self._begins = self._ends - spans[:, 1]
-        self.name = f"{self._documents.name}@{first}"
+        self.name = f"{self.left_of.name}@{first}"
         facts = {**rows.planner.key(), "first": first}
         self.fingerprint = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-        self.masked, self.dtype = self._documents.masked, self._documents.dtype
-        self.store = self._documents.store
+        self.masked, self.dtype = self.left_of.masked, self.left_of.dtype
+        self.store = self.left_of.store
         self.lengths: Any = _Lengths(self)
 
     def __len__(self) -> int:
@@ -59,42 +59,52 @@ class UnreadDocuments:
         block = np.searchsorted(self._ends, numbers[later], side="right")
         places = self._first[block] + numbers[later] - self._begins[block]
         found[0, later] = self._planner.dealt_at(places)
-        found[2, later] = self._documents.lengths[found[0, later]]
+        found[2, later] = self.left_of.lengths[found[0, later]]
         return found[0], found[1], found[2]
 
     def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
         number = np.array([range(len(self))[index]])
         document, start, stop = (int(value[0]) for value in self.locate(number))
-        return {name: array[start:stop] for name, array in self._documents[document].items()}
+        return {name: array[start:stop] for name, array in self.left_of[document].items()}
 
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Pieces:
         """See `Documents`."""
         document, start, _ = self.locate(documents)
-        return self._documents.tokens(document, start + starts, counts)
+        return self.left_of.tokens(document, start + starts, counts)
 
     def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Pieces:
         """See `Documents`."""
         document, start, _ = self.locate(documents)
-        return self._documents.masks(document, start + starts, counts)
+        return self.left_of.masks(document, start + starts, counts)
 
     def of(self, documents: Ints, starts: Ints) -> tuple[Documents, Ints, Ints]:
         """The documents they are left of, which, and at which token of it."""
         document, start, _ = self.locate(documents)
-        return self._documents, document, start + starts
+        return self.left_of, document, start + starts
+
+    def numbers_of(self, document: int) -> list[int]:
+        """The ranges here that are left of a document."""
+        begun = np.flatnonzero(self._ranges[:, 0] == document).tolist()
+        place = self._planner.place(document)
+        block = int(np.searchsorted(self._first, place, side="right")) - 1
+        if block >= 0:
+            number = int(self._begins[block]) + place - int(self._first[block])
+            begun += [number] if number < self._ends[block] else []
+        return begun
 
 
 class _Lengths:
     """`lengths[numbers]` and `np.asarray(lengths)`, as of an array that is not there."""
 
     def __init__(self, documents: UnreadDocuments) -> None:
-        self._documents = documents
+        self.left_of = documents
 
     def __len__(self) -> int:
-        return len(self._documents)
+        return len(self.left_of)
 
     def __getitem__(self, numbers: ArrayLike) -> NDArray[np.uint32]:
         given = np.asarray(numbers)
-        _, start, stop = self._documents.locate(given.reshape(-1).astype(np.int64))
+        _, start, stop = self.left_of.locate(given.reshape(-1).astype(np.int64))
         return (stop - start).astype(np.uint32).reshape(given.shape)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
@@ -106,6 +116,14 @@ def origin(documents: Documents, number: Ints, start: Ints) -> tuple[Documents, 
     while isinstance(documents, UnreadDocuments):
         documents, number, start = documents.of(number, start)
     return documents, number, start
+
+
+def numbers_of(documents: Documents, number: int) -> list[int]:
+    """What `origin` undoes: all that is left of a document of the source."""
+    if not isinstance(documents, UnreadDocuments):
+        return [number]
+    inner = numbers_of(documents.left_of, number)
+    return [each for one in inner for each in documents.numbers_of(one)]
 
 
 def _ranges(segments: Segments, documents: Documents, whole: bool) -> Ints:

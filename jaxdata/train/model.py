@@ -13,9 +13,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxdata.feed.device.attention import attention_mask
 from jaxdata.train.settings import ModelSettings
 
-__all__ = ["Params", "attention_mask", "count_params", "forward", "init_params"]
+__all__ = ["Params", "count_params", "forward", "init_params"]
 
 Params = dict[str, Any]
 Batch = Mapping[str, jax.Array]
@@ -64,7 +65,7 @@ def forward(params: Params, batch: Batch, settings: ModelSettings) -> jax.Array:
     on the rest of its row.
     """
     dtype = jnp.dtype(settings.dtype)
-    mask_Bx1xLxL = attention_mask(batch["segment_ids"])[:, None]
+    mask_Bx1xLxL = attention_mask(batch["segment_ids"])
     angles_BxLxH = _angles(batch["positions"], settings)
 
     def block(x_BxLxD: jax.Array, layer: Params) -> tuple[jax.Array, None]:
@@ -79,16 +80,6 @@ def forward(params: Params, batch: Batch, settings: ModelSettings) -> jax.Array:
     x_BxLxD = _rms_norm(x_BxLxD, params["norm"].astype(dtype))
     head_DxV = params["embedding"].T if settings.tied else params["head"]
     return jnp.dot(x_BxLxD, head_DxV.astype(dtype), preferred_element_type=jnp.float32)
-
-
-def attention_mask(segment_ids_BxL: jax.Array) -> jax.Array:
-    """Which slot (row) may look at which (column): earlier ones, or itself, of its own segment.
-
-    Padding counts as a segment, 0: it sees only padding, nothing sees it, and no row of the mask
-    is empty, so that no softmax gives NaN.
-    """
-    same_BxLxL = segment_ids_BxL[:, :, None] == segment_ids_BxL[:, None, :]
-    return same_BxLxL & jnp.tri(segment_ids_BxL.shape[1], dtype=bool)
 
 
 def _attention(

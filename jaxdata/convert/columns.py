@@ -1,0 +1,95 @@
+"""The columns of tables: whether they hold what is asked for, and their rows as records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from jaxdata.convert.inputs import InputFile
+from jaxdata.convert.splitting import Unreadable, too_long
+from jaxdata.convert.tables import open_table
+from jaxdata.errors import InputError
+
+__all__ = ["check_columns", "check_strings", "rows"]
+
+
+def check_columns(file: InputFile, keys: Sequence[str]) -> None:
+    """Raise InputError unless a table has a column for each key."""
+    with open_table(file) as table:
+        schema = table.schema
+    for key in keys:
+        if _column_of(schema, key) is None:
+            raise InputError(
+                f"{file.path} has no column {key!r}; it has "
+                f"{', '.join(map(repr, schema.names))}: name one of these with --text-key"
+            )
+
+
+def check_strings(file: InputFile, key: str) -> None:
+    """Raise InputError unless the column of a key is of strings."""
+    import pyarrow as pa
+
+    check_columns(file, [key])
+    with open_table(file) as table:
+        kind = _column_of(table.schema, key)
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if kind not in (*_strings(), pa.binary(), pa.large_binary()):
+        raise InputError(f"column {key!r} of {file.path} is {kind}; expected strings")
+
+
+def _column_of(schema: Any, key: str) -> Any:
+    """The type of the field that a key names, None where there is none."""
+    import pyarrow as pa
+
+    names = [key] if key in schema.names else key.split(".")
+    kind: Any = pa.struct(list(schema))
+    for name in names:
+        if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0:
+            return None
+        kind = kind.field(name).type
+    return kind
+
+
+def rows(batch: Any, limit: int) -> Iterator[dict[str, Any] | Unreadable]:
+    """Give the rows of a record batch as records; flat strings are bytes as they lie.
+
+    pyarrow does not check UTF-8, and would fail on a whole batch for one bad row.
+    """
+    names = batch.schema.names
+    values = [_values(column) for column in batch.columns]
+    for row in zip(*values, strict=True) if names else [()] * batch.num_rows:
+        bad = next((value for value in row if isinstance(value, Unreadable)), None)
+        large = next((v for v in row if isinstance(v, bytes) and len(v) > limit), None)
+        if large is not None:
+            bad = too_long(large, limit)
+        yield bad or dict(zip(names, row, strict=True))
+
+
+def _values(column: Any) -> list[Any]:
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if column.type in _strings():
+        column = column.cast(pa.large_binary())
+    try:
+        values: list[Any] = column.to_pylist()
+    except (ValueError, OverflowError):  # one of them
+        values = [_value(one) for one in column]
+    return values
+
+
+def _value(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError:
+        return Unreadable("not UTF-8", None)
+    except (ValueError, OverflowError) as error:
+        return Unreadable(f"a value that Python cannot hold ({type(error).__name__})", None)
+
+
+def _strings() -> tuple[Any, ...]:
+    import pyarrow as pa
+
+    return pa.string(), pa.large_string(), pa.string_view()

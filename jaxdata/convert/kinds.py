@@ -1,0 +1,123 @@
+"""What a file is: by its name, and by its first bytes where those say otherwise."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from jaxdata.convert.archives import is_archive
+from jaxdata.convert.splitting import BYTE_ORDER_MARK
+from jaxdata.convert.streams import Compression, compression_of, unpacked_head
+
+__all__ = ["ENDINGS", "HEAD", "Format", "Kind", "is_readable", "kind_of"]
+
+Format = Literal["jsonl", "json", "txt", "parquet", "arrow"]
+
+ENDINGS = ".jsonl, .json, .txt (all also .gz, .zst), .tar (also .gz, .zst), .parquet or .arrow"
+"""What is read, for people."""
+
+_FORMATS: dict[str, Format] = {
+    "jsonl": "jsonl",
+    "ndjson": "jsonl",
+    "json": "json",
+    "txt": "txt",
+    "parquet": "parquet",
+    "arrow": "arrow",
+}
+_COMPRESSIONS: dict[str, Compression] = {"gz": "gz", "zst": "zst", "zstd": "zst"}
+_NAME = re.compile(
+    rf"\.(?:(?P<format>{'|'.join(_FORMATS)})|(?P<tar>tar)|(?P<packed>tgz))"
+    rf"(?:\.(?P<compression>{'|'.join(_COMPRESSIONS)}))?$",
+    re.IGNORECASE,
+)
+HEAD = 2**16
+_TABLES: list[tuple[bytes, Format]] = [
+    (b"PAR1", "parquet"),
+    (b"ARROW1", "arrow"),
+    (b"\xff\xff\xff\xff", "arrow"),
+]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How to read a file.
+
+    Attributes:
+        format: how its records are written; of an archive, "txt" and of no meaning.
+        compression: how the whole file is compressed.
+        archive: whether it is a tar archive of such files.
+    """
+
+    format: Format
+    compression: Compression = ""
+    archive: bool = False
+
+    @property
+    def table(self) -> bool:
+        """Whether it is a table of columns."""
+        return self.format in ("parquet", "arrow") and not self.archive
+
+    @property
+    def first_number(self) -> int:
+        """How the first record is numbered: lines count from 1, rows and elements from 0."""
+        return 0 if self.table or self.format == "json" else 1
+
+
+def is_readable(name: str) -> bool:
+    """Tell from a file's name whether we read it.
+
+    >>> [is_readable(name) for name in ("a.jsonl", "a.json.gz", "a.jsonl.zst.tar", "a.csv", "gz")]
+    [True, True, True, False, False]
+    """
+    return bool(_NAME.search(name))
+
+
+def kind_of(name: str, head: bytes) -> Kind:
+    """Tell how to read a file that :func:`is_readable` from its first `HEAD` bytes.
+
+    Compression, archives and tables show in their first bytes, and JSON in an array is told from
+    JSON in lines. Otherwise the name is right: JSON in a .txt is text.
+    """
+    named = _NAME.search(name)
+    assert named is not None
+    compression = compression_of(head)
+    claimed = _COMPRESSIONS.get((named["compression"] or "").lower(), "")
+    claimed = "gz" if named["packed"] else claimed
+    if not compression and claimed and not _is_known(head):
+        compression = claimed  # and damaged, or empty
+    head = unpacked_head(head, compression, HEAD)
+    if is_archive(head) or not named["format"]:
+        return Kind("txt", compression, archive=True)
+    return Kind(_format(_FORMATS[named["format"].lower()], head), compression)
+
+
+def _is_known(head: bytes) -> bool:
+    """Tell whether this is for certain one of the uncompressed kinds."""
+    is_json = head.removeprefix(BYTE_ORDER_MARK).lstrip().startswith((b"{", b"["))
+    return is_json or is_archive(head) or any(head.startswith(magic) for magic, _ in _TABLES)
+
+
+def _format(named: Format, head: bytes) -> Format:
+    for magic, table in _TABLES:
+        if head.startswith(magic):
+            return table
+    if named not in ("jsonl", "json"):
+        return named
+    text = head.removeprefix(BYTE_ORDER_MARK).lstrip()
+    first = text.partition(b"\n")[0].strip()
+    if text.startswith(b"["):
+        in_array = named == "json" or re.match(rb"\[\s*(\{|$)", text)
+        return "json" if in_array else "jsonl"
+    if named == "json" and text.startswith(b"{") and first != text.strip() and not _is_json(first):
+        return "json"  # objects written over several lines
+    return "jsonl"
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True

@@ -1,0 +1,79 @@
+"""Units of work, and the runs of records they are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from jaxdata.convert.splitting import Unreadable
+from jaxdata.convert.streams import EXPANSION
+
+__all__ = ["RECORD_BYTES", "Batches", "Data", "Part", "ReadSettings", "Unit"]
+
+RECORD_BYTES = 2**28
+"""Bytes of the longest record that is taken in."""
+
+
+class Batches(bytes):
+    """Rows of a table, packed."""
+
+
+Data = bytes | tuple[bytes | Unreadable, ...]
+"""Lines, or :class:`Batches`, or records one by one."""
+
+
+@dataclass(frozen=True)
+class ReadSettings:
+    """What is read of files, and how much is too much.
+
+    Attributes:
+        columns: the columns of tables, None for all.
+        record_bytes: the longest record.
+        expansion: times its size that a compressed file may grow to.
+    """
+
+    columns: tuple[str, ...] | None
+    record_bytes: int = RECORD_BYTES
+    expansion: int = EXPANSION
+
+
+@dataclass(frozen=True)
+class Part:
+    """A run of records of one file.
+
+    Attributes:
+        file: number of the file among the inputs.
+        start: first byte of the run, or first group of a table.
+        stop: the byte or group after it; None for the end of the file.
+        data: the records themselves, where only the parent can read them.
+    """
+
+    file: int
+    start: int = 0
+    stop: int | None = None
+    data: Data | None = None
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What one worker does at a time; becomes at most one shard a source, called by its name.
+
+    Attributes:
+        name: "<file>-<block>", the number of its first file and of its block in that file.
+        parts: what it covers, in order.
+        size: the bytes of input it covers as they lie on disk; for the progress bar.
+        text_bytes: the bytes of its records, about; likewise.
+    """
+
+    name: str
+    parts: tuple[Part, ...]
+    size: int
+    text_bytes: int
+
+    @property
+    def place(self) -> tuple[int, ...]:
+        """(file, block): units are in the order of their places."""
+        return tuple(map(int, self.name.split("-")))
+
+    def without_data(self) -> Unit:
+        """Return what is worth keeping when a worker has the unit."""
+        return replace(self, parts=tuple(replace(part, data=None) for part in self.parts))

@@ -1,0 +1,104 @@
+"""What `jaxdata trace` prints: the pieces of a batch, or where documents are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from typing import Any
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from jaxdata.look.safe import excerpt, fit, printable
+
+__all__ = ["batch_lines", "document_lines"]
+
+_INDENT = "    "
+_MOST_PIECES = 20
+
+Fields = Mapping[str, Any]
+
+
+def batch_lines(found: Fields, width: int) -> Iterator[Text]:
+    """Row by row, piece by piece; excerpts are cut at `width` columns."""
+    for row, group in groupby(found["pieces"], key=lambda piece: piece["row"]):
+        pieces = list(group)
+        padding = found["seq_len"] - sum(p["slots"][1] - p["slots"][0] for p in pieces)
+        segments = f"{len(pieces)} segment{'s'[: len(pieces) > 1]}"
+        where = f"step {found['step']:,}, row {pieces[0]['row_in_batch']:,} of the batch"
+        line = Text(f"{where} (row {row:,} of the run): {segments}, {padding:,} slots padding")
+        line.stylize("bold")
+        yield line
+        for piece in pieces:
+            yield _piece_line(piece)
+            yield from _passage_lines(piece, width)
+
+
+def _piece_line(piece: Fields) -> Text:
+    line = Text(_INDENT)
+    line.append(f"{printable(piece['source'])}:{piece['document']}", "cyan")
+    line.append(f"  {_tokens(piece)} of {piece['length']:,}  {_slots(piece)}")
+    if piece["without_loss"]:
+        line.append(f", {piece['without_loss']:,} of them without loss")
+    return line
+
+
+def _tokens(piece: Fields) -> str:
+    return f"tokens {piece['tokens'][0]:,} to {piece['tokens'][1] - 1:,}"
+
+
+def _slots(piece: Fields) -> str:
+    return f"in slots {piece['slots'][0]:,} to {piece['slots'][1] - 1:,}"
+
+
+def _passage_lines(passage: Fields, width: int) -> Iterator[Text]:
+    origin, inside = passage["origin"], _INDENT * 2
+    if origin["file"] is not None:
+        number = f"line {origin['line']:,}" if origin["row"] is None else f"row {origin['row']:,}"
+        came = f"{inside}from {printable(origin['file'])} {number}"
+        lies = f"in {printable(origin['shard'])} record {origin['record']:,}"
+        one_line = cell_len(came) + cell_len(lies) + 2 <= width
+        yield Text(f"{came}, {lies}" if one_line else f"{came}\n{inside}{lies}")
+    if passage["excerpt"] is not None:
+        begins = fit(excerpt(passage["excerpt"]), max(width - len(inside) - 2, 10))
+        yield Text(f"{inside}“{begins}”", "dim")
+
+
+def document_lines(found: Fields, width: int) -> Iterator[Text]:
+    """Document by document, the steps in which it is trained."""
+    for document in found["documents"]:
+        line = Text(f"{printable(document['source'])}:{document['document']}", "bold cyan")
+        line.append(f"  {document['length']:,} tokens", "not bold default")
+        if document["match"]:
+            first, stop = document["match"]
+            line.append(f", the text in {first:,} to {stop - 1:,}", "not bold default")
+        yield line
+        yield from _passage_lines(document, width)
+        yield from _places(document["pieces"])
+    more = found["found"] - len(found["documents"])
+    if more:
+        yield Text(f"and {more:,} more documents (--limit shows them)")
+    if not found["found"]:
+        yield Text("no document of this run holds it")
+
+
+def _places(pieces: list[Fields]) -> Iterator[Text]:
+    if not pieces:
+        yield Text(f"{_INDENT}in no row of this run")
+    for piece in pieces[:_MOST_PIECES]:
+        line = Text(_INDENT)
+        if piece["step"] is None:
+            line.append(f"row {piece['row']:,} of the run is left out")
+        else:
+            line.append(f"{_when(piece)}step {piece['step']:,}, row {piece['row_in_batch']:,}")
+        line.append(f"  {_tokens(piece)}  {_slots(piece)}")
+        if piece.get("holds_match"):
+            line.append("  has the text", "green")
+        yield line
+    if len(pieces) > _MOST_PIECES:
+        yield Text(f"{_INDENT}and {len(pieces) - _MOST_PIECES:,} more (--json has all)")
+
+
+def _when(piece: Fields) -> str:
+    trained = piece.get("trained")
+    return "" if trained is None else "was in " if trained else "will be in "

@@ -12,7 +12,7 @@ from jaxdata.look.trace import Tracer
 from jaxdata.progress import progress_bar
 from jaxdata.rows.sources import Sources
 
-__all__ = ["Explanation"]
+__all__ = ["Explanation", "decoder"]
 
 _CONTEXT = 12  # tokens before a text that was found
 
@@ -29,7 +29,7 @@ class Explanation:
     def __init__(self, loader: Loader, dataset: Sources, *, resumed: bool) -> None:
         self._loader, self._dataset = loader, dataset
         self.next_row = loader.next_row if resumed else None
-        self._decode = _decoder(dataset)
+        self._decode = decoder(dataset)
         self._tracer = Tracer(loader, self._decode)
 
     def batch(self, step: int | None, row: int | None) -> dict[str, Any]:
@@ -76,7 +76,8 @@ class Explanation:
         return {**passage.as_dict(), "match": match, "pieces": pieces}
 
 
-def _decoder(dataset: Sources) -> Any:
+def decoder(dataset: Sources) -> Any:
+    """What makes text of tokens; None where no tokenizer is known."""
     try:
         return dataset.tokenizer and dataset.decode
     except InputError:  # another tool's dataset, without a tokenizer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,8 @@ from jaxdata.rows.stored import StoredDocuments
 
 __all__ = ["Origin", "origin_of"]
 
-_TABLES = (".parquet", ".arrow", ".feather")  # whose rows count from 0, where lines count from 1
+# Rows of tables and elements of JSON arrays count from 0, lines from 1.
+_FROM_ZERO = re.compile(r"\.(parquet|arrow|json(\.\w+)?)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -26,14 +28,7 @@ class Origin:
     line: int | None = None
     """in the input file, from 1; or:"""
     row: int | None = None
-    """of a table, from 0"""
-
-    @property
-    def place(self) -> str:
-        """`pages.jsonl line 17`; empty where it is not known."""
-        if self.file is None:
-            return ""
-        return f"{self.file} " + (f"line {self.line}" if self.row is None else f"row {self.row}")
+    """of a table or an array, from 0"""
 
 
 def origin_of(documents: Documents, document: int, token: int = 0) -> Origin:
@@ -46,5 +41,5 @@ def origin_of(documents: Documents, document: int, token: int = 0) -> Origin:
     record = int(layout.records(before).sum()) + token // layout.record_tokens
     file = documents.entry.inputs[int(index.origin_file[document])]
     number = int(index.origin_row[document])
-    where: dict[str, Any] = {"row" if file.endswith(_TABLES) else "line": number}
+    where: dict[str, Any] = {"row" if _FROM_ZERO.search(file) or not number else "line": number}
     return Origin(documents.entry.shards[shard].name, record, file, **where)

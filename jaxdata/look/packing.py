@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
+from rich.text import Text
 
 import jaxdata
 
-__all__ = ["STRATEGIES", "PackingCost", "compare_strategies", "packing_table", "rows_saved"]
+__all__ = [
+    "STRATEGIES",
+    "PackingCost",
+    "compare_strategies",
+    "describe_costs",
+    "packing_bars",
+    "packing_table",
+    "rows_saved",
+]
 
 STRATEGIES = {
     "pad": "one window a row",
@@ -89,3 +98,31 @@ def packing_table(costs: Sequence[PackingCost], *, seq_len: int) -> Table:
             f"{cost.dropped:,}",
         )
     return table
+
+
+def describe_costs(costs: Sequence[PackingCost]) -> list[dict[str, Any]]:
+    """The comparison as plain JSON values."""
+    return [asdict(c) | {"real": c.real, "padding_share": c.padding_share} for c in costs]
+
+
+def packing_bars(costs: Sequence[PackingCost], width: int, *, plain: bool) -> Iterator[Text]:
+    """The slots of each strategy as a bar: real tokens, then padding, then what is dropped.
+
+    Args:
+        costs: of every strategy.
+        width: columns of the longest line.
+        plain: letters that every font and file has, and no colours.
+    """
+    real, padding, dropped = "#.x" if plain else "█░x"
+    room = width - 10
+    most = max((cost.slots + cost.dropped for cost in costs), default=0) or 1
+    for cost in costs:
+        line = Text(f"{cost.strategy:<9} ")
+        shown = [round(room * part / most) for part in (cost.real, cost.padding, cost.dropped)]
+        for character, count, color in zip(
+            (real, padding, dropped), shown, ("green", "yellow", "red"), strict=True
+        ):
+            line.append(character * count, color)
+        line.truncate(width)
+        yield line
+    yield Text(f"{'':<10}{real} tokens of the text, {padding} padding, {dropped} dropped")

@@ -20,7 +20,7 @@ def plain_table(title: str, left: list[str], right: list[str]) -> Table:
         box=SIMPLE_HEAD, title=Text(title), title_justify="left", title_style="bold", padding=(0, 1)
     )
     for heading in left:
-        table.add_column(Text(heading), overflow="fold")
+        table.add_column(Text(heading), overflow="fold", min_width=10)
     for heading in right:
         table.add_column(Text(heading), justify="right", no_wrap=True)
     return table

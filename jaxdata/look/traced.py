@@ -11,7 +11,7 @@ from rich.text import Text
 
 from jaxdata.look.safe import excerpt, fit, printable
 
-__all__ = ["batch_lines", "document_lines"]
+__all__ = ["batch_lines", "document_lines", "origin_line"]
 
 _INDENT = "    "
 _MOST_PIECES = 20
@@ -62,6 +62,16 @@ def _passage_lines(passage: Fields, width: int) -> Iterator[Text]:
     if passage["excerpt"] is not None:
         begins = fit(excerpt(passage["excerpt"]), max(width - len(inside) - 2, 10))
         yield Text(f"{inside}“{begins}”", "dim")
+
+
+def _came_from(origin: Fields) -> str:
+    number = f"line {origin['line']:,}" if origin["row"] is None else f"row {origin['row']:,}"
+    return f"from {printable(origin['file'])} {number}"
+
+
+def origin_line(origin: Fields) -> str:
+    """`, from pages.jsonl line 17`; empty where it is not known."""
+    return "" if origin["file"] is None else f", {_came_from(origin)}"
 
 
 def document_lines(found: Fields, width: int) -> Iterator[Text]:

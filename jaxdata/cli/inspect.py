@@ -1,0 +1,135 @@
+"""`jaxdata inspect PATH`: what is in a dataset, a document of it, a row of a run."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+__all__ = ["inspect"]
+
+_EPILOG = """\b
+Examples:
+  jaxdata inspect data/mine
+  jaxdata inspect data/mine --document train/web:17
+  jaxdata inspect data/mine --row 3 --pack.seq_len 512
+  jaxdata inspect --config pretrain
+"""
+
+
+@click.command(context_settings={"ignore_unknown_options": True}, epilog=_EPILOG)
+@click.argument("path", required=False)
+@click.option("--config", help="A run: shows the packing strategies side by side.")
+@click.option("--document", metavar="SPLIT/SOURCE:ID", help="Show this document, decoded.")
+@click.option("--row", type=click.IntRange(0), help="Draw this row of the run, or of PATH packed.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.argument("overrides", nargs=-1, type=click.UNPROCESSED)
+def inspect(
+    path: str | None,
+    config: str | None,
+    document: str | None,
+    row: int | None,
+    as_json: bool,
+    overrides: tuple[str, ...],
+) -> None:
+    """Show what is in a dataset: a folder or URL, or that of a config.
+
+    Its sources with their documents, tokens and lengths, the tokenizer, and what the conversion
+    counted. With --config also what each packing strategy would make of it. Or one document,
+    decoded; or one row, drawn: segments in colours (letters without), padding, and what has no
+    loss. Fields of the config can be set as everywhere.
+    """
+    if path is not None and path.startswith("--"):  # an override, where no path was given
+        overrides, path = (path, *overrides), None
+    if path is None and config is None:
+        raise click.UsageError("give PATH or --config")
+    from jaxdata.config import load_config, parse_overrides
+
+    named = {} if path is None else {"dataset": path}
+    settings = load_config(config or {}, parse_overrides(overrides) | named)
+    if document is not None:
+        _show_document(settings, document, as_json)
+    elif row is not None:
+        _show_row(settings, row, as_json)
+    else:
+        _show_dataset(settings, config is not None, as_json)
+
+
+def _show_document(settings: Any, document: str, as_json: bool) -> None:
+    from rich.console import Console
+
+    from jaxdata.config import open_data
+    from jaxdata.look.reading import describe_document, document_text
+    from jaxdata.look.traced import origin_line
+
+    name, colon, number = document.rpartition(":")
+    split, slash, source = name.partition("/")
+    if not (colon and slash and number.isdecimal()):
+        raise click.UsageError(
+            f"--document {document}: expected SPLIT/SOURCE:ID, like train/web:17"
+        )
+    found = describe_document(open_data(settings), split, source, int(number))
+    if as_json:
+        click.echo(json.dumps(found, indent=1))
+        return
+    console = Console()
+    loss = f", {found['tokens_with_loss']:,} with loss" if found["masked"] else ""
+    click.echo(f"{document}: {found['length']:,} tokens{loss}{origin_line(found['origin'])}")
+    console.print(document_text(found), soft_wrap=True)
+
+
+def _show_row(settings: Any, row: int, as_json: bool) -> None:
+    from rich.console import Console
+
+    from jaxdata.config import load, open_data
+    from jaxdata.look.drawing import row_lines
+    from jaxdata.look.explanation import decoder
+    from jaxdata.look.trace import Tracer
+
+    loader = load(settings)
+    if row >= len(loader.rows):
+        raise click.UsageError(f"--row {row}: there are the rows 0 to {len(loader.rows) - 1}")
+    pieces = Tracer(loader, decoder(open_data(settings))).rows([row])
+    arrays = loader.rows[row]
+    if as_json:
+        described = {name: array.tolist() for name, array in arrays.items()}
+        pieces_described = [piece.as_dict() for piece in pieces]
+        click.echo(json.dumps({"row": row, "pieces": pieces_described, **described}))
+        return
+    console = Console()
+    filled = int((arrays["segment_ids"] > 0).sum())
+    click.echo(
+        f"row {row:,} of {len(loader.rows):,}: {len(pieces)} segment(s), {filled:,} of "
+        f"{len(arrays['segment_ids']):,} slots filled, {int(arrays['loss_mask'].sum()):,} with loss"
+    )
+    for line in row_lines(arrays, pieces, min(console.width, 100)):
+        console.print(line, soft_wrap=True)
+
+
+def _show_dataset(settings: Any, compare: bool, as_json: bool) -> None:
+    from rich.console import Console
+
+    from jaxdata.config import open_data
+    from jaxdata.look.inspection import dataset_lines, dataset_table, describe_dataset
+    from jaxdata.look.packing import compare_strategies, describe_costs, packing_bars, packing_table
+
+    dataset = open_data(settings)
+    found, costs, seq_len = describe_dataset(dataset), [], settings.pack.seq_len
+    if compare:
+        names = dataset.splits[settings.split]
+        sources = [dataset.source(settings.split, name) for name in names]
+        costs = compare_strategies(sources, seq_len=seq_len)
+        found["packing"] = describe_costs(costs)
+    if as_json:
+        click.echo(json.dumps(found, indent=1))
+        return
+    console = Console()
+    console.print(dataset_table(found))
+    for line in dataset_lines(found):
+        console.print(line, markup=False, highlight=False, soft_wrap=not console.is_terminal)
+    if compare:
+        console.print()
+        console.print(packing_table(costs, seq_len=seq_len))
+        for bar in packing_bars(costs, min(console.width, 80), plain=not console.is_terminal):
+            console.print(bar)

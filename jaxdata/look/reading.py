@@ -1,0 +1,73 @@
+"""One document of a dataset, decoded: text that has no loss is told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.text import Text
+
+from jaxdata.errors import InputError
+from jaxdata.look.origins import origin_of
+from jaxdata.look.safe import printable
+from jaxdata.rows.sources import Sources
+
+__all__ = ["describe_document", "document_text"]
+
+_MOST_CHARACTERS = 4_000
+_NO_LOSS = ("⟦", "⟧")
+
+
+def describe_document(dataset: Sources, split: str, source: str, number: int) -> dict[str, Any]:
+    """A document as plain JSON values: tokens, text, where it came from, what has loss."""
+    documents = dataset.source(split, source)
+    if not 0 <= number < len(documents):
+        raise InputError(
+            f"no document {number} in {split}/{source}: it has 0 to {len(documents) - 1}"
+        )
+    item = documents[number]
+    tokens = np.asarray(item["tokens"])
+    loss = np.asarray(item.get("loss_mask", np.ones(len(tokens), bool)))
+    return {
+        "source": f"{split}/{source}",
+        "document": number,
+        "length": len(tokens),
+        "origin": vars(origin_of(documents, number)),
+        "tokens": tokens.tolist(),
+        "masked": documents.masked,
+        "tokens_with_loss": int(np.count_nonzero(loss[1:])),
+        "parts": [
+            {
+                "loss": bool(loss[first]),
+                "tokens": stop - first,
+                "text": dataset.decode(tokens[first:stop]),
+            }
+            for first, stop in _runs(loss)
+        ],
+    }
+
+
+def _runs(loss: NDArray[Any]) -> Iterator[tuple[int, int]]:
+    """Ranges of tokens that all have loss, or all have none."""
+    edges = [0, *(np.flatnonzero(loss[1:] != loss[:-1]) + 1).tolist(), len(loss)]
+    yield from pairwise(edges)
+
+
+def document_text(described: dict[str, Any]) -> Text:
+    """Its text, line by line, at most 4,000 characters of it; what has no loss in brackets."""
+    shown, left = Text(), _MOST_CHARACTERS
+    for part in described["parts"]:
+        text = part["text"][:left]
+        left -= len(text)
+        visible = "\n".join(printable(line) for line in text.split("\n"))
+        if part["loss"]:
+            shown.append(visible)
+        elif visible:
+            shown.append(visible.join(_NO_LOSS), "dim")
+    rest = sum(len(part["text"]) for part in described["parts"]) - _MOST_CHARACTERS
+    if rest > 0:
+        shown.append(f"\n… {rest:,} more characters (--json has them)", "dim")
+    return shown

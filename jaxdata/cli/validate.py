@@ -39,13 +39,13 @@ def validate(config: str, as_json: bool, overrides: tuple[str, ...]) -> int:
 
 
 def _look(config: Any) -> dict[str, Any]:
-    import jaxdata
+    from jaxdata.config import open_data
     from jaxdata.errors import DatasetError
     from jaxdata.look.validation import describe_mixture
     from jaxdata.look.wholeness import Check, check_dataset
     from jaxdata.progress import progress_bar
 
-    dataset = jaxdata.open_dataset(config.dataset)
+    dataset = open_data(config)
     names = _sources_of(dataset, config)
     with progress_bar("checking the index") as progress:
         checks = list(check_dataset(dataset, names, progress))
@@ -59,7 +59,7 @@ def _look(config: Any) -> dict[str, Any]:
         checks.append(Check("rows", False, str(error)))
     described = [{"name": c.name, "ok": c.holds, "says": c.says} for c in checks]
     ok = all(check.holds for check in checks)
-    return {"dataset": config.dataset, "ok": ok, "checks": described, **found}
+    return {"dataset": dataset.url, "ok": ok, "checks": described, **found}
 
 
 def _sources_of(dataset: Any, config: Any) -> list[str]:
@@ -90,11 +90,17 @@ def _open(config: Any) -> tuple[Any, list[Any]]:
     budget = Budget(
         steps=len(loader),
         trainer_steps=config.train.steps,
-        has_curriculum=config.curriculum is not None,
+        budgeted=_is_budgeted(config),
         mismatch_allowed=config.allow_budget_mismatch,
     )
     sources = Check("sources", True, "\n".join(dry) or "none of them runs dry")
     return loader, [sources, budget_check(budget)]
+
+
+def _is_budgeted(config: Any) -> bool:
+    """Whether every phase says how long it is."""
+    phases = config.curriculum or []
+    return bool(phases) and all(each.tokens or each.rows or each.steps for each in phases)
 
 
 def _evaluation(dataset: Any, config: Any) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from typing import Any
 from jaxdata.look.wholeness import Check
 from jaxdata.rows.amounts import Amounts
 from jaxdata.rows.forecast import PlannedStretch, planned_stretches
+from jaxdata.rows.table import sections
 
 __all__ = ["Budget", "budget_check", "describe_amounts", "describe_mixture"]
 
@@ -20,7 +21,8 @@ class Budget:
     steps: int
     trainer_steps: int | None
     """None: until the data ends"""
-    has_curriculum: bool
+    budgeted: bool
+    """whether the curriculum says how long it is"""
     mismatch_allowed: bool
 
 
@@ -36,7 +38,7 @@ def budget_check(budget: Budget) -> Check:
         )
         return Check("budget", False, says)
     says = f"train.steps is {asked:,} of the {there:,} steps there are rows for"
-    if not budget.has_curriculum or budget.mismatch_allowed:
+    if not budget.budgeted or budget.mismatch_allowed:
         return Check("budget", True, says)
     remedy = "give other budgets or steps, or set allow_budget_mismatch: true"
     return Check("budget", False, f"{says}, the curriculum would not be finished: {remedy}")
@@ -65,6 +67,9 @@ def describe_mixture(mixed: Any) -> dict[str, Any]:
     ]
     return {
         "seq_len": table.seq_len,
+        "sections": [
+            {"first_row": first, "seq_len": part.seq_len} for first, part in sections(table)
+        ],
         **describe_amounts(sum(by_source.values(), Amounts())),
         "phases": phases,
         "stretches": [_stretch(each) for each in stretches],
@@ -85,26 +90,27 @@ def _joined(stretches: Sequence[PlannedStretch]) -> dict[str, Amounts]:
 
 
 def _phase(mixed: Any, number: int, stretches: Sequence[PlannedStretch]) -> dict[str, Any]:
-    table = mixed.table
-    phase, found = table.phases[number].numbers, _joined(stretches)
+    table, found = mixed.table, _joined(stretches)
+    weights = table.phases[number].numbers
+    taken = {name: found.get(name, Amounts()) for name in weights}
     whole = sum(found.values(), Amounts())
-    weights = sum(phase.values())
     dry = {each.source: each.row for each in table.exhaustions if each.phase == number}
+    first, stop = (stretches[0].start, stretches[-1].stop) if stretches else (0, 0)
+    before, after = table.epochs(first), table.epochs(stop)
     return {
         "phase": number,
-        "first_row": stretches[0].start if stretches else None,
+        "first_row": first if stretches else None,
         "rows_asked": table.budgets[number],
         **describe_amounts(whole),
         "sources": {
             name: {
-                "share_asked": weight / weights,
-                "share_planned": found.get(name, Amounts()).trained_tokens
-                / max(whole.trained_tokens, 1),
-                **describe_amounts(found.get(name, Amounts())),
-                "epochs": found.get(name, Amounts()).rows / max(table.epoch_rows()[name], 1),
+                "share_asked": weight / sum(weights.values()),
+                "share_planned": taken[name].trained_tokens / max(whole.trained_tokens, 1),
+                **describe_amounts(taken[name]),
+                "epochs": float(after[name] - before[name]),
                 "dry_at_row": dry.get(name),
             }
-            for name, weight in phase.items()
+            for name, weight in weights.items()
         },
     }
 

@@ -13,10 +13,11 @@ import numpy as np
 from jaxdata.errors import DatasetError
 from jaxdata.format.damage import damage_of_index, damage_of_tokenizer
 from jaxdata.format.index import SourceIndex
+from jaxdata.format.manifest import read_manifest
 from jaxdata.format.records import file_offset
 from jaxdata.progress import Advance
-from jaxdata.rows.dataset import Dataset
 from jaxdata.rows.sources import Sources
+from jaxdata.rows.stored import StoredDocuments
 
 __all__ = ["Check", "check_dataset"]
 
@@ -33,31 +34,37 @@ class Check:
 
 
 def check_dataset(dataset: Sources, names: Sequence[str], progress: Advance) -> Iterator[Check]:
-    """Look at the tokenizer, and at the index and the shards of the sources `names`."""
-    if not isinstance(dataset, Dataset):
-        yield Check("dataset", True, f"{dataset.url} is another tool's: it keeps no checksums")
-        return
-    store, manifest = dataset.store, dataset.manifest
-    files = len(manifest.tokenizer.files)
-    damage = [str(each) for each in damage_of_tokenizer(store, manifest.tokenizer)]
-    yield _check("tokenizer", damage, f"{files} file(s) as they were")
-    wrong_index: list[str] = []
-    wrong_shards: list[str] = []
-    documents = shards = 0
+    """Look at the tokenizers, and at the index and the shards of the sources `names`.
+
+    Sources of other tools keep no checksums: of them there is nothing to compare.
+    """
+    wrong: dict[str, list[str]] = {"tokenizer": [], "index": [], "shards": []}
+    stores: set[str] = set()
+    documents = shards = others = 0
     for done, name in enumerate(names, 1):
-        entry = manifest.sources[name]
-        index = SourceIndex(store, name, entry, manifest.layout(name))
-        found = [str(each) for each in damage_of_index(index)]
-        wrong_index += found
-        wrong_shards += [] if found else list(_wrong_shards(index))
-        documents, shards = documents + entry.documents, shards + len(entry.shards)
+        split, _, own = name.partition("/")
+        source = dataset.source(split, own)
+        if not isinstance(source, StoredDocuments):
+            others += 1
+            continue
+        if source.store.url not in stores:
+            stores.add(source.store.url)
+            tokenizer = read_manifest(source.store).tokenizer
+            wrong["tokenizer"] += map(str, damage_of_tokenizer(source.store, tokenizer))
+        found = [str(each) for each in damage_of_index(source.index)]
+        wrong["index"] += found
+        wrong["shards"] += [] if found else list(_wrong_shards(source.index))
+        documents, shards = documents + len(source), shards + len(source.entry.shards)
         progress(done, len(names))
-    yield _check("index", wrong_index, f"{documents:,} documents of {len(names)} source(s)")
-    yield _check("shards", wrong_shards, f"{shards:,} file(s) begin and end as the index says")
-
-
-def _check(name: str, wrong: list[str], fine: str) -> Check:
-    return Check(name, not wrong, "\n".join(wrong) or fine)
+    fine = {
+        "tokenizer": f"{len(stores)} dataset(s) with its files as they were",
+        "index": f"{documents:,} documents of {len(names) - others} source(s)",
+        "shards": f"{shards:,} file(s) begin and end as the index says",
+    }
+    for kind, damage in wrong.items():
+        yield Check(kind, not damage, "\n".join(damage) or fine[kind])
+    if others:
+        yield Check("others", True, f"{others} source(s) of other tools, which keep no checksums")
 
 
 def _wrong_shards(index: SourceIndex) -> Iterator[str]:

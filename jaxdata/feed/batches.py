@@ -65,12 +65,12 @@ class Share:
     Args:
         offsets: for each batch size, the increasing offsets in the batch.
         skips: rows that are left out.
-        places: how many rows there are that are not.
+        ends: places, of rows that are not, at which the sections end.
     """
 
     offsets: Mapping[int, NDArray[np.int64]]
     skips: Skips
-    places: int
+    ends: Sequence[int]
 
     def size(self, span: Span) -> int:
         """Rows of the local batch, those that are padding counted."""
@@ -78,7 +78,7 @@ class Share:
 
     def count(self, span: Span) -> int:
         """Rows of the local batch that are no padding."""
-        return int(np.searchsorted(self.offsets[span.size], self.places - span.place))
+        return int(np.searchsorted(self.offsets[span.size], self.ends[span.section] - span.place))
 
     def rows(self, span: Span) -> NDArray[np.int64]:
         """Those rows; int64 (rows,)."""
@@ -105,24 +105,28 @@ class TableBatches:
     """Batches laid out at once from a row table.
 
     Args:
-        table: the rows.
+        tables: the rows, as they are to be read in each section.
         share: which of them are wanted here.
         lay_out: `assemble`, or `compact` where devices do the rest.
     """
 
-    table: RowTable
+    tables: Sequence[RowTable]
     share: Share
     lay_out: Callable[[RowTable, Sequence[NDArray[np.int64]], int], Iterator[Batch]] = assemble
 
     def together(self, span: Span) -> int:
         """See `BatchMaker`; each source has a cost for a call, however many rows it reads."""
-        rows = min(_ROWS_A_SOURCE * max(len(self.table.documents), _FEWEST_SOURCES), _MOST_ROWS)
+        rows = min(_ROWS_A_SOURCE * max(len(self.tables[0].documents), _FEWEST_SOURCES), _MOST_ROWS)
         return max(1, rows // max(1, self.share.size(span)))
 
     def make(self, spans: Sequence[Span]) -> Iterator[Batch]:
         """See `BatchMaker`."""
-        for size, alike in groupby(spans, self.share.size):
-            yield from self.lay_out(self.table, [self.share.rows(span) for span in alike], size)
+        for (section, size), alike in groupby(spans, self._shape):
+            rows = [self.share.rows(span) for span in alike]
+            yield from self.lay_out(self.tables[section], rows, size)
+
+    def _shape(self, span: Span) -> tuple[int, int]:
+        return span.section, self.share.size(span)
 
 
 @dataclass(frozen=True)

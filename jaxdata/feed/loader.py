@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -31,8 +31,14 @@ from jaxdata.feed.streams import AheadStream, DirectStream, PlacedStream, Stream
 from jaxdata.rows.amounts import table_names
 from jaxdata.rows.assembly import assemble
 from jaxdata.rows.compact import compact
-from jaxdata.rows.datasets import row_table, underlying_identity
+from jaxdata.rows.datasets import (
+    row_table,
+    section_starts,
+    underlying_identity,
+    underlying_table,
+)
 from jaxdata.rows.extras import assemble_with, check_extras, compact_with, extra_dtype
+from jaxdata.rows.table import sections
 
 if TYPE_CHECKING:
     import jax
@@ -102,12 +108,19 @@ class Loader(grain.DatasetIterator[Any]):
         self._run = underlying_identity(rows)
         self._total = len(rows)
         self._num_workers, self._prefetch = num_workers, prefetch
-        self._schedule = Schedule(self._total, ramp, skipped, drop_remainder)
+        starts = section_starts(rows)
+        self._schedule = Schedule(self._total, ramp, skipped, drop_remainder, starts)
         self._placements = {
-            size: self._placement(size, sharding, shard or (0, 1)) for _, size in ramp
+            (size, section): self._placement(size, start, sharding, shard or (0, 1))
+            for _, size in ramp
+            for section, start in enumerate(starts)
         }
-        self._offsets = {size: placement.rows for size, placement in self._placements.items()}
-        self._bytes: dict[int, int] = {}
+        self._offsets = {size: where.rows for (size, _), where in self._placements.items()}
+        self._bytes: dict[tuple[int, int], int] = {}
+        under = underlying_table(rows)
+        self._amendments: list[dict[str, Any]] = getattr(under, "amendments", [])
+        self._end: Callable[[], Exception | None] = getattr(under, "end", _nothing)
+        self._noted: list[dict[str, Any]] = []
         self._ended = False
         self._finalizer: Any = None
         self.wait_seconds = 0.0
@@ -118,18 +131,20 @@ class Loader(grain.DatasetIterator[Any]):
         """bytes of them that this process has handed over: its rows, its devices' columns"""
 
     def _placement(
-        self, size: int, sharding: jax.sharding.Sharding | None, shard: tuple[int, int]
+        self, size: int, row: int, sharding: jax.sharding.Sharding | None, shard: tuple[int, int]
     ) -> Placement:
+        """Where batches of a size go, of rows like `row`."""
         if sharding is None:
             return HostPlacement(size, shard)
         from jaxdata.feed.device import CompactPlacement, DevicePlacement, check_wide
 
         if self._table is None:
-            return DevicePlacement(sharding, size, len(self._rows[0]["inputs"]))
+            return DevicePlacement(sharding, size, len(self._rows[row]["inputs"]))
         check_wide({name: extra_dtype(self._table, name) for name in self._extras})
+        table = next(part for start, part in reversed(sections(self._table)) if start <= row)
         if self._on_host:
-            return DevicePlacement(sharding, size, self._table.seq_len)
-        return CompactPlacement(sharding, size, self._table.seq_len, self._table.positions)
+            return DevicePlacement(sharding, size, table.seq_len)
+        return CompactPlacement(sharding, size, table.seq_len, table.positions)
 
     @property
     def rows(self) -> Any:
@@ -205,8 +220,7 @@ class Loader(grain.DatasetIterator[Any]):
             span, batch = next(self._started_stream())
         except StopIteration:
             self._ended = True
-            error = getattr(self._table, "end", _nothing)()
-            raise error or StopIteration from None
+            raise self._end() or StopIteration from None
         finally:
             self.wait_seconds += time.perf_counter() - started
         self._schedule.advance(span)
@@ -214,9 +228,10 @@ class Loader(grain.DatasetIterator[Any]):
         return batch
 
     def _count(self, span: Span, batch: Any) -> None:
-        if span.size not in self._bytes:
-            self._bytes[span.size] = local_bytes(batch)  # the same for all batches of a size
-        self.bytes_delivered += self._bytes[span.size]
+        shape = (span.size, span.section)
+        if shape not in self._bytes:
+            self._bytes[shape] = local_bytes(batch)  # the same for all batches of a shape
+        self.bytes_delivered += self._bytes[shape]
         self.rows_read += self._share.count(span)
 
     def start_prefetch(self) -> None:
@@ -237,7 +252,9 @@ class Loader(grain.DatasetIterator[Any]):
             if self._num_workers
             else DirectStream(maker, spans)
         )
-        placed = PlacedStream(made, lambda span, batch: placements[span.size].place(batch))
+        placed = PlacedStream(
+            made, lambda span, batch: placements[span.size, span.section].place(batch)
+        )
         return AheadStream(placed, self._prefetch) if self._prefetch else placed
 
     def _spans(self) -> Iterator[Span]:
@@ -249,30 +266,34 @@ class Loader(grain.DatasetIterator[Any]):
         if self._table is None:
             maker = DatasetBatches(self._rows, self._share)
         else:
-            maker = TableBatches(self._table, self._share, _lay_out(self._on_host, self._extras))
+            tables = [part for _, part in sections(self._table)]
+            maker = TableBatches(tables, self._share, _lay_out(self._on_host, self._extras))
         return maker if self._layout is native else LaidOut(maker, self._layout)
 
     @property
     def _share(self) -> Share:
-        return Share(self._offsets, self._schedule.skips, self._schedule.places)
+        return Share(self._offsets, self._schedule.skips, self._schedule.ends)
 
     def get_state(self) -> dict[str, Any]:
         """Where the loader is, as plain JSON values: the same on every host."""
         at = self._schedule
-        return make_state(self._run, at.next_row, at.history, at.skips.ranges)
+        amendments = sorted([*self._amendments, *self._noted], key=_row_of)
+        return make_state(self._run, at.next_row, at.history, at.skips.ranges, amendments)
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Go on where a state was taken; raises StateMismatch naming every fact that differs.
 
-        Rows that the state skips are skipped, and those that this loader was to skip.
+        Rows that the state skips are skipped, and those that this loader was to skip. What this
+        run amends at the state's row or later may be another than when the state was taken.
         """
-        check_state(state, self._run)
+        noted = check_state(state, self._run, self._amendments)
         row, history = state["next_row"], state.get("batch_sizes") or []
         if not isinstance(row, int) or not 0 <= row <= self._total:
             raise StateMismatch(
                 f"the loader state has next_row {row!r}: expected 0 to {self._total}"
             )
         self._move()
+        self._noted = noted
         self._schedule.restore(row, history, state.get("skips", ()))
 
     def seek(self, *, step: int | None = None, row: int | None = None) -> None:
@@ -328,6 +349,10 @@ class Loader(grain.DatasetIterator[Any]):
 
 def _nothing() -> None:
     return None
+
+
+def _row_of(amendment: Mapping[str, Any]) -> int:
+    return int(amendment["row"])
 
 
 def _is_on_host(expand: str, on_devices: bool, plain_rows: bool) -> bool:

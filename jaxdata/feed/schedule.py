@@ -21,6 +21,8 @@ class Span(NamedTuple):
 
     place: int
     size: int
+    section: int = 0
+    """number of the section it lies in; rows beyond the end of that are padding"""
 
 
 class BatchSizes:
@@ -58,19 +60,23 @@ class BatchSizes:
         """The sizes that batches before `place` had; before any, the first there is."""
         return [point for point in self.points if point[0] < place] or self.points[:1]
 
-    def continued(self, place: int, ramp: BatchSizes) -> BatchSizes:
+    def continued(self, place: int, ramp: BatchSizes, cuts: Sequence[int] = ()) -> BatchSizes:
         """The same history up to `place`, and from there on the sizes of `ramp`.
 
-        A size of the ramp holds for the batches that begin at its place or after it.
+        A size of the ramp holds for the batches that begin at its place or after it; a batch
+        begins at every one of `cuts`, places in order.
         """
         points = [point for point in self.points if point[0] < place]
         size = ramp.at(place)
         if not points or points[-1][1] != size or not BatchSizes(points).reaches(place):
             points.append((place, size))
-        for begin, size in ramp.points:
+        for begin, size in sorted([*ramp.points, *((cut, 0) for cut in cuts)]):
             last, each = points[-1]
-            if begin > place and size != each:
-                begin = last + _steps(max(begin - last, 0), each) * each
+            if begin > place and not size:
+                points += [(begin, each)] * (begin > last)
+            elif begin > place and size != each:
+                ahead = last + _steps(max(begin - last, 0), each) * each
+                begin = min([ahead, *(cut for cut in cuts if cut > last)])
                 if begin == last:
                     points.pop()
                 points.append((begin, size))
@@ -89,6 +95,7 @@ class Schedule:
         ramp: `[(row, batch size of batches that begin there or later), …]`.
         skipped: ranges `(a, b)` of rows that are never delivered.
         drop_remainder: leave out a last batch that is not full.
+        sections: first rows of the parts that no batch reaches over (see `rows.table.sections`).
     """
 
     def __init__(
@@ -97,7 +104,9 @@ class Schedule:
         ramp: Sequence[tuple[int, int]],
         skipped: Iterable[Sequence[int]] = (),
         drop_remainder: bool = False,
+        sections: Sequence[int] = (0,),
     ) -> None:
+        self._sections = list(sections)
         self._total, self.ramp, self._drop_remainder = total, list(ramp), drop_remainder
         self.skips = Skips(skipped)
         self._go_to(0, [])
@@ -107,12 +116,14 @@ class Schedule:
         place = self.skips.place
         self.places = place(self._total)
         """rows that are not skipped"""
+        self.ends = [*map(place, self._sections[1:]), self.places]
+        """places at which the sections end"""
         self._place = place(row)
         points = [(place(begin), size) for begin, size in history]
         past = BatchSizes(point for point in points if point[0] < self._place)
         ramp = BatchSizes((place(begin), size) for begin, size in self.ramp)
         ended = past.points and self._place == self.places
-        self._sizes = past if ended else past.continued(self._place, ramp)
+        self._sizes = past if ended else past.continued(self._place, ramp, self.ends[:-1])
 
     @property
     def next_row(self) -> int:
@@ -156,11 +167,11 @@ class Schedule:
 
     def spans(self) -> Iterator[Span]:
         """The batches from here to the end."""
-        return _spans(self._sizes, self._place, self.places, self._drop_remainder)
+        return _spans(self._sizes, self._place, self.ends, self._drop_remainder)
 
     def advance(self, span: Span) -> None:
         """Note that a batch was delivered."""
-        self._place = min(span.place + span.size, self.places)
+        self._place = min(span.place + span.size, self.ends[span.section])
 
     def seek(self, row: int) -> None:
         """Go to a row; from there on all that was ever to be skipped is skipped."""
@@ -205,13 +216,13 @@ def check_batch_size(given: Any) -> list[tuple[int, int]]:
     return points
 
 
-def _spans(sizes: BatchSizes, place: int, places: int, whole: bool) -> Iterator[Span]:
-    while place < places:
-        size = sizes.at(place)
-        if whole and place + size > places:
+def _spans(sizes: BatchSizes, place: int, ends: Sequence[int], whole: bool) -> Iterator[Span]:
+    while place < ends[-1]:
+        size, section = sizes.at(place), bisect_right(ends, place)
+        if whole and place + size > ends[section] == ends[-1]:
             return
-        yield Span(place, size)
-        place += size
+        yield Span(place, size, section)
+        place = min(place + size, ends[section])
 
 
 def _place(point: tuple[int, int]) -> int:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxdata.errors import StateMismatch
+from jaxdata.feed.amendments import check_past
 
 __all__ = ["STATE_VERSION", "check_state", "fingerprint", "make_state"]
 
@@ -20,6 +21,12 @@ _REMEDIES = {
     "data": "open the dataset the run was started on (converting again changes its fingerprint)",
     "phases": "restore the curriculum of the run",
 }
+_FREELY = (
+    "batch size, hosts, mesh, workers, prefetch, skips, and from the state's row on, by an "
+    "amendment, the recipe"
+)
+_FREE = ("on_exhaustion",)
+"""Facts that rows do not depend on before the first exhaustion: a state cannot be beyond that."""
 
 
 def fingerprint(run: Mapping[str, Any]) -> str:
@@ -32,14 +39,16 @@ def make_state(
     next_row: int,
     batch_sizes: list[list[int]],
     skips: list[list[int]],
+    amendments: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """The state as plain JSON values; `skips` is left out where nothing is skipped."""
+    """The state as plain JSON values; what is empty is left out."""
     return {
         "version": STATE_VERSION,
         "fingerprint": fingerprint(run),
         "next_row": next_row,
         "batch_sizes": batch_sizes,
         **({"skips": skips} if skips else {}),
+        **({"amendments": json.loads(json.dumps(amendments))} if amendments else {}),
         "run": json.loads(json.dumps(run)),
     }
 
@@ -47,9 +56,21 @@ def make_state(
 def check_state(
     state: Mapping[str, Any],
     run: Mapping[str, Any],
-    free: str = "batch size, hosts, mesh, workers, prefetch and skips",
-) -> None:
-    """Refuse a state of another run, one line for each fact that differs; `free` may change."""
+    amendments: Sequence[Mapping[str, Any]] = (),
+    free: str = _FREELY,
+) -> list[dict[str, Any]]:
+    """Refuse a state of another run, one line for each fact that differs.
+
+    Args:
+        state: what `make_state` made.
+        run: the facts of this run.
+        amendments: what this run changes on the way.
+        free: what else may change.
+
+    Returns:
+        What the state says was changed that neither run asked for as an amendment, and what
+        changes now: `on_exhaustion`, which no row before depends on.
+    """
     missing = {"version", "fingerprint", "next_row"} - set(state)
     if missing:
         raise StateMismatch(f"this is no loader state: it lacks {', '.join(sorted(missing))}")
@@ -58,10 +79,20 @@ def check_state(
             f"the loader state has version {state['version']}, this jaxdata reads version "
             f"{STATE_VERSION}: use the jaxdata that saved it"
         )
-    if state["fingerprint"] == fingerprint(run):
-        return
-    now = json.loads(json.dumps(run))
-    lines = _differences(_facts(state.get("run", {})), _facts(now))
+    was = state.get("run", {})
+    changes = {name: run[name] for name in _FREE if name in run and run[name] != was.get(name)}
+    now = {**run, **{name: was[name] for name in changes if name in was}}
+    if state["fingerprint"] != fingerprint(now):
+        _refuse(_differences(_facts(was), _facts(json.loads(json.dumps(now)))), free)
+    check_past(state, amendments)
+    noted = [dict(each) for each in state.get("amendments", ()) if "was" in each]
+    noted += [
+        {"row": state["next_row"], name: value, "was": was[name]} for name, value in changes.items()
+    ]
+    return noted
+
+
+def _refuse(lines: Sequence[str], free: str) -> None:
     raise StateMismatch(
         "the loader state belongs to another run; the same rows would not follow:\n"
         + "\n".join(f"  {line}" for line in lines or ["its fingerprint and its facts disagree"])

@@ -13,8 +13,8 @@ from jaxdata.feed.batches import BatchMaker, DatasetBatches, Share, TableBatches
 from jaxdata.feed.schedule import Span
 from jaxdata.feed.skips import Skips, check_skips
 from jaxdata.feed.streams import DirectStream
-from jaxdata.rows.datasets import row_table
-from jaxdata.rows.table import Batch
+from jaxdata.rows.datasets import row_table, section_starts
+from jaxdata.rows.table import Batch, sections
 
 __all__ = ["Selection"]
 
@@ -37,6 +37,12 @@ class Selection:
                 f"rows {self.first}:{self.stop}: expected a range with 0 <= first < stop <= "
                 f"{len(self.rows)}, the number of rows there are"
             )
+        for start in section_starts(self.rows):
+            if self.first < start < self.stop:
+                raise InputError(
+                    f"rows {self.first}:{self.stop}: an amendment changes their shape at row "
+                    f"{start}; write those before it and those from it on apart"
+                )
         check_skips(self.skip_rows, len(self.rows))
         if not len(self):
             raise InputError(
@@ -60,6 +66,9 @@ class Selection:
 
     def _maker(self, sizes: Iterable[int]) -> BatchMaker:
         offsets = {size: np.arange(size) for size in sizes}
-        share = Share(offsets, self._skips, self._skips.place(self.stop))
+        share = Share(offsets, self._skips, [self._skips.place(self.stop)])
         table = row_table(self.rows)
-        return DatasetBatches(self.rows, share) if table is None else TableBatches(table, share)
+        if table is None:
+            return DatasetBatches(self.rows, share)
+        shaped = [part for start, part in sections(table) if start <= self.first]
+        return TableBatches(shaped[-1:], share)

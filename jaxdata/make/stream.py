@@ -135,7 +135,7 @@ class TextStream(grain.DatasetIterator[Any]):
         The buffer that the next row is in is read and tokenised again; the file before it is
         passed over, which for a compressed one means to decompress it.
         """
-        check_state(state, self._recipe.identity, _FREE)
+        check_state(state, self._recipe.identity, free=_FREE)
         self._move(Cursor.of(state.get("position"), state["next_row"]))
 
     def reset(self) -> None:

@@ -305,14 +305,32 @@ def row_table(rows: Any) -> RowTable | None:
     return rows.table if isinstance(rows, RowDataset) else None
 
 
+def section_starts(rows: Any) -> list[int]:
+    """First rows of the parts in which rows have one shape, the first of them 0."""
+    table = underlying_table(rows)
+    return [0] if table is None else [0, *(start for start, _ in sections(table)[1:])]
+
+
+def underlying_table(rows: Any) -> RowTable | None:
+    """The table behind rows, or behind what they were made of row by row."""
+    parents: Any = getattr(rows, "parents", ())
+    if isinstance(rows, RowDataset):
+        return rows.table
+    one = len(parents) == 1 and len(parents[0]) == len(rows)
+    return underlying_table(parents[0]) if one else None
+
+
 def underlying_identity(rows: Any) -> dict[str, Any]:
     """The identity of the table that a transformed dataset of rows stands on."""
     if isinstance(rows, RowDataset):
         return rows.table.identity()
     if hasattr(rows, "identity"):
         return dict(rows.identity())
+    parents: Any = getattr(rows, "parents", ())
+    if underlying_table(rows) is not None:
+        return underlying_identity(parents[0])
     facts: dict[str, Any] = {"length": len(rows)}
-    for number, parent in enumerate(getattr(rows, "parents", ())):
+    for number, parent in enumerate(parents):
         inner = underlying_identity(parent)
         facts.update(inner if not number else {f"{number}.{k}": v for k, v in inner.items()})
     return facts

@@ -237,6 +237,11 @@ class MixedRows:
         halted = self.halted
         if halted is None:
             return None
+        if self.on_exhaustion == "renormalize":
+            return SourceExhausted(
+                f"{halted}, the last that was left; the run halts there. To go on: more epochs, "
+                "or other sources"
+            )
         return SourceExhausted(
             f"{halted}; the run halts there. To go on: on_exhaustion='renormalize', or more "
             f"epochs of {halted.source!r}"

@@ -75,7 +75,13 @@ class Loader(BaseLoader, IterableDataset[Tensors]):
         self._arguments = {**given, "rank": shard[0], "world_size": shard[1]}
         super().__init__(rows, batch_size=batch_size, shard=shard, **settings)
 
-    def _placement(self, size: int, sharding: Any, shard: tuple[int, int]) -> Placement:  # noqa: ARG002
+    def _placement(  # the same for rows of any shape
+        self,
+        size: int,
+        row: int,  # noqa: ARG002
+        sharding: Any,  # noqa: ARG002
+        shard: tuple[int, int],
+    ) -> Placement:
         return TensorPlacement(size, shard, self._delivery)
 
     def _spans(self) -> Iterator[Span]:

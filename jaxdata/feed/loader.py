@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import grain
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.errors import InputError, StateMismatch
+from jaxdata.errors import InputError, SourceExhausted, StateMismatch
 from jaxdata.feed.accounting import local_bytes, trained_tokens
 from jaxdata.feed.batches import (
     BatchMaker,
@@ -22,22 +21,21 @@ from jaxdata.feed.batches import (
     Share,
     TableBatches,
 )
-from jaxdata.feed.layouts import LaidOut, Layout, layout, native
+from jaxdata.feed.layouts import LaidOut, Layout, native
+from jaxdata.feed.options import check_layout, is_on_host, lay_out, require_whole
 from jaxdata.feed.report import RunReport, make_report
 from jaxdata.feed.schedule import Schedule, Span, check_batch_size
 from jaxdata.feed.skips import check_skips
 from jaxdata.feed.state import check_state, make_state
 from jaxdata.feed.streams import AheadStream, DirectStream, PlacedStream, Stream, WorkerStream
 from jaxdata.rows.amounts import table_names
-from jaxdata.rows.assembly import assemble
-from jaxdata.rows.compact import compact
 from jaxdata.rows.datasets import (
     row_table,
     section_starts,
     underlying_identity,
     underlying_table,
 )
-from jaxdata.rows.extras import assemble_with, check_extras, compact_with, extra_dtype
+from jaxdata.rows.extras import check_extras, extra_dtype
 from jaxdata.rows.table import sections
 
 if TYPE_CHECKING:
@@ -97,16 +95,15 @@ class Loader(grain.DatasetIterator[Any]):
     ) -> None:
         super().__init__()
         self._stream: Stream | None = None
-        _require_whole(num_workers=num_workers, prefetch=prefetch)
+        require_whole(num_workers=num_workers, prefetch=prefetch)
         if sharding is not None and shard is not None:
             raise InputError("give sharding= (jax arrays) or shard=(i, n) (numpy), not both")
         self._rows, self._table = rows, row_table(rows)
-        self._on_host = _is_on_host(expand, sharding is not None, self._table is not None)
-        self._layout = _check_layout(layout, self._on_host)
+        self._on_host = is_on_host(expand, sharding is not None, self._table is not None)
+        self._layout = check_layout(layout, self._on_host)
         self._extras = check_extras(extras, self._table)
         ramp, skipped = check_batch_size(batch_size), check_skips(skip_rows, len(rows))
-        self._run = underlying_identity(rows)
-        self._total = len(rows)
+        self._run, self._total = underlying_identity(rows), len(rows)
         self._num_workers, self._prefetch = num_workers, prefetch
         starts = section_starts(rows)
         self._schedule = Schedule(self._total, ramp, skipped, drop_remainder, starts)
@@ -117,10 +114,7 @@ class Loader(grain.DatasetIterator[Any]):
         }
         self._offsets = {size: where.rows for (size, _), where in self._placements.items()}
         self._bytes: dict[tuple[int, int], int] = {}
-        under = underlying_table(rows)
-        self._amendments: list[dict[str, Any]] = getattr(under, "amendments", [])
-        self._end: Callable[[], Exception | None] = getattr(under, "end", _nothing)
-        self._noted: list[dict[str, Any]] = []
+        self._amendments: list[dict[str, Any]] = []
         self._ended = False
         self._finalizer: Any = None
         self.wait_seconds = 0.0
@@ -198,6 +192,18 @@ class Loader(grain.DatasetIterator[Any]):
         """
         return make_report(self._table, self._schedule)
 
+    def halt(self) -> SourceExhausted | None:
+        """The error with which it ends, where a mixture halts before its budget is met."""
+        end: Callable[[], SourceExhausted | None] = getattr(self._underlying, "end", _nothing)
+        return end()
+
+    @property
+    def _underlying(self) -> Any:
+        return underlying_table(self._rows)
+
+    def _planned(self) -> list[dict[str, Any]]:
+        return list(getattr(self._underlying, "amendments", []))
+
     def __len__(self) -> int:
         """Steps from row 0 to the end."""
         return len(self._schedule)
@@ -220,7 +226,7 @@ class Loader(grain.DatasetIterator[Any]):
             span, batch = next(self._started_stream())
         except StopIteration:
             self._ended = True
-            raise self._end() or StopIteration from None
+            raise self.halt() or StopIteration from None
         finally:
             self.wait_seconds += time.perf_counter() - started
         self._schedule.advance(span)
@@ -267,7 +273,7 @@ class Loader(grain.DatasetIterator[Any]):
             maker = DatasetBatches(self._rows, self._share)
         else:
             tables = [part for _, part in sections(self._table)]
-            maker = TableBatches(tables, self._share, _lay_out(self._on_host, self._extras))
+            maker = TableBatches(tables, self._share, lay_out(self._on_host, self._extras))
         return maker if self._layout is native else LaidOut(maker, self._layout)
 
     @property
@@ -277,7 +283,7 @@ class Loader(grain.DatasetIterator[Any]):
     def get_state(self) -> dict[str, Any]:
         """Where the loader is, as plain JSON values: the same on every host."""
         at = self._schedule
-        amendments = sorted([*self._amendments, *self._noted], key=_row_of)
+        amendments = sorted([*self._planned(), *self._amendments], key=_row_of)
         return make_state(self._run, at.next_row, at.history, at.skips.ranges, amendments)
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -286,14 +292,14 @@ class Loader(grain.DatasetIterator[Any]):
         Rows that the state skips are skipped, and those that this loader was to skip. What this
         run amends at the state's row or later may be another than when the state was taken.
         """
-        noted = check_state(state, self._run, self._amendments)
+        noted = check_state(state, self._run, self._planned())
         row, history = state["next_row"], state.get("batch_sizes") or []
         if not isinstance(row, int) or not 0 <= row <= self._total:
             raise StateMismatch(
                 f"the loader state has next_row {row!r}: expected 0 to {self._total}"
             )
         self._move()
-        self._noted = noted
+        self._amendments = noted
         self._schedule.restore(row, history, state.get("skips", ()))
 
     def seek(self, *, step: int | None = None, row: int | None = None) -> None:
@@ -353,39 +359,3 @@ def _nothing() -> None:
 
 def _row_of(amendment: Mapping[str, Any]) -> int:
     return int(amendment["row"])
-
-
-def _is_on_host(expand: str, on_devices: bool, plain_rows: bool) -> bool:
-    if expand not in ("host", "device"):
-        raise InputError(f"expand={expand!r}: expected 'host' or 'device'")
-    if expand == "device" and not on_devices:
-        raise InputError("expand='device' makes arrays on devices: give sharding= with it")
-    if expand == "device" and not plain_rows:
-        raise InputError(
-            "expand='device' takes rows as pack and mix return them; these were transformed: "
-            "apply the function to the batches that the loader gives"
-        )
-    return expand == "host"
-
-
-def _lay_out(on_host: bool, extras: tuple[str, ...]) -> Any:
-    """The function that makes batches of rows of a table."""
-    if extras:
-        return partial(assemble_with if on_host else compact_with, extras)
-    return assemble if on_host else compact
-
-
-def _check_layout(given: str | Layout, on_host: bool) -> Layout:
-    found = layout(given)
-    if not on_host and found is not native:
-        raise InputError(
-            f"layout={given!r} is made on the host, expand='device' makes the arrays of layout "
-            "'jaxdata' on devices: leave one of them out, or rename arrays in the jitted step"
-        )
-    return found
-
-
-def _require_whole(**given: Any) -> None:
-    for name, value in given.items():
-        if not isinstance(value, int | np.integer) or value < 0:
-            raise InputError(f"{name}={value!r}: expected a whole number of at least 0")

@@ -269,6 +269,8 @@ def test_progress_counts_up_to_the_size_of_the_inputs(corpus: Path, tmp_path: Pa
     ("options", "says"),
     [
         ({"workers": 0}, "workers=0; expected 1 or more"),
+        ({"engine": "spark"}, "engine='spark'; expected one of"),
+        ({"ray_address": "a:1"}, "ray_address='a:1' is for engine='ray'; this is 'local'"),
         ({"on_error": "skip"}, "on_error='skip'; expected one of"),
         ({"record_tokens": 0}, "record_tokens=0"),
         ({"source": "../x"}, "--source '../x' cannot be a folder"),

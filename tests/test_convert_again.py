@@ -96,6 +96,27 @@ def test_a_shard_without_a_receipt_does_not_stay(tmp_path: Path) -> None:
     assert tree(tmp_path / "out") == tree(tmp_path / "clean")
 
 
+def test_receipts_without_parameters_are_of_nothing_known(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "a.jsonl", records("a", "b", "c"))
+    run(source, tmp_path / "clean")
+    write_lines(tmp_path / "out/train/web/work/00000-00000.receipt", [b"of something else"])
+    write_lines(tmp_path / "out/train/web/.tmp-killed", [b"half done"])
+    run(source, tmp_path / "out")
+    assert tree(tmp_path / "out") == tree(tmp_path / "clean")
+
+
+def test_resuming_begins_nothing(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "a.jsonl", [*records("a", "b"), b"{"])
+    options = {"unit_bytes": 10, "resume": True}
+    with pytest.raises(InputError, match=r"nothing to resume: train/web was not begun in .*out\."):
+        run(source, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(InputError, match="not JSON"):
+        run(source, tmp_path / "out", unit_bytes=10, on_error="fail")
+    assert run(source, tmp_path / "out", **options).documents == 2
+    assert run(source, tmp_path / "out", **options).already_complete
+
+
 def test_a_second_source_joins_but_no_other_tokenizer(shared_data: Path, tmp_path: Path) -> None:
     one = write_lines(tmp_path / "a.jsonl", records("first"))
     two = write_lines(tmp_path / "b.jsonl", records("second", "third"))

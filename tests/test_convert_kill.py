@@ -7,17 +7,22 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from jaxdata.convert import convert, engine
+from jaxdata.convert import convert
+from jaxdata.convert.engines import local
 from jaxdata.errors import WorkerDied
 from jaxdata.processes import Worker
 
@@ -139,39 +144,61 @@ def test_interrupting_says_how_to_go_on(
     assert tree(output) == expected
 
 
-@pytest.mark.parametrize("calls", [1, 9, 40])
-def test_a_killed_worker_ends_the_conversion_and_not_the_work(
+def run_killing(
+    corpus: Path, output: Path, kill: Callable[[list[Worker]], None], patch: pytest.MonkeyPatch
+) -> None:
+    """Convert; `kill` is called with the workers so far, whenever there is progress."""
+    workers: list[Worker] = []
+    start = local.Worker
+    patch.setattr(local, "Worker", lambda *args: workers.append(start(*args)) or workers[-1])
+    convert(
+        corpus,
+        output=output,
+        source="web",
+        tokenizer="bytes",
+        unit_bytes=UNIT_BYTES,
+        workers=2,
+        progress=lambda *_: kill(workers),
+    )
+
+
+def test_killed_workers_are_replaced(
     corpus: Path,
     tmp_path: Path,
     expected: dict[str, str],
-    calls: int,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    workers: list[Worker] = []
-    start = engine.Worker
-    monkeypatch.setattr(engine, "Worker", lambda *args: workers.append(start(*args)) or workers[-1])
-    count = 0
+    calls = count()
+    killed: list[int] = []
 
-    def kill(*_: int) -> None:
-        nonlocal count
-        count += 1
-        if count == calls:
-            os.kill(workers[-1].pid, signal.SIGKILL)
+    def kill(workers: list[Worker]) -> None:
+        if next(calls) in (0, 20, 60, 61):
+            living = [worker.pid for worker in workers if worker.pid not in killed]
+            killed.append(living[0])  # the one that has been at it for longest
+            os.kill(killed[-1], signal.SIGKILL)
 
-    def run(progress: object) -> None:
-        convert(
-            corpus,
-            output=tmp_path / "out",
-            source="web",
-            tokenizer="bytes",
-            unit_bytes=UNIT_BYTES,
-            workers=2,
-            progress=progress,
-        )
+    run_killing(corpus, tmp_path / "out", kill, monkeypatch)
+    assert len(killed) == 4
+    assert tree(tmp_path / "out") == expected
+    assert f"the worker process {killed[0]} (jaxdata.convert.work:serve) ended early" in caplog.text
+    assert re.search(r"SIGKILL.*; the unit 0000\d-000\d\d \(from .*\) is begun again", caplog.text)
 
-    with pytest.raises(WorkerDied, match=r"SIGKILL.*the same command goes on from there"):
-        run(kill)
-    run(None)
+
+def test_a_unit_that_kills_every_worker_is_named(
+    corpus: Path, tmp_path: Path, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kill(workers: list[Worker]) -> None:
+        if receipts(tmp_path / "out") >= 5:
+            for worker in workers:
+                with suppress(ProcessLookupError):
+                    os.kill(worker.pid, signal.SIGKILL)
+
+    says = r"number 4 to end over the unit 0000.*give fewer --workers.*the same command goes on"
+    with pytest.raises(WorkerDied, match=says):
+        run_killing(corpus, tmp_path / "out", kill, monkeypatch)
+    assert receipts(tmp_path / "out") >= 5
+    run_killing(corpus, tmp_path / "out", lambda _: None, monkeypatch)
     assert tree(tmp_path / "out") == expected
 
 

@@ -47,6 +47,19 @@ def _token(value: str) -> str | int:
 )
 @click.option("--workers", type=click.IntRange(1), help="Processes.  [default: one a core]")
 @click.option(
+    "--engine",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="Processes of this machine, or a Ray cluster whose nodes all see inputs and output.",
+)
+@click.option(
+    "--ray-address",
+    metavar="HOST:PORT",
+    help="The cluster.  [default: $RAY_ADDRESS, or the one this machine is in]",
+)
+@click.option("--resume", is_flag=True, help="Only go on with what was begun; do not begin.")
+@click.option(
     "--on-error",
     type=click.Choice(["quarantine", "fail"]),
     default="quarantine",

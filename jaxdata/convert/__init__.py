@@ -16,6 +16,7 @@ from typing import Literal, get_args
 from jaxdata import tokenizers
 from jaxdata.convert.conversion import Conversion
 from jaxdata.convert.documents import texts
+from jaxdata.convert.engines import EngineName, choose_engine
 from jaxdata.convert.inputs import Inputs, find_inputs
 from jaxdata.convert.job import Job
 from jaxdata.convert.parameters import Parameters, digests, tokenizer_entry
@@ -26,7 +27,6 @@ from jaxdata.convert.tasks import LmSettings, make_task
 from jaxdata.convert.units import UNIT_BYTES
 from jaxdata.errors import InputError
 from jaxdata.format.storage import open_store
-from jaxdata.processes import available_cores
 from jaxdata.tokenizers import Tokenizer
 
 __all__ = ["ConversionReport", "convert", "texts"]
@@ -44,6 +44,9 @@ def convert(
     text_key: str = "text",
     files_from: Sequence[str | Path] = (),
     workers: int | None = None,
+    engine: EngineName = "local",
+    ray_address: str | None = None,
+    resume: bool = False,
     on_error: OnError = "quarantine",
     bos: bool = False,
     record_tokens: int = 16_384,
@@ -62,6 +65,11 @@ def convert(
         text_key: the key of each JSON object, or the column of tables, that holds the text.
         files_from: files that name more inputs, one a line.
         workers: processes; None for one a core. The dataset does not depend on it.
+        engine: "local" for processes of this machine, "ray" for a cluster, whose nodes must all see
+            inputs and output. Nor on this.
+        ray_address: "host:port" of the cluster; None for the one that $RAY_ADDRESS names or this
+            machine is in, or else one of this machine alone.
+        resume: go on with what was begun; where nothing was, raise InputError.
         on_error: "quarantine" sets records without a usable text aside in a file, "fail" stops at
             the first.
         bos: begin each document with the tokenizer's begin-of-sequence token.
@@ -72,7 +80,8 @@ def convert(
     Raises:
         InputError: there is nothing to convert, or it does not fit what the dataset has; the text
             says what to do.
-        WorkerDied: a worker was killed. The same call goes on from there.
+        WorkerDied: workers were killed over the same unit, again and again. The same call goes on
+            from there.
 
     >>> report = convert("corpus/", output="data/web", source="web",
     ...                  tokenizer="bytes")  # doctest: +SKIP
@@ -80,7 +89,8 @@ def convert(
     started = time.monotonic()
     check_name("split", split)
     check_name("source", source)
-    _check_options(workers, on_error, record_tokens)
+    _check_options(on_error, record_tokens)
+    make_engine = choose_engine(engine, workers, ray_address)
     loaded = tokenizers.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
     files = find_inputs(inputs, files_from)
     parameters = Parameters(
@@ -97,7 +107,9 @@ def convert(
     )
     conversion = Conversion(store, job, make_task(parameters.task, loaded))
     finished = conversion.finished()
-    entries = finished or conversion.run(workers or available_cores(), progress)
+    if resume and not finished:
+        conversion.check_begun()
+    entries = finished or conversion.run(make_engine, progress)
     conversion.clean()
     seconds = time.monotonic() - started
     return ConversionReport.of(
@@ -105,9 +117,7 @@ def convert(
     )
 
 
-def _check_options(workers: int | None, on_error: str, record_tokens: int) -> None:
-    if workers is not None and workers < 1:
-        raise InputError(f"workers={workers}; expected 1 or more")
+def _check_options(on_error: str, record_tokens: int) -> None:
     if on_error not in get_args(OnError):
         raise InputError(f"on_error={on_error!r}; expected one of {get_args(OnError)}")
     if record_tokens < 1:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from jaxdata.convert.collected import Collected
 from jaxdata.convert.columns import check_strings
-from jaxdata.convert.engine import Stopped, run_units
-from jaxdata.convert.job import Job, receipt_name
+from jaxdata.convert.engines import MakeEngine, Stopped
+from jaxdata.convert.job import Job, parameters_name, receipt_name
 from jaxdata.convert.parts import Unit
 from jaxdata.convert.publish import publish
 from jaxdata.convert.receipts import Receipt
@@ -56,7 +56,7 @@ class Conversion:
         return {name: manifest.sources[name] for name in found}
 
     def run(
-        self, workers: int, progress: Callable[[int, int], None] | None
+        self, make_engine: MakeEngine, progress: Callable[[int, int], None] | None
     ) -> dict[str, SourceEntry]:
         """Do the units without a receipt, then publish the sources."""
         for file in self.job.files:
@@ -65,7 +65,7 @@ class Conversion:
         self._begin()
         bar = _Bar(sum(file.size for file in self.job.files), progress)
         try:
-            run_units(self.job, self._units_to_do(bar), workers, bar.advance)
+            make_engine(self.job, bar.advance).run(self._units_to_do(bar))
         except Stopped as stopped:
             raise self._first_bad(stopped) from None
         with tempfile.TemporaryFile() as bad_lines:
@@ -83,16 +83,31 @@ class Conversion:
     def clean(self) -> None:
         """Remove what only a conversion in progress needs."""
         self.store.delete(f"{self.job.folder}/work/")
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Remove what killed workers were writing."""
         for folder in {self.job.folder, *self.outputs}:
             self.store.sweep(f"{folder}/")
 
+    def check_begun(self) -> None:
+        """Raise InputError unless this conversion was begun before."""
+        folder = self.job.folder
+        if self.store.read(parameters_name(folder)) is None:
+            raise InputError(
+                f"there is nothing to resume: {folder} was not begun in {self.store.url}. "
+                "Is --output right? Leave --resume out to begin"
+            )
+
     def _begin(self) -> None:
         """Write down what is being made; where units of it are done, check that they fit."""
-        name = f"{self.job.folder}/work/parameters.json"
+        name = parameters_name(self.job.folder)
         begun = self.store.read(name)
         if begun is not None and self._units_done():
             check_unfinished(begun, self.job.parameters, f"{self.store.url}/{self.job.folder}")
+            self._sweep()
         else:
+            self.clean()
             self._discard_shards()
             self.store.write(name, self.job.parameters.encode())
 

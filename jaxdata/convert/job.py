@@ -12,7 +12,7 @@ from jaxdata.convert.receipts import Receipt
 from jaxdata.convert.tasks import Task, make_task
 from jaxdata.tokenizers import Tokenizer
 
-__all__ = ["Finished", "Job", "Progress", "output_name", "receipt_name"]
+__all__ = ["Finished", "Job", "Progress", "output_name", "parameters_name", "receipt_name"]
 
 
 @dataclass(frozen=True)
@@ -91,3 +91,8 @@ def output_name(split: str, source: str, stream: str = "") -> str:
 def receipt_name(folder: str, unit: str) -> str:
     """Where the receipt of a unit lies."""
     return f"{folder}/work/{unit}.receipt"
+
+
+def parameters_name(folder: str) -> str:
+    """Where the parameters of an unfinished conversion lie."""
+    return f"{folder}/work/parameters.json"

@@ -3,50 +3,70 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 
-from jaxdata.convert.job import Finished, Job, Progress, receipt_name
+from jaxdata.convert.job import Finished, Job, Progress, parameters_name, receipt_name
 from jaxdata.convert.outputs import Outputs
 from jaxdata.convert.parts import Unit
 from jaxdata.convert.tally import Document, StoppedAtBad, Tally
 from jaxdata.convert.tasks import Dropped
+from jaxdata.errors import WorkerDied
 from jaxdata.format.storage import open_store
 
-__all__ = ["serve"]
+__all__ = ["UnitConverter", "serve"]
 
 _BATCH_CHARACTERS = 2**20
 _BATCH_DOCUMENTS = 1_024
+Report = Callable[[float], None]
 
 
 def serve(connection: Connection, job: Job) -> None:
     """Convert the units that come through the connection until it closes."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a process has one core
-    converter = _Converter(connection, job)
+
+    def report(share: float) -> None:
+        if connection.poll():  # the parent is gone: it sends nothing while we work
+            raise EOFError
+        connection.send(Progress(share))
+
+    converter = UnitConverter(job)
     while True:
-        connection.send(converter.convert(connection.recv()))
+        connection.send(converter.convert(connection.recv(), report))
 
 
-class _Converter:
-    def __init__(self, connection: Connection, job: Job) -> None:
-        self._connection = connection
+class UnitConverter:
+    """Converts units of one job, in one process.
+
+    Args:
+        job: what they have in common.
+    """
+
+    def __init__(self, job: Job) -> None:
         self._job = job
         self._store = open_store(job.url)
         self._task = job.task()
 
-    def convert(self, unit: Unit) -> Finished:
+    def convert(self, unit: Unit, report: Report) -> Finished:
+        """Write the shards and the receipt of a unit.
+
+        Args:
+            unit: the unit.
+            report: called with the share that is done, 0 to 1; may raise to end it there.
+        """
         tally = Tally(unit, self._job, self._task)
         try:
             with Outputs(self._store, self._job, self._task, unit.name) as outputs:
-                self._write(tally, outputs)
+                self._write(tally, outputs, report)
                 receipt = tally.receipt(outputs.finish())
         except StoppedAtBad:
             return Finished(stopped=tally.receipt({}))
-        self._leave_if_orphaned()
+        report(1.0)
+        self._leave_if_finished()
         self._store.write(receipt_name(self._job.folder, unit.name), receipt.encode())
         return Finished()
 
-    def _write(self, tally: Tally, outputs: Outputs) -> None:
+    def _write(self, tally: Tally, outputs: Outputs, report: Report) -> None:
         for batch in _batches(tally.documents()):
             encoded = self._task.encode([document.content for document in batch])
             for document, streams in zip(batch, encoded, strict=True):
@@ -54,13 +74,12 @@ class _Converter:
                     tally.dropped[streams.reason] += 1
                 else:
                     outputs.add(document, streams)
-            self._connection.send(Progress(tally.share()))
-            self._leave_if_orphaned()
+            report(tally.share())
 
-    def _leave_if_orphaned(self) -> None:
-        """End here if the parent is gone; another run may be doing this unit already."""
-        if self._connection.poll():  # a parent sends nothing while we work
-            raise EOFError
+    def _leave_if_finished(self) -> None:
+        """End here if others have done all units: a lost worker must not leave a receipt behind."""
+        if self._store.read(parameters_name(self._job.folder)) is None:
+            raise WorkerDied(f"{self._job.folder} is finished, or was deleted")
 
 
 def _batches(documents: Iterator[Document]) -> Iterator[list[Document]]:

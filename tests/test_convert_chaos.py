@@ -1,0 +1,104 @@
+"""SIGKILLs at random moments of a conversion, of the job or of any of its workers.
+
+For a release: `JAXDATA_TEST_KILLS=100`, which brings in the real text as well;
+`JAXDATA_TEST_SEED` is another course of events.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from jaxdata.format.verify import verify
+from tests.test_convert_kill import command, corpus, tree
+
+pytestmark = pytest.mark.slow
+KILLS = int(os.environ.get("JAXDATA_TEST_KILLS", "5"))
+SEED = int(os.environ.get("JAXDATA_TEST_SEED", "0"))
+
+__all__ = ["corpus"]  # a fixture
+
+
+@pytest.fixture(params=["made", "real"])
+def job(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[list[str], Path]:
+    """A conversion as a command, and its output."""
+    output = tmp_path / "out"
+    if request.param == "made":
+        return command(request.getfixturevalue("corpus"), output), output
+    if "JAXDATA_TEST_KILLS" not in os.environ:
+        pytest.skip("set JAXDATA_TEST_KILLS to do it with real text")
+    data = request.getfixturevalue("shared_data")
+    names = ["code-0.jsonl.gz", "short.jsonl.gz", "web.parquet"]
+    options = {
+        "--output": output,
+        "--source": "real",
+        "--tokenizer": f"tiktoken:{data / 'tokenizers/tiktoken/gpt2.tiktoken'}",
+        "--workers": 3,
+        "--unit-bytes": 500_000,
+    }
+    words = [str(word) for option in options.items() for word in option]
+    start = command(data, output)[:4]
+    return [*start, *(str(data / name) for name in names), *words], output
+
+
+def test_nothing_is_lost_or_twice_whoever_is_killed(job: tuple[list[str], Path]) -> None:
+    words, output = job
+    started = time.monotonic()
+    subprocess.run(words, check=True, capture_output=True)
+    seconds = time.monotonic() - started
+    expected = tree(output)
+    chance = random.Random(SEED)
+    kills = 0
+    while kills < KILLS:
+        _remove(output)
+        for _ in range(40):  # runs until one of them is not killed any more
+            kills += _run(words, chance, seconds, KILLS - kills)
+            if (output / "dataset.json").exists():
+                break
+        assert tree(output) == expected
+        assert verify(output).whole
+        assert not list(output.rglob(".tmp-*"))
+        assert not list(output.rglob("work"))
+
+
+def _run(words: list[str], chance: random.Random, seconds: float, kills: int) -> int:
+    """Run the job once, killing at most `kills` processes of it; return how many."""
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    killed = 0
+    while killed < kills and process.poll() is None:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(chance.uniform(0.0, seconds / 2))
+            break
+        family = [*_children(process.pid)]
+        victim = process.pid if not family or chance.random() < 0.5 else chance.choice(family)
+        with suppress(ProcessLookupError):
+            os.kill(victim, signal.SIGKILL)
+            killed += 1
+        if victim == process.pid:
+            break
+    _, errors = process.communicate()
+    assert process.returncode in (0, -signal.SIGKILL, 1), errors
+    assert process.returncode != 1 or b"give fewer --workers" in errors, errors
+    return killed
+
+
+def _children(pid: int) -> Iterator[int]:
+    with suppress(FileNotFoundError):
+        yield from map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder that a worker of a killed job may still be writing to."""
+    while folder.exists():
+        with suppress(OSError):
+            for path in sorted(folder.rglob("*"), reverse=True):
+                path.rmdir() if path.is_dir() else path.unlink()
+            folder.rmdir()

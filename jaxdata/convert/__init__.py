@@ -20,7 +20,7 @@ from jaxdata.convert.engines import EngineName, choose_engine
 from jaxdata.convert.inputs import Inputs, find_inputs
 from jaxdata.convert.job import Job
 from jaxdata.convert.parameters import Parameters, digests, tokenizer_entry
-from jaxdata.convert.refusals import check_name
+from jaxdata.convert.refusals import check_name, writing
 from jaxdata.convert.report import ConversionReport
 from jaxdata.convert.streams import EXPANSION
 from jaxdata.convert.tasks import LmSettings, make_task
@@ -109,7 +109,8 @@ def convert(
     finished = conversion.finished()
     if resume and not finished:
         conversion.check_begun()
-    entries = finished or conversion.run(make_engine, progress)
+    with writing(store.url):
+        entries = finished or conversion.run(make_engine, progress)
     conversion.clean()
     seconds = time.monotonic() - started
     return ConversionReport.of(

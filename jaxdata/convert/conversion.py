@@ -68,6 +68,9 @@ class Conversion:
             make_engine(self.job, bar.advance).run(self._units_to_do(bar))
         except Stopped as stopped:
             raise self._first_bad(stopped) from None
+        except BaseException:
+            self._sweep()  # workers were ended wherever they were
+            raise
         with tempfile.TemporaryFile() as bad_lines:
             collected = Collected(self.job.files, bad_lines, self._receipts(self.units))
             return self._publish(collected)

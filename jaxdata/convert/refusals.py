@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from jaxdata.convert.collected import Collected
 from jaxdata.convert.inputs import InputFile
 from jaxdata.convert.parameters import Parameters, default_of
 from jaxdata.convert.receipts import Quarantined
-from jaxdata.errors import InputError
+from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.manifest import MANIFEST, Manifest, TokenizerEntry
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "check_name",
     "check_unfinished",
     "no_documents",
+    "writing",
 ]
 
 
@@ -120,6 +122,19 @@ def _own_changes(was: dict[str, Any], now: dict[str, Any]) -> list[str]:
     return [
         _change(name, before[name], after[name]) for name in before if before[name] != after[name]
     ]
+
+
+@contextmanager
+def writing(url: str) -> Iterator[None]:
+    """Say what to do where the dataset cannot be written; what is read has errors of its own."""
+    try:
+        yield
+    except OSError as error:
+        file = f" ({error.filename})" if error.filename else ""
+        raise DatasetError(
+            f"{url} cannot be written: {error.strerror or error}{file}. What is finished is kept: "
+            "when that is mended, the same command goes on from there"
+        ) from error
 
 
 def _tokenizer_changes(was: TokenizerEntry, now: TokenizerEntry) -> list[str]:

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.manifest import ShardEntry
 from jaxdata.format.records import RecordLayout, without_headers
+from jaxdata.format.storage import unwritable
 
 __all__ = ["ShardWriter"]
 
@@ -53,13 +54,19 @@ class ShardWriter:
         self._lengths.append(len(array))
 
     def _write(self, record: bytes) -> None:
-        self._writer.write(record)
+        try:
+            self._writer.write(record)
+        except RuntimeError as error:
+            raise unwritable(self._path, error) from error
         self._content.update(record)
 
     def close(self) -> None:
         """End the file; calling it again does nothing."""
-        if self._writer.is_open():
-            self._writer.close()
+        try:
+            if self._writer.is_open():
+                self._writer.close()
+        except RuntimeError as error:
+            raise unwritable(self._path, error) from error
 
     def entry(self, name: str) -> ShardEntry:
         """The manifest's description of the closed file, under the name it will have."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from jaxdata.errors import InputError
-from jaxdata.format.storage.contract import Store, Views
+from jaxdata.format.storage.contract import Store, Views, unwritable
 from jaxdata.format.storage.kept import kept_file, user_cache
 from jaxdata.format.storage.local import LocalStore, map_file
 from jaxdata.format.storage.remote import RemoteStore
@@ -22,6 +22,7 @@ __all__ = [
     "kept_file",
     "map_file",
     "open_store",
+    "unwritable",
     "user_cache",
 ]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -12,7 +14,7 @@ from numpy.typing import NDArray
 
 from jaxdata.errors import DatasetError
 
-__all__ = ["Store", "Views", "missing", "truncated"]
+__all__ = ["Store", "Views", "missing", "truncated", "unwritable"]
 
 Ints = NDArray[np.int64]
 
@@ -148,3 +150,15 @@ def truncated(url: str, stop: int) -> DatasetError:
     return DatasetError(
         f"{url} ends before byte {stop}: the file is truncated; convert it again or restore it"
     )
+
+
+def unwritable(path: str | os.PathLike[str], error: Exception) -> OSError:
+    """What a library's own error for a file that it cannot write would be in Python.
+
+    >>> unwritable("a", RuntimeError("write() failed: No space left on device"))
+    OSError(28, 'No space left on device')
+    """
+    for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if os.strerror(number) in str(error):
+            return OSError(number, os.strerror(number), os.fspath(path))
+    return OSError(errno.EIO, f"cannot be written ({error})", os.fspath(path))

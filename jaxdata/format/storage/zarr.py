@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.errors import DatasetError
+from jaxdata.format.storage.contract import unwritable
 
 __all__ = ["layout", "write"]
 
@@ -30,8 +31,12 @@ def write(kvstore: Any, array: NDArray[Any], context: Any = None) -> None:
     spec = {"driver": "zarr3", "kvstore": kvstore, "metadata": metadata}
     # Chunks that hold only zeros are files like the others: a reader maps every chunk.
     spec["store_data_equal_to_fill_value"] = True
-    opened = tensorstore.open(spec, create=True, delete_existing=True, context=context).result()
-    opened.write(little).result()
+    try:
+        opened = tensorstore.open(spec, create=True, delete_existing=True, context=context)
+        opened.result().write(little).result()
+    except (ValueError, MemoryError, RuntimeError) as error:
+        where = kvstore if isinstance(kvstore, str) else kvstore["path"]
+        raise unwritable(where, error) from error
 
 
 def layout(metadata: bytes, url: str) -> tuple[int, int, np.dtype[Any]]:

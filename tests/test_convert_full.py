@@ -36,7 +36,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def command(corpus: Path, output: Path) -> list[str]:
     convert = [sys.executable, "-m", "jaxdata", "convert", str(corpus), "--output", str(output)]
-    return [*convert, *"--source web --tokenizer bytes --workers 2 --unit-bytes 150000".split()]
+    options = ["--source", "web", "--tokenizer", "bytes", "--workers", "2"]
+    return [*convert, *options, "--unit-bytes", "150000"]
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from jaxdata.convert.engines import EngineName, choose_engine
 from jaxdata.convert.inputs import Inputs, find_inputs
 from jaxdata.convert.job import Job
 from jaxdata.convert.parameters import Parameters, digests, tokenizer_entry
-from jaxdata.convert.refusals import check_name, writing
+from jaxdata.convert.refusals import check_name
 from jaxdata.convert.report import ConversionReport
 from jaxdata.convert.streams import EXPANSION
 from jaxdata.convert.tasks import LmSettings, make_task
@@ -106,15 +106,10 @@ def convert(
         store.url, split, source, files, parameters, loaded.files(), on_error == "fail", EXPANSION
     )
     conversion = Conversion(store, job, make_task(parameters.task, loaded))
-    finished = conversion.finished()
-    if resume and not finished:
-        conversion.check_begun()
-    with writing(store.url):
-        entries = finished or conversion.run(make_engine, progress)
-    conversion.clean()
+    entries, already_complete = conversion.complete(make_engine, progress, resume=resume)
     seconds = time.monotonic() - started
     return ConversionReport.of(
-        store.url, job.folder, entries, seconds, already_complete=bool(finished)
+        store.url, job.folder, entries, seconds, already_complete=already_complete
     )
 
 

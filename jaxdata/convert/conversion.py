@@ -20,6 +20,7 @@ from jaxdata.convert.refusals import (
     check_finished,
     check_unfinished,
     no_documents,
+    writing,
 )
 from jaxdata.convert.tasks import Task
 from jaxdata.convert.units import cut
@@ -43,6 +44,28 @@ class Conversion:
     def outputs(self) -> list[str]:
         """The sources that it may feed."""
         return [self.job.output(self.job.split, stream) for stream in self.task.streams]
+
+    def complete(
+        self,
+        make_engine: MakeEngine,
+        progress: Callable[[int, int], None] | None,
+        *,
+        resume: bool,
+    ) -> tuple[dict[str, SourceEntry], bool]:
+        """Return the sources, and whether they were there before; else begins or goes on.
+
+        Args:
+            make_engine: who converts the units.
+            progress: called with bytes of input done, and in all.
+            resume: do not begin.
+        """
+        finished = self.finished()
+        if resume and not finished:
+            self._check_begun()
+        with writing(self.store.url):
+            entries = finished or self.run(make_engine, progress)
+            self.clean()
+        return entries, bool(finished)
 
     def finished(self) -> dict[str, SourceEntry]:
         """Return the sources it made if it was finished before; refuses what cannot join."""
@@ -93,7 +116,7 @@ class Conversion:
         for folder in {self.job.folder, *self.outputs}:
             self.store.sweep(f"{folder}/")
 
-    def check_begun(self) -> None:
+    def _check_begun(self) -> None:
         """Raise InputError unless this conversion was begun before."""
         folder = self.job.folder
         if self.store.read(parameters_name(folder)) is None:

@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from jaxdata.cli.convert_options import dealing, filtering, guarding, reading
+from jaxdata.cli.groups import GroupedCommand
 from jaxdata.convert import ConversionReport
 from jaxdata.convert import convert as run_conversion
 from jaxdata.progress import progress_bar
@@ -28,22 +30,15 @@ def _token(value: str) -> str | int:
     return int(value) if value.isdecimal() else value
 
 
-@click.command(epilog=_EPILOG)
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.command(cls=GroupedCommand, epilog=_EPILOG)
+@click.argument("inputs", nargs=-1, metavar="INPUT...")
 @click.option("--output", required=True, help="The dataset: a folder or URL. Made if need be.")
 @click.option("--source", required=True, help="What to call these documents, such as 'web'.")
-@click.option("--split", default="train", show_default=True, help="Their split: train, val, ...")
 @click.option(
     "--tokenizer",
     required=True,
     metavar="SPEC",
     help=f"{SPECS}.",
-)
-@click.option(
-    "--text-key",
-    default="text",
-    show_default=True,
-    help="The key of each JSON object, or the column of a table, that holds the text.",
 )
 @click.option("--workers", type=click.IntRange(1), help="Processes.  [default: one a core]")
 @click.option(
@@ -80,6 +75,10 @@ def _token(value: str) -> str | int:
     help="Longer documents are stored in several records.",
 )
 @click.option("--unit-bytes", type=click.IntRange(1), hidden=True)
+@reading
+@filtering
+@dealing
+@guarding
 def convert(
     inputs: tuple[str, ...],
     output: str,
@@ -92,10 +91,14 @@ def convert(
 ) -> None:
     """Make a source of a dataset from raw text.
 
-    INPUT is files, folders (searched to the bottom) or globs of .jsonl, .jsonl.gz, .txt, .txt.gz
-    and .parquet. A line of JSON or a row of a table is a document, and so is a whole text file.
-    Run it again with another --source to add to the dataset.
+    INPUT is files, folders (searched to the bottom) or globs of .jsonl, .json, .txt, .parquet and
+    .arrow, compressed (.gz, .zst) or in archives (.tar). A line of JSON, an element of an array or
+    a row of a table is a document, and so is a whole text file. Run it again with another --source
+    to add to the dataset.
     """
+    if not inputs and not options["files_from"]:
+        raise click.UsageError("give files, folders or globs to convert, or --files-from")
+    _read_texts(options)
     if unit_bytes:
         options["unit_bytes"] = unit_bytes
     loaded = load(tokenizer, eod=eod, bos=bos_token, pad=pad_token)
@@ -108,6 +111,15 @@ def convert(
         raise click.Abort("What is done is kept: the same command goes on from there") from None
     click.echo(report)
     click.echo(_next_command(report))
+
+
+def _read_texts(options: dict[str, Any]) -> None:
+    """Turn options as they are typed into arguments."""
+    options["normalize"] = options["normalize"] and options["normalize"].upper()
+    options["keep"] = [key.strip() for key in (options["keep"] or "").split(",") if key.strip()]
+    joiner = options.pop("text_joiner")
+    if joiner is not None:
+        options["text_joiner"] = joiner.replace(r"\n", "\n").replace(r"\t", "\t")
 
 
 def _next_command(report: ConversionReport) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,6 +21,8 @@ from jaxdata.format.manifest import ShardEntry
 
 __all__ = ["Collected", "CollectedOutput"]
 
+_NONE = np.empty(0, np.uint8)
+
 
 class CollectedOutput:
     """What all units wrote to one source.
@@ -30,6 +33,7 @@ class CollectedOutput:
     """
 
     def __init__(self) -> None:
+        self._kept = tempfile.TemporaryFile()  # noqa: SIM115 (goes with this object)
         self._lengths: list[np.ndarray] = []
         self._origin_file: list[np.ndarray] = []
         self._origin_row: list[np.ndarray] = []
@@ -45,6 +49,7 @@ class CollectedOutput:
         self._origin_row.append(rows)
         self.shards.append(wrote.shard)
         self.counts += wrote.counts
+        self._kept.write(wrote.kept)
 
     @property
     def lengths(self) -> NDArray[np.uint32]:
@@ -61,6 +66,13 @@ class CollectedOutput:
         """uint64 (documents,): line (from 1) or row (from 0) in that file."""
         return _joined(self._origin_row, np.uint64)
 
+    @property
+    def kept(self) -> NDArray[np.uint8]:
+        """uint8: lines of JSON with the kept fields, one a document; mapped, as it may be large."""
+        self._kept.flush()
+        size = self._kept.tell()
+        return np.memmap(self._kept, np.uint8, "r", shape=(size,)) if size else _NONE
+
 
 class Collected:
     """The receipts of a whole conversion, their records numbered within the files.
@@ -75,6 +87,7 @@ class Collected:
         records: records of the inputs.
         dropped: number of records and documents that were left out, by reason.
         counts: statistics of all units.
+        last: the last record, as its file and its number there.
         first_bad: the first bad record, with its file and its number there; None without one.
     """
 
@@ -93,6 +106,7 @@ class Collected:
         self.dropped: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
         self.first_bad: tuple[InputFile, int, Quarantined] | None = None
+        self.last: tuple[InputFile, int] = (files[0], 0)
         for unit, receipt in receipts:
             self.add(unit, receipt)
 
@@ -118,6 +132,8 @@ class Collected:
             )
             self._records_before[part.file] += count
             self.records += count
+            if count:
+                self.last = self._files[part.file], numbers[-1] + count - 1
         return numbers
 
     def _quarantine(self, file: InputFile, row: int, bad: Quarantined) -> None:

@@ -25,17 +25,18 @@ def check_columns(file: InputFile, keys: Sequence[str]) -> None:
             )
 
 
-def check_strings(file: InputFile, key: str) -> None:
-    """Raise InputError unless the column of a key is of strings."""
+def check_strings(file: InputFile, keys: Sequence[str]) -> None:
+    """Raise InputError unless the columns of some keys are of strings."""
     import pyarrow as pa
 
-    check_columns(file, [key])
+    check_columns(file, keys)
     with open_table(file) as table:
-        kind = _column_of(table.schema, key)
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if kind not in (*_strings(), pa.binary(), pa.large_binary()):
-        raise InputError(f"column {key!r} of {file.path} is {kind}; expected strings")
+        kinds = {key: _column_of(table.schema, key) for key in keys}
+    for key, kind in kinds.items():
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        if kind not in (*_strings(), pa.binary(), pa.large_binary()):
+            raise InputError(f"column {key!r} of {file.path} is {kind}; expected strings")
 
 
 def _column_of(schema: Any, key: str) -> Any:
@@ -52,32 +53,38 @@ def _column_of(schema: Any, key: str) -> Any:
 
 
 def rows(batch: Any, limit: int) -> Iterator[dict[str, Any] | Unreadable]:
-    """Give the rows of a record batch as records; flat strings are bytes as they lie.
-
-    pyarrow does not check UTF-8, and would fail on a whole batch for one bad row.
-    """
+    """Give the rows of a record batch as records."""
     names = batch.schema.names
-    values = [_values(column) for column in batch.columns]
-    for row in zip(*values, strict=True) if names else [()] * batch.num_rows:
+    values = [_values(column, limit) for column in batch.columns]
+    for row in zip(*values, strict=True):
         bad = next((value for value in row if isinstance(value, Unreadable)), None)
-        large = next((v for v in row if isinstance(v, bytes) and len(v) > limit), None)
-        if large is not None:
-            bad = too_long(large, limit)
         yield bad or dict(zip(names, row, strict=True))
 
 
-def _values(column: Any) -> list[Any]:
+def _values(column: Any, limit: int) -> list[Any]:
     import pyarrow as pa
 
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if column.type in _strings():
-        column = column.cast(pa.large_binary())
+        # pyarrow does not check UTF-8, and would fail on a whole batch for one bad row.
+        return [_text(data, limit) for data in column.cast(pa.large_binary()).to_pylist()]
     try:
         values: list[Any] = column.to_pylist()
     except (ValueError, OverflowError):  # one of them
         values = [_value(one) for one in column]
     return values
+
+
+def _text(data: bytes | None, limit: int) -> str | Unreadable | None:
+    if data is None:
+        return None
+    if len(data) > limit:
+        return too_long(data, limit)
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return Unreadable("not UTF-8", data)
 
 
 def _value(scalar: Any) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from jaxdata.convert.collected import Collected
-from jaxdata.convert.columns import check_strings
+from jaxdata.convert.columns import check_columns, check_strings
 from jaxdata.convert.engines import MakeEngine, Stopped
 from jaxdata.convert.job import Job, parameters_name, receipt_name
 from jaxdata.convert.parts import Unit
@@ -19,6 +19,7 @@ from jaxdata.convert.refusals import (
     check_dataset,
     check_finished,
     check_unfinished,
+    failed_transform,
     no_documents,
     writing,
 )
@@ -43,7 +44,8 @@ class Conversion:
     @property
     def outputs(self) -> list[str]:
         """The sources that it may feed."""
-        return [self.job.output(self.job.split, stream) for stream in self.task.streams]
+        splits, streams = self.job.splits, self.task.streams
+        return [self.job.output(split, stream) for split in splits for stream in streams]
 
     def complete(
         self,
@@ -82,9 +84,7 @@ class Conversion:
         self, make_engine: MakeEngine, progress: Callable[[int, int], None] | None
     ) -> dict[str, SourceEntry]:
         """Do the units without a receipt, then publish the sources."""
-        for file in self.job.files:
-            if file.kind.table:
-                check_strings(file, self.job.parameters.text_key)
+        self._check_tables()
         self._begin()
         bar = _Bar(sum(file.size for file in self.job.files), progress)
         try:
@@ -97,6 +97,15 @@ class Conversion:
         with tempfile.TemporaryFile() as bad_lines:
             collected = Collected(self.job.files, bad_lines, self._receipts(self.units))
             return self._publish(collected)
+
+    def _check_tables(self) -> None:
+        """Raise InputError where a table lacks a column; a transform may make it."""
+        parameters = self.job.parameters
+        for file in self.job.files:
+            if file.kind.table and not parameters.transform:
+                check_columns(file, parameters.columns)
+                check = check_strings if hasattr(parameters.task, "text_keys") else check_columns
+                check(file, self.task.keys)
 
     def _publish(self, collected: Collected) -> dict[str, SourceEntry]:
         if collected.first_bad and self.job.stop_at_bad:
@@ -172,10 +181,12 @@ class Conversion:
         return Receipt.decode(data)
 
     def _first_bad(self, stopped: Stopped) -> InputError:
-        """Say which record a worker stopped at, or an earlier one that was quarantined before."""
+        """Say which record a worker stopped at, or an earlier one that was set aside before."""
         before = [unit for unit in self.units if unit.place < stopped.unit.place]
         collected = Collected(self.job.files, io.BytesIO(), self._receipts(before))
         collected.add(stopped.unit, stopped.receipt)
+        if stopped.failure:
+            return failed_transform(*collected.last, stopped.failure)
         assert collected.first_bad is not None
         return bad_record(*collected.first_bad)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jaxdata import tokenizers
+from jaxdata.convert.clean import make_cleaner
 from jaxdata.convert.inputs import InputFile
 from jaxdata.convert.parameters import Parameters
 from jaxdata.convert.parts import ReadSettings
@@ -21,7 +22,7 @@ class Job:
 
     Attributes:
         url: the dataset.
-        split: the split that documents go to.
+        split: the split that documents go to, or the first of those they are dealt to.
         source: what the source is called in it.
         files: the inputs, as parts of units count them.
         parameters: what is made of them.
@@ -50,11 +51,22 @@ class Job:
 
     def reading(self, task: Task) -> ReadSettings:
         """What is read of files, and how much is too much."""
-        return ReadSettings(task.keys, self.parameters.max_record_bytes, self.max_expansion)
+        columns = tuple(dict.fromkeys((*task.keys, *self.parameters.columns)))
+        return ReadSettings(
+            None if self.parameters.transform else columns,
+            self.parameters.max_record_bytes,
+            self.max_expansion,
+        )
+
+    @property
+    def splits(self) -> list[str]:
+        """The splits that documents are dealt to."""
+        return self.parameters.splits(self.split)
 
     def task(self) -> Task:
         """Make the task, with its tokenizer, in this process."""
-        return make_task(self.parameters.task, self._tokenizer())
+        clean = make_cleaner(self.parameters.cleaning)
+        return make_task(self.parameters.task, self._tokenizer(), clean)
 
     def _tokenizer(self) -> Tokenizer:
         entry = self.parameters.tokenizer
@@ -77,10 +89,12 @@ class Progress:
 
 @dataclass(frozen=True)
 class Finished:
-    """A worker finished its unit, or stopped at its first bad record, having written nothing."""
+    """A worker finished its unit, or stopped at a record, having written nothing."""
 
     stopped: Receipt | None = None
-    """Of what was read, the bad record last; None where the unit is done."""
+    """Of what was read, the record last; None where the unit is done."""
+    failure: str | None = None
+    """What the transform did wrong at that record; None where the record is bad."""
 
 
 def output_name(split: str, source: str, stream: str = "") -> str:

@@ -7,9 +7,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from jaxdata.convert.clean import Cleaning
 from jaxdata.convert.inputs import InputFile
+from jaxdata.convert.limits import Limits
+from jaxdata.convert.names import check_name
 from jaxdata.convert.parts import RECORD_BYTES
-from jaxdata.convert.tasks import LmSettings, Settings, TaskSettings, token_dtype
+from jaxdata.convert.split_ratio import read_ratio
+from jaxdata.convert.tasks import Settings, TaskSettings, token_dtype
 from jaxdata.errors import InputError
 from jaxdata.format.manifest import TokenizerEntry
 from jaxdata.format.records import RecordLayout
@@ -29,6 +33,18 @@ class Parameters(BaseModel):
     task: TaskSettings
     record_tokens: int
     unit_bytes: int
+    cleaning: Cleaning = Cleaning()
+    limits: Limits = Limits()
+    transform: str | None = None
+    """The user's function, "module:function"."""
+    transform_digest: str | None = None
+    """16 hex digits over the file that holds it."""
+    keep: tuple[str, ...] = ()
+    """Fields that are kept in the index."""
+    split_ratio: str | None = None
+    split_by: str | None = None
+    """The field whose value decides the split; None for the document itself."""
+    split_contiguous: bool = False
     max_record_bytes: int = RECORD_BYTES
     """Longer lines, files and values are set aside."""
     tokenizer: TokenizerEntry
@@ -43,7 +59,17 @@ class Parameters(BaseModel):
     @property
     def text_key(self) -> str:
         """The field that a text file's text is."""
-        return getattr(self.task, "text_key", "text")
+        keys: tuple[str, ...] = getattr(self.task, "text_keys", ("text",))
+        return keys[0]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Fields that are read besides the task's."""
+        return (*self.keep, *([self.split_by] if self.split_by else []))
+
+    def splits(self, otherwise: str) -> list[str]:
+        """The splits that documents are dealt to."""
+        return list(read_ratio(self.split_ratio)) if self.split_ratio else [otherwise]
 
     def layout(self, masked: bool) -> RecordLayout:
         """How documents are cut into records."""
@@ -53,6 +79,7 @@ class Parameters(BaseModel):
         """Return, by name, what the sources of one dataset need not share; no defaults."""
         fields = self.model_dump(mode="json", exclude=_OF_DATASET)
         task = fields.pop("task")
+        fields |= fields.pop("cleaning") | fields.pop("limits")
         fields |= {"task": task.pop("name")} | task
         return {
             name: value
@@ -68,8 +95,16 @@ class Parameters(BaseModel):
         """Return the bytes of work/parameters.json."""
         return self.model_dump_json(indent=1).encode() + b"\n"
 
-    def check(self) -> None:
-        """Raise InputError where the tokenizer cannot do what is asked."""
+    def check(self, split: str) -> None:
+        """Raise InputError where one does not go with another, or with the split that is named."""
+        for name in self.splits(split):
+            check_name("split", name)
+        if self.split_ratio and split != "train":
+            raise InputError(f"--split {split!r} and --split-ratio are two answers: give one")
+        if not self.split_ratio and (self.split_by or self.split_contiguous):
+            raise InputError("--split-by and --split-contiguous go with --split-ratio: give it too")
+        if self.split_by and self.split_contiguous:
+            raise InputError("--split-by deals by a key, --split-contiguous by position: give one")
         if self.task.bos and self.tokenizer.bos_id is None:
             raise InputError(
                 f"tokenizer {self.tokenizer.name!r} has no begin-of-sequence token that jaxdata "
@@ -81,9 +116,10 @@ def default_of(name: str) -> Any:
     """What a parameter that :meth:`Parameters.own` leaves out was."""
     if name == "task":
         return "lm"
-    models: list[type[BaseModel]] = [Parameters, LmSettings, *Settings.__subclasses__()]
+    models: list[type[BaseModel]] = [Parameters, Cleaning, Limits, *Settings.__subclasses__()]
     found = [model.model_fields[name] for model in models if name in model.model_fields]
-    return found[0].default if found else None
+    default = found[0].get_default(call_default_factory=True) if found else None
+    return list(default) if isinstance(default, tuple) else default
 
 
 def digests(files: list[InputFile]) -> dict[str, str]:

@@ -29,6 +29,7 @@ def publish(store: Store, job: Job, masked: bool, collected: Collected) -> dict[
             lengths=output.lengths,
             origin_file=output.origin_file,
             origin_row=output.origin_row,
+            kept=output.kept if job.parameters.keep else None,
             layout=job.parameters.layout(masked),
         )
     if collected.first_bad:

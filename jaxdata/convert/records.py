@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["BadRecord", "decode", "field_of", "parse_line", "text_of"]
+__all__ = ["BadRecord", "decode", "field_of", "joined_text_of", "parse_line", "text_of"]
 
 
 class BadRecord(Exception):
@@ -58,11 +58,36 @@ def text_of(record: Mapping[str, Any], key: str) -> str:
     text = field_of(record, key)
     if text is None:
         raise BadRecord(f"{key!r} is null")
+    if isinstance(text, bytes):  # a column of bytes
+        return decode(text)
     if not isinstance(text, str):
         raise BadRecord(f"{key!r} is not a string")
     if not _encodable(text):
         raise BadRecord(f"{key!r} holds half a surrogate pair")
     return text
+
+
+def joined_text_of(record: Mapping[str, Any], keys: tuple[str, ...], joiner: str) -> str:
+    r"""Return the texts of several fields, joined; one that is missing or null is left out.
+
+    >>> joined_text_of({"title": "A", "subtitle": None, "body": "b"}, ("title", "body"), ": ")
+    'A: b'
+    """
+    if len(keys) == 1:
+        return text_of(record, keys[0])
+    texts = []
+    missing: BadRecord | None = None
+    for key in keys:
+        try:
+            value = field_of(record, key)
+        except BadRecord as bad:
+            missing = missing or bad
+            continue
+        if value is not None:
+            texts.append(text_of(record, key))
+    if not texts:
+        raise missing or BadRecord(f"{', '.join(map(repr, keys))} are null")
+    return joiner.join(texts)
 
 
 def decode(raw: bytes) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,30 +11,17 @@ from jaxdata.convert.inputs import InputFile
 from jaxdata.convert.parameters import Parameters, default_of
 from jaxdata.convert.receipts import Quarantined
 from jaxdata.errors import DatasetError, InputError
-from jaxdata.format.manifest import MANIFEST, Manifest, TokenizerEntry
+from jaxdata.format.manifest import Manifest, TokenizerEntry
 
 __all__ = [
     "bad_record",
     "check_dataset",
     "check_finished",
-    "check_name",
     "check_unfinished",
+    "failed_transform",
     "no_documents",
     "writing",
 ]
-
-
-def check_name(role: str, name: str) -> None:
-    """Raise InputError unless a name can be a folder (or, with "/", several) of a dataset."""
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*", name):
-        raise InputError(
-            f"--{role} {name!r} cannot be a folder of a dataset; "
-            "use letters, digits, '.', '_' and '-', beginning with a letter or digit"
-        )
-    if role == "split" and "/" in name:
-        raise InputError(f"--split {name!r} has a '/'; only the names of sources may")
-    if {MANIFEST, "tokenizer", "index", "work"} & set(name.split("/")):
-        raise InputError(f"--{role} {name!r} is a name that datasets keep for themselves")
 
 
 def check_dataset(manifest: Manifest, wanted: Parameters, url: str) -> None:
@@ -95,8 +81,16 @@ def bad_record(file: InputFile, row: int, bad: Quarantined) -> InputError:
     )
 
 
+def failed_transform(file: InputFile, row: int, failure: str) -> InputError:
+    """Say at which record, and how, the user's function failed."""
+    return InputError(f"{file.path}:{row}: {failure}")
+
+
 def no_documents(collected: Collected, text_key: str) -> InputError:
     """Say why there is not one document."""
+    if collected.first_bad is None and collected.dropped:
+        counts = ", ".join(f"{n:,} {reason}" for reason, n in sorted(collected.dropped.items()))
+        return InputError(f"no document is left: {counts}")
     if collected.first_bad is None:
         return InputError("the input files are empty: there is no record in them")
     reasons = collected.reasons

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +13,11 @@ from jaxdata.convert.documents import parse
 from jaxdata.convert.job import Job
 from jaxdata.convert.parts import Part, Unit
 from jaxdata.convert.receipts import OutputReceipt, Quarantined, Receipt
-from jaxdata.convert.records import BadRecord
+from jaxdata.convert.records import BadRecord, field_of
+from jaxdata.convert.split_ratio import Ratio, read_ratio
 from jaxdata.convert.splitting import Unreadable
 from jaxdata.convert.tasks import Dropped, Record, Task
+from jaxdata.convert.transform import load_transform, transformed
 
 __all__ = ["Document", "StoppedAtBad", "Tally"]
 
@@ -52,6 +54,9 @@ class Tally:
 
     def __init__(self, unit: Unit, job: Job, task: Task) -> None:
         self._unit, self._job, self._task = unit, job, task
+        self._parameters = job.parameters
+        self._transform = load_transform(name) if (name := job.parameters.transform) else None
+        self._ratio = _ratio(job)
         self._read_bytes = 0
         self._records = [0] * len(unit.parts)
         self._quarantined: list[Quarantined] = []
@@ -64,35 +69,71 @@ class Tally:
             yield from self._documents_of_part(number, part)
 
     def _documents_of_part(self, number: int, part: Part) -> Iterator[Document]:
-        file = self._job.files[part.file]
-        text_key, settings = self._job.parameters.text_key, self._job.reading(self._task)
-        for place, raw in enumerate(raw_records(file, part, settings)):
+        text_key, settings = self._parameters.text_key, self._job.reading(self._task)
+        for place, raw in enumerate(raw_records(self._job.files[part.file], part, settings)):
             self._records[number] = place + 1
             self._read_bytes += len(raw) if isinstance(raw, bytes) else 0
             try:
                 record = parse(raw, text_key)
-                if record is None:
-                    self.counts["blank"] += 1
-                else:
-                    yield from self._documents_of(record, number, place)
             except BadRecord as bad:
-                self._quarantine(Quarantined(number, place, bad.reason, _raw(raw), bad.keys))
-            except Dropped as dropped:
-                self.dropped[dropped.reason] += 1
+                self._quarantine(bad, raw, number, place)
+                continue
+            if record is None:
+                self.counts["blank"] += 1
+                continue
+            for one in self._transformed(record):
+                yield from self._documents_of(one, raw, number, place)
 
-    def _documents_of(self, record: Record, part: int, place: int) -> Iterator[Document]:
-        contents = self._task.prepare(record)
-        if not contents:
-            raise Dropped("nothing in it")
-        self.counts["added"] += len(contents) - 1
+    def _transformed(self, record: Record) -> Iterable[Record]:
+        if not self._transform:
+            return (record,)
+        made = list(transformed(self._transform, record))
+        self._count_made(len(made), "left out by the transform")
+        return made
+
+    def _count_made(self, count: int, reason: str) -> None:
+        """Count what became of one record: nothing, which needs a reason, or more than one."""
+        self.dropped.update([reason] if not count else [])
+        self.counts["added"] += max(0, count - 1)
+
+    def _documents_of(self, record: Record, raw: Raw, part: int, place: int) -> Iterator[Document]:
+        try:
+            contents = self._task.prepare(record)
+            kept = self._kept(record)
+            split = self._split_of_key(record)
+        except BadRecord as bad:
+            self._quarantine(bad, raw, part, place)
+            return
+        except Dropped as dropped:
+            self.dropped[dropped.reason] += 1
+            return
+        self._count_made(len(contents), "no document in it")
         for content in contents:
             texts = self._task.texts(content)
             characters = sum(map(len, texts))
+            try:
+                self._parameters.limits.check_characters(characters)
+            except Dropped as dropped:
+                self.dropped[dropped.reason] += 1
+                continue
             text_bytes = sum(len(text.encode()) for text in texts)
-            yield Document(content, part, place, self._job.split, characters, text_bytes)
+            dealt = split or (self._ratio.of_texts(texts) if self._ratio else self._job.split)
+            yield Document(content, part, place, dealt, characters, text_bytes, kept)
 
-    def _quarantine(self, bad: Quarantined) -> None:
-        self._quarantined.append(bad)
+    def _kept(self, record: Record) -> bytes:
+        """The line of JSON with the fields to keep; one that is missing is null."""
+        if not self._parameters.keep:
+            return b""
+        kept = {key: _field_or_none(record, key) for key in self._parameters.keep}
+        return json.dumps(kept, default=str).encode() + b"\n"
+
+    def _split_of_key(self, record: Record) -> str | None:
+        if not self._ratio or not self._parameters.split_by:
+            return None
+        return self._ratio.of_key(field_of(record, self._parameters.split_by))
+
+    def _quarantine(self, bad: BadRecord, raw: Raw, part: int, place: int) -> None:
+        self._quarantined.append(Quarantined(part, place, bad.reason, _raw(raw), bad.keys))
         if self._job.stop_at_bad:
             raise StoppedAtBad
 
@@ -102,7 +143,20 @@ class Tally:
 
     def receipt(self, outputs: dict[str, OutputReceipt]) -> Receipt:
         """Return the receipt of the unit, with what was written."""
-        return Receipt(self._records, outputs, self._quarantined, self.dropped, self.counts)
+        return Receipt(self._records, outputs, self._quarantined, self.dropped, +self.counts)
+
+
+def _ratio(job: Job) -> Ratio | None:
+    """How documents are dealt while they are read; contiguous splits are cut at the end."""
+    ratio = job.parameters.split_ratio
+    return Ratio(read_ratio(ratio)) if ratio and not job.parameters.split_contiguous else None
+
+
+def _field_or_none(record: Record, key: str) -> Any:
+    try:
+        return field_of(record, key)
+    except BadRecord:
+        return None
 
 
 def _raw(raw: Raw) -> bytes | None:

@@ -11,6 +11,7 @@ from jaxdata.convert.outputs import Outputs
 from jaxdata.convert.parts import Unit
 from jaxdata.convert.tally import Document, StoppedAtBad, Tally
 from jaxdata.convert.tasks import Dropped
+from jaxdata.convert.transform import TransformFailed
 from jaxdata.errors import WorkerDied
 from jaxdata.format.storage import open_store
 
@@ -61,6 +62,8 @@ class UnitConverter:
                 receipt = tally.receipt(outputs.finish())
         except StoppedAtBad:
             return Finished(stopped=tally.receipt({}))
+        except TransformFailed as failed:
+            return Finished(stopped=tally.receipt({}), failure=str(failed))
         report(1.0)
         self._leave_if_finished()
         self._store.write(receipt_name(self._job.folder, unit.name), receipt.encode())
@@ -70,8 +73,12 @@ class UnitConverter:
         for batch in _batches(tally.documents()):
             encoded = self._task.encode([document.content for document in batch])
             for document, streams in zip(batch, encoded, strict=True):
-                if isinstance(streams, Dropped):
-                    tally.dropped[streams.reason] += 1
+                try:
+                    if isinstance(streams, Dropped):
+                        raise streams
+                    self._job.parameters.limits.check_tokens(streams)
+                except Dropped as dropped:
+                    tally.dropped[dropped.reason] += 1
                 else:
                     outputs.add(document, streams)
             report(tally.share())

@@ -6,6 +6,7 @@ Lengths alone plan any epoch. Places need no offset a document: one stream offse
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,6 +22,7 @@ from jaxdata.format.storage import Store
 __all__ = ["ANCHOR_EVERY", "SourceIndex", "anchors", "write_index"]
 
 ANCHOR_EVERY = 8
+_PIECE = 2**26
 _STEPS = np.arange(ANCHOR_EVERY - 1)
 
 
@@ -43,6 +45,7 @@ def write_index(
     origin_file: NDArray[np.uint32],
     origin_row: NDArray[np.uint64],
     layout: RecordLayout,
+    kept: NDArray[np.uint8] | None = None,
 ) -> None:
     """Write the columns of one source below `<split>/<source>/index/`.
 
@@ -54,6 +57,7 @@ def write_index(
         origin_file: uint32 (documents,), number of the input file in the manifest's list.
         origin_row: uint64 (documents,), line (from 1) or row (from 0) in that file.
         layout: how the documents lie in records.
+        kept: uint8 (bytes,), a line of JSON a document with the fields that are kept of it.
     """
     columns: dict[str, NDArray[Any]] = {
         "length": np.asarray(lengths, np.uint32),
@@ -61,8 +65,17 @@ def write_index(
         "origin_file": np.asarray(origin_file, np.uint32),
         "origin_row": np.asarray(origin_row, np.uint64),
     }
+    if kept is not None:
+        columns |= {"kept": kept, "kept_end": _line_ends(kept)}
     for name, column in columns.items():
         store.write_array(f"{split}/{source}/index/{name}", column)
+
+
+def _line_ends(lines: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """uint64 (lines,): the byte behind each line."""
+    pieces = range(0, len(lines), _PIECE)
+    ends = [np.flatnonzero(lines[a : a + _PIECE] == ord("\n")) + a + 1 for a in pieces]
+    return np.concatenate([np.empty(0, np.uint64), *ends]).astype(np.uint64)
 
 
 @dataclass(frozen=True)
@@ -101,6 +114,19 @@ class SourceIndex:
     def origin_row(self) -> NDArray[np.uint64]:
         """Line (from 1) or row (from 0) of each document in its input file."""
         return self._column("origin_row")
+
+    def kept(self, document: int) -> dict[str, Any]:
+        """The fields that were kept of a document; empty where none were asked for."""
+        if not self.entry.parameters.get("keep"):
+            return {}
+        lines, ends = self._kept
+        line = lines[int(ends[document - 1]) if document else 0 : int(ends[document])]
+        fields: dict[str, Any] = json.loads(line.tobytes())
+        return fields
+
+    @cached_property
+    def _kept(self) -> tuple[NDArray[np.uint8], NDArray[np.uint64]]:
+        return self._column("kept"), self._column("kept_end")
 
     def locate(self, document: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(shard number, stream offset of the first chunk) of documents; int64 (n,) each."""

@@ -53,6 +53,16 @@ class StoredDocuments(RangedDocuments):
     def __len__(self) -> int:
         return self.entry.documents
 
+    def origin(self, index: int) -> tuple[str, int]:
+        """The input file that a document came from, and its line (from 1) or row (from 0) there."""
+        document = range(len(self))[index]
+        file = self.entry.inputs[int(self.index.origin_file[document])]
+        return file, int(self.index.origin_row[document])
+
+    def kept(self, index: int) -> dict[str, Any]:
+        """The fields of a document that its conversion was asked to keep (`--keep`)."""
+        return self.index.kept(range(len(self))[index])
+
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Pieces:
         """See `Documents`; views of the memory maps."""
         return self._read(documents, starts, counts, self.layout.token_offset, self.layout.item)

@@ -20,16 +20,17 @@ _log = logging.getLogger("jaxdata")
 
 
 class Stopped(Exception):
-    """The first bad record of a conversion that is to stop there.
+    """The record that a conversion stops at: a bad one, or one that the transform fails on.
 
     Attributes:
         unit: where it is.
-        receipt: of the unit as far as it was read; its last quarantined record is the bad one.
+        receipt: of the unit as far as it was read; the record is the last of it.
+        failure: what the transform did wrong; None where the last quarantined record is bad.
     """
 
-    def __init__(self, unit: Unit, receipt: Receipt) -> None:
-        super().__init__(receipt.quarantined[-1].reason)
-        self.unit, self.receipt = unit, receipt
+    def __init__(self, unit: Unit, receipt: Receipt, failure: str | None) -> None:
+        super().__init__(failure or receipt.quarantined[-1].reason)
+        self.unit, self.receipt, self.failure = unit, receipt, failure
 
 
 @dataclass
@@ -100,7 +101,7 @@ class Engine(ABC):
         """Take note of a unit that a worker is done with."""
         self.progress(task.advance(1.0))
         if message.stopped:
-            self._stopped.append(Stopped(task.unit, message.stopped))
+            self._stopped.append(Stopped(task.unit, message.stopped, message.failure))
 
     def again(self, task: Task, error: WorkerDied) -> None:
         """Begin a unit whose worker was killed once more."""

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.convert.records import text_of
+from jaxdata.convert.records import joined_text_of
 from jaxdata.convert.tasks.base import Encoded, Record, Settings, token_dtype
 from jaxdata.tokenizers import Tokenizer
 
@@ -20,7 +20,14 @@ class LmSettings(Settings):
 
     name: Literal["lm"] = "lm"
     text_key: str = "text"
-    """The field that holds the text."""
+    """The field that holds the text; several with commas between."""
+    text_joiner: str = "\n\n"
+    """What stands between the texts of several fields."""
+
+    @property
+    def text_keys(self) -> tuple[str, ...]:
+        """The fields, one by one."""
+        return tuple(key.strip() for key in self.text_key.split(","))
 
 
 class LmTask:
@@ -38,15 +45,15 @@ class LmTask:
     def __init__(
         self, settings: LmSettings, tokenizer: Tokenizer, clean: Callable[[str], str] | None
     ) -> None:
-        self.keys: tuple[str, ...] = (settings.text_key,)
-        self._key, self._clean = settings.text_key, clean
+        self.keys = settings.text_keys
+        self._joiner, self._clean = settings.text_joiner, clean
         self._tokenizer = tokenizer
         self._bos = [tokenizer.bos_id] if settings.bos else []
         self._dtype = token_dtype(tokenizer.vocab_size)
 
     def prepare(self, record: Record) -> list[str]:
         """See `Task`."""
-        text = text_of(record, self._key)
+        text = joined_text_of(record, self.keys, self._joiner)
         return [self._clean(text) if self._clean else text]
 
     def texts(self, document: str) -> tuple[str]:

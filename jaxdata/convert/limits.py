@@ -1,0 +1,39 @@
+"""Documents that are too short or too long, by characters or tokens; no limit unless asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ConfigDict
+
+from jaxdata.convert.tasks import Dropped, Encoded
+
+__all__ = ["Limits"]
+
+
+class Limits(BaseModel):
+    """How long documents may be; a part of the parameters."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    min_chars: int | None = None
+    max_chars: int | None = None
+    """Characters of a document's texts, cleaned."""
+    min_tokens: int | None = None
+    max_tokens: int | None = None
+    """Tokens of a document as it is stored, EOD included."""
+
+    def check_characters(self, count: int) -> None:
+        """Raise Dropped unless a document of so many characters is taken."""
+        if self.min_chars is not None and count < self.min_chars:
+            raise Dropped(f"shorter than {self.min_chars:,} characters")
+        if self.max_chars is not None and count > self.max_chars:
+            raise Dropped(f"longer than {self.max_chars:,} characters")
+
+    def check_tokens(self, streams: Sequence[Encoded]) -> None:
+        """Raise Dropped unless each stream of a document is of a length that is taken."""
+        lengths = [len(one.tokens) for one in streams]
+        if self.min_tokens is not None and min(lengths) < self.min_tokens:
+            raise Dropped(f"shorter than {self.min_tokens:,} tokens")
+        if self.max_tokens is not None and max(lengths) > self.max_tokens:
+            raise Dropped(f"longer than {self.max_tokens:,} tokens")

@@ -61,7 +61,7 @@ def _ftfy() -> Cleaner:
 _Replacement = str | Callable[[re.Match[str]], str]
 _RULES: list[tuple[str, _Replacement]] = [
     (r" @([-,.])@ ", r"\1"),  # inside numbers and compounds
-    (r" ([:;.!?,]) ", r"\1 "),
+    (r" ([:;.!?,])(?=\s)", r"\1"),
     (r"\(\s*([^)]*?)\s*\)", r"(\1)"),
     (r"\[\s*([^\]]*?)\s*\]", r"[\1]"),
     (r"\{\s*([^}]*?)\s*\}", r"{\1}"),
@@ -79,8 +79,8 @@ _WIKITEXT = [(re.compile(pattern), replacement) for pattern, replacement in _RUL
 def without_wikitext_marks(text: str) -> str:
     r"""Undo the tokenisation of the WikiText corpora, as far as it can be known.
 
-    >>> without_wikitext_marks("It cost 1 @,@ 000 ( or so ) , they said .\\n")
-    'It cost 1,000 (or so), they said.\\n'
+    >>> without_wikitext_marks("It cost 1 @,@ 000 ( or so ) , they said .\n")
+    'It cost 1,000 (or so), they said.\n'
     """
     for pattern, replacement in _WIKITEXT:
         text = pattern.sub(replacement, text)

@@ -12,7 +12,7 @@ from typing import Any
 
 from jaxdata.convert.inputs import InputFile, reading
 
-__all__ = ["Table", "open_table", "packed", "unpacked_batches"]
+__all__ = ["Table", "in_pieces", "open_table", "packed", "unpacked_batches"]
 
 _ROWS = 1_024
 _BATCH_BYTES = 2**24  # a batch of long texts has fewer rows
@@ -110,7 +110,7 @@ def _arrow(mapped: Any) -> Table:
     def read(numbers: range, columns: Sequence[str] | None) -> Iterator[Any]:
         # The file is mapped: passing over a batch reads nothing of it.
         for batch in islice(every(), numbers.start, numbers.stop):
-            yield from _in_pieces(chosen(batch, columns))
+            yield from in_pieces(chosen(batch, columns), _BATCH_BYTES)
 
     return Table(schema, sizes, read)
 
@@ -121,9 +121,10 @@ def _top(schema: Any, columns: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(tops))
 
 
-def _in_pieces(batch: Any) -> Iterator[Any]:
+def in_pieces(batch: Any, size: int) -> Iterator[Any]:
+    """Give a batch in pieces of about `size` bytes, and no more rows than a batch has."""
     average = batch.nbytes // max(1, batch.num_rows)
-    rows = max(1, min(_ROWS, _BATCH_BYTES // max(1, average)))
+    rows = max(1, min(_ROWS, size // max(1, average)))
     for start in range(0, batch.num_rows, rows):
         yield batch.slice(start, rows)
 

@@ -15,7 +15,7 @@ from jaxdata.convert.inputs import InputFile, reading
 from jaxdata.convert.kinds import Format
 from jaxdata.convert.parts import Batches, Data, Part, ReadSettings, Unit
 from jaxdata.convert.splitting import BYTE_ORDER_MARK, Unreadable
-from jaxdata.convert.tables import Table, open_table, packed
+from jaxdata.convert.tables import Table, in_pieces, open_table, packed
 
 __all__ = ["UNIT_BYTES", "cut"]
 
@@ -193,7 +193,8 @@ def _cut_group(
     """Read a group here: nobody can begin in its middle."""
     batches = []
     size = 0
-    for batch in table.batches(settings.columns, group, group + 1):
+    read = table.batches(settings.columns, group, group + 1)
+    for batch in (piece for whole in read for piece in in_pieces(whole, unit_bytes)):
         batches.append(batch)
         size += batch.nbytes
         if size >= unit_bytes:

@@ -11,7 +11,7 @@ from jaxdata.convert.clean import Cleaning
 from jaxdata.convert.inputs import InputFile
 from jaxdata.convert.limits import Limits
 from jaxdata.convert.names import check_name
-from jaxdata.convert.parts import RECORD_BYTES
+from jaxdata.convert.parts import RECORD_BYTES, UNIT_BYTES
 from jaxdata.convert.split_ratio import read_ratio
 from jaxdata.convert.tasks import Settings, TaskSettings, token_dtype
 from jaxdata.errors import InputError
@@ -31,8 +31,8 @@ class Parameters(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     task: TaskSettings
-    record_tokens: int
-    unit_bytes: int
+    record_tokens: int = 16_384
+    unit_bytes: int = UNIT_BYTES
     cleaning: Cleaning = Cleaning()
     limits: Limits = Limits()
     transform: str | None = None
@@ -97,6 +97,8 @@ class Parameters(BaseModel):
 
     def check(self, split: str) -> None:
         """Raise InputError where one does not go with another, or with the split that is named."""
+        if self.record_tokens < 1:
+            raise InputError(f"record_tokens={self.record_tokens}; expected 1 or more")
         for name in self.splits(split):
             check_name("split", name)
         if self.split_ratio and split != "train":

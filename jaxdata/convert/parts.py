@@ -7,7 +7,10 @@ from dataclasses import dataclass, replace
 from jaxdata.convert.splitting import Unreadable
 from jaxdata.convert.streams import EXPANSION
 
-__all__ = ["RECORD_BYTES", "Batches", "Data", "Part", "ReadSettings", "Unit"]
+__all__ = ["RECORD_BYTES", "UNIT_BYTES", "Batches", "Data", "Part", "ReadSettings", "Unit"]
+
+UNIT_BYTES = 64 * 2**20
+"""Text that a unit holds, about."""
 
 RECORD_BYTES = 2**28
 """Bytes of the longest record that is taken in."""

@@ -13,13 +13,12 @@ from typing import IO
 from jaxdata.convert.contents import contents, records_of
 from jaxdata.convert.inputs import InputFile, reading
 from jaxdata.convert.kinds import Format
-from jaxdata.convert.parts import Batches, Data, Part, ReadSettings, Unit
+from jaxdata.convert.parts import UNIT_BYTES, Batches, Data, Part, ReadSettings, Unit
 from jaxdata.convert.splitting import BYTE_ORDER_MARK, Unreadable
 from jaxdata.convert.tables import Table, in_pieces, open_table, packed
 
-__all__ = ["UNIT_BYTES", "cut"]
+__all__ = ["cut"]
 
-UNIT_BYTES = 64 * 2**20
 _ALONE = 2**20  # bytes from which a file shares no unit
 _EXPANSION = 4  # what gzip usually makes of text, for files too small to be worth looking
 _LINE = 2**20  # bytes of a long line looked at at a time

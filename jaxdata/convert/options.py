@@ -1,0 +1,103 @@
+"""What becomes of the text, as keyword arguments, and as the parameters of a conversion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypedDict, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from jaxdata.convert.clean import Cleaning
+from jaxdata.convert.inputs import InputFile
+from jaxdata.convert.limits import Limits
+from jaxdata.convert.parameters import Parameters, digests, tokenizer_entry
+from jaxdata.convert.tasks import LmSettings, TaskSettings
+from jaxdata.convert.transform import transform_digest, transform_name
+from jaxdata.errors import InputError
+from jaxdata.tokenizers import Tokenizer
+
+__all__ = ["Options", "make_parameters"]
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class Options(TypedDict, total=False):
+    """Keyword arguments of `convert`; all of them can be left out.
+
+    Attributes:
+        task: what records become; None for plain text, with `text_key`, `text_joiner` and `bos`.
+        text_key: the key of each JSON object, or the column of tables, that holds the text; a
+            dotted one goes into objects, several have commas between. "text" if not given.
+        text_joiner: what stands between the texts of several keys; an empty line if not given.
+        bos: begin each document with the tokenizer's begin-of-sequence token.
+        transform: "module:function", from a record to a record, a list of records, or None; the
+            module is imported in each worker.
+        keep: keys whose values are kept in the index: `docs.kept(i)`.
+        ftfy: mend wrongly decoded text (extra `clean`).
+        normalize: a Unicode normal form, "NFC", "NFKC", …
+        wikitext: undo the tokenisation of the WikiText corpora.
+        min_chars: drop documents of fewer characters, cleaned.
+        max_chars: drop documents of more.
+        min_tokens: drop documents of fewer tokens, EOD included.
+        max_tokens: drop documents of more.
+        split_ratio: "train=98,val=1,test=1": deal documents to splits by a hash of each.
+        split_by: the key by whose value they are dealt instead.
+        split_contiguous: cut them into splits by position instead, as Megatron does.
+        record_tokens: longest record, 16,384; longer documents lie in several.
+        unit_bytes: text a unit of work holds, about; 64 MiB.
+        max_record_bytes: longer lines, text files and values are set aside; 256 MiB.
+    """
+
+    task: TaskSettings | None
+    text_key: str
+    text_joiner: str
+    bos: bool
+    transform: str | Callable[[Any], Any] | None
+    keep: Sequence[str]
+    ftfy: bool
+    normalize: Literal["NFC", "NFD", "NFKC", "NFKD"] | None
+    wikitext: bool
+    min_chars: int | None
+    max_chars: int | None
+    min_tokens: int | None
+    max_tokens: int | None
+    split_ratio: str | None
+    split_by: str | None
+    split_contiguous: bool
+    record_tokens: int
+    unit_bytes: int
+    max_record_bytes: int
+
+
+def make_parameters(files: list[InputFile], tokenizer: Tokenizer, options: Options) -> Parameters:
+    """Gather the parameters of a conversion; reads the head and tail of every input."""
+    given: dict[str, Any] = dict(options)
+    transform = given.pop("transform", None)
+    task = given.pop("task", None)
+    known = {
+        "task": task or _make(LmSettings, given),
+        "cleaning": _make(Cleaning, given),
+        "limits": _make(Limits, given),
+        "transform": transform_name(transform),
+        "transform_digest": transform_digest(transform),
+        "keep": tuple(given.pop("keep", ())),
+        "tokenizer": tokenizer_entry(tokenizer),
+        "inputs": digests(files),
+    }
+    if unknown := given.keys() - Options.__annotations__.keys():
+        raise TypeError(f"convert() has no argument {sorted(unknown)[0]!r}")
+    return _valid(Parameters, known | given)
+
+
+def _make(model: type[Model], given: dict[str, Any]) -> Model:
+    """Take what a model wants out of what is given."""
+    return _valid(model, {name: given.pop(name) for name in model.model_fields if name in given})
+
+
+def _valid(model: type[Model], fields: dict[str, Any]) -> Model:
+    try:
+        return model(**fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(map(str, first["loc"]))
+        raise InputError(f"{name}={first.get('input')!r}: {first['msg']}") from None

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import jax
 import numpy as np
 
 from jaxdata.train.digests import gather_digests
@@ -30,14 +29,14 @@ class Progress:
         steps: int,
     ) -> None:
         self._log, self._say, self._wait_seconds, self._steps = log, say, wait_seconds, steps
-        self._pending: list[tuple[int, Mapping[str, jax.Array], np.ndarray | None]] = []
+        self._pending: list[tuple[int, Mapping[str, Any], np.ndarray | None]] = []
         self.restart_clock()
 
     def restart_clock(self) -> None:
         """Leave out what was not training since the last flush: compiling, evaluating, saving."""
         self._started, self._waited = time.perf_counter(), self._wait_seconds()
 
-    def add(self, step: int, metrics: Mapping[str, jax.Array], rows: np.ndarray | None) -> None:
+    def add(self, step: int, metrics: Mapping[str, Any], rows: np.ndarray | None) -> None:
         """Note a step that was started, and the digests of its rows that lie in this process."""
         self._pending.append((step, metrics, rows))
 
@@ -73,7 +72,7 @@ class Progress:
             self._log.write(*records)
 
 
-def _record(step: int, metrics: Mapping[str, jax.Array]) -> dict[str, Any]:
+def _record(step: int, metrics: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "step": step,
         "loss": float(metrics["loss"]),

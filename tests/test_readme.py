@@ -114,6 +114,13 @@ def test_text_is_streamed(converted: Path) -> None:
 
 
 @pytest.mark.slow
+def test_torch_has_the_same_rows(converted: Path) -> None:
+    code = python("StatefulDataLoader").replace("rows, batch_size=8", "rows[:40], batch_size=8")
+    printed = run(converted, sys.executable, "-W", "ignore", "-c", code).splitlines()
+    assert printed == [f"{'(8, 1024) ' * 3}{row}" for row in (8, 16, 24, 32, 40)]
+
+
+@pytest.mark.slow
 def test_rows_are_written_and_read(converted: Path) -> None:
     command = next(block for block in blocks("") if "jaxdata materialize" in block).split()
     small = ["--pack.seq_len", "64"]

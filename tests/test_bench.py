@@ -17,6 +17,7 @@ EXPECTED = {
     "start": ["open, pack, Loader; plan made", "a second Loader over the same rows"],
     "resume": ["at row 0", "in epoch 1000", "grain first fit, no threads"],
     "convert": ["bytes alone, 1", "convert with bytes, 1"],
+    "stream": ["a pass over what was converted", "stream_text", "convert, all cores"],
     "memory": ["jaxdata: anonymous after first batch", "jaxdata: anonymous"],
     "reads": ["memmap crops: ranges", "shuffle_run 4: reads, neighbouring pages merged"],
     "mixture": ["one source, no mixture", "16 sources mixed"],

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import tarfile
 import threading
 from itertools import islice
 from pathlib import Path
@@ -19,6 +21,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+import zstandard
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jaxdata
@@ -34,19 +37,27 @@ STRATEGIES = ["best_fit", "concat", "pad"]
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Four formats, 300 documents, the empty one and one longer than many rows among them."""
+    """Seven formats, 400 documents, the empty one and one longer than many rows among them."""
     folder = tmp_path_factory.mktemp("texts")
     chance = np.random.default_rng(0)
     documents = [
-        "".join(chance.choice(list("abcdefgh \n"), size)) for size in chance.integers(0, 90, 300)
+        "".join(chance.choice(list("abcdefgh \n"), size)) for size in chance.integers(0, 90, 400)
     ]
     documents[7], documents[150] = "", "long " * 400
     lines = [json.dumps({"text": text}).encode() + b"\n" for text in documents]
     (folder / "a.jsonl").write_bytes(b"".join(lines[:100]) + b"\nnot JSON\n")
-    (folder / "b.jsonl.gz").write_bytes(gzip.compress(b"".join(lines[100:200])))
-    table = pyarrow.table({"text": documents[200:299]})
+    (folder / "b.jsonl.gz").write_bytes(gzip.compress(b"".join(lines[100:180])))
+    table = pyarrow.table({"text": documents[180:279]})
     pyarrow.parquet.write_table(table, folder / "c.parquet", row_group_size=20)
-    (folder / "d.txt").write_text(documents[299])
+    (folder / "d.txt").write_text(documents[279])
+    packed = zstandard.ZstdCompressor().compress(b"".join(lines[280:330]))
+    (folder / "e.jsonl.zst").write_bytes(packed)
+    (folder / "f.json").write_bytes(b"[" + b",".join(lines[330:360]) + b"]")
+    with tarfile.open(folder / "g.tar", "w") as archive:
+        for number, some in enumerate((lines[360:370], lines[370:])):
+            member = tarfile.TarInfo(f"{number}.jsonl")
+            member.size = len(b"".join(some))
+            archive.addfile(member, io.BytesIO(b"".join(some)))
     return sorted(folder.iterdir())
 
 
@@ -214,7 +225,7 @@ def test_bad_lines_are_counted_and_reported(files: list[Path]) -> None:
     made = stream(files)
     with pytest.warns(UserWarning, match=r"left out: 1 not JSON; the first is .*a\.jsonl:102: not"):
         list(made)
-    assert made.report().startswith("300 documents, ")
+    assert made.report().startswith("400 documents, ")
     assert "1 not JSON" in made.report()
 
 

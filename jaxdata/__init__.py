@@ -19,6 +19,7 @@ _PUBLIC = {
     "LoaderSave": "jaxdata.feed.checkpoint",
     "Phase": "jaxdata.rows.phases",
     "evaluation_rows": "jaxdata.rows.datasets",
+    "export": "jaxdata.make.export",
     "load": "jaxdata.config",
     "materialize": "jaxdata.make.materialize",
     "mix": "jaxdata.rows.datasets",

@@ -131,6 +131,7 @@ def test_the_public_names() -> None:
         "StateMismatch",
         "WorkerDied",
         "evaluation_rows",
+        "export",
         "load",
         "materialize",
         "mix",

@@ -26,6 +26,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Write the rows of a run down, for others to read.",
     ),
     "inspect": ("jaxdata.cli.inspect:inspect", "Show a dataset, a document, a row of a run."),
+    "export": (
+        "jaxdata.cli.export:export",
+        "Write documents as another tool's files.",
+    ),
     "validate": ("jaxdata.cli.validate:validate", "Say what a run will get, to the token."),
     "trace": ("jaxdata.cli.trace:trace", "Say which documents are in a batch, or when one is."),
     "check": ("jaxdata.cli.check:check", "Prove on your data what jaxdata promises."),

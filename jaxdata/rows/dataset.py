@@ -33,6 +33,11 @@ class Dataset(Sources):
         """`"<split>/<source>"` of each source."""
         return self.manifest.sources.keys()
 
+    @property
+    def eod_id(self) -> int:
+        """The token that ends documents."""
+        return self.manifest.tokenizer.eod_id
+
     def _open(self, name: str) -> StoredDocuments:
         entry = self.manifest.sources[name]
         return StoredDocuments(self.store, name, entry, self.manifest.layout(name))

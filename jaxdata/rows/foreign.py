@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.errors import InputError
-from jaxdata.format.foreign import Layout, beside, read_layout, source_name
+from jaxdata.format.foreign import GPT2_EOD, Layout, beside, read_layout, source_name
 from jaxdata.format.storage import LocalStore
 from jaxdata.rows.documents import Documents, Pieces, RangedDocuments
 from jaxdata.rows.ids import as_ids
@@ -31,6 +31,8 @@ class ForeignDataset(Sources):
         self.url, self._tokenizer = spec, tokenizer
         if eod_id is None and tokenizer is not None:
             eod_id = self.tokenizer.eod_id
+        if eod_id is None and spec.startswith("nanogpt:"):
+            eod_id = GPT2_EOD
         self._eod_id = eod_id
         self._open("")  # what is missing or damaged is known now
 
@@ -38,6 +40,11 @@ class ForeignDataset(Sources):
     def names(self) -> Collection[str]:
         """`"train/<source>"`, nothing else."""
         return [f"train/{source_name(self.url)}"]
+
+    @property
+    def eod_id(self) -> int | None:
+        """What was given, the tokenizer's, or for nanogpt GPT-2's."""
+        return self._eod_id
 
     def _open(self, _: str) -> Documents:
         return ForeignDocuments(self.url, self._eod_id)

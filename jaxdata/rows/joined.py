@@ -56,6 +56,12 @@ class JoinedDataset(Sources):
             if there in sources
         ]
 
+    @property
+    def eod_id(self) -> int | None:
+        """The token that ends documents, where all of them say the same."""
+        known = {dataset.eod_id for dataset, _ in self._sources.values()}
+        return known.pop() if len(known) == 1 else None
+
     def _open(self, name: str) -> Documents:
         split, _, here = name.partition("/")
         dataset, there = self._sources[here]

@@ -35,6 +35,11 @@ class Sources(ABC):
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that made the tokens; raises InputError where it is not known."""
 
+    @property
+    @abstractmethod
+    def eod_id(self) -> int | None:
+        """The token that ends documents; None where it is not known."""
+
     @abstractmethod
     def _open(self, name: str) -> Documents:
         """The documents of one of `names`."""

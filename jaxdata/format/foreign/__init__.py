@@ -8,9 +8,10 @@ from pathlib import Path
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.foreign import datatrove, gpts, megatron, nanogpt
 from jaxdata.format.foreign.layout import Layout, Part
+from jaxdata.format.foreign.nanogpt import GPT2_EOD
 from jaxdata.format.storage import LocalStore
 
-__all__ = ["KINDS", "Layout", "beside", "is_foreign", "read_layout", "source_name"]
+__all__ = ["GPT2_EOD", "KINDS", "Layout", "beside", "is_foreign", "read_layout", "source_name"]
 
 KINDS = {"megatron": ".idx", "gpts": ".idx", "nanogpt": ".bin", "datatrove": ".ds"}
 """Kind -> how the files end that a folder of them is searched for."""
@@ -57,7 +58,7 @@ def read_layout(spec: str, *, eod_id: int | None = None, sequences: bool = False
         "gpts": gpts.read,
         "datatrove": datatrove.read,
         "nanogpt": lambda one: nanogpt.read(
-            one, eod_id=nanogpt.GPT2_EOD if eod_id is None else eod_id, beside=beside(spec)
+            one, eod_id=GPT2_EOD if eod_id is None else eod_id, beside=beside(spec)
         ),
     }
     return Layout(spec, [readers[kind](one) for one in _files(kind, path)])

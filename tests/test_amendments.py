@@ -346,6 +346,34 @@ def test_a_halted_run_resumed_with_renormalize_remembers_it(docs: dict[str, Any]
         run("halt").set_state(after)
 
 
+def test_a_halted_run_goes_on_with_more_epochs(docs: dict[str, Any]) -> None:
+    def run(times: float, on_exhaustion: str = "halt") -> jaxdata.Loader:
+        phase = jaxdata.Phase(rows=700, weights={"web": 0.7, "code": 0.3})
+        rows = packed({name: docs[name] for name in ("web", "code")}, seq_len=32)
+        mixed = jaxdata.mix(
+            rows, phases=[phase], epochs={"web": times}, on_exhaustion=on_exhaustion
+        )
+        return jaxdata.Loader(mixed, batch_size=8)
+
+    halting, longer = run(0.5), run(0.75)
+    batches = [next(halting) for _ in range(len(halting))]
+    state = halting.get_state()
+    longer.set_state(state)
+    assert longer.get_state()["amendments"] == [
+        {"row": state["next_row"], "epochs": {"web": 0.75}, "was": {"web": 0.5}}
+    ]
+    seen = Seen()
+    for batch in [*batches, *(next(longer) for _ in range(len(longer) - longer.step))]:
+        seen.add(batch)
+    assert set(seen.times.values()) == {1}
+    assert longer.rows.epochs()["web"] == pytest.approx(0.75, abs=0.01)
+    beyond = longer.get_state()
+    with pytest.raises(StateMismatch, match=r"epochs\[web\] was 0.75, is 0.5: set epochs"):
+        run(0.5).set_state(beyond)
+    with pytest.raises(StateMismatch, match="epochs"):  # its rows after web ran dry would differ
+        run(0.75, "renormalize").set_state(run(0.5, "renormalize").get_state() | {"next_row": 600})
+
+
 def test_what_cannot_be_amended_says_why(docs: dict[str, Any]) -> None:
     mixed = run_of_two_phases(docs)
     end = len(mixed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -198,6 +199,39 @@ def test_what_cannot_go_on_says_why(config: Path, unbroken: Path, tmp_path: Path
     assert "a batch of 3 rows of 32 does not divide over the devices" in said
     said = run(command(config, tmp_path, "--process-id", "0"), status=2)
     assert "belong together" in said
+
+
+@pytest.mark.slow
+def test_a_run_halts_is_amended_and_goes_on(config: Path, tmp_path: Path) -> None:
+    phases = [{"rows": 10_000, "mix": {"code": 0.5, "tests": 0.5}}]
+    recipe = [f"--curriculum={json.dumps(phases)}", "--on_exhaustion=halt"]
+    recipe += ["--epochs={code: 0.003, tests: 0.004}", "--train.checkpoint_every=500"]
+    said = run(command(config, tmp_path, *recipe, "--train.steps=900"), status=3)
+    dry = re.search(
+        r"halted after step (\d+), which is saved: source '\w+' runs dry in phase 0 at row (\d+)",
+        said,
+    )
+    assert dry, said
+    steps, row = int(dry[1]), int(dry[2])
+    log = list(read_log(tmp_path / "log.jsonl"))
+    assert (log[-1]["event"], log[-1]["status"], log[-1]["step"]) == ("end", "halted", steps)
+    assert f"runs dry in phase 0 at row {row}; the run halts there" in log[-1]["reason"]
+    assert [r["step"] for r in log if r.get("event") == "checkpoint"] == [steps]
+    said = run(command(config, tmp_path, *recipe), status=3)
+    assert f"resumed after step {steps}" in said, "it is where it was"
+    amendment = {
+        "at_row": row,
+        "epochs": {"code": 0.2, "tests": 0.2},
+        "pack": {"seq_len": 64},
+        "curriculum": [{"rows": 8, "mix": {"code": 1, "tests": 1}}],
+    }
+    said = run(command(config, tmp_path, *recipe, f"--amendments={json.dumps([amendment])}"))
+    assert f"resumed after step {steps}" in said
+    records = steps_of(tmp_path)
+    assert [record["step"] for record in records] == list(range(steps + 2))
+    assert len({record["rows"] for record in records}) == steps + 2
+    end = list(read_log(tmp_path / "log.jsonl"))[-1]
+    assert (end["event"], end["status"], end["step"]) == ("end", "done", steps + 2)
 
 
 def test_help_explains_overrides() -> None:

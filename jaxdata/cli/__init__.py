@@ -74,6 +74,8 @@ def cli() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit: 0 done, 1 an error, 2 wrong usage, 130 interrupted.
 
+    A training run that halted where a source ran dry exits with 3.
+
     Whatever a user can do wrong ends as one line on stderr, not as a traceback.
     """
     sys.exit(_run(arguments))

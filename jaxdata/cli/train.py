@@ -8,12 +8,18 @@ from typing import Any
 
 import click
 
-__all__ = ["train"]
+__all__ = ["HALTED", "train"]
+
+HALTED = 3
+"""The exit code of a run that ended where a source ran dry."""
 
 
 @click.command(
     context_settings={"ignore_unknown_options": True},
-    epilog="Stopped runs go on from their newest checkpoint: give the same command again.",
+    epilog="Stopped runs go on from their newest checkpoint: give the same command again. Exits "
+    "with 0 when all steps are done, and with 3 when a source ran dry and on_exhaustion is halt: a "
+    "checkpoint is saved then, and the same command with --on_exhaustion renormalize, or with more "
+    "--epochs, goes on.",
 )
 @click.argument("config")
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED)
@@ -26,7 +32,7 @@ def train(
     coordinator: str | None,
     num_processes: int | None,
     process_id: int | None,
-) -> None:
+) -> int:
     """Train the small language model on the data that CONFIG describes.
 
     CONFIG is a YAML file, or the name of one that comes with jaxdata, like `demo`. Any of its
@@ -54,7 +60,7 @@ def train(
         else None,
         compilation_cache=Path(settings.train.output) / "compiled",
     )
-    run(settings)
+    return HALTED if run(settings).halted else 0
 
 
 def run(config: Any) -> Any:

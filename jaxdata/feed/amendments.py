@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxdata.errors import StateMismatch
 
-__all__ = ["check_past"]
+__all__ = ["check_past", "free_facts"]
 
 Amendment = Mapping[str, Any]
 
@@ -32,6 +32,22 @@ def check_past(state: Mapping[str, Any], amendments: Sequence[Amendment]) -> Non
             + "\n".join(f"  {line}" for line in lines)
             + f"\namend at row {row:,} or later, or go on from an earlier state"
         )
+
+
+def free_facts(
+    state: Mapping[str, Any], amendments: Sequence[Amendment], first_dry: float
+) -> list[str]:
+    """Facts of a run that no row before its state depends on.
+
+    What is done where a source runs dry: a run that halts has no state beyond that. And how often
+    sources may be read, as long as that made no difference yet.
+    """
+    row = state["next_row"]
+    dry_before = state.get("run", {}).get("on_exhaustion") not in ("halt", "refuse")
+    amended = _before(row, state.get("amendments", ())) or _before(row, amendments)
+    if dry_before or amended or not isinstance(row, int) or row > first_dry:
+        return ["on_exhaustion"]
+    return ["on_exhaustion", "epochs"]
 
 
 def _before(row: Any, amendments: Sequence[Amendment]) -> dict[int, Amendment]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -204,6 +205,10 @@ class Loader(grain.DatasetIterator[Any]):
     def _planned(self) -> list[dict[str, Any]]:
         return list(getattr(self._underlying, "amendments", []))
 
+    def _first_dry(self) -> float:
+        rows = (each.row for each in getattr(self._underlying, "exhaustions", []))
+        return min(rows, default=math.inf)
+
     def __len__(self) -> int:
         """Steps from row 0 to the end."""
         return len(self._schedule)
@@ -292,7 +297,7 @@ class Loader(grain.DatasetIterator[Any]):
         Rows that the state skips are skipped, and those that this loader was to skip. What this
         run amends at the state's row or later may be another than when the state was taken.
         """
-        noted = check_state(state, self._run, self._planned())
+        noted = check_state(state, self._run, self._planned(), self._first_dry())
         row, history = state["next_row"], state.get("batch_sizes") or []
         if not isinstance(row, int) or not 0 <= row <= self._total:
             raise StateMismatch(

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxdata.errors import StateMismatch
-from jaxdata.feed.amendments import check_past
+from jaxdata.feed.amendments import check_past, free_facts
 
 __all__ = ["STATE_VERSION", "check_state", "fingerprint", "make_state"]
 
@@ -25,8 +26,6 @@ _FREELY = (
     "batch size, hosts, mesh, workers, prefetch, skips, and from the state's row on, by an "
     "amendment, the recipe"
 )
-_FREE = ("on_exhaustion",)
-"""Facts that rows do not depend on before the first exhaustion: a state cannot be beyond that."""
 
 
 def fingerprint(run: Mapping[str, Any]) -> str:
@@ -57,6 +56,7 @@ def check_state(
     state: Mapping[str, Any],
     run: Mapping[str, Any],
     amendments: Sequence[Mapping[str, Any]] = (),
+    first_dry: float = math.inf,
     free: str = _FREELY,
 ) -> list[dict[str, Any]]:
     """Refuse a state of another run, one line for each fact that differs.
@@ -65,11 +65,12 @@ def check_state(
         state: what `make_state` made.
         run: the facts of this run.
         amendments: what this run changes on the way.
+        first_dry: row at which a source first runs dry in this run.
         free: what else may change.
 
     Returns:
         What the state says was changed that neither run asked for as an amendment, and what
-        changes now: `on_exhaustion`, which no row before depends on.
+        changes now without a row before it being another.
     """
     missing = {"version", "fingerprint", "next_row"} - set(state)
     if missing:
@@ -80,8 +81,10 @@ def check_state(
             f"{STATE_VERSION}: use the jaxdata that saved it"
         )
     was = state.get("run", {})
-    changes = {name: run[name] for name in _FREE if name in run and run[name] != was.get(name)}
-    now = {**run, **{name: was[name] for name in changes if name in was}}
+    free_ones = free_facts(state, amendments, first_dry)
+    names = [name for name in free_ones if name in run and name in was]
+    changes = {name: run[name] for name in names if run[name] != was[name]}
+    now = {**run, **{name: was[name] for name in changes}}
     if state["fingerprint"] != fingerprint(now):
         _refuse(_differences(_facts(was), _facts(json.loads(json.dumps(now)))), free)
     check_past(state, amendments)

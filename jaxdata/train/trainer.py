@@ -44,10 +44,14 @@ class Data:
 
 @dataclass(frozen=True)
 class Summary:
-    """How a run ended: steps done in all, and the last score (None without validation data)."""
+    """How a run ended."""
 
     steps: int
+    """done in all"""
     score: BitsPerByte | None
+    """the last one; None without validation data"""
+    halted: str | None = None
+    """which source ran dry, where the data ended there before its budget was met"""
 
 
 class Trainer:
@@ -99,9 +103,20 @@ class Trainer:
         try:
             score = self._train(progress)
             progress.flush()
+            halted = self._end(progress)
         finally:
             self._close()
-        return Summary(self.step, score)
+        return Summary(self.step, score, halted)
+
+    def _end(self, progress: Progress) -> str | None:
+        """Say how the run ended; why, where it was the data that halted it."""
+        error = self.loader.halt() if self.step == len(self.loader) else None
+        status, why = ("halted", {"reason": str(error)}) if error else ("done", {})
+        progress.record({"event": "end", "step": self.step, "status": status, **why})
+        if not error:
+            return None
+        self._say(f"halted after step {self.step}, which is saved: {error}")
+        return str(error)
 
     def _train(self, progress: Progress) -> BitsPerByte | None:
         if self.settings.eval_every and self.step == 0:
@@ -200,6 +215,8 @@ class Trainer:
 def _last_step(settings: TrainSettings, loader: Any) -> int:
     available = len(loader)
     if settings.steps is None:
+        return available
+    if settings.steps > available and loader.halt():
         return available
     if settings.steps > available:
         raise InputError(

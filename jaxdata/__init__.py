@@ -26,6 +26,7 @@ _PUBLIC = {
     "open_dataset": "jaxdata.rows.dataset",
     "open_rows": "jaxdata.make.rows",
     "pack": "jaxdata.rows.datasets",
+    "pairs": "jaxdata.rows.pairs",
     "stream_text": "jaxdata.make.stream",
     **dict.fromkeys(errors.__all__, "jaxdata.errors"),
 }

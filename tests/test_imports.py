@@ -84,7 +84,16 @@ def test_imports_run_downwards() -> None:
         ("optax", {"train"}),
         ("orbax", {"train", "feed/checkpoint.py"}),
         ("torch", {"torch.py", "torch"}),
-        ("grain", {"rows/datasets.py", "feed/loader.py", "make/rows.py", "make/stream.py"}),
+        (
+            "grain",
+            {
+                "rows/datasets.py",
+                "rows/pairs.py",
+                "feed/loader.py",
+                "make/rows.py",
+                "make/stream.py",
+            },
+        ),
         ("tensorstore", {"format/storage/remote.py", "format/storage/zarr.py"}),
         ("array_record", {"format/shards.py", "make/writing.py", "make/rows.py"}),
         ("sentencepiece", {"tokenizers"}),
@@ -93,6 +102,7 @@ def test_imports_run_downwards() -> None:
         ("transformers", {"tokenizers"}),
         ("google", {"make/examples.py"}),
         ("pyarrow", {"convert"}),
+        ("jinja2", {"convert/tasks/sandbox.py", "convert/tasks/limits.py"}),
         ("ray", {"convert/engines/cluster.py"}),
         ("ftfy", {"convert"}),
         ("zstandard", {"convert"}),
@@ -138,6 +148,7 @@ def test_the_public_names() -> None:
         "open_dataset",
         "open_rows",
         "pack",
+        "pairs",
         "stream_text",
     ]
     for name in jaxdata.__all__:

@@ -8,6 +8,7 @@ import click
 
 from jaxdata.cli.convert_options import dealing, filtering, guarding, reading
 from jaxdata.cli.groups import GroupedCommand
+from jaxdata.cli.tasks import given, task_options, token
 from jaxdata.convert import ConversionReport
 from jaxdata.convert import convert as run_conversion
 from jaxdata.progress import progress_bar
@@ -23,11 +24,6 @@ Examples:
 
 An interrupted conversion goes on where it stopped when the same command is given again.
 """
-
-
-def _token(value: str) -> str | int:
-    """Return the text of a token, or its id."""
-    return int(value) if value.isdecimal() else value
 
 
 @click.command(cls=GroupedCommand, epilog=_EPILOG)
@@ -62,11 +58,9 @@ def _token(value: str) -> str | int:
     help="Set records without a usable text aside in a file, or stop at the first.",
 )
 @click.option("--bos", is_flag=True, help="Begin each document with the begin-of-sequence token.")
-@click.option("--eod", type=_token, metavar="TOKEN", help="End-of-document token: text or id.")
-@click.option(
-    "--bos-token", type=_token, metavar="TOKEN", help="Begin-of-sequence token, likewise."
-)
-@click.option("--pad-token", type=_token, metavar="TOKEN", help="Padding token, likewise.")
+@click.option("--eod", type=token, metavar="TOKEN", help="End-of-document token: text or id.")
+@click.option("--bos-token", type=token, metavar="TOKEN", help="Begin-of-sequence token, likewise.")
+@click.option("--pad-token", type=token, metavar="TOKEN", help="Padding token, likewise.")
 @click.option(
     "--record-tokens",
     type=click.IntRange(1),
@@ -76,6 +70,7 @@ def _token(value: str) -> str | int:
 )
 @click.option("--unit-bytes", type=click.IntRange(1), hidden=True)
 @reading
+@task_options
 @filtering
 @dealing
 @guarding
@@ -105,7 +100,7 @@ def convert(
     try:
         with progress_bar("converting", in_bytes=True) as progress:
             report = run_conversion(
-                list(inputs), output=output, tokenizer=loaded, progress=progress, **options
+                list(inputs), output=output, tokenizer=loaded, progress=progress, **given(options)
             )
     except KeyboardInterrupt:
         raise click.Abort("What is done is kept: the same command goes on from there") from None
@@ -123,7 +118,7 @@ def _read_texts(options: dict[str, Any]) -> None:
 
 
 def _next_command(report: ConversionReport) -> str:
-    split, source = report.source.split("/", 1)
+    split, source = report.sources[0].split("/", 1)
     return (
         "read its first document: "
         f"python -c \"import jaxdata; d = jaxdata.open_dataset('{report.output}'); "

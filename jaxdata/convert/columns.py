@@ -13,15 +13,15 @@ from jaxdata.errors import InputError
 __all__ = ["check_columns", "check_strings", "rows"]
 
 
-def check_columns(file: InputFile, keys: Sequence[str]) -> None:
-    """Raise InputError unless a table has a column for each key."""
+def check_columns(file: InputFile, keys: Sequence[str], options: str = "--text-key") -> None:
+    """Raise InputError unless a table has a column for each key; `options` name keys."""
     with open_table(file) as table:
         schema = table.schema
     for key in keys:
         if _column_of(schema, key) is None:
             raise InputError(
                 f"{file.path} has no column {key!r}; it has "
-                f"{', '.join(map(repr, schema.names))}: name one of these with --text-key"
+                f"{', '.join(map(repr, schema.names))}: name one of these with {options}"
             )
 
 

@@ -104,15 +104,17 @@ class Conversion:
         for file in self.job.files:
             if file.kind.table and not parameters.transform:
                 check_columns(file, parameters.columns)
-                check = check_strings if hasattr(parameters.task, "text_keys") else check_columns
-                check(file, self.task.keys)
+                if hasattr(parameters.task, "text_keys"):
+                    check_strings(file, self.task.keys or ())
+                else:
+                    check_columns(file, self.task.keys or (), parameters.task.key_options)
 
     def _publish(self, collected: Collected) -> dict[str, SourceEntry]:
         if collected.first_bad and self.job.stop_at_bad:
             raise bad_record(*collected.first_bad)
         if not collected.outputs:
             self.clean()  # so that the same with a better --text-key is not refused
-            raise no_documents(collected, self.job.parameters.text_key)
+            raise no_documents(collected, self.job.parameters.task.key_options)
         return publish(self.store, self.job, self.task.masked, collected)
 
     def clean(self) -> None:

@@ -51,9 +51,9 @@ class Job:
 
     def reading(self, task: Task) -> ReadSettings:
         """What is read of files, and how much is too much."""
-        columns = tuple(dict.fromkeys((*task.keys, *self.parameters.columns)))
+        columns = tuple(dict.fromkeys((*(task.keys or ()), *self.parameters.columns)))
         return ReadSettings(
-            None if self.parameters.transform else columns,
+            None if self.parameters.transform or task.keys is None else columns,
             self.parameters.max_record_bytes,
             self.max_expansion,
         )

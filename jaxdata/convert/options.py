@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypedDict, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -11,7 +11,7 @@ from jaxdata.convert.clean import Cleaning
 from jaxdata.convert.inputs import InputFile
 from jaxdata.convert.limits import Limits
 from jaxdata.convert.parameters import Parameters, digests, tokenizer_entry
-from jaxdata.convert.tasks import LmSettings, TaskSettings
+from jaxdata.convert.tasks import TaskOptions, TaskSettings, make_settings
 from jaxdata.convert.transform import transform_digest, transform_name
 from jaxdata.errors import InputError
 from jaxdata.tokenizers import Tokenizer
@@ -21,15 +21,11 @@ __all__ = ["Options", "make_parameters"]
 Model = TypeVar("Model", bound=BaseModel)
 
 
-class Options(TypedDict, total=False):
-    """Keyword arguments of `convert`; all of them can be left out.
+class Options(TaskOptions, total=False):
+    """Keyword arguments of `convert`, with those of its task; all of them can be left out.
 
     Attributes:
-        task: what records become; None for plain text, with `text_key`, `text_joiner` and `bos`.
-        text_key: the key of each JSON object, or the column of tables, that holds the text; a
-            dotted one goes into objects, several have commas between. "text" if not given.
-        text_joiner: what stands between the texts of several keys; an empty line if not given.
-        bos: begin each document with the tokenizer's begin-of-sequence token.
+        task: what records become: "lm" (plain text, if not given), "sft", "fim" or "dpo".
         transform: "module:function", from a record to a record, a list of records, or None; the
             module is imported in each worker.
         keep: keys whose values are kept in the index: `docs.kept(i)`.
@@ -48,10 +44,7 @@ class Options(TypedDict, total=False):
         max_record_bytes: longer lines, text files and values are set aside; 256 MiB.
     """
 
-    task: TaskSettings | None
-    text_key: str
-    text_joiner: str
-    bos: bool
+    task: str | TaskSettings
     transform: str | Callable[[Any], Any] | None
     keep: Sequence[str]
     ftfy: bool
@@ -73,9 +66,10 @@ def make_parameters(files: list[InputFile], tokenizer: Tokenizer, options: Optio
     """Gather the parameters of a conversion; reads the head and tail of every input."""
     given: dict[str, Any] = dict(options)
     transform = given.pop("transform", None)
-    task = given.pop("task", None)
+    task = given.pop("task", "lm")
+    own = {name: given.pop(name) for name in TaskOptions.__annotations__ if name in given}
     known = {
-        "task": task or _make(LmSettings, given),
+        "task": make_settings(task, tokenizer, own) if isinstance(task, str) else task,
         "cleaning": _make(Cleaning, given),
         "limits": _make(Limits, given),
         "transform": transform_name(transform),

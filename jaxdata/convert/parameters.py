@@ -13,7 +13,7 @@ from jaxdata.convert.limits import Limits
 from jaxdata.convert.names import check_name
 from jaxdata.convert.parts import RECORD_BYTES, UNIT_BYTES
 from jaxdata.convert.split_ratio import read_ratio
-from jaxdata.convert.tasks import Settings, TaskSettings, token_dtype
+from jaxdata.convert.tasks import TaskSettings, defaults, token_dtype
 from jaxdata.errors import InputError
 from jaxdata.format.manifest import TokenizerEntry
 from jaxdata.format.records import RecordLayout
@@ -84,7 +84,7 @@ class Parameters(BaseModel):
         return {
             name: value
             for name, value in fields.items()
-            if name in _ALWAYS or value != default_of(name)
+            if name in _ALWAYS or value != default_of(name, self.task.name)
         }
 
     def of_source(self) -> dict[str, Any]:
@@ -114,13 +114,15 @@ class Parameters(BaseModel):
             )
 
 
-def default_of(name: str) -> Any:
-    """What a parameter that :meth:`Parameters.own` leaves out was."""
+def default_of(name: str, task: str) -> Any:
+    """What a parameter that :meth:`Parameters.own` leaves out was, in some task."""
     if name == "task":
         return "lm"
-    models: list[type[BaseModel]] = [Parameters, Cleaning, Limits, *Settings.__subclasses__()]
+    models: list[type[BaseModel]] = [Parameters, Cleaning, Limits]
     found = [model.model_fields[name] for model in models if name in model.model_fields]
-    default = found[0].get_default(call_default_factory=True) if found else None
+    if not found:
+        return defaults(task).get(name)
+    default = found[0].get_default(call_default_factory=True)
     return list(default) if isinstance(default, tuple) else default
 
 

@@ -86,8 +86,8 @@ def failed_transform(file: InputFile, row: int, failure: str) -> InputError:
     return InputError(f"{file.path}:{row}: {failure}")
 
 
-def no_documents(collected: Collected, text_key: str) -> InputError:
-    """Say why there is not one document."""
+def no_documents(collected: Collected, options: str) -> InputError:
+    """Say why there is not one document; `options` say which fields are read."""
     if collected.first_bad is None and collected.dropped:
         counts = ", ".join(f"{n:,} {reason}" for reason, n in sorted(collected.dropped.items()))
         return InputError(f"no document is left: {counts}")
@@ -95,24 +95,26 @@ def no_documents(collected: Collected, text_key: str) -> InputError:
         return InputError("the input files are empty: there is no record in them")
     reasons = collected.reasons
     file, row, first = collected.first_bad
-    if list(reasons) == [f"no key {text_key!r}"]:
+    (reason, *others) = reasons
+    if reason.startswith("no key ") and not others:
         return InputError(
-            f"no record has the key {text_key!r}; {file.path}:{row} has "
-            f"{', '.join(map(repr, first.keys)) or 'no keys'}: name one of these with --text-key"
+            f"no record has the key {reason.removeprefix('no key ')}; {file.path}:{row} has "
+            f"{', '.join(map(repr, first.keys)) or 'no keys'}: name one of these with {options}"
         )
     counts = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
     return InputError(
         f"no record has a usable text: {counts}; the first is {file.path}:{row}. "
-        "Are these the files, and is --text-key right?"
+        f"Are these the files, and {'is' if ' ' not in options else 'are'} {options} right?"
     )
 
 
 def _own_changes(was: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Name the parameters that differ; one that is missing is at its default."""
-    before = {name: was.get(name, default_of(name)) for name in [*was, *now]}
-    after = {name: now.get(name, default_of(name)) for name in before}
-    if before.get("task") != after.get("task"):
-        before, after = {"task": before["task"]}, {"task": after["task"]}
+    tasks = was.get("task", "lm"), now.get("task", "lm")
+    if tasks[0] != tasks[1]:
+        return [_change("task", *tasks)]
+    before = {name: was.get(name, default_of(name, tasks[0])) for name in [*was, *now]}
+    after = {name: now.get(name, default_of(name, tasks[0])) for name in before}
     return [
         _change(name, before[name], after[name]) for name in before if before[name] != after[name]
     ]

@@ -16,6 +16,7 @@ class ConversionReport:
     Attributes:
         output: the dataset.
         source: "<split>/<source>".
+        sources: names of all sources that it fed, in the order of the task.
         documents: documents in the source.
         tokens: their tokens, with EOD.
         text_bytes: their bytes of UTF-8.
@@ -38,6 +39,7 @@ class ConversionReport:
     dropped: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     already_complete: bool = False
+    sources: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -65,6 +67,7 @@ class ConversionReport:
             dropped=statistics.get("dropped", {}),
             seconds=seconds,
             already_complete=already_complete,
+            sources=tuple(entries),
         )
 
     def __str__(self) -> str:

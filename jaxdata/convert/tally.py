@@ -109,6 +109,9 @@ class Tally:
             return
         self._count_made(len(contents), "no document in it")
         for content in contents:
+            if isinstance(content, Dropped):
+                self.dropped[content.reason] += 1
+                continue
             texts = self._task.texts(content)
             characters = sum(map(len, texts))
             try:

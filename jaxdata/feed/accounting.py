@@ -32,9 +32,15 @@ def trained_tokens(rows: Any, chosen: NDArray[np.int64]) -> int:
     """Targets with loss in the `chosen` rows; transformed rows are read for it, others are not."""
     table = row_table(rows)
     if table is None:
-        return sum(int(np.count_nonzero(rows[row]["loss_mask"])) for row in chosen.tolist())
+        return sum(_with_loss(rows[row]) for row in chosen.tolist())
     parts = range(0, len(chosen), _ROWS_AT_ONCE)
     return sum(_trained(table, chosen[part : part + _ROWS_AT_ONCE]) for part in parts)
+
+
+def _with_loss(row: Mapping[str, Any]) -> int:
+    """Targets with loss in a row, on both sides where it is a pair."""
+    masks = (array for name, array in row.items() if name.endswith("loss_mask"))
+    return sum(int(np.count_nonzero(mask)) for mask in masks)
 
 
 def _trained(table: RowTable, rows: NDArray[np.int64]) -> int:

@@ -134,7 +134,7 @@ class Loader(grain.DatasetIterator[Any]):
         from jaxdata.feed.device import CompactPlacement, DevicePlacement, check_wide
 
         if self._table is None:
-            return DevicePlacement(sharding, size, len(self._rows[row]["inputs"]))
+            return DevicePlacement(sharding, size, len(next(iter(self._rows[row].values()))))
         check_wide({name: extra_dtype(self._table, name) for name in self._extras})
         table = next(part for start, part in reversed(sections(self._table)) if start <= row)
         if self._on_host:

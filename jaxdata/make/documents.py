@@ -73,7 +73,7 @@ class Reader:
         """Raise InputError where a table lacks a column."""
         for file in self.files:
             if file.kind.table:
-                for key in self.task.keys:
+                for key in self.task.keys or ():
                     check_strings(file, key)
 
     def documents(self, start: Place, tally: Tally) -> Iterator[Found]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Protocol
 
@@ -58,6 +58,16 @@ class Tokenizer(Protocol):
     def special_tokens(self) -> Mapping[str, int]:
         """The texts that `encode(..., special=True)` takes for one id, and the ids."""
 
+    def token_id(self, text: str) -> int | None:
+        """The id of the token with a text, special or not; None where there is none."""
+
+    def special_id(self, role: str, token: SpecialToken) -> int | None:
+        """The id of a token that a user named for a role, by text or id; None for None.
+
+        Raises:
+            InputError: there is no such token.
+        """
+
     def encode(
         self, texts: Sequence[str], *, special: bool = False, continuing: bool = False
     ) -> list[np.ndarray]:
@@ -99,30 +109,23 @@ class BaseTokenizer(ABC):
     pad_id: int | None
     chat_template: str | None = None
 
-    def choose_special_ids(
-        self,
-        find: Callable[[str], int | None],
-        eod: SpecialToken,
-        bos: SpecialToken,
-        pad: SpecialToken,
-    ) -> None:
-        """Set the special ids from what was asked for; `find` gives the id of a token's text."""
-        eod_id = self._special_id("eod", eod, find)
+    def choose_special_ids(self, eod: SpecialToken, bos: SpecialToken, pad: SpecialToken) -> None:
+        """Set the special ids from what was asked for."""
+        eod_id = self.special_id("eod", eod)
         if eod_id is None:
             raise InputError(
                 f"tokenizer {self.name!r} has no end-of-document token that jaxdata knows; "
                 "name one of its tokens, by text or id, with --eod (in Python: eod=...)"
             )
         self.eod_id = eod_id
-        self.bos_id = self._special_id("bos", bos, find)
-        self.pad_id = self._special_id("pad", pad, find)
+        self.bos_id = self.special_id("bos", bos)
+        self.pad_id = self.special_id("pad", pad)
 
-    def _special_id(
-        self, role: str, token: SpecialToken, find: Callable[[str], int | None]
-    ) -> int | None:
+    def special_id(self, role: str, token: SpecialToken) -> int | None:
+        """The id of a token that a user named; raises InputError where there is no such token."""
         if token is None:
             return None
-        found = find(token) if isinstance(token, str) else token
+        found = self.token_id(token) if isinstance(token, str) else token
         if found is None or not 0 <= found < self.vocab_size:
             raise InputError(
                 f"{role}={token!r} is not a token of {self.name!r}; expected the text of one of "
@@ -174,6 +177,10 @@ class BaseTokenizer(ABC):
     @property
     @abstractmethod
     def special_tokens(self) -> Mapping[str, int]:
+        """See `Tokenizer`."""
+
+    @abstractmethod
+    def token_id(self, text: str) -> int | None:
         """See `Tokenizer`."""
 
     @abstractmethod

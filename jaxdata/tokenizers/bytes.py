@@ -30,7 +30,7 @@ class BytesTokenizer(BaseTokenizer):
         pad: SpecialToken = None,
     ) -> None:
         self.name = name
-        self.choose_special_ids(self._find, 256 if eod is None else eod, bos, pad)
+        self.choose_special_ids(256 if eod is None else eod, bos, pad)
 
     @classmethod
     def from_files(cls, _files: Mapping[str, bytes], *, name: str, eod: int) -> BytesTokenizer:
@@ -62,6 +62,7 @@ class BytesTokenizer(BaseTokenizer):
         """Nothing to copy."""
         return {}
 
-    def _find(self, token: str) -> int | None:
-        raw = token.encode()
+    def token_id(self, text: str) -> int | None:
+        """See `Tokenizer`."""
+        raw = text.encode()
         return raw[0] if len(raw) == 1 else None

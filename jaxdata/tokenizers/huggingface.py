@@ -50,7 +50,6 @@ class HuggingFaceTokenizer(BaseTokenizer):
         )
         self.chat_template = self._files.chat_template()
         self.choose_special_ids(
-            self._vocab.get,
             self._own("eos_token", _EOD) if eod is None else eod,
             self._own("bos_token", _BOS) if bos is None else bos,
             self._own("pad_token", _PAD) if pad is None else pad,
@@ -66,6 +65,10 @@ class HuggingFaceTokenizer(BaseTokenizer):
         """The added tokens that are special."""
         added = self._tokenizer.get_added_tokens_decoder().items()
         return {token.content: i for i, token in added if token.special}
+
+    def token_id(self, text: str) -> int | None:
+        """See `Tokenizer`."""
+        return self._vocab.get(text)
 
     @cached_property
     def cuts_between_words(self) -> bool:

@@ -50,7 +50,7 @@ class SentencePieceTokenizer(BaseTokenizer):
         own = (None if i < 0 else i for i in ids)
         given = (eod, bos, pad)
         chosen = (mine if asked is None else asked for asked, mine in zip(given, own, strict=True))
-        self.choose_special_ids(self._find, *chosen)
+        self.choose_special_ids(*chosen)
         # Arrays came after 0.2.0; lists cost a few per cent more.
         self._output: Any = "numpy" if hasattr(self._processor, "EncodeAsNumpy") else int
         self._space_ids = self._literal_space_ids()
@@ -143,6 +143,7 @@ class SentencePieceTokenizer(BaseTokenizer):
         """Return the model file."""
         return {_FILE: self._model}
 
-    def _find(self, token: str) -> int | None:
-        i = int(self._processor.piece_to_id(token))
-        return i if self._processor.id_to_piece(i) == token else None
+    def token_id(self, text: str) -> int | None:
+        """See `Tokenizer`."""
+        i = int(self._processor.piece_to_id(text))
+        return i if self._processor.id_to_piece(i) == text else None

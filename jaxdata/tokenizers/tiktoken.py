@@ -63,7 +63,7 @@ class TiktokenTokenizer(BaseTokenizer):
         if hasattr(encoding, "encode_to_numpy"):  # not yet in 0.8
             self._encode = encoding.encode_to_numpy
         known_end = self.special_tokens.get(_END)
-        self.choose_special_ids(self._find, known_end if eod is None else eod, bos, pad)
+        self.choose_special_ids(known_end if eod is None else eod, bos, pad)
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes], *, name: str, eod: int) -> TiktokenTokenizer:
@@ -175,9 +175,10 @@ class TiktokenTokenizer(BaseTokenizer):
         encoding = json.dumps(settings, indent=1, sort_keys=True).encode() + b"\n"
         return {_RANKS: self._ranks, _ENCODING: encoding}
 
-    def _find(self, token: str) -> int | None:
+    def token_id(self, text: str) -> int | None:
+        """See `Tokenizer`."""
         try:
-            return int(self._encoding.encode_single_token(token))
+            return int(self._encoding.encode_single_token(text))
         except KeyError:
             return None
 

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["Dropped", "Encoded", "Record", "Settings", "Task", "token_dtype"]
+__all__ = ["Dropped", "Encoded", "Rate", "Record", "Settings", "Task", "token_dtype"]
 
 Record = Mapping[str, Any]
 """A JSON object, a row of a table, or a text file under the text key."""
+
+
+Rate = Annotated[float, Field(ge=0, le=1)]
+"""A share or probability."""
 
 
 class Dropped(Exception):
@@ -49,6 +53,8 @@ class Settings(BaseModel):
     """What a task is told; a part of the parameters, so that a resume compares it by name."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    key_options: ClassVar[str] = "--text-key"
+    """Where a user says which fields are read."""
 
     name: str
     bos: bool = False
@@ -66,11 +72,12 @@ class Task(Protocol):
     """Whether its documents carry loss masks."""
     streams: tuple[str, ...]
     """The sources it feeds: ("",) for `<source>` itself, a name for `<source>/<name>`."""
-    keys: tuple[str, ...]
-    """The fields it reads (see `records.field_of`): the columns to read of tables."""
+    keys: tuple[str, ...] | None
+    """The fields it reads (see `records.field_of`): the columns that tables must have, and that
+    are read of them. None: whatever there is."""
 
     def prepare(self, record: Record) -> Sequence[Any]:
-        """Take the documents out of a record, cleaned; cheap.
+        """Take the documents out of a record, cleaned; cheap. One may be `Dropped` among others.
 
         Raises:
             BadRecord: there is no usable text: the record is set aside.

@@ -1,0 +1,164 @@
+"""Conversations, however a record writes them down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jaxdata.convert.records import BadRecord, field_of, text_of
+from jaxdata.convert.tasks.base import Record
+
+__all__ = ["Conversation", "conversation_of", "is_messages", "read_messages"]
+
+# Roles of ShareGPT and its kin -> as chat templates call them.
+_ROLES = {
+    "human": "user",
+    "prompter": "user",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "bot": "assistant",
+    "function_call": "assistant",
+    "observation": "tool",
+    "function_response": "tool",
+}
+_ROLE_KEYS, _CONTENT_KEYS, _TEXT_KEYS = ("role", "from"), ("content", "value"), ("text", "value")
+_WEIGHT_KEYS = ("weight", "loss_weight")
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """Messages as chat templates take them.
+
+    Attributes:
+        messages: each with "role" and "content", and whatever else the record gave it.
+        losses: for each whether the assistant's words in it have loss.
+        variables: what else the template gets: "tools".
+    """
+
+    messages: list[dict[str, Any]]
+    losses: list[bool]
+    variables: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, turns: Iterable[tuple[str, str, bool]]) -> Conversation:
+        """Make one of turns: role, content, and whether it has loss."""
+        listed = list(turns)
+        messages = [{"role": role, "content": content} for role, content, _ in listed]
+        return cls(messages, [loss for _, _, loss in listed])
+
+    def cleaned(self, clean: Callable[[str], str]) -> Conversation:
+        """The same, with something done to the content of every message."""
+        messages = [
+            {**message, "content": message["content"] and clean(message["content"])}
+            for message in self.messages
+        ]
+        return Conversation(messages, self.losses, self.variables)
+
+    def answers(self) -> tuple[list[bool], list[bool]]:
+        """The losses, and which messages are the assistant's."""
+        return self.losses, [message["role"] == "assistant" for message in self.messages]
+
+    def last_only(self) -> Conversation:
+        """The same, with loss on the last message alone."""
+        silent = [False] * (len(self.losses) - 1)
+        return Conversation(self.messages, silent + self.losses[-1:], self.variables)
+
+    def strings(self) -> list[str]:
+        """Everything in it that somebody wrote."""
+        return list(_strings([self.messages, self.variables]))
+
+
+def conversation_of(record: Record, key: str) -> Conversation:
+    """Read the conversation in a field, with the "system" prompt and "tools" beside it.
+
+    Raises:
+        BadRecord: it is none, or one of its messages has no role, or no text.
+    """
+    given = field_of(record, key)
+    if not is_messages(given):
+        raise BadRecord(f"{key!r} is not a list of messages")
+    messages, losses = read_messages(given)
+    system = record.get("system")
+    if isinstance(system, str) and system and messages[0]["role"] != "system":
+        messages, losses = [{"role": "system", "content": system}, *messages], [False, *losses]
+    return Conversation(messages, losses, _tools(record.get("tools")))
+
+
+def is_messages(value: Any) -> bool:
+    """Tell whether a value is a list of objects, at least one."""
+    return isinstance(value, list) and bool(value) and all(isinstance(v, Mapping) for v in value)
+
+
+def read_messages(given: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[bool]]:
+    """Return messages in one form, and which have loss; raises BadRecord."""
+    messages = [_message(one) for one in given]
+    weights = [next((one[key] for key in _WEIGHT_KEYS if key in one), 1) for one in given]
+    losses = [
+        message["role"] == "assistant" and bool(weight)
+        for message, weight in zip(messages, weights, strict=True)
+    ]
+    return messages, losses
+
+
+def _message(given: Mapping[str, Any]) -> dict[str, Any]:
+    role_key = _first_of(_ROLE_KEYS, given, "role")
+    content_key = _first_of(_CONTENT_KEYS, given, "content")
+    role = text_of(given, role_key)
+    rest = {
+        key: value
+        for key, value in given.items()
+        if key not in (role_key, content_key, *_WEIGHT_KEYS) and value is not None
+    }
+    content = given.get(content_key)
+    if content is None and "tool_calls" not in rest:
+        raise BadRecord("a message has no content")
+    if content is not None:
+        content = _content(content)
+    return {"role": _ROLES.get(role, role), "content": content, **rest}
+
+
+def _first_of(keys: Sequence[str], given: Mapping[str, Any], what: str) -> str:
+    for key in keys:
+        if key in given:
+            return key
+    if what == "content" and given.get("tool_calls"):
+        return keys[0]
+    raise BadRecord(f"a message has no {what}", tuple(map(str, given)))
+
+
+def _content(content: Any) -> str:
+    """The text of a message, which may come in parts."""
+    if isinstance(content, str):
+        return text_of({"content": content}, "content")
+    if not isinstance(content, list):
+        raise BadRecord("the content of a message is not text")
+    return "".join(map(_part, content))
+
+
+def _part(part: Any) -> str:
+    if isinstance(part, str):
+        return text_of({"content": part}, "content")
+    if not isinstance(part, Mapping) or part.get("type", "text") != "text":
+        raise BadRecord("a message holds something that is not text")
+    key = next((key for key in _TEXT_KEYS if key in part), _TEXT_KEYS[0])
+    return text_of(part, key)
+
+
+def _tools(tools: Any) -> dict[str, Any]:
+    """The tools of a record, which may be written as JSON in a string."""
+    if isinstance(tools, str):
+        try:
+            tools = json.loads(tools) if tools.strip() else None
+        except ValueError:
+            raise BadRecord("'tools' is not JSON") from None
+    return {"tools": tools} if tools else {}
+
+
+def _strings(value: Any) -> Sequence[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    return [text for one in value for text in _strings(one)] if isinstance(value, list) else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -295,9 +296,25 @@ def test_the_same_again_does_nothing_and_another_is_refused(config: str, tmp_pat
         jaxdata.materialize(jaxdata.load(config, seed=7).rows, tmp_path)
 
 
-def test_a_damaged_set_says_so(config: str, tmp_path: Path) -> None:
+def test_a_damaged_set_says_so(
+    config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     done = jaxdata.materialize(jaxdata.load(config).rows, tmp_path, shard_rows=50, workers=1)
+    with pytest.raises(SystemExit) as whole:
+        main(["verify", str(tmp_path)])
+    assert not whole.value.code
+    assert f"whole ({len(done.shards)} files, {done.rows} rows" in capsys.readouterr().out
     (tmp_path / done.shards[1].name).write_bytes(b"nothing")
+    (tmp_path / done.shards[0].name).rename(tmp_path / "elsewhere")
+    with pytest.raises(SystemExit) as damaged:
+        main(["verify", str(tmp_path)])
+    assert damaged.value.code == 1
+    assert re.search(
+        r"DAMAGED 00000-of-\d+.array_record: it cannot be read: .* is missing.*\n"
+        r"DAMAGED 00001-of-\d+.array_record: its content differs from its checksum",
+        capsys.readouterr().out,
+    )
+    (tmp_path / "elsewhere").rename(tmp_path / done.shards[0].name)
     rows = jaxdata.open_rows(tmp_path)
     assert rows[0]["inputs"].shape == (64,)
     with pytest.raises(DatasetError, match="cannot be read"):
@@ -377,3 +394,38 @@ def test_what_was_begun_otherwise_is_refused(
         jaxdata.materialize(rows, tmp_path, shard_rows=30, workers=1)
     with pytest.raises(InputError, match=r"unfinished rows.*shard_rows was 30, is 20"):
         jaxdata.materialize(rows, tmp_path, shard_rows=20)
+
+
+_FULL = """
+mount -t tmpfs -o size=200k none {disk} || exit 99
+{command} 2> {disk}/../errors
+echo $? > {disk}/../status
+find {disk} -type f > {disk}/../left
+mount -o remount,size=64m none {disk}
+{command} && cp -r {disk}/out {disk}/../finished
+"""
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_said_and_what_is_done_is_kept(config: str, tmp_path: Path) -> None:
+    if not shutil.which("unshare"):
+        pytest.skip("a disk to fill needs util-linux's unshare")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = [sys.executable, "-m", "jaxdata", "materialize", "--config", config]
+    command += ["--output", str(disk / "out"), "--shard-rows", "40", "--workers", "1"]
+    script = _FULL.format(disk=disk, command=" ".join(command))
+    unshare = ["unshare", "--map-root-user", "--mount", "sh", "-c", script]
+    done = subprocess.run(unshare, capture_output=True, text=True, check=False)
+    if not (tmp_path / "status").exists():
+        pytest.skip(f"this system lets us mount nothing, not even in a namespace: {done.stderr}")
+    says = (tmp_path / "errors").read_text()
+    assert (tmp_path / "status").read_text() == "1\n", says
+    assert says.startswith(f"error: {disk}/out cannot be written: No space left on device")
+    left = (tmp_path / "left").read_text()
+    assert ".receipt" in left
+    assert ".tmp-" not in left
+    assert "rows.json" not in left
+    assert done.returncode == 0, done.stderr
+    jaxdata.materialize(jaxdata.load(config).rows, tmp_path / "whole", shard_rows=40)
+    assert tree(tmp_path / "finished") == tree(tmp_path / "whole")

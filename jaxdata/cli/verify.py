@@ -21,13 +21,15 @@ __all__ = ["verify"]
 def verify(path: str, as_json: bool, threads: int | None) -> int:
     """Compare every file of a dataset with its checksum, and the index with the records.
 
-    PATH is a dataset: a folder or URL. Each shard is read once, from beginning to end. What is
-    damaged is named, with what is wrong and what to do.
+    PATH is a dataset, or rows that `jaxdata materialize` wrote: a folder or URL. Each shard is
+    read once, from beginning to end. What is damaged is named, with what is wrong and what to do.
     """
     from jaxdata.format.verify import verify as verify_dataset
+    from jaxdata.make.verify import holds_rows, verify_rows
     from jaxdata.progress import progress_bar
 
+    check = verify_rows if holds_rows(path) else verify_dataset
     with progress_bar("verifying", in_bytes=True) as progress:
-        found = verify_dataset(path, threads=threads, progress=progress)
+        found = check(path, threads=threads, progress=progress)
     click.echo(json.dumps(found.as_json(), indent=1) if as_json else found)
     return 0 if found.whole else 1

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
+from jaxdata.convert.refusals import writing
 from jaxdata.errors import DatasetError, InputError, WorkerDied
 from jaxdata.feed.layouts import Layout
 from jaxdata.feed.layouts import layout as find_layout
@@ -76,12 +77,12 @@ def materialize(
     store = open_store(output)
     done = _finished(store, recipe)
     if done is None:
-        _begin(store, recipe)
         job = Job(store.url, recipe, selection, find_layout(layout))
-        _write(store, job, workers or available_cores(), progress)
-        done = _publish(store, recipe)
+        with writing(store.url):
+            _begin(store, recipe)
+            _write(store, job, workers or available_cores(), progress)
+            done = _publish(store, recipe)
     store.delete(f"{WORK}/")
-    store.sweep("")
     return done
 
 
@@ -172,6 +173,8 @@ def _write(store: Store, job: Job, workers: int, progress: Advance | None) -> No
         raise WorkerDied(
             f"{error}. What was finished is kept: the same command goes on from there"
         ) from error
+    finally:
+        store.sweep("")  # killed workers, now or before, left what they had begun
 
 
 def _publish(store: Store, recipe: Recipe) -> RowSet:

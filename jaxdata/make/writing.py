@@ -14,7 +14,7 @@ import numpy as np
 from jaxdata.errors import DatasetError
 from jaxdata.feed.layouts import Layout
 from jaxdata.format.shards import WRITER_OPTIONS
-from jaxdata.format.storage import open_store
+from jaxdata.format.storage import open_store, unwritable
 from jaxdata.make.records import RECORD_FORMATS, row_bytes
 from jaxdata.make.rowset import Recipe, RowShard
 from jaxdata.make.selection import Selection
@@ -102,13 +102,21 @@ def _write_rows(
     counted = True
     for batch in job.batches(number):
         for record in encode(job.layout(batch), job.recipe.fields):
-            writer.write(record)
+            _written(path, writer.write, record)
             rows += 1
         counted = "loss_mask" in batch
         trained += int(np.count_nonzero(batch["loss_mask"])) if counted else 0
         pause()
-    writer.close()
+    _written(path, writer.close)
     found = ArrayRecordReader(os.fspath(path)).num_records()
     if found != rows:
         raise DatasetError(f"{path} holds {found} records after {rows} were written: is it full?")
     return rows, trained if counted else None
+
+
+def _written(path: Path, call: Callable[..., None], *args: bytes) -> None:
+    """Call a writer; a disk that is full is an OSError, as everywhere."""
+    try:
+        call(*args)
+    except RuntimeError as error:
+        raise unwritable(path, error) from error

@@ -54,23 +54,23 @@ def test_nothing_is_lost_or_twice_whoever_is_killed(job: tuple[list[str], Path])
     started = time.monotonic()
     subprocess.run(words, check=True, capture_output=True)
     seconds = time.monotonic() - started
+    assert verify(output).whole
     expected = tree(output)
     chance = random.Random(SEED)
     kills = 0
     while kills < KILLS:
         _remove(output)
-        for _ in range(40):  # runs until one of them is not killed any more
-            kills += _run(words, chance, seconds, KILLS - kills)
-            if (output / "dataset.json").exists():
-                break
+        finished = False
+        while not finished:
+            killed, finished = _run(words, chance, seconds, KILLS - kills)
+            kills += killed
         assert tree(output) == expected
-        assert verify(output).whole
         assert not list(output.rglob(".tmp-*"))
         assert not list(output.rglob("work"))
 
 
-def _run(words: list[str], chance: random.Random, seconds: float, kills: int) -> int:
-    """Run the job once, killing at most `kills` processes of it; return how many."""
+def _run(words: list[str], chance: random.Random, seconds: float, kills: int) -> tuple[int, bool]:
+    """Run the job once, killing at most `kills` processes of it; (how many, whether it ended)."""
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     killed = 0
     while killed < kills and process.poll() is None:
@@ -87,7 +87,7 @@ def _run(words: list[str], chance: random.Random, seconds: float, kills: int) ->
     _, errors = process.communicate()
     assert process.returncode in (0, -signal.SIGKILL, 1), errors
     assert process.returncode != 1 or b"give fewer --workers" in errors, errors
-    return killed
+    return killed, process.returncode == 0
 
 
 def _children(pid: int) -> Iterator[int]:

@@ -48,6 +48,10 @@ class Tokenizer(Protocol):
     pad_id: int | None
 
     @property
+    def unk_id(self) -> int | None:
+        """The id that stands for text the vocabulary lacks; None where there is no such text."""
+
+    @property
     def token_bytes(self) -> np.ndarray:
         """Bytes of text for each id: int32 of shape (vocab_size,), read-only."""
 
@@ -132,6 +136,11 @@ class BaseTokenizer(ABC):
                 f"its tokens, or an id from 0 to {self.vocab_size - 1}"
             )
         return found
+
+    @property
+    def unk_id(self) -> int | None:
+        """See `Tokenizer`."""
+        return None
 
     def encode(
         self, texts: Sequence[str], *, special: bool = False, continuing: bool = False

@@ -55,6 +55,13 @@ class HuggingFaceTokenizer(BaseTokenizer):
             self._own("pad_token", _PAD) if pad is None else pad,
         )
 
+    @cached_property
+    def unk_id(self) -> int | None:
+        """See `Tokenizer`."""
+        model = self._settings["model"]
+        found = model.get("unk_id")  # of Unigram; other models name a piece
+        return found if isinstance(found, int) else self._vocab.get(model.get("unk_token") or "")
+
     @classmethod
     def from_files(cls, files: Mapping[str, bytes], *, name: str, eod: int) -> HuggingFaceTokenizer:
         """Make it again from its files."""
@@ -93,9 +100,8 @@ class HuggingFaceTokenizer(BaseTokenizer):
             lengths[i] = length(piece)
         for i, token in self._tokenizer.get_added_tokens_decoder().items():
             lengths[i] = 0 if token.special else len(token.content.encode())
-        unknown = self._settings["model"].get("unk_token")
-        if unknown in self._vocab:
-            lengths[self._vocab[unknown]] = 0
+        if self.unk_id is not None:
+            lengths[self.unk_id] = 0
         return lengths
 
     def files(self) -> dict[str, bytes]:

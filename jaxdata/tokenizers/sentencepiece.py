@@ -55,6 +55,12 @@ class SentencePieceTokenizer(BaseTokenizer):
         self._output: Any = "numpy" if hasattr(self._processor, "EncodeAsNumpy") else int
         self._space_ids = self._literal_space_ids()
 
+    @property
+    def unk_id(self) -> int | None:
+        """See `Tokenizer`."""
+        found = int(self._processor.unk_id())
+        return None if found < 0 else found
+
     @classmethod
     def from_files(
         cls, files: Mapping[str, bytes], *, name: str, eod: int

@@ -1,0 +1,99 @@
+"""What a conversion counts: additive a unit, so that it depends on nothing but the input.
+
+Texts are counted twice, as they were read and as they were after cleaning; everything else is of
+the documents that were written.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.convert.tasks import Encoded
+
+__all__ = ["PERCENTILES", "Measured", "count_tokens", "derived", "file_counts"]
+
+PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
+_COUNTED = (
+    "raw_characters",
+    "raw_bytes",
+    "characters",
+    "text_bytes",
+    "loss_tokens",
+    "unknown_tokens",
+)
+
+
+class Measured:
+    """A cleaner that adds up what it is given, and does nothing where there is none to call.
+
+    Attributes:
+        characters: of all texts so far.
+        text_bytes: of them in UTF-8.
+    """
+
+    def __init__(self, clean: Callable[[str], str] | None) -> None:
+        self._clean = clean
+        self.characters = self.text_bytes = 0
+
+    def __call__(self, text: str) -> str:
+        """Return the text, cleaned."""
+        self.characters += len(text)
+        self.text_bytes += len(text.encode())
+        return self._clean(text) if self._clean else text
+
+
+def count_tokens(counts: Counter[str], encoded: Encoded, unknown_id: int | None) -> None:
+    """Add the tokens of a document that are targets with loss, and those of unknown text.
+
+    A document's first token is nobody's target.
+
+    >>> counts = Counter()
+    >>> count_tokens(counts, Encoded(np.array([5, 0, 2]), np.array([1, 0, 1])), unknown_id=0)
+    >>> dict(counts)
+    {'loss_tokens': 1, 'unknown_tokens': 1}
+    """
+    mask = encoded.mask
+    counts["loss_tokens"] += len(encoded.tokens) - 1 if mask is None else int(mask[1:].sum())
+    if unknown_id is not None:
+        counts["unknown_tokens"] += int(np.count_nonzero(encoded.tokens == unknown_id))
+
+
+def derived(counts: Mapping[str, int], lengths: NDArray[np.uint32]) -> dict[str, Any]:
+    """What the manifest says of a source: its counts, and what follows from them.
+
+    Args:
+        counts: the sums over all units.
+        lengths: uint32 (documents,), tokens of each document with EOD.
+    """
+    documents, tokens = len(lengths), int(lengths.sum(dtype=np.int64))
+    sums = {name: counts.get(name, 0) for name in _COUNTED}
+    at = np.percentile(lengths, PERCENTILES, method="inverted_cdf") if documents else ()
+    percentiles = {str(p): int(n) for p, n in zip(PERCENTILES, at, strict=False)}
+    return {
+        **sums,
+        "longest_document": int(lengths.max(initial=0)),
+        "length_percentiles": percentiles,
+        "tokens_per_byte": tokens / max(1, sums["text_bytes"]),
+        "tokens_per_document": tokens / max(1, documents),
+        "characters_per_document": sums["characters"] / max(1, documents),
+        "bytes_per_document": sums["text_bytes"] / max(1, documents),
+        "unknown_token_rate": sums["unknown_tokens"] / max(1, tokens),
+    }
+
+
+def file_counts(files: int, with_documents: int) -> dict[str, int]:
+    """Count the inputs: all of them were read, and discarded are those that gave no document.
+
+    >>> file_counts(3, 2)
+    {'processed': 3, 'successful': 2, 'discarded': 1}
+    """
+    return {
+        "processed": files,
+        "successful": with_documents,
+        "discarded": files - with_documents,
+    }

@@ -99,7 +99,7 @@ def convert(
         stop_at_bad=on_error == "fail",
         max_expansion=max_expansion,
     )
-    conversion = Conversion(open_store(output), job, job.task())
+    conversion = Conversion(open_store(output), job, job.task(loaded, job.cleaner()))
     entries, already_complete = conversion.complete(make_engine, progress, resume=resume)
     seconds = time.monotonic() - started
     return ConversionReport.of(

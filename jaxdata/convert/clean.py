@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from jaxdata.errors import MissingExtra
 
-__all__ = ["Cleaning", "make_cleaner", "without_wikitext_marks"]
+__all__ = ["Cleaner", "Cleaning", "make_cleaner", "without_wikitext_marks"]
 
 Cleaner = Callable[[str], str]
 

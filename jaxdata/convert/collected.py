@@ -106,6 +106,7 @@ class Collected:
         self.dropped: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
         self.first_bad: tuple[InputFile, int, Quarantined] | None = None
+        self._gave: set[int] = set()
         self.last: tuple[InputFile, int] = (files[0], 0)
         for unit, receipt in receipts:
             self.add(unit, receipt)
@@ -115,6 +116,7 @@ class Collected:
         numbers = np.array([part.file for part in unit.parts], np.uint32)
         first = np.array(self._number(unit, receipt.records), np.uint64)
         for name, wrote in receipt.outputs.items():
+            self._gave.update(numbers[np.unique(wrote.part)].tolist())
             output = self.outputs.setdefault(name, CollectedOutput())
             output.add(numbers[wrote.part], first[wrote.part] + wrote.record, wrote)
         self.dropped += receipt.dropped
@@ -142,6 +144,13 @@ class Collected:
         place = {"file": file.name, "row" if file.kind.first_number == 0 else "line": row}
         line = place | {"reason": bad.reason} | _raw(bad.raw)
         self._bad_lines.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+
+    @property
+    def files(self) -> dict[str, int]:
+        """The inputs: all were read, and those are discarded that gave no document."""
+        processed, successful = len(self._files), len(self._gave)
+        discarded = processed - successful
+        return {"processed": processed, "successful": successful, "discarded": discarded}
 
     @property
     def reasons(self) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jaxdata import tokenizers
-from jaxdata.convert.clean import make_cleaner
+from jaxdata.convert.clean import Cleaner, make_cleaner
 from jaxdata.convert.inputs import InputFile
 from jaxdata.convert.parameters import Parameters
 from jaxdata.convert.parts import ReadSettings
@@ -63,12 +63,16 @@ class Job:
         """The splits that documents are dealt to."""
         return self.parameters.splits(self.split)
 
-    def task(self) -> Task:
-        """Make the task, with its tokenizer, in this process."""
-        clean = make_cleaner(self.parameters.cleaning)
-        return make_task(self.parameters.task, self._tokenizer(), clean)
+    def task(self, tokenizer: Tokenizer, clean: Cleaner | None) -> Task:
+        """Make the task; `clean` is done to every text."""
+        return make_task(self.parameters.task, tokenizer, clean)
 
-    def _tokenizer(self) -> Tokenizer:
+    def cleaner(self) -> Cleaner | None:
+        """Make the cleaner; None where nothing is to be cleaned."""
+        return make_cleaner(self.parameters.cleaning)
+
+    def tokenizer(self) -> Tokenizer:
+        """Make the tokenizer in this process."""
         entry = self.parameters.tokenizer
         return tokenizers.restore(
             entry.kind,

@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxdata.convert.job import Job
 from jaxdata.convert.receipts import OutputReceipt
+from jaxdata.convert.statistics import count_document, count_tokens
 from jaxdata.convert.tally import Document
 from jaxdata.convert.tasks import Encoded, Task
 from jaxdata.format.shards import ShardWriter
@@ -22,9 +23,12 @@ __all__ = ["Outputs"]
 class Outputs:
     """Write documents to the shards of a unit; they are published when `finish` ends well."""
 
-    def __init__(self, store: Store, job: Job, task: Task, unit: str) -> None:
+    def __init__(
+        self, store: Store, job: Job, task: Task, unit: str, unknown_id: int | None
+    ) -> None:
         self._store, self._job, self._streams, self._unit = store, job, task.streams, unit
         self._layout = job.parameters.layout(task.masked)
+        self._unknown_id = unknown_id
         self._open: dict[str, _Shard] = {}
         self._unfinished = ExitStack()
 
@@ -40,7 +44,7 @@ class Outputs:
         name = f"{output}/{self._unit}.array_record"
         path = self._unfinished.enter_context(self._store.create(name))
         writer = self._unfinished.enter_context(ShardWriter(path, self._layout))
-        return _Shard(name, writer)
+        return _Shard(name, writer, self._unknown_id)
 
     def finish(self) -> dict[str, OutputReceipt]:
         """Publish the shards and describe them, by output."""
@@ -63,8 +67,8 @@ class Outputs:
 class _Shard:
     """A shard in the making, and where its documents came from."""
 
-    def __init__(self, name: str, writer: ShardWriter) -> None:
-        self._name, self._writer = name, writer
+    def __init__(self, name: str, writer: ShardWriter, unknown_id: int | None) -> None:
+        self._name, self._writer, self._unknown_id = name, writer, unknown_id
         self._parts: list[int] = []
         self._records: list[int] = []
         self._kept: list[bytes] = []
@@ -75,7 +79,8 @@ class _Shard:
         self._parts.append(document.part)
         self._records.append(document.record)
         self._kept.append(document.kept)
-        self._counts["text_bytes"] += document.text_bytes
+        count_document(self._counts, document)
+        count_tokens(self._counts, encoded, self._unknown_id)
 
     def finish(self) -> OutputReceipt:
         self._writer.close()

@@ -9,6 +9,7 @@ import numpy as np
 from jaxdata.convert.collected import Collected, CollectedOutput
 from jaxdata.convert.job import Job
 from jaxdata.convert.refusals import check_dataset
+from jaxdata.convert.statistics import derived
 from jaxdata.format.index import write_index
 from jaxdata.format.manifest import Manifest, SourceEntry, digest, update_manifest
 from jaxdata.format.storage import Store
@@ -83,8 +84,8 @@ def _source_entry(
 def _statistics(collected: Collected, output: CollectedOutput) -> dict[str, Any]:
     """What is known of a source, and of the conversion that it came from."""
     return {
-        **output.counts,
-        "longest_document": int(output.lengths.max(initial=0)),
+        **derived(output.counts, output.lengths),
+        "files": collected.files,
         "records": collected.records,
         "blank": collected.counts["blank"],
         "added": collected.counts["added"],

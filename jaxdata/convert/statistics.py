@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.convert.tasks import Encoded
 
-__all__ = ["PERCENTILES", "Measured", "count_tokens", "derived", "file_counts"]
+if TYPE_CHECKING:
+    from jaxdata.convert.tally import Document
+
+__all__ = ["PERCENTILES", "Measured", "count_document", "count_tokens", "derived"]
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 _COUNTED = (
@@ -29,22 +32,37 @@ _COUNTED = (
 
 
 class Measured:
-    """A cleaner that adds up what it is given, and does nothing where there is none to call.
+    """A cleaner that adds up what it is given; with None it does nothing else.
 
-    Attributes:
-        characters: of all texts so far.
-        text_bytes: of them in UTF-8.
+    >>> clean = Measured(str.strip)
+    >>> clean(" é "), clean.take(), clean.take()
+    ('é', (3, 4), (0, 0))
     """
 
     def __init__(self, clean: Callable[[str], str] | None) -> None:
         self._clean = clean
-        self.characters = self.text_bytes = 0
+        self._characters = self._text_bytes = 0
 
     def __call__(self, text: str) -> str:
         """Return the text, cleaned."""
-        self.characters += len(text)
-        self.text_bytes += len(text.encode())
+        self._characters += len(text)
+        self._text_bytes += len(text.encode())
         return self._clean(text) if self._clean else text
+
+    def take(self) -> tuple[int, int]:
+        """Return characters, and bytes in UTF-8, of the texts since it was last asked."""
+        taken = self._characters, self._text_bytes
+        self._characters = self._text_bytes = 0
+        return taken
+
+
+def count_document(counts: Counter[str], document: Document) -> None:
+    """Add the sizes of a document's texts, before and after cleaning."""
+    raw_characters, raw_bytes = document.raw
+    counts["raw_characters"] += raw_characters
+    counts["raw_bytes"] += raw_bytes
+    counts["characters"] += document.characters
+    counts["text_bytes"] += document.text_bytes
 
 
 def count_tokens(counts: Counter[str], encoded: Encoded, unknown_id: int | None) -> None:
@@ -83,17 +101,4 @@ def derived(counts: Mapping[str, int], lengths: NDArray[np.uint32]) -> dict[str,
         "characters_per_document": sums["characters"] / max(1, documents),
         "bytes_per_document": sums["text_bytes"] / max(1, documents),
         "unknown_token_rate": sums["unknown_tokens"] / max(1, tokens),
-    }
-
-
-def file_counts(files: int, with_documents: int) -> dict[str, int]:
-    """Count the inputs: all of them were read, and discarded are those that gave no document.
-
-    >>> file_counts(3, 2)
-    {'processed': 3, 'successful': 2, 'discarded': 1}
-    """
-    return {
-        "processed": files,
-        "successful": with_documents,
-        "discarded": files - with_documents,
     }

@@ -16,6 +16,7 @@ from jaxdata.convert.receipts import OutputReceipt, Quarantined, Receipt
 from jaxdata.convert.records import BadRecord, field_of
 from jaxdata.convert.split_ratio import Ratio, read_ratio
 from jaxdata.convert.splitting import Unreadable
+from jaxdata.convert.statistics import Measured
 from jaxdata.convert.tasks import Dropped, Record, Task
 from jaxdata.convert.transform import load_transform, transformed
 
@@ -37,6 +38,7 @@ class Document:
         split: the split it goes to.
         characters: of its texts.
         text_bytes: of its texts in UTF-8.
+        raw: both of them before cleaning; of all documents of a record, with the first.
         kept: a line of JSON with the fields to keep.
     """
 
@@ -46,14 +48,15 @@ class Document:
     split: str
     characters: int
     text_bytes: int
+    raw: tuple[int, int]
     kept: bytes = b""
 
 
 class Tally:
     """Reads the documents of a unit, and keeps what the receipt says of what became none."""
 
-    def __init__(self, unit: Unit, job: Job, task: Task) -> None:
-        self._unit, self._job, self._task = unit, job, task
+    def __init__(self, unit: Unit, job: Job, task: Task, measured: Measured) -> None:
+        self._unit, self._job, self._task, self._measured = unit, job, task, measured
         self._parameters = job.parameters
         self._transform = load_transform(name) if (name := job.parameters.transform) else None
         self._ratio = _ratio(job)
@@ -97,6 +100,7 @@ class Tally:
         self.counts["added"] += max(0, count - 1)
 
     def _documents_of(self, record: Record, raw: Raw, part: int, place: int) -> Iterator[Document]:
+        self._measured.take()  # of a record that came to nothing
         try:
             contents = self._task.prepare(record)
             kept = self._kept(record)
@@ -108,6 +112,7 @@ class Tally:
             self.dropped[dropped.reason] += 1
             return
         self._count_made(len(contents), "no document in it")
+        raw_size = self._measured.take()
         for content in contents:
             if isinstance(content, Dropped):
                 self.dropped[content.reason] += 1
@@ -121,7 +126,8 @@ class Tally:
                 continue
             text_bytes = sum(len(text.encode()) for text in texts)
             dealt = split or (self._ratio.of_texts(texts) if self._ratio else self._job.split)
-            yield Document(content, part, place, dealt, characters, text_bytes, kept)
+            yield Document(content, part, place, dealt, characters, text_bytes, raw_size, kept)
+            raw_size = 0, 0
 
     def _kept(self, record: Record) -> bytes:
         """The line of JSON with the fields to keep; one that is missing is null."""

@@ -9,6 +9,7 @@ from multiprocessing.connection import Connection
 from jaxdata.convert.job import Finished, Job, Progress, parameters_name, receipt_name
 from jaxdata.convert.outputs import Outputs
 from jaxdata.convert.parts import Unit
+from jaxdata.convert.statistics import Measured
 from jaxdata.convert.tally import Document, StoppedAtBad, Tally
 from jaxdata.convert.tasks import Dropped
 from jaxdata.convert.transform import TransformFailed
@@ -46,7 +47,9 @@ class UnitConverter:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._store = open_store(job.url)
-        self._task = job.task()
+        self._tokenizer = job.tokenizer()
+        self._measured = Measured(job.cleaner())
+        self._task = job.task(self._tokenizer, self._measured)
 
     def convert(self, unit: Unit, report: Report) -> Finished:
         """Write the shards and the receipt of a unit.
@@ -55,9 +58,10 @@ class UnitConverter:
             unit: the unit.
             report: called with the share that is done, 0 to 1; may raise to end it there.
         """
-        tally = Tally(unit, self._job, self._task)
+        tally = Tally(unit, self._job, self._task, self._measured)
+        unknown = self._tokenizer.unk_id
         try:
-            with Outputs(self._store, self._job, self._task, unit.name) as outputs:
+            with Outputs(self._store, self._job, self._task, unit.name, unknown) as outputs:
                 self._write(tally, outputs, report)
                 receipt = tally.receipt(outputs.finish())
         except StoppedAtBad:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from jaxdata.cli.convert_options import dealing, filtering, guarding, reading
+from jaxdata.cli.convert_options import dealing, filtering, guarding, reading, running
 from jaxdata.cli.groups import GroupedCommand
 from jaxdata.cli.tasks import given, task_options, token
 from jaxdata.convert import ConversionReport
@@ -36,20 +36,6 @@ An interrupted conversion goes on where it stopped when the same command is give
     metavar="SPEC",
     help=f"{SPECS}.",
 )
-@click.option("--workers", type=click.IntRange(1), help="Processes.  [default: one a core]")
-@click.option(
-    "--engine",
-    type=click.Choice(["local", "ray"]),
-    default="local",
-    show_default=True,
-    help="Processes of this machine, or a Ray cluster whose nodes all see inputs and output.",
-)
-@click.option(
-    "--ray-address",
-    metavar="HOST:PORT",
-    help="The cluster.  [default: $RAY_ADDRESS, or the one this machine is in]",
-)
-@click.option("--resume", is_flag=True, help="Only go on with what was begun; do not begin.")
 @click.option(
     "--on-error",
     type=click.Choice(["quarantine", "fail"]),
@@ -74,6 +60,7 @@ An interrupted conversion goes on where it stopped when the same command is give
 @filtering
 @dealing
 @guarding
+@running
 def convert(
     inputs: tuple[str, ...],
     output: str,
@@ -82,6 +69,7 @@ def convert(
     bos_token: str | int | None,
     pad_token: str | int | None,
     unit_bytes: int | None,
+    stats_seq_len: int | None,
     **options: Any,
 ) -> None:
     """Make a source of a dataset from raw text.
@@ -105,7 +93,27 @@ def convert(
     except KeyboardInterrupt:
         raise click.Abort("What is done is kept: the same command goes on from there") from None
     click.echo(report)
+    _print_statistics(report, stats_seq_len)
     click.echo(_next_command(report))
+
+
+def _print_statistics(report: ConversionReport, seq_len: int | None) -> None:
+    """Print what was counted and, if asked, the rows and padding of each way to pack it."""
+    from rich.console import Console
+
+    from jaxdata.format.manifest import read_manifest
+    from jaxdata.format.storage import open_store
+    from jaxdata.look.statistics import statistics_table
+
+    console, manifest = Console(), read_manifest(open_store(report.output))
+    console.print(statistics_table(manifest, report.sources))
+    if seq_len:
+        from jaxdata.look.packing import compare_strategies, packing_table
+        from jaxdata.rows.dataset import open_dataset
+
+        dataset = open_dataset(report.output)
+        sources = [dataset.source(*name.split("/", 1)) for name in report.sources]
+        console.print(packing_table(compare_strategies(sources, seq_len=seq_len), seq_len=seq_len))
 
 
 def _read_texts(options: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from jaxdata.cli.groups import group
 from jaxdata.convert.parts import RECORD_BYTES
 from jaxdata.convert.streams import EXPANSION
 
-__all__ = ["dealing", "filtering", "guarding", "reading"]
+__all__ = ["dealing", "filtering", "guarding", "reading", "running"]
 
 reading = group(
     "What is read",
@@ -95,5 +95,29 @@ guarding = group(
         default=EXPANSION,
         show_default=True,
         help="A compressed file that grows to more than so many times its size is refused.",
+    ),
+)
+
+running = group(
+    "How it is done",
+    click.option("--workers", type=click.IntRange(1), help="Processes.  [default: one a core]"),
+    click.option(
+        "--engine",
+        type=click.Choice(["local", "ray"]),
+        default="local",
+        show_default=True,
+        help="Processes of this machine, or a Ray cluster whose nodes all see inputs and output.",
+    ),
+    click.option(
+        "--ray-address",
+        metavar="HOST:PORT",
+        help="The cluster.  [default: $RAY_ADDRESS, or the one this machine is in]",
+    ),
+    click.option("--resume", is_flag=True, help="Only go on with what was begun; do not begin."),
+    click.option(
+        "--stats-seq-len",
+        type=click.IntRange(1),
+        metavar="TOKENS",
+        help="At the end, also count rows of this length and their padding, packed each way.",
     ),
 )

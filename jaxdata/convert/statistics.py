@@ -91,7 +91,7 @@ def derived(counts: Mapping[str, int], lengths: NDArray[np.uint32]) -> dict[str,
     documents, tokens = len(lengths), int(lengths.sum(dtype=np.int64))
     sums = {name: counts.get(name, 0) for name in _COUNTED}
     at = np.percentile(lengths, PERCENTILES, method="inverted_cdf") if documents else ()
-    percentiles = {str(p): int(n) for p, n in zip(PERCENTILES, at, strict=False)}
+    percentiles = {f"p{p:02}": int(n) for p, n in zip(PERCENTILES, at, strict=False)}
     return {
         **sums,
         "longest_document": int(lengths.max(initial=0)),

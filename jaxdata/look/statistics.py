@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from rich.table import Table
 from rich.text import Text
@@ -24,9 +23,9 @@ def statistics_table(manifest: Manifest, names: Sequence[str]) -> Table:
     table.title = None
     table.caption = f"ids: {known}; vocabulary of {tokenizer.vocab_size:,}"
     table.caption_justify = "left"
-    columns = [dict(_lines(manifest.sources[name])) for name in names]
-    for heading in columns[0]:
-        table.add_row(Text(heading), *(column.get(heading, "") for column in columns))
+    columns = [list(_lines(manifest.sources[name])) for name in names]
+    for cells in zip(*columns, strict=True):
+        table.add_row(Text(cells[0][0]), *(cell for _, cell in cells))
     return table
 
 
@@ -34,31 +33,21 @@ def _lines(entry: SourceEntry) -> Iterator[tuple[str, str]]:
     counted = entry.statistics
     files = counted["files"]
     yield "files read", f"{files['processed']:,}"
-    yield "  that gave documents", f"{files['successful']:,}"
-    yield "  that gave none", f"{files['discarded']:,}"
+    yield "  gave documents", f"{files['successful']:,}"
+    yield "  gave none", f"{files['discarded']:,}"
     yield "records read", f"{counted['records']:,}"
     yield "  set aside", f"{sum(counted['quarantined'].values()):,}"
     yield "  left out", f"{sum(counted['dropped'].values()):,}"
     yield "documents", f"{entry.documents:,}"
-    yield from _texts(counted)
-    yield from _tokens(entry, counted)
-
-
-def _texts(counted: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    yield "characters", f"{counted['characters']:,}"
-    yield "  before cleaning", f"{counted['raw_characters']:,}"
-    yield "  a document", f"{counted['characters_per_document']:,.1f}"
-    yield "bytes", f"{counted['text_bytes']:,}"
-    yield "  bytes before cleaning", f"{counted['raw_bytes']:,}"
-    yield "  bytes a document", f"{counted['bytes_per_document']:,.1f}"
-
-
-def _tokens(entry: SourceEntry, counted: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for what, name in (("characters", "characters"), ("bytes", "text_bytes")):
+        yield what, f"{counted[name]:,}"
+        yield "  before cleaning", f"{counted[f'raw_{what}']:,}"
+        yield "  a document", f"{counted[f'{what}_per_document']:,.1f}"
     yield "tokens", f"{entry.tokens:,}"
     yield "  with loss", f"{counted['loss_tokens']:,}"
-    yield "  unknown", f"{counted['unknown_tokens']:,}"
+    yield "  unknown", f"{counted['unknown_tokens']:,} ({counted['unknown_token_rate']:.3%})"
     yield "  a byte", f"{counted['tokens_per_byte']:.4f}"
-    yield "  tokens a document", f"{counted['tokens_per_document']:,.1f}"
+    yield "  a document", f"{counted['tokens_per_document']:,.1f}"
     for percentile, length in counted["length_percentiles"].items():
-        yield f"  {percentile} % have up to", f"{length:,}"
-    yield "  longest", f"{counted['longest_document']:,}"
+        yield f"  {percentile.removeprefix('p')} % have at most", f"{length:,}"
+    yield "  the longest has", f"{counted['longest_document']:,}"

@@ -304,6 +304,8 @@ def test_it_fits_80_columns_and_is_plain_in_a_pipe(
     )[1]
     tables = out.split("ok ")[0]
     assert max(len(line.rstrip()) for line in tables.splitlines()) <= 80
+    for last in ("dry at row", "wiki", "cropped"):
+        assert any(line.rstrip().endswith(last) for line in tables.splitlines()), last
     assert "\x1b" not in out
     assert run(capsys, "--config", str(config), "--pack.seq_len", "many")[0] == 1
     assert "error: no config at nowhere" in run(capsys, "--config", "nowhere")[2]

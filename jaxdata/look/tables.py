@@ -20,7 +20,7 @@ def plain_table(title: str, left: list[str], right: list[str]) -> Table:
         box=SIMPLE_HEAD, title=Text(title), title_justify="left", title_style="bold", padding=(0, 1)
     )
     for heading in left:
-        table.add_column(Text(heading), overflow="fold", min_width=10)
+        table.add_column(Text(heading), overflow="fold", min_width=6)
     for heading in right:
         table.add_column(Text(heading), justify="right", no_wrap=True)
     return table
@@ -75,7 +75,7 @@ def _source_table(sources: dict[str, Any]) -> Table:
     table = plain_table(
         "an epoch of each source",
         ["source"],
-        ["documents", "tokens", "rows", "padding", "filled %", "cropped"],
+        ["documents", "tokens", "rows", "filled %", "cropped"],
     )
     for name, source in sources.items():
         epoch, dropped = source["epoch"], source["dropped"]
@@ -85,7 +85,6 @@ def _source_table(sources: dict[str, Any]) -> Table:
             f"{source['documents']:,}",
             f"{epoch['tokens']:,}",
             f"{epoch['rows']:,}",
-            f"{epoch['padding']:,}",
             f"{100 * filled:.2f}",
             f"{dropped['tokens_cropped']:,}",
         )

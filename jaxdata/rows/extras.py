@@ -7,6 +7,7 @@ nothing of this.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,11 +50,13 @@ def assemble_with(
     """What `assemble` yields, and each of `extras`: (batch_size, seq_len), -1 in padding."""
     laid_out = assemble(table, batches, batch_size)
     for batch, (found, _) in zip(laid_out, _segments(table, batches), strict=True):
-        filled = np.bincount(found.row, found.slots, minlength=batch_size)
-        holds = np.arange(table.seq_len) < filled[:, None]
+        filled = np.bincount(found.row, found.slots, minlength=batch_size).astype(np.int64)
+        # Every row ends with a run of padding, which may be empty.
+        ends = np.searchsorted(found.row, np.arange(batch_size), side="right")
+        runs = np.insert(found.slots, ends, table.seq_len - filled)
         for name in extras:
-            batch[name] = np.full(holds.shape, -1, extra_dtype(table, name))
-            batch[name][holds] = np.repeat(getattr(found, name), found.slots)
+            values = np.insert(getattr(found, name).astype(extra_dtype(table, name)), ends, -1)
+            batch[name] = np.repeat(values, runs).reshape(batch_size, table.seq_len)
         yield batch
 
 
@@ -75,8 +78,12 @@ def compact_with(
 
 
 def _segments(table: RowTable, batches: Sequence[Ints]) -> Iterator[tuple[Segments, NDArray[Any]]]:
-    """The segments of each batch, and the number of each in its row."""
-    for rows in batches:
-        found = origins(table, table.segments(rows))
-        found = found.take(np.flatnonzero(found.slots))
-        yield found, np.arange(len(found.row)) - np.searchsorted(found.row, found.row)
+    """The segments of each batch, and the number of each in its row; looked up together."""
+    found = origins(table, table.segments(np.concatenate(batches)))
+    found = found.take(np.flatnonzero(found.slots))
+    number = np.arange(len(found.row)) - np.searchsorted(found.row, found.row)
+    first = np.cumsum([0, *map(len, batches)])
+    cuts = np.searchsorted(found.row, first).tolist()
+    for row, here in zip(first.tolist(), map(slice, cuts[:-1], cuts[1:]), strict=False):
+        part = found.take(here)
+        yield replace(part, row=part.row - row), number[here]

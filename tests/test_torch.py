@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import json
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.distributed.checkpoint
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -22,6 +24,7 @@ import jaxdata.torch
 from jaxdata.errors import DatasetError, InputError, SourceExhausted, StateMismatch
 from jaxdata.feed.attention import varlen
 from jaxdata.testing import assert_same_batches, distinct_documents, write_dataset
+from jaxdata.torch.turns import Turn
 from tests.conftest import ROOT
 from tests.pod import end, mixed
 
@@ -104,11 +107,10 @@ def test_the_loader_in_a_data_loader(rows: Any, reference: Any, kind: Any, worke
 def test_spawned_workers(rows: Any, reference: Any) -> None:
     """A function of the user's goes along, though Python's own way to send it would not take it."""
     same = rows.map(lambda row: row)
-    for dataset in (loader(same), jaxdata.torch.Batches(same, batch_size=BATCH)):
-        spawned = DataLoader(
-            dataset, batch_size=None, num_workers=2, multiprocessing_context="spawn"
-        )
-        check(spawned, reference)
+    settings = {"batch_size": None, "num_workers": 1, "multiprocessing_context": "spawn"}
+    check(islice(DataLoader(loader(same), **settings), 6), reference[:6])
+    batches = jaxdata.torch.Batches(same, batch_size=BATCH, start_row=2 * BATCH)
+    check([copy.deepcopy(batches)[1]], [reference[3]])  # the way that spawning takes
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
@@ -170,7 +172,8 @@ def test_each_goes_on_from_the_state_of_each(rows: Any, reference: Any, way: str
     left = reference[STEP:]
     one = loader(rows)
     one.load_state_dict(state)
-    assert one.state_dict() == jax_state(rows), "one state for all"
+    assert one.get_state() == jax_state(rows), "one state for all"
+    assert one.state_dict() == {**jax_state(rows), "skips": [], "amendments": []}
     check(one, left)
     for workers in (0, 2):
         again = loader(rows)
@@ -186,8 +189,7 @@ def test_each_goes_on_from_the_state_of_each(rows: Any, reference: Any, way: str
     assert_same_batches(jax, left)
 
 
-@pytest.mark.parametrize("workers", [0, 1, 3])
-@pytest.mark.parametrize("every", [1, 4])
+@pytest.mark.parametrize(("workers", "every"), [(0, 1), (1, 4), (3, 1), (3, 4)])
 def test_a_stateful_data_loader_restores_itself_at_every_step(
     rows: Any, reference: Any, workers: int, every: int
 ) -> None:
@@ -196,7 +198,7 @@ def test_a_stateful_data_loader_restores_itself_at_every_step(
     for _ in one:
         states.append(json.loads(json.dumps(one.state_dict())))
     assert len(states) == len(reference) + 1
-    for step in (0, 1, 2, 5, len(reference) - 2, len(reference) - 1):
+    for step in (0, 1, 6, len(reference) - 1):
         again = stateful(loader(rows), workers, snapshot_every_n_steps=every)
         again.load_state_dict(states[step])
         check(again, reference[step:])
@@ -252,13 +254,49 @@ def test_batches_begin_at_any_row(rows: Any) -> None:
     assert batches.get_state(3)["next_row"] == 31 + 3 * BATCH
 
 
+def test_torchs_own_checkpoints(rows: Any, tmp_path: Path) -> None:
+    """Of a state in `torch.distributed.checkpoint` nothing is lost; a plain file needs no code."""
+    one = loader(rows)
+    next(one)
+    one.skip(30, 40)
+    next(one)
+    torch.distributed.checkpoint.save({"loader": one}, checkpoint_id=tmp_path / "all")
+    other = loader(rows, 6)
+    torch.distributed.checkpoint.load({"loader": other}, checkpoint_id=tmp_path / "all")
+    assert other.state_dict() == one.state_dict()
+    assert other.skipped_rows == 10
+    torch.save(one.state_dict(), tmp_path / "one")
+    assert torch.load(tmp_path / "one", weights_only=True) == one.state_dict()
+
+
+def test_rows_of_another_length_from_a_row_on(path: Path, rows: Any) -> None:
+    opened = jaxdata.open_dataset(path)
+    longer = {n: jaxdata.pack(opened.source("train", n), seq_len=48, block=64) for n in SIZES}
+    rest = [jaxdata.Phase(rows=80, weights={"web": 0.5, "code": 0.5})]
+    amended = rows.amend(70, rows=longer, phases=rest)
+    expected = list(jaxdata.Loader(amended, batch_size=BATCH, prefetch=0))
+    assert {batch["inputs"].shape[1] for batch in expected} == {32, 48}
+    check(stateful(loader(amended), 3), expected)
+    check(from_batches(amended, 2), expected)
+    for step in (3, 8):
+        one = stateful(loader(amended), 2)
+        list(islice(one, step))
+        again = loader(amended)
+        again.load_state_dict(one.state_dict())
+        check(stateful(again, 1), expected[step:])
+
+
 def test_workers_cannot_go_on_each_by_itself_with_other_sizes(rows: Any, reference: Any) -> None:
-    state = state_of_stateful(2)(rows)
-    for changed in (loader(rows, 6), loader(rows, skip_rows=[(90, 95)])):
-        again = stateful(changed, 2)
-        again.load_state_dict(state)
-        with pytest.raises(StateMismatch, match="Give the state to load_state_dict of the jaxdata"):
-            next(iter(again))
+    again = stateful(loader(rows, skip_rows=[(90, 95)]), 1)
+    again.load_state_dict(state_of_stateful(1)(rows))
+    with pytest.raises(StateMismatch, match="Give the state to load_state_dict of the jaxdata"):
+        next(iter(again))
+    worker, other = loader(rows), loader(rows, 6)
+    for one in (worker, other):
+        one._become_worker(Turn(worker=1, workers=2, ahead=1))
+    check([next(worker)], reference[1:2])
+    with pytest.raises(StateMismatch, match=r"batch_size was \[\(0, 12\)\] .* and is \[\(0, 6\)\]"):
+        other.load_state_dict(worker.state_dict())
 
 
 def test_a_halt_comes_after_the_last_batch(path: Path) -> None:

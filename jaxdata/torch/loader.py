@@ -24,6 +24,9 @@ from jaxdata.torch.turns import Turn, whole_state
 
 __all__ = ["Loader", "load"]
 
+_ABSENT: dict[str, Any] = {"skips": [], "amendments": []}
+"""what a state without them means"""
+
 
 class Loader(BaseLoader, IterableDataset[Tensors]):
     """A one-pass iterator of this rank's part of global batches, as dicts of tensors.
@@ -115,8 +118,12 @@ class Loader(BaseLoader, IterableDataset[Tensors]):
         return batch
 
     def state_dict(self) -> dict[str, Any]:
-        """The state: that of `get_state`, in a worker with its turn."""
-        state = self.get_state()
+        """The state: that of `get_state`, in a worker with its turn.
+
+        What may be absent there is here in any case: `torch.distributed.checkpoint` restores only
+        names that a new loader has too.
+        """
+        state = {**_ABSENT, **self.get_state()}
         if self._turn is not None:
             state["turn"] = {**asdict(self._turn), "batch_sizes": self.batch_sizes}
         return state
@@ -133,11 +140,11 @@ class Loader(BaseLoader, IterableDataset[Tensors]):
             if steps:
                 self.seek(step=self.step + steps)
             return
-        turn, sizes = dict(state["turn"]), [tuple(size) for size in state["turn"]["batch_sizes"]]
-        plain = {name: value for name, value in state.items() if name != "turn"}
-        self._turn.ahead = turn["ahead"]
-        self.set_state(plain)
-        if sizes != self.batch_sizes or self.get_state() != plain:
+        self.set_state(state)
+        self._turn.ahead = state["turn"]["ahead"]
+        sizes = [tuple(size) for size in state["turn"]["batch_sizes"]]
+        same = all(state.get(name, []) == value for name, value in self.get_state().items())
+        if sizes != self.batch_sizes or not same:
             raise StateMismatch(
                 f"batch_size was {sizes} when this StatefulDataLoader was saved and is "
                 f"{self.batch_sizes}, or rows are skipped that were not: its workers cannot go on "

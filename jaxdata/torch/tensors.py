@@ -38,14 +38,15 @@ class Delivery:
                     "none for tensors on the host"
                 )
             self._stream = torch.cuda.Stream(self.device)
+            self.device = self._stream.device  # with its number
 
     def send(self, batch: Batch) -> Tensors:
         """Begin to take a batch there; may be called by a thread that works ahead."""
         found = {name: _tensor(array) for name, array in batch.items()}
         if self._stream is None:
             return {name: self._moved(value) for name, value in found.items()}
-        pinned = {name: _pinned(value) for name, value in found.items()}
-        with torch.cuda.stream(self._stream):
+        with torch.cuda.stream(self._stream):  # a thread's own device is another, maybe
+            pinned = {name: _pinned(value) for name, value in found.items()}
             sent = _Sent({name: self._moved(value) for name, value in pinned.items()})
             sent.arrival = self._stream.record_event()
         return sent

@@ -37,7 +37,7 @@ from jaxdata.rows.datasets import (
     underlying_table,
 )
 from jaxdata.rows.extras import check_extras, extra_dtype
-from jaxdata.rows.table import sections
+from jaxdata.rows.table import section_at, sections
 
 if TYPE_CHECKING:
     import jax
@@ -136,7 +136,7 @@ class Loader(grain.DatasetIterator[Any]):
         if self._table is None:
             return DevicePlacement(sharding, size, len(next(iter(self._rows[row].values()))))
         check_wide({name: extra_dtype(self._table, name) for name in self._extras})
-        table = next(part for start, part in reversed(sections(self._table)) if start <= row)
+        table = section_at(self._table, row)
         if self._on_host:
             return DevicePlacement(sharding, size, table.seq_len)
         return CompactPlacement(sharding, size, table.seq_len, table.positions)

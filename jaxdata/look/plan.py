@@ -7,7 +7,9 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-__all__ = ["plan_table"]
+from jaxdata.rows.table import sections
+
+__all__ = ["plan_table", "row_shapes"]
 
 
 def plan_table(mixed: Any) -> Table:
@@ -20,7 +22,7 @@ def plan_table(mixed: Any) -> Table:
     table.add_column("source")
     for heading in ("documents", "tokens", "fill %", "dropped", "rows", "epochs", "share %"):
         table.add_column(heading, justify="right")
-    trained = _trained(mixed)
+    epochs, trained = mixed.epochs(), _trained(mixed)
     for name, rows in mixed.counts().items():
         plan = mixed.sources[name].plan
         table.add_row(
@@ -30,7 +32,7 @@ def plan_table(mixed: Any) -> Table:
             f"{100 * plan.fill:.2f}",
             f"{plan.dropped_tokens:,}",
             f"{rows:,}",
-            f"{rows / plan.rows:.3f}" if plan.rows else "0",
+            f"{epochs[name]:.3f}",
             f"{100 * trained[name] / (sum(trained.values()) or 1):.2f}",
         )
     return table
@@ -38,13 +40,16 @@ def plan_table(mixed: Any) -> Table:
 
 def _title(mixed: Any) -> str:
     phases = len(mixed.table.phases)
-    return f"{len(mixed):,} rows of {mixed.table.seq_len:,} in {phases} phase{'s'[: phases > 1]}"
+    return f"{len(mixed):,} rows of {row_shapes(mixed)} in {phases} phase{'s'[: phases > 1]}"
 
 
-def _trained(mixed: Any) -> dict[str, float]:
+def row_shapes(mixed: Any) -> str:
+    """`1,024`, or where an amendment changes it `1,024, from row 40,000 on 8,192`."""
+    first, *others = sections(mixed.table)
+    changes = [f", from row {start:,} on {part.seq_len:,}" for start, part in others]
+    return f"{first[1].seq_len:,}{''.join(changes)}"
+
+
+def _trained(mixed: Any) -> dict[str, int]:
     """Trained tokens of each source in the run."""
-    plans = {name: source.plan for name, source in mixed.sources.items()}
-    counts = mixed.counts()
-    return {
-        name: counts[name] * plan.trained_tokens / max(plan.rows, 1) for name, plan in plans.items()
-    }
+    return {name: each.trained_tokens for name, each in mixed.table.amounts(len(mixed)).items()}

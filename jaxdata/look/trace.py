@@ -14,7 +14,7 @@ from jaxdata.feed.loader import Loader
 from jaxdata.look.origins import Origin, origin_of
 from jaxdata.rows.datasets import MixedDataset
 from jaxdata.rows.documents import Documents
-from jaxdata.rows.table import Segments, origins, sections
+from jaxdata.rows.table import Segments, origins, section_at
 
 __all__ = ["Decode", "Passage", "Piece", "Tracer"]
 
@@ -81,7 +81,7 @@ class Tracer:
 
     def seq_len(self, row: int) -> int:
         """Slots of a row of the run; an amendment may have changed them."""
-        return [part for first, part in sections(self._table) if first <= row][-1].seq_len
+        return section_at(self._table, row).seq_len
 
     def batch(self, step: int) -> NDArray[np.int64]:
         """The rows of the global batch of a step."""

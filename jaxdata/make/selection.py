@@ -14,7 +14,7 @@ from jaxdata.feed.schedule import Span
 from jaxdata.feed.skips import Skips, check_skips
 from jaxdata.feed.streams import DirectStream
 from jaxdata.rows.datasets import row_table, section_starts
-from jaxdata.rows.table import Batch, sections
+from jaxdata.rows.table import Batch, section_at
 
 __all__ = ["Selection"]
 
@@ -70,5 +70,4 @@ class Selection:
         table = row_table(self.rows)
         if table is None:
             return DatasetBatches(self.rows, share)
-        shaped = [part for start, part in sections(table) if start <= self.first]
-        return TableBatches(shaped[-1:], share)
+        return TableBatches([section_at(table, self.first)], share)

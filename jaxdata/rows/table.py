@@ -22,6 +22,7 @@ __all__ = [
     "brief",
     "edges",
     "origins",
+    "section_at",
     "sections",
 ]
 
@@ -114,6 +115,11 @@ def sections(table: RowTable) -> list[tuple[int, RowTable]]:
 def edges(table: RowTable) -> str:
     """What the edge of a document is to the rows of a table, one of `EDGES`; closed as a rule."""
     return getattr(table, "edges", "closed")
+
+
+def section_at(table: RowTable, row: int) -> RowTable:
+    """The table as it is to be read at a row."""
+    return [part for start, part in sections(table) if start <= row][-1]
 
 
 def origins(table: RowTable, found: Segments) -> Segments:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jaxdata.rows.datasets import row_table
-from jaxdata.rows.table import Batch, RowTable
+from jaxdata.rows.table import Batch, RowTable, section_at
 
 __all__ = ["assert_batches_hold_documents", "slow_row"]
 
@@ -37,14 +37,15 @@ def assert_batches_hold_documents(
                         f"row {number}: {name}[{slot}] is {found[slot]}, and {expected[slot]} by "
                         "its documents"
                     )
-            slots += table.seq_len
+            slots += len(expected)
     return slots
 
 
 def slow_row(table: RowTable, number: int) -> Batch:
     """One row from its documents, by the definition of a row and nothing else."""
+    shape = section_at(table, number)
     row: Batch = {
-        name: np.zeros(table.seq_len, bool if name == "loss_mask" else np.int32)
+        name: np.zeros(shape.seq_len, bool if name == "loss_mask" else np.int32)
         for name in ("inputs", "targets", "loss_mask", "segment_ids", "positions")
     }
     found, slot = table.segments(np.array([number])), 0
@@ -57,7 +58,7 @@ def slow_row(table: RowTable, number: int) -> Batch:
             target = start + k + 1
             row["inputs"][slot] = tokens[target - 1]
             row["segment_ids"][slot] = segment
-            row["positions"][slot] = slot if table.positions == "row" else k
+            row["positions"][slot] = slot if shape.positions == "row" else k
             if target < len(tokens):
                 row["targets"][slot] = tokens[target]
                 row["loss_mask"][slot] = k >= lead and (mask is None or mask[target])

@@ -46,7 +46,7 @@ def assert_rows_conserve(rows: Any, *, epoch: int = 0, most: int | None = None) 
 def _conserved(table: PackedRows, epoch: int, most: int | None) -> int:
     name, total = table.documents[0].name, len(table)
     looked_at = total if most is None else min(most, total)
-    lengths = table.documents[0].lengths.astype(np.int64)
+    lengths = np.asarray(table.documents[0].lengths).astype(np.int64)
     chosen = epoch * total + np.arange(looked_at)
     document, begin, end = _targets(table.segments(chosen), lengths)
     same = document[1:] == document[:-1]
@@ -90,13 +90,21 @@ def assert_mixture_takes_every_row(mixed: Any, starts: list[int], count: int) ->
     Returns:
         The number of rows looked at.
     """
-    seen = 0
+    seen, eras = 0, mixed.table.eras
+    ends = [*(era.start for era in eras[1:]), len(mixed)]
     for start in starts:
-        rows = np.arange(start, min(start + count, len(mixed)))
-        _, source, rank = mixed.table.select(rows)
-        before, after = mixed.counts(start), mixed.counts(start + len(rows))
-        for number, name in enumerate(mixed.table.names):
-            if not np.array_equal(rank[source == number], np.arange(before[name], after[name])):
-                raise AssertionError(f"rows {start} to {rows[-1]}: not every row of {name} once")
-        seen += len(rows)
+        for era, end in zip(eras, ends, strict=True):
+            seen += _takes_every_row(mixed, era, max(start, era.start), min(start + count, end))
     return seen
+
+
+def _takes_every_row(mixed: Any, era: Any, start: int, stop: int) -> int:
+    """Of rows in which one recipe is in force."""
+    if start >= stop:
+        return 0
+    _, source, rank = mixed.table.select(np.arange(start, stop))
+    before, after = era.used(start), era.used(stop)
+    for number, name in enumerate(before):
+        if not np.array_equal(rank[source == number], np.arange(before[name], after[name])):
+            raise AssertionError(f"rows {start} to {stop - 1}: not every row of {name} once")
+    return stop - start

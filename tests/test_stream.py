@@ -122,6 +122,45 @@ def test_what_remains_after_any_step_is_the_rest(files: list[Path]) -> None:
         assert_exactly_once([*before[:step], *rest], [documents(files)])
 
 
+def halves(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """A transform: two documents of each."""
+    text = record["text"]
+    return [{"text": text[: len(text) // 2]}, {"text": text[len(text) // 2 :]}]
+
+
+def test_the_options_of_the_converter(files: list[Path]) -> None:
+    options = {"transform": halves, "min_chars": 10, "max_tokens": 500, "buffer": 7}
+    made = stream(files, **options)
+    batches = list(made)
+    kept = [half["text"] for text in texts(files) for half in halves({"text": text})]
+    kept = [text for text in kept if len(text) >= 10 and len(text.encode()) < 500]
+    expected = jaxdata.ArrayDocuments([[*text.encode(), 256] for text in kept])
+    assert_exactly_once(batches, [expected])
+    assert "shorter than 10 characters" in made.report()
+    assert "2 longer than 500 tokens" in made.report()
+    assert assert_resumes_everywhere(lambda: stream(files, **options), tail=2) > 10
+    with pytest.raises(InputError, match="split_ratio is of a dataset"):
+        stream(files, split_ratio="train=1")
+
+
+def test_tasks_with_masks(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.jsonl"
+    pairs = [{"prompt": f"what is {n}?", "completion": f" it is {n}"} for n in range(30)]
+    path.write_text("\n".join(map(json.dumps, pairs)))
+    batches = list(stream(path, task="sft"))
+    answers = sum(len(pair["completion"]) + 1 for pair in pairs)
+    assert sum(int(batch["loss_mask"].sum()) for batch in batches) == answers
+    learnt = b"".join(
+        bytes(row[mask & (row < 256)].astype(np.uint8))
+        for batch in batches
+        for row, mask in zip(batch["targets"], batch["loss_mask"], strict=True)
+    )
+    assert b"what" not in learnt
+    assert learnt.count(b"it is") == 30
+    with pytest.raises(InputError, match="the task 'dpo' makes several sources"):
+        stream(path, task="dpo")
+
+
 def test_the_batch_size_may_change(files: list[Path]) -> None:
     one = stream(files, batch_size=4)
     before = [next(one) for _ in range(5)]
@@ -178,8 +217,9 @@ def test_the_rows_stay_the_same_for_ever(tmp_path: Path) -> None:
         "block": 6,
         "file": 0,
         "unit": 0,
+        "part": 0,
         "record": 58,
-        "line": 58,
+        "line": 0,
         "document": 58,
         "row": 5,
     }

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import groupby
+from typing import NamedTuple
 
-from jaxdata.convert.columns import check_strings
-from jaxdata.convert.contents import raw_records
-from jaxdata.convert.documents import parse
-from jaxdata.convert.inputs import InputFile
-from jaxdata.convert.parts import ReadSettings
-from jaxdata.convert.records import BadRecord
-from jaxdata.convert.tasks import Dropped, Record, Task
+from jaxdata.convert.columns import check_columns, check_strings
+from jaxdata.convert.job import Job
+from jaxdata.convert.statistics import Measured
+from jaxdata.convert.tally import Document
+from jaxdata.convert.tally import Tally as UnitTally
+from jaxdata.convert.tasks import Task
+from jaxdata.convert.transform import TransformFailed
 from jaxdata.convert.units import cut
+from jaxdata.errors import InputError
 
 __all__ = ["Found", "Place", "Reader", "Tally"]
 
@@ -27,18 +30,20 @@ class Place(NamedTuple):
     file: int = 0
     unit: int = 0
     """number of a stretch of the file, as the converter cuts it"""
+    part: int = 0
+    """number of the part of it"""
     record: int = 0
-    """number of the record in it"""
+    """number of the record in that"""
     line: int = 0
-    """number of the record in the file"""
+    """records of the file before the stretch"""
     document: int = 0
     """documents before it, in all files"""
 
 
 class Found(NamedTuple):
-    """The documents of one record, as a task prepared them."""
+    """The documents of one record."""
 
-    contents: Sequence[Any]
+    documents: Sequence[Document]
     first: int
     """number of the first of them"""
     after: Place
@@ -60,56 +65,73 @@ class Reader:
     """Reads the documents of files in order, from any place on.
 
     Args:
-        files: the inputs, sorted.
-        task: what takes the documents out of a record.
-        text_key: the field that a text file's text is.
+        job: the files, and what a conversion would make of them.
     """
 
-    files: list[InputFile]
-    task: Task
-    text_key: str
+    job: Job
+
+    @cached_property
+    def _cleaner(self) -> Measured:
+        return Measured(self.job.cleaner())
+
+    @cached_property
+    def task(self) -> Task:
+        """What takes the documents out of records."""
+        return self.job.task(self.job.tokenizer(), self._cleaner)
 
     def check(self) -> None:
-        """Raise InputError where a table lacks a column."""
-        for file in self.files:
-            if file.kind.table:
-                for key in self.task.keys or ():
-                    check_strings(file, key)
+        """Raise InputError where a table lacks a column; a transform may make it."""
+        for file in self.job.files:
+            if file.kind.table and not self.job.parameters.transform:
+                check = (
+                    check_strings
+                    if hasattr(self.job.parameters.task, "text_keys")
+                    else check_columns
+                )
+                check(file, self.task.keys or ())
 
     def documents(self, start: Place, tally: Tally) -> Iterator[Found]:
         """Documents from a place on; records that give none are counted in `tally`."""
         number = start.document
-        for after, file, raw in self._records(start):
-            contents = self._contents(file, raw, after.line, tally)
-            if contents:
-                stop = number + len(contents)
-                yield Found(contents, number, after._replace(document=stop))
-                number = stop
+        for place, some in self._records(start, tally):
+            stop = number + len(some)
+            yield Found(some, number, place._replace(document=stop))
+            number = stop
 
-    def _contents(self, file: InputFile, raw: Any, line: int, tally: Tally) -> Sequence[Any]:
+    def _records(self, start: Place, tally: Tally) -> Iterator[tuple[Place, list[Document]]]:
+        """The documents of each record, with the place behind it."""
+        for number in range(start.file, len(self.job.files)):
+            begin, line = (start[1:4], start.line) if number == start.file else ((0, 0, 0), 0)
+            for unit, made in self._units(number, begin[0]):
+                for (part, record), some in groupby(self._read(made), _record_of):
+                    if (unit, part, record) >= begin:
+                        yield Place(number, unit, part, record + 1, line), list(some)
+                line += self._count(number, made, line, tally)
+
+    def _units(self, number: int, first: int) -> Iterator[tuple[int, UnitTally]]:
+        """The stretches of a file from one on, each to be read."""
+        job = replace(self.job, files=[self.job.files[number]])
+        for unit, stretch in enumerate(cut(job.files, job.reading(self.task), _UNIT_BYTES)):
+            if unit >= first:
+                yield unit, UnitTally(stretch, job, self.task, self._cleaner)
+
+    def _read(self, made: UnitTally) -> Iterator[Document]:
         try:
-            record: Record | None = parse(raw, self.text_key)
-            return [] if record is None else self.task.prepare(record)
-        except Dropped as dropped:
-            tally.left_out[dropped.reason] += 1
-        except BadRecord as bad:
-            tally.left_out[bad.reason] += 1
-            place = f"{file.path}:{line - 1 + file.kind.first_number}"
-            tally.first_bad = tally.first_bad or f"{place}: {bad.reason}"
-        return []
+            yield from made.documents()
+        except TransformFailed as error:
+            raise InputError(f"{self.job.parameters.transform}: {error}") from None
 
-    def _records(self, start: Place) -> Iterator[tuple[Place, InputFile, Any]]:
-        """Raw records from a place on, each with the place behind it."""
-        settings = ReadSettings(self.task.keys)
-        for number in range(start.file, len(self.files)):
-            file, line = self.files[number], start.line - start.record
-            begin = (start.unit, start.record) if number == start.file else (0, 0)
-            line = line if number == start.file else 0
-            for unit, stretch in enumerate(cut([file], settings, _UNIT_BYTES)):
-                if unit < begin[0]:
-                    continue
-                parts = (raw_records(file, part, settings) for part in stretch.parts)
-                for record, raw in enumerate(raw for part in parts for raw in part):
-                    line += 1
-                    if (unit, record) >= begin:
-                        yield Place(number, unit, record + 1, line), file, raw
+    def _count(self, number: int, made: UnitTally, line: int, tally: Tally) -> int:
+        """Count what a stretch left out; returns its records."""
+        receipt, file = made.receipt({}), self.job.files[number]
+        tally.left_out += receipt.dropped
+        for bad in receipt.quarantined:
+            tally.left_out[bad.reason] += 1
+            if tally.first_bad is None:
+                at = line + sum(receipt.records[: bad.part]) + bad.record + file.kind.first_number
+                tally.first_bad = f"{file.path}:{at}: {bad.reason}"
+        return sum(receipt.records)
+
+
+def _record_of(document: Document) -> tuple[int, int]:
+    return document.part, document.record

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from jaxdata import tokenizers
 from jaxdata.convert.inputs import Inputs, find_inputs
-from jaxdata.convert.tasks import LmSettings, Settings
 from jaxdata.errors import InputError
 from jaxdata.feed.batches import HostPlacement, Placement
 from jaxdata.feed.layouts import Layout
@@ -165,9 +164,6 @@ def stream_text(
     tokenizer: str | Tokenizer,
     seq_len: int,
     batch_size: int = 32,
-    text_key: str = "text",
-    bos: bool = False,
-    task: Settings | None = None,
     strategy: str = "best_fit",
     overlap: int = 0,
     positions: str = "segment",
@@ -181,6 +177,7 @@ def stream_text(
     num_workers: int | None = None,
     prefetch: int = 2,
     layout: str | Layout = "jaxdata",
+    **options: Any,
 ) -> TextStream:
     """Stream training batches from text files that were not converted.
 
@@ -192,14 +189,11 @@ def stream_text(
         tokenizer: a spec as `tokenizers.load` takes it, or a loaded tokenizer.
         seq_len: slots of a row.
         batch_size: rows of the global batch; the last one is completed with padding.
-        text_key: the key of each JSON object, or the column of tables, that holds the text.
-        bos: begin each document with the tokenizer's begin-of-sequence token.
-        task: settings of another task of `jaxdata.convert.tasks` than plain text.
         strategy: as for `jaxdata.pack`; likewise `overlap`, `positions` and `max_segments`.
         overlap: tokens a window repeats of the one before, without loss.
         positions: "segment" restarts at each segment, "row" runs along the row.
         max_segments: most segments in a row; None for no limit.
-        seed: root of every order.
+        seed: root of every order, and of what a task draws.
         buffer: documents that are shuffled and packed together; fewer where they hold more than
             16 million characters, and in the first four, so that batches come soon.
         shuffle: False for the order of the files.
@@ -209,6 +203,8 @@ def stream_text(
         num_workers: processes that tokenise; 0 for none, None for one a core but one.
         prefetch: batches made ahead by a background thread; 0 for none.
         layout: whose names and masks a batch has, as for a Loader.
+        **options: what becomes of the text, as for `jaxdata.convert`: `text_key`, `bos`, `task`
+            and its settings, `transform`, cleaning, limits of length.
 
     Returns:
         An iterator of batches as a Loader's, with `get_state`, `set_state`, `reset` and `report`.
@@ -226,14 +222,20 @@ def stream_text(
     recipe = TextRecipe(
         find_inputs(files),
         loaded,
-        task or LmSettings(text_key=text_key, bos=bos),
-        text_key,
+        _with_seed(options, seed),
         Buffer(buffer, _CHARACTERS, part, epochs),
         PackSettings(seq_len, strategy, overlap, seed, positions, max_segments, shuffle=shuffle),
     )
     workers = max(1, available_cores() - 1) if num_workers is None else num_workers
     _advise(recipe, tokenizer)
     return TextStream(recipe, placement, find_layout(layout), workers, prefetch)
+
+
+def _with_seed(options: dict[str, Any], seed: int) -> Any:
+    """The options of the task, with the seed where it draws anything."""
+    task = options.get("task", "lm")
+    draws = isinstance(task, str) and task in ("lm", "fim")
+    return options | {"seed": seed} if draws else options
 
 
 def _placed(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from jaxdata.convert.tally import Document
 from jaxdata.convert.tasks import Dropped, Encoded
 from jaxdata.errors import InputError
 from jaxdata.make.documents import Place, Reader, Tally
@@ -92,9 +93,9 @@ class BlockStream:
     def _from(self, start: BlockStart) -> Iterator[Block]:
         while self._buffer.epochs is None or start.epoch < self._buffer.epochs:
             whole, rows = start.place == Place(), 0
-            for contents, after in self._gathered(start):
+            for documents, after in self._gathered(start):
                 stop = BlockStart(start.epoch, start.block + 1, after)
-                block = Block(start, self._packed(start, contents), stop)
+                block = Block(start, self._packed(start, documents), stop)
                 yield block
                 start, rows = stop, rows + len(block.rows)
             if whole and not rows:
@@ -108,22 +109,22 @@ class BlockStream:
         reasons = [f"{count:,} {reason}" for reason, count in self._tally.left_out.items()]
         found = ", ".join([f"{self._tally.documents:,} documents", *reasons])
         return InputError(
-            f"{here}{len(self._reader.files)} files hold nothing to train on: {found}"
+            f"{here}{len(self._reader.job.files)} files hold nothing to train on: {found}"
             + (f"; the first is {self._tally.first_bad}" if self._tally.first_bad else "")
             + ". Are these the files, and is text_key right?"
         )
 
-    def _gathered(self, start: BlockStart) -> Iterator[tuple[list[Any], Place]]:
+    def _gathered(self, start: BlockStart) -> Iterator[tuple[list[Document], Place]]:
         """The documents of each block to the end of the epoch, not yet tokenised."""
         part, parts = self._buffer.shard
         block, place = start.block, start.place
-        held: list[Any] = []
+        held: list[Document] = []
         characters = 0
         for found in self._reader.documents(place, self._tally):
-            for number, content in enumerate(found.contents, found.first):
+            for number, document in enumerate(found.documents, found.first):
                 if number % parts == part:
-                    held.append(content)
-                    characters += self._characters(content)
+                    held.append(document)
+                    characters += document.characters
             place = found.after
             if held and self._buffer.is_full(block, len(held), characters):
                 yield held, place
@@ -131,14 +132,11 @@ class BlockStream:
         if held:
             yield held, place
 
-    def _packed(self, start: BlockStart, contents: list[Any]) -> PackedRows:
+    def _packed(self, start: BlockStart, documents: list[Document]) -> PackedRows:
         encoded: list[Encoded] = []
-        for answer in self._encoder.encode(self._chunks(contents)):
-            for streams in answer:
-                if isinstance(streams, Dropped):
-                    self._tally.left_out[streams.reason] += 1
-                else:
-                    encoded += streams
+        for answer in self._encoder.encode(_chunks(documents)):
+            encoded += [one for one in answer if isinstance(one, Encoded)]
+            self._tally.left_out.update(one.reason for one in answer if isinstance(one, Dropped))
         self._tally.documents += len(encoded)
         self._tally.tokens += sum(len(one.tokens) for one in encoded)
         # The name keys the block's order of documents and rows.
@@ -151,17 +149,16 @@ class BlockStream:
             self._packing,
         )
 
-    def _chunks(self, contents: Sequence[Any]) -> Iterator[list[Any]]:
-        chunk: list[Any] = []
-        characters = 0
-        for content in contents:
-            chunk.append(content)
-            characters += self._characters(content)
-            if characters >= _CHUNK_CHARACTERS or len(chunk) == _CHUNK_DOCUMENTS:
-                yield chunk
-                chunk, characters = [], 0
-        if chunk:
-            yield chunk
 
-    def _characters(self, content: Any) -> int:
-        return sum(map(len, self._reader.task.texts(content)))
+def _chunks(documents: list[Document]) -> Iterator[list[Any]]:
+    """What is tokenised at a time."""
+    chunk: list[Any] = []
+    characters = 0
+    for document in documents:
+        chunk.append(document.content)
+        characters += document.characters
+        if characters >= _CHUNK_CHARACTERS or len(chunk) == _CHUNK_DOCUMENTS:
+            yield chunk
+            chunk, characters = [], 0
+    if chunk:
+        yield chunk

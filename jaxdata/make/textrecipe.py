@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from jaxdata.convert.inputs import InputFile
-from jaxdata.convert.parameters import digests
-from jaxdata.convert.tasks import Settings
+from jaxdata.convert.job import Job
+from jaxdata.convert.options import Options, make_parameters
+from jaxdata.convert.streams import EXPANSION
 from jaxdata.errors import InputError
 from jaxdata.feed.streams import AheadStream
 from jaxdata.format.manifest import digest
 from jaxdata.make.documents import Reader, Tally
-from jaxdata.make.encoding import Encoder, TaskSpec
+from jaxdata.make.encoding import Encoder
 from jaxdata.make.textbatches import BatchStream, Cursor
 from jaxdata.make.textblocks import BlockStream, Buffer
 from jaxdata.rows.settings import PackSettings
 from jaxdata.tokenizers import Tokenizer
 
 __all__ = ["TextRecipe"]
+
+_OF_DATASETS = {
+    *("keep", "split_ratio", "split_by", "split_contiguous", "record_tokens", "unit_bytes"),
+}
 
 
 @dataclass(frozen=True)
@@ -29,47 +34,53 @@ class TextRecipe:
     Attributes:
         files: the inputs, sorted.
         tokenizer: text to ids.
-        task: what becomes of a record.
-        text_key: the field that a text file's text is.
+        options: what becomes of the text, as for a conversion.
         buffer: which documents are shuffled and packed together.
         packing: how.
     """
 
     files: list[InputFile]
     tokenizer: Tokenizer
-    task: Settings
-    text_key: str
+    options: Options
     buffer: Buffer
     packing: PackSettings
 
     def __post_init__(self) -> None:
-        if self.task.bos and self.tokenizer.bos_id is None:
-            raise InputError(
-                f"tokenizer {self.tokenizer.name!r} has no begin-of-sequence token that jaxdata "
-                "knows; name it with tokenizers.load(..., bos=...), or leave out bos=True"
-            )
+        if senseless := sorted(_OF_DATASETS & self.options.keys()):
+            raise InputError(f"{senseless[0]} is of a dataset: there is none of a stream of text")
+        self._job.parameters.check("train")
         if self._reader.task.streams != ("",):
-            raise InputError(
-                f"the task {self.task.name!r} makes several sources of a record: convert it instead"
-            )
+            name = self._job.parameters.task.name
+            raise InputError(f"the task {name!r} makes several sources of a record: convert it")
         self._reader.check()
 
     @cached_property
-    def _spec(self) -> TaskSpec:
-        return TaskSpec.of(self.task, self.tokenizer)
+    def _job(self) -> Job:
+        """What a conversion of the same would do."""
+        return Job(
+            url="",
+            split="train",
+            source="text",
+            files=self.files,
+            parameters=make_parameters(self.files, self.tokenizer, self.options),
+            tokenizer_files=self.tokenizer.files(),
+            stop_at_bad=False,
+            max_expansion=EXPANSION,
+        )
 
     @cached_property
     def _reader(self) -> Reader:
-        return Reader(self.files, self._spec.make(), self.text_key)
+        return Reader(self._job)
 
     @cached_property
     def identity(self) -> dict[str, Any]:
         """The named facts behind a state's fingerprint."""
+        parameters = self._job.parameters
         return {
             "files": len(self.files),
-            "inputs": digest(digests(self.files))[:8],
-            "tokenizer": digest(self._spec.tokenizer.model_dump(exclude={"name"}))[:8],
-            **self.task.model_dump(mode="json"),
+            "inputs": digest(parameters.inputs)[:8],
+            "tokenizer": digest(parameters.tokenizer.model_dump(exclude={"name"}))[:8],
+            **{key: fact for key, fact in parameters.own().items() if key != "unit_bytes"},
             **asdict(self.packing),
             "buffer": self.buffer.documents,
             "shard": list(self.buffer.shard),
@@ -77,6 +88,6 @@ class TextRecipe:
 
     def batches(self, size: int, cursor: Cursor, workers: int, tally: Tally) -> BatchStream:
         """Batches of `size` rows from a cursor on; the next block is made ahead by a thread."""
-        encoder = Encoder(self._spec, workers)
+        encoder = Encoder(replace(self._job, files=[]), workers)
         blocks = BlockStream(self._reader, encoder, self.buffer, self.packing, cursor.start, tally)
         return BatchStream(AheadStream(blocks, 1), size, cursor)

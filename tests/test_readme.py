@@ -133,6 +133,18 @@ def test_rows_are_written_and_read(converted: Path) -> None:
     assert run(converted, sys.executable, "-c", code) == "True\n"
 
 
+@pytest.mark.slow
+def test_other_tools_are_left_and_joined(converted: Path) -> None:
+    command = next(block for block in blocks("") if "jaxdata export" in block).split()
+    assert "tokens" in run(converted, sys.executable, "-m", *command)
+    code = python("jaxdata.megatron.gpt")
+    assert run(converted, sys.executable, "-c", code) == "(8, 1024) 2408\n"
+    (mixed,) = blocks("yaml")
+    (converted / "mixed.yaml").write_text(mixed)
+    check = ["check", "--config", "mixed.yaml", "--steps", "4", "--pack.seq_len", "256"]
+    assert "proved in" in run(converted, sys.executable, "-m", "jaxdata", *check)
+
+
 def test_the_files_it_names_exist() -> None:
     for name in re.findall(r"\]\(([^)#:]+)\)", README):
         assert (ROOT / name).exists(), name

@@ -8,14 +8,15 @@ from typing import Any
 import click
 
 from jaxdata.cli.groups import group
+from jaxdata.convert.cerebras import read_params
 from jaxdata.convert.tasks import TaskOptions
 
 __all__ = ["given", "task_options", "token"]
 
 
-def token(value: str) -> str | int:
+def token(value: str | int) -> str | int:
     """Return the text of a token, or its id."""
-    return int(value) if value.isdecimal() else value
+    return int(value) if str(value).isdecimal() else value
 
 
 def _text(_: Any, __: Any, value: str | None) -> str | None:
@@ -37,6 +38,19 @@ def _option(name: str, says: str, **settings: Any) -> Any:
     return click.option(name, help=says, **settings)
 
 
+def _cerebras(context: click.Context, _: Any, value: str | None) -> None:
+    """Take defaults from a file: what is typed goes before it, and it before our defaults."""
+    if value is None:
+        return
+    task = context.params.get("task")
+    typed = context.get_parameter_source("task") == click.core.ParameterSource.COMMANDLINE
+    found = read_params(value, task if typed else None)
+    context.params["task"] = found.options["task"]
+    context.default_map = {**(context.default_map or {}), **found.options}
+    for note in found.notes:
+        click.echo(f"{value}: {note}", err=True)
+
+
 _RATE = click.FloatRange(0, 1)
 
 task_options = group(
@@ -47,6 +61,14 @@ task_options = group(
         type=click.Choice(["lm", "sft", "fim", "dpo"]),
         default="lm",
         show_default=True,
+        is_eager=True,
+    ),
+    _option(
+        "--cerebras-params",
+        "Parameters of Cerebras' preprocessing; options that are typed go before them.",
+        metavar="FILE",
+        callback=_cerebras,
+        expose_value=False,
     ),
     _option(
         "--prompt-key",
@@ -54,6 +76,7 @@ task_options = group(
     ),
     _option("--completion-key", "sft: key of completions."),
     _option("--messages-key", "sft: key of conversations.  [default: what a record has]"),
+    _option("--content-key", "sft: where messages have their text.  [default: content or value]"),
     _option(
         "--pairs",
         "sft: what several pairs of one record become.",

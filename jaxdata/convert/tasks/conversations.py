@@ -24,6 +24,7 @@ _ROLES = {
     "function_response": "tool",
 }
 _ROLE_KEYS, _CONTENT_KEYS, _TEXT_KEYS = ("role", "from"), ("content", "value"), ("text", "value")
+_TURNS = ("user", "assistant")
 _WEIGHT_KEYS = ("weight", "loss_weight")
 
 
@@ -70,13 +71,20 @@ class Conversation:
         return list(_strings([self.messages, self.variables]))
 
 
-def conversation_of(record: Record, key: str) -> Conversation:
+def conversation_of(record: Record, key: str, content_key: str = "") -> Conversation:
     """Read the conversation in a field, with the "system" prompt and "tools" beside it.
+
+    Messages without roles are the user's and the assistant's in turn.
+
+    Args:
+        record: holds the conversation.
+        key: of the field.
+        content_key: where each message has its text; "" for "content" or "value".
 
     Raises:
         BadRecord: it is none, or one of its messages has no role, or no text.
     """
-    given = field_of(record, key)
+    given = _with_roles(field_of(record, key), content_key)
     if not is_messages(given):
         raise BadRecord(f"{key!r} is not a list of messages")
     messages, losses = read_messages(given)
@@ -84,6 +92,18 @@ def conversation_of(record: Record, key: str) -> Conversation:
     if isinstance(system, str) and system and messages[0]["role"] != "system":
         messages, losses = [{"role": "system", "content": system}, *messages], [False, *losses]
     return Conversation(messages, losses, _tools(record.get("tools")))
+
+
+def _with_roles(given: Any, content_key: str) -> Any:
+    """Messages as objects with a role, where they are texts, or say their text only."""
+    if not isinstance(given, list):
+        return given
+    found = [{"content": one} if isinstance(one, str) else one for one in given]
+    if content_key and is_messages(found):
+        found = [{**one, "content": one.get(content_key, one.get("content"))} for one in found]
+    if is_messages(found) and not any(key in one for one in found for key in _ROLE_KEYS):
+        found = [{"role": _TURNS[n % 2], **one} for n, one in enumerate(found)]
+    return found
 
 
 def is_messages(value: Any) -> bool:

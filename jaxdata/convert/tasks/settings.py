@@ -45,6 +45,7 @@ class TaskOptions(TypedDict, total=False):
         prompt_key: sft: key of prompts, several joined; dpo: the one key. "prompt".
         completion_key: sft: key of completions; "completion".
         messages_key: sft: key of conversations, instead of both.
+        content_key: sft: where messages have their text, if not in "content" or "value".
         pairs: sft: whether several pairs of a record become "documents" or "turns" of one.
         chosen_key: dpo: key of the better answer; "chosen".
         rejected_key: dpo: key of the other one; "rejected".
@@ -73,6 +74,7 @@ class TaskOptions(TypedDict, total=False):
     prompt_key: str | Sequence[str]
     completion_key: str
     messages_key: str
+    content_key: str
     pairs: Literal["documents", "turns"]
     chosen_key: str
     rejected_key: str

@@ -41,6 +41,8 @@ class SftSettings(TurnSettings):
     completion_key: str = ""
     messages_key: str = ""
     """The field of conversations; used instead of prompts and completions."""
+    content_key: str = ""
+    """Where their messages have their text, if not in "content" or "value"."""
     pairs: Literal["documents", "turns"] = "documents"
     """What several pairs of one record become."""
 
@@ -71,7 +73,7 @@ class SftTask:
         """See `Task`."""
         key = self._settings.messages_key or self._usual_key(record)
         if key:
-            conversation = conversation_of(record, key)
+            conversation = conversation_of(record, key, self._settings.content_key)
             self._write.check_roles_are_told()
             return [self._conversation(conversation.cleaned(self._clean))]
         settings = self._settings

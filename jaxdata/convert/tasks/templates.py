@@ -141,7 +141,8 @@ def find_template(given: str | None, tokenizer: Tokenizer) -> str | None:
     """Return the template in a file, or the tokenizer's own; None for "none" or where it has none.
 
     Args:
-        given: a file, "tokenizer", "none", or None for the tokenizer's own if there is one.
+        given: a file, a template itself, "tokenizer", "none", or None for the tokenizer's own if
+            there is one.
         tokenizer: whose template "tokenizer" is.
     """
     if given == "none":
@@ -154,6 +155,8 @@ def find_template(given: str | None, tokenizer: Tokenizer) -> str | None:
             )
         return tokenizer.chat_template
     assert given is not None
+    if "{%" in given or "{{" in given:
+        return given
     try:
         return Path(given).expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -162,10 +165,9 @@ def find_template(given: str | None, tokenizer: Tokenizer) -> str | None:
 
 def _content_start(whole: str, message: Mapping[str, Any], start: int, stop: int) -> int:
     """Where a message's content is, with the one space before it, which its first token takes."""
-    content = str(message.get("content") or "").strip()
-    found = whole.find(content, start, stop) if content else -1
-    if found < 0:
-        return start
+    content = str(message.get("content") or "")
+    places = (whole.find(text, start, stop) for text in (content, content.strip()) if text)
+    found = next((place for place in places if place >= 0), start)
     return found - 1 if found > start and whole[found - 1] == " " else found
 
 

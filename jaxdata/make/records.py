@@ -51,10 +51,19 @@ def _decode_plain(record: bytes, fields: Sequence[Field]) -> Batch:
 def _encode_example(batch: Batch, fields: Sequence[Field]) -> Iterator[bytes]:
     from jaxdata.make.examples import encode_example
 
-    return (
-        encode_example({name: batch[name][row] for name, _, _ in fields})
-        for row in range(_size(batch))
-    )
+    for number in range(_size(batch)):
+        row = {name: batch[name][number] for name, _, _ in fields}
+        yield encode_example(row | _column_of_maxtext(row))
+
+
+def _column_of_maxtext(row: Batch) -> Batch:
+    """The tokens of a row in MaxText's layout as it reads them: one column, without padding.
+
+    It makes inputs and targets of that, and its own padding; a column called `inputs` it deletes.
+    """
+    if "inputs_segmentation" not in row:
+        return {}
+    return {"text": row["inputs"][row["inputs_segmentation"] > 0]}
 
 
 def _decode_example(record: bytes, fields: Sequence[Field]) -> Batch:

@@ -87,6 +87,24 @@ def test_the_python_runs(converted: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_recipe_is_amended(converted: Path) -> None:
+    code = python("jaxdata.mix(") + python("mixed.amend(")
+    code += "\nprint(len(later), later.amendments[0]['row'], later[40]['inputs'].shape)"
+    printed = run(converted, sys.executable, "-c", code)
+    assert printed.splitlines()[-1] == "44 40 (8192,)"
+
+
+def test_the_curricula_are_valid(tmp_path: Path) -> None:
+    from jaxdata.config import load_config
+
+    recipe = tmp_path / "recipe.yaml"
+    mine = [block for block in blocks("yaml") if "on_exhaustion" in block or "at_row" in block]
+    recipe.write_text("\n".join(["dataset: d", *mine]))
+    given = load_config(recipe)
+    assert [len(given.curriculum or []), len(given.amendments)] == [2, 2]
+
+
+@pytest.mark.slow
 def test_the_yaml_trains(converted: Path) -> None:
     command = next(block for block in blocks("") if "jaxdata train" in block).strip()
     small = [

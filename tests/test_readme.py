@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from jaxdata.convert.cerebras import RULES
+from tests.chat import CHATML
 from tests.conftest import ROOT
 
 README = (ROOT / "README.md").read_text()
@@ -42,9 +46,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def write_lines(path: Path, texts: list[str]) -> None:
-    import json
-
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+
+
+def write_records(path: Path, records: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
 def write_parquet(path: Path, texts: list[str]) -> None:
@@ -117,6 +123,30 @@ def test_the_yaml_trains(converted: Path) -> None:
     arguments = [*shlex.split(command.replace("--train.steps 1000", "")), *small]
     printed = run(converted, sys.executable, "-m", *arguments)
     assert "bits per byte" in printed
+
+
+@pytest.mark.slow
+def test_every_task_is_converted_and_pairs_are_read(folder: Path) -> None:
+    write_records(folder / "questions.jsonl", [{"question": "2+2", "answer": "4"}] * 8)
+    turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
+    write_records(folder / "chats.jsonl", [{"messages": turns}] * 8)
+    write_lines(folder / "code.jsonl", ["def f():\n    return 1\n"] * 8)
+    choice = {"prompt": "Hi", "chosen": "Ho", "rejected": "Ha"}
+    write_records(folder / "choices.jsonl", [choice] * 8)
+    (folder / "chatml.jinja").write_text(CHATML)
+    commands = next(block for block in blocks("") if "--task dpo" in block)
+    for line in commands.strip().replace("\\\n", "").splitlines():
+        fim = " --fim-prefix 1 --fim-middle 2 --fim-suffix 3" if "--task fim" in line else ""
+        command = line.replace("tiktoken:cl100k_base", "bytes") + fim
+        run(folder, "bash", "-c", f"{sys.executable} -m {command}")
+    printed = run(folder, sys.executable, "-c", python("jaxdata.pairs("))
+    assert printed.splitlines() == ["(2, 1024) (2, 1024)"] * 4
+
+
+def test_every_argument_of_cerebras_is_in_the_table() -> None:
+    section = README.split("### From Cerebras")[1].split("\n## ")[0]
+    named = set(re.findall(r"`(\w+)`", section))
+    assert set(RULES) <= named
 
 
 @pytest.mark.slow

@@ -108,8 +108,9 @@ def _format(named: Format, head: bytes) -> Format:
     text = head.removeprefix(BYTE_ORDER_MARK).lstrip()
     first = text.partition(b"\n")[0].strip()
     if text.startswith(b"["):
-        in_array = named == "json" or re.match(rb"\[\s*(\{|$)", text)
-        return "json" if in_array else "jsonl"
+        of_objects = re.match(rb"\[\s*(\{|$)", text)
+        is_line = first != text.strip() and _is_json(first)
+        return "json" if named == "json" or (of_objects and not is_line) else "jsonl"
     if named == "json" and text.startswith(b"{") and first != text.strip() and not _is_json(first):
         return "json"  # objects written over several lines
     return "jsonl"

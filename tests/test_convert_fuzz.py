@@ -1,0 +1,249 @@
+"""Readers given anything: never a crash, never a hang, and no record lost without a word.
+
+`JAXDATA_FUZZ=100000` sets the number of inputs; a few hundred are tried by default.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import io
+import json
+import os
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from jaxdata import tokenizers
+from jaxdata.convert.inputs import find_inputs
+from jaxdata.convert.job import Job
+from jaxdata.convert.options import make_parameters
+from jaxdata.convert.tally import Tally
+from jaxdata.convert.units import cut
+from jaxdata.errors import InputError
+
+INPUTS = int(os.environ.get("JAXDATA_FUZZ", "300"))
+TOKENIZER = tokenizers.load("bytes")
+
+text = st.text(st.characters(codec="utf-8"), max_size=30)
+odd_line = st.one_of(
+    st.binary(max_size=20).map(lambda line: line.replace(b"\n", b"")),
+    st.sampled_from([b"", b" ", b"{", b"[1]", b'{"text": 1}', b'{"text": "\xed\xa0\x80"}', b"\0"]),
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | text,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
+        max_leaves=8,
+    ).map(lambda value: json.dumps(value).encode()),
+    st.just(b'{"text": "' + b"x" * 300 + b'"}'),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Corpus:
+    """Good texts, and lines that hold none, in one order."""
+
+    items: list[str | bytes]
+
+    def lines(self, end: bytes) -> bytes:
+        return b"".join(
+            (one if isinstance(one, bytes) else json.dumps({"text": one}).encode()) + end
+            for one in self.items
+        )
+
+    @property
+    def texts(self) -> list[str]:
+        return [one for one in self.items if isinstance(one, str)]
+
+    def array(self) -> bytes:
+        return json.dumps([{"text": one} for one in self.texts], ensure_ascii=False).encode()
+
+
+def zst(data: bytes) -> bytes:
+    return zstandard.ZstdCompressor(write_checksum=True).compress(data)
+
+
+def tar(corpus: Corpus) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, data in [
+            ("a.jsonl", corpus.lines(b"\n")),
+            ("d/", b""),
+            ("d/b.json.gz", gzip.compress(corpus.array())),
+            *((f"d/{i}.txt", one.encode()) for i, one in enumerate(corpus.texts)),
+        ]:
+            info = tarfile.TarInfo(name)
+            info.type = tarfile.DIRTYPE if name.endswith("/") else tarfile.REGTYPE
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def table(corpus: Corpus) -> pa.Table:
+    texts = [one if isinstance(one, str) else None for one in corpus.items]
+    return pa.table({"text": pa.array(texts, pa.string()), "n": list(range(len(texts)))})
+
+
+def parquet(corpus: Corpus) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table(corpus), sink, row_group_size=3)
+    return bytes(sink.getvalue())
+
+
+def arrow(corpus: Corpus) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table(corpus).schema) as writer:
+        writer.write_table(table(corpus), max_chunksize=3)
+    return bytes(sink.getvalue())
+
+
+FORMATS: dict[str, Callable[[Corpus], bytes]] = {
+    "a.jsonl": lambda corpus: corpus.lines(b"\n"),
+    "b.jsonl": lambda corpus: b"\xef\xbb\xbf" + corpus.lines(b"\r\n"),
+    "a.jsonl.gz": lambda corpus: gzip.compress(corpus.lines(b"\n")),
+    "a.jsonl.zst": lambda corpus: zst(corpus.lines(b"\n")),
+    "a.json": Corpus.array,
+    "a.json.zst": lambda corpus: zst(corpus.array()),
+    "a.txt": lambda corpus: "".join(corpus.texts).encode(),
+    "a.txt.gz": lambda corpus: gzip.compress("".join(corpus.texts).encode()),
+    "a.tar": tar,
+    "a.tar.gz": lambda corpus: gzip.compress(tar(corpus)),
+    "a.jsonl.zst.tar": tar,
+    "a.parquet": parquet,
+    "a.arrow": arrow,
+}
+WHOLE_OR_REFUSED = {"a.jsonl.gz", "a.jsonl.zst", "a.json", "a.json.zst", "a.txt.gz", "a.tar"} | {
+    "a.tar.gz",
+    "a.jsonl.zst.tar",
+    "a.parquet",
+}
+corpora = st.lists(st.one_of(text, text, odd_line), max_size=12).map(Corpus)
+
+
+def read(path: Path, unit_bytes: int) -> tuple[list[str], int]:
+    """The texts and the number of records of a file; checks that all are accounted for."""
+    files = find_inputs(path)
+    parameters = make_parameters(files, TOKENIZER, {"max_record_bytes": 250})
+    job = Job("", "train", "web", files, parameters, TOKENIZER.files(), False, 200)
+    task = job.task()
+    texts: list[str] = []
+    records = 0
+    for unit in cut(files, job.reading(task), unit_bytes):
+        tally = Tally(unit, job, task)
+        documents = list(tally.documents())
+        receipt = tally.receipt({})
+        left = len(receipt.quarantined) + receipt.dropped.total() + receipt.counts["blank"]
+        assert len(documents) + left == sum(receipt.records) + receipt.counts["added"]
+        texts += [document.content for document in documents]
+        records += sum(receipt.records)
+    return texts, records
+
+
+def write(folder: Path, name: str, data: bytes) -> Path:
+    path = folder / name
+    path.write_bytes(data)
+    return path
+
+
+def fuzz(share: float) -> Callable[[Any], Any]:
+    return settings(
+        max_examples=max(10, int(INPUTS * share)),
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.explicit, Phase.generate, Phase.shrink],
+        database=None,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("fuzz")
+
+
+@fuzz(0.4)
+@given(corpora, st.sampled_from(sorted(FORMATS)), st.integers(1, 400))
+def test_what_is_whole_is_read_whole(
+    folder: Path, corpus: Corpus, name: str, unit_bytes: int
+) -> None:
+    path = write(folder, name, FORMATS[name](corpus))
+    texts, records = read(path, unit_bytes)
+    if "tar" in name:
+        found = texts_of(corpus.lines(b"\n")) + corpus.texts
+        found += [bare for one in corpus.texts if (bare := one.removeprefix("\ufeff"))]
+        assert sorted(texts) == sorted(found)
+    elif ".jsonl" in name:
+        alone = name == "b.jsonl" and not corpus.items  # a byte order mark, and nothing else
+        assert (texts, records) == (texts_of(corpus.lines(b"\n")), len(corpus.items) + alone)
+    elif ".json" in name:
+        assert (texts, records) == (corpus.texts, len(corpus.texts))
+    elif ".txt" in name:
+        joined = "".join(corpus.texts).removeprefix("\ufeff")
+        assert records == bool(joined)
+        assert texts == ([joined] if joined and len(joined.encode()) <= 250 else [])
+    else:
+        assert (texts, records) == (corpus.texts, len(corpus.items))
+
+
+def texts_of(lines: bytes) -> list[str]:
+    """What the lines of a file hold, by json alone."""
+    found = []
+    for line in lines.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
+        try:
+            text = json.loads(line.decode())["text"]
+            text.encode()
+        except (ValueError, TypeError, KeyError, AttributeError):
+            continue
+        if len(line) <= 250:
+            found.append(text)
+    return found
+
+
+@fuzz(0.2)
+@given(corpora, st.sampled_from(sorted(WHOLE_OR_REFUSED)), st.data(), st.integers(1, 400))
+def test_what_is_cut_short_is_refused(
+    folder: Path, corpus: Corpus, name: str, data: st.DataObject, unit_bytes: int
+) -> None:
+    content = FORMATS[name](corpus)
+    end = len(content) - (1_024 if ".tar" in name else 0)  # the end mark, and what pads it
+    while ".tar" in name and name != "a.tar.gz" and content[end - 512 : end] == bytes(512):
+        end -= 512
+    end = len(content) if name == "a.tar.gz" else end
+    keep = data.draw(st.integers(1, max(1, end - 1)))
+    if name == "a.json" and not content[:keep].strip(b"["):
+        return  # an array of nothing yet
+    with pytest.raises(InputError):
+        read(write(folder, name, content[:keep]), unit_bytes)
+
+
+@fuzz(0.3)
+@given(corpora, st.sampled_from(sorted(FORMATS)), st.data(), st.integers(1, 400))
+def test_what_is_damaged_is_refused_or_accounted_for(
+    folder: Path, corpus: Corpus, name: str, data: st.DataObject, unit_bytes: int
+) -> None:
+    content = bytearray(FORMATS[name](corpus))
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(content)))
+        length = data.draw(st.integers(0, 4))
+        content[place : place + length] = data.draw(st.binary(max_size=8))
+    path = write(folder, name, bytes(content))
+    try:
+        _, records = read(path, unit_bytes)
+    except InputError:
+        return
+    if name in ("a.jsonl", "b.jsonl") and find_inputs(path)[0].kind.format == "jsonl":
+        assert records == len(io.BytesIO(content).readlines())
+
+
+@fuzz(0.1)
+@given(st.binary(max_size=600), st.sampled_from(sorted(FORMATS)), st.integers(1, 400))
+def test_anything_at_all(folder: Path, content: bytes, name: str, unit_bytes: int) -> None:
+    try:
+        read(write(folder, name, content), unit_bytes)
+    except InputError:
+        return

@@ -47,7 +47,10 @@ train: {optimizer: {learning_rate: 3e-4}}
     [
         ("dataset: d\npack:\n  seqlen: 3", "unknown field 'pack.seqlen'; did you mean 'seq_len'?"),
         ("dataset: d\n\nseq_len: 3", "'seq_len'; did you mean 'pack.seq_len'? ({path}, line 3)"),
-        ("dataset: d\nzebra: 3", "known here: dataset, sources, tokenizer, seed, split, pack,"),
+        (
+            "dataset: d\nzebra: 3",
+            "known here: dataset, sources, generations, tokenizer, seed,",
+        ),
         (
             "dataset: d\npack:\n  seq_len: many",
             "pack.seq_len: expected a whole number, got 'many' ({path}, line 3)",

@@ -64,7 +64,8 @@ def documents(output: Path, source: str = "train/web") -> list[np.ndarray]:
 
 
 def column(output: Path, name: str, source: str = "train/web") -> np.ndarray:
-    return open_store(output).read_array(f"{source}/index/{name}")
+    index = manifest(output)["sources"][source].get("index", "index")
+    return open_store(output).read_array(f"{source}/{index}/{name}")
 
 
 def decoded(output: Path, source: str = "train/web") -> list[str]:

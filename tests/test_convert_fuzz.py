@@ -177,6 +177,9 @@ def test_what_is_whole_is_read_whole(
         found = texts_of(corpus.lines(b"\n")) + corpus.texts
         found += [bare for one in corpus.texts if (bare := one.removeprefix("\ufeff"))]
         assert sorted(texts) == sorted(found)
+    elif ".jsonl" in name and find_inputs(path)[0].kind.format == "json":
+        content = corpus.lines(b"\n").removeprefix(b"\xef\xbb\xbf")
+        assert isinstance(json.loads(content), list)  # all of it is one array
     elif ".jsonl" in name:
         alone = name == "b.jsonl" and not corpus.items  # a byte order mark, and nothing else
         assert (texts, records) == (texts_of(corpus.lines(b"\n")), len(corpus.items) + alone)

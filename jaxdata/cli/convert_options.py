@@ -63,6 +63,12 @@ dealing = group(
     "Where it goes",
     click.option("--split", default="train", show_default=True, help="Its split: train, val, ..."),
     click.option(
+        "--append",
+        is_flag=True,
+        help="Add to a source that is there the documents of files that it does not have yet. A "
+        "run that reads it goes on with what it knew.",
+    ),
+    click.option(
         "--split-ratio",
         metavar="NAME=SHARE,...",
         help="Deal documents to splits instead, by a hash of each: train=98,val=1,test=1. The "

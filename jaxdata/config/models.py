@@ -144,6 +144,11 @@ class Config(Settings):
         description="sources of several datasets, instead of `dataset`: "
         "{web: data/mine, old: megatron:PREFIX}",
     )
+    generations: dict[str, int] = Field(
+        default_factory=dict,
+        description="of sources that documents were added to since the run began: how often they "
+        "had been then, {web: 0}",
+    )
     tokenizer: str | None = Field(
         default=None, description="what made the tokens of other tools' data, where text is asked"
     )

@@ -56,7 +56,11 @@ def sources_read(names: list[str], config: Config) -> list[str]:
 
 def _packed(dataset: Sources, config: Config, pack: dict[str, Any], names: list[str]) -> Any:
     return {
-        name: jaxdata.pack(dataset.source(config.split, name), seed=config.seed, **pack)
+        name: jaxdata.pack(
+            dataset.source(config.split, name, generation=config.generations.get(name)),
+            seed=config.seed,
+            **pack,
+        )
         for name in names
     }
 
@@ -102,3 +106,4 @@ def _named(config: Config) -> Iterator[tuple[str, list[str]]]:
             if not isinstance(phase.mix, str):
                 yield f"{above}curriculum.{number}.mix", list(phase.mix)
         yield f"{above}epochs", list(part.epochs)
+    yield "generations", list(config.generations)

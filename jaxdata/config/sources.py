@@ -25,6 +25,7 @@ _WHOLE = (
     "mix",
     "epochs",
     "sources",
+    "generations",
 )  # mappings whose keys are the user's: an override replaces all of them
 
 

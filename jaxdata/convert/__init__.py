@@ -43,6 +43,7 @@ def convert(
     workers: int | None = None,
     engine: EngineName = "local",
     ray_address: str | None = None,
+    append: bool = False,
     resume: bool = False,
     on_error: OnError = "quarantine",
     max_expansion: int = EXPANSION,
@@ -64,6 +65,8 @@ def convert(
             inputs and output. Nor on this.
         ray_address: "host:port" of the cluster; None for the one that $RAY_ADDRESS names or this
             machine is in, or else one of this machine alone.
+        append: add the documents of files that the source does not have yet, as another
+            generation of it; what was there stays as it is, and a run goes on with what it knew.
         resume: go on with what was begun; where nothing was, raise InputError.
         on_error: "quarantine" sets records without a usable text aside in a file, "fail" stops at
             the first.
@@ -100,6 +103,7 @@ def convert(
         max_expansion=max_expansion,
     )
     conversion = Conversion(open_store(output), job, job.task(loaded, job.cleaner()))
+    conversion = conversion.adding() if append else conversion
     entries, already_complete = conversion.complete(make_engine, progress, resume=resume)
     seconds = time.monotonic() - started
     return ConversionReport.of(

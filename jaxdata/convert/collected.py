@@ -7,7 +7,6 @@ import json
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,6 +16,8 @@ from numpy.typing import NDArray
 from jaxdata.convert.inputs import InputFile
 from jaxdata.convert.parts import Unit
 from jaxdata.convert.receipts import OutputReceipt, Quarantined, Receipt
+from jaxdata.convert.statistics import COUNTED
+from jaxdata.format.index import SourceIndex
 from jaxdata.format.manifest import ShardEntry
 
 __all__ = ["Collected", "CollectedOutput"]
@@ -39,6 +40,20 @@ class CollectedOutput:
         self._origin_row: list[np.ndarray] = []
         self.shards: list[ShardEntry] = []
         self.counts: Counter[str] = Counter()
+
+    @classmethod
+    def of(cls, index: SourceIndex) -> CollectedOutput:
+        """A source that is there."""
+        output = cls()
+        output._lengths.append(index.lengths)
+        output._origin_file.append(index.origin_file)
+        output._origin_row.append(index.origin_row)
+        output.shards += index.entry.shards
+        known = index.entry.statistics.items()
+        output.counts.update({name: n for name, n in known if name in COUNTED})
+        if index.entry.parameters.get("keep"):
+            output._kept.write(index.kept_lines.data)
+        return output
 
     def add(
         self, files: NDArray[np.uint32], rows: NDArray[np.uint64], wrote: OutputReceipt
@@ -80,10 +95,11 @@ class Collected:
     Args:
         files: the inputs.
         bad_lines: an empty file for what goes to quarantine, which may not fit in memory.
-        receipts: the units in order, each with its receipt.
+        first_file: the number of the first input, where documents are added to sources.
 
     Attributes:
-        outputs: what was written, by `"<split>/<source>"`; only what got a document.
+        outputs: the sources, by `"<split>/<source>"`.
+        fed: the names of those that got a document.
         records: records of the inputs.
         dropped: number of records and documents that were left out, by reason.
         counts: statistics of all units.
@@ -95,9 +111,9 @@ class Collected:
         self,
         files: list[InputFile],
         bad_lines: IO[bytes],
-        receipts: Iterable[tuple[Unit, Receipt]],
+        first_file: int = 0,
     ) -> None:
-        self._files = files
+        self._files, self._first_file = files, first_file
         self._records_before: Counter[int] = Counter()
         self._reasons: Counter[str] = Counter()
         self._bad_lines = bad_lines
@@ -108,16 +124,20 @@ class Collected:
         self.first_bad: tuple[InputFile, int, Quarantined] | None = None
         self._gave: set[int] = set()
         self.last: tuple[InputFile, int] = (files[0], 0)
-        for unit, receipt in receipts:
-            self.add(unit, receipt)
+        self.fed: set[str] = set()
+
+    def begin_with(self, name: str, index: SourceIndex) -> None:
+        """Take an output as it is: what is added comes after that."""
+        self.outputs[name] = CollectedOutput.of(index)
 
     def add(self, unit: Unit, receipt: Receipt) -> None:
         """Append the next unit."""
-        numbers = np.array([part.file for part in unit.parts], np.uint32)
+        numbers = np.array([self._first_file + part.file for part in unit.parts], np.uint32)
         first = np.array(self._number(unit, receipt.records), np.uint64)
         for name, wrote in receipt.outputs.items():
             self._gave.update(numbers[np.unique(wrote.part)].tolist())
             output = self.outputs.setdefault(name, CollectedOutput())
+            self.fed.add(name)
             output.add(numbers[wrote.part], first[wrote.part] + wrote.record, wrote)
         self.dropped += receipt.dropped
         self.counts += receipt.counts

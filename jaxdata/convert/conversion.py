@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import IO
 
+from jaxdata.convert.adding import added_to
 from jaxdata.convert.collected import Collected
 from jaxdata.convert.columns import check_columns, check_strings
 from jaxdata.convert.engines import MakeEngine, Stopped
@@ -26,6 +28,7 @@ from jaxdata.convert.refusals import (
 from jaxdata.convert.tasks import Task
 from jaxdata.convert.units import cut
 from jaxdata.errors import DatasetError, InputError
+from jaxdata.format.index import SourceIndex
 from jaxdata.format.manifest import MANIFEST, SourceEntry, read_manifest
 from jaxdata.format.storage import Store
 
@@ -39,6 +42,8 @@ class Conversion:
     store: Store
     job: Job
     task: Task
+    base: dict[str, SourceEntry] = field(default_factory=dict)
+    """The sources as they are, where documents are added to them."""
     units: list[Unit] = field(default_factory=list)
 
     @property
@@ -69,11 +74,21 @@ class Conversion:
             self.clean()
         return entries, bool(finished)
 
+    def adding(self) -> Conversion:
+        """The conversion of the files that its sources do not have yet, added to them."""
+        if self.store.read(MANIFEST) is None:
+            return self
+        job, base = added_to(read_manifest(self.store), self.outputs, self.job)
+        return replace(self, job=job, base=base)
+
     def finished(self) -> dict[str, SourceEntry]:
         """Return the sources it made if it was finished before; refuses what cannot join."""
         if self.store.read(MANIFEST) is None:
             return {}
         manifest = read_manifest(self.store)
+        if self.base:
+            check_dataset(manifest, self.job.parameters, self.store.url)
+            return {} if self.job.files else self.base
         found = [name for name in self.outputs if name in manifest.sources]
         for name in found:
             check_finished(manifest, name, self.job.parameters, self.store.url)
@@ -95,8 +110,7 @@ class Conversion:
             self._sweep()  # workers were ended wherever they were
             raise
         with tempfile.TemporaryFile() as bad_lines:
-            collected = Collected(self.job.files, bad_lines, self._receipts(self.units))
-            return self._publish(collected)
+            return self._publish(self._collect(bad_lines))
 
     def _check_tables(self) -> None:
         """Raise InputError where a table lacks a column; a transform may make it."""
@@ -109,13 +123,22 @@ class Conversion:
                 else:
                     check_columns(file, self.task.keys or (), parameters.task.key_options)
 
+    def _collect(self, bad_lines: IO[bytes]) -> Collected:
+        collected = Collected(self.job.files, bad_lines, self.job.parameters.first_file)
+        layout = self.job.parameters.layout(self.task.masked)
+        for name, entry in self.base.items():
+            collected.begin_with(name, SourceIndex(self.store, name, entry, layout))
+        for unit in self.units:
+            collected.add(unit, self._receipt(receipt_name(self.job.folder, unit.name)))
+        return collected
+
     def _publish(self, collected: Collected) -> dict[str, SourceEntry]:
         if collected.first_bad and self.job.stop_at_bad:
             raise bad_record(*collected.first_bad)
-        if not collected.outputs:
+        if not collected.fed:
             self.clean()  # so that the same with a better --text-key is not refused
             raise no_documents(collected, self.job.parameters.task.key_options)
-        return publish(self.store, self.job, self.task.masked, collected)
+        return publish(self.store, self.job, self.task.masked, collected, self.base)
 
     def clean(self) -> None:
         """Remove what only a conversion in progress needs."""
@@ -150,9 +173,11 @@ class Conversion:
 
     def _discard_shards(self) -> None:
         """Remove shards without a receipt: another cut would not write over them."""
+        kept = {shard.name for entry in self.base.values() for shard in entry.shards}
         for folder in self.outputs:
             for name in self.store.list(f"{folder}/"):
-                if name.endswith(".array_record") and name.rpartition("/")[0] == folder:
+                own = name.endswith(".array_record") and name.rpartition("/")[0] == folder
+                if own and name not in kept:
                     self.store.delete(name)
 
     def _units_done(self) -> set[str]:
@@ -162,16 +187,13 @@ class Conversion:
 
     def _units_to_do(self, bar: _Bar) -> Iterator[Unit]:
         done, parameters = self._units_done(), self.job.parameters
-        for unit in cut(self.job.files, self.job.reading(self.task), parameters.unit_bytes):
+        reading, first = self.job.reading(self.task), parameters.first_file
+        for unit in cut(self.job.files, reading, parameters.unit_bytes, first):
             self.units.append(unit.without_data())
             if receipt_name(self.job.folder, unit.name) in done:
                 bar.advance(unit.size)
             else:
                 yield unit
-
-    def _receipts(self, units: list[Unit]) -> Iterator[tuple[Unit, Receipt]]:
-        for unit in units:
-            yield unit, self._receipt(receipt_name(self.job.folder, unit.name))
 
     def _receipt(self, name: str) -> Receipt:
         data = self.store.read(name)
@@ -185,7 +207,9 @@ class Conversion:
     def _first_bad(self, stopped: Stopped) -> InputError:
         """Say which record a worker stopped at, or an earlier one that was set aside before."""
         before = [unit for unit in self.units if unit.place < stopped.unit.place]
-        collected = Collected(self.job.files, io.BytesIO(), self._receipts(before))
+        collected = Collected(self.job.files, io.BytesIO())
+        for unit in before:
+            collected.add(unit, self._receipt(receipt_name(self.job.folder, unit.name)))
         collected.add(stopped.unit, stopped.receipt)
         if stopped.failure:
             return failed_transform(*collected.last, stopped.failure)

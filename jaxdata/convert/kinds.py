@@ -33,6 +33,7 @@ _NAME = re.compile(
     re.IGNORECASE,
 )
 HEAD = 2**16
+_LINES = 100
 _TABLES: list[tuple[bytes, Format]] = [
     (b"PAR1", "parquet"),
     (b"ARROW1", "arrow"),
@@ -108,12 +109,20 @@ def _format(named: Format, head: bytes) -> Format:
     text = head.removeprefix(BYTE_ORDER_MARK).lstrip()
     first = text.partition(b"\n")[0].strip()
     if text.startswith(b"["):
-        of_objects = re.match(rb"\[\s*(\{|$)", text)
-        is_line = first != text.strip() and _is_json(first)
-        return "json" if named == "json" or (of_objects and not is_line) else "jsonl"
+        return "json" if named == "json" or _is_array(text) else "jsonl"
     if named == "json" and text.startswith(b"{") and first != text.strip() and not _is_json(first):
         return "json"  # objects written over several lines
     return "jsonl"
+
+
+def _is_array(text: bytes) -> bool:
+    """Tell whether what should be lines of JSON is an array of objects, and no line of it."""
+    first, *others = (line.strip() for line in text.strip().split(b"\n"))
+    if not re.match(rb"\[\s*[{\]]", text) or (others and _is_json(first)):
+        return False
+    return text.rstrip().endswith(b"]") or not any(
+        line.startswith(b"{") and _is_json(line) for line in others[:_LINES]
+    )
 
 
 def _is_json(line: bytes) -> bool:

@@ -21,7 +21,7 @@ from jaxdata.tokenizers import Tokenizer
 
 __all__ = ["Parameters", "default_of", "digests", "tokenizer_entry"]
 
-_OF_DATASET = {"record_tokens", "tokenizer", "inputs"}
+_OF_DATASET = {"record_tokens", "tokenizer", "first_file", "inputs"}
 _ALWAYS = {"text_key", "bos", "unit_bytes"}  # written even where they are the default
 
 
@@ -48,6 +48,8 @@ class Parameters(BaseModel):
     max_record_bytes: int = RECORD_BYTES
     """Longer lines, files and values are set aside."""
     tokenizer: TokenizerEntry
+    first_file: int = 0
+    """The number of the first input, where documents are added to a source."""
     inputs: dict[str, str]
     """Name of each input file -> digest of its size, head and tail."""
 

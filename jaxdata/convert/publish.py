@@ -10,18 +10,37 @@ from jaxdata.convert.collected import Collected, CollectedOutput
 from jaxdata.convert.job import Job
 from jaxdata.convert.refusals import check_dataset
 from jaxdata.convert.statistics import derived
+from jaxdata.errors import DatasetError
 from jaxdata.format.index import write_index
 from jaxdata.format.manifest import Manifest, SourceEntry, digest, update_manifest
 from jaxdata.format.storage import Store
 
-__all__ = ["QUARANTINE", "publish"]
-
-QUARANTINE = "quarantine.jsonl"
+__all__ = ["publish", "quarantine_name"]
 
 
-def publish(store: Store, job: Job, masked: bool, collected: Collected) -> dict[str, SourceEntry]:
-    """Make sources of a dataset from their receipts; its last act is the manifest."""
-    for name, output in collected.outputs.items():
+def publish(
+    store: Store,
+    job: Job,
+    masked: bool,
+    collected: Collected,
+    base: dict[str, SourceEntry],
+) -> dict[str, SourceEntry]:
+    """Make sources of a dataset from their receipts; its last act is the manifest.
+
+    Args:
+        store: the dataset.
+        job: the conversion.
+        masked: whether its documents have loss masks.
+        collected: its receipts, after what the sources have.
+        base: the sources as they are, where documents are added to them.
+    """
+    entries = {
+        name: _source_entry(job, masked, collected, name, base)
+        for name in collected.outputs
+        if name in collected.fed
+    }
+    for name, entry in entries.items():
+        output = collected.outputs[name]
         split, _, source = name.partition("/")
         write_index(
             store,
@@ -32,20 +51,27 @@ def publish(store: Store, job: Job, masked: bool, collected: Collected) -> dict[
             origin_row=output.origin_row,
             kept=output.kept if job.parameters.keep else None,
             layout=job.parameters.layout(masked),
+            folder=entry.index,
         )
     if collected.first_bad:
-        with store.create(f"{job.folder}/{QUARANTINE}") as path:
+        with store.create(f"{job.folder}/{quarantine_name(base)}") as path:
             collected.write_quarantine(path)
-    entries = {
-        name: _source_entry(job, masked, collected, output)
-        for name, output in collected.outputs.items()
-    }
-    update_manifest(store, lambda manifest: _with(entries, store, job, manifest))
-    return entries
+    update_manifest(store, lambda manifest: _with(entries, base, store, job, manifest))
+    return base | entries
+
+
+def quarantine_name(sources: dict[str, SourceEntry]) -> str:
+    """The file of a conversion's quarantined records; each that adds to sources has its own."""
+    times = max((len(entry.generations) + 1 for entry in sources.values()), default=0)
+    return f"quarantine-{times}.jsonl" if times else "quarantine.jsonl"
 
 
 def _with(
-    entries: dict[str, SourceEntry], store: Store, job: Job, manifest: Manifest | None
+    entries: dict[str, SourceEntry],
+    base: dict[str, SourceEntry],
+    store: Store,
+    job: Job,
+    manifest: Manifest | None,
 ) -> Manifest:
     if manifest is None:
         for name, data in job.tokenizer_files.items():
@@ -56,13 +82,25 @@ def _with(
             record_tokens=job.parameters.record_tokens,
         )
     check_dataset(manifest, job.parameters, store.url)
+    for name, was in base.items():
+        if manifest.sources.get(name) != was:
+            raise DatasetError(
+                f"{store.url}: {name} was changed by somebody else while documents were added to "
+                "it; give the same command again"
+            )
     return manifest.model_copy(update={"sources": manifest.sources | entries})
 
 
 def _source_entry(
-    job: Job, masked: bool, collected: Collected, output: CollectedOutput
+    job: Job, masked: bool, collected: Collected, name: str, base: dict[str, SourceEntry]
 ) -> SourceEntry:
-    lengths, parameters = output.lengths, job.parameters
+    output, parameters, was = collected.outputs[name], job.parameters, base.get(name)
+    lengths = output.lengths
+    known = max(base.values(), key=lambda entry: len(entry.inputs), default=None)
+    own = parameters.of_source()
+    if known:
+        own["input_digests"] = known.parameters["input_digests"] + own["input_digests"]
+    generations = [*was.generations, was.as_generation()] if was else []
     content: dict[str, Any] = {
         "tokenizer": parameters.tokenizer.model_dump(exclude={"name"}),
         "dtype": parameters.dtype,
@@ -75,20 +113,37 @@ def _source_entry(
         masked=masked,
         shards=output.shards,
         fingerprint=digest(content),
-        inputs=list(parameters.inputs),
-        parameters=parameters.of_source(),
-        statistics=_statistics(collected, output),
+        inputs=[*(known.inputs if known else []), *parameters.inputs],
+        parameters=own,
+        statistics=_statistics(collected, output, was.statistics if was else {}),
+        index=f"index-{len(generations)}" if generations else "index",
+        generations=generations,
     )
 
 
-def _statistics(collected: Collected, output: CollectedOutput) -> dict[str, Any]:
-    """What is known of a source, and of the conversion that it came from."""
-    return {
-        **derived(output.counts, output.lengths),
+def _statistics(
+    collected: Collected, output: CollectedOutput, before: dict[str, Any]
+) -> dict[str, Any]:
+    """What is known of a source, and of the conversions that it came from."""
+    conversion = {
         "files": collected.files,
         "records": collected.records,
         "blank": collected.counts["blank"],
         "added": collected.counts["added"],
         "quarantined": collected.reasons,
-        "dropped": dict(sorted(collected.dropped.items())),
+        "dropped": dict(collected.dropped),
     }
+    return {
+        **derived(output.counts, output.lengths),
+        **{name: _sum(before.get(name), count) for name, count in conversion.items()},
+    }
+
+
+def _sum(before: Any, now: Any) -> Any:
+    """Add a count, or counts by reason, to what was counted before."""
+    if isinstance(now, dict):
+        return {
+            name: (before or {}).get(name, 0) + now.get(name, 0)
+            for name in sorted({**(before or {}), **now})
+        }
+    return (before or 0) + now

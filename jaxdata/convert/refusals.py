@@ -11,10 +11,11 @@ from jaxdata.convert.inputs import InputFile
 from jaxdata.convert.parameters import Parameters, default_of
 from jaxdata.convert.receipts import Quarantined
 from jaxdata.errors import DatasetError, InputError
-from jaxdata.format.manifest import Manifest, TokenizerEntry
+from jaxdata.format.manifest import Manifest, SourceEntry, TokenizerEntry
 
 __all__ = [
     "bad_record",
+    "check_addition",
     "check_dataset",
     "check_finished",
     "check_unfinished",
@@ -39,13 +40,38 @@ def check_dataset(manifest: Manifest, wanted: Parameters, url: str) -> None:
 def check_finished(manifest: Manifest, source: str, wanted: Parameters, url: str) -> None:
     """Raise InputError if a finished source was made from other inputs or parameters."""
     entry = manifest.sources[source]
+    changes = [_changes_since(entry.at(n), wanted) for n in range(len(entry.generations) + 1)]
+    if all(changes):
+        raise InputError(
+            f"{url} already has {source}, made otherwise: {'; '.join(changes[-1])}. "
+            "Use another --source or --output"
+        )
+
+
+_FREELY_ADDED = (
+    "text_key",
+    "text_joiner",
+    "transform",
+    "transform_digest",
+    "unit_bytes",
+    "max_record_bytes",
+)
+
+
+def _changes_since(entry: SourceEntry, wanted: Parameters) -> list[str]:
     was = dict(entry.parameters)
     digests = dict(zip(entry.inputs, was.pop("input_digests"), strict=True))
-    changes = [*_own_changes(was, wanted.own()), *_input_changes(digests, wanted.inputs)]
-    if changes:
+    return [*_own_changes(was, wanted.own()), *_input_changes(digests, wanted.inputs)]
+
+
+def check_addition(source: str, entry: SourceEntry, wanted: Parameters) -> None:
+    """Raise InputError unless documents made with `wanted` can be added to a source."""
+    was = {k: v for k, v in entry.parameters.items() if k not in (*_FREELY_ADDED, "input_digests")}
+    now = {k: v for k, v in wanted.own().items() if k not in _FREELY_ADDED}
+    if changes := _own_changes(was, now):
         raise InputError(
-            f"{url} already has {source}, made otherwise: {'; '.join(changes)}. "
-            "Use another --source or --output"
+            f"--append: {source} was made otherwise: {'; '.join(changes)}. Give the same again, or "
+            "another --source"
         )
 
 
@@ -64,6 +90,7 @@ def check_unfinished(begun: bytes, wanted: Parameters, url: str) -> None:
             {"record_tokens": was.record_tokens}, {"record_tokens": wanted.record_tokens}
         ),
         *_tokenizer_changes(was.tokenizer, wanted.tokenizer),
+        *([] if was.first_file == wanted.first_file else ["--append was, or was not, given"]),
         *_input_changes(was.inputs, wanted.inputs),
     ]
     if changes:

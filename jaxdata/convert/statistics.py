@@ -18,10 +18,10 @@ from jaxdata.convert.tasks import Encoded
 if TYPE_CHECKING:
     from jaxdata.convert.tally import Document
 
-__all__ = ["PERCENTILES", "Measured", "count_document", "count_tokens", "derived"]
+__all__ = ["COUNTED", "PERCENTILES", "Measured", "count_document", "count_tokens", "derived"]
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
-_COUNTED = (
+COUNTED = (
     "raw_characters",
     "raw_bytes",
     "characters",
@@ -89,7 +89,7 @@ def derived(counts: Mapping[str, int], lengths: NDArray[np.uint32]) -> dict[str,
         lengths: uint32 (documents,), tokens of each document with EOD.
     """
     documents, tokens = len(lengths), int(lengths.sum(dtype=np.int64))
-    sums = {name: counts.get(name, 0) for name in _COUNTED}
+    sums = {name: counts.get(name, 0) for name in COUNTED}
     at = np.percentile(lengths, PERCENTILES, method="inverted_cdf") if documents else ()
     percentiles = {f"p{p:02}": int(n) for p, n in zip(PERCENTILES, at, strict=False)}
     return {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import IO
 
 from jaxdata.convert.contents import contents, records_of
@@ -25,7 +26,10 @@ _LINE = 2**20  # bytes of a long line looked at at a time
 
 
 def cut(
-    files: list[InputFile], settings: ReadSettings, unit_bytes: int = UNIT_BYTES
+    files: list[InputFile],
+    settings: ReadSettings,
+    unit_bytes: int = UNIT_BYTES,
+    first_file: int = 0,
 ) -> Iterator[Unit]:
     """Give the units of a corpus in order.
 
@@ -33,7 +37,14 @@ def cut(
         files: the inputs, sorted.
         settings: which columns are read, and how much is too much.
         unit_bytes: text a unit holds, about.
+        first_file: the number of the first file in the names of units.
     """
+    for unit in _units(files, settings, unit_bytes):
+        file, block = unit.place
+        yield replace(unit, name=_name(first_file + file, block))
+
+
+def _units(files: list[InputFile], settings: ReadSettings, unit_bytes: int) -> Iterator[Unit]:
     small: list[int] = []
     for number, file in enumerate(files):
         alone = file.size >= min(_ALONE, unit_bytes)

@@ -19,7 +19,9 @@ __all__ = ["STATE_VERSION", "check_state", "fingerprint", "make_state"]
 
 STATE_VERSION = 1
 _REMEDIES = {
-    "data": "open the dataset the run was started on (converting again changes its fingerprint)",
+    "data": "open the dataset the run was started on (converting again changes its fingerprint); "
+    "of a source that was added to since, dataset.source(split, name, generation=0), or in a "
+    "config generations: {name: 0}, is what it was",
     "phases": "restore the curriculum of the run",
 }
 _FREELY = (

@@ -56,7 +56,7 @@ def damage_of_index(index: SourceIndex) -> Iterator[Damage]:
     documents = index.entry.documents
     sizes = {"length": documents, "origin_file": documents, "origin_row": documents}
     for name, size in (sizes | {"anchor": -(-documents // ANCHOR_EVERY)}).items():
-        file = f"{index.name}/index/{name}"
+        file = f"{index.name}/{index.entry.index}/{name}"
         try:
             columns[name] = index.store.read_array(file)
         except (DatasetError, OSError, ValueError) as error:
@@ -67,7 +67,7 @@ def damage_of_index(index: SourceIndex) -> Iterator[Damage]:
     if "length" in columns:
         yield from _wrong_lengths(index, columns)
     if (columns.get("origin_file", np.zeros(0)) >= len(index.entry.inputs)).any():
-        file = f"{index.name}/index/origin_file"
+        file = f"{index.name}/{index.entry.index}/origin_file"
         yield Damage(file, f"it names more files than the {len(index.entry.inputs)} there are")
 
 
@@ -78,13 +78,15 @@ def _wrong_lengths(index: SourceIndex, columns: dict[str, NDArray[Any]]) -> Iter
         tokens, records = int(own.sum(dtype=np.int64)), int(index.layout.records(own).sum())
         if (tokens, records) != (shard.tokens, shard.records):
             yield Damage(
-                f"{index.name}/index/length",
+                f"{index.name}/{index.entry.index}/length",
                 f"for {shard.name} it adds up to {tokens:,} tokens in {records:,} records, not to "
                 f"{shard.tokens:,} in {shard.records:,}",
             )
     expected = anchors(lengths, index.layout)
     if "anchor" in columns and not np.array_equal(columns["anchor"], expected):
-        yield Damage(f"{index.name}/index/anchor", "it does not follow from the lengths")
+        yield Damage(
+            f"{index.name}/{index.entry.index}/anchor", "it does not follow from the lengths"
+        )
 
 
 def damage_of_shard(index: SourceIndex, number: int) -> Iterator[Damage]:
@@ -106,7 +108,7 @@ def damage_of_shard(index: SourceIndex, number: int) -> Iterator[Damage]:
         yield Damage(shard.name, "its content differs from its checksum")
     elif not headers.fit:
         what = f"its lengths are not those of the records in {shard.name}"
-        yield Damage(f"{index.name}/index/length", what)
+        yield Damage(f"{index.name}/{index.entry.index}/length", what)
 
 
 def _known_lengths(index: SourceIndex, number: int) -> NDArray[np.uint32]:

@@ -46,8 +46,9 @@ def write_index(
     origin_row: NDArray[np.uint64],
     layout: RecordLayout,
     kept: NDArray[np.uint8] | None = None,
+    folder: str = "index",
 ) -> None:
-    """Write the columns of one source below `<split>/<source>/index/`.
+    """Write the columns of one source below `<split>/<source>/<folder>/`.
 
     Args:
         store: the dataset's root.
@@ -58,6 +59,7 @@ def write_index(
         origin_row: uint64 (documents,), line (from 1) or row (from 0) in that file.
         layout: how the documents lie in records.
         kept: uint8 (bytes,), a line of JSON a document with the fields that are kept of it.
+        folder: "index"; another for each time that documents are added.
     """
     columns: dict[str, NDArray[Any]] = {
         "length": np.asarray(lengths, np.uint32),
@@ -68,7 +70,7 @@ def write_index(
     if kept is not None:
         columns |= {"kept": kept, "kept_end": _line_ends(kept)}
     for name, column in columns.items():
-        store.write_array(f"{split}/{source}/index/{name}", column)
+        store.write_array(f"{split}/{source}/{folder}/{name}", column)
 
 
 def _line_ends(lines: NDArray[np.uint8]) -> NDArray[np.uint64]:
@@ -119,14 +121,19 @@ class SourceIndex:
         """The fields that were kept of a document; empty where none were asked for."""
         if not self.entry.parameters.get("keep"):
             return {}
-        lines, ends = self._kept
+        lines, ends = self.kept_lines, self._kept_ends
         line = lines[int(ends[document - 1]) if document else 0 : int(ends[document])]
         fields: dict[str, Any] = json.loads(line.tobytes())
         return fields
 
     @cached_property
-    def _kept(self) -> tuple[NDArray[np.uint8], NDArray[np.uint64]]:
-        return self._column("kept"), self._column("kept_end")
+    def kept_lines(self) -> NDArray[np.uint8]:
+        """A line of JSON a document with the fields that are kept, uint8 (bytes,)."""
+        return self._column("kept")
+
+    @cached_property
+    def _kept_ends(self) -> NDArray[np.uint64]:
+        return self._column("kept_end")
 
     def locate(self, document: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(shard number, stream offset of the first chunk) of documents; int64 (n,) each."""
@@ -164,4 +171,4 @@ class SourceIndex:
         return np.asarray(self._anchors[anchor].astype(np.int64) + between.sum(axis=1), np.int64)
 
     def _column(self, name: str) -> NDArray[Any]:
-        return self.store.read_array(f"{self.name}/index/{name}")
+        return self.store.read_array(f"{self.name}/{self.entry.index}/{name}")

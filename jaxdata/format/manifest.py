@@ -11,7 +11,13 @@ import json
 from collections.abc import Callable
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 
 from jaxdata.errors import DatasetError
 from jaxdata.format.records import RecordLayout
@@ -20,6 +26,7 @@ from jaxdata.format.storage import Store
 __all__ = [
     "FORMAT_VERSION",
     "MANIFEST",
+    "Generation",
     "Manifest",
     "ShardEntry",
     "SourceEntry",
@@ -61,6 +68,19 @@ class TokenizerEntry(_Entry):
     pad_id: int | None
 
 
+class Generation(_Entry):
+    """What a source was before documents were added to it: the first so many of all it has."""
+
+    documents: int
+    tokens: int
+    shards: int
+    inputs: int
+    fingerprint: str
+    index: str
+    parameters: dict[str, Any]
+    statistics: dict[str, Any]
+
+
 class SourceEntry(_Entry):
     """One source of one split."""
 
@@ -73,6 +93,34 @@ class SourceEntry(_Entry):
     """Input files, relative names; an origin is an index into this list and a line or row."""
     parameters: dict[str, Any]
     statistics: dict[str, Any]
+    index: str = "index"
+    """The folder of its columns."""
+    generations: list[Generation] = []
+    """What it was before each time that documents were added."""
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what a source that was never added to needs not say."""
+        fields: dict[str, Any] = dump(self)
+        if not self.generations:
+            del fields["generations"], fields["index"]
+        return fields
+
+    def as_generation(self) -> Generation:
+        """What it is now, to be kept when documents are added."""
+        same = {name: getattr(self, name) for name in Generation.model_fields}
+        return Generation(**same | {"shards": len(self.shards), "inputs": len(self.inputs)})
+
+    def at(self, generation: int) -> SourceEntry:
+        """What it was with so many additions: 0 is what it began as; raises IndexError."""
+        if generation == len(self.generations):
+            return self
+        was = self.generations[range(len(self.generations))[generation]]
+        return self.model_copy(
+            update={name: getattr(was, name) for name in Generation.model_fields}
+            | {"shards": self.shards[: was.shards], "inputs": self.inputs[: was.inputs]}
+            | {"generations": self.generations[:generation]}
+        )
 
 
 class Manifest(_Entry):

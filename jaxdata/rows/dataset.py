@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from jaxdata.errors import InputError
 from jaxdata.format.foreign import is_foreign
-from jaxdata.format.manifest import Manifest, read_manifest
+from jaxdata.format.manifest import Manifest, SourceEntry, read_manifest
 from jaxdata.format.storage import Store, open_store
 from jaxdata.rows.foreign import ForeignDataset
 from jaxdata.rows.sources import Sources, source_names
@@ -39,7 +39,18 @@ class Dataset(Sources):
         return self.manifest.tokenizer.eod_id
 
     def _open(self, name: str) -> StoredDocuments:
+        return self._documents(name, self.manifest.sources[name])
+
+    def _open_generation(self, name: str, generation: int) -> StoredDocuments:
         entry = self.manifest.sources[name]
+        if not 0 <= generation <= len(entry.generations):
+            raise InputError(
+                f"{name} of {self.url} has no generation {generation}: it has 0 to "
+                f"{len(entry.generations)}"
+            )
+        return self._documents(name, entry.at(generation))
+
+    def _documents(self, name: str, entry: SourceEntry) -> StoredDocuments:
         return StoredDocuments(self.store, name, entry, self.manifest.layout(name))
 
     @cached_property

@@ -63,9 +63,12 @@ class JoinedDataset(Sources):
         return known.pop() if len(known) == 1 else None
 
     def _open(self, name: str) -> Documents:
+        return self._open_generation(name, None)
+
+    def _open_generation(self, name: str, generation: int | None) -> Documents:
         split, _, here = name.partition("/")
         dataset, there = self._sources[here]
-        return dataset.source(split, there)
+        return dataset.source(split, there, generation=generation)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

@@ -56,8 +56,15 @@ class Sources(ABC):
             splits.setdefault(split, []).append(source)
         return splits
 
-    def source(self, split: str, name: str) -> Documents:
-        """The documents of one source; raises InputError naming the nearest that exists."""
+    def source(self, split: str, name: str, *, generation: int | None = None) -> Documents:
+        """The documents of one source; raises InputError naming the nearest that exists.
+
+        Args:
+            split: "train", "val", …
+            name: of the source in it.
+            generation: what it was with so many additions (0: what it began as), which is what
+                the state of an older run belongs to; None for what it is now.
+        """
         full = f"{split}/{name}"
         if full not in self.names:
             near = get_close_matches(full, self.names, 1)
@@ -66,7 +73,13 @@ class Sources(ABC):
                 f"no source {full!r} in {self.url}: it has "
                 f"{', '.join(sorted(self.names)) or 'none'}{hint}"
             )
-        return self._open(full)
+        return self._open(full) if generation is None else self._open_generation(full, generation)
+
+    def _open_generation(self, name: str, generation: int) -> Documents:
+        """The first documents of one of `names`; raises InputError where there are no such."""
+        if generation:
+            raise InputError(f"{name} of {self.url} was never added to: it has generation 0 alone")
+        return self._open(name)
 
     def decode(self, ids: ArrayLike) -> str:
         """Text of token ids; special tokens give nothing."""

@@ -66,6 +66,10 @@ class Corpus:
         return json.dumps([{"text": one} for one in self.texts], ensure_ascii=False).encode()
 
 
+def gz(data: bytes) -> bytes:
+    return gzip.compress(data, mtime=0)
+
+
 def zst(data: bytes) -> bytes:
     return zstandard.ZstdCompressor(write_checksum=True).compress(data)
 
@@ -76,7 +80,7 @@ def tar(corpus: Corpus) -> bytes:
         for name, data in [
             ("a.jsonl", corpus.lines(b"\n")),
             ("d/", b""),
-            ("d/b.json.gz", gzip.compress(corpus.array())),
+            ("d/b.json.gz", gz(corpus.array())),
             *((f"d/{i}.txt", one.encode()) for i, one in enumerate(corpus.texts)),
         ]:
             info = tarfile.TarInfo(name)
@@ -107,14 +111,14 @@ def arrow(corpus: Corpus) -> bytes:
 FORMATS: dict[str, Callable[[Corpus], bytes]] = {
     "a.jsonl": lambda corpus: corpus.lines(b"\n"),
     "b.jsonl": lambda corpus: b"\xef\xbb\xbf" + corpus.lines(b"\r\n"),
-    "a.jsonl.gz": lambda corpus: gzip.compress(corpus.lines(b"\n")),
+    "a.jsonl.gz": lambda corpus: gz(corpus.lines(b"\n")),
     "a.jsonl.zst": lambda corpus: zst(corpus.lines(b"\n")),
     "a.json": Corpus.array,
     "a.json.zst": lambda corpus: zst(corpus.array()),
     "a.txt": lambda corpus: "".join(corpus.texts).encode(),
-    "a.txt.gz": lambda corpus: gzip.compress("".join(corpus.texts).encode()),
+    "a.txt.gz": lambda corpus: gz("".join(corpus.texts).encode()),
     "a.tar": tar,
-    "a.tar.gz": lambda corpus: gzip.compress(tar(corpus)),
+    "a.tar.gz": lambda corpus: gz(tar(corpus)),
     "a.jsonl.zst.tar": tar,
     "a.parquet": parquet,
     "a.arrow": arrow,

@@ -16,6 +16,7 @@ from jaxdata.errors import InputError
 
 __all__ = ["InputFile", "Inputs", "find_inputs", "reading"]
 
+_TAIL = 16
 Inputs = str | Path | Sequence[str | Path]
 _SAMPLE = 64 * 2**10  # bytes of the head and of the tail that identify a file, with its size
 
@@ -78,9 +79,10 @@ def _input_file(path: Path, root: str) -> InputFile:
     except UnicodeEncodeError:
         raise InputError(f"the name of {name!r} is not UTF-8; rename the file") from None
     with reading(path), path.open("rb") as file:
-        return InputFile(
-            path, name, os.fstat(file.fileno()).st_size, kind_of(name, file.read(HEAD))
-        )
+        head = file.read(HEAD)
+        size = os.fstat(file.fileno()).st_size
+        file.seek(max(0, size - _TAIL))
+        return InputFile(path, name, size, kind_of(name, head, file.read(_TAIL)))
 
 
 @contextmanager

@@ -34,11 +34,7 @@ _NAME = re.compile(
 )
 HEAD = 2**16
 _LINES = 100
-_TABLES: list[tuple[bytes, Format]] = [
-    (b"PAR1", "parquet"),
-    (b"ARROW1", "arrow"),
-    (b"\xff\xff\xff\xff", "arrow"),
-]
+_PARQUET, _ARROW = b"PAR1", b"ARROW1"  # at both ends
 
 
 @dataclass(frozen=True)
@@ -75,14 +71,23 @@ def is_readable(name: str) -> bool:
     return bool(_NAME.search(name))
 
 
-def kind_of(name: str, head: bytes) -> Kind:
-    """Tell how to read a file that :func:`is_readable` from its first `HEAD` bytes.
+def kind_of(name: str, head: bytes, tail: bytes = b"") -> Kind:
+    """Tell how to read a file that :func:`is_readable` from its content.
 
-    Compression, archives and tables show in their first bytes, and JSON in an array is told from
-    JSON in lines. Otherwise the name is right: JSON in a .txt is text.
+    Compression and archives show in the first bytes, tables at both ends, and JSON in an array is
+    told from JSON in lines. Otherwise the name is right: JSON in a .txt is text.
+
+    Args:
+        name: its name, perhaps with folders.
+        head: its first `HEAD` bytes.
+        tail: its last bytes.
     """
     named = _NAME.search(name)
     assert named is not None
+    if head.startswith(_PARQUET) and tail.endswith(_PARQUET):
+        return Kind("parquet")
+    if head.startswith(_ARROW) and tail.endswith(_ARROW):
+        return Kind("arrow")
     compression = compression_of(head)
     claimed = _COMPRESSIONS.get((named["compression"] or "").lower(), "")
     claimed = "gz" if named["packed"] else claimed
@@ -97,13 +102,10 @@ def kind_of(name: str, head: bytes) -> Kind:
 def _is_known(head: bytes) -> bool:
     """Tell whether this is for certain one of the uncompressed kinds."""
     is_json = head.removeprefix(BYTE_ORDER_MARK).lstrip().startswith((b"{", b"["))
-    return is_json or is_archive(head) or any(head.startswith(magic) for magic, _ in _TABLES)
+    return is_json or is_archive(head)
 
 
 def _format(named: Format, head: bytes) -> Format:
-    for magic, table in _TABLES:
-        if head.startswith(magic):
-            return table
     if named not in ("jsonl", "json"):
         return named
     text = head.removeprefix(BYTE_ORDER_MARK).lstrip()

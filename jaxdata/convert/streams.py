@@ -20,7 +20,6 @@ _BUFFER = 2**18
 _CHUNK = 2**13  # bytes unpacked at a time: zstd may make 2**28 of them
 _WINDOW = 2**31  # the largest that `zstd --long=31` asks for
 _ZSTD = b"\x28\xb5\x2f\xfd"
-_SKIPPABLE = b"\x2a\x4d\x18"  # after a byte 0x50 to 0x5f
 
 
 def compression_of(head: bytes) -> Compression:
@@ -31,8 +30,7 @@ def compression_of(head: bytes) -> Compression:
     """
     if head.startswith(b"\x1f\x8b\x08"):
         return "gz"
-    skippable = head[1:4] == _SKIPPABLE and 0x50 <= head[0] <= 0x5F
-    return "zst" if head.startswith(_ZSTD) or skippable else ""
+    return "zst" if head.startswith(_ZSTD) else ""
 
 
 def unpacked_head(head: bytes, compression: Compression, size: int) -> bytes:

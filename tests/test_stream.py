@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+import time
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -179,10 +180,13 @@ def test_the_state_is_small_and_holds_no_data(files: list[Path]) -> None:
 
 
 @pytest.mark.slow
-def test_workers_and_prefetch_change_nothing(files: list[Path]) -> None:
-    expected = list(stream(files, prefetch=0))
+def test_workers_and_prefetch_change_nothing(
+    files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = list(stream(files, prefetch=0, buffer=200))
+    monkeypatch.setattr("jaxdata.make.textblocks._CHUNK_DOCUMENTS", 3)
     for workers, prefetch in ((1, 2), (3, 0)):
-        made = stream(files, num_workers=workers, prefetch=prefetch)
+        made = stream(files, num_workers=workers, prefetch=prefetch, buffer=200)
         assert_same_batches(expected, made)
         made.close()
 
@@ -379,3 +383,20 @@ def test_closing_ends_its_threads(files: list[Path]) -> None:
     assert threading.active_count() == before
     with pytest.raises(ValueError, match="closed"):
         next(made)
+
+
+def slow(record: dict[str, Any]) -> dict[str, Any]:
+    """A transform that takes its time."""
+    time.sleep(0.02)
+    return record
+
+
+@pytest.mark.slow
+def test_closing_while_the_first_block_is_made(files: list[Path]) -> None:
+    made = stream(files, transform=slow, num_workers=1, buffer=16 * 50)  # 50 in the first
+    made.start_prefetch()
+    time.sleep(0.2)
+    closing = threading.Thread(target=made.close, daemon=True)
+    closing.start()
+    closing.join(60)
+    assert not closing.is_alive()

@@ -27,12 +27,13 @@ SEED = int(os.environ.get("JAXDATA_TEST_SEED", "0"))
 __all__ = ["corpus"]  # a fixture
 
 
-@pytest.fixture(params=["made", "real"])
+@pytest.fixture(params=["made", "split", "real"])
 def job(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[list[str], Path]:
     """A conversion as a command, and its output."""
     output = tmp_path / "out"
-    if request.param == "made":
-        return command(request.getfixturevalue("corpus"), output), output
+    if request.param != "real":
+        split = ["--split-ratio", "train=3,val=1"] if request.param == "split" else []
+        return [*command(request.getfixturevalue("corpus"), output), *split], output
     if "JAXDATA_TEST_KILLS" not in os.environ:
         pytest.skip("set JAXDATA_TEST_KILLS to do it with real text")
     data = request.getfixturevalue("shared_data")

@@ -1,4 +1,4 @@
-"""SIGKILLs at random moments of a conversion, of the job or of any of its workers.
+"""SIGKILLs at random moments of a conversion, of the job, of a worker or of all of them.
 
 For a release: `JAXDATA_TEST_KILLS=100`, which brings in the real text as well;
 `JAXDATA_TEST_SEED` is another course of events.
@@ -78,17 +78,24 @@ def _run(words: list[str], chance: random.Random, seconds: float, kills: int) ->
         with suppress(subprocess.TimeoutExpired):
             process.wait(chance.uniform(0.0, seconds / 2))
             break
-        family = [*_children(process.pid)]
-        victim = process.pid if not family or chance.random() < 0.5 else chance.choice(family)
-        with suppress(ProcessLookupError):
-            os.kill(victim, signal.SIGKILL)
-            killed += 1
-        if victim == process.pid:
+        victims = _victims(process.pid, chance)
+        for victim in victims:
+            with suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)
+        killed += 1
+        if process.pid in victims:
             break
     _, errors = process.communicate()
     assert process.returncode in (0, -signal.SIGKILL, 1), errors
     assert process.returncode != 1 or b"give fewer --workers" in errors, errors
     return killed, process.returncode == 0
+
+
+def _victims(job: int, chance: random.Random) -> list[int]:
+    """The job, one of its workers, or, as when the machine dies, all of them."""
+    workers = [*_children(job)]
+    one = [chance.choice(workers)] if workers else [job]
+    return chance.choice([[job], one, [*workers, job]])
 
 
 def _children(pid: int) -> Iterator[int]:

@@ -227,6 +227,27 @@ def test_a_run_that_changes_all_the_time(rows: Any) -> None:
     assert np.array_equal(whole, np.stack([rows[k]["inputs"] for k in range(len(rows))]))
 
 
+def test_a_stateful_data_loader_of_batches_restores_itself(rows: Any, reference: Any) -> None:
+    one = stateful(jaxdata.torch.Batches(rows, batch_size=BATCH), 2)
+    list(islice(one, STEP))
+    again = stateful(jaxdata.torch.Batches(rows, batch_size=BATCH), 2)
+    again.load_state_dict(json.loads(json.dumps(one.state_dict())))
+    check(again, reference[STEP:])
+
+
+def test_what_loaders_add_is_there_too(rows: Any) -> None:
+    extras = {"extras": ("source", "document"), "layout": "maxtext"}
+    expected = list(jaxdata.Loader(rows, batch_size=BATCH, prefetch=0, **extras))
+    assert {"source", "document", "inputs_segmentation"} <= set(expected[0])
+    check(stateful(loader(rows, **extras), 2), expected)
+    one = loader(rows)
+    list(one)
+    assert one.source_names == ["web", "code", "wiki"]
+    assert one.wait_seconds > 0
+    assert one.rows_read == len(rows)
+    assert one.bytes_delivered == len(expected) * BATCH * 32 * 17, "four int32 and a bool"
+
+
 def test_ramps_skips_and_short_ends(rows: Any) -> None:
     settings = {"skip_rows": [(5, 9), (100, 131)], "drop_remainder": True}
     ramp = [(0, 4), (60, 12), (150, 6)]

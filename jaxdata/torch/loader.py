@@ -47,7 +47,8 @@ class Loader(BaseLoader, IterableDataset[Tensors]):
         settings: as of `jaxdata.Loader`: `num_workers`, `prefetch`, `drop_remainder`, `layout` …
 
     State and rows are those of `jaxdata.Loader`: each goes on where the other stopped, with any
-    number of ranks and workers.
+    number of ranks and workers. Where others make the batches, this object stays where it was:
+    ask the `StatefulDataLoader` for its state, and with a plain `DataLoader` use `Batches`.
 
     >>> import jaxdata.torch
     >>> rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 0], [3, 0], [4, 0]]), seq_len=2)

@@ -21,6 +21,7 @@ EXPECTED = {
     "memory": ["jaxdata: anonymous after first batch", "jaxdata: anonymous"],
     "reads": ["memmap crops: ranges", "shuffle_run 4: reads, neighbouring pages merged"],
     "mixture": ["one source, no mixture", "16 sources mixed"],
+    "tensors": ["jaxdata, numpy", "Loader", "DataLoader of Loader", "StatefulDataLoader"],
     "scale": ["O(documents): planning, once: 20,000", "16 sources, mix"],
 }
 KEYS = {"bench", "question", "name", "unit", "better", "median", "min", "max", "rounds", "facts"}

@@ -156,6 +156,26 @@ def test_the_dataset_is_whole(converted: Path) -> None:
 
 
 @pytest.mark.slow
+def test_runs_are_foretold_and_explained(converted: Path) -> None:
+    commands = next(block for block in blocks("") if "jaxdata validate" in block)
+    printed = [
+        run(converted, "bash", "-c", f"{sys.executable} -m {command}")
+        for command in commands.strip().splitlines()
+    ]
+    for says, out in zip(
+        (
+            "lengths in tokens",
+            "none of them runs dry",
+            "step 1, row 2 of the batch",
+            "has the text",
+        ),
+        printed,
+        strict=True,
+    ):
+        assert says in out
+
+
+@pytest.mark.slow
 def test_text_is_streamed(converted: Path) -> None:
     printed = run(converted, sys.executable, "-W", "ignore", "-c", python("stream_text"))
     assert set(printed.splitlines()) == {"(16, 512)"}

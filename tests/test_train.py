@@ -141,6 +141,21 @@ def test_the_log_tells_the_run(unbroken: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_log_says_what_was_read(unbroken: Path) -> None:
+    log = read_log(unbroken / "log.jsonl")
+    reports = [record for record in log if record.get("event") == "report"]
+    assert [report["step"] for report in reports] == [*range(8, STEPS, 8), STEPS]
+    for report in reports:
+        read, step = report["read"], report["step"]
+        trained = [record for record in steps_of(unbroken) if record["step"] < step]
+        assert read["tokens"] == sum(record["targets"] for record in trained)
+        assert (read["rows"], read["step"]) == (4 * step, step)
+        assert sum(source["share"] for source in read["sources"].values()) == pytest.approx(1)
+    for source in reports[-1]["read"]["sources"].values():
+        assert source["share"] == pytest.approx(source["planned"], abs=0.01)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_killed_run_goes_on_to_the_same_losses_to_the_bit(
     config: Path, unbroken: Path, tmp_path: Path, seed: int

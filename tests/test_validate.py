@@ -240,6 +240,15 @@ def test_the_trainers_steps_are_compared_with_the_budget(
     assert f"{'FAILED ' if status else 'ok     '} budget    {says}" in out
 
 
+def test_a_run_that_halts_needs_no_other_steps(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = ["--epochs", "{wiki: 1.5}", "--on_exhaustion", "halt", "--train.steps", "63"]
+    status, out, _ = run(capsys, "--config", str(config), *more)
+    assert status == 0
+    assert "of 63 steps, and there the run halts" in out
+
+
 def test_without_a_curriculum_fewer_steps_are_fine(
     dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -300,7 +309,7 @@ def test_it_fits_80_columns_and_is_plain_in_a_pipe(
     config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = run(
-        capsys, "--config", str(config), "--epochs", "{wiki: 2}", "--on_exhaustion", "renormalize"
+        capsys, "--config", str(config), "--epochs", "{wiki: 1.5}", "--on_exhaustion", "renormalize"
     )[1]
     tables = out.split("ok ")[0]
     assert max(len(line.rstrip()) for line in tables.splitlines()) <= 80

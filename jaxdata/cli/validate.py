@@ -92,6 +92,7 @@ def _open(config: Any) -> tuple[Any, list[Any]]:
         trainer_steps=config.train.steps,
         budgeted=_is_budgeted(config),
         mismatch_allowed=config.allow_budget_mismatch,
+        halts=loader.halt() is not None,
     )
     sources = Check("sources", True, "\n".join(dry) or "none of them runs dry")
     return loader, [sources, budget_check(budget)]

@@ -24,6 +24,8 @@ class Budget:
     budgeted: bool
     """whether the curriculum says how long it is"""
     mismatch_allowed: bool
+    halts: bool
+    """whether the data ends early by `on_exhaustion="halt"`"""
 
 
 def budget_check(budget: Budget) -> Check:
@@ -31,6 +33,8 @@ def budget_check(budget: Budget) -> Check:
     asked, there = budget.trainer_steps, budget.steps
     if asked is None or asked == there:
         return Check("budget", True, f"{there:,} steps, all of them trained")
+    if asked > there and budget.halts:
+        return Check("budget", True, f"{there:,} of {asked:,} steps, and there the run halts")
     if asked > there:
         says = (
             f"train.steps is {asked:,}, but there are rows for {there:,} steps only: give fewer "

@@ -171,7 +171,7 @@ class Trainer:
         """What the run has read so far, source by source."""
         if self._log:
             report = self.loader.report()
-            progress.record({**report.as_dict(), "event": "report", "step": self.step})
+            progress.record({"event": "report", "step": self.step, "read": report.as_dict()})
             self._say(f"step {self.step}/{self.steps}  read so far: {report}")
 
     def _start(self, init: Callable[[], State], everywhere: jax.sharding.Sharding) -> State:

@@ -123,6 +123,13 @@ def test_a_run_amended_twice_and_halted_once(
 
     ended = jaxdata.load(config, **everything)
     ended.set_state(state)  # it knows that the step at which the run halted was not full
+    report = ended.report()
+    assert report.tokens == seen.targets.total()
+    owner = {int(t): name for name, each in TEXTS.items() for document in each for t in document}
+    tokens = Counter(dict.fromkeys(TEXTS, 0))
+    for token, times in seen.targets.items():
+        tokens[owner[token]] += times
+    assert {name: each.tokens for name, each in report.sources.items()} == tokens
     tracer = Tracer(ended, None)
     for name, documents in TEXTS.items():
         for number in range(len(documents)):

@@ -26,6 +26,7 @@ from jaxdata import tokenizers
 from jaxdata.convert.inputs import find_inputs
 from jaxdata.convert.job import Job
 from jaxdata.convert.options import make_parameters
+from jaxdata.convert.statistics import Measured
 from jaxdata.convert.tally import Tally
 from jaxdata.convert.units import cut
 from jaxdata.errors import InputError
@@ -136,11 +137,12 @@ def read(path: Path, unit_bytes: int) -> tuple[list[str], int]:
     files = find_inputs(path)
     parameters = make_parameters(files, TOKENIZER, {"max_record_bytes": 250})
     job = Job("", "train", "web", files, parameters, TOKENIZER.files(), False, 200)
-    task = job.task()
+    measured = Measured(job.cleaner())
+    task = job.task(TOKENIZER, measured)
     texts: list[str] = []
     records = 0
     for unit in cut(files, job.reading(task), unit_bytes):
-        tally = Tally(unit, job, task)
+        tally = Tally(unit, job, task, measured)
         documents = list(tally.documents())
         receipt = tally.receipt({})
         left = len(receipt.quarantined) + receipt.dropped.total() + receipt.counts["blank"]

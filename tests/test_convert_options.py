@@ -251,6 +251,30 @@ def test_splits_by_key(tmp_path: Path) -> None:
     assert report.quarantined == {"no key 'site.host'": 1}
 
 
+@pytest.mark.parametrize("unit_bytes", [200, 2**26])
+def test_contiguous_splits_are_those_of_megatron(tmp_path: Path, unit_bytes: int) -> None:
+    words = [f"document {n}" for n in range(101)]
+    source = write_lines(tmp_path / "a.jsonl", objects(*({"text": word} for word in words)))
+    options = {"split_ratio": "train=90,val=5,test=5", "split_contiguous": True}
+    options["unit_bytes"] = unit_bytes
+    out = tmp_path / "out"
+    report = run(source, out, **options)
+    found = [decoded(out, f"{name}/web") for name in ("train", "val", "test")]
+    assert found == [words[:91], words[91:96], words[96:]]  # round(0.90 * 101), round(0.95 * 101)
+    assert report.documents == 101
+    docs = open_dataset(out).source("val", "web")
+    assert docs.origin(0) == ("a.jsonl", 92)
+    sizes = [statistics(out, f"{name}/web")["text_bytes"] for name in ("train", "val", "test")]
+    assert sizes == [sum(map(len, texts)) for texts in found]
+    named = {s["name"] for e in manifest(out)["sources"].values() for s in e["shards"]}
+    there = {str(path.relative_to(out)) for path in out.rglob("*.array_record")}
+    assert named == there
+    assert run(source, out, **options).already_complete
+    check_the_law(out)
+    with pytest.raises(InputError, match="--append would move the borders"):
+        run(source, out, append=True, **options)
+
+
 def test_splits_that_cannot_be_say_so(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", objects({"text": "a"}))
     for options, says in [

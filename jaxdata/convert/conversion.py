@@ -11,6 +11,7 @@ from typing import IO
 from jaxdata.convert.adding import added_to
 from jaxdata.convert.collected import Collected
 from jaxdata.convert.columns import check_columns, check_strings
+from jaxdata.convert.contiguous import deals, documents_of, is_dealt
 from jaxdata.convert.engines import MakeEngine, Stopped
 from jaxdata.convert.job import Job, parameters_name, receipt_name
 from jaxdata.convert.parts import Unit
@@ -104,6 +105,9 @@ class Conversion:
         bar = _Bar(sum(file.size for file in self.job.files), progress)
         try:
             make_engine(self.job, bar.advance).run(self._units_to_do(bar))
+            if self.job.parameters.split_contiguous:
+                make_engine(self.job, lambda _: None).run(self._units_to_deal())
+                self._discard_shards(self._shards_of_receipts())
         except Stopped as stopped:
             raise self._first_bad(stopped) from None
         except BaseException:
@@ -168,12 +172,12 @@ class Conversion:
             self._sweep()
         else:
             self.clean()
-            self._discard_shards()
+            self._discard_shards(set())
             self.store.write(name, self.job.parameters.encode())
 
-    def _discard_shards(self) -> None:
-        """Remove shards without a receipt: another cut would not write over them."""
-        kept = {shard.name for entry in self.base.values() for shard in entry.shards}
+    def _discard_shards(self, named: set[str]) -> None:
+        """Remove shards that belong to no receipt: another cut would not write over them."""
+        kept = named | {shard.name for entry in self.base.values() for shard in entry.shards}
         for folder in self.outputs:
             for name in self.store.list(f"{folder}/"):
                 own = name.endswith(".array_record") and name.rpartition("/")[0] == folder
@@ -186,14 +190,37 @@ class Conversion:
         return {name for name in names if name.endswith(".receipt")}
 
     def _units_to_do(self, bar: _Bar) -> Iterator[Unit]:
-        done, parameters = self._units_done(), self.job.parameters
-        reading, first = self.job.reading(self.task), parameters.first_file
-        for unit in cut(self.job.files, reading, parameters.unit_bytes, first):
+        done = self._units_done()
+        for unit in self._cut():
             self.units.append(unit.without_data())
             if receipt_name(self.job.folder, unit.name) in done:
                 bar.advance(unit.size)
             else:
                 yield unit
+
+    def _units_to_deal(self) -> Iterator[Unit]:
+        """The units with documents of another split than the first, and how they are dealt."""
+        outputs = [self.job.output(name, self.task.streams[0]) for name in self.job.splits]
+        receipts = [self._receipt(receipt_name(self.job.folder, u.name)) for u in self.units]
+        counts = [sum(documents_of(receipt, outputs)) for receipt in receipts]
+        dealt = deals(self.job.parameters.split_ratio or "", counts)
+        wanted = {
+            unit.name: deal
+            for unit, receipt, deal in zip(self.units, receipts, dealt, strict=True)
+            if not is_dealt(receipt, outputs, deal)
+        }
+        for unit in self._cut():
+            if unit.name in wanted:
+                yield replace(unit, deal=wanted[unit.name])
+
+    def _shards_of_receipts(self) -> set[str]:
+        receipts = (self._receipt(receipt_name(self.job.folder, u.name)) for u in self.units)
+        return {wrote.shard.name for receipt in receipts for wrote in receipt.outputs.values()}
+
+    def _cut(self) -> Iterator[Unit]:
+        parameters = self.job.parameters
+        reading, first = self.job.reading(self.task), parameters.first_file
+        return cut(self.job.files, reading, parameters.unit_bytes, first)
 
     def _receipt(self, name: str) -> Receipt:
         data = self.store.read(name)

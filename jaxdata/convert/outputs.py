@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from contextlib import ExitStack
 from types import TracebackType
@@ -10,6 +11,7 @@ from typing import Self
 import numpy as np
 
 from jaxdata.convert.job import Job
+from jaxdata.convert.parts import Unit
 from jaxdata.convert.receipts import OutputReceipt
 from jaxdata.convert.statistics import count_document, count_tokens
 from jaxdata.convert.tally import Document
@@ -24,9 +26,10 @@ class Outputs:
     """Write documents to the shards of a unit; they are published when `finish` ends well."""
 
     def __init__(
-        self, store: Store, job: Job, task: Task, unit: str, unknown_id: int | None
+        self, store: Store, job: Job, task: Task, unit: Unit, unknown_id: int | None
     ) -> None:
         self._store, self._job, self._streams, self._unit = store, job, task.streams, unit
+        self._count = 0
         self._layout = job.parameters.layout(task.masked)
         self._unknown_id = unknown_id
         self._open: dict[str, _Shard] = {}
@@ -34,14 +37,18 @@ class Outputs:
 
     def add(self, document: Document, encoded: tuple[Encoded, ...]) -> None:
         """Append a document, to one source for each stream."""
+        split = document.split
+        if self._unit.deal:
+            split = self._job.splits[bisect_right(self._unit.deal, self._count)]
+        self._count += 1
         for stream, one in zip(self._streams, encoded, strict=True):
-            output = self._job.output(document.split, stream)
+            output = self._job.output(split, stream)
             if output not in self._open:
                 self._open[output] = self._new(output)
             self._open[output].add(document, one)
 
     def _new(self, output: str) -> _Shard:
-        name = f"{output}/{self._unit}.array_record"
+        name = f"{output}/{self._unit.name}.array_record"
         path = self._unfinished.enter_context(self._store.create(name))
         writer = self._unfinished.enter_context(ShardWriter(path, self._layout))
         return _Shard(name, writer, self._unknown_id)

@@ -65,12 +65,15 @@ class Unit:
         parts: what it covers, in order.
         size: the bytes of input it covers as they lie on disk; for the progress bar.
         text_bytes: the bytes of its records, about; likewise.
+        deal: where splits are contiguous: for each, the number of the unit's documents that
+            belong to it or to one before it. None for all of them where they say.
     """
 
     name: str
     parts: tuple[Part, ...]
     size: int
     text_bytes: int
+    deal: tuple[int, ...] | None = None
 
     @property
     def place(self) -> tuple[int, ...]:

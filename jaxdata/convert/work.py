@@ -61,7 +61,7 @@ class UnitConverter:
         tally = Tally(unit, self._job, self._task, self._measured)
         unknown = self._tokenizer.unk_id
         try:
-            with Outputs(self._store, self._job, self._task, unit.name, unknown) as outputs:
+            with Outputs(self._store, self._job, self._task, unit, unknown) as outputs:
                 self._write(tally, outputs, report)
                 receipt = tally.receipt(outputs.finish())
         except StoppedAtBad:

@@ -27,6 +27,7 @@ from jaxdata.convert.inputs import find_inputs
 from jaxdata.convert.job import Job
 from jaxdata.convert.options import make_parameters
 from jaxdata.convert.statistics import Measured
+from jaxdata.convert.streams import compression_of
 from jaxdata.convert.tally import Tally
 from jaxdata.convert.units import cut
 from jaxdata.errors import InputError
@@ -36,7 +37,10 @@ TOKENIZER = tokenizers.load("bytes")
 
 text = st.text(st.characters(codec="utf-8"), max_size=30)
 odd_line = st.one_of(
-    st.binary(max_size=20).map(lambda line: line.replace(b"\n", b"")),
+    # What begins a compressed file makes one of all that follows, which cannot be read then.
+    st.binary(max_size=20)
+    .map(lambda line: line.replace(b"\n", b""))
+    .filter(lambda line: not compression_of(line)),
     st.sampled_from([b"", b" ", b"{", b"[1]", b'{"text": 1}', b'{"text": "\xed\xa0\x80"}', b"\0"]),
     st.recursive(
         st.none() | st.booleans() | st.floats() | text,

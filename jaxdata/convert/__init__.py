@@ -103,8 +103,6 @@ def convert(
         max_expansion=max_expansion,
     )
     conversion = Conversion(open_store(output), job, job.task(loaded, job.cleaner()))
-    if append and parameters.split_contiguous:
-        raise InputError("--append would move the borders of --split-contiguous: give one of them")
     conversion = conversion.adding() if append else conversion
     entries, already_complete = conversion.complete(make_engine, progress, resume=resume)
     seconds = time.monotonic() - started

@@ -77,6 +77,8 @@ class Conversion:
 
     def adding(self) -> Conversion:
         """The conversion of the files that its sources do not have yet, added to them."""
+        if self.job.parameters.split_contiguous:
+            raise InputError("--append would move the borders of --split-contiguous: give one")
         if self.store.read(MANIFEST) is None:
             return self
         job, base = added_to(read_manifest(self.store), self.outputs, self.job)

@@ -84,6 +84,19 @@ def test_a_template_without_an_end_gets_eod_with_loss(shared_data: Path) -> None
     ]
 
 
+def test_eod_behind_a_templates_own_end_has_no_loss(chat: Tokenizer) -> None:
+    other = tokenizers.restore(
+        "hf", chat.files(), eod_id=chat.special_tokens["<|endoftext|>"], name="other"
+    )
+    assert runs(other, messages("2+2", "4"), chat_template=CHATML) == [
+        ("<|im_start|>user\n2+2<|im_end|>\n<|im_start|>assistant\n", 0),
+        ("4<|im_end|>", 1),
+        ("\n<|endoftext|>", 0),
+    ]
+    tight = CHATML.replace("<|im_end|>\n", "<|im_end|>")
+    assert runs(other, messages("2+2", "4"), chat_template=tight)[-1] == ("<|endoftext|>", 0)
+
+
 def test_sentencepiece_gets_no_space_between(shared_data: Path) -> None:
     mistral = open_one(shared_data, "mistral")
     record = messages("Hi you", "Hello", "more", "(end)")

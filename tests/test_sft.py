@@ -96,6 +96,11 @@ def test_conversations_without_a_template() -> None:
     record = {"messages": [{"role": role, "content": text} for role, text in turns]}
     affixes = {"separator": "|", "prompt_prefix": ">"}
     assert shown(record, **affixes) == [">be>q|AB$>r$"]
+    answered = [{"role": "assistant", "content": "hey"}, *record["messages"]]
+    assert shown({"messages": answered}, **affixes) == ["HEY$>be>q|AB$>r$"]
+    silenced = [{"role": "assistant", "content": "hey", "weight": 0}, *record["messages"]]
+    (document,) = documents({"messages": silenced}, **affixes)
+    assert document.mask[:4].tolist() == [0, 0, 0, 0], "its EOD has none either"
     with pytest.raises(BadRecord, match="neither a chat template nor prefixes"):
         documents(record)
     silent = {"messages": record["messages"][:2]}

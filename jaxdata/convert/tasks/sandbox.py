@@ -26,7 +26,7 @@ from jaxdata.convert.tasks.limits import LONGEST, TOO_LARGE, check_operation, ch
 __all__ = ["CLOSE", "OPEN", "Sandbox"]
 
 OPEN, CLOSE = "\ufdd0", "\ufdd1"  # around {% generation %} blocks: code points that are no text
-_ALLOWANCE = 4_000_000  # seconds of the worst, and 256 MiB
+_ALLOWANCE = 2_000_000  # some seconds at worst, and 128 MiB of text
 _CALL = 10
 _CHARACTERS = 64  # that are paid with one
 _UNWANTED = ("random", "urlize", "wordwrap", "pprint", "filesizeformat")

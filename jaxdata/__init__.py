@@ -24,7 +24,7 @@ _PUBLIC = {
     "materialize": "jaxdata.make.materialize",
     "mix": "jaxdata.rows.datasets",
     "open_dataset": "jaxdata.rows.dataset",
-    "open_rows": "jaxdata.make.rows",
+    "open_rows": "jaxdata.make.materialize.reading",
     "pack": "jaxdata.rows.datasets",
     "pairs": "jaxdata.rows.pairs",
     "stream_text": "jaxdata.make.stream",

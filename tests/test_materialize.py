@@ -23,7 +23,7 @@ import jaxdata
 from jaxdata.cli import main
 from jaxdata.errors import DatasetError, InputError, StateMismatch, WorkerDied
 from jaxdata.make import materialize as driver
-from jaxdata.make.examples import decode_example, encode_example
+from jaxdata.make.materialize.examples import decode_example, encode_example
 from jaxdata.processes import Worker
 from jaxdata.testing import (
     assert_resumes_everywhere,

@@ -184,7 +184,7 @@ def test_workers_and_prefetch_change_nothing(
     files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = list(stream(files, prefetch=0, buffer=200))
-    monkeypatch.setattr("jaxdata.make.textblocks._CHUNK_DOCUMENTS", 3)
+    monkeypatch.setattr("jaxdata.make.stream.blocks._CHUNK_DOCUMENTS", 3)
     for workers, prefetch in ((1, 2), (3, 0)):
         made = stream(files, num_workers=workers, prefetch=prefetch, buffer=200)
         assert_same_batches(expected, made)

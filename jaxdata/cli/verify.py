@@ -25,7 +25,7 @@ def verify(path: str, as_json: bool, threads: int | None) -> int:
     read once, from beginning to end. What is damaged is named, with what is wrong and what to do.
     """
     from jaxdata.format.verify import verify as verify_dataset
-    from jaxdata.make.verify import holds_rows, verify_rows
+    from jaxdata.make.materialize.verify import holds_rows, verify_rows
     from jaxdata.progress import progress_bar
 
     check = verify_rows if holds_rows(path) else verify_dataset

@@ -15,9 +15,9 @@ from jaxdata.errors import DatasetError
 from jaxdata.feed.layouts import Layout
 from jaxdata.format.shards import WRITER_OPTIONS
 from jaxdata.format.storage import open_store, unwritable
-from jaxdata.make.records import RECORD_FORMATS, row_bytes
-from jaxdata.make.rowset import Recipe, RowShard
-from jaxdata.make.selection import Selection
+from jaxdata.make.materialize.records import RECORD_FORMATS, row_bytes
+from jaxdata.make.materialize.rowset import Recipe, RowShard
+from jaxdata.make.materialize.selection import Selection
 from jaxdata.processes import map_tasks
 from jaxdata.rows.table import Batch
 

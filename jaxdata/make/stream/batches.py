@@ -10,8 +10,8 @@ import numpy as np
 
 from jaxdata.errors import StateMismatch
 from jaxdata.feed.streams import Stream
-from jaxdata.make.documents import Place
-from jaxdata.make.textblocks import Block, BlockStart
+from jaxdata.make.stream.blocks import Block, BlockStart
+from jaxdata.make.stream.documents import Place
 from jaxdata.rows.assembly import assemble
 from jaxdata.rows.serial import SerialRows
 from jaxdata.rows.table import Batch

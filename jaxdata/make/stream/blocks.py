@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from jaxdata.convert.tally import Document
 from jaxdata.convert.tasks import Dropped, Encoded
 from jaxdata.errors import InputError
-from jaxdata.make.documents import Place, Reader, Tally
-from jaxdata.make.encoding import Encoder
+from jaxdata.make.stream.documents import Place, Reader, Tally
+from jaxdata.make.stream.encoding import Encoder
 from jaxdata.rows.documents import ArrayDocuments
 from jaxdata.rows.packed import PackedRows
 from jaxdata.rows.settings import PackSettings

@@ -12,7 +12,7 @@ from typing import Any
 from jaxdata.errors import DatasetError
 from jaxdata.format.damage import Damage
 from jaxdata.format.storage import Store, open_store
-from jaxdata.make.rowset import ROWS, RowShard, read_rowset
+from jaxdata.make.materialize.rowset import ROWS, RowShard, read_rowset
 from jaxdata.processes import available_cores
 from jaxdata.progress import Advance
 

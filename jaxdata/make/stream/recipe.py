@@ -13,10 +13,10 @@ from jaxdata.convert.streams import EXPANSION
 from jaxdata.errors import InputError
 from jaxdata.feed.streams import AheadStream
 from jaxdata.format.manifest import digest
-from jaxdata.make.documents import Reader, Tally
-from jaxdata.make.encoding import Encoder
-from jaxdata.make.textbatches import BatchStream, Cursor
-from jaxdata.make.textblocks import BlockStream, Buffer
+from jaxdata.make.stream.batches import BatchStream, Cursor
+from jaxdata.make.stream.blocks import BlockStream, Buffer
+from jaxdata.make.stream.documents import Reader, Tally
+from jaxdata.make.stream.encoding import Encoder
 from jaxdata.rows.settings import PackSettings
 from jaxdata.tokenizers import Tokenizer
 

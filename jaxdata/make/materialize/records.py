@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.make.rowset import Field
+from jaxdata.make.materialize.rowset import Field
 from jaxdata.rows.table import Batch
 
 __all__ = ["RECORD_FORMATS", "RecordFormat", "fields_of", "row_bytes"]
@@ -49,7 +49,7 @@ def _decode_plain(record: bytes, fields: Sequence[Field]) -> Batch:
 
 
 def _encode_example(batch: Batch, fields: Sequence[Field]) -> Iterator[bytes]:
-    from jaxdata.make.examples import encode_example
+    from jaxdata.make.materialize.examples import encode_example
 
     for number in range(_size(batch)):
         row = {name: batch[name][number] for name, _, _ in fields}
@@ -67,7 +67,7 @@ def _column_of_maxtext(row: Batch) -> Batch:
 
 
 def _decode_example(record: bytes, fields: Sequence[Field]) -> Batch:
-    from jaxdata.make.examples import decode_example
+    from jaxdata.make.materialize.examples import decode_example
 
     row = decode_example(record)
     return {name: _native(row[name].astype(dtype).reshape(shape)) for name, dtype, shape in fields}

@@ -28,7 +28,7 @@ class Encoder:
     """
 
     def __init__(self, job: Job, workers: int) -> None:
-        self._workers = [Worker("jaxdata.make.encoding:serve", job) for _ in range(workers)]
+        self._workers = [Worker("jaxdata.make.stream.encoding:serve", job) for _ in range(workers)]
         self._here = None if workers else _Encoding(job)
 
     def encode(self, chunks: Iterator[Sequence[Any]]) -> Iterator[Answer]:

@@ -17,10 +17,10 @@ from jaxdata.feed.layouts import Layout
 from jaxdata.feed.layouts import layout as find_layout
 from jaxdata.format.manifest import MANIFEST
 from jaxdata.format.storage import Store, open_store
-from jaxdata.make.records import RECORD_FORMATS, fields_of, row_bytes
-from jaxdata.make.rowset import ROWS, Recipe, RowSet, RowShard, differences, read_rowset
-from jaxdata.make.selection import Selection
-from jaxdata.make.writing import WORK, Job, receipt_name, write_shards
+from jaxdata.make.materialize.records import RECORD_FORMATS, fields_of, row_bytes
+from jaxdata.make.materialize.rowset import ROWS, Recipe, RowSet, RowShard, differences, read_rowset
+from jaxdata.make.materialize.selection import Selection
+from jaxdata.make.materialize.shards import WORK, Job, receipt_name, write_shards
 from jaxdata.processes import available_cores
 from jaxdata.progress import Advance
 from jaxdata.rows.datasets import underlying_identity

@@ -10,8 +10,8 @@ import grain
 from jaxdata.errors import DatasetError
 from jaxdata.format.manifest import digest
 from jaxdata.format.storage import open_store
-from jaxdata.make.records import RECORD_FORMATS
-from jaxdata.make.rowset import RowSet, RowShard, read_rowset
+from jaxdata.make.materialize.records import RECORD_FORMATS
+from jaxdata.make.materialize.rowset import RowSet, RowShard, read_rowset
 from jaxdata.rows.table import Batch
 
 __all__ = ["MaterializedRows", "open_rows"]

@@ -50,7 +50,8 @@ def gpt(
     Returns:
         A `grain.MapDataset` of rows. Its `len` is that of Megatron's dataset: all samples of whole
         epochs, not `num_samples`. Targets lie beyond the edges of documents; what follows an EOD
-        is trained, as Megatron does, unless `eod_mask_loss`.
+        is trained, as Megatron does, unless `eod_mask_loss`. (Where documents hold the id that its
+        tokenizer pads with, Megatron makes it 0 and masks it; here it stays.)
 
     >>> import jaxdata
     >>> documents = jaxdata.ArrayDocuments([[1, 2, 3], [4, 5, 6, 7, 8, 9, 10], [11, 12, 13, 14]])

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import jaxdata
+from jaxdata.cli import main
 from jaxdata.config import build_rows, load, load_config, open_data
 from jaxdata.errors import ConfigError, DatasetError, InputError
 from jaxdata.format.foreign import nanogpt
@@ -407,6 +408,14 @@ def test_a_file_cut_after_it_was_opened_is_named(tmp_path: Path) -> None:
         source[len(source) - 1]
 
 
+def test_there_are_no_checksums_to_verify(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["verify", write_megatron(tmp_path / "old", made())])
+    assert "old keeps no checksums to compare with" in capsys.readouterr().err
+
+
 def test_specs_that_are_none() -> None:
     with pytest.raises(InputError, match="expected megatron: and a path on this machine"):
         jaxdata.open_dataset("megatron:")
@@ -499,6 +508,28 @@ def test_a_source_that_is_not_there(mixed: Path) -> None:
         ConfigError, match=r"names the source 'web'; split 'train' of .*/old has 'a"
     ):
         load(mixed, sources={"a": f"megatron:{mixed.parent}/old"})
+
+
+def test_a_tokenizer_is_for_data_that_brings_none(mixed: Path) -> None:
+    ours = str(mixed.parent / "ours")
+    with pytest.raises(
+        ConfigError, match=r"tokenizer='bytes' is for other tools' data; .*ours bri"
+    ):
+        open_data(load_config({"dataset": ours, "tokenizer": "bytes"}))
+    flat = {"dataset": f"nanogpt:{mixed.parent}/flat.bin", "eod_id": 0}
+    opened = open_data(load_config({"sources": {"flat": flat}, "tokenizer": "bytes"}))
+    assert opened.decode([104, 105]) == "hi"
+    assert opened.eod_id == 0
+    with pytest.raises(InputError, match="none of flat says which tokenizer made it: give it"):
+        open_data(load_config({"sources": {"flat": flat}})).decode([1])
+
+
+def test_ours_of_different_tokenizers_are_not_joined(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "one", {"train/web": [[1, 0]]})
+    write_dataset(tmp_path / "other", {"train/web": [[7, 0]]})  # a larger vocabulary
+    sources = {"a": str(tmp_path / "one"), "b": str(tmp_path / "other")}
+    with pytest.raises(InputError, match="'a' and 'b' were made with different tokenizers"):
+        open_data(load_config({"sources": sources}))
 
 
 class Arrays(grain.sources.RandomAccessDataSource[Any]):

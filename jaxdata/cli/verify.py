@@ -24,10 +24,17 @@ def verify(path: str, as_json: bool, threads: int | None) -> int:
     PATH is a dataset, or rows that `jaxdata materialize` wrote: a folder or URL. Each shard is
     read once, from beginning to end. What is damaged is named, with what is wrong and what to do.
     """
+    from jaxdata.errors import InputError
+    from jaxdata.format.foreign import is_foreign
     from jaxdata.format.verify import verify as verify_dataset
     from jaxdata.make.materialize.verify import holds_rows, verify_rows
     from jaxdata.progress import progress_bar
 
+    if is_foreign(path):
+        raise InputError(
+            f"{path} keeps no checksums to compare with: jaxdata inspect opens it, which checks "
+            "its index against the sizes of its files"
+        )
     check = verify_rows if holds_rows(path) else verify_dataset
     with progress_bar("verifying", in_bytes=True) as progress:
         found = check(path, threads=threads, progress=progress)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jaxdata
 from jaxdata.config.models import Config
 from jaxdata.config.reading import load_config
+from jaxdata.errors import ConfigError
 from jaxdata.config.recipes import curriculum_rows
 
 if TYPE_CHECKING:
@@ -53,8 +54,15 @@ def load(
 
 def open_data(config: Config) -> Sources:
     """The dataset of a config; where it names several, their sources as one."""
+    from jaxdata.format.foreign import is_foreign
     from jaxdata.rows.joined import JoinedDataset, source_meant
 
+    paths = [one.dataset for one in (config.sources or {}).values()] or [str(config.dataset)]
+    if config.tokenizer is not None and not any(map(is_foreign, paths)):
+        raise ConfigError(
+            f"tokenizer={config.tokenizer!r} is for other tools' data; {', '.join(paths)} brings "
+            "its own: leave it out"
+        )
     if config.sources is None:
         return _open(str(config.dataset), config.tokenizer)
     opened = {

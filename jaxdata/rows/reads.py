@@ -52,7 +52,7 @@ def _open(found: Segments, ended: NDArray[np.bool_], last: NDArray[np.bool_]) ->
     slots = np.add.reduceat(found.slots, first) if len(first) else found.slots
     whole = replace(found.take(first), slots=slots)
     owner = np.repeat(np.arange(len(first)), np.diff(first, append=len(last)))
-    return Reads(whole, ended[last], found, found.slots + (last & ~ended), owner)
+    return Reads(whole, ended[last], found, found.slots + ~ended, owner)
 
 
 def _crossed(found: Segments, ended: NDArray[np.bool_], last: NDArray[np.bool_]) -> Reads:

@@ -105,12 +105,13 @@ def test_masked_prefixes_go_to_gpts_and_back(tmp_path: Path) -> None:
     assert (tmp_path / "again.idx").read_bytes() == (tmp_path / "old.idx").read_bytes()
 
 
-@pytest.mark.parametrize("where", [0, 30, 55, 59])
+@pytest.mark.parametrize("where", [0, 30, 50, 55, 59])
 def test_other_masks_are_refused(where: int, tmp_path: Path) -> None:
     documents = [np.arange(60), np.arange(60)]
     masks = [np.ones(60), np.ones(60)]
     masks[1][where] = 0
-    masks[1][: where // 2] = 0
+    if where != 50:  # that one is the first of a part
+        masks[1][: where // 2] = 0
     source = ours(tmp_path / "ours", documents, masks)
     if where:
         with pytest.raises(InputError, match="document 1 of train/web has a loss mask that is not"):

@@ -214,6 +214,8 @@ def test_what_a_window_repeats_has_no_loss(tmp_path: Path) -> None:
     for number, lead in enumerate(leads):
         mask = source[number]["loss_mask"]
         assert mask.tolist() == [False] * lead + [True] * (len(windows[number]) - lead)
+    part = source.masks(np.array([1, 2]), np.array([2, 6]), np.array([5, 3]))
+    assert part.views.join() == b"\0\0\1\1\1" + b"\1\1\1"
     rows = jaxdata.pack(source, seq_len=16)
     trained = [row["targets"][row["loss_mask"]] for row in (rows[k] for k in range(len(rows)))]
     assert sorted(np.concatenate(trained).tolist()) == list(range(2, 31))
@@ -290,6 +292,17 @@ def test_a_flat_file_that_was_written_anew_is_indexed_anew(tmp_path: Path) -> No
     os.utime(tmp_path / "train.bin", ns=(1, 1))
     assert_holds(only_source(spec, eod_id=0), documents)
     assert only_source(spec, eod_id=0).fingerprint != before.fingerprint
+
+
+def test_what_changes_between_the_samples_is_seen_by_its_time(tmp_path: Path) -> None:
+    path = tmp_path / "train.bin"
+    tokens = np.ones(2_000_000, "<u2")
+    for place in (0, 1_015_000):  # the second is in none of the samples
+        tokens[place] = 0
+        path.write_bytes(tokens.tobytes())
+        os.utime(path, ns=(place, place))
+        source = only_source(f"nanogpt:{path}", eod_id=0)
+        assert source.lengths.tolist()[-1] == 2_000_000 - place - 1
 
 
 def test_a_flat_file_without_eod_says_what_to_give(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import jaxdata
 from jaxdata.errors import InputError, StateMismatch
 from jaxdata.rows.megatron import blending, table
 from jaxdata.rows.megatron.blending import blend_order, normalized, places_in_datasets
+from jaxdata.rows.megatron.masking import FirstTokensMasked
 from jaxdata.rows.megatron.order import (
     document_order,
     plan_epochs,
@@ -250,6 +251,16 @@ def test_other_fields_of_a_row(lengths: list[int], seq_len: int, seed: int) -> N
             assert one["loss_mask"].tolist() == (row["inputs"] != 0).tolist()
             assert (one["targets"] == row["targets"]).all()
         assert (masked[k]["segment_ids"] == 1).all()
+
+
+def test_only_first_tokens_are_masked() -> None:
+    masks = [[1, 0, 1], [1, 1, 1]]
+    for stored in (None, masks):
+        docs = FirstTokensMasked(jaxdata.ArrayDocuments([[1, 2, 0], [3, 4, 0]], stored))
+        first = [0, 0, 1] if stored else [0, 1, 1]
+        assert docs[0]["loss_mask"].astype(int).tolist() == first
+        part = docs.masks(np.array([1, 1, 0]), np.array([1, 0, 0]), np.array([2, 1, 0]))
+        assert part.views.join() == b"\1\1\0"
 
 
 def slow_blend(weights: Sequence[float], size: int) -> list[tuple[int, int]]:

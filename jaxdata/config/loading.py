@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import jaxdata
 from jaxdata.config.models import Config
 from jaxdata.config.reading import load_config
-from jaxdata.errors import ConfigError
 from jaxdata.config.recipes import curriculum_rows
+from jaxdata.errors import ConfigError
 
 if TYPE_CHECKING:
     from jaxdata.feed.loader import Loader

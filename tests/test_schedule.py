@@ -203,3 +203,40 @@ def test_the_first_size_of_an_empty_schedule() -> None:
         [[0, 8]],
     )
     assert BatchSizes([(0, 8)]).past(0) == [(0, 8)]
+
+
+@given(
+    st.integers(1, 120),
+    st.lists(st.tuples(st.integers(1, 120), st.integers(1, 9)), max_size=3),
+    st.lists(st.tuples(st.integers(0, 100), st.integers(1, 30)), max_size=2),
+    st.sets(st.integers(1, 119), max_size=3),
+    st.booleans(),
+)
+def test_no_batch_reaches_over_a_section(
+    total: int,
+    later: list[tuple[int, int]],
+    gaps: list[tuple[int, int]],
+    edges: set[int],
+    drop_remainder: bool,
+) -> None:
+    ramp = sorted({0: 5, **dict(later)}.items())
+    skipped = [(a, min(a + n, total)) for a, n in gaps if a < total]
+    sections = [0, *sorted(edge for edge in edges if edge < total)]
+    schedule = Schedule(total, ramp, skipped, drop_remainder, sections)
+    kept = [row for row in range(total) if not any(a <= row < b for a, b in skipped)]
+    spans, at = [], 0
+    while at < len(kept):
+        row = kept[at]
+        size = next(size for begin, size in reversed(ramp) if begin <= row)
+        edge = next((edge for edge in sections if edge > row), total)
+        end = sum(other < edge for other in kept)
+        if drop_remainder and end == len(kept) < at + size:
+            break
+        spans.append((at, size))
+        at = min(at + size, end)
+    assert [(span.place, span.size) for span in schedule.spans()] == spans
+    assert len(schedule) == len(spans)
+    for step, (place, _) in enumerate(spans):
+        schedule.seek_step(step)
+        assert (schedule.next_row, schedule.step) == (kept[place], step)
+        assert [(span.place, span.size) for span in schedule.spans()] == spans[step:]

@@ -70,13 +70,14 @@ class BatchSizes:
         size = ramp.at(place)
         if not points or points[-1][1] != size or not BatchSizes(points).reaches(place):
             points.append((place, size))
-        for begin, size in sorted([*ramp.points, *((cut, 0) for cut in cuts)]):
+        changes = [*((cut, 0) for cut in cuts), *ramp.points]
+        for begin, size in sorted(changes, key=_place):  # a cut first, where both are
             last, each = points[-1]
             if begin > place and not size:
                 points += [(begin, each)] * (begin > last)
             elif begin > place and size != each:
                 ahead = last + _steps(max(begin - last, 0), each) * each
-                begin = min([ahead, *(cut for cut in cuts if cut > last)])
+                begin = min([ahead, *(cut for cut in cuts if cut >= begin)])
                 if begin == last:
                     points.pop()
                 points.append((begin, size))
@@ -122,8 +123,9 @@ class Schedule:
         points = [(place(begin), size) for begin, size in history]
         past = BatchSizes(point for point in points if point[0] < self._place)
         ramp = BatchSizes((place(begin), size) for begin, size in self.ramp)
+        cuts = [end for end in self.ends if end < self.places]
         ended = past.points and self._place == self.places
-        self._sizes = past if ended else past.continued(self._place, ramp, self.ends[:-1])
+        self._sizes = past if ended else past.continued(self._place, ramp, cuts)
 
     @property
     def next_row(self) -> int:

@@ -11,7 +11,8 @@ from click.testing import CliRunner
 
 import jaxdata
 from jaxdata.cli import cli
-from jaxdata.convert.cerebras import RULES, read_params, translate
+from jaxdata.convert.cerebras import read_params, translate
+from jaxdata.convert.cerebras_rules import RULES
 from jaxdata.errors import InputError
 
 NEOX = {"tokenizer_type": "NeoXTokenizer", "encoder_file": "20B_tokenizer.json"}

@@ -67,6 +67,17 @@ def test_however_a_pair_is_written(record: dict[str, Any]) -> None:
     assert texts(encode(record, **PLAIN)) == [("q|", "good"), ("q|", "bad")]
 
 
+def test_messages_are_written_so_that_roles_are_told() -> None:
+    for record in (
+        {"prompt": [USER], "chosen": GOOD, "rejected": BAD},
+        {"chosen": [USER, GOOD], "rejected": [USER, BAD]},
+    ):
+        with pytest.raises(BadRecord, match="neither a chat template nor prefixes"):
+            encode(record)
+    plain = {"prompt": "q", "chosen": "good", "rejected": "bad"}
+    assert texts(encode(plain)) == [("q", "good"), ("q", "bad")]
+
+
 def test_answers_inside_the_prompt_have_no_loss() -> None:
     first = {"role": "assistant", "content": "one"}
     record = {"prompt": [USER, first, USER], "chosen": GOOD, "rejected": BAD}

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from jaxdata.convert.cerebras import RULES
+from jaxdata.convert.cerebras_rules import RULES
 from tests.chat import CHATML
 from tests.conftest import ROOT
 

@@ -85,6 +85,8 @@ class DpoTask:
         if key is None and all(isinstance(side, str) for side in sides):
             prompt, sides = _split_text(*self._texts(record))
             return [_continued(Conversation.of([("user", prompt, False)]), side) for side in sides]
+        if key is None or is_messages(record[key]):
+            self._write.check_roles_are_told()
         if key is None:
             return _split_messages(*(_side(side) for side in sides))
         if is_messages(record[key]):

@@ -17,8 +17,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import grain
 import jax
 import numpy as np
+import orbax.checkpoint as ocp
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -160,6 +162,18 @@ def test_tasks_with_masks(tmp_path: Path) -> None:
     assert learnt.count(b"it is") == 30
     with pytest.raises(InputError, match="the task 'dpo' makes several sources"):
         stream(path, task="dpo")
+
+
+def test_grain_saves_and_restores_it(files: list[Path], tmp_path: Path) -> None:
+    one, other = stream(files), stream(files)
+    for _ in range(5):
+        next(one)
+    with ocp.CheckpointManager(tmp_path, item_names=("text",)) as manager:
+        saved = ocp.args.Composite(text=grain.checkpoint.CheckpointSave(one))
+        manager.save(5, args=saved)
+        manager.wait_until_finished()
+        manager.restore(5, args=ocp.args.Composite(text=grain.checkpoint.CheckpointRestore(other)))
+    assert_same_batches(islice(one, 3), islice(other, 3))
 
 
 def test_the_batch_size_may_change(files: list[Path]) -> None:

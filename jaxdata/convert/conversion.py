@@ -10,7 +10,6 @@ from typing import IO
 
 from jaxdata.convert.adding import added_to
 from jaxdata.convert.collected import Collected
-from jaxdata.convert.columns import check_columns, check_strings
 from jaxdata.convert.contiguous import deals, documents_of, is_dealt
 from jaxdata.convert.engines import MakeEngine, Stopped
 from jaxdata.convert.job import Job, parameters_name, receipt_name
@@ -102,7 +101,7 @@ class Conversion:
         self, make_engine: MakeEngine, progress: Callable[[int, int], None] | None
     ) -> dict[str, SourceEntry]:
         """Do the units without a receipt, then publish the sources."""
-        self._check_tables()
+        self.job.check_tables(self.task)
         self._begin()
         bar = _Bar(sum(file.size for file in self.job.files), progress)
         try:
@@ -117,17 +116,6 @@ class Conversion:
             raise
         with tempfile.TemporaryFile() as bad_lines:
             return self._publish(self._collect(bad_lines))
-
-    def _check_tables(self) -> None:
-        """Raise InputError where a table lacks a column; a transform may make it."""
-        parameters = self.job.parameters
-        for file in self.job.files:
-            if file.kind.table and not parameters.transform:
-                check_columns(file, parameters.columns)
-                if hasattr(parameters.task, "text_keys"):
-                    check_strings(file, self.task.keys or ())
-                else:
-                    check_columns(file, self.task.keys or (), parameters.task.key_options)
 
     def _collect(self, bad_lines: IO[bytes]) -> Collected:
         collected = Collected(self.job.files, bad_lines, self.job.parameters.first_file)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from jaxdata import tokenizers
 from jaxdata.convert.clean import Cleaner, make_cleaner
+from jaxdata.convert.columns import check_columns, check_strings
 from jaxdata.convert.inputs import InputFile
 from jaxdata.convert.parameters import Parameters
 from jaxdata.convert.parts import ReadSettings
@@ -70,6 +71,16 @@ class Job:
     def cleaner(self) -> Cleaner | None:
         """Make the cleaner; None where nothing is to be cleaned."""
         return make_cleaner(self.parameters.cleaning)
+
+    def check_tables(self, task: Task) -> None:
+        """Raise InputError where a table lacks a column; a transform may make it."""
+        for file in self.files:
+            if file.kind.table and not self.parameters.transform:
+                check_columns(file, self.parameters.columns)
+                if hasattr(self.parameters.task, "text_keys"):
+                    check_strings(file, task.keys or ())
+                else:
+                    check_columns(file, task.keys or (), self.parameters.task.key_options)
 
     def tokenizer(self) -> Tokenizer:
         """Make the tokenizer in this process."""

@@ -9,7 +9,6 @@ from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple
 
-from jaxdata.convert.columns import check_columns, check_strings
 from jaxdata.convert.job import Job
 from jaxdata.convert.statistics import Measured
 from jaxdata.convert.tally import Document
@@ -78,17 +77,6 @@ class Reader:
     def task(self) -> Task:
         """What takes the documents out of records."""
         return self.job.task(self.job.tokenizer(), self._cleaner)
-
-    def check(self) -> None:
-        """Raise InputError where a table lacks a column; a transform may make it."""
-        for file in self.job.files:
-            if file.kind.table and not self.job.parameters.transform:
-                check = (
-                    check_strings
-                    if hasattr(self.job.parameters.task, "text_keys")
-                    else check_columns
-                )
-                check(file, self.task.keys or ())
 
     def documents(self, start: Place, tally: Tally) -> Iterator[Found]:
         """Documents from a place on; records that give none are counted in `tally`."""

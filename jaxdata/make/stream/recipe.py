@@ -52,7 +52,7 @@ class TextRecipe:
         if self._reader.task.streams != ("",):
             name = self._job.parameters.task.name
             raise InputError(f"the task {name!r} makes several sources of a record: convert it")
-        self._reader.check()
+        self._job.check_tables(self._reader.task)
 
     @cached_property
     def _job(self) -> Job:

@@ -126,6 +126,20 @@ def test_two_epochs_with_a_change_in_the_middle_of_each() -> None:
     assert_exactly_once(batches, list(docs.values()), epochs=2)
 
 
+@pytest.mark.parametrize(("times", "most"), [(0.5, 1), (0.25, 1), (1.5, 2)])
+def test_a_part_of_an_epoch_stays_a_part_when_packed_anew(times: float, most: int) -> None:
+    docs = sources({"web": np.random.default_rng(3).integers(2, 60, 400).tolist()})
+    mixed = jaxdata.mix(packed(docs, seq_len=32), weights={"web": 1}, epochs={"web": times})
+    mixed = mixed.amend(len(mixed) // 2, rows=packed(docs, seq_len=16))
+    assert mixed.epochs()["web"] == pytest.approx(times, abs=0.01)
+    seen = Seen()
+    for batch in jaxdata.Loader(mixed, batch_size=8):
+        seen.add(batch)
+    counted = seen.of(docs["web"])
+    assert max(counted) == most
+    assert np.mean(counted) == pytest.approx(times, abs=0.02)
+
+
 def run_of_two_phases(docs: dict[str, Any]) -> MixedDataset:
     """Two phases of which the second asks for more than there is."""
     named = {name: docs[name] for name in ("web", "code")}

@@ -63,8 +63,8 @@ def train(
 ) -> None:
     """Train a SentencePiece tokenizer that loses nothing of any text.
 
-    INPUT is as in jaxdata convert: files, folders or globs of .jsonl, .jsonl.gz, .txt, .txt.gz
-    and .parquet.
+    INPUT is as in jaxdata convert: files, folders or globs of .jsonl, .json, .txt, .parquet and
+    more, compressed or in archives.
     """
     click.echo(f"training a {model_type} vocabulary of {vocab_size:,} tokens ...", err=True)
     started = time.monotonic()

@@ -55,6 +55,7 @@ class ConversionReport:
         made = list(entries.values())
         statistics = made[0].statistics
         quarantined = statistics["quarantined"]
+        each = "*" if any(entry.generations for entry in made) else ""  # one a generation
         return cls(
             output=output,
             source=source,
@@ -63,7 +64,7 @@ class ConversionReport:
             text_bytes=sum(entry.statistics["text_bytes"] for entry in made),
             shards=sum(len(entry.shards) for entry in made),
             quarantined=quarantined,
-            quarantine_file=f"{output}/{source}/quarantine.jsonl" if quarantined else None,
+            quarantine_file=f"{output}/{source}/quarantine{each}.jsonl" if quarantined else None,
             dropped=statistics.get("dropped", {}),
             seconds=seconds,
             already_complete=already_complete,

@@ -17,7 +17,7 @@ EXPANSION = 200
 
 _FREE = 2**28  # bytes that any file may unpack to
 _BUFFER = 2**18
-_CHUNK = 2**13  # bytes unpacked at a time: zstd may make 2**28 of them
+_CHUNK = 2**11  # bytes unpacked at a time: zstd may make 2**26 of them
 _WINDOW = 2**31  # the largest that `zstd --long=31` asks for
 _ZSTD = b"\x28\xb5\x2f\xfd"
 

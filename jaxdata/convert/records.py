@@ -6,7 +6,15 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["BadRecord", "decode", "field_of", "joined_text_of", "parse_line", "text_of"]
+__all__ = [
+    "BadRecord",
+    "decode",
+    "field_of",
+    "joined_text_of",
+    "parse_line",
+    "text_of",
+    "utf8_bytes",
+]
 
 
 class BadRecord(Exception):
@@ -105,10 +113,19 @@ def _parse(line: str) -> Any:
         raise BadRecord("not JSON") from None
 
 
+def utf8_bytes(text: str) -> int:
+    """Return the bytes of a text in UTF-8; of plain ASCII, which knows that it is, at once.
+
+    >>> utf8_bytes("é!")
+    3
+    """
+    return len(text) if text.isascii() else len(text.encode())
+
+
 def _encodable(text: str) -> bool:
     """Tell whether the text is Unicode: JSON can write a lone surrogate, UTF-8 cannot."""
     try:
-        text.encode()
+        utf8_bytes(text)
     except UnicodeEncodeError:
         return False
     return True

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxdata.convert.records import utf8_bytes
 from jaxdata.convert.tasks import Encoded
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Measured:
     def __call__(self, text: str) -> str:
         """Return the text, cleaned."""
         self._characters += len(text)
-        self._text_bytes += len(text.encode())
+        self._text_bytes += utf8_bytes(text)
         return self._clean(text) if self._clean else text
 
     def take(self) -> tuple[int, int]:

@@ -134,10 +134,11 @@ def peak(spec: str, files: list[Path]) -> float:
     """Megabytes that the largest of two workers had at most."""
     seen: list[int] = []
     done = Event()
+    others = set(_children())
 
     def watch() -> None:
         while not done.wait(0.01):
-            seen.extend(map(_peak_of, _children()))
+            seen.extend(_peak_of(pid) for pid in _children() if pid not in others)
 
     watcher = Thread(target=watch)
     watcher.start()

@@ -85,6 +85,9 @@ def test_a_dataset_in_numbers(folder: Path, capsys: pytest.CaptureFixture[str]) 
     assert "tokenizer: bytes bytes, 257 tokens, EOD 256, BOS none, padding none" in out
     assert "quarantined: (" in out or "quarantined (" in out
     assert "not JSON: 1" in out
+    counted = run(capsys, folder / "data", "--statistics")
+    assert "records read" in counted
+    assert max(cell_len(line.rstrip()) for line in counted.split("counted")[1].splitlines()) <= 80
 
 
 def test_a_document_is_decoded_and_made_safe(

@@ -224,8 +224,20 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines[40] = "a page \x1b[31min red\x07 and \u202edekcatta\nof two lines"
     lines[50] = "a long page " + "word " * 300 + "whose end is the needle itself"
     file = folder / "pages.jsonl"
-    file.write_text("".join(json.dumps({"text": line}) + "\n" for line in ["", *lines]))
-    convert(str(file), output=folder / "data", source="web", tokenizer="bytes", workers=1)
+    file.write_text(
+        "".join(
+            json.dumps({"text": line, "url": f"http://p/{len(line)}"}) + "\n"
+            for line in ["", *lines]
+        )
+    )
+    convert(
+        str(file),
+        output=folder / "data",
+        source="web",
+        tokenizer="bytes",
+        workers=1,
+        keep=["url"],
+    )
     config = {"dataset": str(folder / "data"), "pack": {"seq_len": 64}, "loader": {"batch_size": 4}}
     (folder / "run.yaml").write_text(yaml.safe_dump(config))
     return folder
@@ -241,6 +253,10 @@ def test_a_text_is_found_and_where_it_came_from(
     line = (texts / "pages.jsonl").read_text().splitlines()[document["origin"]["line"] - 1]
     assert "page 17 tells" in line
     assert document["origin"]["file"] == "pages.jsonl"
+    assert document["origin"]["kept"] == {"url": json.loads(line)["url"]}
+    assert f"url: {json.loads(line)['url']}" in run(
+        capsys, "--config", config, "--find", "page 17 tells"
+    )
     loader = jaxdata.load(config)
     for piece in document["pieces"]:
         loader.seek(step=piece["step"])

@@ -23,6 +23,7 @@ Examples:
 @click.option("--config", help="A run: shows the packing strategies side by side.")
 @click.option("--document", metavar="SPLIT/SOURCE:ID", help="Show this document, decoded.")
 @click.option("--row", type=click.IntRange(0), help="Draw this row of the run, or of PATH packed.")
+@click.option("--statistics", is_flag=True, help="Also all that the conversion counted.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.argument("overrides", nargs=-1, type=click.UNPROCESSED)
 def inspect(
@@ -30,6 +31,7 @@ def inspect(
     config: str | None,
     document: str | None,
     row: int | None,
+    statistics: bool,
     as_json: bool,
     overrides: tuple[str, ...],
 ) -> None:
@@ -53,7 +55,7 @@ def inspect(
     elif row is not None:
         _show_row(settings, row, as_json)
     else:
-        _show_dataset(settings, config is not None, as_json)
+        _show_dataset(settings, config is not None, statistics, as_json)
 
 
 def _show_document(settings: Any, document: str, as_json: bool) -> None:
@@ -107,7 +109,7 @@ def _show_row(settings: Any, row: int, as_json: bool) -> None:
         console.print(line, soft_wrap=True)
 
 
-def _show_dataset(settings: Any, compare: bool, as_json: bool) -> None:
+def _show_dataset(settings: Any, compare: bool, statistics: bool, as_json: bool) -> None:
     from rich.console import Console
 
     from jaxdata.config import open_data
@@ -128,8 +130,21 @@ def _show_dataset(settings: Any, compare: bool, as_json: bool) -> None:
     console.print(dataset_table(found))
     for line in dataset_lines(found):
         console.print(line, markup=False, highlight=False, soft_wrap=not console.is_terminal)
+    if statistics:
+        _print_statistics(dataset, found, console)
     if compare:
         console.print()
         console.print(packing_table(costs, seq_len=seq_len))
         for bar in packing_bars(costs, min(console.width, 80), plain=not console.is_terminal):
             console.print(bar)
+
+
+def _print_statistics(dataset: Any, found: dict[str, Any], console: Any) -> None:
+    """What the conversion counted, three sources side by side."""
+    from jaxdata.look.statistics import statistics_table
+
+    counted = [
+        n for n, source in found["sources"].items() if "files" in source.get("statistics", {})
+    ]
+    for first in range(0, len(counted), 3):
+        console.print(statistics_table(dataset.manifest, counted[first : first + 3]))

@@ -19,6 +19,7 @@ from jaxdata.rows.stored import StoredDocuments
 __all__ = ["dataset_lines", "dataset_table", "describe_dataset"]
 
 _PERCENTILES = (1, 10, 50, 90, 99)
+_SHOWN = ("text_bytes", "tokens_per_byte", "loss_tokens", "quarantined", "dropped")
 
 
 def describe_dataset(dataset: Sources) -> dict[str, Any]:
@@ -120,11 +121,12 @@ def _source_lines(name: str, source: Mapping[str, Any]) -> Iterator[str]:
         f"{name}: {source['shards']:,} shard(s), {source['bytes'] / 1e6:,.1f} MB, from "
         f"{source['inputs']:,} file(s){masks}"
     )
-    for kind in ("parameters", "statistics"):
-        shown = {key: value for key, value in source[kind].items() if not _long(value)}
+    chosen = {key: source["statistics"].get(key) for key in _SHOWN}
+    for kind, facts in (("parameters", source["parameters"]), ("statistics", chosen)):
+        shown = {key: value for key, value in facts.items() if not _long(value)}
         if shown:
-            facts = ", ".join(f"{key} {_short(value)}" for key, value in shown.items())
-            yield f"    {kind}: {printable(facts)}"
+            said = ", ".join(f"{key} {_short(value)}" for key, value in shown.items())
+            yield f"    {kind}: {printable(said)}"
 
 
 def _long(value: Any) -> bool:

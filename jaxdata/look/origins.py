@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,8 @@ class Origin:
     """in the input file, from 1; or:"""
     row: int | None = None
     """of a table or an array, from 0"""
+    kept: dict[str, Any] = field(default_factory=dict)
+    """fields of its record that the conversion was asked to keep"""
 
 
 def origin_of(documents: Documents, document: int, token: int = 0) -> Origin:
@@ -41,5 +43,6 @@ def origin_of(documents: Documents, document: int, token: int = 0) -> Origin:
     record = int(layout.records(before).sum()) + token // layout.record_tokens
     file = documents.entry.inputs[int(index.origin_file[document])]
     number = int(index.origin_row[document])
-    where: dict[str, Any] = {"row" if _FROM_ZERO.search(file) or not number else "line": number}
-    return Origin(documents.entry.shards[shard].name, record, file, **where)
+    where: dict[str, Any] = {"row" if _FROM_ZERO.search(file) else "line": number}
+    name, kept = documents.entry.shards[shard].name, index.kept(document)
+    return Origin(name, record, file, kept=kept, **where)

@@ -59,6 +59,9 @@ def _passage_lines(passage: Fields, width: int) -> Iterator[Text]:
         lies = f"in {printable(origin['shard'])} record {origin['record']:,}"
         one_line = cell_len(came) + cell_len(lies) + 2 <= width
         yield Text(f"{came}, {lies}" if one_line else f"{came}\n{inside}{lies}")
+    if origin["kept"]:
+        kept = ", ".join(f"{key}: {value}" for key, value in origin["kept"].items())
+        yield Text(inside + fit(excerpt(kept), max(width - len(inside), 10)))
     if passage["excerpt"] is not None:
         begins = fit(excerpt(passage["excerpt"]), max(width - len(inside) - 2, 10))
         yield Text(f"{inside}“{begins}”", "dim")

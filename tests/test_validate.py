@@ -205,6 +205,9 @@ def test_exhaustion_is_shown_beforehand(
     assert f"source 'wiki' runs dry in phase {phase['phase']} at row {dry_row} ({way})" in out
     assert "dry at row" in out
     assert "stretches of equal shares" in out
+    for name, source in found["sources"].items():
+        in_phases = [each["sources"][name]["epochs"] for each in found["phases"]]
+        assert sum(in_phases) == pytest.approx(source["run"]["epochs"])
     if way == "renormalize":
         after = found["stretches"][-1]
         assert after["first_row"] == dry_row

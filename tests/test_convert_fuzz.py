@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from jaxdata import tokenizers
+from jaxdata.convert.columns import check_strings
 from jaxdata.convert.inputs import find_inputs
 from jaxdata.convert.job import Job
 from jaxdata.convert.options import make_parameters
@@ -139,6 +140,8 @@ corpora = st.lists(st.one_of(text, text, odd_line), max_size=12).map(Corpus)
 def read(path: Path, unit_bytes: int) -> tuple[list[str], int]:
     """The texts and the number of records of a file; checks that all are accounted for."""
     files = find_inputs(path)
+    if files[0].kind.table:
+        check_strings(files[0], ["text"])
     parameters = make_parameters(files, TOKENIZER, {"max_record_bytes": 250})
     job = Job("", "train", "web", files, parameters, TOKENIZER.files(), False, 200)
     measured = Measured(job.cleaner())

@@ -19,10 +19,10 @@ from jaxdata.rows.table import Batch, RowTable
 __all__ = ["BatchMaker", "DatasetBatches", "HostPlacement", "Placement", "Share", "TableBatches"]
 
 # Rows that are planned and located in one pass, and their limits: a pass costs about 0.1 ms and
-# 0.2 ms for each source, and the first batch waits for the first pass.
-_ROWS_A_SOURCE = 64
-_FEWEST_SOURCES = 16
-_MOST_ROWS = 8192
+# 0.25 ms for each source, and the first batch waits for the first pass.
+_ROWS_A_SOURCE = 256
+_FEWEST_SOURCES = 4
+_MOST_ROWS = 16_384
 
 
 class Placement(Protocol):

@@ -37,11 +37,6 @@ class InputFile:
     size: int
     kind: Kind
 
-    @property
-    def cut_by_parent(self) -> bool:
-        """Whether only a reader that begins at its beginning knows where its records are."""
-        return bool(self.kind.compression) or self.kind.archive or self.kind.format == "json"
-
     def digest(self) -> str:
         """16 hex digits over size, head and tail; not over path and time."""
         content = hashlib.sha256(str(self.size).encode())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
-import shutil
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -23,6 +23,7 @@ from jaxdata.format.manifest import ShardEntry
 __all__ = ["Collected", "CollectedOutput"]
 
 _NONE = np.empty(0, np.uint8)
+_PIECE_BYTES = 2**20
 
 
 class CollectedOutput:
@@ -177,11 +178,15 @@ class Collected:
         """Number of quarantined records by reason."""
         return dict(sorted(self._reasons.items()))
 
-    def write_quarantine(self, path: Path) -> None:
-        """Write the bad records as lines of JSON, in order; nothing of them is lost."""
+    def write_quarantine(self, path: Path) -> str:
+        """Write the bad records as lines of JSON, in order; returns the sha256 of them."""
+        content = hashlib.sha256()
         self._bad_lines.seek(0)
         with path.open("wb") as file:
-            shutil.copyfileobj(self._bad_lines, file)
+            while piece := self._bad_lines.read(_PIECE_BYTES):
+                content.update(piece)
+                file.write(piece)
+        return content.hexdigest()
 
 
 def _joined(columns: list[np.ndarray], dtype: type) -> NDArray[Any]:

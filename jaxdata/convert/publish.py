@@ -12,7 +12,8 @@ from jaxdata.convert.refusals import check_dataset
 from jaxdata.convert.statistics import derived
 from jaxdata.errors import DatasetError
 from jaxdata.format.index import write_index
-from jaxdata.format.manifest import Manifest, SourceEntry, digest, update_manifest
+from jaxdata.format.manifest import Manifest, SourceEntry, update_manifest
+from jaxdata.format.sealed import digest
 from jaxdata.format.storage import Store
 
 __all__ = ["publish", "quarantine_name"]
@@ -40,24 +41,32 @@ def publish(
         if name in collected.fed
     }
     for name, entry in entries.items():
-        output = collected.outputs[name]
-        split, _, source = name.partition("/")
-        write_index(
-            store,
-            split,
-            source,
-            lengths=output.lengths,
-            origin_file=output.origin_file,
-            origin_row=output.origin_row,
-            kept=output.kept if job.parameters.keep else None,
-            layout=job.parameters.layout(masked),
-            folder=entry.index,
-        )
+        checksums = _write_index(store, name, entry, collected.outputs[name], job)
+        entries[name] = entry.model_copy(update={"checksums": checksums})
+    files = {}
     if collected.first_bad:
-        with store.create(f"{job.folder}/{quarantine_name(base)}") as path:
-            collected.write_quarantine(path)
-    update_manifest(store, lambda manifest: _with(entries, base, store, job, manifest))
+        quarantine = f"{job.folder}/{quarantine_name(base)}"
+        with store.create(quarantine) as path:
+            files[quarantine] = collected.write_quarantine(path)
+    update_manifest(store, lambda manifest: _with(entries, files, base, store, job, manifest))
     return base | entries
+
+
+def _write_index(
+    store: Store, name: str, entry: SourceEntry, output: CollectedOutput, job: Job
+) -> dict[str, str]:
+    split, _, source = name.partition("/")
+    return write_index(
+        store,
+        split,
+        source,
+        lengths=output.lengths,
+        origin_file=output.origin_file,
+        origin_row=output.origin_row,
+        kept=output.kept if job.parameters.keep else None,
+        layout=job.parameters.layout(entry.masked),
+        folder=entry.index,
+    )
 
 
 def quarantine_name(sources: dict[str, SourceEntry]) -> str:
@@ -68,6 +77,7 @@ def quarantine_name(sources: dict[str, SourceEntry]) -> str:
 
 def _with(
     entries: dict[str, SourceEntry],
+    files: dict[str, str],
     base: dict[str, SourceEntry],
     store: Store,
     job: Job,
@@ -88,7 +98,9 @@ def _with(
                 f"{store.url}: {name} was changed by somebody else while documents were added to "
                 "it; give the same command again"
             )
-    return manifest.model_copy(update={"sources": manifest.sources | entries})
+    return manifest.model_copy(
+        update={"sources": manifest.sources | entries, "files": manifest.files | files}
+    )
 
 
 def _source_entry(

@@ -47,7 +47,7 @@ def write_index(
     layout: RecordLayout,
     kept: NDArray[np.uint8] | None = None,
     folder: str = "index",
-) -> None:
+) -> dict[str, str]:
     """Write the columns of one source below `<split>/<source>/<folder>/`.
 
     Args:
@@ -60,6 +60,9 @@ def write_index(
         layout: how the documents lie in records.
         kept: uint8 (bytes,), a line of JSON a document with the fields that are kept of it.
         folder: "index"; another for each time that documents are added.
+
+    Returns:
+        The checksum of each column, for the manifest.
     """
     columns: dict[str, NDArray[Any]] = {
         "length": np.asarray(lengths, np.uint32),
@@ -69,8 +72,10 @@ def write_index(
     }
     if kept is not None:
         columns |= {"kept": kept, "kept_end": _line_ends(kept)}
-    for name, column in columns.items():
-        store.write_array(f"{split}/{source}/{folder}/{name}", column)
+    return {
+        name: store.write_array(f"{split}/{source}/{folder}/{name}", column)
+        for name, column in columns.items()
+    }
 
 
 def _line_ends(lines: NDArray[np.uint8]) -> NDArray[np.uint64]:

@@ -6,8 +6,6 @@ give the same bytes on any machine.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -15,11 +13,11 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     SerializerFunctionWrapHandler,
-    ValidationError,
     model_serializer,
 )
 
 from jaxdata.errors import DatasetError
+from jaxdata.format import sealed
 from jaxdata.format.records import RecordLayout
 from jaxdata.format.storage import Store
 
@@ -31,7 +29,6 @@ __all__ = [
     "ShardEntry",
     "SourceEntry",
     "TokenizerEntry",
-    "digest",
     "read_manifest",
     "update_manifest",
 ]
@@ -77,6 +74,7 @@ class Generation(_Entry):
     inputs: int
     fingerprint: str
     index: str
+    checksums: dict[str, str] = {}
     parameters: dict[str, Any]
     statistics: dict[str, Any]
 
@@ -95,6 +93,8 @@ class SourceEntry(_Entry):
     statistics: dict[str, Any]
     index: str = "index"
     """The folder of its columns."""
+    checksums: dict[str, str] = {}
+    """Column -> sha256 of its values, little-endian; empty as an earlier jaxdata wrote it."""
     generations: list[Generation] = []
     """What it was before each time that documents were added."""
 
@@ -133,6 +133,8 @@ class Manifest(_Entry):
     record_tokens: int
     sources: dict[str, SourceEntry] = {}
     """`"<split>/<source>"` -> entry."""
+    files: dict[str, str] = {}
+    """Name of another file, such as one of quarantined records -> sha256 of its content."""
 
     def layout(self, source: str) -> RecordLayout:
         """How the records of `"<split>/<source>"` lie in its shards."""
@@ -140,16 +142,7 @@ class Manifest(_Entry):
 
     def encode(self) -> bytes:
         """The bytes of `dataset.json`."""
-        return json.dumps(self.model_dump(), indent=1, sort_keys=True).encode() + b"\n"
-
-
-def digest(value: Any) -> str:
-    """The sha256 of a JSON value, in hex: equal values have equal digests.
-
-    >>> digest({"b": 1, "a": 2}) == digest({"a": 2, "b": 1})
-    True
-    """
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+        return sealed.encode(self)
 
 
 def read_manifest(store: Store) -> Manifest:
@@ -160,27 +153,25 @@ def read_manifest(store: Store) -> Manifest:
             f"{store.url} is not a dataset: it has no {MANIFEST}. If a conversion was interrupted, "
             "the same command finishes it; to make a dataset, see: jaxdata convert --help"
         )
-    return _decode(data, store.url)
+    return _decode(store, data)
 
 
 def update_manifest(store: Store, change: Callable[[Manifest | None], Manifest]) -> None:
     """Replace the manifest atomically by `change(manifest)` (None where there is none yet)."""
 
     def rewrite(data: bytes | None) -> bytes:
-        return change(None if data is None else _decode(data, store.url)).encode()
+        if data is None:
+            return change(None).encode()
+        manifest = _decode(store, data)
+        if sealed.seal_holds(data) is False:  # which a new checksum would hide
+            raise DatasetError(
+                f"{store.url}/{MANIFEST} differs from its checksum: restore it from a copy; if "
+                'you changed it yourself, remove its line "sha256"'
+            )
+        return change(manifest).encode()
 
     store.update(MANIFEST, rewrite)
 
 
-def _decode(data: bytes, url: str) -> Manifest:
-    try:
-        fields = json.loads(data)
-        version = fields["version"]
-        if version != FORMAT_VERSION:
-            raise DatasetError(
-                f"{url}/{MANIFEST} has format version {version}; this jaxdata reads version "
-                f"{FORMAT_VERSION}: install the jaxdata that wrote it"
-            )
-        return Manifest.model_validate(fields)
-    except (ValueError, KeyError, TypeError, ValidationError) as error:
-        raise DatasetError(f"{url}/{MANIFEST} is damaged: {error}") from None
+def _decode(store: Store, data: bytes) -> Manifest:
+    return sealed.decode(data, f"{store.url}/{MANIFEST}", Manifest, FORMAT_VERSION)

@@ -16,10 +16,10 @@ from jaxdata.format.manifest import (
     ShardEntry,
     SourceEntry,
     TokenizerEntry,
-    digest,
     update_manifest,
 )
 from jaxdata.format.records import RecordLayout
+from jaxdata.format.sealed import digest
 from jaxdata.format.shards import ShardWriter
 from jaxdata.format.storage import Store, open_store
 from jaxdata.rows.dataset import Dataset
@@ -106,7 +106,7 @@ def _write_entry(
     layout: RecordLayout,
 ) -> SourceEntry:
     split, _, source = name.partition("/")
-    write_index(
+    checksums = write_index(
         store,
         split,
         source,
@@ -122,6 +122,7 @@ def _write_entry(
         shards=shards,
         fingerprint=digest([shard.sha256 for shard in shards]),
         inputs=["memory"],
+        checksums=checksums,
         parameters={},
         statistics={},
     )

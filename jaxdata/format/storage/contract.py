@@ -129,8 +129,12 @@ class Store(Protocol):
         """Remove what killed writers left directly below `prefix/`; none may be writing there."""
         ...
 
-    def write_array(self, name: str, array: NDArray[Any]) -> None:
-        """Write a one-dimensional array as zarr3, little-endian, uncompressed, in large chunks."""
+    def write_array(self, name: str, array: NDArray[Any]) -> str:
+        """Write a one-dimensional array as zarr3, little-endian, uncompressed, in large chunks.
+
+        Returns:
+            The sha256 of its values as they are stored, in hex, whatever the chunks.
+        """
         ...
 
     def read_array(self, name: str) -> NDArray[Any]:

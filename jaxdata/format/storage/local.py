@@ -118,9 +118,9 @@ class LocalStore:
         for path in self._path(prefix).glob(f"{_TEMPORARY}*"):
             path.unlink(missing_ok=True)
 
-    def write_array(self, name: str, array: NDArray[Any]) -> None:
+    def write_array(self, name: str, array: NDArray[Any]) -> str:
         self.delete(f"{name}/")
-        zarr.write({"driver": "file", "path": f"{self._path(name).resolve()}/"}, array)
+        return zarr.write({"driver": "file", "path": f"{self._path(name).resolve()}/"}, array)
 
     def read_array(self, name: str) -> NDArray[Any]:
         metadata = self.read(f"{name}/zarr.json")

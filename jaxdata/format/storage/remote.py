@@ -98,9 +98,9 @@ class RemoteStore:
     def sweep(self, prefix: str) -> None:
         """Nothing to do: an object appears whole or not at all."""
 
-    def write_array(self, name: str, array: NDArray[Any]) -> None:
+    def write_array(self, name: str, array: NDArray[Any]) -> str:
         self.delete(f"{name}/")
-        zarr.write(f"{self.url}/{name}/", array, context=_context())
+        return zarr.write(f"{self.url}/{name}/", array, context=_context())
 
     def read_array(self, name: str) -> NDArray[Any]:
         import tensorstore

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
@@ -16,8 +17,12 @@ __all__ = ["layout", "write"]
 _CHUNK_BYTES = 2**32  # of an array in one file: a reader maps it whole; object stores take 5 GB
 
 
-def write(kvstore: Any, array: NDArray[Any], context: Any = None) -> None:
-    """Write `array` with tensorstore to the root of a KvStore (its spec or URL)."""
+def write(kvstore: Any, array: NDArray[Any], context: Any = None) -> str:
+    """Write `array` with tensorstore to the root of a KvStore (its spec or URL).
+
+    Returns:
+        The sha256 of its values, little-endian, in hex.
+    """
     import tensorstore
 
     little = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
@@ -33,10 +38,13 @@ def write(kvstore: Any, array: NDArray[Any], context: Any = None) -> None:
     spec["store_data_equal_to_fill_value"] = True
     try:
         opened = tensorstore.open(spec, create=True, delete_existing=True, context=context)
-        opened.result().write(little).result()
+        writing = opened.result().write(little)
+        content = hashlib.sha256(little.data)  # meanwhile
+        writing.result()
     except (ValueError, MemoryError, RuntimeError) as error:
         where = kvstore if isinstance(kvstore, str) else kvstore["path"]
         raise unwritable(where, error) from error
+    return content.hexdigest()
 
 
 def layout(metadata: bytes, url: str) -> tuple[int, int, np.dtype[Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 import grain
 
 from jaxdata.errors import DatasetError
-from jaxdata.format.manifest import digest
+from jaxdata.format.sealed import digest
 from jaxdata.format.storage import open_store
 from jaxdata.make.materialize.records import RECORD_FORMATS
 from jaxdata.make.materialize.rowset import RowSet, RowShard, read_rowset

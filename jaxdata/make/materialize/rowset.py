@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from jaxdata.errors import DatasetError
+from jaxdata.format import sealed
 from jaxdata.format.storage import Store
 
 __all__ = ["ROWS", "Field", "Recipe", "RowSet", "RowShard", "differences", "read_rowset"]
@@ -70,6 +71,10 @@ class RowSet(Recipe):
 
     shards: list[RowShard]
 
+    def encode(self) -> bytes:
+        """The bytes of the file."""
+        return sealed.encode(self)
+
     @property
     def trained_tokens(self) -> int | None:
         """Targets with loss in all rows."""
@@ -86,16 +91,7 @@ def read_rowset(store: Store) -> RowSet:
             f"{store.url} holds no finished rows: it has no {ROWS}. If jaxdata materialize was "
             "interrupted, the same command finishes it"
         )
-    try:
-        version = json.loads(data)["version"]
-        if version != VERSION:
-            raise DatasetError(
-                f"{store.url}/{ROWS} has version {version}; this jaxdata reads version {VERSION}: "
-                "install the jaxdata that wrote it"
-            )
-        return RowSet.model_validate_json(data)
-    except (ValueError, KeyError, TypeError, ValidationError) as error:
-        raise DatasetError(f"{store.url}/{ROWS} is damaged: {error}") from None
+    return sealed.decode(data, f"{store.url}/{ROWS}", RowSet, VERSION)
 
 
 def differences(was: Recipe, now: Recipe) -> list[str]:

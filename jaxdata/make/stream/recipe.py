@@ -12,7 +12,7 @@ from jaxdata.convert.options import Options, make_parameters
 from jaxdata.convert.streams import EXPANSION
 from jaxdata.errors import InputError
 from jaxdata.feed.streams import AheadStream
-from jaxdata.format.manifest import digest
+from jaxdata.format.sealed import digest
 from jaxdata.make.stream.batches import BatchStream, Cursor
 from jaxdata.make.stream.blocks import BlockStream, Buffer
 from jaxdata.make.stream.documents import Reader, Tally

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.format.manifest import digest
+from jaxdata.format.sealed import digest
 from jaxdata.format.storage import LocalStore, Store, kept_file, map_file
 
 __all__ = ["KeptArrays", "keep"]

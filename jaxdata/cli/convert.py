@@ -55,6 +55,7 @@ An interrupted conversion goes on where it stopped when the same command is give
     help="Longer documents are stored in several records.",
 )
 @click.option("--unit-bytes", type=click.IntRange(1), hidden=True)
+@click.option("--piece-bytes", type=click.IntRange(16), hidden=True)
 @reading
 @task_options
 @filtering
@@ -69,6 +70,7 @@ def convert(
     bos_token: str | int | None,
     pad_token: str | int | None,
     unit_bytes: int | None,
+    piece_bytes: int | None,
     stats_seq_len: int | None,
     **options: Any,
 ) -> None:
@@ -76,14 +78,14 @@ def convert(
 
     INPUT is files, folders (searched to the bottom) or globs of .jsonl, .json, .txt, .parquet and
     .arrow, compressed (.gz, .zst) or in archives (.tar). A line of JSON, an element of an array or
-    a row of a table is a document, and so is a whole text file. Run it again with another --source
-    to add to the dataset.
+    a row of a table is a document, and so is a whole text file; of more than 64 MiB, in pieces. Run
+    it again with another --source to add to the dataset.
     """
     if not inputs and not options["files_from"]:
         raise click.UsageError("give files, folders or globs to convert, or --files-from")
     _read_texts(options)
-    if unit_bytes:
-        options["unit_bytes"] = unit_bytes
+    sizes = {"unit_bytes": unit_bytes, "piece_bytes": piece_bytes}
+    options |= {name: size for name, size in sizes.items() if size}
     loaded = load(tokenizer, eod=eod, bos=bos_token, pad=pad_token)
     try:
         with progress_bar("converting", in_bytes=True) as progress:

@@ -54,7 +54,8 @@ def convert(
 
     Args:
         inputs: files, folders or globs of .jsonl, .json, .txt, .parquet and .arrow, the first three
-            also compressed (.gz, .zst) or in .tar archives; a text file is one document.
+            also compressed (.gz, .zst) or in .tar archives; a text file is one document, one of
+            more than 64 MiB in pieces (see `piece_bytes` of :class:`Options`).
         output: the dataset, a folder or URL; made where there is none.
         source: what the source is called in its split.
         split: "train", "val", …

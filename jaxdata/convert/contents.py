@@ -11,9 +11,10 @@ from jaxdata.convert.columns import rows
 from jaxdata.convert.inputs import InputFile, reading
 from jaxdata.convert.kinds import ENDINGS, HEAD, Format, Kind, is_readable, kind_of
 from jaxdata.convert.parts import Batches, Data, Part, ReadSettings
-from jaxdata.convert.splitting import BYTE_ORDER_MARK, Unreadable, json_values, lines, whole
+from jaxdata.convert.splitting import BYTE_ORDER_MARK, Unreadable, json_values, lines
 from jaxdata.convert.streams import unpacked
 from jaxdata.convert.tables import open_table, unpacked_batches
+from jaxdata.convert.text_files import pieces, text_records
 from jaxdata.errors import InputError
 
 __all__ = ["Raw", "contents", "raw_records", "records_of"]
@@ -38,10 +39,10 @@ def raw_records(file: InputFile, part: Part, settings: ReadSettings) -> Iterator
     else:
         with reading(file.path), file.path.open("rb") as packed:
             if part.stop is not None:
-                yield from _range(file, packed, part, limit)
+                yield from _range(file, packed, part, settings)
                 return
             for format_, stream in contents(file, packed, settings.expansion):
-                yield from records_of(stream, format_, limit)
+                yield from records_of(stream, format_, settings)
 
 
 def contents(
@@ -75,13 +76,14 @@ def _kind_of_member(name: str, member: Member) -> Kind:
 
 
 def records_of(
-    stream: io.BufferedReader, format_: Format, limit: int
+    stream: io.BufferedReader, format_: Format, settings: ReadSettings
 ) -> Iterator[bytes | Unreadable]:
     """Give the records of what lies in a stream from its beginning."""
+    limit = settings.record_bytes
     if format_ == "json":
         yield from json_values(stream, limit)
     elif format_ == "txt":
-        yield from whole(stream, limit)
+        yield from text_records(stream, settings)
     else:
         yield from _without_mark(lines(stream, limit))
 
@@ -103,12 +105,15 @@ def _records_of_data(data: Data, limit: int) -> Iterator[Raw]:
 
 
 def _range(
-    file: InputFile, stream: IO[bytes], part: Part, limit: int
+    file: InputFile, stream: IO[bytes], part: Part, settings: ReadSettings
 ) -> Iterator[bytes | Unreadable]:
-    """The lines of a file between two bytes."""
+    """The lines of a file, or the pieces of a text, between two bytes."""
     assert part.stop is not None
     stream.seek(part.start)
-    records = lines(stream, limit, part.stop - part.start)
-    yield from records if part.start else _without_mark(records)
+    if file.kind.format == "txt":
+        yield from pieces(stream, part.start, part.stop, file.size, settings)
+    else:
+        records = lines(stream, settings.record_bytes, part.stop - part.start)
+        yield from records if part.start else _without_mark(records)
     if stream.tell() != part.stop:
         raise InputError(f"{file.path} became shorter while it was read; leave it alone")

@@ -11,8 +11,9 @@ from jaxdata.convert.contents import Raw, raw_records
 from jaxdata.convert.inputs import Inputs, find_inputs
 from jaxdata.convert.parts import ReadSettings
 from jaxdata.convert.records import BadRecord, decode, joined_text_of, parse_line
-from jaxdata.convert.splitting import TextFile, Unreadable
+from jaxdata.convert.splitting import Unreadable
 from jaxdata.convert.tasks import LmSettings
+from jaxdata.convert.text_files import Stretch, TextFile
 from jaxdata.convert.units import cut
 
 __all__ = ["parse", "texts"]
@@ -26,7 +27,7 @@ def parse(raw: Raw, text_key: str) -> dict[str, Any] | None:
     if type(raw) is bytes:
         return parse_line(raw)
     if isinstance(raw, TextFile):
-        return {text_key: decode(raw)}
+        return {text_key: Stretch.like(decode(raw), raw)}
     if isinstance(raw, Unreadable):
         raise BadRecord(raw.reason)
     assert isinstance(raw, dict)

@@ -11,7 +11,7 @@ from jaxdata.convert.inputs import InputFile
 from jaxdata.convert.parameters import Parameters
 from jaxdata.convert.parts import ReadSettings
 from jaxdata.convert.receipts import Receipt
-from jaxdata.convert.tasks import Task, make_task
+from jaxdata.convert.tasks import LmSettings, Task, make_task
 from jaxdata.tokenizers import Tokenizer
 
 __all__ = ["Finished", "Job", "Progress", "output_name", "parameters_name", "receipt_name"]
@@ -53,10 +53,13 @@ class Job:
     def reading(self, task: Task) -> ReadSettings:
         """What is read of files, and how much is too much."""
         columns = tuple(dict.fromkeys((*(task.keys or ()), *self.parameters.columns)))
+        transform, lm = self.parameters.transform, isinstance(self.parameters.task, LmSettings)
         return ReadSettings(
-            None if self.parameters.transform or task.keys is None else columns,
+            None if transform or task.keys is None else columns,
             self.parameters.max_record_bytes,
             self.max_expansion,
+            self.parameters.piece_bytes,
+            joined=lm and not transform,
         )
 
     @property

@@ -41,7 +41,12 @@ class Options(TaskOptions, total=False):
         split_contiguous: cut them into splits by position instead, as Megatron does.
         record_tokens: longest record, 16,384; longer documents lie in several.
         unit_bytes: text a unit of work holds, about; 64 MiB.
-        max_record_bytes: longer lines, text files and values are set aside; 256 MiB.
+        max_record_bytes: longer lines, texts and values are set aside; 256 MiB.
+        piece_bytes: a text file of more than 16 times as many bytes is read in pieces of about so
+            many, each a record; 4 MiB. With task "lm" and no transform they are one document cut
+            between words: only the last ends with EOD, and their tokens are together those of the
+            text, if the tokenizer can be cut there and ASCII words are there. Else each piece is
+            a document, cut at a line end.
     """
 
     task: str | TaskSettings
@@ -60,6 +65,7 @@ class Options(TaskOptions, total=False):
     record_tokens: int
     unit_bytes: int
     max_record_bytes: int
+    piece_bytes: int
 
 
 def make_parameters(files: list[InputFile], tokenizer: Tokenizer, options: Options) -> Parameters:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from jaxdata.convert.clean import Cleaning
 from jaxdata.convert.inputs import InputFile
 from jaxdata.convert.limits import Limits
 from jaxdata.convert.names import check_name
-from jaxdata.convert.parts import RECORD_BYTES, UNIT_BYTES
+from jaxdata.convert.parts import PIECE_BYTES, RECORD_BYTES, UNIT_BYTES
 from jaxdata.convert.split_ratio import read_ratio
 from jaxdata.convert.tasks import TaskSettings, defaults, token_dtype
 from jaxdata.errors import InputError
@@ -47,6 +47,8 @@ class Parameters(BaseModel):
     split_contiguous: bool = False
     max_record_bytes: int = RECORD_BYTES
     """Longer lines, files and values are set aside."""
+    piece_bytes: int = Field(PIECE_BYTES, ge=16)
+    """A text of more than 16 times as many is read in pieces of about so many."""
     tokenizer: TokenizerEntry
     first_file: int = 0
     """The number of the first input, where documents are added to a source."""

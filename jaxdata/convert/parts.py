@@ -7,13 +7,25 @@ from dataclasses import dataclass, replace
 from jaxdata.convert.splitting import Unreadable
 from jaxdata.convert.streams import EXPANSION
 
-__all__ = ["RECORD_BYTES", "UNIT_BYTES", "Batches", "Data", "Part", "ReadSettings", "Unit"]
+__all__ = [
+    "PIECE_BYTES",
+    "RECORD_BYTES",
+    "UNIT_BYTES",
+    "Batches",
+    "Data",
+    "Part",
+    "ReadSettings",
+    "Unit",
+]
 
 UNIT_BYTES = 64 * 2**20
 """Text that a unit holds, about."""
 
 RECORD_BYTES = 2**28
 """Bytes of the longest record that is taken in."""
+
+PIECE_BYTES = 2**22
+"""Bytes of a piece of a huge text, about."""
 
 
 class Batches(bytes):
@@ -32,11 +44,16 @@ class ReadSettings:
         columns: the columns of tables, None for all.
         record_bytes: the longest record.
         expansion: times its size that a compressed file may grow to.
+        piece_bytes: a piece of a huge text, about.
+        joined: whether the pieces of a text are one document, cut where that changes no token of
+            most tokenizers (between words); else each is one, cut at a line end.
     """
 
     columns: tuple[str, ...] | None
     record_bytes: int = RECORD_BYTES
     expansion: int = EXPANSION
+    piece_bytes: int = PIECE_BYTES
+    joined: bool = False
 
 
 @dataclass(frozen=True)

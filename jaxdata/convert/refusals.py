@@ -55,6 +55,7 @@ _FREELY_ADDED = (
     "transform_digest",
     "unit_bytes",
     "max_record_bytes",
+    "piece_bytes",
 )
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import IO, NamedTuple
 
-__all__ = ["BYTE_ORDER_MARK", "TextFile", "Unreadable", "json_values", "lines", "too_long", "whole"]
+__all__ = ["BYTE_ORDER_MARK", "Unreadable", "json_values", "lines", "too_long"]
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HEAD = 1_024  # bytes of a record too long that are kept
@@ -17,10 +17,6 @@ _CHUNK = 2**18
 _SPACE = b" \t\r\n"
 _OUTSIDE = re.compile(rb'["\[\]{},]')
 _INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
-
-
-class TextFile(bytes):
-    """The content of a text file, which is one document, not a line of JSON."""
 
 
 class Unreadable(NamedTuple):
@@ -54,13 +50,6 @@ def _past_line(stream: IO[bytes], size: int) -> int:
         if piece.endswith(b"\n"):
             break
     return passed
-
-
-def whole(stream: IO[bytes], limit: int) -> Iterator[bytes | Unreadable]:
-    """Give all of a stream as one record; none where it is empty."""
-    data = stream.read(limit + 1).removeprefix(BYTE_ORDER_MARK)
-    if data:
-        yield TextFile(data) if len(data) <= limit else too_long(data, limit)
 
 
 def json_values(stream: IO[bytes], limit: int) -> Iterator[bytes | Unreadable]:

@@ -17,6 +17,7 @@ from jaxdata.convert.kinds import Format
 from jaxdata.convert.parts import UNIT_BYTES, Batches, Data, Part, ReadSettings, Unit
 from jaxdata.convert.splitting import BYTE_ORDER_MARK, Unreadable
 from jaxdata.convert.tables import Table, in_pieces, open_table, packed
+from jaxdata.convert.text_files import huge, piece_end
 
 __all__ = ["cut"]
 
@@ -73,13 +74,15 @@ def _cut_file(
     files: list[InputFile], number: int, settings: ReadSettings, unit_bytes: int
 ) -> Iterator[Unit]:
     file = files[number]
-    if file.kind.format == "txt" and not file.kind.archive:
+    if _is_one_text(file, settings):
         yield _group(files, [number])
         return
     if file.kind.table:
         blocks = _cut_table(number, file, settings, unit_bytes)
     elif file.kind.format == "jsonl" and not file.kind.compression:
         blocks = _cut_lines(number, file, unit_bytes)
+    elif file.kind.format == "txt" and not (file.kind.compression or file.kind.archive):
+        blocks = _cut_text(number, file, settings, unit_bytes)
     else:
         blocks = _cut_stream(number, file, settings, unit_bytes)
     for block, (parts, size, text_bytes) in enumerate(blocks):
@@ -102,6 +105,29 @@ def _cut_lines(number: int, file: InputFile, unit_bytes: int) -> Iterator[_Block
             start = stop
 
 
+def _is_one_text(file: InputFile, settings: ReadSettings) -> bool:
+    """Tell whether a file is a text that one worker reads; of a compressed one it is a guess."""
+    text = file.kind.format == "txt" and not file.kind.archive
+    return text and not huge(_text_bytes([file], [0]), settings)
+
+
+def _cut_text(
+    number: int, file: InputFile, settings: ReadSettings, unit_bytes: int
+) -> Iterator[_Block]:
+    """Cut where the first piece ends at or behind each multiple of `unit_bytes`."""
+    size = settings.piece_bytes
+    with reading(file.path), file.path.open("rb") as text:
+        start = 0
+        while start < file.size:
+            wanted = _next_multiple(start, unit_bytes)
+            piece = max(wanted // size, start // size + 1)
+            stop = piece_end(text, piece * size, file.size, settings)
+            if stop < wanted:
+                stop = piece_end(text, (piece + 1) * size, file.size, settings)
+            yield (Part(number, start, stop),), stop - start, stop - start
+            start = stop
+
+
 def _cut_stream(
     number: int, file: InputFile, settings: ReadSettings, unit_bytes: int
 ) -> Iterator[_Block]:
@@ -110,7 +136,7 @@ def _cut_stream(
     with reading(file.path), file.path.open("rb") as raw:
         before = 0
         for format_, stream in contents(file, raw, settings.expansion):
-            for data, size in _pieces(stream, format_, feed, settings.record_bytes):
+            for data, size in _pieces(stream, format_, feed, settings):
                 full = size >= feed.room
                 feed.add(data, size)
                 if full:
@@ -144,19 +170,19 @@ class _Feed:
 
 
 def _pieces(
-    stream: io.BufferedReader, format_: Format, feed: _Feed, limit: int
+    stream: io.BufferedReader, format_: Format, feed: _Feed, settings: ReadSettings
 ) -> Iterator[tuple[Data, int]]:
     """Give records of a stream, and their bytes, so many at a time as the feed has room for."""
     if format_ == "jsonl":
         mark = BYTE_ORDER_MARK
         while block := stream.read(feed.room):
-            block += _line_end(stream, limit)
+            block += _line_end(stream, settings.record_bytes)
             yield block.removeprefix(mark), len(block)
             mark = b""
         return
     records: list[bytes | Unreadable] = []
     size = 0
-    for record in records_of(stream, format_, limit):
+    for record in records_of(stream, format_, settings):
         records.append(record)
         size += len(record) if isinstance(record, bytes) else 0
         if size >= feed.room:

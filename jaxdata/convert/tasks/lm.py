@@ -13,6 +13,7 @@ from jaxdata.convert.records import joined_text_of
 from jaxdata.convert.tasks.base import Dropped, Encoded, Rate, Record, Settings, token_dtype
 from jaxdata.convert.tasks.draws import Draw
 from jaxdata.convert.tasks.encoding import encode
+from jaxdata.convert.text_files import Stretch
 from jaxdata.tokenizers import Tokenizer
 
 __all__ = ["LmSettings", "LmTask", "TextSettings"]
@@ -67,7 +68,9 @@ class LmTask:
     def prepare(self, record: Record) -> list[str]:
         """See `Task`."""
         text = joined_text_of(record, self.keys, self._settings.text_joiner)
-        return [self._clean(text) if self._clean else text]
+        cleaned = self._clean(text) if self._clean else text
+        stretch = record.get(self.keys[0])
+        return [Stretch.like(cleaned, stretch) if isinstance(stretch, Stretch) else cleaned]
 
     def texts(self, document: str) -> tuple[str]:
         """See `Task`."""
@@ -75,10 +78,29 @@ class LmTask:
 
     def encode(self, documents: Sequence[str]) -> list[tuple[Encoded] | Dropped]:
         """See `Task`."""
+        if not any(isinstance(text, Stretch) for text in documents):
+            return self._encode(documents)
         return [
-            ids if isinstance(ids, Dropped) else (Encoded(self._shortened(self._whole(ids), text)),)
-            for text, ids in zip(documents, encode(self._tokenizer, documents), strict=True)
+            self._encode([text], text.begins, text.ends)[0]
+            if isinstance(text, Stretch)
+            else self._encode([text])[0]
+            for text in documents
         ]
+
+    def _encode(
+        self, texts: Sequence[str], begin: bool = True, end: bool = True
+    ) -> list[tuple[Encoded] | Dropped]:
+        found = encode(self._tokenizer, texts, continuing=not begin)
+        return [
+            ids if isinstance(ids, Dropped) else self._made(text, ids, begin, end)
+            for text, ids in zip(texts, found, strict=True)
+        ]
+
+    def _made(
+        self, text: str, ids: NDArray[Any], begin: bool, end: bool
+    ) -> tuple[Encoded] | Dropped:
+        tokens = self._shortened(self._whole(ids, begin, end), text)
+        return (Encoded(tokens),) if len(tokens) else Dropped("a piece of a text without tokens")
 
     def _shortened(self, tokens: NDArray[Any], text: str) -> NDArray[Any]:
         """The first tokens, where the draw says so: no EOD ends what does not end there."""
@@ -89,11 +111,11 @@ class LmTask:
             return tokens
         return tokens[: 2 + draw.below("length", self._settings.short_length - 2)]
 
-    def _whole(self, ids: NDArray[Any]) -> NDArray[Any]:
-        """The ids between BOS, where asked for, and EOD."""
-        bos = len(self._bos)
-        tokens = np.empty(bos + len(ids) + 1, self._dtype)
-        tokens[:bos] = self._bos
-        tokens[bos:-1] = ids
-        tokens[-1] = self._tokenizer.eod_id
+    def _whole(self, ids: NDArray[Any], begin: bool, end: bool) -> NDArray[Any]:
+        """The ids between BOS, where asked for, and EOD, of a text with its beginning and end."""
+        bos = len(self._bos) * begin
+        tokens = np.empty(bos + len(ids) + end, self._dtype)
+        tokens[:bos] = self._bos[:bos]
+        tokens[bos : bos + len(ids)] = ids
+        tokens[bos + len(ids) :] = self._tokenizer.eod_id
         return tokens

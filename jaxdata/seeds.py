@@ -1,4 +1,4 @@
-"""Where every random order comes from: named seeds, and permutations that need no memory.
+"""Where every random order comes from: named seeds, and permutations that need little memory.
 
 A seed is never another seed plus something: neighbouring seeds would then share their epochs.
 It is the hash of the root seed and of the names of what it is for.
@@ -18,7 +18,7 @@ _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, odd
 _MIXER = np.uint64(
     0xD6E8FEB86659FD93
 )  # odd, from the search of Bailey and Evensen for xorshift-multiply
-_TOP = np.uint64(32)
+_TOP, _ONE = np.uint64(32), np.uint64(1)
 _MAX_SIZE = 2**62
 
 
@@ -38,11 +38,12 @@ def derive(seed: int, *names: str | int) -> int:
 
 
 class Permutation:
-    """A keyed permutation of `[0, size)`: O(1) an index, vectorised, no table.
+    """A keyed permutation of `[0, size)`: O(1) an index, vectorised.
 
     A Feistel network over the smallest power of two that holds `size`, its two halves as
     unequal as the number of bits demands, so that cycle walking (Black and Rogaway, 2002:
-    apply it again until the value is inside) takes fewer than two steps on average.
+    apply it again until the value is inside) takes fewer than two steps on average. What a round
+    makes of a half is looked up where at least as many indices are asked for as there are halves.
 
     Args:
         size: number of elements, at most 2**62.
@@ -58,11 +59,15 @@ class Permutation:
     def __init__(self, size: int, key: int) -> None:
         if not 0 <= size <= _MAX_SIZE:
             raise ValueError(f"a permutation has 0 to 2**62 elements, not {size}")
-        self.size = size
+        self.size, self._key = size, key
         bits = max(1, (size - 1).bit_length())
         self._low_bits = np.uint64(bits - bits // 2)
         self._masks = (np.uint64((1 << (bits - bits // 2)) - 1), np.uint64((1 << (bits // 2)) - 1))
         self._keys = [np.uint64(derive(key, "round", number)) for number in range(_ROUNDS)]
+        self._tables: dict[int, NDArray[np.uint64]] = {}
+
+    def __reduce__(self) -> tuple[type[Permutation], tuple[int, int]]:
+        return Permutation, (self.size, self._key)
 
     def __len__(self) -> int:
         return self.size
@@ -79,26 +84,36 @@ class Permutation:
         given = np.asarray(index, dtype=np.int64)
         if given.size and not (given.min() >= 0 and given.max() < self.size):
             raise IndexError(f"an index lies outside [0, {self.size})")
-        value = self._shuffle(given.ravel().astype(np.uint64), rounds)
+        value = self._shuffle(given.ravel().view(np.uint64), rounds)
         outside = np.flatnonzero(value >= self.size)
         while outside.size:
             walked = self._shuffle(value[outside], rounds)
             value[outside] = walked
             outside = outside[walked >= self.size]
-        return value.astype(np.int64).reshape(given.shape)
+        return value.view(np.int64).reshape(given.shape)
 
     def _shuffle(self, value: NDArray[np.uint64], rounds: range) -> NDArray[np.uint64]:
         halves = [value & self._masks[0], value >> self._low_bits]
         for number in rounds:
             side = number % 2
-            hashed = _hash(halves[1 - side], self._keys[number])
-            halves[side] = halves[side] ^ (hashed & self._masks[side])
+            halves[side] ^= self._hashed(number, halves[1 - side])
         return halves[0] | (halves[1] << self._low_bits)
 
+    def _hashed(self, number: int, half: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """What the other half is changed by in a round."""
+        different = self._masks[1 - number % 2] + _ONE
+        if half.size < different:
+            return self._hash(number, half)
+        if number not in self._tables:
+            self._tables[number] = self._hash(number, np.arange(different, dtype=np.uint64))
+        # Nothing is outside, and mode "raise" is slower.
+        return self._tables[number].take(half.view(np.int64), mode="clip")
 
-def _hash(value: NDArray[np.uint64], key: np.uint64) -> NDArray[np.uint64]:
-    """A 64-bit hash whose top half is well mixed, shifted down to where the masks take it."""
-    mixed = value * _MULTIPLIER + key
-    mixed ^= mixed >> _TOP
-    mixed *= _MIXER
-    return mixed >> _TOP
+    def _hash(self, number: int, half: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Of the well mixed top half of a 64-bit hash, as many bits as the half to change has."""
+        mixed = half * _MULTIPLIER + self._keys[number]
+        mixed ^= mixed >> _TOP
+        mixed *= _MIXER
+        mixed >>= _TOP
+        mixed &= self._masks[number % 2]
+        return mixed

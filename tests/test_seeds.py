@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -36,6 +38,16 @@ def test_dense_ranges_of_large_domains_keep_distinct(size: int, start: int) -> N
 def test_the_inverse_undoes_it(size: int, key: int) -> None:
     permutation = Permutation(size, key)
     assert np.array_equal(permutation.inverse(permutation(np.arange(size))), np.arange(size))
+
+
+@pytest.mark.parametrize("size", [2, 5, 1_000, 2**15, 100_003])
+def test_many_indices_at_once_are_what_each_is_alone(size: int) -> None:
+    permutation, index = Permutation(size, 11), np.arange(size)
+    alone = [int(permutation([one])[0]) for one in index[:: 1 + size // 500].tolist()]
+    assert permutation(index)[:: 1 + size // 500].tolist() == alone
+    assert permutation.inverse(permutation(index)).tolist() == index.tolist()
+    copied = pickle.loads(pickle.dumps(permutation))
+    assert copied(index).tolist() == permutation(index).tolist()
 
 
 def test_orders_differ_with_each_name_and_seed() -> None:

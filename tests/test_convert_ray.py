@@ -125,7 +125,7 @@ def test_the_command_in_the_readme(
     monkeypatch.setenv("RAY_ADDRESS", cluster.address)
     words = [places.get(word, word) for word in words[1:]]
     subprocess.run([sys.executable, "-m", "jaxdata", *words], check=True, capture_output=True)
-    assert verify(tmp_path / "out").documents == 9_000
+    assert verify(tmp_path / "out").counts["documents"] == 9_000
 
 
 def test_what_a_killed_driver_leaves_is_finished_elsewhere(

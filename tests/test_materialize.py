@@ -290,30 +290,48 @@ def test_the_same_again_does_nothing_and_another_is_refused(config: str, tmp_pat
         jaxdata.materialize(jaxdata.load(config, seed=7).rows, tmp_path)
 
 
+def verified(folder: Path, capsys: pytest.CaptureFixture[str], status: int) -> str:
+    """What `jaxdata verify` prints; it must exit with `status`."""
+    with pytest.raises(SystemExit) as ended:
+        main(["verify", str(folder)])
+    assert (ended.value.code or 0) == status
+    return capsys.readouterr().out
+
+
 def test_a_damaged_set_says_so(
     config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     done = jaxdata.materialize(jaxdata.load(config).rows, tmp_path, shard_rows=50, workers=1)
-    with pytest.raises(SystemExit) as whole:
-        main(["verify", str(tmp_path)])
-    assert not whole.value.code
-    assert f"whole ({len(done.shards)} files, {done.rows} rows" in capsys.readouterr().out
+    whole = f"{tmp_path}: whole ({len(done.shards)} files, {done.rows} rows, "
+    assert verified(tmp_path, capsys, 0).startswith(whole)
     (tmp_path / done.shards[1].name).write_bytes(b"nothing")
     (tmp_path / done.shards[0].name).rename(tmp_path / "elsewhere")
-    with pytest.raises(SystemExit) as damaged:
-        main(["verify", str(tmp_path)])
-    assert damaged.value.code == 1
-    assert re.search(
-        r"DAMAGED 00000-of-\d+.array_record: it cannot be read: .* is missing.*\n"
-        r"DAMAGED 00001-of-\d+.array_record: its content differs from its checksum",
-        capsys.readouterr().out,
+    assert re.match(
+        r"DAMAGED 00000-of-\d+.array_record: .* is missing: .*\n"
+        r"DAMAGED 00001-of-\d+.array_record: it has 7 bytes, not [\d,]+\n"
+        r"restore these files from a copy, or materialize the rows again\n",
+        verified(tmp_path, capsys, 1),
     )
     (tmp_path / "elsewhere").rename(tmp_path / done.shards[0].name)
     rows = jaxdata.open_rows(tmp_path)
     assert rows[0]["inputs"].shape == (64,)
     with pytest.raises(DatasetError, match="cannot be read"):
         rows[50]
-    (tmp_path / "rows.json").write_text("{")
+
+
+def test_a_damaged_description_says_so(
+    config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jaxdata.materialize(jaxdata.load(config).rows, tmp_path, workers=1)
+    file = tmp_path / "rows.json"
+    text = file.read_text()
+    file.write_text(text.replace('"stop_row": 202', '"stop_row": 203'))
+    said = "DAMAGED rows.json: its content differs from its checksum, so nothing else was compared"
+    assert verified(tmp_path, capsys, 1).startswith(said)
+    file.write_text(re.sub(r'\n "sha256": "\w+",', "", text))
+    said = "no checksum, as an earlier jaxdata wrote it, so damage may go unseen: rows.json\n"
+    assert verified(tmp_path, capsys, 0).startswith(said)
+    file.write_text("{")
     with pytest.raises(DatasetError, match=r"rows\.json is damaged"):
         jaxdata.open_rows(tmp_path)
 

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from jaxdata.format.verify import Verification
 
 __all__ = ["verify"]
 
@@ -21,13 +26,11 @@ __all__ = ["verify"]
 def verify(path: str, as_json: bool, threads: int | None) -> int:
     """Compare every file of a dataset with its checksum, and the index with the records.
 
-    PATH is a dataset, or rows that `jaxdata materialize` wrote: a folder or URL. Each shard is
+    PATH is a dataset, or rows that `jaxdata materialize` wrote: a folder or URL. Each file is
     read once, from beginning to end. What is damaged is named, with what is wrong and what to do.
     """
     from jaxdata.errors import InputError
     from jaxdata.format.foreign import is_foreign
-    from jaxdata.format.verify import verify as verify_dataset
-    from jaxdata.make.materialize.verify import holds_rows, verify_rows
     from jaxdata.progress import progress_bar
 
     if is_foreign(path):
@@ -35,8 +38,27 @@ def verify(path: str, as_json: bool, threads: int | None) -> int:
             f"{path} keeps no checksums to compare with: jaxdata inspect opens it, which checks "
             "its index against the sizes of its files"
         )
-    check = verify_rows if holds_rows(path) else verify_dataset
     with progress_bar("verifying", in_bytes=True) as progress:
-        found = check(path, threads=threads, progress=progress)
+        found = _checker(path)(path, threads=threads, progress=progress)
     click.echo(json.dumps(found.as_json(), indent=1) if as_json else found)
     return 0 if found.whole else 1
+
+
+def _checker(path: str) -> Callable[..., Verification]:
+    """What verifies that which a folder holds."""
+    from jaxdata.errors import DatasetError
+    from jaxdata.format.manifest import MANIFEST
+    from jaxdata.format.storage import open_store
+    from jaxdata.format.verify import verify as verify_dataset
+    from jaxdata.make.materialize.rowset import ROWS
+    from jaxdata.make.materialize.verify import verify_rows
+
+    store = open_store(path)
+    for name, check in ((MANIFEST, verify_dataset), (ROWS, verify_rows)):
+        if store.read(name) is not None:
+            return check
+    raise DatasetError(
+        f"{store.url} has neither {MANIFEST}, as a dataset has, nor {ROWS}, as materialised rows "
+        "have. Where jaxdata was interrupted, the same command finishes it; else restore that "
+        "file from a copy"
+    )

@@ -7,6 +7,7 @@ Lengths alone plan any epoch. Places need no offset a document: one stream offse
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,10 +20,11 @@ from jaxdata.format.manifest import SourceEntry
 from jaxdata.format.records import STREAM_START, RecordLayout
 from jaxdata.format.storage import Store
 
-__all__ = ["ANCHOR_EVERY", "SourceIndex", "anchors", "write_index"]
+__all__ = ["ANCHOR_EVERY", "SourceIndex", "anchor_pieces", "anchors", "write_index"]
 
 ANCHOR_EVERY = 8
 _PIECE = 2**26
+_PIECE_DOCUMENTS = ANCHOR_EVERY * 2**17
 _STEPS = np.arange(ANCHOR_EVERY - 1)
 
 
@@ -32,8 +34,18 @@ def anchors(lengths: NDArray[np.uint32], layout: RecordLayout) -> NDArray[np.uin
     >>> anchors(np.full(9, 100, np.uint32), RecordLayout("uint16"))
     array([   0, 1952], dtype=uint64)
     """
-    ends = np.cumsum(layout.stream_bytes(lengths))
-    return np.concatenate([[0], ends])[:-1][::ANCHOR_EVERY].astype(np.uint64)
+    return np.concatenate([np.empty(0, np.uint64), *anchor_pieces(lengths, layout)])
+
+
+def anchor_pieces(
+    lengths: NDArray[np.uint32], layout: RecordLayout
+) -> Iterator[NDArray[np.uint64]]:
+    """The anchors of some documents after the other: memory for an eighth of what they are from."""
+    before = 0
+    for start in range(0, len(lengths), _PIECE_DOCUMENTS):
+        ends = before + np.cumsum(layout.stream_bytes(lengths[start : start + _PIECE_DOCUMENTS]))
+        yield np.concatenate([[before], ends[:-1]])[::ANCHOR_EVERY].astype(np.uint64)
+        before = int(ends[-1])
 
 
 def write_index(
@@ -82,7 +94,7 @@ def _line_ends(lines: NDArray[np.uint8]) -> NDArray[np.uint64]:
     """uint64 (lines,): the byte behind each line."""
     pieces = range(0, len(lines), _PIECE)
     ends = [np.flatnonzero(lines[a : a + _PIECE] == ord("\n")) + a + 1 for a in pieces]
-    return np.concatenate([np.empty(0, np.uint64), *ends]).astype(np.uint64)
+    return np.concatenate([np.empty(0, np.uint64), *(each.astype(np.uint64) for each in ends)])
 
 
 @dataclass(frozen=True)
@@ -175,5 +187,23 @@ class SourceIndex:
         between = self.layout.stream_bytes(lengths) * (after[:, None] > _STEPS)
         return np.asarray(self._anchors[anchor].astype(np.int64) + between.sum(axis=1), np.int64)
 
+    @property
+    def columns(self) -> dict[str, tuple[type[np.generic], int | None]]:
+        """Name -> (dtype, entries) of each; None where only the column itself says how many."""
+        documents = self.entry.documents
+        columns: dict[str, tuple[type[np.generic], int | None]] = {
+            "length": (np.uint32, documents),
+            "anchor": (np.uint64, -(-documents // ANCHOR_EVERY)),
+            "origin_file": (np.uint32, documents),
+            "origin_row": (np.uint64, documents),
+        }
+        if self.entry.parameters.get("keep"):
+            columns |= {"kept": (np.uint8, None), "kept_end": (np.uint64, documents)}
+        return columns
+
+    def file(self, column: str) -> str:
+        """Where a column lies in the dataset."""
+        return f"{self.name}/{self.entry.index}/{column}"
+
     def _column(self, name: str) -> NDArray[Any]:
-        return self.store.read_array(f"{self.name}/{self.entry.index}/{name}")
+        return self.store.read_array(self.file(name))

@@ -64,6 +64,11 @@ class TokenizerEntry(_Entry):
     bos_id: int | None
     pad_id: int | None
 
+    @property
+    def checksums(self) -> dict[str, str]:
+        """The same with the names that the files have in the dataset."""
+        return {f"tokenizer/{name}": sha256 for name, sha256 in self.files.items()}
+
 
 class Generation(_Entry):
     """What a source was before documents were added to it: the first so many of all it has."""

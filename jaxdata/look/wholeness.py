@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from jaxdata.errors import DatasetError
-from jaxdata.format.damage import damage_of_index, damage_of_tokenizer
 from jaxdata.format.index import SourceIndex
 from jaxdata.format.manifest import read_manifest
 from jaxdata.format.records import file_offset
+from jaxdata.format.verify.damage import damage_of_file
+from jaxdata.format.verify.index import damage_of_index
 from jaxdata.progress import Advance
 from jaxdata.rows.sources import Sources
 from jaxdata.rows.stored import StoredDocuments
@@ -49,8 +50,8 @@ def check_dataset(dataset: Sources, names: Sequence[str], progress: Advance) -> 
             continue
         if source.store.url not in stores:
             stores.add(source.store.url)
-            tokenizer = read_manifest(source.store).tokenizer
-            wrong["tokenizer"] += map(str, damage_of_tokenizer(source.store, tokenizer))
+            for file, sha256 in read_manifest(source.store).tokenizer.checksums.items():
+                wrong["tokenizer"] += map(str, damage_of_file(source.store, file, sha256))
         found = [str(each) for each in damage_of_index(source.index)]
         wrong["index"] += found
         wrong["shards"] += [] if found else list(_wrong_shards(source.index))

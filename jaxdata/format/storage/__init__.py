@@ -13,12 +13,14 @@ from jaxdata.format.storage.contract import Store, Views, unwritable
 from jaxdata.format.storage.kept import kept_file, user_cache
 from jaxdata.format.storage.local import LocalStore, map_file
 from jaxdata.format.storage.remote import RemoteStore
+from jaxdata.format.storage.zarr import array_pieces
 
 __all__ = [
     "LocalStore",
     "RemoteStore",
     "Store",
     "Views",
+    "array_pieces",
     "kept_file",
     "map_file",
     "open_store",

@@ -11,7 +11,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -123,14 +122,8 @@ class LocalStore:
         return zarr.write({"driver": "file", "path": f"{self._path(name).resolve()}/"}, array)
 
     def read_array(self, name: str) -> NDArray[Any]:
-        metadata = self.read(f"{name}/zarr.json")
-        if metadata is None:
-            raise missing(f"{self.url}/{name}")
-        size, chunk, dtype = zarr.layout(metadata, f"{self.url}/{name}")
-        parts = [
-            np.frombuffer(self._chunk(f"{name}/c/{number}", chunk * dtype.itemsize), dtype)
-            for number in range(ceil(size / chunk))
-        ]
+        size, dtype, chunks, chunk_bytes = zarr.layout(self, name)
+        parts = [np.frombuffer(self._chunk(chunk, chunk_bytes), dtype) for chunk in chunks]
         joined = parts[0] if len(parts) == 1 else np.concatenate([*parts, np.empty(0, dtype)])
         return joined[:size]
 

@@ -1,0 +1,180 @@
+"""Every file of a finished dataset, and of materialised rows, damaged: `jaxdata verify` says which.
+
+Nothing is left out: a file that is added to the format is damaged here without being named.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import jaxdata
+from jaxdata import tokenizers
+from jaxdata.cli import main
+from jaxdata.errors import DatasetError
+from jaxdata.format.storage import open_store
+from jaxdata.format.storage.zarr import layout
+from jaxdata.format.verify import verify
+from jaxdata.make.materialize.verify import verify_rows
+from jaxdata.testing import distinct_documents, write_dataset
+from tests.test_convert import run as convert
+from tests.test_convert import write_lines
+
+
+def record(number: int) -> bytes:
+    return json.dumps({"text": f"{number} a b " * (number % 9), "url": f"http://{number}"}).encode()
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two sources, one of two generations, in splits; kept fields, quarantine, a tokenizer."""
+    folder = tmp_path_factory.mktemp("damage")
+    tokenizers.train(["a b c d e f g"] * 50, folder / "a.model", vocab_size=270)
+    options = {"tokenizer": f"sentencepiece:{folder / 'a.model'}", "keep": ("url",)}
+    options |= {"split_ratio": "train=8,val=2"}
+    for name, first in (("a", 0), ("b", 200)):
+        lines = [*map(record, range(first, first + 200)), b"{bad"]
+        write_lines(folder / "in" / f"{name}.jsonl", lines)
+        convert(folder / "in", folder / "out", source="web", append=True, **options)
+    convert(folder / "in", folder / "out", source="code", **options)
+    return folder / "out"
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("damaged_rows")
+    documents = distinct_documents([40] * 60)
+    docs = write_dataset(folder / "d", {"train/web": documents}).source("train", "web")
+    packed = jaxdata.pack(docs, seq_len=32)
+    jaxdata.materialize(packed, folder / "rows", shard_rows=30, workers=1)
+    return folder / "rows"
+
+
+def flipped(data: bytes) -> bytes:
+    """The lowest bit of the middle byte: most digits and letters become others."""
+    changed = bytearray(data)
+    changed[len(data) // 2] ^= 1
+    return bytes(changed)
+
+
+def names_of(folder: Path) -> list[str]:
+    return open_store(folder).list()
+
+
+def said(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """What `jaxdata verify` prints of damage; it must exit with 1."""
+    with pytest.raises(SystemExit) as ended:
+        main(["verify", str(folder), "--threads", "1"])
+    assert ended.value.code == 1
+    out, err = capsys.readouterr()
+    return out + err
+
+
+def part_of(name: str) -> str:
+    """What a file is called by: of a column, its folder."""
+    return name.partition("/c/")[0].removesuffix("/zarr.json")
+
+
+def test_the_dataset_has_every_kind_of_file(dataset: Path) -> None:
+    kinds = {Path(part_of(name)).name for name in names_of(dataset)}
+    columns = {"length", "anchor", "origin_file", "origin_row", "kept", "kept_end"}
+    assert kinds >= columns | {"dataset.json", "tokenizer.model", "quarantine.jsonl"}
+    assert {"quarantine-1.jsonl", "00000-00000.array_record"} <= kinds
+    assert any("/index-1/" in name for name in names_of(dataset))
+    assert {*json.loads((dataset / "dataset.json").read_bytes())["sources"]} == {
+        *("train/web", "train/code", "val/web", "val/code")
+    }
+    assert verify(dataset).whole
+    assert verify(dataset).unchecked == ()
+
+
+@pytest.mark.parametrize("which", ["dataset", "rows"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda path: path.write_bytes(flipped(path.read_bytes())), id="flipped"),
+        pytest.param(lambda path: path.write_bytes(path.read_bytes()[:-2]), id="short"),
+        pytest.param(lambda path: path.unlink(), id="gone"),
+    ],
+)
+def test_every_file_is_named_that_is_damaged(
+    which: str,
+    damage: Callable[[Path], object],
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder: Path = request.getfixturevalue(which)
+    shutil.copytree(folder, tmp_path / "copy")
+    for name in names_of(folder):
+        damage(tmp_path / "copy" / name)
+        lines = said(tmp_path / "copy", capsys).splitlines()
+        if name in ("dataset.json", "rows.json") and lines[0].startswith("error: "):
+            assert name in lines[0], lines
+            assert len(lines) == 1
+        else:
+            assert [line.split(": ")[0] for line in lines[:-2]] == [f"DAMAGED {part_of(name)}"]
+            assert lines[-2].startswith("restore these files from a copy")
+        shutil.copy(folder / name, tmp_path / "copy" / name)
+
+
+@settings(max_examples=100)
+@given(st.data())
+@pytest.mark.parametrize("which", ["dataset", "rows"])
+def test_any_flipped_bit_is_found_and_named(
+    which: str, request: pytest.FixtureRequest, data: st.DataObject
+) -> None:
+    folder: Path = request.getfixturevalue(which)
+    name = data.draw(st.sampled_from(names_of(folder)))
+    content = (folder / name).read_bytes()
+    bit = data.draw(st.integers(0, 8 * len(content) - 1))
+    try:
+        (folder / name).write_bytes(with_bit(content, bit))
+        assert part_of(name) in damaged(folder)
+    finally:
+        (folder / name).write_bytes(content)
+
+
+def with_bit(content: bytes, bit: int) -> bytes:
+    changed = bytearray(content)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def damaged(folder: Path) -> list[str]:
+    """The files that are damaged; of one that cannot be read the error, which names it."""
+    check = verify_rows if (folder / "rows.json").exists() else verify
+    try:
+        return [one.file for one in check(folder, threads=1).damage]
+    except DatasetError as error:
+        return [name for name in ("dataset.json", "rows.json") if f"/{name} " in str(error)]
+
+
+class OneFile:
+    """As much of a store as the description of an array is read from."""
+
+    url = "somewhere"
+
+    def __init__(self, content: bytes) -> None:
+        self.read = {"a/zarr.json": content}.get
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint64"])
+def test_no_bit_of_the_description_of_an_array_may_change(tmp_path: Path, dtype: str) -> None:
+    store = open_store(tmp_path)
+    store.write_array("a", np.arange(9, dtype=dtype))
+    content = store.read("a/zarr.json") or b""
+    unseen = []
+    for bit in range(8 * len(content)):
+        with suppress(DatasetError):
+            if layout(OneFile(with_bit(content, bit)), "a") == layout(store, "a"):
+                unseen.append(with_bit(content, bit))
+    assert not unseen

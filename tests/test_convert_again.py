@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from jaxdata import tokenizers
+from jaxdata.convert import parts
 from jaxdata.errors import InputError
 from tests.test_convert import (
     decoded,
@@ -35,7 +36,7 @@ def test_a_finished_source_is_left_alone_or_refused_by_name(tmp_path: Path) -> N
             "already has train/web, made otherwise: text_key was 'text', is 'body'",
         ),
         ({"record_tokens": 9}, "record_tokens was 16384, is 9"),
-        ({"unit_bytes": 9}, "unit_bytes was 67108864, is 9"),
+        ({"unit_bytes": 9}, "unit_bytes was 2097152, is 9"),
         ({"tokenizer": tokenizers.load("bytes", eod=3)}, "tokenizer eod_id was 256, is 3"),
     ]:
         with pytest.raises(InputError, match=says):
@@ -46,6 +47,17 @@ def test_a_finished_source_is_left_alone_or_refused_by_name(tmp_path: Path) -> N
     with pytest.raises(InputError, match=r"input 'a\.jsonl' has other content\. Use another"):
         run(tmp_path / "in", out)
     assert tree(out) == before
+
+
+def test_units_that_more_inputs_make_larger_are_not_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "_SMALLEST", 1)
+    write_lines(tmp_path / "in/a.jsonl", records("a" * 1_000))
+    run(tmp_path / "in", tmp_path / "out")
+    write_lines(tmp_path / "in/b.jsonl", records("b" * 9_000))
+    with pytest.raises(InputError, match=r"made otherwise: input 'b\.jsonl' is new\. Use another"):
+        run(tmp_path / "in", tmp_path / "out")
 
 
 def test_the_same_input_elsewhere_is_the_same(tmp_path: Path) -> None:

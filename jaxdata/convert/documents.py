@@ -19,13 +19,13 @@ from jaxdata.convert.units import cut
 __all__ = ["parse", "texts"]
 
 
-def parse(raw: Raw, text_key: str) -> dict[str, Any] | None:
+def parse(raw: Raw, text_key: str, texts_only: bool = False) -> dict[str, Any] | None:
     """Return the fields of a raw record, None for a blank line; raises BadRecord.
 
-    The text of a text file is its field `text_key`.
+    The text of a text file is its field `text_key`. With `texts_only`, as for `parse_line`.
     """
     if type(raw) is bytes:
-        return parse_line(raw)
+        return parse_line(raw, texts_only)
     if isinstance(raw, TextFile):
         return {text_key: Stretch.like(decode(raw), raw)}
     if isinstance(raw, Unreadable):
@@ -62,7 +62,7 @@ def texts(
 
 def _text(raw: Raw, keys: tuple[str, ...], joiner: str) -> Iterator[str]:
     try:
-        record = parse(raw, keys[0])
+        record = parse(raw, keys[0], texts_only=True)
         if record is not None:
             yield joined_text_of(record, keys, joiner)
     except BadRecord:

@@ -19,6 +19,7 @@ __all__ = ["InputFile", "Inputs", "find_inputs", "reading"]
 _TAIL = 16
 Inputs = str | Path | Sequence[str | Path]
 _SAMPLE = 64 * 2**10  # bytes of the head and of the tail that identify a file, with its size
+_EXPANSION = 4  # what gzip usually makes of text, for files too small to be worth looking
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,11 @@ class InputFile:
     name: str
     size: int
     kind: Kind
+
+    @property
+    def text_bytes(self) -> int:
+        """Bytes of its text, about."""
+        return self.size * (_EXPANSION if self.kind.compression else 1)
 
     def digest(self) -> str:
         """16 hex digits over size, head and tail; not over path and time."""

@@ -23,17 +23,27 @@ class Limits(BaseModel):
     max_tokens: int | None = None
     """Tokens of a document as it is stored, EOD included."""
 
-    def check_characters(self, count: int) -> None:
-        """Raise Dropped unless a document of so many characters is taken."""
+    def of_characters(self, count: int) -> Dropped | None:
+        """Why a document of so many characters is left out; None where it is taken."""
         if self.min_chars is not None and count < self.min_chars:
-            raise Dropped(f"shorter than {self.min_chars:,} characters")
+            return Dropped(f"shorter than {self.min_chars:,} characters")
         if self.max_chars is not None and count > self.max_chars:
-            raise Dropped(f"longer than {self.max_chars:,} characters")
+            return Dropped(f"longer than {self.max_chars:,} characters")
+        return None
 
-    def check_tokens(self, streams: Sequence[Encoded]) -> None:
-        """Raise Dropped unless each stream of a document is of a length that is taken."""
+    def of_tokens(
+        self, encoded: Sequence[tuple[Encoded, ...] | Dropped]
+    ) -> Sequence[tuple[Encoded, ...] | Dropped]:
+        """Documents as a task encodes them; `Dropped` in the place of those left out."""
+        if self.min_tokens is None and self.max_tokens is None:
+            return encoded
+        return [one if isinstance(one, Dropped) else self._checked(one) for one in encoded]
+
+    def _checked(self, streams: tuple[Encoded, ...]) -> tuple[Encoded, ...] | Dropped:
+        """A document, each stream of which must be of a length that is taken."""
         lengths = [len(one.tokens) for one in streams]
         if self.min_tokens is not None and min(lengths) < self.min_tokens:
-            raise Dropped(f"shorter than {self.min_tokens:,} tokens")
+            return Dropped(f"shorter than {self.min_tokens:,} tokens")
         if self.max_tokens is not None and max(lengths) > self.max_tokens:
-            raise Dropped(f"longer than {self.max_tokens:,} tokens")
+            return Dropped(f"longer than {self.max_tokens:,} tokens")
+        return streams

@@ -11,6 +11,7 @@ from jaxdata.convert.clean import Cleaning
 from jaxdata.convert.inputs import InputFile
 from jaxdata.convert.limits import Limits
 from jaxdata.convert.parameters import Parameters, digests, tokenizer_entry
+from jaxdata.convert.parts import unit_bytes_for
 from jaxdata.convert.tasks import TaskOptions, TaskSettings, make_settings
 from jaxdata.convert.transform import transform_digest, transform_name
 from jaxdata.errors import InputError
@@ -40,7 +41,7 @@ class Options(TaskOptions, total=False):
         split_by: the key by whose value they are dealt instead.
         split_contiguous: cut them into splits by position instead, as Megatron does.
         record_tokens: longest record, 16,384; longer documents lie in several.
-        unit_bytes: text a unit of work holds, about; 64 MiB.
+        unit_bytes: text a unit of work holds, about; by the size of the corpus 2 to 64 MiB.
         max_record_bytes: longer lines, texts and values are set aside; 256 MiB.
         piece_bytes: a text file of more than 16 times as many bytes is read in pieces of about so
             many, each a record; 4 MiB. With task "lm" and no transform they are one document cut
@@ -82,6 +83,7 @@ def make_parameters(files: list[InputFile], tokenizer: Tokenizer, options: Optio
         "transform_digest": transform_digest(transform),
         "keep": tuple(given.pop("keep", ())),
         "tokenizer": tokenizer_entry(tokenizer),
+        "unit_bytes": unit_bytes_for(sum(file.text_bytes for file in files)),
         "inputs": digests(files),
     }
     if unknown := given.keys() - Options.__annotations__.keys():

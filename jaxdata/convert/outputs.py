@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
@@ -13,7 +14,7 @@ import numpy as np
 from jaxdata.convert.job import Job
 from jaxdata.convert.parts import Unit
 from jaxdata.convert.receipts import OutputReceipt
-from jaxdata.convert.statistics import count_document, count_tokens
+from jaxdata.convert.statistics import count_documents, count_tokens
 from jaxdata.convert.tally import Document
 from jaxdata.convert.tasks import Encoded, Task
 from jaxdata.format.shards import ShardWriter
@@ -35,17 +36,28 @@ class Outputs:
         self._open: dict[str, _Shard] = {}
         self._unfinished = ExitStack()
 
-    def add(self, document: Document, encoded: tuple[Encoded, ...]) -> None:
-        """Append a document, to one source for each stream."""
-        split = document.split
-        if self._unit.deal:
-            split = self._job.splits[bisect_right(self._unit.deal, self._count)]
-        self._count += 1
-        for stream, one in zip(self._streams, encoded, strict=True):
-            output = self._job.output(split, stream)
-            if output not in self._open:
-                self._open[output] = self._new(output)
-            self._open[output].add(document, one)
+    def add(self, documents: Sequence[Document], encoded: Sequence[tuple[Encoded, ...]]) -> None:
+        """Append documents in order, each to one source for each stream."""
+        for split, chosen in self._by_split(documents).items():
+            mine = [documents[number] for number in chosen]
+            for place, stream in enumerate(self._streams):
+                output = self._job.output(split, stream)
+                if output not in self._open:
+                    self._open[output] = self._new(output)
+                self._open[output].add(mine, [encoded[number][place] for number in chosen])
+
+    def _by_split(self, documents: Sequence[Document]) -> dict[str, list[int]]:
+        """Numbers of the documents that go to each split."""
+        chosen: dict[str, list[int]] = {}
+        for number, document in enumerate(documents):
+            chosen.setdefault(self._dealt(number) or document.split, []).append(number)
+        self._count += len(documents)
+        return chosen
+
+    def _dealt(self, number: int) -> str:
+        """The split of a document by its number, where splits are contiguous; else ""."""
+        deal = self._unit.deal
+        return self._job.splits[bisect_right(deal, self._count + number)] if deal else ""
 
     def _new(self, output: str) -> _Shard:
         name = f"{output}/{self._unit.name}.array_record"
@@ -81,12 +93,14 @@ class _Shard:
         self._kept: list[bytes] = []
         self._counts: Counter[str] = Counter()
 
-    def add(self, document: Document, encoded: Encoded) -> None:
-        self._writer.add(encoded.tokens, encoded.mask)
-        self._parts.append(document.part)
-        self._records.append(document.record)
-        self._kept.append(document.kept)
-        count_document(self._counts, document)
+    def add(self, documents: Sequence[Document], encoded: Sequence[Encoded]) -> None:
+        tokens = [one.tokens for one in encoded]
+        masks = [one.mask for one in encoded if one.mask is not None]
+        self._writer.extend(tokens, masks or None)
+        self._parts += [document.part for document in documents]
+        self._records += [document.record for document in documents]
+        self._kept += [document.kept for document in documents]
+        count_documents(self._counts, documents)
         count_tokens(self._counts, encoded, self._unknown_id)
 
     def finish(self) -> OutputReceipt:

@@ -16,10 +16,13 @@ __all__ = [
     "Part",
     "ReadSettings",
     "Unit",
+    "unit_bytes_for",
 ]
 
 UNIT_BYTES = 64 * 2**20
-"""Text that a unit holds, about."""
+"""Text that a unit holds, about, of a corpus that is large."""
+_SMALLEST = 2 * 2**20
+_UNITS = 256  # enough for every worker to have several: the last ones end at about the same time
 
 RECORD_BYTES = 2**28
 """Bytes of the longest record that is taken in."""
@@ -100,3 +103,16 @@ class Unit:
     def without_data(self) -> Unit:
         """Return what is worth keeping when a worker has the unit."""
         return replace(self, parts=tuple(replace(part, data=None) for part in self.parts))
+
+
+def unit_bytes_for(text_bytes: int) -> int:
+    """Text that a unit holds, about, where nobody says; it follows from the corpus alone.
+
+    Args:
+        text_bytes: text of the corpus, about.
+
+    >>> [unit_bytes_for(gigabytes * 2**30) // 2**20 for gigabytes in (0, 1, 10, 1_000)]
+    [2, 4, 32, 64]
+    """
+    share = text_bytes // _UNITS
+    return min(max(_SMALLEST, 1 << share.bit_length() >> 1), UNIT_BYTES)

@@ -62,7 +62,8 @@ _FREELY_ADDED = (
 def _changes_since(entry: SourceEntry, wanted: Parameters) -> list[str]:
     was = dict(entry.parameters)
     digests = dict(zip(entry.inputs, was.pop("input_digests"), strict=True))
-    return [*_own_changes(was, wanted.own()), *_input_changes(digests, wanted.inputs)]
+    inputs = list(_input_changes(digests, wanted.inputs))
+    return [*_own_changes(was, wanted.own(), other_inputs=bool(inputs)), *inputs]
 
 
 def check_addition(source: str, entry: SourceEntry, wanted: Parameters) -> None:
@@ -85,14 +86,15 @@ def check_unfinished(begun: bytes, wanted: Parameters, url: str) -> None:
             f"{url} holds an unfinished conversion of another version of jaxdata; "
             "delete that folder to begin anew"
         ) from error
+    inputs = list(_input_changes(was.inputs, wanted.inputs))
     changes = [
-        *_own_changes(was.own(), wanted.own()),
+        *_own_changes(was.own(), wanted.own(), other_inputs=bool(inputs)),
         *_own_changes(
             {"record_tokens": was.record_tokens}, {"record_tokens": wanted.record_tokens}
         ),
         *_tokenizer_changes(was.tokenizer, wanted.tokenizer),
         *([] if was.first_file == wanted.first_file else ["--append was, or was not, given"]),
-        *_input_changes(was.inputs, wanted.inputs),
+        *inputs,
     ]
     if changes:
         raise InputError(
@@ -136,15 +138,20 @@ def no_documents(collected: Collected, options: str) -> InputError:
     )
 
 
-def _own_changes(was: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Name the parameters that differ; one that is missing is at its default."""
+def _own_changes(was: dict[str, Any], now: dict[str, Any], other_inputs: bool = False) -> list[str]:
+    """Name the parameters that differ; one that is missing is at its default.
+
+    With other inputs, another size of units is what follows, and nothing to tell of.
+    """
     tasks = was.get("task", "lm"), now.get("task", "lm")
     if tasks[0] != tasks[1]:
         return [_change("task", *tasks)]
     before = {name: was.get(name, default_of(name, tasks[0])) for name in [*was, *now]}
     after = {name: now.get(name, default_of(name, tasks[0])) for name in before}
     return [
-        _change(name, before[name], after[name]) for name in before if before[name] != after[name]
+        _change(name, before[name], after[name])
+        for name in before
+        if before[name] != after[name] and not (other_inputs and name == "unit_bytes")
     ]
 
 

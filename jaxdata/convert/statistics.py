@@ -7,7 +7,7 @@ the documents that were written.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from jaxdata.convert.tasks import Encoded
 if TYPE_CHECKING:
     from jaxdata.convert.tally import Document
 
-__all__ = ["COUNTED", "PERCENTILES", "Measured", "count_document", "count_tokens", "derived"]
+__all__ = ["COUNTED", "PERCENTILES", "Measured", "count_documents", "count_tokens", "derived"]
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 COUNTED = (
@@ -57,29 +57,30 @@ class Measured:
         return taken
 
 
-def count_document(counts: Counter[str], document: Document) -> None:
-    """Add the sizes of a document's texts, before and after cleaning."""
-    raw_characters, raw_bytes = document.raw
-    counts["raw_characters"] += raw_characters
-    counts["raw_bytes"] += raw_bytes
-    counts["characters"] += document.characters
-    counts["text_bytes"] += document.text_bytes
+def count_documents(counts: Counter[str], documents: Sequence[Document]) -> None:
+    """Add the sizes of documents' texts, before and after cleaning."""
+    counts["raw_characters"] += sum([document.raw[0] for document in documents])
+    counts["raw_bytes"] += sum([document.raw[1] for document in documents])
+    counts["characters"] += sum([document.characters for document in documents])
+    counts["text_bytes"] += sum([document.text_bytes for document in documents])
 
 
-def count_tokens(counts: Counter[str], encoded: Encoded, unknown_id: int | None) -> None:
-    """Add the tokens of a document that are targets with loss, and those of unknown text.
+def count_tokens(counts: Counter[str], encoded: Sequence[Encoded], unknown_id: int | None) -> None:
+    """Add the tokens of documents that are targets with loss, and those of unknown text.
 
     A document's first token is nobody's target.
 
     >>> counts = Counter()
-    >>> count_tokens(counts, Encoded(np.array([5, 0, 2]), np.array([1, 0, 1])), unknown_id=0)
+    >>> count_tokens(counts, [Encoded(np.array([5, 0, 2]), np.array([1, 0, 1]))], unknown_id=0)
     >>> dict(counts)
     {'loss_tokens': 1, 'unknown_tokens': 1}
     """
-    mask = encoded.mask
-    counts["loss_tokens"] += len(encoded.tokens) - 1 if mask is None else int(mask[1:].sum())
-    if unknown_id is not None:
-        counts["unknown_tokens"] += int(np.count_nonzero(encoded.tokens == unknown_id))
+    counts["loss_tokens"] += sum(
+        len(tokens) - 1 if mask is None else int(mask[1:].sum()) for tokens, mask in encoded
+    )
+    if unknown_id is not None and encoded:
+        tokens = np.concatenate([one.tokens for one in encoded])
+        counts["unknown_tokens"] += int(np.count_nonzero(tokens == unknown_id))
 
 
 def derived(counts: Mapping[str, int], lengths: NDArray[np.uint32]) -> dict[str, Any]:

@@ -60,6 +60,7 @@ class Tally:
         self._parameters = job.parameters
         self._transform = load_transform(name) if (name := job.parameters.transform) else None
         self._ratio = _ratio(job)
+        self._texts_only = not (self._transform or self._parameters.columns or task.keys is None)
         self._read_bytes = 0
         self._records = [0] * len(unit.parts)
         self._quarantined: list[Quarantined] = []
@@ -77,7 +78,7 @@ class Tally:
             self._records[number] = place + 1
             self._read_bytes += len(raw) if isinstance(raw, bytes) else 0
             try:
-                record = parse(raw, text_key)
+                record = parse(raw, text_key, self._texts_only)
             except BadRecord as bad:
                 self._quarantine(bad, raw, number, place)
                 continue
@@ -102,18 +103,20 @@ class Tally:
             self.counts["added"] += count - 1
 
     def _documents_of(self, record: Record, raw: Raw, part: int, place: int) -> Iterator[Document]:
-        self._measured.take()  # of a record that came to nothing
         try:
             contents = self._task.prepare(record)
-            kept = self._kept(record)
-            split = self._split_of_key(record)
+            kept = self._kept(record) if self._parameters.keep else b""
+            split = self._split_of_key(record) if self._ratio else None
         except BadRecord as bad:
+            self._measured.take()
             self._quarantine(bad, raw, part, place)
             return
         except Dropped as dropped:
+            self._measured.take()
             self.dropped[dropped.reason] += 1
             return
-        self._count_made(len(contents), "no document in it")
+        if len(contents) != 1:
+            self._count_made(len(contents), "no document in it")
         raw_size = self._measured.take()
         for content in contents:
             if isinstance(content, Dropped):
@@ -121,10 +124,8 @@ class Tally:
                 continue
             texts = self._task.texts(content)
             characters = sum(map(len, texts))
-            try:
-                self._parameters.limits.check_characters(characters)
-            except Dropped as dropped:
-                self.dropped[dropped.reason] += 1
+            if dropped_for := self._parameters.limits.of_characters(characters):
+                self.dropped[dropped_for.reason] += 1
                 continue
             text_bytes = sum(map(utf8_bytes, texts))
             dealt = split or (self._ratio.of_texts(texts) if self._ratio else self._job.split)
@@ -133,8 +134,6 @@ class Tally:
 
     def _kept(self, record: Record) -> bytes:
         """The line of JSON with the fields to keep; one that is missing is null."""
-        if not self._parameters.keep:
-            return b""
         kept = {key: _field_or_none(record, key) for key in self._parameters.keep}
         return json.dumps(kept, default=str).encode() + b"\n"
 

@@ -22,7 +22,6 @@ from jaxdata.convert.text_files import huge, piece_end
 __all__ = ["cut"]
 
 _ALONE = 2**20  # bytes from which a file shares no unit
-_EXPANSION = 4  # what gzip usually makes of text, for files too small to be worth looking
 _LINE = 2**20  # bytes of a long line looked at at a time
 
 
@@ -67,7 +66,7 @@ def _group(files: list[InputFile], numbers: list[int]) -> Unit:
 
 
 def _text_bytes(files: list[InputFile], numbers: list[int]) -> int:
-    return sum(files[n].size * (_EXPANSION if files[n].kind.compression else 1) for n in numbers)
+    return sum(files[number].text_bytes for number in numbers)
 
 
 def _cut_file(

@@ -11,7 +11,7 @@ from jaxdata.convert.outputs import Outputs
 from jaxdata.convert.parts import Unit
 from jaxdata.convert.statistics import Measured
 from jaxdata.convert.tally import Document, StoppedAtBad, Tally
-from jaxdata.convert.tasks import Dropped
+from jaxdata.convert.tasks import Dropped, Encoded
 from jaxdata.convert.transform import TransformFailed
 from jaxdata.errors import WorkerDied
 from jaxdata.format.storage import open_store
@@ -74,17 +74,18 @@ class UnitConverter:
         return Finished()
 
     def _write(self, tally: Tally, outputs: Outputs, report: Report) -> None:
+        limits = self._job.parameters.limits
         for batch in _batches(tally.documents()):
             encoded = self._task.encode([document.content for document in batch])
-            for document, streams in zip(batch, encoded, strict=True):
-                try:
-                    if isinstance(streams, Dropped):
-                        raise streams
-                    self._job.parameters.limits.check_tokens(streams)
-                except Dropped as dropped:
-                    tally.dropped[dropped.reason] += 1
+            taken: list[Document] = []
+            streams: list[tuple[Encoded, ...]] = []
+            for document, one in zip(batch, limits.of_tokens(encoded), strict=True):
+                if isinstance(one, Dropped):
+                    tally.dropped[one.reason] += 1
                 else:
-                    outputs.add(document, streams)
+                    taken.append(document)
+                    streams.append(one)
+            outputs.add(taken, streams)
             report(tally.share())
 
     def _leave_if_finished(self) -> None:

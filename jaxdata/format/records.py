@@ -76,6 +76,13 @@ class RecordLayout:
         """Records that documents of `lengths` tokens take."""
         return -(-np.asarray(lengths, np.int64) // self.record_tokens)
 
+    def record_lengths(self, lengths: ArrayLike) -> NDArray[np.int64]:
+        """Tokens of every record of documents of `lengths` tokens."""
+        records = self.records(lengths)
+        tokens = np.full(records.sum(), self.record_tokens)
+        tokens[np.cumsum(records) - 1] -= -np.asarray(lengths, np.int64) % self.record_tokens
+        return tokens
+
     def stream_bytes(self, lengths: ArrayLike) -> NDArray[np.int64]:
         """Stream bytes that documents of `lengths` tokens take, chunk headers included."""
         length = np.asarray(lengths, np.int64)
@@ -92,9 +99,7 @@ class RecordLayout:
 
     def record_spans(self, lengths: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(stream offset, bytes) of every record in a file of documents of `lengths` tokens."""
-        records = self.records(lengths)
-        tokens = np.full(records.sum(), self.record_tokens)
-        tokens[np.cumsum(records) - 1] -= -np.asarray(lengths, np.int64) % self.record_tokens
+        tokens = self.record_lengths(lengths)
         ends = STREAM_START + np.cumsum(self.chunk_bytes(tokens))
         sizes = self._record_bytes(tokens)
         return np.asarray(ends - sizes, np.int64), sizes

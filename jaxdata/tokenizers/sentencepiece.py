@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -51,8 +51,9 @@ class SentencePieceTokenizer(BaseTokenizer):
         given = (eod, bos, pad)
         chosen = (mine if asked is None else asked for asked, mine in zip(given, own, strict=True))
         self.choose_special_ids(*chosen)
-        # Arrays came after 0.2.0; lists cost a few per cent more.
-        self._output: Any = "numpy" if hasattr(self._processor, "EncodeAsNumpy") else int
+        # Arrays came after 0.2.0; lists cost more, and so does `encode`, which looks at options.
+        encode = getattr(self._processor, "EncodeAsNumpy", self._processor.EncodeAsIds)
+        self._encode_as: Callable[[str], Any] = encode
         self._space_ids = self._literal_space_ids()
 
     @property
@@ -88,9 +89,8 @@ class SentencePieceTokenizer(BaseTokenizer):
 
     def encode_texts(self, texts: Sequence[str], special: bool) -> list[np.ndarray]:
         """Token ids of each text: int32 of shape (tokens,)."""
-        return [
-            self._encode_special(text) if special else self._encode_plain(text) for text in texts
-        ]
+        one = self._encode_special if special else self._encode_plain
+        return [one(text) for text in texts]
 
     def _encode_special(self, text: str) -> np.ndarray:
         parts = (
@@ -105,7 +105,7 @@ class SentencePieceTokenizer(BaseTokenizer):
         return self._encode_with(self._space_ids, text)
 
     def _encode(self, text: str) -> np.ndarray:
-        return np.asarray(self._processor.encode(text, out_type=self._output), dtype=np.int32)
+        return np.asarray(self._encode_as(text), dtype=np.int32)
 
     def _encode_with(self, space_ids: np.ndarray, text: str) -> np.ndarray:
         """Encode a text that holds U+2581 itself."""

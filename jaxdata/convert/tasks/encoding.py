@@ -27,7 +27,7 @@ def encode(
 ) -> list[NDArray[Any] | Dropped]:
     """Encode texts as `Tokenizer.encode` does; `Dropped` in the place of those it fails on."""
     try:
-        if all(len(text) <= long for text in texts):
+        if max(map(len, texts), default=0) <= long:
             return list(tokenizer.encode(texts, special=special, continuing=continuing))
         return _in_parts(tokenizer, texts, special, continuing, long)
     except CannotEncode:

@@ -62,8 +62,10 @@ class LmTask:
         self.keys = settings.text_keys
         self._settings, self._clean = settings, clean
         self._tokenizer = tokenizer
-        self._bos = [tokenizer.bos_id] if settings.bos else []
         self._dtype = token_dtype(tokenizer.vocab_size)
+        self._none = np.empty(0, self._dtype)
+        self._bos = np.array([tokenizer.bos_id] if settings.bos else [], self._dtype)
+        self._eod = np.array([tokenizer.eod_id], self._dtype)
 
     def prepare(self, record: Record) -> list[str]:
         """See `Task`."""
@@ -99,13 +101,13 @@ class LmTask:
     def _made(
         self, text: str, ids: NDArray[Any], begin: bool, end: bool
     ) -> tuple[Encoded] | Dropped:
-        tokens = self._shortened(self._whole(ids, begin, end), text)
+        tokens = self._whole(ids, begin, end)
+        if self._settings.short_rate:
+            tokens = self._shortened(tokens, text)
         return (Encoded(tokens),) if len(tokens) else Dropped("a piece of a text without tokens")
 
     def _shortened(self, tokens: NDArray[Any], text: str) -> NDArray[Any]:
         """The first tokens, where the draw says so: no EOD ends what does not end there."""
-        if not self._settings.short_rate:
-            return tokens
         draw = Draw(self._settings.seed, "short", text)
         if not draw.happens("rate", self._settings.short_rate):
             return tokens
@@ -113,9 +115,5 @@ class LmTask:
 
     def _whole(self, ids: NDArray[Any], begin: bool, end: bool) -> NDArray[Any]:
         """The ids between BOS, where asked for, and EOD, of a text with its beginning and end."""
-        bos = len(self._bos) * begin
-        tokens = np.empty(bos + len(ids) + end, self._dtype)
-        tokens[:bos] = self._bos[:bos]
-        tokens[bos : bos + len(ids)] = ids
-        tokens[bos + len(ids) :] = self._tokenizer.eod_id
-        return tokens
+        parts = (self._bos if begin else self._none, ids, self._eod if end else self._none)
+        return np.concatenate(parts, dtype=self._dtype, casting="unsafe")

@@ -59,16 +59,8 @@ class _Encoding:
         self._limits = job.parameters.limits
 
     def encode(self, documents: Sequence[Any]) -> Answer:
-        return [self._checked(answer) for answer in self._task.encode(documents)]
-
-    def _checked(self, answer: tuple[Encoded, ...] | Dropped) -> Encoded | Dropped:
-        if isinstance(answer, Dropped):
-            return answer
-        try:
-            self._limits.check_tokens(answer)
-        except Dropped as dropped:
-            return dropped
-        return answer[0]
+        encoded = self._limits.of_tokens(self._task.encode(documents))
+        return [one if isinstance(one, Dropped) else one[0] for one in encoded]
 
 
 def serve(connection: Connection, job: Job) -> None:

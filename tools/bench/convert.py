@@ -191,13 +191,28 @@ def sample(folder: Path, quick: bool, everything: bool) -> list[Path]:
     return [file]
 
 
+def repeated(files: list[Path], times: int, folder: Path) -> list[Path]:
+    """Every file under several names."""
+    if times == 1:
+        return files
+    links = [folder / f"{time}-{file.name}" for time in range(times) for file in files]
+    folder.mkdir(parents=True, exist_ok=True)
+    for link, file in zip(links, files * times, strict=True):
+        link.unlink(missing_ok=True)
+        link.symlink_to(file)
+    return links
+
+
 def main() -> None:
     """Convert in turns."""
     parser = arguments(__doc__ or "")
     parser.add_argument("--processes", type=int, nargs="*", help="numbers of processes (1 2)")
     parser.add_argument("--all", action="store_true", help="all the real text, not a quarter of it")
+    parser.add_argument(
+        "--times", type=int, default=1, help="every text so often: starting and ending weigh less"
+    )
     given = parse(parser)
-    files = sample(given.data, given.quick, given.all)
+    files = repeated(sample(given.data, given.quick, given.all), given.times, given.data)
     documents = list(texts(files))
     size = sum(len(text.encode()) for text in documents)
     given.seconds = min(given.seconds, 0.01)

@@ -158,6 +158,41 @@ def damaged(folder: Path) -> list[str]:
         return [name for name in ("dataset.json", "rows.json") if f"/{name} " in str(error)]
 
 
+def test_a_damaged_plan_is_made_again(dataset: Path, tmp_path: Path) -> None:
+    """A plan is no part of what was written: verify leaves it to those who read it."""
+    shutil.copytree(dataset, tmp_path / "copy")
+    documents = jaxdata.open_dataset(tmp_path / "copy").source("train", "web")
+    rows = len(jaxdata.pack(documents, seq_len=32))
+    (plan,) = tmp_path.glob("copy/plans/*.npy")
+    content = plan.read_bytes()
+    for damaged in (flipped(content), content[:-1], content[:-32], b""):
+        plan.write_bytes(damaged)
+        assert len(jaxdata.pack(documents, seq_len=32)) == rows
+        assert plan.read_bytes() == content
+
+
+def test_a_damaged_order_of_megatron_is_to_be_deleted(
+    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(dataset, copy)
+    documents = jaxdata.open_dataset(copy).source("train", "web")
+    assert len(jaxdata.megatron.gpt(documents, seq_len=8))
+    (order,) = tmp_path.glob("copy/plans/megatron-*")
+    assert verify(copy).whole
+    content = order.read_bytes()
+    for damaged in (flipped(content), content[:-1], content + b"x", b""):
+        order.write_bytes(damaged)
+        lines = said(copy, capsys).splitlines()
+        assert lines[0] == (
+            f"DAMAGED plans/{order.name}: its content differs from its checksum; delete it, and "
+            "it is made again when it is needed"
+        )
+        assert len(lines) == 2
+    order.unlink()
+    assert verify(copy).whole
+
+
 class OneFile:
     """As much of a store as the description of an array is read from."""
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.errors import DatasetError, InputError
-from jaxdata.format import shards
+from jaxdata.format import index, shards
 from jaxdata.format.records import BLOCK, RecordLayout, file_offset, without_headers
 from jaxdata.format.shards import ShardWriter
 from jaxdata.testing import write_dataset
@@ -119,6 +119,18 @@ def test_documents_are_a_sequence(tmp_path: Path) -> None:
     assert docs.read(0, -2).tolist() == [2, 0]
     with pytest.raises(IndexError):
         docs[2]
+
+
+@given(st.lists(st.integers(1, 400), max_size=60))
+def test_anchors_do_not_depend_on_how_many_documents_are_taken_at_a_time(
+    lengths: list[int],
+) -> None:
+    layout = RecordLayout("uint16", masked=True, record_tokens=100)
+    before = np.cumsum([0, *layout.stream_bytes(lengths)])[:-1].tolist()
+    with pytest.MonkeyPatch.context() as patch:
+        for documents in (8, 16, 2**20):
+            patch.setattr(index, "_PIECE_DOCUMENTS", documents)
+            assert index.anchors(np.array(lengths, np.uint32), layout).tolist() == before[::8]
 
 
 def test_a_damaged_dataset_is_named(tmp_path: Path) -> None:

@@ -1,17 +1,19 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
 import sys
 from itertools import count
+from math import ceil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from jaxdata.errors import DatasetError, InputError
-from jaxdata.format.storage import Store, open_store, zarr
+from jaxdata.format.storage import Store, array_pieces, open_store, zarr
 
 _numbers = count()
 
@@ -87,10 +89,53 @@ def test_arrays_come_back_whatever_their_chunks(
     monkeypatch.setattr(zarr, "_CHUNK_BYTES", 256)
     array = np.arange(size, dtype=np.uint32)
     store.write_array("index/length", array[::-1])
-    store.write_array("index/length", array)
+    checksum = store.write_array("index/length", array)
     read = store.read_array("index/length")
     assert read.dtype == np.uint32
     assert np.array_equal(read, array)
+    found, pieces = array_pieces(store, "index/length")
+    assert b"".join(map(bytes, pieces)) == array.tobytes()
+    assert (found.size, found.dtype, len(found.chunks)) == (size, "<u4", ceil(size / 64))
+    assert checksum == hashlib.sha256(array.tobytes()).hexdigest()
+
+
+@pytest.mark.parametrize("size", [0, 255, 257, 512])
+def test_a_chunk_of_another_size_is_named(
+    store: Store, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zarr, "_CHUNK_BYTES", 256)
+    store.write_array("a", np.arange(150, dtype=np.uint32))
+    store.write("a/c/1", bytes(size))
+    with pytest.raises(DatasetError, match=f"a/c/1 has {size} bytes, not 256: restore it from a"):
+        list(array_pieces(store, "a")[1])
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        ('"shape":[9]', '"shape":[-9]'),
+        ('"chunk_shape":[9]', '"chunk_shape":[0]'),
+        ('"chunk_shape":[9]', '"chunk_shape":[-1]'),
+        ('"chunk_shape":[9]', '"chunk_shape":[]'),
+        ('"uint32"', '"uint33"'),
+        ('"little"', '"big"'),
+        ('"bytes"', '"gzip"'),
+        ('"default"', '"v2"'),
+        ('"shape":[9]', '"shape":["9"]'),
+        ('"shape":[9]', '"shape":[9.0]'),
+        ('"shape":[9]', '"shape":9'),
+    ],
+)
+def test_an_array_that_is_stored_otherwise_is_refused(tmp_path: Path, was: str, now: str) -> None:
+    store = open_store(tmp_path)
+    store.write_array("a", np.arange(9, dtype=np.uint32))
+    metadata = (tmp_path / "a/zarr.json").read_text()
+    assert was in metadata
+    (tmp_path / "a/zarr.json").write_text(metadata.replace(was, now))
+    with pytest.raises(
+        DatasetError, match=r"a/zarr\.json is damaged \(.*\); restore it from a copy"
+    ):
+        store.read_array("a")
 
 
 def test_an_array_of_zeros_is_written_out(store: Store) -> None:

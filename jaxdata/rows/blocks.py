@@ -6,13 +6,12 @@ import hashlib
 import io
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.format.storage import Store, user_cache
+from jaxdata.format.storage import Store, sealed, unsealed, user_cache
 
 __all__ = ["Blocks", "cached"]
 
@@ -58,15 +57,15 @@ def cached(store: Store | None, key: dict[str, Any], compute: Callable[[], Ints]
 
 def _decode(data: bytes | None) -> Ints | None:
     """The table, or None where there is none that is whole."""
-    with suppress(ValueError, EOFError):
-        return None if data is None else np.load(io.BytesIO(data), allow_pickle=False)
-    return None
+    content = None if data is None else unsealed(data)
+    return None if content is None else np.load(io.BytesIO(content), allow_pickle=False)
 
 
 def _publish(store: Store, name: str, table: Ints) -> None:
     buffer = io.BytesIO()
     np.save(buffer, table, allow_pickle=False)
+    content = sealed(buffer.getvalue())
     try:
-        store.write(name, buffer.getvalue())
+        store.write(name, content)
     except (OSError, ValueError):  # tensorstore raises ValueError for a refused write
-        user_cache().write(name, buffer.getvalue())
+        user_cache().write(name, content)

@@ -10,12 +10,21 @@ import os
 
 from jaxdata.errors import InputError
 from jaxdata.format.storage.contract import Store, Views, unwritable
-from jaxdata.format.storage.kept import kept_file, user_cache
+from jaxdata.format.storage.kept import (
+    DIGEST_BYTES,
+    KEPT_ARRAYS,
+    kept_file,
+    sealed,
+    unsealed,
+    user_cache,
+)
 from jaxdata.format.storage.local import LocalStore, map_file
 from jaxdata.format.storage.remote import RemoteStore
 from jaxdata.format.storage.zarr import array_pieces
 
 __all__ = [
+    "DIGEST_BYTES",
+    "KEPT_ARRAYS",
     "LocalStore",
     "RemoteStore",
     "Store",
@@ -24,6 +33,8 @@ __all__ = [
     "kept_file",
     "map_file",
     "open_store",
+    "sealed",
+    "unsealed",
     "unwritable",
     "user_cache",
 ]

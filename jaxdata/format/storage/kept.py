@@ -1,14 +1,22 @@
-"""Files that are made once and kept: beside the data, or where that cannot be, for the user."""
+"""Files that are made once and kept: beside the data, or where that cannot be, for the user.
+
+Nothing else says what is in them, so they end with the sha256 of what comes before.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 from jaxdata.format.storage.local import LocalStore
 
-__all__ = ["kept_file", "user_cache"]
+__all__ = ["DIGEST_BYTES", "KEPT_ARRAYS", "kept_file", "sealed", "unsealed", "user_cache"]
+
+DIGEST_BYTES = 32
+KEPT_ARRAYS = ".sealed.arrays"
+"""How files of arrays are called; they are mapped, so only `jaxdata verify` reads the sha256."""
 
 
 def user_cache() -> LocalStore:
@@ -41,3 +49,18 @@ def _write(place: LocalStore, name: str, write: Callable[[Path], None]) -> Path:
     with place.create(name) as path:
         write(path)
     return Path(place.url) / name
+
+
+def sealed(content: bytes) -> bytes:
+    """What is kept of some bytes.
+
+    >>> unsealed(sealed(b"rows"))
+    b'rows'
+    """
+    return content + hashlib.sha256(content).digest()
+
+
+def unsealed(data: bytes) -> bytes | None:
+    """The bytes that were kept; None where they are not as they were."""
+    content = data[:-DIGEST_BYTES]
+    return content if sealed(content) == data else None

@@ -72,6 +72,8 @@ def layout(store: Store, name: str) -> Layout:
         for key, expected in _metadata(size, chunk, dtype.name).items():
             if fields[key] != expected:
                 raise ValueError(f"{key} is {fields[key]!r}, not {expected!r}")
+        if size < 0 or chunk < 1:
+            raise ValueError(f"{size} entries in chunks of {chunk}")
         numbers = range(-(-size // chunk))
     except (ValueError, LookupError, TypeError, ArithmeticError) as error:
         raise DatasetError(

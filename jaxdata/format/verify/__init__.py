@@ -8,9 +8,9 @@ from functools import partial
 
 from jaxdata.format.index import SourceIndex
 from jaxdata.format.manifest import MANIFEST, Manifest, SourceEntry, read_manifest
-from jaxdata.format.storage import Store, open_store
+from jaxdata.format.storage import KEPT_ARRAYS, Store, open_store
 from jaxdata.format.verify.checks import Check, Verification, run_checks
-from jaxdata.format.verify.damage import Damage, damage_of_file, damage_of_manifest
+from jaxdata.format.verify.damage import Damage, damage_of_file, damage_of_kept, damage_of_manifest
 from jaxdata.format.verify.index import damage_of_columns, damage_of_shard, unchecked_columns
 from jaxdata.progress import Advance
 
@@ -52,7 +52,7 @@ def verify(
     return Verification(
         path=store.url,
         counts=_counts(manifest),
-        damage=damage or run_checks(_checks(store, manifest), threads, progress),
+        damage=damage or run_checks(_checks(store, manifest, names), threads, progress),
         remedy=_REMEDY,
         unchecked=(*unchecked, *_unchecked(store, manifest, names)),
         unfinished=tuple(sorted(_begun(names) - manifest.sources.keys())),
@@ -69,9 +69,12 @@ def _counts(manifest: Manifest) -> dict[str, int]:
     return {"sources": len(entries), "shards": len(shards)} | sums
 
 
-def _checks(store: Store, manifest: Manifest) -> Iterator[Check]:
+def _checks(store: Store, manifest: Manifest, names: list[str]) -> Iterator[Check]:
     for name, sha256 in (manifest.tokenizer.checksums | manifest.files).items():
         yield 0, partial(damage_of_file, store, name, sha256)
+    for name in names:
+        if name.startswith("plans/") and name.endswith(KEPT_ARRAYS):
+            yield 0, partial(damage_of_kept, store, name)
     for name, entry in manifest.sources.items():
         yield 0, partial(_wrong_sums, name, entry)
     for index in _indexes(store, manifest):

@@ -51,7 +51,7 @@ class Verification:
     def __str__(self) -> str:
         """Return a line for each damaged file, what to do, and a line for the whole."""
         lines = [f"DAMAGED {one}" for one in self.damage]
-        lines += [self.remedy] if self.damage else []
+        lines += [self.remedy] if any(not one.remedy for one in self.damage) else []
         lines += [_without_checksum(self.unchecked)] if self.unchecked else []
         lines += [
             f"unfinished: {name}; the command that began it finishes it" for name in self.unfinished

@@ -10,9 +10,16 @@ import numpy as np
 
 from jaxdata.errors import DatasetError
 from jaxdata.format.sealed import seal_holds
-from jaxdata.format.storage import Store, array_pieces
+from jaxdata.format.storage import DIGEST_BYTES, Store, array_pieces
 
-__all__ = ["Damage", "damage_of_array", "damage_of_file", "damage_of_manifest", "unreadable"]
+__all__ = [
+    "Damage",
+    "damage_of_array",
+    "damage_of_file",
+    "damage_of_kept",
+    "damage_of_manifest",
+    "unreadable",
+]
 
 _DIFFERS = "its content differs from its checksum"
 _Piece = memoryview | bytes
@@ -25,13 +32,15 @@ class Damage:
     Attributes:
         file: its name in the dataset; of a column, the folder of its chunks.
         what: what is wrong with it.
+        remedy: what to do, where that is not what helps most files.
     """
 
     file: str
     what: str
+    remedy: str = ""
 
     def __str__(self) -> str:
-        return f"{self.file}: {self.what}"
+        return f"{self.file}: {self.what}{self.remedy and '; '}{self.remedy}"
 
 
 def damage_of_manifest(store: Store, name: str) -> tuple[tuple[Damage, ...], tuple[str, ...]]:
@@ -73,6 +82,22 @@ def damage_of_file(
     if size is not None and read != size:
         return [Damage(name, f"it has {read:,} bytes, not {size:,}")]
     return [] if content.hexdigest() == sha256 else [Damage(name, _DIFFERS)]
+
+
+def damage_of_kept(store: Store, name: str) -> list[Damage]:
+    """Read a file that was made from the others, and compare it with the sha256 at its end."""
+    content, end = hashlib.sha256(), b""
+    try:
+        for piece in store.pieces(name):
+            data = end + piece
+            content.update(data[:-DIGEST_BYTES])
+            end = data[-DIGEST_BYTES:]
+        what = _DIFFERS
+    except (DatasetError, OSError, ValueError) as error:
+        what = unreadable(name, error).what
+    if content.digest() == end:
+        return []
+    return [Damage(name, what, "delete it, and it is made again when it is needed")]
 
 
 def damage_of_array(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.format.sealed import digest
-from jaxdata.format.storage import LocalStore, Store, kept_file, map_file
+from jaxdata.format.storage import KEPT_ARRAYS, LocalStore, Store, kept_file, map_file
 
 __all__ = ["KeptArrays", "keep"]
 
@@ -48,12 +49,16 @@ def keep(
         return KeptArrays(build())
 
     def write(path: Path) -> None:
+        content = hashlib.sha256()
         with path.open("wb") as file:
             for array, (dtype, _) in zip(build(), shapes, strict=True):
-                file.write(np.ascontiguousarray(array, dtype).data)
+                data = np.ascontiguousarray(array, dtype).data
+                content.update(data)
+                file.write(data)
+            file.write(content.digest())
 
     beside = store if isinstance(store, LocalStore) else None
-    name = f"plans/megatron-{digest(key)[:32]}.arrays"
+    name = f"plans/megatron-{digest(key)[:32]}{KEPT_ARRAYS}"
     return _mapped(kept_file(name, write, beside), shapes)
 
 

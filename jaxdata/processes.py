@@ -44,9 +44,10 @@ class Worker:
     Args:
         target: the function, as `"package.module:function"`; imported in the child.
         *args: its arguments after the connection; sent with cloudpickle.
+        handles: file descriptors of this process that it gets, under the same numbers.
     """
 
-    def __init__(self, target: str, *args: Any) -> None:
+    def __init__(self, target: str, *args: Any, handles: Sequence[int] = ()) -> None:
         self.target = target
         self._closed = False
         self.connection, child = multiprocessing.Pipe()
@@ -54,20 +55,20 @@ class Worker:
             handle = child.fileno()
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _BOOT, str(handle), json.dumps(sys.path)],
-                pass_fds=[handle],
+                pass_fds=[handle, *handles],
                 stdin=subprocess.DEVNULL,
                 # A function of the user's may use jax; the accelerator belongs to the parent.
                 env={**os.environ, "JAX_PLATFORMS": "cpu"},
             )
-        self._guarded(self.connection.send_bytes, cloudpickle.dumps((target, args)))
+        self.guarded(self.connection.send_bytes, cloudpickle.dumps((target, args)))
 
     def send(self, message: Any) -> None:
         """Send a picklable message; raises WorkerDied if nobody is there to take it."""
-        self._guarded(self.connection.send, message)
+        self.guarded(self.connection.send, message)
 
     def receive(self) -> Any:
         """Wait for the next message; an exception in the child is raised here."""
-        message = self._guarded(self.connection.recv)
+        message = self.guarded(self.connection.recv)
         if isinstance(message, _Failure):
             raise message.error()
         return message
@@ -90,7 +91,8 @@ class Worker:
         """Process id of the child."""
         return self._process.pid
 
-    def _guarded(self, call: Any, *args: Any) -> Any:
+    def guarded(self, call: Any, *args: Any) -> Any:
+        """A call that fails when the process is gone; raises WorkerDied then."""
         try:
             return call(*args)
         except (EOFError, BrokenPipeError, ConnectionResetError) as error:

@@ -31,7 +31,7 @@ def loader() -> Iterator[jaxdata.Loader]:
 def buffers(loader: jaxdata.Loader) -> int:
     """Memory files that the workers have made."""
     assert loader._stream is not None
-    pids = [worker.pid for worker in loader._stream._stream._stream._workers]
+    pids = loader._stream._stream.pids
     maps = [Path(f"/proc/{pid}/maps").read_text() for pid in pids]
     return sum(text.count("jaxdata-batch") for text in maps)
 

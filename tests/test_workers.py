@@ -55,7 +55,7 @@ from pathlib import Path
 rows = jaxdata.pack(jaxdata.open_dataset({str(tmp_path / "d")!r}).source("train", "a"), seq_len=32)
 loader = jaxdata.Loader(rows, batch_size=4, num_workers=1)
 next(loader)
-child = loader._stream._stream._stream._workers[0].pid
+child = loader._stream._stream.pids[0]
 maps = Path(f"/proc/{{child}}/maps").read_text()
 print("numpy" in maps, "jaxlib" in maps, "grain" in maps, "tensorstore" in maps)
 """
@@ -65,8 +65,8 @@ print("numpy" in maps, "jaxlib" in maps, "grain" in maps, "tensorstore" in maps)
 def test_a_killed_worker_is_an_error_at_once() -> None:
     loader = jaxdata.Loader(ROWS, batch_size=4, num_workers=2)
     next(loader)
-    for worker in loader._stream._stream._stream._workers:
-        os.kill(worker.pid, signal.SIGKILL)
+    for pid in loader._stream._stream.pids:
+        os.kill(pid, signal.SIGKILL)
     started = time.monotonic()
     with pytest.raises(WorkerDied, match=r"jaxdata\.feed\.streams:serve\) ended early: SIGKILL"):
         list(loader)
@@ -81,7 +81,7 @@ from jaxdata.testing import distinct_documents
 rows = jaxdata.pack(jaxdata.ArrayDocuments(distinct_documents([20] * 500)), seq_len=32)
 loader = jaxdata.Loader(rows, batch_size=4, num_workers=2)
 next(loader)
-print(*(worker.pid for worker in loader._stream._stream._stream._workers), flush=True)
+print(*loader._stream._stream.pids, flush=True)
 time.sleep(600)
 """
     (tmp_path / "script.py").write_text(code)

@@ -33,6 +33,11 @@ class Placement(Protocol):
         """Offsets in the global batch of the rows that are wanted here, increasing."""
         ...
 
+    @property
+    def works(self) -> bool:
+        """Whether `place` has something to do, which a thread could do ahead of time."""
+        ...
+
     def place(self, batch: Batch) -> Any:
         """The batch as it is delivered, from those rows of it."""
         ...
@@ -40,6 +45,8 @@ class Placement(Protocol):
 
 class HostPlacement:
     """Numpy batches of part *i* of *n*: rows `[i B / n, (i + 1) B / n)` of a global batch."""
+
+    works = False
 
     def __init__(self, batch_size: int, shard: tuple[int, int]) -> None:
         part, parts = shard

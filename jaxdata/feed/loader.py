@@ -56,7 +56,7 @@ class Loader(grain.DatasetIterator[Any]):
             and this process reads only the rows that its devices hold. Or:
         shard: `(i, n)`: numpy batches of the rows `[i B / n, (i + 1) B / n)` of each.
         num_workers: worker processes; 0 makes batches in this process.
-        prefetch: batches made ahead by a background thread; 0 for none.
+        prefetch: batches made ahead by each worker, or by a background thread; 0 for none.
         drop_remainder: leave out a last batch that is not full, instead of completing it with
             rows that are all padding. Either way every host has the same number of steps.
         skip_rows: ranges `[(a, b), …]` of rows that are never delivered: a batch is the next
@@ -229,12 +229,15 @@ class Loader(grain.DatasetIterator[Any]):
         started = time.perf_counter()
         try:
             span, batch = next(self._started_stream())
+            self._schedule.advance(span)
         except StopIteration:
             self._ended = True
             raise self.halt() or StopIteration from None
+        except BaseException:  # Ctrl-C, too: it may come when a batch is half on its way
+            self._drop_stream()
+            raise
         finally:
             self.wait_seconds += time.perf_counter() - started
-        self._schedule.advance(span)
         self._count(span, batch)
         return batch
 
@@ -266,7 +269,9 @@ class Loader(grain.DatasetIterator[Any]):
         placed = PlacedStream(
             made, lambda span, batch: placements[span.size, span.section].place(batch)
         )
-        return AheadStream(placed, self._prefetch) if self._prefetch else placed
+        # Workers are ahead by themselves: a thread would only pass on what they have made.
+        works = not self._num_workers or any(where.works for where in placements.values())
+        return AheadStream(placed, self._prefetch) if self._prefetch and works else placed
 
     def _spans(self) -> Iterator[Span]:
         """The batches from here on that are made in this process."""

@@ -4,6 +4,10 @@ A worker writes each batch into a memory file of its own and passes the file's d
 both map it. The parent hands out arrays over that memory, and gives it back to the worker when
 nothing refers to them any more: a delivered batch never changes. The files have no name, so
 nothing is left behind however the processes end.
+
+Most batches are one number each way, in pipes: the number of the buffer that holds it, and
+`_RECEIVED` with the numbers of buffers that are free again. `_MESSAGE` stands for more, which
+follows on the connection.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ import os
 import tempfile
 import weakref
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
@@ -23,6 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.errors import InputError
+from jaxdata.feed.numbers import NumberReader, NumberWriter
+from jaxdata.feed.schedule import Span
 from jaxdata.processes import Worker
 from jaxdata.rows.slabs import Slabs
 from jaxdata.rows.table import Batch
@@ -33,13 +39,20 @@ _ALIGNMENT = 64  # bytes: what jax wants to take numpy memory on a CPU as it is
 _Part = tuple[str, np.dtype[Any], tuple[int, ...], int]
 """Name, dtype, shape and first byte of an array in a slab."""
 _GRAIN = 2**16  # bytes: batches that differ a little in size use the same buffers
+_RECEIVED, _MESSAGE = -1, -2
 
 
 class BatchSender:
-    """The worker's side. Batches made in its `slabs` are handed over without a copy."""
+    """The worker's side. Batches made in its `slabs` are handed over without a copy.
 
-    def __init__(self, connection: Connection) -> None:
+    Args:
+        connection: to the parent.
+        told, done: descriptors of the pipes from the parent and to it.
+    """
+
+    def __init__(self, connection: Connection, told: int, done: int) -> None:
         self._connection = connection
+        self._told, self._done = NumberReader(told), NumberWriter(done)
         self._memory: list[mmap.mmap] = []
         self._numbers: dict[int, int] = {}
         self._handles: dict[int, int] = {}
@@ -55,10 +68,20 @@ class BatchSender:
         self._numbers[id(memory)], self._handles[number] = number, handle
         return memory
 
-    def release(self, numbers: Iterable[int]) -> None:
-        """Let go of buffers that the parent has let go of."""
+    def listen(self) -> tuple[int, list[Span]]:
+        """Wait for the parent: how many batches it has received, and spans that it tells of."""
+        numbers = self._told.read()
+        if not numbers:
+            raise EOFError("the parent is gone")
+        received, spans = 0, list[Span]()
         for number in numbers:
-            del self._lent[number]
+            if number == _RECEIVED:
+                received += 1
+            elif number == _MESSAGE:
+                spans += self._connection.recv()
+            else:
+                del self._lent[number]
+        return received, spans
 
     def send(self, batch: Batch) -> None:
         """Tell the parent where a batch is; what is not in shared memory is copied there."""
@@ -69,11 +92,17 @@ class BatchSender:
         self._lent[number] = whole
         start = _address(whole)
         parts = [(n, a.dtype, a.shape, _address(a) - start) for n, a in batch.items()]
-        handle = self._handles.pop(number, None)
         # Most batches have the layout of the one before, which the parent remembers.
-        told = None if parts == self._parts else parts
+        if number in self._handles or parts != self._parts:
+            self._explain(number, parts)
+        self._done.write(number)
+
+    def _explain(self, number: int, parts: list[_Part]) -> None:
+        """Tell what the parent cannot know of the next batch, and lend it a new buffer."""
+        handle = self._handles.pop(number, None)
         self._parts = parts
-        self._connection.send((number, handle is not None, told))
+        self._done.write(_MESSAGE)
+        self._connection.send((parts, None if handle is None else number))
         if handle is not None:
             send_handle(self._connection, handle, os.getppid())
             os.close(handle)
@@ -96,51 +125,78 @@ class BatchSender:
                     f"{name!r} holds Python objects, which worker processes cannot hand over: "
                     "use num_workers=0, or make it an array of numbers"
                 )
-            copies[name] = _view(whole, array.dtype, array.shape, start)
+            copies[name] = _view(whole, (name, array.dtype, array.shape, start))
             copies[name][...] = array
         return whole, copies
 
 
 class BatchReceiver:
-    """The parent's side of one worker.
+    """The parent's side of one worker, which it starts.
 
     Args:
-        worker: a process that answers with a `BatchSender`.
+        target: what the worker runs, see `Worker`; it takes a connection, what a `BatchSender`
+            takes besides that, and
+        *args: more.
     """
 
-    def __init__(self, worker: Worker) -> None:
-        self.worker = worker
+    def __init__(self, target: str, *args: Any) -> None:
+        told, tell = os.pipe()
+        hear, done = os.pipe()
+        self._tell, self._hear = NumberWriter(tell), NumberReader(hear)
+        try:
+            self.worker = Worker(target, told, done, *args, handles=(told, done))
+        finally:
+            os.close(told)
+            os.close(done)  # ours, or we would wait for ourselves when the worker is gone
         self._buffers: dict[int, mmap.mmap] = {}
         self._held: dict[int, weakref.ref[Any]] = {}
         self._released: deque[int] = deque()
+        self._arrived: deque[int] = deque()
         self._parts: list[_Part] = []
 
-    def released(self) -> list[int]:
-        """Buffers that nothing refers to any more, since the last call."""
-        return [self._released.popleft() for _ in range(len(self._released))]
+    def tell(self, spans: Sequence[Span]) -> None:
+        """Have batches made, after those told of before."""
+        self.worker.send(spans)
+        self.worker.guarded(self._tell.write, _MESSAGE)
 
     def receive(self) -> Batch:
         """The next batch: arrays over shared memory that is theirs as long as one of them is."""
-        number, is_new, told = self.worker.receive()
-        self._parts = self._parts if told is None else told
-        if is_new:
-            handle = recv_handle(self.worker.connection)
-            self._buffers[number] = mmap.mmap(handle, 0)
-            os.close(handle)
+        while (number := self._next_number()) == _MESSAGE:
+            self._hear_more()
         # All arrays are views of `whole`: it lives as long as any of them.
         whole = np.frombuffer(self._buffers[number], np.uint8)
         self._held[number] = weakref.ref(whole, partial(_release, self._released, number))
-        return {name: _view(whole, *part) for name, *part in self._parts}
+        released = [self._released.popleft() for _ in range(len(self._released))]
+        self.worker.guarded(self._tell.write, _RECEIVED, *released)
+        return {part[0]: _view(whole, part) for part in self._parts}
+
+    def _next_number(self) -> int:
+        while not self._arrived:
+            self._arrived.extend(self._hear.read())
+            if not self._arrived:  # the worker is gone; this raises what it died of
+                self.worker.receive()
+        return self._arrived.popleft()
+
+    def _hear_more(self) -> None:
+        self._parts, number = self.worker.receive()
+        if number is not None:
+            handle = recv_handle(self.worker.connection)
+            self._buffers[number] = mmap.mmap(handle, 0)
+            os.close(handle)
+
+    def close(self) -> None:
+        """End the worker; calling it again does nothing."""
+        self.worker.close()
+        self._tell.close()
+        self._hear.close()
 
 
 def _release(released: deque[int], number: int, _: Any) -> None:
     released.append(number)
 
 
-def _view(
-    whole: NDArray[np.uint8], dtype: np.dtype[Any], shape: tuple[int, ...], start: int
-) -> NDArray[Any]:
-    """An array in a part of a slab."""
+def _view(whole: NDArray[np.uint8], part: _Part) -> NDArray[Any]:
+    _, dtype, shape, start = part
     return np.ndarray(shape, dtype, buffer=whole, offset=start)
 
 

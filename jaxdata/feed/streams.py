@@ -7,14 +7,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import islice
+from itertools import cycle, islice
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 from jaxdata.feed.batches import BatchMaker
 from jaxdata.feed.schedule import Span
 from jaxdata.feed.shared import BatchReceiver, BatchSender
-from jaxdata.processes import Worker
 from jaxdata.rows.assembly import allocate_from
 from jaxdata.rows.table import Batch
 
@@ -23,7 +22,7 @@ __all__ = ["AheadStream", "DirectStream", "PlacedStream", "Stream", "WorkerStrea
 
 Place = Callable[[Span, Any], Any]
 
-_KNOWN_AHEAD = 8  # batches that a worker is told of, which it can plan together
+_FEWEST_TOLD = 8  # batches that a worker is told of at once
 
 
 class Stream(Protocol):
@@ -45,7 +44,7 @@ class DirectStream:
     """
 
     def __init__(self, maker: BatchMaker, spans: Iterator[Span]) -> None:
-        self._batches = _made(maker, spans)
+        self._batches = _made(maker, lambda count: list(islice(spans, count)))
 
     def __next__(self) -> tuple[Span, Batch]:
         return next(self._batches)
@@ -57,35 +56,49 @@ class DirectStream:
 class WorkerStream:
     """Batches made by worker processes in turn: number *k* by worker `k mod workers`.
 
-    The turn is fixed, so the order does not depend on who is faster.
+    The turn is fixed, so the order does not depend on who is faster. A worker knows more spans
+    than it makes batches ahead: planning goes better together, but memory is better used again
+    while it is in the cache.
     """
 
     def __init__(self, maker: BatchMaker, spans: Iterator[Span], workers: int, depth: int) -> None:
-        self._spans = spans
-        self._workers = [
-            Worker("jaxdata.feed.streams:serve", maker, max(depth, 1)) for _ in range(workers)
+        self._maker, self._spans = maker, spans
+        self._asked: deque[Span] = deque()
+        self._receivers = [
+            BatchReceiver("jaxdata.feed.streams:serve", maker, max(depth, 1))
+            for _ in range(workers)
         ]
-        self._receivers = deque(BatchReceiver(worker) for worker in self._workers)
-        first = list(islice(spans, workers * _KNOWN_AHEAD))
-        self._asked = deque(first)
-        for number, worker in enumerate(self._workers):
-            worker.send((first[number::workers], []))
+        self._turn = cycle(self._receivers)
+        self._enough = 0
+        self._ask()
+
+    @property
+    def pids(self) -> list[int]:
+        """The worker processes."""
+        return [receiver.worker.pid for receiver in self._receivers]
+
+    def _ask(self) -> None:
+        """Have each worker know what it makes together, and as much again."""
+        while len(self._asked) <= self._enough and (first := next(self._spans, None)):
+            each = max(self._maker.together(first), _FEWEST_TOLD)
+            self._enough = each * len(self._receivers)
+            some = [first, *islice(self._spans, self._enough - 1)]
+            for number, receiver in enumerate(self._receivers):
+                receiver.tell(some[number :: len(self._receivers)])
+            self._asked.extend(some)
 
     def __next__(self) -> tuple[Span, Batch]:
         if not self._asked:
             raise StopIteration
-        receiver = self._receivers[0]
-        batch = receiver.receive()
-        following = list(islice(self._spans, 1))
-        receiver.worker.send((following, receiver.released()))
-        self._asked.extend(following)
-        self._receivers.rotate(-1)
-        return self._asked.popleft(), batch
+        batch = next(self._turn).receive()
+        span = self._asked.popleft()
+        self._ask()
+        return span, batch
 
     def close(self) -> None:
         """End the worker processes."""
-        for worker in self._workers:
-            worker.close()
+        for receiver in self._receivers:
+            receiver.close()
 
 
 class PlacedStream:
@@ -144,37 +157,42 @@ def _pump(stream: Stream, ready: queue.Queue[Any], stopped: threading.Event) -> 
             ready.put(_Raised(error))
 
 
-def _made(maker: BatchMaker, spans: Iterator[Span]) -> Iterator[tuple[Span, Batch]]:
+def _made(maker: BatchMaker, take: Callable[[int], list[Span]]) -> Iterator[tuple[Span, Batch]]:
     """Batches made some at a time: one at first, which somebody waits for, then twice as many."""
     count = 1
-    while some := list(islice(spans, count)):
+    while some := take(count):
         yield from zip(some, maker.make(some), strict=True)
         count = min(2 * count, maker.together(some[-1]))
 
 
-def serve(connection: Connection, maker: BatchMaker, ready: int) -> None:
+def serve(connection: Connection, told: int, done: int, maker: BatchMaker, ready: int) -> None:
     """A worker process: makes the batches it is told of, until the parent is gone.
 
-    It knows more spans than it makes batches ahead: planning goes better together, but memory is
-    better used again while it is in the cache. Each message takes a batch and brings a span.
+    Args:
+        connection: see `BatchSender`, as the next two.
+        told: descriptor.
+        done: descriptor.
+        maker: makes them.
+        ready: batches that it makes before the parent has received the first of them.
     """
-    sender = BatchSender(connection)
+    sender = BatchSender(connection, told, done)
     allocate_from(sender.slabs)
     spans: deque[Span] = deque()
-    wanted = ready - 1
+    wanted = ready
 
-    def listen() -> int:
-        more, released = connection.recv()
+    def listen() -> None:
+        nonlocal wanted
+        received, more = sender.listen()
+        wanted += received
         spans.extend(more)
-        sender.release(released)
-        return 1
 
-    while True:
+    def take(count: int) -> list[Span]:
         while not spans:
-            wanted += listen()
-        together = min(len(spans), maker.together(spans[0]))
-        for batch in maker.make([spans.popleft() for _ in range(together)]):
-            while not wanted:
-                wanted += listen()
-            sender.send(batch)
-            wanted -= 1
+            listen()
+        return [spans.popleft() for _ in range(min(count, len(spans)))]
+
+    for _, batch in _made(maker, take):
+        while not wanted:
+            listen()
+        sender.send(batch)
+        wanted -= 1

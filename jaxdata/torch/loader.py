@@ -164,6 +164,7 @@ class TensorPlacement(HostPlacement):
     def __init__(self, batch_size: int, shard: tuple[int, int], delivery: Delivery) -> None:
         super().__init__(batch_size, shard)
         self._delivery = delivery
+        self.works = delivery.works
 
     def place(self, batch: Batch) -> Tensors:
         """See `Placement`."""

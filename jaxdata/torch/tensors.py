@@ -40,6 +40,11 @@ class Delivery:
             self._stream = torch.cuda.Stream(self.device)
             self.device = self._stream.device  # with its number
 
+    @property
+    def works(self) -> bool:
+        """Whether anything is copied."""
+        return self._long or self.device is not None
+
     def send(self, batch: Batch) -> Tensors:
         """Begin to take a batch there; may be called by a thread that works ahead."""
         found = {name: _tensor(array) for name, array in batch.items()}

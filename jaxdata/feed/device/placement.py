@@ -35,6 +35,8 @@ class DevicePlacement:
         seq_len: slots of a row.
     """
 
+    works = True
+
     def __init__(self, sharding: jax.sharding.Sharding, batch_size: int, seq_len: int) -> None:
         self._sharding, self._shape = sharding, (batch_size, seq_len)
         try:

@@ -16,6 +16,7 @@ import pytest
 
 import jaxdata
 from jaxdata.rows.dataset import Dataset
+from jaxdata.rows.packing import pack_block
 from jaxdata.testing import write_dataset
 
 FORMAT_1 = Path(__file__).parent / "data" / "format-1"
@@ -124,3 +125,25 @@ def test_writing_it_again_gives_the_same_bytes(tmp_path: Path) -> None:
     for entry in now["sources"].values():
         assert list(entry.pop("checksums")) == ["anchor", "length", "origin_file", "origin_row"]
     assert now == was
+
+
+GOLDEN_BLOCKS = {
+    ("best_fit", 0, None): "128715625a32ed2a",
+    ("best_fit", 128, None): "9ff7a590a4e74182",
+    ("best_fit", 0, 4): "2d5158e489baf009",
+    ("concat", 0, None): "04a2bb48d76a2885",
+    ("crop", 0, None): "2d46dad907e71837",
+    ("pad", 0, None): "c3372c30e6a1a093",
+}
+
+
+@pytest.mark.parametrize(("strategy", "overlap", "limit"), GOLDEN_BLOCKS)
+def test_the_plan_of_a_whole_block(strategy: str, overlap: int, limit: int | None) -> None:
+    number = np.arange(20_000)
+    lengths = number * number * 31 % 5_003 // (1 + number % 7)  # some of 0, some of three windows
+    plan = pack_block(
+        lengths, seq_len=2048, strategy=strategy, overlap=overlap, max_segments=limit
+    ).plan()
+    columns = (plan.row_starts, plan.document, plan.start, plan.slots, plan.lead)
+    content = hashlib.sha256(b"".join(column.astype("<i8").tobytes() for column in columns))
+    assert content.hexdigest()[:16] == GOLDEN_BLOCKS[strategy, overlap, limit]

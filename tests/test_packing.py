@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
+from jaxdata.rows.best_fit import place_best_fit
 from jaxdata.rows.packing import STRATEGIES, pack_block
-from jaxdata.rows.placement import place_best_fit, place_crop
+from jaxdata.rows.placement import Placement, place_crop
 from jaxdata.rows.plans import BlockPlan
 from jaxdata.rows.windows import cut_windows, window_counts
 
@@ -54,11 +56,20 @@ def slow_crop(sizes: list[int], capacity: int, limit: int) -> list[list[int]]:
     return rows
 
 
+def rows_of_items(placement: Placement) -> NDArray[np.int64]:
+    """The row of each item, in order of placing; each comes behind those placed there before."""
+    row_starts, place = placement.lay_out()
+    assert sorted(place.tolist()) == list(range(row_starts[-1]))
+    row = np.searchsorted(row_starts, place, side="right") - 1
+    assert place[np.argsort(row, kind="stable")].tolist() == list(range(len(place)))
+    return row
+
+
 @given(sizes_and_capacity())
 def test_best_fit_is_best_fit_decreasing(case: tuple[list[int], int, int]) -> None:
     sizes, capacity, limit = case
     placement = place_best_fit(np.array(sizes, np.int64), capacity, limit)
-    item, (row, slots) = placement.items(), placement.row_and_slots()
+    item, row, slots = placement.items(), rows_of_items(placement), placement.slots()
     assert sorted(item.tolist()) == list(range(len(sizes)))
     assert slots.tolist() == [sizes[k] for k in item]
     held = np.bincount(row) if sizes else np.zeros(0, int)
@@ -74,7 +85,7 @@ def test_best_fit_is_best_fit_decreasing(case: tuple[list[int], int, int]) -> No
 def test_crop_fills_row_by_row(case: tuple[list[int], int, int]) -> None:
     sizes, capacity, limit = case
     placement = place_crop(np.array(sizes, np.int64), capacity, limit)
-    item, (row, slots) = placement.items(), placement.row_and_slots()
+    item, row, slots = placement.items(), rows_of_items(placement), placement.slots()
     assert sorted(item.tolist()) == list(range(len(sizes)))
     got: dict[int, list[int]] = {}
     for number, width in zip(row.tolist(), slots.tolist(), strict=True):
@@ -86,7 +97,7 @@ def test_crop_takes_the_documents_that_autoresearch_takes() -> None:
     # semantics.md A3: capacity 12, lengths with BOS A5 B7 C9 D4 -> C and D cropped to 3; then B, A.
     # There a row of 12 tokens holds documents whole; here a document of n tokens takes n - 1 slots.
     placement = place_crop(np.array([5, 7, 9, 4]), 12, 12)
-    item, (row, slots) = placement.items(), placement.row_and_slots()
+    item, row, slots = placement.items(), rows_of_items(placement), placement.slots()
     assert item.tolist() == [2, 3, 1, 0]
     assert row.tolist() == [0, 0, 1, 1]
     assert slots.tolist() == [9, 3, 7, 5]
@@ -96,10 +107,11 @@ def test_crop_takes_the_documents_that_autoresearch_takes() -> None:
 def test_windows_cover_each_pair_once(length: int, seq_len: int, data: st.DataObject) -> None:
     overlap = data.draw(st.integers(0, seq_len // 2))
     windows = cut_windows([length], seq_len, overlap)
+    lead = windows.lead(windows.start)
     trained = [
         target
-        for start, slots, lead in zip(windows.start, windows.slots, windows.lead, strict=True)
-        for target in range(start + 1 + lead, start + 1 + slots)
+        for start, slots, skipped in zip(windows.start, windows.slots, lead, strict=True)
+        for target in range(start + 1 + skipped, start + 1 + slots)
     ]
     assert trained == list(range(1, length))
     assert window_counts([length], seq_len, overlap).tolist() == [len(windows.start)]

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from jaxdata.rows.best_fit import place_best_fit
 from jaxdata.rows.concat import cut_stream
-from jaxdata.rows.placement import Placement, place_best_fit, place_crop, place_each
+from jaxdata.rows.placement import Placement, place_crop
 from jaxdata.rows.plans import BlockPlan, BlockSize, Packed
-from jaxdata.rows.windows import Windows, cut_windows, stable_order
+from jaxdata.rows.windows import Windows, cut_windows
 
 __all__ = ["STRATEGIES", "pack_block"]
 
@@ -51,28 +52,43 @@ def pack_block(
 
 @dataclass(frozen=True)
 class _PlacedWindows:
-    """Windows, each in one row, whole or cropped there (see `Packed`)."""
+    """Windows, each in one row (see `Packed`)."""
 
     windows: Windows
     placement: Placement
 
     def size(self) -> BlockSize:
-        filled, overlap = self.placement.filled, int(self.windows.lead.sum())
-        begun = int((self.windows.start == 0).sum())
-        return BlockSize(self.placement.rows, filled, filled - overlap, overlap, begun)
+        return _size(self.windows, self.placement.rows, self.placement.filled)
 
     def plan(self) -> BlockPlan:
-        row, slots = self.placement.row_and_slots()
-        order = stable_order(row, self.placement.rows)
-        item = self.placement.items()[order]
-        segments = np.bincount(row, minlength=self.placement.rows)
-        return BlockPlan(
-            np.append(0, np.cumsum(segments)),
-            self.windows.document[item],
-            self.windows.start[item],
-            slots[order],
-            self.windows.lead[item],
-        )
+        row_starts, place = self.placement.lay_out()
+        item = np.empty_like(place)
+        item[place] = self.placement.items()
+        columns = (self.windows.document, self.windows.start, self.windows.slots)
+        document, start, slots = (column[item] for column in columns)
+        return BlockPlan(row_starts, document, start, slots, self.windows.lead(start))
+
+
+@dataclass(frozen=True)
+class _PaddedWindows:
+    """Windows, each in a row of its own (see `Packed`)."""
+
+    windows: Windows
+
+    def size(self) -> BlockSize:
+        slots = self.windows.slots
+        return _size(self.windows, len(slots), int(slots.sum(dtype=np.int64)))
+
+    def plan(self) -> BlockPlan:
+        found = self.windows
+        row_starts, lead = np.arange(len(found.start) + 1), found.lead(found.start)
+        return BlockPlan(row_starts, found.document, found.start, found.slots, lead)
+
+
+def _size(windows: Windows, rows: int, filled: int) -> BlockSize:
+    again = int(np.count_nonzero(windows.start))  # windows that do not begin their document
+    overlap, begun = again * windows.overlap, len(windows.start) - again
+    return BlockSize(rows, filled, filled - overlap, overlap, begun)
 
 
 def _best_fit(lengths: Ints, seq_len: int, overlap: int, limit: int) -> Packed:
@@ -81,15 +97,16 @@ def _best_fit(lengths: Ints, seq_len: int, overlap: int, limit: int) -> Packed:
 
 
 def _pad(lengths: Ints, seq_len: int, overlap: int, _: int) -> Packed:
-    windows = cut_windows(lengths, seq_len, overlap)
-    return _PlacedWindows(windows, place_each(windows.slots))
+    return _PaddedWindows(cut_windows(lengths, seq_len, overlap))
 
 
 def _crop(lengths: Ints, seq_len: int, _: int, limit: int) -> Packed:
     whole = np.flatnonzero(lengths > 1)
     nothing = np.zeros(len(whole), lengths.dtype)
-    windows = Windows(whole, nothing, lengths[whole] - 1, nothing)
-    return _PlacedWindows(windows, place_crop(windows.slots, seq_len, limit))
+    placement = place_crop(lengths[whole] - 1, seq_len, limit)
+    slots = np.empty_like(nothing)
+    slots[placement.items()] = placement.slots()
+    return _PlacedWindows(Windows(whole, nothing, slots, overlap=0), placement)
 
 
 def _concat(lengths: Ints, seq_len: int, _: int, limit: int) -> Packed:

@@ -19,26 +19,34 @@ class Windows:
     """Windows of the documents of one block, in document order; (windows,) each.
 
     A window of `slots` (input, target) pairs covers the tokens `[start, start + slots]`; the
-    targets of its first `lead` slots were trained in the window before it.
+    targets of its first slots, as many as `lead` says, were trained in the window before it.
     """
 
     document: Ints
     start: Ints
     slots: Ints
-    lead: Ints
+    overlap: int
+
+    def lead(self, start: Ints) -> Ints:
+        """Of windows that begin at `start`: the overlap, or 0 where a document begins."""
+        return (start > 0) * start.dtype.type(self.overlap)
 
 
 def window_counts(lengths: ArrayLike, seq_len: int, overlap: int) -> Ints:
-    """Windows of each document; (documents,) in the dtype of `lengths`.
+    """Windows of each document; int64 (documents,).
 
     >>> window_counts([1, 2, 9, 10], seq_len=4, overlap=0).tolist()
     [0, 1, 2, 3]
     """
-    given = np.asarray(lengths)
-    counts = (given > 1).astype(given.dtype)
-    long = np.flatnonzero(given > seq_len + 1)
-    counts[long] -= (seq_len + 1 - given[long]) // (seq_len - overlap)
-    return counts
+    return _counted(np.asarray(lengths), seq_len, overlap)[0]
+
+
+def _counted(lengths: Ints, seq_len: int, overlap: int) -> tuple[Ints, Ints]:
+    """Windows of each document, and the documents that have several."""
+    counts = (lengths > 1).astype(np.int64)
+    long = np.flatnonzero(lengths > seq_len + 1)
+    counts[long] -= (seq_len + 1 - lengths[long]) // (seq_len - overlap)
+    return counts, long
 
 
 def cut_windows(lengths: ArrayLike, seq_len: int, overlap: int) -> Windows:
@@ -48,15 +56,16 @@ def cut_windows(lengths: ArrayLike, seq_len: int, overlap: int) -> Windows:
     [4, 4, 2]
     """
     given = np.asarray(lengths)
-    counts = window_counts(given, seq_len, overlap)
-    document = np.repeat(np.arange(len(given), dtype=given.dtype), counts)
-    start = np.zeros_like(document)
-    several = np.flatnonzero(counts > 1)  # few: the others begin at 0
-    group, number = expand(counts[several])
-    first = np.cumsum(counts)[several] - counts[several]
-    start[first[group] + number] = number * (seq_len - overlap)
-    slots = np.minimum(given[document] - 1 - start, seq_len)
-    return Windows(document, start, slots, (start > 0) * given.dtype.type(overlap))
+    counts, long = _counted(given, seq_len, overlap)
+    document = np.repeat(np.arange(len(given)), counts)
+    start = np.zeros(len(document), given.dtype)
+    slots = given[document]
+    slots -= 1
+    several = np.flatnonzero(slots > seq_len)  # few: the others begin at 0
+    _, number = expand(counts[long])
+    begin = number * (seq_len - overlap)
+    start[several], slots[several] = begin, np.minimum(slots[several] - begin, seq_len)
+    return Windows(document.astype(given.dtype), start, slots, overlap)
 
 
 def expand(counts: NDArray[Int]) -> tuple[NDArray[Int], NDArray[Int]]:

@@ -27,6 +27,7 @@ from jaxdata.convert.tally import Tally
 from jaxdata.convert.units import cut
 from jaxdata.errors import InputError
 from jaxdata.tokenizers import Tokenizer
+from tests.here import run_here
 from tests.test_convert import documents, manifest, quarantine, run, tree
 from tests.test_tokenizers import open_one
 
@@ -224,7 +225,7 @@ def test_workers_change_no_byte(lines: Path, tmp_path: Path, name: str) -> None:
     path = lines.with_name(name)
     path.write_bytes(WAYS[name.replace("lines", "a")](text))
     options: dict[str, Any] = {"piece_bytes": 500, "unit_bytes": 2_000}
-    one = run(path, tmp_path / "one", **options)
+    one = run_here(path, tmp_path / "one", **options)
     run(path, tmp_path / "three", workers=3, **options)
     assert tree(tmp_path / "one") == tree(tmp_path / "three")
     found = documents(tmp_path / "one")
@@ -267,7 +268,7 @@ def test_a_piece_is_a_record_for_all_that_leaves_out(lines: Path, tmp_path: Path
     data = bytearray(lines.read_bytes())
     data[5_000] = 0xFF
     lines.write_bytes(data)
-    report = run(
+    report = run_here(
         lines, tmp_path / "out", piece_bytes=500, max_chars=505, split_ratio="train=1,val=1"
     )
     (bad,) = quarantine(tmp_path / "out")
@@ -276,12 +277,12 @@ def test_a_piece_is_a_record_for_all_that_leaves_out(lines: Path, tmp_path: Path
     assert statistics["records"] == report.documents + 1 + sum(report.dropped.values())
     assert list(report.dropped) == ["longer than 505 characters"]
     assert len(report.sources) == 2
-    assert run(lines, tmp_path / "short", piece_bytes=500, max_record_bytes=505).quarantined
+    assert run_here(lines, tmp_path / "short", piece_bytes=500, max_record_bytes=505).quarantined
 
 
 def test_a_piece_without_tokens_is_dropped(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("x" * 100 + "\x01" * 400 + "y" * 1_500)
-    report = run(tmp_path / "a.txt", tmp_path / "out", piece_bytes=100, ftfy=True)
+    report = run_here(tmp_path / "a.txt", tmp_path / "out", piece_bytes=100, ftfy=True)
     assert report.dropped == {"a piece of a text without tokens": 4}
     found = np.concatenate(documents(tmp_path / "out"))
     assert found.tolist() == [*b"x" * 100, *b"y" * 1_500, 256]

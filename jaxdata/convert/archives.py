@@ -13,15 +13,15 @@ from typing import IO, Any
 
 from jaxdata.errors import InputError
 
-__all__ = ["Member", "is_archive", "members"]
+__all__ = ["Entry", "entries", "is_archive"]
 
 _BLOCK = 512
 _BUFFER = 2**16
 _EXTENSION = 2**20  # bytes that a long name or a pax header may have
 _FILES, _FOLDER = b"0\0007", b"5"
+_HARD_LINK = b"1"
+_LINKS = {_HARD_LINK: "a hard link", b"2": "a symbolic link"}
 _REFUSED = {
-    b"1": "a hard link",
-    b"2": "a symbolic link",
     b"3": "a device",
     b"4": "a device",
     b"6": "a named pipe",
@@ -35,23 +35,31 @@ def is_archive(head: bytes) -> bool:
 
 
 @dataclass
-class Member:
-    """A file of an archive; its content can be read until the next is asked for."""
+class Entry:
+    """A file of an archive; its content can be read until the next is asked for.
+
+    Attributes:
+        name: its path in the archive.
+        content: its bytes; a link has none.
+        link: "a symbolic link" or "a hard link"; empty where it is none.
+        target: where a link leads.
+    """
 
     name: str
-    size: int
     content: io.BufferedReader
+    link: str = ""
+    target: str = ""
 
 
-def members(stream: IO[bytes], archive: str) -> Iterator[Member]:
-    """Give the files of a tar archive in order.
+def entries(stream: IO[bytes], archive: str) -> Iterator[Entry]:
+    """Give the files and the links of a tar archive in order.
 
     Args:
         stream: the archive, decompressed.
         archive: what errors call it.
 
     Raises:
-        InputError: it holds a link, a device, or a path that leads out of it.
+        InputError: it holds a device, or a path that leads out of it.
         EOFError, ValueError: it is damaged.
     """
     said: dict[str, str] = {}
@@ -67,18 +75,21 @@ def members(stream: IO[bytes], archive: str) -> Iterator[Member]:
             said |= _extension(kind, _padded(stream, size))
             continue
         name = said.get("path") or _name(header)
+        target = said.get("linkpath") or _text(header[157:257])
         _check(name, kind, archive)
         said = {}
-        content = _Content(stream, size)
+        # A hard link may say the size of what it leads to, as GNU tar knows too.
+        content = _Content(stream, 0 if kind == _HARD_LINK else size)
         if kind != _FOLDER:
-            yield Member(name, size, io.BufferedReader(content, _BUFFER))
+            link = _LINKS.get(kind, "")
+            yield Entry(name, io.BufferedReader(content, _BUFFER), link, target if link else "")
         content.skip()
-        _exactly(stream, -size % _BLOCK)
+        _exactly(stream, -content.size % _BLOCK)
 
 
 def _check(name: str, kind: bytes, archive: str) -> None:
     what = _REFUSED.get(kind, "a thing of unknown kind")
-    if kind not in _FILES and kind != _FOLDER:
+    if kind not in _FILES and kind != _FOLDER and kind not in _LINKS:
         raise InputError(
             f"{archive} holds {name!r}, {what}; expected plain files only: pack it again without"
         )
@@ -90,9 +101,9 @@ def _check(name: str, kind: bytes, archive: str) -> None:
 
 
 def _extension(kind: bytes, data: bytes) -> dict[str, str]:
-    """What a header that extends the next one says of its path and size."""
-    if kind == b"L":
-        return {"path": _text(data)}
+    """What a header that extends the next one says of its path, size, and where it leads."""
+    if kind in b"LK":
+        return {"path" if kind == b"L" else "linkpath": _text(data)}
     said = {}
     while kind == b"x" and data:
         length, _, rest = data.partition(b" ")
@@ -102,7 +113,7 @@ def _extension(kind: bytes, data: bytes) -> dict[str, str]:
         key, _, value = rest[: end - 1].partition(b"=")
         said[_text(key)] = _text(value)
         data = rest[end:]
-    return {key: value for key, value in said.items() if key in ("path", "size")}
+    return {key: value for key, value in said.items() if key in ("path", "size", "linkpath")}
 
 
 def _name(header: bytes) -> str:
@@ -144,13 +155,13 @@ class _Content(io.RawIOBase):
     """The next bytes of a stream."""
 
     def __init__(self, stream: IO[bytes], size: int) -> None:
-        self._stream, self._size, self._left = stream, size, size
+        self._stream, self.size, self._left = stream, size, size
 
     def readable(self) -> bool:
         return True
 
     def tell(self) -> int:
-        return self._size - self._left
+        return self.size - self._left
 
     def readinto(self, buffer: Any) -> int:
         data = self._stream.read(min(len(buffer), self._left))

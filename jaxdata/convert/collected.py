@@ -7,6 +7,7 @@ import hashlib
 import json
 import tempfile
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,10 +16,12 @@ from numpy.typing import NDArray
 
 from jaxdata.convert.inputs import InputFile
 from jaxdata.convert.parts import Unit
-from jaxdata.convert.receipts import OutputReceipt, Quarantined, Receipt
+from jaxdata.convert.places import Place, place_of
+from jaxdata.convert.receipts import Members, OutputReceipt, Quarantined, Receipt
 from jaxdata.convert.statistics import COUNTED
 from jaxdata.format.index import SourceIndex
 from jaxdata.format.manifest import ShardEntry
+from jaxdata.format.members import Member, MemberTable
 
 __all__ = ["Collected", "CollectedOutput"]
 
@@ -39,6 +42,7 @@ class CollectedOutput:
         self._lengths: list[np.ndarray] = []
         self._origin_file: list[np.ndarray] = []
         self._origin_row: list[np.ndarray] = []
+        self._members = MemberTable()
         self.shards: list[ShardEntry] = []
         self.counts: Counter[str] = Counter()
 
@@ -54,18 +58,35 @@ class CollectedOutput:
         output.counts.update({name: n for name, n in known if name in COUNTED})
         if index.entry.parameters.get("keep"):
             output._kept.write(index.kept_lines.data)
+        if columns := index.member_columns:
+            output._members.begin_with(columns)
         return output
 
     def add(
-        self, files: NDArray[np.uint32], rows: NDArray[np.uint64], wrote: OutputReceipt
+        self,
+        files: NDArray[np.uint32],
+        rows: NDArray[np.uint64],
+        wrote: OutputReceipt,
+        members: Members,
     ) -> None:
-        """Append what a unit wrote, with the file and the row of each document."""
+        """Append what a unit wrote.
+
+        Args:
+            files: uint32 (parts,), the file of each part of the unit.
+            rows: uint64 (parts,), the number of the part's first record in it.
+            wrote: the documents.
+            members: where the unit met files of archives.
+        """
         self._lengths.append(wrote.lengths)
-        self._origin_file.append(files)
-        self._origin_row.append(rows)
+        self._origin_file.append(files[wrote.part])
+        self._origin_row.append(rows[wrote.part] + wrote.record)
         self.shards.append(wrote.shard)
         self.counts += wrote.counts
         self._kept.write(wrote.kept)
+        for part, starts in sorted(members.items()):
+            own = wrote.record[slice(*np.searchsorted(wrote.part, [part, part + 1]))]
+            for start, member in _met(starts, own):
+                self._members.add(int(files[part]), int(rows[part]) + start, member)
 
     @property
     def lengths(self) -> NDArray[np.uint32]:
@@ -81,6 +102,11 @@ class CollectedOutput:
     def origin_row(self) -> NDArray[np.uint64]:
         """uint64 (documents,): line (from 1) or row (from 0) in that file."""
         return _joined(self._origin_row, np.uint64)
+
+    @property
+    def members(self) -> dict[str, NDArray[Any]]:
+        """The files of archives that documents came from, as columns; nothing without any."""
+        return self._members.columns() if len(self._members) else {}
 
     @property
     def kept(self) -> NDArray[np.uint8]:
@@ -104,8 +130,8 @@ class Collected:
         records: records of the inputs.
         dropped: number of records and documents that were left out, by reason.
         counts: statistics of all units.
-        last: the last record, as its file and its number there.
-        first_bad: the first bad record, with its file and its number there; None without one.
+        last: where the last record is.
+        first_bad: the first bad record, and where it is; None without one.
     """
 
     def __init__(
@@ -122,9 +148,9 @@ class Collected:
         self.records = 0
         self.dropped: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
-        self.first_bad: tuple[InputFile, int, Quarantined] | None = None
+        self.first_bad: tuple[Place, Quarantined] | None = None
         self._gave: set[int] = set()
-        self.last: tuple[InputFile, int] = (files[0], 0)
+        self.last = Place(files[0], 0)
         self.fed: set[str] = set()
 
     def begin_with(self, name: str, index: SourceIndex) -> None:
@@ -134,36 +160,35 @@ class Collected:
     def add(self, unit: Unit, receipt: Receipt) -> None:
         """Append the next unit."""
         numbers = np.array([self._first_file + part.file for part in unit.parts], np.uint32)
-        first = np.array(self._number(unit, receipt.records), np.uint64)
+        first = self._number(unit, receipt)
+        rows = np.array(first, np.uint64)
         for name, wrote in receipt.outputs.items():
             self._gave.update(numbers[np.unique(wrote.part)].tolist())
             output = self.outputs.setdefault(name, CollectedOutput())
             self.fed.add(name)
-            output.add(numbers[wrote.part], first[wrote.part] + wrote.record, wrote)
+            output.add(numbers, rows, wrote, receipt.members)
         self.dropped += receipt.dropped
         self.counts += receipt.counts
         for bad in receipt.quarantined:
             file = self._files[unit.parts[bad.part].file]
-            self._quarantine(file, int(first[bad.part]) + bad.record, bad)
+            self._quarantine(place_of(file, first[bad.part], receipt, bad.part, bad.record), bad)
 
-    def _number(self, unit: Unit, records: list[int]) -> list[int]:
+    def _number(self, unit: Unit, receipt: Receipt) -> list[int]:
         """The number of the first record of each part in its file."""
         numbers = []
-        for part, count in zip(unit.parts, records, strict=True):
-            numbers.append(
-                self._records_before[part.file] + self._files[part.file].kind.first_number
-            )
-            self._records_before[part.file] += count
+        for part, (of_unit, count) in enumerate(zip(unit.parts, receipt.records, strict=True)):
+            file = self._files[of_unit.file]
+            numbers.append(self._records_before[of_unit.file] + file.kind.first_number)
+            self._records_before[of_unit.file] += count
             self.records += count
             if count:
-                self.last = self._files[part.file], numbers[-1] + count - 1
+                self.last = place_of(file, numbers[-1], receipt, part, count - 1)
         return numbers
 
-    def _quarantine(self, file: InputFile, row: int, bad: Quarantined) -> None:
-        self.first_bad = self.first_bad or (file, row, bad)
+    def _quarantine(self, place: Place, bad: Quarantined) -> None:
+        self.first_bad = self.first_bad or (place, bad)
         self._reasons[bad.reason] += 1
-        place = {"file": file.name, "row" if file.kind.first_number == 0 else "line": row}
-        line = place | {"reason": bad.reason} | _raw(bad.raw)
+        line = place.as_json() | {"reason": bad.reason} | _raw(bad.raw)
         self._bad_lines.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
 
     @property
@@ -187,6 +212,15 @@ class Collected:
                 content.update(piece)
                 file.write(piece)
         return content.hexdigest()
+
+
+def _met(
+    starts: Sequence[tuple[int, Member]], records: NDArray[np.uint32]
+) -> Iterator[tuple[int, Member]]:
+    """Those of some places in a part that a document of `records` (ascending) comes after."""
+    places = np.array([start for start, _ in starts])
+    for at in np.unique(np.searchsorted(places, records, "right") - 1).tolist():
+        yield starts[at]
 
 
 def _joined(columns: list[np.ndarray], dtype: type) -> NDArray[Any]:

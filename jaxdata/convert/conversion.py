@@ -229,7 +229,7 @@ class Conversion:
             collected.add(unit, self._receipt(receipt_name(self.job.folder, unit.name)))
         collected.add(stopped.unit, stopped.receipt)
         if stopped.failure:
-            return failed_transform(*collected.last, stopped.failure)
+            return failed_transform(collected.last, stopped.failure)
         assert collected.first_bad is not None
         return bad_record(*collected.first_bad)
 

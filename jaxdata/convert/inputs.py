@@ -87,7 +87,7 @@ def _input_file(path: Path, root: str) -> InputFile:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[None]:
+def reading(path: Path | str) -> Iterator[None]:
     """Turn what goes wrong while a file is read into an InputError with its name."""
     try:
         yield

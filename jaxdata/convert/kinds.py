@@ -32,6 +32,7 @@ _NAME = re.compile(
     rf"(?:\.(?P<compression>{'|'.join(_COMPRESSIONS)}))?$",
     re.IGNORECASE,
 )
+_COUNTED: dict[Format, str] = {"jsonl": "line", "txt": "piece"}
 HEAD = 2**16
 _LINES = 100
 _PARQUET, _ARROW = b"PAR1", b"ARROW1"  # at both ends
@@ -57,9 +58,14 @@ class Kind:
         return self.format in ("parquet", "arrow") and not self.archive
 
     @property
+    def counted(self) -> str:
+        """What its records are: "line", "piece" (of a text), or "row" (an element, too)."""
+        return "line" if self.archive else _COUNTED.get(self.format, "row")
+
+    @property
     def first_number(self) -> int:
-        """How the first record is numbered: lines count from 1, rows and elements from 0."""
-        return 0 if self.table or self.format == "json" else 1
+        """How the first record is numbered: lines and pieces count from 1, rows from 0."""
+        return int(self.counted != "row")
 
 
 def is_readable(name: str) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from jaxdata.convert.splitting import Unreadable
 from jaxdata.convert.streams import EXPANSION
+from jaxdata.format.members import Member
 
 __all__ = [
     "PIECE_BYTES",
@@ -68,12 +69,14 @@ class Part:
         start: first byte of the run, or first group of a table.
         stop: the byte or group after it; None for the end of the file.
         data: the records themselves, where only the parent can read them.
+        member: the first of these, where they lie in an archive.
     """
 
     file: int
     start: int = 0
     stop: int | None = None
     data: Data | None = None
+    member: Member | None = None
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,7 @@ def _write_index(
         origin_file=output.origin_file,
         origin_row=output.origin_row,
         kept=output.kept if job.parameters.keep else None,
+        members=output.members,
         layout=job.parameters.layout(entry.masked),
         folder=entry.index,
     )

@@ -12,8 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.format.manifest import ShardEntry
+from jaxdata.format.members import Member
 
-__all__ = ["OutputReceipt", "Quarantined", "Receipt"]
+__all__ = ["Members", "OutputReceipt", "Quarantined", "Receipt"]
+
+Members = dict[int, list[tuple[int, Member]]]
+"""Of parts that lie in archives, where files of these begin or go on: the number of a record in the
+part, and which record of which file it is."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,7 @@ class Receipt:
         counts: statistics that add up over units: "blank" lines, "added" by records that became
             several documents, and so on. Over all outputs of one stream, documents + quarantined +
             dropped + blank = records + added.
+        members: where files of archives were met.
     """
 
     records: list[int]
@@ -76,6 +82,7 @@ class Receipt:
     quarantined: list[Quarantined]
     dropped: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
+    members: Members = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """Return the bytes of the receipt: a line of JSON, then the columns of each output."""
@@ -85,6 +92,7 @@ class Receipt:
             "quarantined": [_encode_quarantined(one) for one in self.quarantined],
             "dropped": self.dropped,
             "counts": self.counts,
+            "members": list(self.members.items()),
         }
         columns = [_columns(output) for output in self.outputs.values()]
         return b"".join([json.dumps(header).encode(), b"\n", *columns])
@@ -100,6 +108,10 @@ class Receipt:
             quarantined=[_decode_quarantined(one) for one in header["quarantined"]],
             dropped=Counter(header["dropped"]),
             counts=Counter(header["counts"]),
+            members={
+                part: [(record, Member(*member)) for record, member in starts]
+                for part, starts in header["members"]
+            },
         )
 
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from jaxdata.convert.collected import Collected
-from jaxdata.convert.inputs import InputFile
 from jaxdata.convert.parameters import Parameters, default_of
+from jaxdata.convert.places import Place
 from jaxdata.convert.receipts import Quarantined
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.manifest import Manifest, SourceEntry, TokenizerEntry
@@ -103,17 +103,17 @@ def check_unfinished(begun: bytes, wanted: Parameters, url: str) -> None:
         )
 
 
-def bad_record(file: InputFile, row: int, bad: Quarantined) -> InputError:
+def bad_record(place: Place, bad: Quarantined) -> InputError:
     """Say which record a conversion stopped at."""
     return InputError(
-        f"{file.path}:{row}: {bad.reason}. Mend the record, or have such records set aside with "
+        f"{place}: {bad.reason}. Mend the record, or have such records set aside with "
         "--on-error quarantine"
     )
 
 
-def failed_transform(file: InputFile, row: int, failure: str) -> InputError:
+def failed_transform(place: Place, failure: str) -> InputError:
     """Say at which record, and how, the user's function failed."""
-    return InputError(f"{file.path}:{row}: {failure}")
+    return InputError(f"{place}: {failure}")
 
 
 def no_documents(collected: Collected, options: str) -> InputError:
@@ -124,16 +124,16 @@ def no_documents(collected: Collected, options: str) -> InputError:
     if collected.first_bad is None:
         return InputError("the input files are empty: there is no record in them")
     reasons = collected.reasons
-    file, row, first = collected.first_bad
+    place, first = collected.first_bad
     (reason, *others) = reasons
     if reason.startswith("no key ") and not others:
         return InputError(
-            f"no record has the key {reason.removeprefix('no key ')}; {file.path}:{row} has "
+            f"no record has the key {reason.removeprefix('no key ')}; {place} has "
             f"{', '.join(map(repr, first.keys)) or 'no keys'}: name one of these with {options}"
         )
     counts = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
     return InputError(
-        f"no record has a usable text: {counts}; the first is {file.path}:{row}. "
+        f"no record has a usable text: {counts}; the first is {place}. "
         f"Are these the files, and {'is' if ' ' not in options else 'are'} {options} right?"
     )
 

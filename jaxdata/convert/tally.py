@@ -12,7 +12,7 @@ from jaxdata.convert.contents import Raw, raw_records
 from jaxdata.convert.documents import parse
 from jaxdata.convert.job import Job
 from jaxdata.convert.parts import Part, Unit
-from jaxdata.convert.receipts import OutputReceipt, Quarantined, Receipt
+from jaxdata.convert.receipts import Members, OutputReceipt, Quarantined, Receipt
 from jaxdata.convert.records import BadRecord, field_of, utf8_bytes
 from jaxdata.convert.split_ratio import Ratio, read_ratio
 from jaxdata.convert.splitting import Unreadable
@@ -63,6 +63,7 @@ class Tally:
         self._texts_only = not (self._transform or self._parameters.columns or task.keys is None)
         self._read_bytes = 0
         self._records = [0] * len(unit.parts)
+        self._members: Members = {}
         self._quarantined: list[Quarantined] = []
         self.dropped: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
@@ -74,7 +75,8 @@ class Tally:
 
     def _documents_of_part(self, number: int, part: Part) -> Iterator[Document]:
         text_key, settings = self._parameters.text_key, self._job.reading(self._task)
-        for place, raw in enumerate(raw_records(self._job.files[part.file], part, settings)):
+        file, members = self._job.files[part.file], self._members.setdefault(number, [])
+        for place, raw in enumerate(raw_records(file, part, settings, members)):
             self._records[number] = place + 1
             self._read_bytes += len(raw) if isinstance(raw, bytes) else 0
             try:
@@ -153,7 +155,10 @@ class Tally:
 
     def receipt(self, outputs: dict[str, OutputReceipt]) -> Receipt:
         """Return the receipt of the unit, with what was written."""
-        return Receipt(self._records, outputs, self._quarantined, self.dropped, +self.counts)
+        members = {part: starts for part, starts in self._members.items() if starts}
+        return Receipt(
+            self._records, outputs, self._quarantined, self.dropped, +self.counts, members
+        )
 
 
 def _ratio(job: Job) -> Ratio | None:

@@ -6,16 +6,12 @@ of 1 MiB and more never share a unit; smaller ones are grouped in sorted order.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import IO
 
-from jaxdata.convert.contents import contents, records_of
+from jaxdata.convert.feeding import Block, fed, next_multiple
 from jaxdata.convert.inputs import InputFile, reading
-from jaxdata.convert.kinds import Format
-from jaxdata.convert.parts import UNIT_BYTES, Batches, Data, Part, ReadSettings, Unit
-from jaxdata.convert.splitting import BYTE_ORDER_MARK, Unreadable
+from jaxdata.convert.parts import UNIT_BYTES, Batches, Part, ReadSettings, Unit
 from jaxdata.convert.tables import Table, in_pieces, open_table, packed
 from jaxdata.convert.text_files import huge, piece_end
 
@@ -83,20 +79,17 @@ def _cut_file(
     elif file.kind.format == "txt" and not (file.kind.compression or file.kind.archive):
         blocks = _cut_text(number, file, settings, unit_bytes)
     else:
-        blocks = _cut_stream(number, file, settings, unit_bytes)
+        blocks = fed(number, file, settings, unit_bytes)
     for block, (parts, size, text_bytes) in enumerate(blocks):
         yield Unit(_name(number, block), parts, size, text_bytes)
 
 
-_Block = tuple[tuple[Part, ...], int, int]  # parts, their bytes on disk, their bytes of records
-
-
-def _cut_lines(number: int, file: InputFile, unit_bytes: int) -> Iterator[_Block]:
+def _cut_lines(number: int, file: InputFile, unit_bytes: int) -> Iterator[Block]:
     """Cut after the first line end at or behind each multiple of `unit_bytes`."""
     with reading(file.path), file.path.open("rb") as lines:
         start = 0
         while start < file.size:
-            lines.seek(_next_multiple(start, unit_bytes))
+            lines.seek(next_multiple(start, unit_bytes))
             while (piece := lines.readline(_LINE)) and not piece.endswith(b"\n"):
                 pass
             stop = min(lines.tell(), file.size)
@@ -112,13 +105,13 @@ def _is_one_text(file: InputFile, settings: ReadSettings) -> bool:
 
 def _cut_text(
     number: int, file: InputFile, settings: ReadSettings, unit_bytes: int
-) -> Iterator[_Block]:
+) -> Iterator[Block]:
     """Cut where the first piece ends at or behind each multiple of `unit_bytes`."""
     size = settings.piece_bytes
     with reading(file.path), file.path.open("rb") as text:
         start = 0
         while start < file.size:
-            wanted = _next_multiple(start, unit_bytes)
+            wanted = next_multiple(start, unit_bytes)
             piece = max(wanted // size, start // size + 1)
             stop = piece_end(text, piece * size, file.size, settings)
             if stop < wanted:
@@ -127,83 +120,9 @@ def _cut_text(
             start = stop
 
 
-def _cut_stream(
-    number: int, file: InputFile, settings: ReadSettings, unit_bytes: int
-) -> Iterator[_Block]:
-    """Read a file here, cut as `_cut_lines` does: nobody can begin in its middle."""
-    feed = _Feed(number, unit_bytes)
-    with reading(file.path), file.path.open("rb") as raw:
-        before = 0
-        for format_, stream in contents(file, raw, settings.expansion):
-            for data, size in _pieces(stream, format_, feed, settings):
-                full = size >= feed.room
-                feed.add(data, size)
-                if full:
-                    yield feed.take(raw.tell() - before)
-                    before = raw.tell()
-        if feed.parts:
-            yield feed.take(raw.tell() - before)
-
-
-class _Feed:
-    """The parts of the next unit of a stream."""
-
-    def __init__(self, file: int, unit_bytes: int) -> None:
-        self._file, self._unit_bytes = file, unit_bytes
-        self._start = self._offset = 0
-        self.parts: list[Part] = []
-
-    @property
-    def room(self) -> int:
-        """Bytes until the unit is full: when the stream passes a multiple of the unit's."""
-        return _next_multiple(self._offset, self._unit_bytes) - self._offset
-
-    def add(self, data: Data, size: int) -> None:
-        self.parts.append(Part(self._file, self._offset, data=data))
-        self._offset += size
-
-    def take(self, packed_size: int) -> _Block:
-        parts, size = tuple(self.parts), self._offset - self._start
-        self.parts, self._start = [], self._offset
-        return parts, packed_size, size
-
-
-def _pieces(
-    stream: io.BufferedReader, format_: Format, feed: _Feed, settings: ReadSettings
-) -> Iterator[tuple[Data, int]]:
-    """Give records of a stream, and their bytes, so many at a time as the feed has room for."""
-    if format_ == "jsonl":
-        mark = BYTE_ORDER_MARK
-        while block := stream.read(feed.room):
-            block += _line_end(stream, settings.record_bytes)
-            yield block.removeprefix(mark), len(block)
-            mark = b""
-        return
-    records: list[bytes | Unreadable] = []
-    size = 0
-    for record in records_of(stream, format_, settings):
-        records.append(record)
-        size += len(record) if isinstance(record, bytes) else 0
-        if size >= feed.room:
-            yield tuple(records), size
-            records, size = [], 0
-    if records:
-        yield tuple(records), size
-
-
-def _line_end(stream: IO[bytes], limit: int) -> bytes:
-    """The rest of a line; of one that is too long so much that the worker sees it is."""
-    end = stream.readline(limit + 2)
-    if len(end) == limit + 2 and not end.endswith(b"\n"):
-        while (piece := stream.readline(_LINE)) and not piece.endswith(b"\n"):
-            pass
-        end += b"\n"
-    return end
-
-
 def _cut_table(
     number: int, file: InputFile, settings: ReadSettings, unit_bytes: int
-) -> Iterator[_Block]:
+) -> Iterator[Block]:
     """Runs of groups, each closed when its text reaches `unit_bytes`; a huge group is cut."""
     with open_table(file) as table:
         sizes = table.sizes(settings.columns)
@@ -224,7 +143,7 @@ def _cut_table(
 
 def _cut_group(
     number: int, table: Table, group: int, settings: ReadSettings, unit_bytes: int, share: float
-) -> Iterator[_Block]:
+) -> Iterator[Block]:
     """Read a group here: nobody can begin in its middle."""
     batches = []
     size = 0
@@ -237,10 +156,6 @@ def _cut_group(
             batches, size = [], 0
     if batches:
         yield (Part(number, group, data=Batches(packed(batches))),), int(size * share), size
-
-
-def _next_multiple(start: int, unit_bytes: int) -> int:
-    return (start // unit_bytes + 1) * unit_bytes
 
 
 def _name(file: int, block: int) -> str:

@@ -7,9 +7,10 @@ Lengths alone plan any epoch. Places need no offset a document: one stream offse
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from jaxdata.errors import DatasetError
 from jaxdata.format.manifest import SourceEntry
+from jaxdata.format.members import COLUMNS, Member, find_member
 from jaxdata.format.records import STREAM_START, RecordLayout
 from jaxdata.format.storage import Store
 
@@ -58,6 +60,7 @@ def write_index(
     origin_row: NDArray[np.uint64],
     layout: RecordLayout,
     kept: NDArray[np.uint8] | None = None,
+    members: Mapping[str, NDArray[Any]] = MappingProxyType({}),
     folder: str = "index",
 ) -> dict[str, str]:
     """Write the columns of one source below `<split>/<source>/<folder>/`.
@@ -71,6 +74,7 @@ def write_index(
         origin_row: uint64 (documents,), line (from 1) or row (from 0) in that file.
         layout: how the documents lie in records.
         kept: uint8 (bytes,), a line of JSON a document with the fields that are kept of it.
+        members: the columns of a `MemberTable`, where documents came from archives.
         folder: "index"; another for each time that documents are added.
 
     Returns:
@@ -84,6 +88,7 @@ def write_index(
     }
     if kept is not None:
         columns |= {"kept": kept, "kept_end": _line_ends(kept)}
+    columns |= members
     return {
         name: store.write_array(f"{split}/{source}/{folder}/{name}", column)
         for name, column in columns.items()
@@ -133,6 +138,22 @@ class SourceIndex:
     def origin_row(self) -> NDArray[np.uint64]:
         """Line (from 1) or row (from 0) of each document in its input file."""
         return self._column("origin_row")
+
+    def member(self, document: int) -> Member | None:
+        """Where a document is in the archive that it came from; None where it came from none."""
+        if columns := self.member_columns:
+            file, row = int(self.origin_file[document]), int(self.origin_row[document])
+            return find_member(columns, file, row)
+        return None
+
+    @cached_property
+    def member_columns(self) -> dict[str, NDArray[Any]]:
+        """The columns of its `MemberTable`; nothing where it has none."""
+        return {name: self._column(name) for name in COLUMNS} if self._has_members else {}
+
+    @property
+    def _has_members(self) -> bool:
+        return COLUMNS.keys() <= self.entry.checksums.keys()
 
     def kept(self, document: int) -> dict[str, Any]:
         """The fields that were kept of a document; empty where none were asked for."""
@@ -199,6 +220,8 @@ class SourceIndex:
         }
         if self.entry.parameters.get("keep"):
             columns |= {"kept": (np.uint8, None), "kept_end": (np.uint64, documents)}
+        if self._has_members:
+            columns |= {name: (dtype, None) for name, dtype in COLUMNS.items()}
         return columns
 
     def file(self, column: str) -> str:

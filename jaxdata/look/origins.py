@@ -13,8 +13,9 @@ from jaxdata.rows.stored import StoredDocuments
 
 __all__ = ["Origin", "origin_of"]
 
-# Rows of tables and elements of JSON arrays count from 0, lines from 1.
+# Rows of tables and elements of JSON arrays count from 0, lines and pieces of a text from 1.
 _FROM_ZERO = re.compile(r"\.(parquet|arrow|json(\.\w+)?)$", re.IGNORECASE)
+_TEXT = re.compile(r"\.txt(\.\w+)?$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -25,10 +26,14 @@ class Origin:
     record: int | None = None
     """number in the shard, from 0"""
     file: str | None = None
+    member: str | None = None
+    """the file in it, where it is an archive"""
     line: int | None = None
-    """in the input file, from 1; or:"""
+    """in that file, from 1; or:"""
     row: int | None = None
-    """of a table or an array, from 0"""
+    """of a table or an array, from 0; or:"""
+    piece: int | None = None
+    """of a text, from 1: a huge one is read in several"""
     kept: dict[str, Any] = field(default_factory=dict)
     """fields of its record that the conversion was asked to keep"""
 
@@ -42,7 +47,15 @@ def origin_of(documents: Documents, document: int, token: int = 0) -> Origin:
     before = index.lengths[int(index.shard_starts[shard]) : document]
     record = int(layout.records(before).sum()) + token // layout.record_tokens
     file = documents.entry.inputs[int(index.origin_file[document])]
-    number = int(index.origin_row[document])
-    where: dict[str, Any] = {"row" if _FROM_ZERO.search(file) else "line": number}
+    where: dict[str, Any] = {_counted(file): int(index.origin_row[document])}
+    if member := index.member(document):
+        where = {"member": member.name, member.counted: member.number}
     name, kept = documents.entry.shards[shard].name, index.kept(document)
     return Origin(name, record, file, kept=kept, **where)
+
+
+def _counted(file: str) -> str:
+    """What the records of a file are called, as far as its name says."""
+    if _TEXT.search(file):
+        return "piece"
+    return "row" if _FROM_ZERO.search(file) else "line"

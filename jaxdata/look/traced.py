@@ -54,8 +54,7 @@ def _slots(piece: Fields) -> str:
 def _passage_lines(passage: Fields, width: int) -> Iterator[Text]:
     origin, inside = passage["origin"], _INDENT * 2
     if origin["file"] is not None:
-        number = f"line {origin['line']:,}" if origin["row"] is None else f"row {origin['row']:,}"
-        came = f"{inside}from {printable(origin['file'])} {number}"
+        came = f"{inside}{_came_from(origin)}"
         lies = f"in {printable(origin['shard'])} record {origin['record']:,}"
         one_line = cell_len(came) + cell_len(lies) + 2 <= width
         yield Text(f"{came}, {lies}" if one_line else f"{came}\n{inside}{lies}")
@@ -68,12 +67,15 @@ def _passage_lines(passage: Fields, width: int) -> Iterator[Text]:
 
 
 def _came_from(origin: Fields) -> str:
-    number = f"line {origin['line']:,}" if origin["row"] is None else f"row {origin['row']:,}"
-    return f"from {printable(origin['file'])} {number}"
+    names = [origin["file"], origin["member"]]
+    came = f"from {': '.join(printable(name) for name in names if name is not None)}"
+    counted = next(name for name in ("line", "row", "piece") if origin[name] is not None)
+    whole = counted == "piece" and origin["piece"] == 1  # or the beginning of it
+    return came if whole else f"{came} {counted} {origin[counted]:,}"
 
 
 def origin_line(origin: Fields) -> str:
-    """`, from pages.jsonl line 17`; empty where it is not known."""
+    """`, from pages.tar: a.jsonl line 17`; empty where it is not known."""
     return "" if origin["file"] is None else f", {_came_from(origin)}"
 
 

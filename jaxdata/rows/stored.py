@@ -54,9 +54,14 @@ class StoredDocuments(RangedDocuments):
         return self.entry.documents
 
     def origin(self, index: int) -> tuple[str, int]:
-        """The input file that a document came from, and its line (from 1) or row (from 0) there."""
+        """The input file that a document came from, and its line (from 1) or row (from 0) there.
+
+        In an archive that is a file in it: `("pages.tar: a.jsonl", 17)`.
+        """
         document = range(len(self))[index]
         file = self.entry.inputs[int(self.index.origin_file[document])]
+        if member := self.index.member(document):
+            return f"{file}: {member.name}", member.number
         return file, int(self.index.origin_row[document])
 
     def kept(self, index: int) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from jaxdata.convert.job import Job
+from jaxdata.convert.places import place_of
 from jaxdata.convert.statistics import Measured
 from jaxdata.convert.tally import Document
 from jaxdata.convert.tally import Tally as UnitTally
@@ -116,8 +117,9 @@ class Reader:
         for bad in receipt.quarantined:
             tally.left_out[bad.reason] += 1
             if tally.first_bad is None:
-                at = line + sum(receipt.records[: bad.part]) + bad.record + file.kind.first_number
-                tally.first_bad = f"{file.path}:{at}: {bad.reason}"
+                first = line + sum(receipt.records[: bad.part]) + file.kind.first_number
+                place = place_of(file, first, receipt, bad.part, bad.record)
+                tally.first_bad = f"{place}: {bad.reason}"
         return sum(receipt.records)
 
 

@@ -326,7 +326,7 @@ def test_a_damaged_description_says_so(
     file = tmp_path / "rows.json"
     text = file.read_text()
     file.write_text(text.replace('"stop_row": 202', '"stop_row": 203'))
-    said = "DAMAGED rows.json: its content differs from its checksum, so nothing else was compared"
+    said = "DAMAGED rows.json: its content differs from its checksum, so what it says of other"
     assert verified(tmp_path, capsys, 1).startswith(said)
     file.write_text(re.sub(r'\n "sha256": "\w+",', "", text))
     said = "no checksum, as an earlier jaxdata wrote it, so damage may go unseen: rows.json\n"

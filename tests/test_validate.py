@@ -284,9 +284,15 @@ def damage_index(dataset: Path) -> None:
     chunk.write_bytes(data.tobytes())
 
 
+def damage_manifest(dataset: Path) -> None:
+    manifest = dataset / "dataset.json"
+    manifest.write_text(manifest.read_text().replace('"inputs": [', '"inputs": ["other", '))
+
+
 @pytest.mark.parametrize(
     ("damage", "name", "says"),
     [
+        (damage_manifest, "manifest", "dataset.json: its content differs from its checksum"),
         (damage_shard, "shards", "00001-00000.array_record"),
         (remove_shard, "shards", "is missing: the dataset is not whole"),
         (exchange_shards, "shards", "its records are not those of the index"),

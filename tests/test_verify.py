@@ -136,7 +136,7 @@ LENGTH = "train/web/index/length"
         (
             change("dataset.json", lambda data: data.replace(b'ts": 400', b'ts": 4')),
             "dataset.json",
-            "its content differs from its checksum, so nothing else was compared with what it says",
+            "its content differs from its checksum, so what it says of other files may be wrong",
         ),
     ],
 )
@@ -248,7 +248,9 @@ def test_the_command_says_it_and_exits_with_it(
     assert lines[1].startswith("restore these files from a copy; or convert the same input into")
     assert lines[2].startswith(f"{copy}: 1 damaged (2 sources, ")
     found = json.loads(run("--json", status=1))
-    assert found["damage"] == [{"file": SHARD, "what": "it has 131,071 bytes, not 131,072"}]
+    what = "it has 131,071 bytes, not 131,072"
+    assert found["damage"] == [{"file": SHARD, "what": what, "remedy": ""}]
+    assert found["remedy"] == lines[1]
     assert (found["path"], found["counts"]["documents"]) == (str(copy), 800)
     (copy / "dataset.json").write_text("{")
     assert re.search(r"dataset\.json is damaged \(JSON.*\): restore it from a", run(status=1))

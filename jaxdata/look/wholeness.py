@@ -12,9 +12,9 @@ import numpy as np
 
 from jaxdata.errors import DatasetError
 from jaxdata.format.index import SourceIndex
-from jaxdata.format.manifest import read_manifest
+from jaxdata.format.manifest import MANIFEST, read_manifest
 from jaxdata.format.records import file_offset
-from jaxdata.format.verify.damage import damage_of_file
+from jaxdata.format.verify.damage import damage_of_file, damage_of_manifest
 from jaxdata.format.verify.index import damage_of_index
 from jaxdata.progress import Advance
 from jaxdata.rows.sources import Sources
@@ -35,11 +35,11 @@ class Check:
 
 
 def check_dataset(dataset: Sources, names: Sequence[str], progress: Advance) -> Iterator[Check]:
-    """Look at the tokenizers, and at the index and the shards of the sources `names`.
+    """Look at the manifests and tokenizers, and at the index and the shards of the sources `names`.
 
     Sources of other tools keep no checksums: of them there is nothing to compare.
     """
-    wrong: dict[str, list[str]] = {"tokenizer": [], "index": [], "shards": []}
+    wrong: dict[str, list[str]] = {"manifest": [], "tokenizer": [], "index": [], "shards": []}
     stores: set[str] = set()
     documents = shards = others = 0
     for done, name in enumerate(names, 1):
@@ -50,6 +50,7 @@ def check_dataset(dataset: Sources, names: Sequence[str], progress: Advance) -> 
             continue
         if source.store.url not in stores:
             stores.add(source.store.url)
+            wrong["manifest"] += map(str, damage_of_manifest(source.store, MANIFEST)[0])
             for file, sha256 in read_manifest(source.store).tokenizer.checksums.items():
                 wrong["tokenizer"] += map(str, damage_of_file(source.store, file, sha256))
         found = [str(each) for each in damage_of_index(source.index)]
@@ -58,7 +59,8 @@ def check_dataset(dataset: Sources, names: Sequence[str], progress: Advance) -> 
         documents, shards = documents + len(source), shards + len(source.entry.shards)
         progress(done, len(names))
     fine = {
-        "tokenizer": f"{len(stores)} dataset(s) with its files as they were",
+        "manifest": f"{len(stores)} dataset(s)",
+        "tokenizer": "its files are as they were",
         "index": f"{documents:,} documents of {len(names) - others} source(s)",
         "shards": f"{shards:,} file(s) begin and end as the index says",
     }

@@ -50,7 +50,7 @@ def damage_of_manifest(store: Store, name: str) -> tuple[tuple[Damage, ...], tup
         Its damage, and its name where it has no checksum.
     """
     holds = seal_holds(store.read(name) or b"{}")
-    what = f"{_DIFFERS}, so nothing else was compared with what it says"
+    what = f"{_DIFFERS}, so what it says of other files may be wrong"
     return () if holds in (None, True) else (Damage(name, what),), (name,) if holds is None else ()
 
 

@@ -58,7 +58,7 @@ class _PlacedWindows:
     placement: Placement
 
     def size(self) -> BlockSize:
-        return _size(self.windows, self.placement.rows, self.placement.filled)
+        return _size(self.windows, self.placement.rows)
 
     def plan(self) -> BlockPlan:
         row_starts, place = self.placement.lay_out()
@@ -76,8 +76,7 @@ class _PaddedWindows:
     windows: Windows
 
     def size(self) -> BlockSize:
-        slots = self.windows.slots
-        return _size(self.windows, len(slots), int(slots.sum(dtype=np.int64)))
+        return _size(self.windows, len(self.windows.slots))
 
     def plan(self) -> BlockPlan:
         found = self.windows
@@ -85,7 +84,8 @@ class _PaddedWindows:
         return BlockPlan(row_starts, found.document, found.start, found.slots, lead)
 
 
-def _size(windows: Windows, rows: int, filled: int) -> BlockSize:
+def _size(windows: Windows, rows: int) -> BlockSize:
+    filled = int(windows.slots.sum(dtype=np.int64))
     again = int(np.count_nonzero(windows.start))  # windows that do not begin their document
     overlap, begun = again * windows.overlap, len(windows.start) - again
     return BlockSize(rows, filled, filled - overlap, overlap, begun)

@@ -29,12 +29,6 @@ class Placement:
     items: Callable[[], Ints]
     """gives (items,): the number of each item, in order of placing"""
 
-    @property
-    def filled(self) -> int:
-        """Slots of all items."""
-        _, count, _, each, slots = self.runs.T
-        return int((count * each * slots).sum())
-
     def slots(self) -> Ints:
         """(items,) slots of each, in order of placing."""
         _, count, _, each, slots = self.runs.T

@@ -61,6 +61,8 @@ class Planner:
         """Documents at some places of that order."""
         if not self.settings.shuffle:
             return places
+        if self.settings.shuffle_run == 1:
+            return self._order(places)
         run, within = np.divmod(places, self.settings.shuffle_run)
         whole = run < len(self._order)
         documents = places.copy()
@@ -96,10 +98,11 @@ class Planner:
     def measure(self, span: Span) -> list[int] | None:
         """The line of a block in the table; None where it has more windows than a block may."""
         lengths = self._lengths(self.dealt(span))
-        if len(lengths) > 1 and self._windows(lengths).sum() > MAX_WINDOWS:
+        tokens = int(lengths.sum(dtype=np.int64))
+        if len(lengths) > 1 and not self._within_a_block(lengths, tokens):
             return None
         packed = self._pack(lengths).size()
-        targets = int(np.maximum(lengths - 1, 0).sum())
+        targets = tokens - int(np.count_nonzero(lengths))
         counted = (packed.trained, packed.filled, packed.overlap, packed.begun)
         return [span[0], len(lengths), packed.rows, targets, *counted]
 
@@ -131,13 +134,22 @@ class Planner:
                 yield from early.pop(following)
                 following += 1
 
-    def _lengths(self, documents: Ints) -> Ints:
-        return self.documents.lengths[documents].astype(np.int64)
+    def _lengths(self, documents: Ints) -> NDArray[np.unsignedinteger]:
+        lengths: NDArray[np.unsignedinteger] = self.documents.lengths[documents]
+        return lengths
 
-    def _windows(self, lengths: Ints) -> NDArray[np.integer]:
-        return window_counts(lengths, self.settings.seq_len, self.settings.overlap)
+    def _within_a_block(self, lengths: NDArray[np.unsignedinteger], tokens: int) -> bool:
+        """Whether documents have no more windows than a block may."""
+        # A document has at most one more than its tokens have steps: enough as a rule, at once.
+        step = self.settings.seq_len - self.settings.overlap
+        few = len(lengths) + tokens // step <= MAX_WINDOWS
+        return few or int(self._windows(lengths).sum()) <= MAX_WINDOWS
 
-    def _pack(self, lengths: Ints) -> Packed:
+    def _windows(self, lengths: NDArray[np.unsignedinteger]) -> NDArray[np.integer]:
+        signed = lengths.astype(np.int64)
+        return window_counts(signed, self.settings.seq_len, self.settings.overlap)
+
+    def _pack(self, lengths: NDArray[np.unsignedinteger]) -> Packed:
         chosen = self.settings
         return pack_block(
             lengths,

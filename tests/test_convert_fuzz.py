@@ -27,11 +27,13 @@ from jaxdata.convert.columns import check_strings
 from jaxdata.convert.inputs import find_inputs
 from jaxdata.convert.job import Job
 from jaxdata.convert.options import make_parameters
+from jaxdata.convert.places import member_of
 from jaxdata.convert.statistics import Measured
 from jaxdata.convert.streams import compression_of
 from jaxdata.convert.tally import Tally
 from jaxdata.convert.units import cut
 from jaxdata.errors import InputError
+from jaxdata.format.members import Member
 
 INPUTS = int(os.environ.get("JAXDATA_FUZZ", "300"))
 TOKENIZER = tokenizers.load("bytes")
@@ -68,6 +70,11 @@ class Corpus:
     def texts(self) -> list[str]:
         return [one for one in self.items if isinstance(one, str)]
 
+    @property
+    def huge(self) -> bytes:
+        """More than is read in one piece, unless it is nothing."""
+        return "".join(self.texts).encode() * 40
+
     def array(self) -> bytes:
         return json.dumps([{"text": one} for one in self.texts], ensure_ascii=False).encode()
 
@@ -87,10 +94,14 @@ def tar(corpus: Corpus) -> bytes:
             ("a.jsonl", corpus.lines(b"\n")),
             ("d/", b""),
             ("d/b.json.gz", gz(corpus.array())),
+            ("link.jsonl", b""),
             *((f"d/{i}.txt", one.encode()) for i, one in enumerate(corpus.texts)),
+            ("huge.txt.gz", gz(corpus.huge)),
         ]:
             info = tarfile.TarInfo(name)
             info.type = tarfile.DIRTYPE if name.endswith("/") else tarfile.REGTYPE
+            if name == "link.jsonl":
+                info.type, info.linkname = tarfile.SYMTYPE, "a.jsonl"
             info.size = len(data)
             archive.addfile(info, io.BytesIO(data))
     return buffer.getvalue()
@@ -123,6 +134,8 @@ FORMATS: dict[str, Callable[[Corpus], bytes]] = {
     "a.json.zst": lambda corpus: zst(corpus.array()),
     "a.txt": lambda corpus: "".join(corpus.texts).encode(),
     "a.txt.gz": lambda corpus: gz("".join(corpus.texts).encode()),
+    "h.txt": lambda corpus: corpus.huge,
+    "h.txt.zst": lambda corpus: zst(corpus.huge),
     "a.tar": tar,
     "a.tar.gz": lambda corpus: gz(tar(corpus)),
     "a.jsonl.zst.tar": tar,
@@ -130,6 +143,7 @@ FORMATS: dict[str, Callable[[Corpus], bytes]] = {
     "a.arrow": arrow,
 }
 WHOLE_OR_REFUSED = {"a.jsonl.gz", "a.jsonl.zst", "a.json", "a.json.zst", "a.txt.gz", "a.tar"} | {
+    "h.txt.zst",
     "a.tar.gz",
     "a.jsonl.zst.tar",
     "a.parquet",
@@ -139,14 +153,20 @@ corpora = st.lists(st.one_of(text, text, odd_line), max_size=12).map(Corpus)
 
 def read(path: Path, unit_bytes: int) -> tuple[list[str], int]:
     """The texts and the number of records of a file; checks that all are accounted for."""
+    found, records = read_places(path, unit_bytes)
+    return [text for *_, text in found], records
+
+
+def read_places(path: Path, unit_bytes: int) -> tuple[list[tuple[str, int, str]], int]:
+    """Also where in an archive each text is."""
     files = find_inputs(path)
     if files[0].kind.table:
         check_strings(files[0], ["text"])
-    parameters = make_parameters(files, TOKENIZER, {"max_record_bytes": 250})
+    parameters = make_parameters(files, TOKENIZER, {"max_record_bytes": 250, "piece_bytes": 16})
     job = Job("", "train", "web", files, parameters, TOKENIZER.files(), False, 200)
     measured = Measured(job.cleaner())
     task = job.task(TOKENIZER, measured)
-    texts: list[str] = []
+    found: list[tuple[str, int, str]] = []
     records = 0
     for unit in cut(files, job.reading(task), unit_bytes):
         tally = Tally(unit, job, task, measured)
@@ -154,9 +174,11 @@ def read(path: Path, unit_bytes: int) -> tuple[list[str], int]:
         receipt = tally.receipt({})
         left = len(receipt.quarantined) + receipt.dropped.total() + receipt.counts["blank"]
         assert len(documents) + left == sum(receipt.records) + receipt.counts["added"]
-        texts += [document.content for document in documents]
+        for one in documents:
+            name, _, number = member_of(receipt, one.part, one.record) or Member("", "", 0)
+            found.append((name, number, one.content))
         records += sum(receipt.records)
-    return texts, records
+    return found, records
 
 
 def write(folder: Path, name: str, data: bytes) -> Path:
@@ -185,38 +207,53 @@ def test_what_is_whole_is_read_whole(
     folder: Path, corpus: Corpus, name: str, unit_bytes: int
 ) -> None:
     path = write(folder, name, FORMATS[name](corpus))
-    texts, records = read(path, unit_bytes)
+    places, records = read_places(path, unit_bytes)
+    texts = [text for *_, text in places]
+    huge = corpus.huge.decode().removeprefix("\ufeff")
     if "tar" in name:
-        found = texts_of(corpus.lines(b"\n")) + corpus.texts
-        found += [bare for one in corpus.texts if (bare := one.removeprefix("\ufeff"))]
-        assert sorted(texts) == sorted(found)
+        pieces = [(n, text) for member, n, text in places if member == "huge.txt.gz"]
+        assert pieces == list(enumerate([text for _, text in pieces], 1))
+        assert "".join(text for _, text in pieces) == (huge if whole_or_cut(corpus.huge) else "")
+        found = [("a.jsonl", n, text) for n, text in texts_of(corpus.lines(b"\n"))]
+        found += [("d/b.json.gz", n, text) for n, text in enumerate(corpus.texts)]
+        bare = [one.removeprefix("\ufeff") for one in corpus.texts]
+        found += [(f"d/{i}.txt", 1, text) for i, text in enumerate(bare) if text]
+        assert sorted(place for place in places if place[0] != "huge.txt.gz") == sorted(found)
     elif ".jsonl" in name and find_inputs(path)[0].kind.format == "json":
         content = corpus.lines(b"\n").removeprefix(b"\xef\xbb\xbf")
         assert isinstance(json.loads(content), list)  # all of it is one array
     elif ".jsonl" in name:
         alone = name == "b.jsonl" and not corpus.items  # a byte order mark, and nothing else
-        assert (texts, records) == (texts_of(corpus.lines(b"\n")), len(corpus.items) + alone)
+        expected = [text for _, text in texts_of(corpus.lines(b"\n"))]
+        assert (texts, records) == (expected, len(corpus.items) + alone)
     elif ".json" in name:
         assert (texts, records) == (corpus.texts, len(corpus.texts))
     elif ".txt" in name:
-        joined = "".join(corpus.texts).removeprefix("\ufeff")
-        assert records == bool(joined)
-        assert texts == ([joined] if joined and len(joined.encode()) <= 250 else [])
+        content = corpus.huge if name[0] == "h" else "".join(corpus.texts).encode()
+        joined = content.decode().removeprefix("\ufeff")
+        assert "".join(texts) == (joined if whole_or_cut(content) else "")
+        assert records == (len(texts) if whole_or_cut(content) else bool(joined))
+        assert len(texts) > 10 or len(content) <= 256
     else:
         assert (texts, records) == (corpus.texts, len(corpus.items))
 
 
-def texts_of(lines: bytes) -> list[str]:
-    """What the lines of a file hold, by json alone."""
+def whole_or_cut(text: bytes) -> bool:
+    """Whether a text is not set aside: too long a record, too short to be cut."""
+    return len(text.removeprefix(b"\xef\xbb\xbf")) <= 250 or len(text) > 256
+
+
+def texts_of(lines: bytes) -> list[tuple[int, str]]:
+    """What the lines of a file hold, and their numbers, by json alone."""
     found = []
-    for line in lines.removeprefix(b"\xef\xbb\xbf").split(b"\n"):
+    for number, line in enumerate(lines.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         try:
             text = json.loads(line.decode())["text"]
             text.encode()
         except (ValueError, TypeError, KeyError, AttributeError):
             continue
         if len(line) <= 250:
-            found.append(text)
+            found.append((number, text))
     return found
 
 

@@ -217,14 +217,63 @@ def write(path: Path, data: bytes) -> Path:
 
 
 def test_a_hard_link_that_says_a_size_has_no_content(tmp_path: Path) -> None:
-    data = bytearray(tar(("a.jsonl", lines("a"), ""), ("b.jsonl", b"", "a.jsonl"), hard=True))
-    data += tar(("c.jsonl", lines("c"), ""))
-    link = 1_024
-    data = data[: link + 512] + data[-10_240:]  # no end mark between
-    data[link + 124 : link + 135] = b"%011o" % 700
-    data[link + 148 : link + 156] = b" " * 8
-    data[link + 148 : link + 155] = b"%06o\0" % sum(data[link : link + 512])
-    assert list(texts(write(tmp_path / "a.tar", bytes(data)))) == ["a", "c"]
+    data = tar(("b.jsonl", b"", "a.jsonl"), hard=True)
+    link = changed(data, 124, b"%011o" % 700)[:512]
+    data = link + tar(("c.jsonl", lines("c"), ""))
+    assert list(texts(write(tmp_path / "a.tar", data))) == ["c"]
+
+
+def test_archives_that_were_joined_are_read_whole(tmp_path: Path) -> None:
+    one, two = tar(MEMBERS[0]), tar(("b.jsonl", lines("b"), ""))
+    assert list(texts(write(tmp_path / "a.tar", one + bytes(700 * 512) + two))) == [
+        *("a1", "a2", "a5", "b"),
+    ]
+    for rest in (b"x", two[:700], bytes(512) + b"\1" * 512):
+        with pytest.raises(InputError, match=r"a\.tar cannot be read to its end"):
+            list(texts(write(tmp_path / "a.tar", one + rest)))
+    assert list(texts(write(tmp_path / "a.tar", one + bytes(99)))) == ["a1", "a2", "a5"]
+
+
+def changed(data: bytes, start: int, field: bytes) -> bytes:
+    """An archive with other bytes in its first header."""
+    header = bytearray(data[:512])
+    header[start : start + len(field)] = field
+    header[148:156] = b" " * 8
+    header[148:155] = b"%06o\0" % sum(header)
+    return bytes(header) + data[512:]
+
+
+@pytest.mark.parametrize("size", [b"-0000000001", b"-0000000005", b"00000000zz", b"\xff" * 12])
+def test_a_size_that_is_none_is_refused(tmp_path: Path, size: bytes) -> None:
+    data = changed(tar(("a.jsonl", lines("a"), "")), 124, size)
+    with pytest.raises(InputError, match=r"a\.tar.* cannot be read to its end"):
+        list(texts(write(tmp_path / "a.tar", data)))
+
+
+def test_a_large_size_is_binary_or_in_a_pax_header(tmp_path: Path) -> None:
+    content = lines("a")
+    data = tar(("a.jsonl", content, ""))
+    binary = b"\x80" + len(content).to_bytes(11, "big")
+    assert list(texts(write(tmp_path / "a.tar", changed(data, 124, binary)))) == ["a"]
+    said = {"size": str(len(content)), "comment": "x" * 600}
+    for size in (len(content), 0):
+        with tarfile.open(tmp_path / "b.tar", "w", format=tarfile.PAX_FORMAT) as archive:
+            info = tarfile.TarInfo("a.jsonl")
+            info.size, info.pax_headers = size, said
+            archive.addfile(info, io.BytesIO(content))
+            if not size:
+                archive.fileobj.write(content.ljust(512, b"\0"))
+        assert list(texts(tmp_path / "b.tar")) == ["a"]
+
+
+@pytest.mark.parametrize("said", [{"GNU.sparse.major": "1"}, {"GNU.sparse.map": "0,1"}])
+def test_sparse_files_are_refused(tmp_path: Path, said: dict[str, str]) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w", format=tarfile.PAX_FORMAT) as archive:
+        info = tarfile.TarInfo("a.jsonl")
+        info.pax_headers = said
+        archive.addfile(info)
+    with pytest.raises(InputError, match=r"a\.tar holds 'a\.jsonl', a sparse file; expected plain"):
+        list(texts(tmp_path / "a.tar"))
 
 
 def test_an_archive_of_nothing_but_links_is_refused(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The files in a tar archive, read in one pass; nothing is ever unpacked to a path.
 
 Python's `tarfile` ends quietly at a damaged header in the middle of a stream. Here an archive is
-read to its end mark or refused.
+read to its end mark or refused, and so is what follows that, as where archives were joined.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _BLOCK = 512
 _BUFFER = 2**16
 _EXTENSION = 2**20  # bytes that a long name or a pax header may have
 _FILES, _FOLDER = b"0\0007", b"5"
-_HARD_LINK = b"1"
+_HARD_LINK, _SPARSE = b"1", b"S"
 _LINKS = {_HARD_LINK: "a hard link", b"2": "a symbolic link"}
 _REFUSED = {
     b"3": "a device",
     b"4": "a device",
     b"6": "a named pipe",
-    b"S": "a sparse file",
+    _SPARSE: "a sparse file",
 }
 
 
 def is_archive(head: bytes) -> bool:
     """Tell whether a file that begins like this is a tar archive."""
-    return len(head) >= _BLOCK and head[257:262] == b"ustar" and _checked(head[:_BLOCK])
+    return head[257:262] == b"ustar" and _checked(head[:_BLOCK])
 
 
 @dataclass
@@ -63,20 +63,19 @@ def entries(stream: IO[bytes], archive: str) -> Iterator[Entry]:
         EOFError, ValueError: it is damaged.
     """
     said: dict[str, str] = {}
-    while True:
-        header = _exactly(stream, _BLOCK)
-        if not any(header):
-            return
+    while header := _header(stream):
         if not _checked(header):
             raise ValueError("a header's checksum is wrong")
         kind = header[156:157]
         size = int(said.get("size", 0)) or _number(header[124:136])
+        if size < 0:
+            raise ValueError("a size is negative")
         if kind in b"LKxg":
             said |= _extension(kind, _padded(stream, size))
             continue
         name = said.get("path") or _name(header)
         target = said.get("linkpath") or _text(header[157:257])
-        _check(name, kind, archive)
+        _check(name, _SPARSE if "sparse" in said else kind, archive)
         said = {}
         # A hard link may say the size of what it leads to, as GNU tar knows too.
         content = _Content(stream, 0 if kind == _HARD_LINK else size)
@@ -85,6 +84,14 @@ def entries(stream: IO[bytes], archive: str) -> Iterator[Entry]:
             yield Entry(name, io.BufferedReader(content, _BUFFER), link, target if link else "")
         content.skip()
         _exactly(stream, -content.size % _BLOCK)
+
+
+def _header(stream: IO[bytes]) -> bytes:
+    """The next block that is not empty; nothing at the end, which has an empty one before it."""
+    header = _exactly(stream, _BLOCK)
+    while header and not any(header):
+        header = stream.read(_BLOCK)
+    return header
 
 
 def _check(name: str, kind: bytes, archive: str) -> None:
@@ -101,7 +108,7 @@ def _check(name: str, kind: bytes, archive: str) -> None:
 
 
 def _extension(kind: bytes, data: bytes) -> dict[str, str]:
-    """What a header that extends the next one says of its path, size, and where it leads."""
+    """What a header that extends the next one says of its path, size, kind, where it leads."""
     if kind in b"LK":
         return {"path" if kind == b"L" else "linkpath": _text(data)}
     said = {}
@@ -111,9 +118,10 @@ def _extension(kind: bytes, data: bytes) -> dict[str, str]:
         if not 0 < end <= len(rest):
             raise ValueError("a pax header is damaged")
         key, _, value = rest[: end - 1].partition(b"=")
-        said[_text(key)] = _text(value)
+        name = "sparse" if key.startswith(b"GNU.sparse.") else _text(key)
+        said[name] = _text(value)
         data = rest[end:]
-    return {key: value for key, value in said.items() if key in ("path", "size", "linkpath")}
+    return {key: said[key] for key in ("path", "size", "linkpath", "sparse") if key in said}
 
 
 def _name(header: bytes) -> str:
@@ -132,6 +140,8 @@ def _number(field: bytes) -> int:
 
 
 def _checked(header: bytes) -> bool:
+    if len(header) < _BLOCK:
+        return False
     try:
         return sum(header[:148]) + 8 * 32 + sum(header[156:]) == _number(header[148:156])
     except ValueError:

@@ -74,11 +74,8 @@ def _pieces_of_stream(
         until = _next_multiple(place, size) - place
         held += stream.read(max(0, until + size // 2 + 1 - len(held)))
         ended = _is_last(until, len(held), size)
-        end = (
-            len(held)
-            if ended
-            else until + _place_to_cut(held[until : until + size // _NEAR], settings)
-        )
+        near = held[until : until + size // _NEAR]
+        end = len(held) if ended else until + _place_to_cut(near, settings)
         yield _piece(bytes(held[:end]), place == 0, ended, settings)
         del held[:end]
         place += end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,16 @@ def test_splits_together_are_the_whole(corpus: Path, tmp_path: Path) -> None:
     for name in ("raw_characters", "raw_bytes", "characters", "text_bytes", "loss_tokens"):
         assert whole[name] == sum(part[name] for part in parts)
     assert whole["characters"] > whole["raw_characters"]
+
+
+def test_each_side_of_a_preference_is_counted_by_its_own_texts(tmp_path: Path) -> None:
+    pairs = [{"prompt": "p", "chosen": "é" * n, "rejected": "no"} for n in (1, 2, 3)]
+    write_lines(tmp_path / "a.jsonl", [json.dumps(pair).encode() for pair in pairs])
+    run(tmp_path / "a.jsonl", tmp_path / "out", task="dpo")
+    for side, characters, size in [("chosen", 9, 15), ("rejected", 9, 9)]:
+        counted = statistics(tmp_path / "out", f"train/web/{side}")
+        assert (counted["characters"], counted["text_bytes"]) == (characters, size)
+        assert counted["tokens_per_byte"] == (size + 3) / size  # an EOD each
 
 
 def test_unknown_tokens_of_a_real_tokenizer(shared_data: Path, tmp_path: Path) -> None:

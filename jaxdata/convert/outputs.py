@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -14,6 +15,7 @@ import numpy as np
 from jaxdata.convert.job import Job
 from jaxdata.convert.parts import Unit
 from jaxdata.convert.receipts import OutputReceipt
+from jaxdata.convert.records import utf8_bytes
 from jaxdata.convert.statistics import count_documents, count_tokens
 from jaxdata.convert.tally import Document
 from jaxdata.convert.tasks import Encoded, Task
@@ -29,7 +31,7 @@ class Outputs:
     def __init__(
         self, store: Store, job: Job, task: Task, unit: Unit, unknown_id: int | None
     ) -> None:
-        self._store, self._job, self._streams, self._unit = store, job, task.streams, unit
+        self._store, self._job, self._task, self._unit = store, job, task, unit
         self._count = 0
         self._layout = job.parameters.layout(task.masked)
         self._unknown_id = unknown_id
@@ -39,8 +41,8 @@ class Outputs:
     def add(self, documents: Sequence[Document], encoded: Sequence[tuple[Encoded, ...]]) -> None:
         """Append documents in order, each to one source for each stream."""
         for split, chosen in self._by_split(documents).items():
-            mine = [documents[number] for number in chosen]
-            for place, stream in enumerate(self._streams):
+            for place, stream in enumerate(self._task.streams):
+                mine = [self._share(documents[number], stream) for number in chosen]
                 output = self._job.output(split, stream)
                 if output not in self._open:
                     self._open[output] = self._new(output)
@@ -58,6 +60,14 @@ class Outputs:
         """The split of a document by its number, where splits are contiguous; else ""."""
         deal = self._unit.deal
         return self._job.splits[bisect_right(deal, self._count + number)] if deal else ""
+
+    def _share(self, document: Document, stream: str) -> Document:
+        """The document with the sizes of the texts that a stream gets."""
+        if len(self._task.streams) == 1:
+            return document
+        texts = self._task.texts(document.content, stream)
+        characters, text_bytes = sum(map(len, texts)), sum(map(utf8_bytes, texts))
+        return replace(document, characters=characters, text_bytes=text_bytes)
 
     def _new(self, output: str) -> _Shard:
         name = f"{output}/{self._unit.name}.array_record"

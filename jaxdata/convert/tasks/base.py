@@ -83,8 +83,11 @@ class Task(Protocol):
         """
         ...
 
-    def texts(self, document: Any) -> Sequence[str]:
-        """The texts of a document: what its size is counted by, and its split drawn from."""
+    def texts(self, document: Any, stream: str | None = None) -> Sequence[str]:
+        """The texts of a document: what its size is counted by, and its split drawn from.
+
+        With a stream, those of them that it gets.
+        """
         ...
 
     def encode(self, documents: Sequence[Any]) -> Sequence[tuple[Encoded, ...] | Dropped]:

@@ -99,9 +99,10 @@ class DpoTask:
         settings = self._settings
         return text_of(record, settings.chosen_key), text_of(record, settings.rejected_key)
 
-    def texts(self, document: Sides) -> list[str]:
+    def texts(self, document: Sides, stream: str | None = None) -> list[str]:
         """See `Task`."""
-        pieces = [piece for side in document for piece in side]
+        sides = zip(self.streams, document, strict=True)
+        pieces = [piece for name, side in sides if stream in (None, name) for piece in side]
         return [piece.content for piece in pieces if isinstance(piece.content, str)]
 
     def encode(self, documents: Sequence[Sides]) -> list[tuple[Encoded, ...] | Dropped]:

@@ -79,7 +79,7 @@ class FimTask:
         text = joined_text_of(record, self.keys, self._settings.text_joiner)
         return [self._clean(text)]
 
-    def texts(self, document: str) -> tuple[str]:
+    def texts(self, document: str, _stream: str | None = None) -> tuple[str]:
         """See `Task`."""
         return (document,)
 

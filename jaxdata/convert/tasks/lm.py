@@ -74,7 +74,7 @@ class LmTask:
         stretch = record.get(self.keys[0])
         return [Stretch.like(cleaned, stretch) if isinstance(stretch, Stretch) else cleaned]
 
-    def texts(self, document: str) -> tuple[str]:
+    def texts(self, document: str, _stream: str | None = None) -> tuple[str]:
         """See `Task`."""
         return (document,)
 

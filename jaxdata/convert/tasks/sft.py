@@ -104,7 +104,7 @@ class SftTask:
             raise Dropped("no answer to train on")
         return self._write(conversation)
 
-    def texts(self, document: Sequence[Piece]) -> list[str]:
+    def texts(self, document: Sequence[Piece], _stream: str | None = None) -> list[str]:
         """See `Task`."""
         return [piece.content for piece in document if isinstance(piece.content, str)]
 

@@ -171,7 +171,11 @@ def read_places(path: Path, unit_bytes: int) -> tuple[list[tuple[str, int, str]]
     for unit in cut(files, job.reading(task), unit_bytes):
         tally = Tally(unit, job, task, measured)
         documents = list(tally.documents())
+        closely = Tally(unit, job, task, measured)
+        closely._plain_key = None
+        assert list(closely.documents()) == documents
         receipt = tally.receipt({})
+        assert closely.receipt({}) == receipt
         left = len(receipt.quarantined) + receipt.dropped.total() + receipt.counts["blank"]
         assert len(documents) + left == sum(receipt.records) + receipt.counts["added"]
         for one in documents:

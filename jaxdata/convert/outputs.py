@@ -42,7 +42,9 @@ class Outputs:
         """Append documents in order, each to one source for each stream."""
         for split, chosen in self._by_split(documents).items():
             for place, stream in enumerate(self._task.streams):
-                mine = [self._share(documents[number], stream) for number in chosen]
+                mine = [documents[number] for number in chosen]
+                if len(self._task.streams) > 1:
+                    mine = [self._share(document, stream) for document in mine]
                 output = self._job.output(split, stream)
                 if output not in self._open:
                     self._open[output] = self._new(output)
@@ -50,6 +52,8 @@ class Outputs:
 
     def _by_split(self, documents: Sequence[Document]) -> dict[str, list[int]]:
         """Numbers of the documents that go to each split."""
+        if len(self._job.splits) == 1:
+            return {self._job.split: list(range(len(documents)))}
         chosen: dict[str, list[int]] = {}
         for number, document in enumerate(documents):
             chosen.setdefault(self._dealt(number) or document.split, []).append(number)
@@ -63,8 +67,6 @@ class Outputs:
 
     def _share(self, document: Document, stream: str) -> Document:
         """The document with the sizes of the texts that a stream gets."""
-        if len(self._task.streams) == 1:
-            return document
         texts = self._task.texts(document.content, stream)
         characters, text_bytes = sum(map(len, texts)), sum(map(utf8_bytes, texts))
         return replace(document, characters=characters, text_bytes=text_bytes)

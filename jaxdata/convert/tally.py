@@ -11,7 +11,9 @@ from typing import Any
 from jaxdata.convert.contents import Raw, raw_records
 from jaxdata.convert.documents import parse
 from jaxdata.convert.job import Job
+from jaxdata.convert.limits import Limits
 from jaxdata.convert.parts import Part, Unit
+from jaxdata.convert.plain import in_runs, plain_texts
 from jaxdata.convert.receipts import Members, OutputReceipt, Quarantined, Receipt
 from jaxdata.convert.records import BadRecord, field_of, utf8_bytes
 from jaxdata.convert.split_ratio import Ratio, read_ratio
@@ -60,6 +62,7 @@ class Tally:
         self._parameters = job.parameters
         self._transform = load_transform(name) if (name := job.parameters.transform) else None
         self._ratio = _ratio(job)
+        self._plain_key = _plain_key(job, task)
         self._texts_only = not (self._transform or self._parameters.columns or task.keys is None)
         self._read_bytes = 0
         self._records = [0] * len(unit.parts)
@@ -74,21 +77,41 @@ class Tally:
             yield from self._documents_of_part(number, part)
 
     def _documents_of_part(self, number: int, part: Part) -> Iterator[Document]:
-        text_key, settings = self._parameters.text_key, self._job.reading(self._task)
+        settings = self._job.reading(self._task)
         file, members = self._job.files[part.file], self._members.setdefault(number, [])
-        for place, raw in enumerate(raw_records(file, part, settings, members)):
-            self._records[number] = place + 1
-            self._read_bytes += len(raw) if isinstance(raw, bytes) else 0
+        for run in in_runs(raw_records(file, part, settings, members)):
+            first = self._records[number]
+            texts = plain_texts(run, self._plain_key) if self._plain_key else None
+            if texts is None:
+                yield from self._documents_of_run(run, number, first)
+            else:
+                self._records[number] += len(run)
+                yield from self._plain_documents(texts, number, first)
+            self._read_bytes += sum(len(raw) for raw in run if isinstance(raw, bytes))
+
+    def _plain_documents(
+        self, texts: list[tuple[str, int]], part: int, first: int
+    ) -> Iterator[Document]:
+        """What `_documents_of_run` gives where nothing but the text is asked for."""
+        split = self._job.split
+        for place, (text, size) in enumerate(texts, first):
+            count = len(text)
+            yield Document(text, part, place, split, count, size, (count, size))
+
+    def _documents_of_run(self, run: list[Raw], part: int, first: int) -> Iterator[Document]:
+        text_key = self._parameters.text_key
+        for place, raw in enumerate(run, first):
+            self._records[part] = place + 1
             try:
                 record = parse(raw, text_key, self._texts_only)
             except BadRecord as bad:
-                self._quarantine(bad, raw, number, place)
+                self._quarantine(bad, raw, part, place)
                 continue
             if record is None:
                 self.counts["blank"] += 1
                 continue
             for one in self._transformed(record):
-                yield from self._documents_of(one, raw, number, place)
+                yield from self._documents_of(one, raw, part, place)
 
     def _transformed(self, record: Record) -> Iterable[Record]:
         if not self._transform:
@@ -159,6 +182,15 @@ class Tally:
         return Receipt(
             self._records, outputs, self._quarantined, self.dropped, +self.counts, members
         )
+
+
+def _plain_key(job: Job, task: Task) -> str | None:
+    """The field whose text is a document as it is, where nothing else is asked for; else None."""
+    parameters = job.parameters
+    key = parameters.text_key
+    more = parameters.transform or parameters.columns or parameters.split_ratio
+    limited = parameters.limits != Limits() or job.cleaner()
+    return None if more or limited or not task.plain or "." in key else key
 
 
 def _ratio(job: Job) -> Ratio | None:

@@ -51,9 +51,10 @@ class SentencePieceTokenizer(BaseTokenizer):
         given = (eod, bos, pad)
         chosen = (mine if asked is None else asked for asked, mine in zip(given, own, strict=True))
         self.choose_special_ids(*chosen)
-        # Arrays came after 0.2.0; lists cost more, and so does `encode`, which looks at options.
-        encode = getattr(self._processor, "EncodeAsNumpy", self._processor.EncodeAsIds)
-        self._encode_as: Callable[[str], Any] = encode
+        # Arrays came after 0.2.0; lists cost more.
+        self._encode: Callable[..., Any] = getattr(
+            self._processor, "EncodeAsNumpy", self._processor.EncodeAsIds
+        )
         self._space_ids = self._literal_space_ids()
 
     @property
@@ -89,8 +90,12 @@ class SentencePieceTokenizer(BaseTokenizer):
 
     def encode_texts(self, texts: Sequence[str], special: bool) -> list[np.ndarray]:
         """Token ids of each text: int32 of shape (tokens,)."""
-        one = self._encode_special if special else self._encode_plain
-        return [one(text) for text in texts]
+        if special:
+            return [self._encode_special(text) for text in texts]
+        if self._space_ids is None or not any(_SPACE in text for text in texts):
+            found = self._encode(list(texts), num_threads=1)
+            return [np.asarray(ids, dtype=np.int32) for ids in found]
+        return [self._encode_plain(text) for text in texts]
 
     def _encode_special(self, text: str) -> np.ndarray:
         parts = (
@@ -101,15 +106,15 @@ class SentencePieceTokenizer(BaseTokenizer):
 
     def _encode_plain(self, text: str) -> np.ndarray:
         if self._space_ids is None or _SPACE not in text:
-            return self._encode(text)
+            return self._encode_one(text)
         return self._encode_with(self._space_ids, text)
 
-    def _encode(self, text: str) -> np.ndarray:
-        return np.asarray(self._encode_as(text), dtype=np.int32)
+    def _encode_one(self, text: str) -> np.ndarray:
+        return np.asarray(self._encode(text), dtype=np.int32)
 
     def _encode_with(self, space_ids: np.ndarray, text: str) -> np.ndarray:
         """Encode a text that holds U+2581 itself."""
-        first, *rest = map(self._encode, text.split(_SPACE))
+        first, *rest = map(self._encode_one, text.split(_SPACE))
         return np.concatenate([first, *chain.from_iterable((space_ids, part) for part in rest)])
 
     def _literal_space_ids(self) -> np.ndarray | None:

@@ -68,6 +68,8 @@ class Task(Protocol):
 
     masked: bool
     """Whether its documents carry loss masks."""
+    plain: bool
+    """Whether a document is the text of one field, as it is there."""
     streams: tuple[str, ...]
     """The sources it feeds: ("",) for `<source>` itself, a name for `<source>/<name>`."""
     keys: tuple[str, ...] | None

@@ -49,6 +49,7 @@ class DpoTask:
     """
 
     masked = True
+    plain = False
     streams: tuple[str, ...] = ("chosen", "rejected")
 
     def __init__(

@@ -73,6 +73,7 @@ class FimTask:
         self._eod = tokenizer.eod_id
         self._encoder = PieceEncoder(tokenizer, settings.bos)
         self.keys = settings.text_keys
+        self.plain = len(settings.text_keys) == 1
 
     def prepare(self, record: Record) -> list[str]:
         """See `Task`."""

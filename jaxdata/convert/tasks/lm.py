@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate, chain, pairwise
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -60,6 +61,7 @@ class LmTask:
         self, settings: LmSettings, tokenizer: Tokenizer, clean: Callable[[str], str] | None
     ) -> None:
         self.keys = settings.text_keys
+        self.plain = len(settings.text_keys) == 1
         self._settings, self._clean = settings, clean
         self._tokenizer = tokenizer
         self._dtype = token_dtype(tokenizer.vocab_size)
@@ -93,15 +95,14 @@ class LmTask:
         self, texts: Sequence[str], begin: bool = True, end: bool = True
     ) -> list[tuple[Encoded] | Dropped]:
         found = encode(self._tokenizer, texts, continuing=not begin)
+        ids = [one for one in found if not isinstance(one, Dropped)]
+        whole = iter(self._whole(ids, begin, end))
         return [
-            ids if isinstance(ids, Dropped) else self._made(text, ids, begin, end)
-            for text, ids in zip(texts, found, strict=True)
+            one if isinstance(one, Dropped) else self._made(text, next(whole))
+            for text, one in zip(texts, found, strict=True)
         ]
 
-    def _made(
-        self, text: str, ids: NDArray[Any], begin: bool, end: bool
-    ) -> tuple[Encoded] | Dropped:
-        tokens = self._whole(ids, begin, end)
+    def _made(self, text: str, tokens: NDArray[Any]) -> tuple[Encoded] | Dropped:
         if self._settings.short_rate:
             tokens = self._shortened(tokens, text)
         return (Encoded(tokens),) if len(tokens) else Dropped("a piece of a text without tokens")
@@ -113,7 +114,13 @@ class LmTask:
             return tokens
         return tokens[: 2 + draw.below("length", self._settings.short_length - 2)]
 
-    def _whole(self, ids: NDArray[Any], begin: bool, end: bool) -> NDArray[Any]:
-        """The ids between BOS, where asked for, and EOD, of a text with its beginning and end."""
-        parts = (self._bos if begin else self._none, ids, self._eod if end else self._none)
-        return np.concatenate(parts, dtype=self._dtype, casting="unsafe")
+    def _whole(self, ids: list[NDArray[Any]], begin: bool, end: bool) -> list[NDArray[Any]]:
+        """The ids between BOS, where asked for, and EOD, of texts with their beginning and end.
+
+        One array for all is made in a fraction of the time that one for each takes.
+        """
+        before, after = self._bos if begin else self._none, self._eod if end else self._none
+        parts = chain.from_iterable((before, one, after) for one in ids)
+        tokens = np.concatenate([self._none, *parts], dtype=self._dtype, casting="unsafe")
+        edges = accumulate((len(before) + len(one) + len(after) for one in ids), initial=0)
+        return [tokens[start:stop] for start, stop in pairwise(edges)]

@@ -57,6 +57,7 @@ class SftTask:
     """
 
     masked = True
+    plain = False
     streams: tuple[str, ...] = ("",)
 
     def __init__(

@@ -15,6 +15,7 @@ import pytest
 from jaxdata import tokenizers
 from jaxdata.cli import main
 from jaxdata.errors import DatasetError
+from jaxdata.format.manifest import read_manifest, update_manifest
 from jaxdata.format.storage import open_store
 from jaxdata.format.verify import verify
 from jaxdata.testing import write_dataset
@@ -209,6 +210,25 @@ def test_nothing_is_added_to_a_damaged_manifest(copy: Path, tmp_path: Path) -> N
     change("dataset.json", lambda data: data.replace(b'ts": 400', b'ts": 4'))(copy)
     with pytest.raises(DatasetError, match=r"dataset\.json differs from its checksum: restore it"):
         convert(corpus, copy, source="more", record_tokens=40, tokenizer=tokenizer)
+
+
+def test_a_manifest_that_lacks_something_is_said_in_a_line(copy: Path) -> None:
+    change("dataset.json", lambda data: data.replace(b'"fingerprint"', b'"fingerprinu"', 1))(copy)
+    with pytest.raises(DatasetError) as error:
+        verify(copy)
+    assert str(error.value) == (
+        f"{copy}/dataset.json is damaged (sources.train/code.fingerprint: Field required): "
+        "restore it from a copy"
+    )
+
+
+def test_the_checksum_of_a_manifest_is_of_what_a_reader_sees(copy: Path) -> None:
+    store = open_store(copy)
+    manifest = read_manifest(store)
+    odd = {"é\ud800": None, "counts": {9: (2, 3), 10: 1e300}}
+    entry = manifest.sources["train/web"].model_copy(update={"statistics": odd})
+    update_manifest(store, lambda _: manifest.model_copy(update={"sources": {"train/web": entry}}))
+    assert verify(copy).whole
 
 
 def test_what_cannot_be_read_is_damage_and_no_traceback(copy: Path) -> None:

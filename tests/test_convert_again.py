@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from jaxdata import tokenizers
-from jaxdata.convert import parts
-from jaxdata.errors import InputError
+from jaxdata.convert import conversion, parts
+from jaxdata.errors import DatasetError, InputError
 from tests.test_convert import (
     decoded,
     manifest,
@@ -114,6 +114,25 @@ def test_receipts_without_parameters_are_of_nothing_known(tmp_path: Path) -> Non
     write_lines(tmp_path / "out/train/web/work/00000-00000.receipt", [b"of something else"])
     write_lines(tmp_path / "out/train/web/.tmp-killed", [b"half done"])
     run(source, tmp_path / "out")
+    assert tree(tmp_path / "out") == tree(tmp_path / "clean")
+
+
+def test_a_damaged_receipt_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write_lines(tmp_path / "a.jsonl", records("a", "b", "c"))
+    run(source, tmp_path / "clean", unit_bytes=10)
+    with monkeypatch.context() as patch:
+        patch.setattr(conversion, "publish", None)
+        with pytest.raises(TypeError):
+            run(source, tmp_path / "out", unit_bytes=10)
+    receipt = sorted(tmp_path.glob("out/train/web/work/*.receipt"))[1]
+    content = receipt.read_bytes()
+    for damaged in (content[:-40] + b"x" + content[-39:], content[:-1], b""):
+        receipt.write_bytes(damaged)
+        says = f"{receipt.name} is damaged, or of another version of jaxdata: delete it and give"
+        with pytest.raises(DatasetError, match=says):
+            run(source, tmp_path / "out", unit_bytes=10)
+    receipt.unlink()
+    run(source, tmp_path / "out", unit_bytes=10)
     assert tree(tmp_path / "out") == tree(tmp_path / "clean")
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import jaxdata
-from jaxdata import InputError, StateMismatch, open_dataset
+from jaxdata import DatasetError, InputError, StateMismatch, open_dataset
 from tests.test_convert import decoded, manifest, records, run, tree, write_lines
 
 
@@ -92,6 +92,24 @@ def test_what_cannot_be_added_is_refused(grown: Path) -> None:
         run(grown / "in", grown / "out", append=True)
     assert tree(grown / "out") == before
     assert run(new, grown / "out", append=True, text_key="text, body").documents == 7
+
+
+def test_nothing_is_added_to_a_damaged_index(grown: Path) -> None:
+    new = write_lines(grown / "new/d.jsonl", records("x"))
+    row = grown / "out/train/web/index-2/origin_row/c/0"
+    content = row.read_bytes()
+    row.write_bytes(b"\x07" + content[1:])
+    before = tree(grown / "out")
+    says = (
+        r"nothing can be added to train/web of .*: train/web/index-2/origin_row: its content "
+        r"differs from its checksum\. Restore it from a copy; jaxdata verify says whether"
+    )
+    with pytest.raises(DatasetError, match=says):
+        run(new, grown / "out", append=True)
+    assert run(grown / "in", grown / "out", append=True).already_complete
+    assert tree(grown / "out") == before
+    row.write_bytes(content)
+    assert run(new, grown / "out", append=True).documents == 7
 
 
 def jaxdata_bytes() -> Any:

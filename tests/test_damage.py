@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tarfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -42,7 +43,10 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options |= {"split_ratio": "train=8,val=2"}
     for name, first in (("a", 0), ("b", 200)):
         lines = [*map(record, range(first, first + 200)), b"{bad"]
-        write_lines(folder / "in" / f"{name}.jsonl", lines)
+        file = write_lines(folder / f"{name}.jsonl", lines)
+        (folder / "in").mkdir(exist_ok=True)
+        with tarfile.open(folder / "in" / f"{name}.tar", "w") as archive:
+            archive.add(file, file.name)
         convert(folder / "in", folder / "out", source="web", append=True, **options)
     convert(folder / "in", folder / "out", source="code", **options)
     return folder / "out"
@@ -86,6 +90,7 @@ def part_of(name: str) -> str:
 def test_the_dataset_has_every_kind_of_file(dataset: Path) -> None:
     kinds = {Path(part_of(name)).name for name in names_of(dataset)}
     columns = {"length", "anchor", "origin_file", "origin_row", "kept", "kept_end"}
+    columns |= {"member", "member_end", "member_file", "member_row"}
     assert kinds >= columns | {"dataset.json", "tokenizer.model", "quarantine.jsonl"}
     assert {"quarantine-1.jsonl", "00000-00000.array_record"} <= kinds
     assert any("/index-1/" in name for name in names_of(dataset))

@@ -31,6 +31,7 @@ from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.index import SourceIndex
 from jaxdata.format.manifest import MANIFEST, SourceEntry, read_manifest
 from jaxdata.format.storage import Store
+from jaxdata.format.verify.index import damage_of_columns
 
 __all__ = ["Conversion"]
 
@@ -80,14 +81,25 @@ class Conversion:
             raise InputError("--append would move the borders of --split-contiguous: give one")
         if self.store.read(MANIFEST) is None:
             return self
-        job, base = added_to(read_manifest(self.store), self.outputs, self.job)
+        manifest = read_manifest(self.store, to_change=True)
+        job, base = added_to(manifest, self.outputs, self.job)
+        for name in base if job.files else ():
+            self._check_whole(SourceIndex(self.store, name, base[name], manifest.layout(name)))
         return replace(self, job=job, base=base)
+
+    def _check_whole(self, index: SourceIndex) -> None:
+        """Refuse a damaged index: the new one begins with it, and its checksums would hide that."""
+        if damage := damage_of_columns(index):
+            raise DatasetError(
+                f"nothing can be added to {index.name} of {self.store.url}: {damage[0]}. Restore "
+                "it from a copy; jaxdata verify says whether that is all"
+            )
 
     def finished(self) -> dict[str, SourceEntry]:
         """Return the sources it made if it was finished before; refuses what cannot join."""
         if self.store.read(MANIFEST) is None:
             return {}
-        manifest = read_manifest(self.store)
+        manifest = read_manifest(self.store, to_change=True)
         if self.base:
             check_dataset(manifest, self.job.parameters, self.store.url)
             return {} if self.job.files else self.base
@@ -219,7 +231,13 @@ class Conversion:
                 f"{self.store.url}/{name} is gone: is {self.job.folder} being converted by "
                 "somebody else? Wait for that to end, then give the same command again"
             )
-        return Receipt.decode(data)
+        try:
+            return Receipt.decode(data)
+        except ValueError:
+            raise DatasetError(
+                f"{self.store.url}/{name} is damaged, or of another version of jaxdata: delete it "
+                "and give the same command again, which does that part of the work once more"
+            ) from None
 
     def _first_bad(self, stopped: Stopped) -> InputError:
         """Say which record a worker stopped at, or an earlier one that was set aside before."""

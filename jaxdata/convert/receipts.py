@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from jaxdata.format.manifest import ShardEntry
 from jaxdata.format.members import Member
+from jaxdata.format.storage import sealed, unsealed
 
 __all__ = ["Members", "OutputReceipt", "Quarantined", "Receipt"]
 
@@ -85,7 +86,7 @@ class Receipt:
     members: Members = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """Return the bytes of the receipt: a line of JSON, then the columns of each output."""
+        """Return its bytes: a line of JSON, the columns of each output, and a checksum."""
         header = {
             "records": self.records,
             "outputs": {name: _header(output) for name, output in self.outputs.items()},
@@ -95,12 +96,15 @@ class Receipt:
             "members": list(self.members.items()),
         }
         columns = [_columns(output) for output in self.outputs.values()]
-        return b"".join([json.dumps(header).encode(), b"\n", *columns])
+        return sealed(b"".join([json.dumps(header).encode(), b"\n", *columns]))
 
     @classmethod
     def decode(cls, data: bytes) -> Receipt:
-        """Read a receipt."""
-        file = io.BytesIO(data)
+        """Read a receipt; raises ValueError where it is not as it was written."""
+        content = unsealed(data)
+        if content is None:
+            raise ValueError("a receipt differs from its checksum")
+        file = io.BytesIO(content)
         header = json.loads(file.readline())
         return cls(
             records=header["records"],

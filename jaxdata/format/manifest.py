@@ -150,15 +150,20 @@ class Manifest(_Entry):
         return sealed.encode(self)
 
 
-def read_manifest(store: Store) -> Manifest:
-    """The manifest of a dataset; raises DatasetError where there is none that we can read."""
+def read_manifest(store: Store, *, to_change: bool = False) -> Manifest:
+    """The manifest of a dataset; raises DatasetError where there is none that we can read.
+
+    Args:
+        store: the dataset.
+        to_change: compare it with its checksum, too, before a new one hides that it differs.
+    """
     data = store.read(MANIFEST)
     if data is None:
         raise DatasetError(
             f"{store.url} is not a dataset: it has no {MANIFEST}. If a conversion was interrupted, "
             "the same command finishes it; to make a dataset, see: jaxdata convert --help"
         )
-    return _decode(store, data)
+    return _decode(store, data, to_change=to_change)
 
 
 def update_manifest(store: Store, change: Callable[[Manifest | None], Manifest]) -> None:
@@ -167,16 +172,17 @@ def update_manifest(store: Store, change: Callable[[Manifest | None], Manifest])
     def rewrite(data: bytes | None) -> bytes:
         if data is None:
             return change(None).encode()
-        manifest = _decode(store, data)
-        if sealed.seal_holds(data) is False:  # which a new checksum would hide
-            raise DatasetError(
-                f"{store.url}/{MANIFEST} differs from its checksum: restore it from a copy; if "
-                'you changed it yourself, remove its line "sha256"'
-            )
-        return change(manifest).encode()
+        return change(_decode(store, data, to_change=True)).encode()
 
     store.update(MANIFEST, rewrite)
 
 
-def _decode(store: Store, data: bytes) -> Manifest:
-    return sealed.decode(data, f"{store.url}/{MANIFEST}", Manifest, FORMAT_VERSION)
+def _decode(store: Store, data: bytes, *, to_change: bool) -> Manifest:
+    url = f"{store.url}/{MANIFEST}"
+    manifest = sealed.decode(data, url, Manifest, FORMAT_VERSION)
+    if to_change and sealed.seal_holds(data) is False:
+        raise DatasetError(
+            f"{url} differs from its checksum: restore it from a copy; if you changed it "
+            'yourself, remove its line "sha256"'
+        )
+    return manifest

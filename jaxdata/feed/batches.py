@@ -85,6 +85,8 @@ class Share:
 
     def count(self, span: Span) -> int:
         """Rows of the local batch that are no padding."""
+        if span.place + span.size <= self.ends[span.section]:
+            return len(self.offsets[span.size])
         return int(np.searchsorted(self.offsets[span.size], self.ends[span.section] - span.place))
 
     def rows(self, span: Span) -> NDArray[np.int64]:

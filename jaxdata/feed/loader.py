@@ -260,6 +260,7 @@ class Loader(grain.DatasetIterator[Any]):
         return self._stream
 
     def _open_stream(self) -> Stream:
+        self._share = Share(self._offsets, self._schedule.skips, self._schedule.ends)
         maker, spans, placements = self._maker(), self._spans(), self._placements
         made: Stream = (
             WorkerStream(maker, spans, self._num_workers, self._prefetch)
@@ -285,10 +286,6 @@ class Loader(grain.DatasetIterator[Any]):
             tables = [part for _, part in sections(self._table)]
             maker = TableBatches(tables, self._share, lay_out(self._on_host, self._extras))
         return maker if self._layout is native else LaidOut(maker, self._layout)
-
-    @property
-    def _share(self) -> Share:
-        return Share(self._offsets, self._schedule.skips, self._schedule.ends)
 
     def get_state(self) -> dict[str, Any]:
         """Where the loader is, as plain JSON values: the same on every host."""

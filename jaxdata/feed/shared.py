@@ -161,16 +161,24 @@ class BatchReceiver:
 
     def receive(self) -> Batch:
         """The next batch: arrays over shared memory that is theirs as long as one of them is."""
-        while (number := self._next_number()) == _MESSAGE:
+        number = self._arrived.popleft() if self._arrived else self._wait()
+        while number == _MESSAGE:
             self._hear_more()
+            number = self._wait()
         # All arrays are views of `whole`: it lives as long as any of them.
         whole = np.frombuffer(self._buffers[number], np.uint8)
         self._held[number] = weakref.ref(whole, partial(_release, self._released, number))
-        released = [self._released.popleft() for _ in range(len(self._released))]
-        self.worker.guarded(self._tell.write, _RECEIVED, *released)
-        return {part[0]: _view(whole, part) for part in self._parts}
+        self.worker.guarded(self._tell.write, _RECEIVED, *self._taken_back())
+        return {
+            name: np.ndarray(shape, dtype, whole, first)
+            for name, dtype, shape, first in self._parts
+        }
 
-    def _next_number(self) -> int:
+    def _taken_back(self) -> list[int]:
+        """Buffers that nothing refers to any more; callbacks in other threads add to them."""
+        return [self._released.popleft() for _ in range(len(self._released))]
+
+    def _wait(self) -> int:
         while not self._arrived:
             self._arrived.extend(self._hear.read())
             if not self._arrived:  # the worker is gone; this raises what it died of

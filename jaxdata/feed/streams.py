@@ -92,7 +92,8 @@ class WorkerStream:
             raise StopIteration
         batch = next(self._turn).receive()
         span = self._asked.popleft()
-        self._ask()
+        if len(self._asked) <= self._enough:
+            self._ask()
         return span, batch
 
     def close(self) -> None:

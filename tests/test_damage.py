@@ -200,6 +200,19 @@ def test_a_damaged_order_of_megatron_is_to_be_deleted(
     assert verify(copy).whole
 
 
+@pytest.mark.parametrize("column", ["origin_file", "kept", "member"])
+def test_what_is_read_of_a_damaged_column_is_no_traceback(
+    dataset: Path, tmp_path: Path, column: str
+) -> None:
+    shutil.copytree(dataset, tmp_path / "copy")
+    file = tmp_path / "copy/train/web/index-1" / column / "c/0"
+    file.write_bytes(b"\x80" * file.stat().st_size)
+    documents = jaxdata.open_dataset(tmp_path / "copy").source("train", "web")
+    says = "what the index of train/web has of document 2 is damaged .*; jaxdata verify names the"
+    with pytest.raises(DatasetError, match=says):
+        documents.kept(2) if column == "kept" else documents.origin(2)
+
+
 class OneFile:
     """As much of a store as the description of an array is read from."""
 

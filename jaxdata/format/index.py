@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -143,8 +144,26 @@ class SourceIndex:
         """Where a document is in the archive that it came from; None where it came from none."""
         if columns := self.member_columns:
             file, row = int(self.origin_file[document]), int(self.origin_row[document])
-            return find_member(columns, file, row)
+            with self._told(document):
+                return find_member(columns, file, row)
         return None
+
+    def origin(self, document: int) -> tuple[str, int]:
+        """The input file that a document came from, and its line (from 1) or row (from 0) there."""
+        with self._told(document):
+            file = self.entry.inputs[int(self.origin_file[document])]
+        return file, int(self.origin_row[document])
+
+    @contextmanager
+    def _told(self, document: int) -> Iterator[None]:
+        """Say of columns that nobody has verified that they make no sense."""
+        try:
+            yield
+        except (ValueError, LookupError) as error:
+            raise DatasetError(
+                f"{self.store.url}: what the index of {self.name} has of document {document} is "
+                f"damaged ({error!r}); jaxdata verify names the file, and says what to do"
+            ) from error
 
     @cached_property
     def member_columns(self) -> dict[str, NDArray[Any]]:
@@ -161,7 +180,8 @@ class SourceIndex:
             return {}
         lines, ends = self.kept_lines, self._kept_ends
         line = lines[int(ends[document - 1]) if document else 0 : int(ends[document])]
-        fields: dict[str, Any] = json.loads(line.tobytes())
+        with self._told(document):
+            fields: dict[str, Any] = json.loads(line.tobytes())
         return fields
 
     @cached_property

@@ -59,10 +59,10 @@ class StoredDocuments(RangedDocuments):
         In an archive that is a file in it: `("pages.tar: a.jsonl", 17)`.
         """
         document = range(len(self))[index]
-        file = self.entry.inputs[int(self.index.origin_file[document])]
+        file, row = self.index.origin(document)
         if member := self.index.member(document):
             return f"{file}: {member.name}", member.number
-        return file, int(self.index.origin_row[document])
+        return file, row
 
     def kept(self, index: int) -> dict[str, Any]:
         """The fields of a document that its conversion was asked to keep (`--keep`)."""

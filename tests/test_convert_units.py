@@ -131,6 +131,21 @@ def test_tables_are_cut_between_row_groups(tmp_path: Path) -> None:
     assert [start for start, _ in spans[1:]] == [stop for _, stop in spans[:-1]]
 
 
+def test_a_huge_group_is_read_a_little_at_a_time(tmp_path: Path) -> None:
+    words = [os.urandom(2**9).hex() for _ in range(60_000)]
+    pq.write_table(pa.table({"text": words}), tmp_path / "a.parquet", compression="none")
+    files = find_inputs(tmp_path)
+    pool, before = pa.default_memory_pool(), pa.total_allocated_bytes()
+    peak = 0
+    found = []
+    for unit in cut(files, READ, 2**22):
+        for part in unit.parts:
+            found += [raw["text"] for raw in raw_records(files[0], part, READ)]
+        peak = max(peak, pool.bytes_allocated() - before)
+    assert found == words
+    assert peak < 2**25, "bytes; the group has nearly 2**26"
+
+
 def test_strings_of_every_kind_of_column_are_read(tmp_path: Path) -> None:
     plain = pa.array(["a", None, "é"])
     for kind in (pa.string(), pa.large_string(), pa.binary()):

@@ -53,7 +53,8 @@ def open_table(file: InputFile) -> Iterator[Table]:
         if file.kind.format == "parquet":
             import pyarrow.parquet as pq
 
-            with pq.ParquetFile(file.path, buffer_size=_BUFFER) as parquet:
+            # pyarrow's own setting takes all of a row group into memory, however large.
+            with pq.ParquetFile(file.path, buffer_size=_BUFFER, pre_buffer=False) as parquet:
                 yield _parquet(parquet)
         else:
             import pyarrow as pa

@@ -83,3 +83,22 @@ def test_python_objects_are_refused_by_name() -> None:
     rows = ROWS.map(lambda row: {**row, "words": np.array(["a", None], object)})
     with pytest.raises(InputError, match=r"'words' holds Python objects.* num_workers=0"):
         next(jaxdata.Loader(rows, batch_size=2, num_workers=1))
+
+
+def test_arrays_of_ever_other_shapes() -> None:
+    def ragged(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        kinds = int(batch["inputs"][0, 0]) % 200  # more layouts than are remembered, some again
+        return {"inputs": batch["inputs"], "more": np.full((kinds, 3), kinds, np.int16)}
+
+    settings = {"batch_size": 2, "layout": ragged}
+    expected = list(jaxdata.Loader(ROWS, **settings))
+    shapes = [batch["more"].shape for batch in expected]
+    assert len(shapes) > len(set(shapes)) > 150
+    made = jaxdata.Loader(ROWS, num_workers=1, **settings)
+    assert_same_batches(made, expected)
+    made.close()
+
+
+def test_no_arrays_at_all() -> None:
+    loader = jaxdata.Loader(ROWS, batch_size=8, num_workers=1, layout=lambda _: {})
+    assert list(loader) == [{}] * len(loader)

@@ -5,20 +5,21 @@ both map it. The parent hands out arrays over that memory, and gives it back to 
 nothing refers to them any more: a delivered batch never changes. The files have no name, so
 nothing is left behind however the processes end.
 
-Most batches are one number each way, in pipes: the number of the buffer that holds it, and
-`_RECEIVED` with the numbers of buffers that are free again. `_MESSAGE` stands for more, which
-follows on the connection.
+A batch is a few numbers each way, in pipes: where its arrays lie (the number of a layout) and in
+which buffer; and `_RECEIVED` with the numbers of buffers that are free again. What the numbers mean
+is told before they are first used, on the connection.
 """
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import tempfile
 import weakref
 from collections import deque
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
 from typing import Any
@@ -36,10 +37,12 @@ from jaxdata.rows.table import Batch
 __all__ = ["BatchReceiver", "BatchSender"]
 
 _ALIGNMENT = 64  # bytes: what jax wants to take numpy memory on a CPU as it is
-_Part = tuple[str, np.dtype[Any], tuple[int, ...], int]
-"""Name, dtype, shape and first byte of an array in a slab."""
+_Layout = tuple[tuple[str, np.dtype[Any], tuple[int, ...], int], ...]
+"""Name, dtype, shape and first byte of each array in a slab."""
 _GRAIN = 2**16  # bytes: batches that differ a little in size use the same buffers
-_RECEIVED, _MESSAGE = -1, -2
+_MOST_LAYOUTS = 64  # that are remembered: some functions make arrays of ever other shapes
+_RECEIVED, _SPANS = -1, -2
+_LAYOUT, _BUFFER = -3, -4
 
 
 class BatchSender:
@@ -57,7 +60,7 @@ class BatchSender:
         self._numbers: dict[int, int] = {}
         self._handles: dict[int, int] = {}
         self._lent: dict[int, NDArray[Any]] = {}
-        self._parts: list[_Part] = []
+        self._layouts: dict[_Layout, int] = {}
         self.slabs = Slabs(self._allocate, most_free=None)
 
     def _allocate(self, size: int) -> mmap.mmap:
@@ -77,7 +80,7 @@ class BatchSender:
         for number in numbers:
             if number == _RECEIVED:
                 received += 1
-            elif number == _MESSAGE:
+            elif number == _SPANS:
                 spans += self._connection.recv()
             else:
                 del self._lent[number]
@@ -87,25 +90,31 @@ class BatchSender:
         """Tell the parent where a batch is; what is not in shared memory is copied there."""
         whole = self._slab_of(batch)
         if whole is None:
-            whole, batch = self._copied(batch)
+            whole, layout = self._copied(batch)
+        else:
+            start = _address(whole)
+            layout = tuple((n, a.dtype, a.shape, _address(a) - start) for n, a in batch.items())
         number = self._numbers[id(_memory_below(whole))]
         self._lent[number] = whole
-        start = _address(whole)
-        parts = [(n, a.dtype, a.shape, _address(a) - start) for n, a in batch.items()]
-        # Most batches have the layout of the one before, which the parent remembers.
-        if number in self._handles or parts != self._parts:
-            self._explain(number, parts)
-        self._done.write(number)
+        if layout not in self._layouts:
+            self._teach(layout)
+        if number in self._handles:
+            self._lend(number)
+        self._done.write(self._layouts[layout], number)
 
-    def _explain(self, number: int, parts: list[_Part]) -> None:
-        """Tell what the parent cannot know of the next batch, and lend it a new buffer."""
-        handle = self._handles.pop(number, None)
-        self._parts = parts
-        self._done.write(_MESSAGE)
-        self._connection.send((parts, None if handle is None else number))
-        if handle is not None:
-            send_handle(self._connection, handle, os.getppid())
-            os.close(handle)
+    def _teach(self, layout: _Layout) -> None:
+        number = len(self._layouts)
+        if number == _MOST_LAYOUTS:
+            number = self._layouts.pop(next(iter(self._layouts)))
+        self._layouts[layout] = number
+        self._done.write(_LAYOUT, number)
+        self._connection.send(layout)
+
+    def _lend(self, number: int) -> None:
+        handle = self._handles.pop(number)
+        self._done.write(_BUFFER, number)
+        send_handle(self._connection, handle, os.getppid())
+        os.close(handle)
 
     def _slab_of(self, batch: Batch) -> NDArray[Any] | None:
         """The slab that all arrays of a batch are in, if they are."""
@@ -115,19 +124,12 @@ class BatchSender:
         shared = plain and len(owners) == 1 and id(_memory_below(whole)) in self._numbers
         return whole if shared else None
 
-    def _copied(self, batch: Batch) -> tuple[NDArray[Any], Batch]:
-        places = np.cumsum([0, *(_aligned(array) for array in batch.values())]).tolist()
-        whole = self.slabs.take(-(-max(places[-1], 1) // _GRAIN) * _GRAIN)
-        copies: Batch = {}
-        for (name, array), start in zip(batch.items(), places, strict=False):
-            if array.dtype.hasobject:
-                raise InputError(
-                    f"{name!r} holds Python objects, which worker processes cannot hand over: "
-                    "use num_workers=0, or make it an array of numbers"
-                )
-            copies[name] = _view(whole, (name, array.dtype, array.shape, start))
-            copies[name][...] = array
-        return whole, copies
+    def _copied(self, batch: Batch) -> tuple[NDArray[Any], _Layout]:
+        size, layout = _end_to_end(tuple((n, a.dtype, a.shape) for n, a in batch.items()))
+        whole = self.slabs.take(size)
+        for array, (_, dtype, shape, start) in zip(batch.values(), layout, strict=True):
+            np.ndarray(shape, dtype, whole, start)[...] = array
+        return whole, layout
 
 
 class BatchReceiver:
@@ -152,45 +154,45 @@ class BatchReceiver:
         self._held: dict[int, weakref.ref[Any]] = {}
         self._released: deque[int] = deque()
         self._arrived: deque[int] = deque()
-        self._parts: list[_Part] = []
+        self._layouts: dict[int, _Layout] = {}
 
     def tell(self, spans: Sequence[Span]) -> None:
         """Have batches made, after those told of before."""
         self.worker.send(spans)
-        self.worker.guarded(self._tell.write, _MESSAGE)
+        self.worker.guarded(self._tell.write, _SPANS)
 
     def receive(self) -> Batch:
         """The next batch: arrays over shared memory that is theirs as long as one of them is."""
-        number = self._arrived.popleft() if self._arrived else self._wait()
-        while number == _MESSAGE:
-            self._hear_more()
-            number = self._wait()
+        while (layout := self._next()) < 0:
+            (self._learn if layout == _LAYOUT else self._borrow)(self._next())
+        number = self._next()
         # All arrays are views of `whole`: it lives as long as any of them.
         whole = np.frombuffer(self._buffers[number], np.uint8)
         self._held[number] = weakref.ref(whole, partial(_release, self._released, number))
         self.worker.guarded(self._tell.write, _RECEIVED, *self._taken_back())
         return {
             name: np.ndarray(shape, dtype, whole, first)
-            for name, dtype, shape, first in self._parts
+            for name, dtype, shape, first in self._layouts[layout]
         }
 
     def _taken_back(self) -> list[int]:
         """Buffers that nothing refers to any more; callbacks in other threads add to them."""
         return [self._released.popleft() for _ in range(len(self._released))]
 
-    def _wait(self) -> int:
+    def _next(self) -> int:
         while not self._arrived:
             self._arrived.extend(self._hear.read())
             if not self._arrived:  # the worker is gone; this raises what it died of
                 self.worker.receive()
         return self._arrived.popleft()
 
-    def _hear_more(self) -> None:
-        self._parts, number = self.worker.receive()
-        if number is not None:
-            handle = recv_handle(self.worker.connection)
-            self._buffers[number] = mmap.mmap(handle, 0)
-            os.close(handle)
+    def _learn(self, number: int) -> None:
+        self._layouts[number] = self.worker.receive()
+
+    def _borrow(self, number: int) -> None:
+        handle = self.worker.guarded(recv_handle, self.worker.connection)
+        self._buffers[number] = mmap.mmap(handle, 0)
+        os.close(handle)
 
     def close(self) -> None:
         """End the worker; calling it again does nothing."""
@@ -203,13 +205,23 @@ def _release(released: deque[int], number: int, _: Any) -> None:
     released.append(number)
 
 
-def _view(whole: NDArray[np.uint8], part: _Part) -> NDArray[Any]:
-    _, dtype, shape, start = part
-    return np.ndarray(shape, dtype, buffer=whole, offset=start)
+@lru_cache(_MOST_LAYOUTS)
+def _end_to_end(arrays: tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]) -> Any:
+    """Bytes of a slab for arrays, and how they lie in it."""
+    layout, end = [], 0
+    for name, dtype, shape in arrays:
+        if dtype.hasobject:
+            raise InputError(
+                f"{name!r} holds Python objects, which worker processes cannot hand over: "
+                "use num_workers=0, or make it an array of numbers"
+            )
+        layout.append((name, dtype, shape, end))
+        end += _rounded(math.prod(shape) * dtype.itemsize, _ALIGNMENT)
+    return _rounded(max(end, 1), _GRAIN), tuple(layout)
 
 
-def _aligned(array: NDArray[Any]) -> int:
-    return -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+def _rounded(size: int, unit: int) -> int:
+    return -(-size // unit) * unit
 
 
 def _address(array: NDArray[Any]) -> int:

@@ -28,7 +28,7 @@ __all__ = ["ANCHOR_EVERY", "SourceIndex", "anchor_pieces", "anchors", "write_ind
 ANCHOR_EVERY = 8
 _PIECE = 2**26
 _PIECE_DOCUMENTS = ANCHOR_EVERY * 2**17
-_STEPS = np.arange(ANCHOR_EVERY - 1)
+_STEPS = np.arange(ANCHOR_EVERY - 1)[:, None]
 
 
 def anchors(lengths: NDArray[np.uint32], layout: RecordLayout) -> NDArray[np.uint64]:
@@ -222,11 +222,12 @@ class SourceIndex:
 
     def _bytes_before(self, document: NDArray[np.int64]) -> NDArray[np.int64]:
         """Stream bytes of all documents of the source before each of `document`."""
-        anchor, after = np.divmod(document, ANCHOR_EVERY)
-        near = _STEPS + (document - after)[:, None]
-        lengths = self.lengths[np.minimum(near, len(self.lengths) - 1)]
-        between = self.layout.stream_bytes(lengths) * (after[:, None] > _STEPS)
-        return np.asarray(self._anchors[anchor].astype(np.int64) + between.sum(axis=1), np.int64)
+        anchor = document // ANCHOR_EVERY
+        first = anchor * ANCHOR_EVERY
+        # Steps by documents: the other way round, sums over so few are slow.
+        lengths = self.lengths.take(first + _STEPS, mode="clip")
+        between = self.layout.stream_bytes(lengths) * (document - first > _STEPS)
+        return np.asarray(self._anchors[anchor].astype(np.int64) + between.sum(axis=0), np.int64)
 
     @property
     def columns(self) -> dict[str, tuple[type[np.generic], int | None]]:

@@ -85,12 +85,13 @@ class RecordLayout:
 
     def stream_bytes(self, lengths: ArrayLike) -> NDArray[np.int64]:
         """Stream bytes that documents of `lengths` tokens take, chunk headers included."""
-        length = np.asarray(lengths, np.int64)
-        table = _chunk_table(self)
-        if length.max(initial=0) <= self.record_tokens:
-            return table.take(length)
-        whole, rest = np.divmod(length, self.record_tokens)
-        return np.asarray(whole * table[-1] + table[rest], np.int64)
+        length, table = np.asarray(lengths, np.int64), _chunk_table(self)
+        taken = np.asarray(table.take(length, mode="clip"), np.int64)
+        long = length > self.record_tokens
+        if long.any():
+            whole, rest = np.divmod(length[long], self.record_tokens)
+            taken[long] = whole * table[-1] + table[rest]
+        return taken
 
     def chunk_bytes(self, tokens: ArrayLike) -> NDArray[np.int64]:
         """Stream bytes of one record of `tokens` tokens with its chunk header."""
@@ -114,10 +115,13 @@ class RecordLayout:
 
     def token_offset(self, lengths: ArrayLike, token: ArrayLike) -> NDArray[np.int64]:
         """Stream offset of a token, counted from the beginning of its document's first chunk."""
-        record, within = np.divmod(np.asarray(token, np.int64), self.record_tokens)
-        size = self._record_bytes(self._tokens_in_record(lengths, record))
-        before = record * self.chunk_bytes(self.record_tokens)
-        return np.asarray(before + _overhead(size) + within * self.item, np.int64)
+        # numpy divides by a number at once with SIMD, but has no such divmod.
+        token, table = np.asarray(token, np.int64), _chunk_table(self)
+        record = token // self.record_tokens
+        within = token - record * self.record_tokens
+        tokens = self._tokens_in_record(lengths, record)
+        header = table.take(tokens, mode="clip") - self._record_bytes(tokens)
+        return np.asarray(record * table[-1] + header + within * self.item, np.int64)
 
     def mask_offset(self, lengths: ArrayLike, token: ArrayLike) -> NDArray[np.int64]:
         """Stream offset of a token's mask byte, counted likewise."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import repeat
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.rows.reading import Gaps, Reading, read_batches
+from jaxdata.rows.reading import Part, Reading, read_batches
 from jaxdata.rows.slabs import Slabs
 from jaxdata.rows.table import Batch, Ints, RowTable
 
@@ -27,11 +29,15 @@ def assemble(table: RowTable, batches: Sequence[Ints], batch_size: int) -> Itera
         `inputs`, `targets`, `segment_ids`, `positions` (int32) and `loss_mask` (bool), each of
         shape (batch_size, seq_len).
     """
-    for reading in read_batches(table, batches, batch_size):
-        batch = _empty(reading.total)
-        gaps = reading.gaps()
-        _write_tokens(batch, reading, gaps)
-        _write_layout(batch, reading, gaps)
+    reading = read_batches(table, batches, batch_size)
+    streams = reading.tokens(table.seq_len - reading.filled)
+    masks = repeat(None) if reading.masks is None else target_masks(reading)
+    for part, stream, mask in zip(reading.parts(), streams, masks, strict=False):
+        batch = _empty(batch_size * table.seq_len)
+        _write_tokens(batch, part, stream)
+        _write_layout(batch, part)
+        _write_loss(batch["loss_mask"], part, mask)
+        _clear_padding(batch, part)
         if table.positions == "row":
             batch["positions"] = _along_rows(batch["segment_ids"], table.seq_len)
         yield {name: array.reshape(batch_size, table.seq_len) for name, array in batch.items()}
@@ -56,47 +62,48 @@ def _empty(total: int) -> Batch:
     return batch
 
 
-def _write_tokens(batch: Batch, reading: Reading, gaps: Gaps) -> None:
+def _write_tokens(batch: Batch, part: Part, stream: NDArray[Any]) -> None:
     """Inputs, and targets: the inputs one slot on, but for the last slot of each segment."""
-    stream = reading.stream(gaps.padding)
-    last = reading.begin + reading.segments.slots  # in inputs with what follows each segment
-    extra = last + np.arange(len(last))
+    extra = part.end + np.arange(len(part.end))  # what follows each segment, in the stream
     keep = np.ones(len(stream), bool)
     keep[extra] = False
     inputs, targets = batch["inputs"], batch["targets"]
     inputs[:] = stream[keep]
     targets[:-1] = inputs[1:]
-    targets[last - 1] = stream[extra]
-    gaps.clear(targets)
+    targets[part.end - 1] = stream[extra]
 
 
-def _write_layout(batch: Batch, reading: Reading, gaps: Gaps) -> None:
-    """Everything that is not tokens."""
+def _write_layout(batch: Batch, part: Part) -> None:
+    """Numbers of segments and positions in them."""
+    ids, positions = batch["segment_ids"], batch["positions"]
     # A run is a segment with the padding behind it; before the first segment there may be some.
-    bounds = np.concatenate([[0], reading.begin, [reading.total]]).astype(np.int32)
+    bounds = np.concatenate([[0], part.begin, [len(ids)]]).astype(np.int32)
     run = bounds[1:] - bounds[:-1]
-    ids, positions, loss = batch["segment_ids"], batch["positions"], batch["loss_mask"]
-    ids[:] = np.repeat(np.append(0, reading.number + 1).astype(np.int32), run)
-    np.subtract(_slots(reading.total), np.repeat(bounds[:-1], run), out=positions)
-    _write_loss(loss, reading, gaps)
-    for array in (ids, positions, loss):
-        gaps.clear(array)
+    ids[:] = np.repeat(np.append(0, part.number + 1).astype(np.int32), run)
+    np.subtract(_slots(len(ids)), np.repeat(bounds[:-1], run), out=positions)
 
 
-def _write_loss(loss: NDArray[np.bool_], reading: Reading, gaps: Gaps) -> None:
-    loss[:] = True if reading.masks is None else target_masks(reading, gaps)
-    begin, slots, lead = reading.begin, reading.segments.slots, reading.segments.lead
-    loss[(begin + slots - 1)[reading.ended]] = False
-    for at in np.flatnonzero(lead).tolist():
-        loss[begin[at] : begin[at] + lead[at]] = False
+def _write_loss(loss: NDArray[np.bool_], part: Part, mask: NDArray[np.bool_] | None) -> None:
+    loss[:] = True if mask is None else mask
+    loss[(part.end - 1)[part.ended]] = False
+    for at in np.flatnonzero(part.lead).tolist():
+        loss[part.begin[at] : part.begin[at] + part.lead[at]] = False
 
 
-def target_masks(reading: Reading, gaps: Gaps) -> NDArray[np.bool_]:
-    """(total,) stored masks of the targets."""
-    stream = reading.mask_stream(gaps.padding)
-    keep = np.ones(len(stream), bool)
-    keep[reading.begin + np.arange(len(reading.begin))] = False  # no target has the first's
-    return stream[keep]
+def _clear_padding(batch: Batch, part: Part) -> None:
+    """Set padding to zero; in inputs it is."""
+    for first, stop in part.padding:
+        for name in ("targets", "segment_ids", "positions", "loss_mask"):
+            batch[name][first:stop] = 0
+
+
+def target_masks(reading: Reading) -> Iterator[NDArray[np.bool_]]:
+    """Of each batch the stored masks of its targets, row by row."""
+    streams = reading.token_masks(reading.seq_len - reading.filled)
+    for part, stream in zip(reading.parts(), streams, strict=True):
+        keep = np.ones(len(stream), bool)
+        keep[part.begin + np.arange(len(part.begin))] = False  # no target has the first's
+        yield stream[keep]
 
 
 @lru_cache(4)

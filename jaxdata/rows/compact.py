@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from jaxdata.rows.assembly import target_masks
-from jaxdata.rows.reading import Padding, Reading, read_batches
+from jaxdata.rows.reading import Reading, read_batches
 from jaxdata.rows.table import Batch, Ints, RowTable
 
 __all__ = ["compact"]
@@ -35,36 +35,36 @@ def compact(table: RowTable, batches: Sequence[Ints], batch_size: int) -> Iterat
         no target. *segments* is a power of two, so that a compiled function meets few shapes.
         Where sources store masks, `mask` (batch, seq_len), bool: those of the targets.
     """
-    for reading in read_batches(table, batches, batch_size):
-        yield _compact(reading, batch_size, table.seq_len)
+    reading = read_batches(table, batches, batch_size)
+    in_row = np.diff(reading.row_edges)
+    widths = [_width(int(most)) for most in in_row.reshape(-1, batch_size).max(axis=1)]
+    fill = reading.seq_len + np.repeat(widths, batch_size) - reading.filled - in_row
+    columns = _columns(reading, max(widths))
+    masks = None if reading.masks is None else target_masks(reading)
+    for number, (width, tokens) in enumerate(zip(widths, reading.tokens(fill), strict=True)):
+        rows = slice(number * batch_size, (number + 1) * batch_size)
+        batch: Batch = {"tokens": tokens.reshape(batch_size, table.seq_len + width)}
+        batch |= {name: column[rows, :width] for name, column in columns.items()}
+        if masks is not None:
+            batch["mask"] = next(masks).reshape(batch_size, table.seq_len)
+        yield batch
 
 
-def _compact(reading: Reading, rows: int, seq_len: int) -> Batch:
-    width = _width(int(reading.number.max(initial=-1)) + 1)
-    tokens = reading.stream(_row_padding(reading, seq_len + width))
-    batch: Batch = {"tokens": tokens.reshape(rows, seq_len + width)}
-    small = np.uint16 if seq_len < 2**16 else np.int32
-    columns: dict[str, tuple[Any, Any]] = {
+def _columns(reading: Reading, width: int) -> Batch:
+    """What is said of every segment, (rows, width) of all batches."""
+    small = np.uint16 if reading.seq_len < 2**16 else np.int32
+    given: dict[str, tuple[Any, Any]] = {
         "slots": (small, reading.segments.slots),
         "lead": (small, reading.segments.lead),
         "ended": (bool, reading.ended),
     }
     place = reading.segments.row * width + reading.number
-    for name, (kind, values) in columns.items():
-        column = np.zeros(rows * width, kind)
-        column[place] = values
-        batch[name] = column.reshape(rows, width)
-    if reading.masks is not None:
-        batch["mask"] = target_masks(reading, reading.gaps()).reshape(rows, seq_len)
-    return batch
-
-
-def _row_padding(reading: Reading, width: int) -> Padding:
-    """What fills every row's tokens up to `width`."""
-    tokens = np.zeros(len(reading.begin) + 1, np.int64)
-    np.cumsum(reading.segments.slots + 1, out=tokens[1:])
-    before = tokens[reading.row_edges]
-    return reading.row_edges[1:], width - (before[1:] - before[:-1])
+    columns: Batch = {}
+    for name, (kind, values) in given.items():
+        column = np.zeros((len(reading.row_edges) - 1) * width, kind)
+        column[place] = values.astype(kind)
+        columns[name] = column.reshape(-1, width)
+    return columns
 
 
 def _width(segments: int) -> int:

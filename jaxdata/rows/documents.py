@@ -36,11 +36,11 @@ class Pieces(NamedTuple):
         views = Views.cut(joined.data.cast("B"), counts * joined.itemsize)
         return cls(views, np.arange(len(counts)))
 
-    def of(self, ranges: slice) -> Pieces:
-        """Those of some consecutive ranges, which are counted from 0 then."""
-        first, last = self.range.searchsorted([ranges.start, ranges.stop]).tolist()
-        here = slice(first, last)
-        return Pieces(self.views.take(here), self.range[here] - ranges.start)
+    def followed(self, ranges: Ints, filler: bytes) -> Pieces:
+        """With `filler` at the end of some of the ranges."""
+        at = self.range.searchsorted(ranges, side="right")
+        views = self.views.inserted(at, np.full(len(at), len(filler)), filler)
+        return Pieces(views, np.insert(self.range, at, ranges))
 
 
 class Documents(Protocol):

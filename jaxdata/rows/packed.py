@@ -19,7 +19,7 @@ from jaxdata.rows.planner import Planner
 from jaxdata.rows.plans import BlockPlan
 from jaxdata.rows.settings import PackSettings, PackSummary
 from jaxdata.rows.table import Segments
-from jaxdata.rows.windows import expand
+from jaxdata.rows.windows import consecutive
 from jaxdata.seeds import Permutation, derive
 
 __all__ = ["PackedRows"]
@@ -123,9 +123,14 @@ class PackedRows:
 
     def segments(self, rows: Ints) -> Segments:
         """See `RowTable`; row *i* beyond the first epoch is row `i % n` of epoch `i // n`."""
-        epoch, within = np.divmod(rows, max(len(self), 1))
+        epoch = rows // max(len(self), 1)
+        within = rows - epoch * len(self)
+        places = np.arange(len(rows))
         return Segments.join(
-            [self._epoch_segments(number, mine, within[mine]) for number, mine in _groups(epoch)]
+            [
+                self._epoch_segments(number, places[mine], within[mine])
+                for number, mine in _groups(epoch)
+            ]
         )
 
     def unread_blocks(self, row: int) -> tuple[int, Ints]:
@@ -158,16 +163,12 @@ class PackedRows:
         plan = self._plan(block)
         planned = self._rows_of(epoch, block)[place]
         first = plan.row_starts[planned]
-        group, number = expand(plan.row_starts[planned + 1] - first)
-        at = first[group] + number
-        return Segments(
-            row=row[group],
-            source=np.zeros(len(at), np.int64),
-            document=plan.document[at].astype(np.int64),
-            start=plan.start[at].astype(np.int64),
-            slots=plan.slots[at].astype(np.int64),
-            lead=plan.lead[at].astype(np.int64),
-        )
+        counts = plan.row_starts[planned + 1] - first
+        at = consecutive(first, counts)
+        columns = (plan.document, plan.start, plan.slots, plan.lead)
+        # None is outside, and mode "raise" takes twice as long.
+        taken = (column.take(at, mode="clip").astype(np.int64) for column in columns)
+        return Segments(np.repeat(row, counts), np.zeros_like(at), *taken)
 
     def rows_with(self, document: int, epoch: int) -> Ints:
         """Rows of an epoch that hold a part of a document, increasing."""
@@ -185,8 +186,8 @@ class PackedRows:
         documents, plan = self.planner.plan((first, first + int(self._blocks.documents[block])))
         # A plan is kept: half the memory where 32 bits hold its numbers.
         small = np.int32 if max(len(self._source), int(plan.start.max(initial=0))) < 2**31 else int
-        columns = (documents[plan.document], plan.start, plan.slots, plan.lead)
-        return BlockPlan(plan.row_starts, *(column.astype(small) for column in columns))
+        columns = (documents.take(plan.document), plan.start, plan.slots, plan.lead)
+        return BlockPlan(plan.row_starts, *(column.astype(small, copy=False) for column in columns))
 
     def _epoch_order(self, epoch: int) -> tuple[Ints, Ints]:
         """The blocks in this epoch's order, and the rows up to the end of each."""
@@ -210,7 +211,9 @@ def _kept(method: Callable[..., Any], most: int) -> Callable[..., Any]:
     return lru_cache(most)(lambda *args: weak()(*args))  # type: ignore[misc]
 
 
-def _groups(numbers: Ints) -> list[tuple[int, Ints]]:
+def _groups(numbers: Ints) -> list[tuple[int, Ints | slice]]:
     """Each different number, and where it stands."""
+    if len(numbers) and numbers.min() == numbers.max():  # as a rule
+        return [(int(numbers[0]), slice(None))]
     different = set(numbers.tolist())
     return [(number, np.flatnonzero(numbers == number)) for number in sorted(different)]

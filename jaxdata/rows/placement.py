@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.rows.windows import stable_order
+from jaxdata.rows.windows import consecutive, stable_order
 
 __all__ = ["Placement", "falling", "place_crop", "size_classes"]
 
@@ -41,17 +41,10 @@ class Placement:
         in_row = np.cumsum(begun - ended).astype(np.int64)
         row_starts = np.cumsum(in_row) - in_row
         # Row by row of every run, and then item by item of every row:
-        row = _counting(first, count)
+        row = consecutive(first, count)
         items = np.repeat(each, count)
         begin = row_starts[row] + np.repeat(held, count)
-        return row_starts, _counting(begin, items)
-
-
-def _counting(first: Ints, counts: Ints) -> Ints:
-    """As many consecutive numbers from each of `first` on, end to end."""
-    numbers = np.repeat(first - np.cumsum(counts) + counts, counts)
-    numbers += np.arange(len(numbers))
-    return numbers
+        return row_starts, consecutive(begin, items)
 
 
 def falling(sizes: Ints) -> Ints:

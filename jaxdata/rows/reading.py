@@ -1,9 +1,10 @@
-"""Reading the tokens of a batch: which segments, where they lie in it, and what is in them."""
+"""Reading the tokens of batches: which segments, where they lie there, and what is in them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,49 +15,42 @@ from jaxdata.rows.documents import Documents, Pieces
 from jaxdata.rows.reads import Reads, plan_reads
 from jaxdata.rows.table import Ints, RowTable, Segments, edges
 
-__all__ = ["Gaps", "Padding", "Reading", "read_batches"]
-
-Padding = tuple[Ints, Ints]
-"""(number of the segment it comes before, tokens), in order."""
+__all__ = ["Part", "Reading", "read_batches"]
 
 
-class Gaps(NamedTuple):
-    """Runs of padding in a batch, in order."""
+class Part(NamedTuple):
+    """The segments of one batch, (segments,) each; slots are counted from its first."""
 
-    before: Ints
-    """number of the segment each comes before"""
-    start: Ints
-    """its first slot"""
-    stop: Ints
-
-    @property
-    def padding(self) -> Padding:
-        """The same in a stream."""
-        return self.before, self.stop - self.start
-
-    def clear(self, array: NDArray[Any]) -> None:
-        """Set the padding of a batch's array to zero."""
-        for a, b in zip(self.start.tolist(), self.stop.tolist(), strict=True):
-            array[a:b] = 0
+    begin: Ints
+    """slot at which each begins"""
+    end: Ints
+    """slot behind its last"""
+    number: Ints
+    """number of each in its row, from 0"""
+    lead: Ints
+    """first slots whose targets were trained in an earlier window"""
+    ended: NDArray[np.bool_]
+    """the last slot has no target"""
+    padding: list[tuple[int, int]]
+    """slots behind the segments of a row, from the first up to the second"""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The segments of a batch of `total` slots, rows end to end, and their tokens as bytes.
+    """The segments of some batches, rows end to end, and where their tokens are.
 
     Of each segment there is one token more than slots: its inputs, and the target of its last
-    slot; where nothing follows there (it has `ended`), `pieces` lack that token and `stream`
+    slot; where nothing follows there (it has `ended`), `pieces` lack that token and `tokens`
     makes it 0.
     """
 
+    batch_size: int
+    seq_len: int
     segments: Segments
-    total: int
-    begin: Ints
-    """(segments,) slot at which each begins"""
     number: Ints
     """(segments,) number of each in its row, from 0"""
     row_edges: Ints
-    """(batch_size + 1,) segments before each row, and in all"""
+    """(rows + 1,) segments before each row of all batches, and in all"""
     ended: NDArray[np.bool_]
     """(segments,) the last slot holds its document's last token, which nothing follows (concat)"""
     pieces: Pieces
@@ -64,59 +58,56 @@ class Reading:
     masks: Pieces | None
     """stored masks of the same tokens, where a source has them"""
 
-    def batch(self, number: int, batch_size: int) -> Reading:
-        """Of a reading of several batches, one."""
-        row_edges = self.row_edges[number * batch_size : (number + 1) * batch_size + 1]
-        here = slice(int(row_edges[0]), int(row_edges[-1]))
-        segments = self.segments.take(here)
-        return Reading(
-            segments=replace(segments, row=segments.row - number * batch_size),
-            total=self.total,
-            begin=self.begin[here] - number * self.total,
-            number=self.number[here],
-            row_edges=row_edges - here.start,
-            ended=self.ended[here],
-            pieces=self.pieces.of(here),
-            dtype=self.dtype,
-            masks=self.masks and self.masks.of(here),
-        )
+    @cached_property
+    def filled(self) -> Ints:
+        """(rows,) slots that are not padding; those of a row come first."""
+        before: Ints = np.append(0, np.cumsum(self.segments.slots))[self.row_edges]
+        return np.diff(before)
 
-    def gaps(self) -> Gaps:
-        """Padding in the batch, between segments and at its end."""
-        ends = self.begin + self.segments.slots
-        starts, stops = np.append(0, ends), np.append(self.begin, self.total)
-        found = np.flatnonzero(starts < stops)
-        return Gaps(found, starts[found], stops[found])
+    def parts(self) -> Iterator[Part]:
+        """Each batch."""
+        slots, filled, total = self.segments.slots, self.filled, self.batch_size * self.seq_len
+        # Rows are laid end to end, the padding of each included.
+        shift = np.arange(len(filled)) * self.seq_len - np.cumsum(filled) + filled
+        end = np.cumsum(slots) + shift[self.segments.row]
+        bounds = self.row_edges[:: self.batch_size].tolist()
+        for number, here in enumerate(map(slice, bounds, bounds[1:])):
+            rows = slice(number * self.batch_size, (number + 1) * self.batch_size)
+            ends = end[here] - number * total
+            yield Part(
+                begin=ends - slots[here],
+                end=ends,
+                number=self.number[here],
+                lead=self.segments.lead[here],
+                ended=self.ended[here],
+                padding=_padding(filled[rows], self.seq_len),
+            )
 
-    def stream(self, padding: Padding) -> NDArray[Any]:
-        """All tokens end to end with zeros between; read-only, of `dtype`."""
-        return self._joined(self.pieces, padding, self.dtype, b"\0" * self.dtype.itemsize)
+    def tokens(self, fill: Ints) -> Iterator[NDArray[Any]]:
+        """Of each batch all tokens end to end, behind each row `fill` zeros; read-only."""
+        return self._joined(self.pieces, fill, self.dtype, b"\0" * self.dtype.itemsize)
 
-    def mask_stream(self, padding: Padding) -> NDArray[np.bool_]:
-        """The stored masks of the same, ones between; only where `masks` is not None."""
+    def token_masks(self, fill: Ints) -> Iterator[NDArray[np.bool_]]:
+        """The stored masks of the same, ones behind each row; only where `masks` is not None."""
         assert self.masks is not None
-        return self._joined(self.masks, padding, np.dtype(bool), b"\1")
+        return self._joined(self.masks, fill, np.dtype(bool), b"\1")
 
     def _joined(
-        self, pieces: Pieces, padding: Padding, dtype: np.dtype[Any], filler: bytes
-    ) -> NDArray[Any]:
-        before, tokens = padding
+        self, pieces: Pieces, fill: Ints, dtype: np.dtype[Any], filler: bytes
+    ) -> Iterator[NDArray[Any]]:
         if self.ended.any():
-            missing = np.flatnonzero(self.ended)
-            before = np.append(missing + 1, before)  # first of all that comes there
-            tokens = np.append(np.ones_like(missing), tokens)
-            order = np.argsort(before, kind="stable")
-            before, tokens = before[order], tokens[order]
-        places = np.searchsorted(pieces.range, before).tolist()
-        buffers = pieces.views.each()
-        for place, count in zip(reversed(places), reversed(tokens.tolist()), strict=True):
-            if count:
-                buffers.insert(place, filler * count)
-        return np.frombuffer(b"".join(buffers), dtype)
+            pieces = pieces.followed(np.flatnonzero(self.ended), filler)
+        ends = pieces.range.searchsorted(self.row_edges[1:])
+        sizes = fill * len(filler)
+        views = pieces.views.inserted(ends, sizes, filler * int(fill.max(initial=0)))
+        behind = ends + np.arange(1, len(ends) + 1)
+        bounds = [0, *behind[self.batch_size - 1 :: self.batch_size].tolist()]
+        for batch in map(slice, bounds, bounds[1:]):
+            yield np.frombuffer(views.take(batch).join(), dtype)
 
 
-def read_batches(table: RowTable, batches: Sequence[Ints], batch_size: int) -> Iterator[Reading]:
-    """Read several batches of rows, with one pass of arithmetic for all of them.
+def read_batches(table: RowTable, batches: Sequence[Ints], batch_size: int) -> Reading:
+    """Look up several batches of rows, with one pass of arithmetic for all of them.
 
     Args:
         table: where the rows come from.
@@ -130,35 +121,37 @@ def read_batches(table: RowTable, batches: Sequence[Ints], batch_size: int) -> I
     reads = plan_reads(segments, ended, edges(table))
     segments = reads.segments
     row_edges = np.searchsorted(segments.row, np.arange(len(batches) * batch_size + 1))
-    first = row_edges[segments.row]
-    before = np.cumsum(segments.slots) - segments.slots
     dtype = np.result_type(*(documents.dtype for documents in table.documents))
     masked = any(documents.masked for documents in table.documents)
-    all_of_them = Reading(
+    return Reading(
+        batch_size=batch_size,
+        seq_len=table.seq_len,
         segments=segments,
-        total=batch_size * table.seq_len,
-        begin=before - before[first] + segments.row * table.seq_len,
-        number=np.arange(len(first)) - first,
+        number=np.arange(len(segments.row)) - row_edges[segments.row],
         row_edges=row_edges,
         ended=reads.ended,
         pieces=_read(table.documents, reads, _tokens_as(dtype)),
         dtype=dtype.newbyteorder("<"),
         masks=_read(table.documents, reads, _masks) if masked else None,
     )
-    for number in range(len(batches)):
-        yield all_of_them.batch(number, batch_size)
+
+
+def _padding(filled: Ints, seq_len: int) -> list[tuple[int, int]]:
+    """Where the padding of rows with so many slots filled is, the rows end to end."""
+    short = np.flatnonzero(filled < seq_len).tolist()
+    return [(row * seq_len + int(filled[row]), (row + 1) * seq_len) for row in short]
 
 
 def _by_source(sources: Sequence[Documents], segments: Segments) -> list[tuple[Documents, Ints]]:
     """Each source that has segments here, and which."""
-    if len(sources) == 1:
-        return [(sources[0], np.arange(len(segments.row)))]
     present = sorted(set(segments.source.tolist()))
     return [(sources[k], np.flatnonzero(segments.source == k)) for k in present]
 
 
 def _left(sources: Sequence[Documents], segments: Segments) -> Ints:
     """Tokens of each segment's document from its start on."""
+    if len(sources) == 1:
+        return sources[0].lengths[segments.document].astype(np.int64) - segments.start
     left = -segments.start
     for documents, mine in _by_source(sources, segments):
         left[mine] += documents.lengths[segments.document[mine]]

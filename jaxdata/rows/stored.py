@@ -99,7 +99,7 @@ def _cut(start: Ints, size: Ints, every: int) -> tuple[Ints, Ints, Ints]:
     last = (start + size - 1) // every
     if (first == last).all():
         return np.arange(len(start)), start, size
-    of, number = expand(np.where(size > 0, last - first + 1, 0))
-    begin = np.maximum(start[of], (first[of] + number) * every)
-    end = np.minimum((start + size)[of], (first[of] + number + 1) * every)
-    return of, begin, end - begin
+    of, number = expand(last - first + 1)
+    edge = (first[of] + number) * every
+    begin = np.maximum(start[of], edge)
+    return of, begin, np.minimum((start + size)[of], edge + every) - begin

@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Windows", "cut_windows", "expand", "stable_order", "window_counts"]
+__all__ = ["Windows", "consecutive", "cut_windows", "expand", "stable_order", "window_counts"]
 
 Ints = NDArray[np.integer]
 Int = TypeVar("Int", bound=np.integer)
@@ -78,6 +78,17 @@ def expand(counts: NDArray[Int]) -> tuple[NDArray[Int], NDArray[Int]]:
     group = np.repeat(np.arange(len(counts), dtype=kind), counts)
     first = np.cumsum(counts, dtype=kind) - counts
     return group, np.arange(len(group), dtype=kind) - first[group]
+
+
+def consecutive(first: Ints, counts: Ints) -> NDArray[np.int64]:
+    """Of each of `first`, as many consecutive numbers as `counts` says, end to end.
+
+    >>> consecutive(np.array([5, 0, 9]), np.array([2, 0, 3])).tolist()
+    [5, 6, 9, 10, 11]
+    """
+    numbers = np.repeat(first - np.cumsum(counts) + counts, counts)
+    numbers += np.arange(len(numbers))
+    return numbers
 
 
 def stable_order(keys: Ints, largest: int) -> Ints:

@@ -59,6 +59,16 @@ class Views(NamedTuple):
         """Some of the views."""
         return Views(self.memories, self.memory[chosen], self.start[chosen], self.stop[chosen])
 
+    def inserted(self, at: Ints, sizes: Ints, memory: bytes) -> Views:
+        """With views of another memory's first bytes, so many, before those numbered `at`."""
+        new = at + np.arange(len(at))
+        before = np.bincount(at, minlength=len(self.start) + 1)[:-1]
+        old = np.arange(len(self.start)) + np.cumsum(before)
+        numbers, start, stop = (np.zeros(len(old) + len(new), np.int64) for _ in range(3))
+        numbers[old], start[old], stop[old] = self.memory, self.start, self.stop
+        numbers[new], stop[new] = len(self.memories), sizes
+        return Views([*self.memories, memory], numbers, start, stop)
+
     def each(self) -> list[memoryview | bytes]:
         """The views themselves."""
         memories = self.memories

@@ -49,9 +49,9 @@ class LocalStore:
             return None
 
     def gather(self, names: Sequence[str], file: Ints, start: Ints, stop: Ints) -> Views:
-        needed = np.unique(file)
-        maps = [self._map(names[number]) for number in needed.tolist()]
-        memory = np.searchsorted(needed, file)
+        needed = np.bincount(file, minlength=1) > 0
+        maps = [self._map(names[number]) for number in np.flatnonzero(needed).tolist()]
+        memory = (np.cumsum(needed) - 1)[file]
         beyond = np.flatnonzero(stop > np.array([len(map) for map in maps], np.int64)[memory])
         if len(beyond):
             short = beyond[0]

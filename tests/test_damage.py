@@ -21,9 +21,10 @@ import jaxdata
 from jaxdata import tokenizers
 from jaxdata.cli import main
 from jaxdata.errors import DatasetError
-from jaxdata.format.storage import open_store
+from jaxdata.format.storage import local, open_store
 from jaxdata.format.storage.zarr import layout
 from jaxdata.format.verify import verify
+from jaxdata.format.verify.damage import damage_of_kept
 from jaxdata.make.materialize.verify import verify_rows
 from jaxdata.testing import distinct_documents, write_dataset
 from tests.test_convert import run as convert
@@ -179,8 +180,12 @@ def test_a_damaged_plan_is_made_again(dataset: Path, tmp_path: Path) -> None:
 
 
 def test_a_damaged_order_of_megatron_is_to_be_deleted(
-    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    dataset: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(local, "_PIECE_BYTES", 50)
     copy = tmp_path / "copy"
     shutil.copytree(dataset, copy)
     documents = jaxdata.open_dataset(copy).source("train", "web")
@@ -198,6 +203,9 @@ def test_a_damaged_order_of_megatron_is_to_be_deleted(
         assert len(lines) == 2
     order.unlink()
     assert verify(copy).whole
+    assert damage_of_kept(open_store(copy), f"plans/{order.name}") == []
+    (folder,) = damage_of_kept(open_store(copy), "plans")
+    assert str(folder).startswith("plans: it cannot be read: Is a directory; delete it, and it is")
 
 
 @pytest.mark.parametrize("column", ["origin_file", "kept", "member"])

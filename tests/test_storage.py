@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from jaxdata.errors import DatasetError, InputError
-from jaxdata.format.storage import Store, array_pieces, open_store, zarr
+from jaxdata.format.storage import Store, array_pieces, local, open_store, zarr
 
 _numbers = count()
 
@@ -87,6 +87,7 @@ def test_arrays_come_back_whatever_their_chunks(
     store: Store, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(zarr, "_CHUNK_BYTES", 256)
+    monkeypatch.setattr(local, "_PIECE_BYTES", 16)
     array = np.arange(size, dtype=np.uint32)
     store.write_array("index/length", array[::-1])
     checksum = store.write_array("index/length", array)

@@ -14,6 +14,7 @@ import yaml
 import jaxdata
 from jaxdata.cli import main
 from jaxdata.convert import convert
+from jaxdata.format.storage import open_store
 from jaxdata.testing import distinct_documents, write_dataset
 
 
@@ -284,6 +285,11 @@ def damage_index(dataset: Path) -> None:
     chunk.write_bytes(data.tobytes())
 
 
+def shorten_origins(dataset: Path) -> None:
+    store, name = open_store(dataset), "train/wiki/index/origin_row"
+    store.write_array(name, store.read_array(name)[1:])
+
+
 def damage_manifest(dataset: Path) -> None:
     manifest = dataset / "dataset.json"
     manifest.write_text(manifest.read_text().replace('"inputs": [', '"inputs": ["other", '))
@@ -292,6 +298,7 @@ def damage_manifest(dataset: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "name", "says"),
     [
+        (shorten_origins, "index", "train/wiki/index/origin_row: it has "),
         (damage_manifest, "manifest", "dataset.json: its content differs from its checksum"),
         (damage_shard, "shards", "00001-00000.array_record"),
         (remove_shard, "shards", "is missing: the dataset is not whole"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +17,12 @@ import pytest
 from jaxdata import tokenizers
 from jaxdata.cli import main
 from jaxdata.errors import DatasetError
+from jaxdata.format import index
 from jaxdata.format.manifest import read_manifest, update_manifest
+from jaxdata.format.records import RecordLayout
 from jaxdata.format.storage import open_store
-from jaxdata.format.verify import verify
+from jaxdata.format.verify import Damage, verify
+from jaxdata.format.verify.checks import run_checks
 from jaxdata.testing import write_dataset
 from tests.test_convert import records, write_lines
 from tests.test_convert import run as convert
@@ -77,6 +82,32 @@ def test_progress_counts_the_bytes_of_all_shards(whole: Path) -> None:
     assert calls == sorted(calls)
 
 
+def test_so_many_files_are_read_at_a_time() -> None:
+    three = threading.Barrier(3, timeout=30)
+
+    def check() -> list[Damage]:
+        three.wait()
+        return []
+
+    assert run_checks([(1, check)] * 3, 3, None) == ()
+
+
+def test_who_interrupts_it_does_not_wait_for_the_rest() -> None:
+    done: list[int] = []
+
+    def check() -> list[Damage]:
+        time.sleep(0.01)
+        done.append(1)
+        return []
+
+    def interrupt(*_: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_checks([(1, check)] * 200, 1, interrupt)
+    assert len(done) < 200
+
+
 def test_masks_and_other_stores(tmp_path: Path) -> None:
     documents = {"train/a": [np.arange(n) % 9 for n in (1, 500, 3)]}
     masks = {"train/a": [np.ones(n, np.uint8) for n in (1, 500, 3)]}
@@ -108,6 +139,13 @@ def set_column(name: str, edit: Callable[[np.ndarray], np.ndarray]) -> Callable[
 
 def swap(column: np.ndarray) -> np.ndarray:
     column[[40, 41]] = column[[41, 40]]
+    return column
+
+
+def gather(column: np.ndarray) -> np.ndarray:
+    """As many tokens, in other records."""
+    column[20] += (column[:20] - 1).sum()
+    column[:20] = 1
     return column
 
 
@@ -155,6 +193,7 @@ def test_damage_is_said_as_it_is_and_of_a_file_once(
     [
         (set_column(LENGTH, swap), LENGTH, "not those of the records in train/web/00000-0000"),
         (set_column(LENGTH, lambda column: column + 1), LENGTH, "it adds up to"),
+        (set_column(LENGTH, gather), LENGTH, "it adds up to"),
         (set_column("train/web/index/anchor", swap), "train/web/index/anchor", "not follow"),
         (
             set_column("train/web/index/origin_file", lambda column: column + 1),
@@ -176,6 +215,31 @@ def test_what_older_datasets_show(
     assert any(name == file and says in what for name, what in found(older)), found(older)
 
 
+def test_the_index_may_be_compared_piece_by_piece(
+    older: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index, "_PIECE_DOCUMENTS", 16)
+    assert verify(older).whole
+    set_column("train/web/index/anchor", swap)(older)
+    assert found(older) == [("train/web/index/anchor", "it does not follow from the lengths")]
+
+
+def test_lengths_that_are_damaged_take_no_memory(
+    older: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    longest: list[int] = []
+    size_fields = RecordLayout.size_fields
+
+    def spy(layout: RecordLayout, lengths: np.ndarray) -> object:
+        longest.append(int(lengths.max(initial=0)))
+        return size_fields(layout, lengths)
+
+    monkeypatch.setattr(RecordLayout, "size_fields", spy)
+    set_column(LENGTH, lambda column: column | 2**16)(older)
+    assert LENGTH in dict(found(older))
+    assert 0 < max(longest) < 2**16
+
+
 def test_what_has_no_checksum_is_said(older: Path) -> None:
     result = verify(older)
     assert result.whole
@@ -188,10 +252,12 @@ def test_what_has_no_checksum_is_said(older: Path) -> None:
     assert str(result).splitlines()[0] == (
         "no checksum, as an earlier jaxdata wrote it, so damage may go unseen: " + ", ".join(names)
     )
-    many = replace(result, unchecked=tuple("abcdefghij"))
-    assert (
-        str(many).splitlines()[0].endswith("a, b, c, d, e, f, g, h and 2 more (--json names all)")
-    )
+    for unchecked, end in (
+        ("abcdefgh", "unseen: a, b, c, d, e, f, g, h"),
+        ("abcdefghij", "a, b, c, d, e, f, g, h and 2 more (--json names all)"),
+    ):
+        line = str(replace(result, unchecked=tuple(unchecked))).splitlines()[0]
+        assert line.endswith(end)
 
 
 def test_a_source_added_to_an_older_dataset_has_its_checksums(older: Path, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def layout(store: Store, name: str) -> Layout:
         if size < 0 or chunk < 1:
             raise ValueError(f"{size} entries in chunks of {chunk}")
         numbers = range(-(-size // chunk))
-    except (ValueError, LookupError, TypeError, ArithmeticError) as error:
+    except (ValueError, LookupError, TypeError) as error:
         raise DatasetError(
             f"{store.url}/{name}/zarr.json is damaged ({error!r}); restore it from a copy, or "
             "convert the source again"

@@ -92,12 +92,12 @@ def damage_of_kept(store: Store, name: str) -> list[Damage]:
             data = end + piece
             content.update(data[:-DIGEST_BYTES])
             end = data[-DIGEST_BYTES:]
-        what = _DIFFERS
-    except (DatasetError, OSError, ValueError) as error:
+        what = "" if content.digest() == end else _DIFFERS
+    except DatasetError:
+        return []  # deleted meanwhile
+    except (OSError, ValueError) as error:
         what = unreadable(name, error).what
-    if content.digest() == end:
-        return []
-    return [Damage(name, what, "delete it, and it is made again when it is needed")]
+    return [Damage(name, what, "delete it, and it is made again when it is needed")] * bool(what)
 
 
 def damage_of_array(

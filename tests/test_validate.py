@@ -285,6 +285,10 @@ def damage_index(dataset: Path) -> None:
     chunk.write_bytes(data.tobytes())
 
 
+def remove_origins(dataset: Path) -> None:
+    (dataset / "train/wiki/index/origin_row/c/0").unlink()
+
+
 def shorten_origins(dataset: Path) -> None:
     store, name = open_store(dataset), "train/wiki/index/origin_row"
     store.write_array(name, store.read_array(name)[1:])
@@ -298,6 +302,7 @@ def damage_manifest(dataset: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "name", "says"),
     [
+        (remove_origins, "index", "train/wiki/index/origin_row/c/0 is missing: the dataset is not"),
         (shorten_origins, "index", "train/wiki/index/origin_row: it has "),
         (damage_manifest, "manifest", "dataset.json: its content differs from its checksum"),
         (damage_shard, "shards", "00001-00000.array_record"),

@@ -304,10 +304,14 @@ def test_what_cannot_be_read_is_damage_and_no_traceback(copy: Path) -> None:
 
 
 def test_a_begun_conversion_is_no_damage(copy: Path) -> None:
-    (copy / "val/web/work").mkdir(parents=True)
-    (copy / "val/web/work/parameters.json").write_text("{}")
+    for source in ("val/web", "train/web"):  # documents are being added to the other
+        (copy / source / "work").mkdir(parents=True)
+        (copy / source / "work/parameters.json").write_text("{}")
+        (copy / source / "quarantine-9.jsonl").write_text("{}")
     result = verify(copy)
     assert result.whole
+    assert result.unchecked == ()
+    assert result.unfinished == ("val/web",)
     assert "unfinished: val/web; the command that began it finishes it" in str(result)
 
 

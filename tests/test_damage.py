@@ -25,6 +25,7 @@ from jaxdata.format.storage import local, open_store
 from jaxdata.format.storage.zarr import layout
 from jaxdata.format.verify import verify
 from jaxdata.format.verify.damage import damage_of_kept
+from jaxdata.look.wholeness import check_dataset
 from jaxdata.make.materialize.verify import verify_rows
 from jaxdata.testing import distinct_documents, write_dataset
 from tests.test_convert import run as convert
@@ -219,6 +220,17 @@ def test_what_is_read_of_a_damaged_column_is_no_traceback(
     says = "what the index of train/web has of document 2 is damaged .*; jaxdata verify names the"
     with pytest.raises(DatasetError, match=says):
         documents.kept(2) if column == "kept" else documents.origin(2)
+
+
+def test_validate_sees_a_damaged_tokenizer(dataset: Path, tmp_path: Path) -> None:
+    shutil.copytree(dataset, tmp_path / "copy")
+    file = tmp_path / "copy/tokenizer/tokenizer.model"
+    file.write_bytes(flipped(file.read_bytes()))
+    opened = jaxdata.open_dataset(tmp_path / "copy")
+    checks = check_dataset(opened, ["train/web", "train/code"], lambda _done, _all: None)
+    assert {check.name: check.holds for check in checks} == {
+        **{"manifest": True, "tokenizer": False, "index": True, "shards": True}
+    }
 
 
 class OneFile:

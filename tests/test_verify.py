@@ -16,6 +16,7 @@ import pytest
 
 from jaxdata import tokenizers
 from jaxdata.cli import main
+from jaxdata.convert import collected
 from jaxdata.errors import DatasetError
 from jaxdata.format import index
 from jaxdata.format.manifest import read_manifest, update_manifest
@@ -24,7 +25,7 @@ from jaxdata.format.storage import open_store
 from jaxdata.format.verify import Damage, verify
 from jaxdata.format.verify.checks import run_checks
 from jaxdata.testing import write_dataset
-from tests.test_convert import records, write_lines
+from tests.test_convert import records, tree, write_lines
 from tests.test_convert import run as convert
 
 
@@ -37,8 +38,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = (f"line {i} " * (i % 17) for i in range(400))
     corpus = write_lines(folder / "in" / "a.jsonl", [*records(*words), b"{bad"])
     options = {"unit_bytes": 8_000, "tokenizer": f"sentencepiece:{folder / 'a.model'}"}
-    for source in ("web", "code"):
-        convert(corpus, folder / "out", source=source, record_tokens=40, **options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(collected, "_PIECE_BYTES", 16)  # of quarantined records
+        for source in ("web", "code"):
+            convert(corpus, folder / "out", source=source, record_tokens=40, **options)
     return folder / "out"
 
 
@@ -270,12 +273,29 @@ def test_a_source_added_to_an_older_dataset_has_its_checksums(older: Path, tmp_p
     assert "train/web/index/origin_row" in unchecked
 
 
-def test_nothing_is_added_to_a_damaged_manifest(copy: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("source", "append"), [("more", False), ("web", True)])
+def test_nothing_is_added_to_a_damaged_manifest(
+    copy: Path, tmp_path: Path, source: str, *, append: bool
+) -> None:
     corpus = write_lines(tmp_path / "more.jsonl", records("one", "two"))
-    tokenizer = f"sentencepiece:{copy / 'tokenizer/tokenizer.model'}"
-    change("dataset.json", lambda data: data.replace(b'ts": 400', b'ts": 4'))(copy)
-    with pytest.raises(DatasetError, match=r"dataset\.json differs from its checksum: restore it"):
-        convert(corpus, copy, source="more", record_tokens=40, tokenizer=tokenizer)
+    options = {"tokenizer": f"sentencepiece:{copy / 'tokenizer/tokenizer.model'}"}
+    options |= {"record_tokens": 40, "unit_bytes": 8_000, "source": source, "append": append}
+    file = copy / "dataset.json"
+    fields = json.loads(file.read_bytes())
+    fields["sources"]["train/web"]["checksums"]["origin_row"] = "0" * 64
+    file.write_text(json.dumps(fields))
+    before = tree(copy)
+    says = (
+        r"dataset\.json differs from its checksum: restore it from a copy; if you changed it your"
+    )
+    with pytest.raises(DatasetError, match=says):
+        convert(corpus, copy, **options)
+    assert tree(copy) == before
+    del fields["sha256"]  # as it tells those who know what they do
+    fields["sources"]["train/web"]["checksums"] = {}
+    file.write_text(json.dumps(fields))
+    convert(corpus, copy, **options)
+    assert verify(copy).whole
 
 
 def test_a_manifest_that_lacks_something_is_said_in_a_line(copy: Path) -> None:

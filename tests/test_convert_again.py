@@ -36,7 +36,7 @@ def test_a_finished_source_is_left_alone_or_refused_by_name(tmp_path: Path) -> N
             "already has train/web, made otherwise: text_key was 'text', is 'body'",
         ),
         ({"record_tokens": 9}, "record_tokens was 16384, is 9"),
-        ({"unit_bytes": 9}, "unit_bytes was 2097152, is 9"),
+        ({"unit_bytes": 9}, "unit_bytes was 4194304, is 9"),
         ({"tokenizer": tokenizers.load("bytes", eod=3)}, "tokenizer eod_id was 256, is 3"),
     ]:
         with pytest.raises(InputError, match=says):

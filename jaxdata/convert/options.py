@@ -41,7 +41,7 @@ class Options(TaskOptions, total=False):
         split_by: the key by whose value they are dealt instead.
         split_contiguous: cut them into splits by position instead, as Megatron does.
         record_tokens: longest record, 16,384; longer documents lie in several.
-        unit_bytes: text a unit of work holds, about; by the size of the corpus 2 to 64 MiB.
+        unit_bytes: text a unit of work holds, about; by the size of the corpus 4 to 64 MiB.
         max_record_bytes: longer lines, texts and values are set aside; 256 MiB.
         piece_bytes: a text file of more than 16 times as many bytes is read in pieces of about so
             many, each a record; 4 MiB. With task "lm" and no transform they are one document cut

@@ -22,7 +22,7 @@ __all__ = [
 
 UNIT_BYTES = 64 * 2**20
 """Text that a unit holds, about, of a corpus that is large."""
-_SMALLEST = 2 * 2**20
+_SMALLEST = 4 * 2**20
 _UNITS = 256  # enough for every worker to have several: the last ones end at about the same time
 
 RECORD_BYTES = 2**28
@@ -115,7 +115,7 @@ def unit_bytes_for(text_bytes: int) -> int:
         text_bytes: text of the corpus, about.
 
     >>> [unit_bytes_for(gigabytes * 2**30) // 2**20 for gigabytes in (0, 1, 10, 1_000)]
-    [2, 4, 32, 64]
+    [4, 4, 32, 64]
     """
     share = text_bytes // _UNITS
     return min(max(_SMALLEST, 1 << share.bit_length() >> 1), UNIT_BYTES)

@@ -89,9 +89,11 @@ class Share:
             return len(self.offsets[span.size])
         return int(np.searchsorted(self.offsets[span.size], self.ends[span.section] - span.place))
 
-    def rows(self, span: Span) -> NDArray[np.int64]:
-        """Those rows; int64 (rows,)."""
-        return self.skips.rows(span.place + self.offsets[span.size][: self.count(span)])
+    def rows(self, spans: Sequence[Span]) -> list[NDArray[np.int64]]:
+        """Those rows of batches of one size and section; int64 (rows,) of each."""
+        places = np.array([[span.place] for span in spans]) + self.offsets[spans[0].size]
+        all_of_them = zip(self.skips.rows(places), spans, strict=True)
+        return [rows[: self.count(span)] for rows, span in all_of_them]
 
 
 class BatchMaker(Protocol):
@@ -130,12 +132,14 @@ class TableBatches:
 
     def make(self, spans: Sequence[Span]) -> Iterator[Batch]:
         """See `BatchMaker`."""
-        for (section, size), alike in groupby(spans, self._shape):
-            rows = [self.share.rows(span) for span in alike]
-            yield from self.lay_out(self.tables[section], rows, size)
+        for (section, _), alike in groupby(spans, _shape):
+            same = list(alike)
+            rows = self.share.rows(same)
+            yield from self.lay_out(self.tables[section], rows, self.share.size(same[0]))
 
-    def _shape(self, span: Span) -> tuple[int, int]:
-        return span.section, self.share.size(span)
+
+def _shape(span: Span) -> tuple[int, int]:
+    return span.section, span.size
 
 
 @dataclass(frozen=True)
@@ -152,7 +156,7 @@ class DatasetBatches:
     def make(self, spans: Sequence[Span]) -> Iterator[Batch]:
         """See `BatchMaker`."""
         for span in spans:
-            rows = [self._row(row) for row in self.share.rows(span).tolist()]
+            rows = [self._row(row) for row in self.share.rows([span])[0].tolist()]
             yield _stack(rows, rows[0] if rows else self._row(0), self.share.size(span))
 
     def _row(self, row: int) -> Batch:

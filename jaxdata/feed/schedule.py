@@ -35,10 +35,11 @@ class BatchSizes:
 
     def __init__(self, points: Iterable[tuple[int, int]]) -> None:
         self.points = [(int(place), int(size)) for place, size in points]
+        self._begins = [place for place, _ in self.points]
 
     def at(self, place: int) -> int:
         """Size of the batch that begins at `place`."""
-        return self.points[bisect_right(self.points, place, key=_place) - 1][1]
+        return self.points[bisect_right(self._begins, place) - 1][1]
 
     def first(self, step: int) -> int:
         """First place of a step."""

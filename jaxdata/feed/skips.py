@@ -66,7 +66,9 @@ class Skips:
         return row - self.before(row)
 
     def rows(self, places: Ints) -> Ints:
-        """The rows at `places`; int64 (places,)."""
+        """The rows at `places`; int64, of their shape."""
+        if not len(self._begin):
+            return places
         gap = np.searchsorted(self._begin - self._gone[:-1], places, side="right")
         return np.asarray(places + self._gone[gap], np.int64)
 

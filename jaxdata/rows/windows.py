@@ -96,8 +96,8 @@ def stable_order(keys: Ints, largest: int) -> Ints:
 
     numpy sorts 16-bit integers by radix, in linear time: one pass for each 16 bits.
     """
-    order = np.argsort((keys & 0xFFFF).astype(np.uint16), kind="stable")
+    order = np.argsort(keys.astype(np.uint16), kind="stable")  # by their lowest 16 bits
     for shift in range(16, max(largest, 1).bit_length(), 16):
-        digit = ((keys[order] >> shift) & 0xFFFF).astype(np.uint16)
+        digit = (keys[order] >> shift).astype(np.uint16)
         order = order[np.argsort(digit, kind="stable")]
     return order

@@ -7,7 +7,7 @@ the copies of a memory map know no documents. A figure counts slots of rows, pad
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import count, cycle
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 from stock_grain import PACKERS, batches
 
 import jaxdata
+from jaxdata.feed.batches import Share, TableBatches
+from jaxdata.feed.schedule import Schedule, Span
 from jaxdata.rows.compact import compact
 
 SEQ_LEN, BATCH = 2048, 64
 CROPS = "memmap crops"
 BEST_GRAIN = "grain first fit, no threads"
 NO_END = 1_000_000
-TOGETHER = 8  # batches whose places the loader works out at once
 
 
 def rows_of(corpus: Corpus, **settings: Any) -> Any:
@@ -54,10 +55,15 @@ def ours(rows: Any, batch_size: int = BATCH, **settings: Any) -> Callable[[], fl
 def for_devices(rows: Any) -> Callable[[], float]:
     """What the host does of a batch that devices lay out: tokens and segment lengths."""
 
+    schedule = Schedule(len(rows), [(0, BATCH)])
+    share = Share({BATCH: np.arange(BATCH)}, schedule.skips, schedule.ends)
+    maker = TableBatches([rows.table], share, compact)
+
     def batches() -> Iterator[Any]:
-        for first in cycle(range(0, len(rows) - TOGETHER * BATCH, TOGETHER * BATCH)):
-            wanted = np.arange(first, first + TOGETHER * BATCH).reshape(TOGETHER, BATCH)
-            yield from compact(rows.table, list(wanted), BATCH)
+        while True:
+            spans = schedule.spans()
+            while some := list(islice(spans, maker.together(Span(0, BATCH)))):
+                yield from maker.make(some)
 
     stream = batches()
 

@@ -8,9 +8,34 @@ brings in neither grain nor jax.
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jaxdata import errors
+
+if TYPE_CHECKING:  # what __getattr__ gives, for those who read the code only
+    from jaxdata.config import load as load
+    from jaxdata.errors import ConfigError as ConfigError
+    from jaxdata.errors import DatasetError as DatasetError
+    from jaxdata.errors import InputError as InputError
+    from jaxdata.errors import JaxdataError as JaxdataError
+    from jaxdata.errors import MissingExtra as MissingExtra
+    from jaxdata.errors import SourceExhausted as SourceExhausted
+    from jaxdata.errors import StateMismatch as StateMismatch
+    from jaxdata.errors import WorkerDied as WorkerDied
+    from jaxdata.feed.checkpoint import LoaderRestore as LoaderRestore
+    from jaxdata.feed.checkpoint import LoaderSave as LoaderSave
+    from jaxdata.feed.loader import Loader as Loader
+    from jaxdata.make.export import export as export
+    from jaxdata.make.materialize import materialize as materialize
+    from jaxdata.make.materialize.reading import open_rows as open_rows
+    from jaxdata.make.stream import stream_text as stream_text
+    from jaxdata.rows.dataset import open_dataset as open_dataset
+    from jaxdata.rows.datasets import evaluation_rows as evaluation_rows
+    from jaxdata.rows.datasets import mix as mix
+    from jaxdata.rows.datasets import pack as pack
+    from jaxdata.rows.documents import ArrayDocuments as ArrayDocuments
+    from jaxdata.rows.pairs import pairs as pairs
+    from jaxdata.rows.phases import Phase as Phase
 
 _PUBLIC = {
     "ArrayDocuments": "jaxdata.rows.documents",

@@ -3,25 +3,25 @@
 `multiprocessing` would run the user's script again in every spawned child (and with it, say,
 `jax.distributed.initialize`), and a forked child inherits locks and threads that it cannot use.
 A :class:`Worker` is a new Python process that imports one named function and talks to its parent
-through a socket. It ends when its parent does.
+through a :class:`Channel`. It ends when its parent does.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
-import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from typing import Any
 
 import cloudpickle
 
+from jaxdata.channel import Channel
 from jaxdata.errors import WorkerDied
 
 __all__ = ["Worker", "available_cores", "map_tasks"]
@@ -50,7 +50,7 @@ class Worker:
     def __init__(self, target: str, *args: Any, handles: Sequence[int] = ()) -> None:
         self.target = target
         self._closed = False
-        self.connection, child = multiprocessing.Pipe()
+        self.connection, child = Channel.pair()
         with child:
             handle = child.fileno()
             self._process = subprocess.Popen(
@@ -60,10 +60,10 @@ class Worker:
                 # A function of the user's may use jax; the accelerator belongs to the parent.
                 env={**os.environ, "JAX_PLATFORMS": "cpu"},
             )
-        self.guarded(self.connection.send_bytes, cloudpickle.dumps((target, args)))
+        self.send(cloudpickle.dumps((target, args)))
 
     def send(self, message: Any) -> None:
-        """Send a picklable message; raises WorkerDied if nobody is there to take it."""
+        """Send a picklable message without waiting; raises WorkerDied if nobody is there."""
         self.guarded(self.connection.send, message)
 
     def receive(self) -> Any:
@@ -166,10 +166,10 @@ class _Failure:
 def _serve(handle: int) -> None:
     """The child's whole life: take the work, do it, pass on what went wrong."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    connection = Connection(handle)
+    connection = Channel(handle)
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone
         try:
-            target, args = cloudpickle.loads(connection.recv_bytes())
+            target, args = cloudpickle.loads(connection.recv())
             module, function = target.split(":")
             getattr(importlib.import_module(module), function)(connection, *args)
         except (EOFError, BrokenPipeError, ConnectionResetError):

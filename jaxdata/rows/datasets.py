@@ -13,7 +13,6 @@ import numpy as np
 from jaxdata.errors import InputError
 from jaxdata.progress import progress_bar
 from jaxdata.rows.assembly import assemble
-from jaxdata.rows.dataset import Dataset, source_names
 from jaxdata.rows.documents import as_documents
 from jaxdata.rows.mixture import MixedRows
 from jaxdata.rows.packed import PackedRows
@@ -21,6 +20,7 @@ from jaxdata.rows.phases import Phase
 from jaxdata.rows.recipes import amended, everything, mixture
 from jaxdata.rows.serial import RepeatedRows, SerialRows
 from jaxdata.rows.settings import PackSettings, PackSummary
+from jaxdata.rows.sources import Sources, source_names
 from jaxdata.rows.stretches import Exhaustion, Stretch
 from jaxdata.rows.table import Batch, RowTable, sections
 from jaxdata.rows.weights import Weights
@@ -278,7 +278,7 @@ def _tables(rows: Mapping[str, PackedDataset], what: str) -> dict[str, PackedRow
 
 
 def evaluation_rows(
-    dataset: Dataset,
+    dataset: Sources,
     split: str,
     *,
     seq_len: int,

@@ -203,7 +203,7 @@ def _parse_ranks(name: str, data: bytes) -> dict[bytes, int]:
     for number, line in enumerate(data.splitlines(), start=1):
         try:
             piece, rank = line.split()
-            ranks[base64.b64decode(piece, validate=True)] = int(rank)
+            ranks[binascii.a2b_base64(piece, strict_mode=True)] = int(rank)
         except (ValueError, binascii.Error) as error:
             raise InputError(
                 f"line {number} of the rank file of {name!r} is not 'base64 rank'"

@@ -42,5 +42,5 @@ class Here(Engine):
 
 def run_here(inputs: Any, output: Path, **options: Any) -> ConversionReport:
     """As `run` of tests.test_convert."""
-    with mock.patch("jaxdata.convert.choose_engine", return_value=Here):
+    with mock.patch("jaxdata.convert.run.choose_engine", return_value=Here):
         return run(inputs, output, **options)

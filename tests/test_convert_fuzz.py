@@ -12,6 +12,7 @@ import json
 import os
 import tarfile
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -170,10 +171,10 @@ def read_places(path: Path, unit_bytes: int) -> tuple[list[tuple[str, int, str]]
     records = 0
     for unit in cut(files, job.reading(task), unit_bytes):
         tally = Tally(unit, job, task, measured)
-        documents = list(tally.documents())
+        documents = list(chain.from_iterable(tally.batches()))
         closely = Tally(unit, job, task, measured)
         closely._plain_key = None
-        assert list(closely.documents()) == documents
+        assert list(chain.from_iterable(closely.batches())) == documents
         receipt = tally.receipt({})
         assert closely.receipt({}) == receipt
         left = len(receipt.quarantined) + receipt.dropped.total() + receipt.counts["blank"]

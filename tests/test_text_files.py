@@ -163,7 +163,7 @@ def tokens(path: Path, tokenizer: Tokenizer, unit_bytes: int, **options: Any) ->
     found = []
     for unit in cut(files, job.reading(task), unit_bytes):
         tally = Tally(unit, job, task, measured)
-        made = task.encode([document.content for document in tally.documents()])
+        made = task.encode([one.content for batch in tally.batches() for one in batch])
         receipt = tally.receipt({})
         left = len(receipt.quarantined) + receipt.dropped.total() + receipt.counts["blank"]
         assert len(made) + left == sum(receipt.records) + receipt.counts["added"]

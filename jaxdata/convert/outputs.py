@@ -12,12 +12,12 @@ from typing import Self
 
 import numpy as np
 
+from jaxdata.convert.batches import Documents
 from jaxdata.convert.job import Job
 from jaxdata.convert.parts import Unit
 from jaxdata.convert.receipts import OutputReceipt
 from jaxdata.convert.records import utf8_bytes
 from jaxdata.convert.statistics import count_documents, count_tokens
-from jaxdata.convert.tally import Document
 from jaxdata.convert.tasks import Encoded, Task
 from jaxdata.format.shards import ShardWriter
 from jaxdata.format.storage import Store
@@ -38,38 +38,42 @@ class Outputs:
         self._open: dict[str, _Shard] = {}
         self._unfinished = ExitStack()
 
-    def add(self, documents: Sequence[Document], encoded: Sequence[tuple[Encoded, ...]]) -> None:
+    def add(self, documents: Documents, encoded: Sequence[tuple[Encoded, ...]]) -> None:
         """Append documents in order, each to one source for each stream."""
         for split, chosen in self._by_split(documents).items():
+            mine = documents.take(chosen)
             for place, stream in enumerate(self._task.streams):
-                mine = [documents[number] for number in chosen]
-                if len(self._task.streams) > 1:
-                    mine = [self._share(document, stream) for document in mine]
+                share = self._share(mine, stream) if len(self._task.streams) > 1 else mine
                 output = self._job.output(split, stream)
                 if output not in self._open:
                     self._open[output] = self._new(output)
-                self._open[output].add(mine, [encoded[number][place] for number in chosen])
+                self._open[output].add(share, [encoded[number][place] for number in chosen])
 
-    def _by_split(self, documents: Sequence[Document]) -> dict[str, list[int]]:
+    def _by_split(self, documents: Documents) -> dict[str, Sequence[int]]:
         """Numbers of the documents that go to each split."""
+        if not documents:
+            return {}
         if len(self._job.splits) == 1:
-            return {self._job.split: list(range(len(documents)))}
+            return {self._job.split: range(len(documents))}
         chosen: dict[str, list[int]] = {}
-        for number, document in enumerate(documents):
-            chosen.setdefault(self._dealt(number) or document.split, []).append(number)
+        for number, split in enumerate(documents.split):
+            chosen.setdefault(self._dealt(number) or split, []).append(number)
         self._count += len(documents)
-        return chosen
+        return {**chosen}
 
     def _dealt(self, number: int) -> str:
         """The split of a document by its number, where splits are contiguous; else ""."""
         deal = self._unit.deal
         return self._job.splits[bisect_right(deal, self._count + number)] if deal else ""
 
-    def _share(self, document: Document, stream: str) -> Document:
-        """The document with the sizes of the texts that a stream gets."""
-        texts = self._task.texts(document.content, stream)
-        characters, text_bytes = sum(map(len, texts)), sum(map(utf8_bytes, texts))
-        return replace(document, characters=characters, text_bytes=text_bytes)
+    def _share(self, documents: Documents, stream: str) -> Documents:
+        """Documents with the sizes of the texts that a stream gets."""
+        texts = [self._task.texts(content, stream) for content in documents.content]
+        return replace(
+            documents,
+            characters=[sum(map(len, some)) for some in texts],
+            text_bytes=[sum(map(utf8_bytes, some)) for some in texts],
+        )
 
     def _new(self, output: str) -> _Shard:
         name = f"{output}/{self._unit.name}.array_record"
@@ -105,13 +109,13 @@ class _Shard:
         self._kept: list[bytes] = []
         self._counts: Counter[str] = Counter()
 
-    def add(self, documents: Sequence[Document], encoded: Sequence[Encoded]) -> None:
+    def add(self, documents: Documents, encoded: Sequence[Encoded]) -> None:
         tokens = [one.tokens for one in encoded]
         masks = [one.mask for one in encoded if one.mask is not None]
         self._writer.extend(tokens, masks or None)
-        self._parts += [document.part for document in documents]
-        self._records += [document.record for document in documents]
-        self._kept += [document.kept for document in documents]
+        self._parts += documents.part
+        self._records += documents.record
+        self._kept += documents.kept
         count_documents(self._counts, documents)
         count_tokens(self._counts, encoded, self._unknown_id)
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 import orjson
 
 from jaxdata.convert.contents import Raw
-from jaxdata.convert.records import utf8_bytes
 
 __all__ = ["in_runs", "plain_texts"]
 
@@ -38,11 +37,11 @@ def _size(record: Raw) -> int:
     return len(record)
 
 
-def plain_texts(records: list[Raw], key: str) -> list[tuple[str, int]] | None:
+def plain_texts(records: list[Raw], key: str) -> tuple[list[str], list[int]] | None:
     r"""The text of each record, and its bytes in UTF-8; None if one of them is out of the ordinary.
 
     >>> plain_texts([b'{"text": "one"}', b'{"text": "\xc3\xa9"}'], "text")
-    [('one', 3), ('é', 2)]
+    (['one', 'é'], [3, 2])
     >>> plain_texts([b'{"text": "one"}', b'{"text": null}'], "text")
     """
     kinds = set(map(type, records))
@@ -55,6 +54,6 @@ def plain_texts(records: list[Raw], key: str) -> list[tuple[str, int]] | None:
             return None
         if set(map(type, texts)) != {str}:
             return None
-        return [(text, utf8_bytes(text)) for text in texts]
+        return texts, [len(text) if text.isascii() else len(text.encode()) for text in texts]
     except (orjson.JSONDecodeError, KeyError, TypeError, UnicodeEncodeError):
         return None

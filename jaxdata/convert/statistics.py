@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxdata.convert.batches import Documents
 from jaxdata.convert.records import utf8_bytes
 from jaxdata.convert.tasks import Encoded
-
-if TYPE_CHECKING:
-    from jaxdata.convert.tally import Document
 
 __all__ = ["COUNTED", "PERCENTILES", "Measured", "count_documents", "count_tokens", "derived"]
 
@@ -57,12 +55,12 @@ class Measured:
         return taken
 
 
-def count_documents(counts: Counter[str], documents: Sequence[Document]) -> None:
+def count_documents(counts: Counter[str], documents: Documents) -> None:
     """Add the sizes of documents' texts, before and after cleaning."""
-    counts["raw_characters"] += sum([document.raw[0] for document in documents])
-    counts["raw_bytes"] += sum([document.raw[1] for document in documents])
-    counts["characters"] += sum([document.characters for document in documents])
-    counts["text_bytes"] += sum([document.text_bytes for document in documents])
+    counts["raw_characters"] += sum(documents.raw_characters)
+    counts["raw_bytes"] += sum(documents.raw_bytes)
+    counts["characters"] += sum(documents.characters)
+    counts["text_bytes"] += sum(documents.text_bytes)
 
 
 def count_tokens(counts: Counter[str], encoded: Sequence[Encoded], unknown_id: int | None) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from jaxdata.convert.batches import Document, Documents
 from jaxdata.convert.contents import Raw, raw_records
 from jaxdata.convert.documents import parse
 from jaxdata.convert.job import Job
@@ -22,36 +22,11 @@ from jaxdata.convert.statistics import Measured
 from jaxdata.convert.tasks import Dropped, Record, Task
 from jaxdata.convert.transform import load_transform, transformed
 
-__all__ = ["Document", "StoppedAtBad", "Tally"]
+__all__ = ["StoppedAtBad", "Tally"]
 
 
 class StoppedAtBad(Exception):
     """A bad record, in a conversion that is to stop at the first."""
-
-
-@dataclass(slots=True)  # not frozen: that takes three times as long to make
-class Document:
-    """A document on its way to its shard.
-
-    Attributes:
-        content: what the task made of it.
-        part: number of its part in the unit.
-        record: number of its record in the part.
-        split: the split it goes to.
-        characters: of its texts.
-        text_bytes: of its texts in UTF-8.
-        raw: both of them before cleaning; of all documents of a record, with the first.
-        kept: a line of JSON with the fields to keep.
-    """
-
-    content: Any
-    part: int
-    record: int
-    split: str
-    characters: int
-    text_bytes: int
-    raw: tuple[int, int]
-    kept: bytes = b""
 
 
 class Tally:
@@ -65,42 +40,41 @@ class Tally:
         self._plain_key = _plain_key(job, task)
         self._texts_only = not (self._transform or self._parameters.columns or task.keys is None)
         self._read_bytes = 0
+        self._batch = Documents()
         self._records = [0] * len(unit.parts)
         self._members: Members = {}
         self._quarantined: list[Quarantined] = []
         self.dropped: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
 
-    def documents(self) -> Iterator[Document]:
-        """Give the documents of the unit in order."""
+    def batches(self) -> Iterator[Documents]:
+        """Give the documents of the unit in order, some hundred at a time."""
         for number, part in enumerate(self._unit.parts):
-            yield from self._documents_of_part(number, part)
+            yield from self._batches_of_part(number, part)
+        if self._batch:
+            yield self._batch
 
-    def _documents_of_part(self, number: int, part: Part) -> Iterator[Document]:
+    def _batches_of_part(self, number: int, part: Part) -> Iterator[Documents]:
         settings = self._job.reading(self._task)
         file, members = self._job.files[part.file], self._members.setdefault(number, [])
         for run in in_runs(raw_records(file, part, settings, members)):
-            first = self._records[number]
             texts = plain_texts(run, self._plain_key) if self._plain_key else None
             if texts is None:
-                yield from self._documents_of_run(run, number, first)
+                yield from self._batches_of_run(run, number)
             else:
+                self._batch.append_texts(*texts, number, self._records[number], self._job.split)
                 self._records[number] += len(run)
-                yield from self._plain_documents(texts, number, first)
             self._read_bytes += sum(len(raw) for raw in run if isinstance(raw, bytes))
+            yield from self._full_batch()
 
-    def _plain_documents(
-        self, texts: list[tuple[str, int]], part: int, first: int
-    ) -> Iterator[Document]:
-        """What `_documents_of_run` gives where nothing but the text is asked for."""
-        split = self._job.split
-        for place, (text, size) in enumerate(texts, first):
-            count = len(text)
-            yield Document(text, part, place, split, count, size, (count, size))
+    def _full_batch(self) -> Iterator[Documents]:
+        if self._batch.full:
+            batch, self._batch = self._batch, Documents()
+            yield batch
 
-    def _documents_of_run(self, run: list[Raw], part: int, first: int) -> Iterator[Document]:
+    def _batches_of_run(self, run: list[Raw], part: int) -> Iterator[Documents]:
         text_key = self._parameters.text_key
-        for place, raw in enumerate(run, first):
+        for place, raw in enumerate(run, self._records[part]):
             self._records[part] = place + 1
             try:
                 record = parse(raw, text_key, self._texts_only)
@@ -111,7 +85,9 @@ class Tally:
                 self.counts["blank"] += 1
                 continue
             for one in self._transformed(record):
-                yield from self._documents_of(one, raw, part, place)
+                for document in self._documents_of(one, raw, part, place):
+                    self._batch.append(document)
+                    yield from self._full_batch()
 
     def _transformed(self, record: Record) -> Iterable[Record]:
         if not self._transform:
@@ -154,7 +130,7 @@ class Tally:
                 continue
             text_bytes = sum(map(utf8_bytes, texts))
             dealt = split or (self._ratio.of_texts(texts) if self._ratio else self._job.split)
-            yield Document(content, part, place, dealt, characters, text_bytes, raw_size, kept)
+            yield Document(content, part, place, dealt, characters, text_bytes, *raw_size, kept)
             raw_size = 0, 0
 
     def _kept(self, record: Record) -> bytes:

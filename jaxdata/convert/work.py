@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 from jaxdata.convert.job import Finished, Job, Progress, parameters_name, receipt_name
 from jaxdata.convert.outputs import Outputs
 from jaxdata.convert.parts import Unit
 from jaxdata.convert.statistics import Measured
-from jaxdata.convert.tally import Document, StoppedAtBad, Tally
-from jaxdata.convert.tasks import Dropped, Encoded
+from jaxdata.convert.tally import StoppedAtBad, Tally
+from jaxdata.convert.tasks import Dropped
 from jaxdata.convert.transform import TransformFailed
 from jaxdata.errors import WorkerDied
 from jaxdata.format.storage import open_store
 
 __all__ = ["UnitConverter", "serve"]
 
-_BATCH_CHARACTERS = 2**20
-_BATCH_DOCUMENTS = 1_024
 Report = Callable[[float], None]
 
 
@@ -75,34 +73,15 @@ class UnitConverter:
 
     def _write(self, tally: Tally, outputs: Outputs, report: Report) -> None:
         limits = self._job.parameters.limits
-        for batch in _batches(tally.documents()):
-            encoded = self._task.encode([document.content for document in batch])
-            taken: list[Document] = []
-            streams: list[tuple[Encoded, ...]] = []
-            for document, one in zip(batch, limits.of_tokens(encoded), strict=True):
-                if isinstance(one, Dropped):
-                    tally.dropped[one.reason] += 1
-                else:
-                    taken.append(document)
-                    streams.append(one)
-            outputs.add(taken, streams)
+        for batch in tally.batches():
+            encoded = limits.of_tokens(self._task.encode(batch.content))
+            tally.dropped.update(one.reason for one in encoded if isinstance(one, Dropped))
+            taken = [number for number, one in enumerate(encoded) if not isinstance(one, Dropped)]
+            streams = [one for one in encoded if not isinstance(one, Dropped)]
+            outputs.add(batch.take(taken), streams)
             report(tally.share())
 
     def _leave_if_finished(self) -> None:
         """End here if others have done all units: a lost worker must not leave a receipt behind."""
         if self._store.read(parameters_name(self._job.folder)) is None:
             raise WorkerDied(f"{self._job.folder} is finished, or was deleted")
-
-
-def _batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
-    """Batches to tokenise at once: enough for the library, little enough for the memory."""
-    batch: list[Document] = []
-    characters = 0
-    for document in documents:
-        batch.append(document)
-        characters += document.characters
-        if characters >= _BATCH_CHARACTERS or len(batch) == _BATCH_DOCUMENTS:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from jaxdata.convert.tally import Document
+from jaxdata.convert.batches import Document
 from jaxdata.convert.tasks import Dropped, Encoded
 from jaxdata.errors import InputError
 from jaxdata.make.stream.documents import Place, Reader, Tally

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, groupby
 from typing import NamedTuple
 
+from jaxdata.convert.batches import Document
 from jaxdata.convert.job import Job
 from jaxdata.convert.places import place_of
 from jaxdata.convert.statistics import Measured
-from jaxdata.convert.tally import Document
 from jaxdata.convert.tally import Tally as UnitTally
 from jaxdata.convert.tasks import Task
 from jaxdata.convert.transform import TransformFailed
@@ -106,7 +106,7 @@ class Reader:
 
     def _read(self, made: UnitTally) -> Iterator[Document]:
         try:
-            yield from made.documents()
+            yield from chain.from_iterable(made.batches())
         except TransformFailed as error:
             raise InputError(f"{self.job.parameters.transform}: {error}") from None
 

@@ -14,7 +14,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from multiprocessing.connection import wait
 from typing import Any
@@ -24,7 +24,7 @@ import cloudpickle
 from jaxdata.channel import Channel
 from jaxdata.errors import WorkerDied
 
-__all__ = ["Worker", "available_cores", "map_tasks"]
+__all__ = ["Worker", "available_cores", "close_all", "map_tasks"]
 
 _BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[2]); from jaxdata import processes; \
 processes._serve(int(sys.argv[1]))"
@@ -78,13 +78,17 @@ class Worker:
         if self._closed:
             return
         self._closed = True
-        self._process.terminate()
+        self.terminate()
         try:
             self._process.wait(_GRACE_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
         self.connection.close()
+
+    def terminate(self) -> None:
+        """Tell the process to end, and wait for nothing."""
+        self._process.terminate()
 
     @property
     def pid(self) -> int:
@@ -108,6 +112,15 @@ class Worker:
             how = signal.Signals(-code).name
             how += " (often the kernel, out of memory)" if how == "SIGKILL" else ""
         return f"the worker process {self.pid} ({self.target}) ended early: {how}"
+
+
+def close_all(workers: Iterable[Worker]) -> None:
+    """End processes, side by side: one takes some 30 ms to give its memory back."""
+    pool = list(workers)
+    for worker in pool:
+        worker.terminate()
+    for worker in pool:
+        worker.close()
 
 
 def map_tasks(
@@ -144,8 +157,7 @@ def map_tasks(
                 give(worker)
                 yield number, answer
     finally:
-        for worker in pool:
-            worker.close()
+        close_all(pool)
 
 
 class _Failure:

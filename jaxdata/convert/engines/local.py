@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 
 from jaxdata.convert.engines.base import Engine, Task
 from jaxdata.convert.job import Job, Progress
 from jaxdata.errors import WorkerDied
-from jaxdata.processes import Worker, available_cores
+from jaxdata.processes import Worker, available_cores, close_all
 
 __all__ = ["LocalEngine"]
 
@@ -61,6 +60,4 @@ class LocalEngine(Engine):
             self.finish(task, message)
 
     def close(self) -> None:
-        for worker in [*self._idle, *(worker for worker, _ in self._busy.values())]:
-            with suppress(WorkerDied):
-                worker.close()
+        close_all([*self._idle, *(worker for worker, _ in self._busy.values())])

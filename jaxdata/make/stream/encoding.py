@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
 from jaxdata.convert.job import Job
 from jaxdata.convert.tasks import Dropped, Encoded
-from jaxdata.errors import WorkerDied
-from jaxdata.processes import Worker
+from jaxdata.processes import Worker, close_all
 
 __all__ = ["Encoder"]
 
@@ -48,9 +46,7 @@ class Encoder:
 
     def close(self) -> None:
         """End the processes."""
-        for worker in self._workers:
-            with suppress(WorkerDied):
-                worker.close()
+        close_all(self._workers)
 
 
 class _Encoding:

@@ -112,6 +112,7 @@ def test_imports_run_downwards() -> None:
         ("ray", {"convert/engines/cluster.py"}),
         ("ftfy", {"convert"}),
         ("zstandard", {"convert"}),
+        ("isal", {"convert"}),
         ("pickle", {"channel.py"}),  # between processes of ours
     ],
 )

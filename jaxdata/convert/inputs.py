@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -91,7 +90,7 @@ def reading(path: Path | str) -> Iterator[None]:
     """Turn what goes wrong while a file is read into an InputError with its name."""
     try:
         yield
-    except (EOFError, zlib.error, OSError, ValueError) as error:
+    except (EOFError, OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise
         if isinstance(error, OSError) and error.strerror:

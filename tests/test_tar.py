@@ -70,6 +70,11 @@ def test_a_long_name_and_a_long_target_belong_together() -> None:
         ]
 
 
+def test_the_oldest_form_has_the_beginning_of_a_long_name_elsewhere() -> None:
+    name = "folder/" * 12 + "n" * 60 + ".jsonl"
+    assert found(tar((name, b"1", ""), form=tarfile.USTAR_FORMAT)) == [(name, b"1", "")]
+
+
 def test_times_of_a_gnu_header_are_no_part_of_the_name() -> None:
     whole = tar(("a", b"1", ""), form=tarfile.GNU_FORMAT)
     assert found(changed(whole, 345, b"14724601234\0"))[0][0] == "a"

@@ -23,7 +23,15 @@ from jaxdata.convert import ConversionReport, convert
 from jaxdata.errors import InputError, WorkerDied
 from jaxdata.format.verify import verify
 from tests.test_convert import records, write_lines
-from tests.test_convert_kill import UNIT_BYTES, command, corpus, expected, receipts, tree
+from tests.test_convert_kill import (
+    UNIT_BYTES,
+    command,
+    corpus,
+    expected,
+    receipts,
+    stop_after,
+    tree,
+)
 from tests.test_readme import blocks
 
 pytestmark = pytest.mark.slow
@@ -139,6 +147,20 @@ def test_what_a_killed_driver_leaves_is_finished_elsewhere(
     driver.kill()
     assert driver.wait() == -signal.SIGKILL
     subprocess.run([*command(corpus, output), "--resume"], check=True, capture_output=True)
+    assert tree(output) == expected
+
+
+def test_ctrl_c_says_how_to_go_on(
+    cluster: Any, corpus: Path, tmp_path: Path, expected: dict[str, str]
+) -> None:
+    output = tmp_path / "out"
+    words = [*command(corpus, output), "--engine", "ray", "--ray-address", cluster.address]
+    code, errors = stop_after(words, output, 5, signal.SIGINT)
+    assert code == 130
+    assert errors == "interrupted. What is done is kept: the same command goes on from there\n"
+    while _workers(cluster):  # tasks that were under way end by themselves, or are ended
+        time.sleep(0.01)
+    subprocess.run(words, check=True, capture_output=True)
     assert tree(output) == expected
 
 

@@ -75,7 +75,8 @@ class ConversionReport:
         """Return a few lines for people."""
         tokens_a_byte = self.tokens / max(1, self.text_bytes)
         lines = [
-            f"{', '.join(self.sources) or self.source}: {self.documents:,} documents, {self.tokens:,} tokens, "
+            f"{', '.join(self.sources) or self.source}: "
+            f"{self.documents:,} documents, {self.tokens:,} tokens, "
             f"{self.text_bytes / 1e6:,.1f} MB of text ({tokens_a_byte:.3f} tokens a byte), "
             f"{self.shards} shard{'s' * (self.shards != 1)}"
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ import pytest
 
 import jaxdata
 from jaxdata import DatasetError, InputError, StateMismatch, open_dataset
+from jaxdata.convert import publish
+from jaxdata.format.manifest import Manifest, read_manifest
+from jaxdata.format.storage import Store
 from tests.test_convert import decoded, manifest, records, run, tree, write_lines
 
 
@@ -190,3 +194,22 @@ convert({str(tmp_path / "in")!r}, output={str(tmp_path / "out")!r}, source="web"
         run(tmp_path / "in", tmp_path / "out", append=True, unit_bytes=300, text_key="x")
     run(tmp_path / "in", tmp_path / "out", append=True, unit_bytes=300)
     assert tree(tmp_path / "out") == tree(tmp_path / "expected")
+
+
+def test_a_source_that_somebody_else_changed_meanwhile(
+    grown: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their addition would be lost: its documents are not in the index that is about to be named."""
+    update = publish.update_manifest
+
+    def later(store: Store, change: Callable[[Manifest | None], Manifest]) -> None:
+        entry = read_manifest(store).sources["train/web"]
+        theirs = {"train/web": entry.model_copy(update={"inputs": [*entry.inputs, "theirs"]})}
+        update(store, lambda now: now.model_copy(update={"sources": theirs}))  # type: ignore[union-attr]
+        update(store, change)
+
+    monkeypatch.setattr(publish, "update_manifest", later)
+    write_lines(grown / "in/d.jsonl", records("seven"))
+    with pytest.raises(DatasetError, match=r"train/web was changed by somebody else .* again"):
+        run(grown / "in", grown / "out", append=True)
+    assert len(source(grown)) == 6

@@ -275,6 +275,14 @@ def test_contiguous_splits_are_those_of_megatron(tmp_path: Path, unit_bytes: int
         run(source, out, append=True, **options)
 
 
+def test_a_border_within_a_unit_of_many_batches(tmp_path: Path) -> None:
+    words = [f"document {n}" for n in range(5_000)]
+    source = write_lines(tmp_path / "a.jsonl", objects(*({"text": word} for word in words)))
+    run(source, tmp_path / "out", split_ratio="train=1,val=1", split_contiguous=True)
+    found = [decoded(tmp_path / "out", f"{name}/web") for name in ("train", "val")]
+    assert found == [words[:2_500], words[2_500:]]
+
+
 def test_splits_that_cannot_be_say_so(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", objects({"text": "a"}))
     for options, says in [

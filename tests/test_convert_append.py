@@ -199,7 +199,7 @@ convert({str(tmp_path / "in")!r}, output={str(tmp_path / "out")!r}, source="web"
 def test_a_source_that_somebody_else_changed_meanwhile(
     grown: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their addition would be lost: its documents are not in the index that is about to be named."""
+    """Their addition would be lost: its documents are not in the index to be named."""
     update = publish.update_manifest
 
     def later(store: Store, change: Callable[[Manifest | None], Manifest]) -> None:

@@ -1,8 +1,21 @@
-"""jaxdata: raw text to exact, packed, mixed, elastic training batches for language models.
+"""jaxdata: from raw text to packed, mixed and elastic training batches for language models.
 
 Raw text becomes an indexed dataset once; after that, row *i* of training is a pure function of
-(dataset, config, *i*). Public names resolve when first used: importing the package is instant and
-brings in neither grain nor jax.
+(dataset, config, *i*). Public names resolve on first use: importing the package is instant and
+imports neither grain nor jax.
+
+The house, from the ground up; a room imports only from rooms below it (tests/test_imports.py):
+
+    errors scalars seeds settings facts ragged processes channel progress   the ground: no data yet
+    tokenizers                                      text to token ids and back
+    format                                          files: shards, index, manifest, stores
+    documents                                       open datasets, read ranges of tokens
+    converter | rows                                text to dataset | a table of rows, as arrays
+    packing, then mixing and preferences            which documents share a row, which row is next
+    map_datasets, megatron                          pack and mix for grain; Megatron-Core's order
+    feed                                            rows to batches: loader, state, layouts
+    materializer streaming exporter compat          rows and text for other programs
+    train look testing, config, demo torch, cli     what people run and see
 """
 
 from __future__ import annotations
@@ -11,9 +24,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from jaxdata import errors
+from jaxdata.lazy import resolver
 
-if TYPE_CHECKING:  # what __getattr__ gives, for those who read the code only
+if TYPE_CHECKING:  # for type checkers: the names that __getattr__ resolves
     from jaxdata.config import load as load
+    from jaxdata.converter.api import convert as convert
+    from jaxdata.documents.base import ArrayDocuments as ArrayDocuments
+    from jaxdata.documents.converted import open_dataset as open_dataset
     from jaxdata.errors import ConfigError as ConfigError
     from jaxdata.errors import DatasetError as DatasetError
     from jaxdata.errors import InputError as InputError
@@ -22,56 +39,53 @@ if TYPE_CHECKING:  # what __getattr__ gives, for those who read the code only
     from jaxdata.errors import SourceExhausted as SourceExhausted
     from jaxdata.errors import StateMismatch as StateMismatch
     from jaxdata.errors import WorkerDied as WorkerDied
+    from jaxdata.exporter.api import export as export
     from jaxdata.feed.checkpoint import LoaderRestore as LoaderRestore
     from jaxdata.feed.checkpoint import LoaderSave as LoaderSave
     from jaxdata.feed.loader import Loader as Loader
-    from jaxdata.make.export import export as export
-    from jaxdata.make.materialize import materialize as materialize
-    from jaxdata.make.materialize.reading import open_rows as open_rows
-    from jaxdata.make.stream import stream_text as stream_text
-    from jaxdata.rows.dataset import open_dataset as open_dataset
-    from jaxdata.rows.datasets import evaluation_rows as evaluation_rows
-    from jaxdata.rows.datasets import mix as mix
-    from jaxdata.rows.datasets import pack as pack
-    from jaxdata.rows.documents import ArrayDocuments as ArrayDocuments
-    from jaxdata.rows.pairs import pairs as pairs
-    from jaxdata.rows.phases import Phase as Phase
+    from jaxdata.map_datasets import evaluation_rows as evaluation_rows
+    from jaxdata.map_datasets import mix as mix
+    from jaxdata.map_datasets import pack as pack
+    from jaxdata.materializer.api import materialize as materialize
+    from jaxdata.materializer.row_source import open_rows as open_rows
+    from jaxdata.mixing.phases import Phase as Phase
+    from jaxdata.preferences.pairs import pairs as pairs
+    from jaxdata.streaming.api import stream_text as stream_text
 
 _PUBLIC = {
-    "ArrayDocuments": "jaxdata.rows.documents",
+    "ArrayDocuments": "jaxdata.documents.base",
     "Loader": "jaxdata.feed.loader",
     "LoaderRestore": "jaxdata.feed.checkpoint",
     "LoaderSave": "jaxdata.feed.checkpoint",
-    "Phase": "jaxdata.rows.phases",
-    "evaluation_rows": "jaxdata.rows.datasets",
-    "export": "jaxdata.make.export",
+    "Phase": "jaxdata.mixing.phases",
+    "convert": "jaxdata.converter.api",
+    "evaluation_rows": "jaxdata.map_datasets",
+    "export": "jaxdata.exporter.api",
     "load": "jaxdata.config",
-    "materialize": "jaxdata.make.materialize",
-    "mix": "jaxdata.rows.datasets",
-    "open_dataset": "jaxdata.rows.dataset",
-    "open_rows": "jaxdata.make.materialize.reading",
-    "pack": "jaxdata.rows.datasets",
-    "pairs": "jaxdata.rows.pairs",
-    "stream_text": "jaxdata.make.stream",
+    "materialize": "jaxdata.materializer.api",
+    "mix": "jaxdata.map_datasets",
+    "open_dataset": "jaxdata.documents.converted",
+    "open_rows": "jaxdata.materializer.row_source",
+    "pack": "jaxdata.map_datasets",
+    "pairs": "jaxdata.preferences.pairs",
+    "stream_text": "jaxdata.streaming.api",
     **dict.fromkeys(errors.__all__, "jaxdata.errors"),
 }
 
 _EDGES = ("megatron", "torch")
-"""modules with names of their own, imported when first used"""
+"""modules with public names of their own, imported on first use"""
 
 __all__ = sorted(_PUBLIC)
 __version__ = "0.1.0"
+
+_resolve = resolver(__name__, _PUBLIC)
 
 
 def __getattr__(name: str) -> Any:
     if name in _EDGES:
         return importlib.import_module(f"jaxdata.{name}")
-    if name not in _PUBLIC:
-        raise AttributeError(f"module 'jaxdata' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_PUBLIC[name]), name)
-    globals()[name] = value
-    return value
+    return _resolve(name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_PUBLIC, *_EDGES])
+    return sorted({*_PUBLIC, *_EDGES, "errors", "__version__"})

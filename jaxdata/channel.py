@@ -1,28 +1,29 @@
-"""Messages between processes, of any size: whoever sends one need not wait until it is read.
+"""Messages of any size between processes; the sender does not wait until they are read.
 
-A socket holds some 200 kB; what is larger would keep the sender until the receiver has time, or, in
-a process that is only starting, has imported what it needs. So it goes into a file of no name, and
-only the handle of that through the socket.
+A socket holds about 200 kB. A larger message would block the sender until the receiver reads it,
+which in a starting process is after all its imports. So a message that is large, or that finds the
+socket partly full, is written to a file without a name, and only the handle of that file goes
+through the socket. A sender blocks only when about a hundred messages are unread.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
+import select
 import socket
 import tempfile
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
 from typing import IO, Any
 
-__all__ = ["Channel"]
-
-_LARGE = 2**16
+_LARGE = 2**15
+"""bytes; a socket that reports itself writable has room for this many"""
 _IN_FILE = b""  # instead of the message: no pickle is empty
 
 
 class Channel(Connection):
-    """One end; a `Connection` besides.
+    """One end of a channel: a `Connection` whose `send` does not block.
 
     >>> here, there = Channel.pair()
     >>> here.send(bytes(10**7))
@@ -32,14 +33,12 @@ class Channel(Connection):
 
     @classmethod
     def pair(cls) -> tuple[Channel, Channel]:
-        """Return two ends."""
         one, other = socket.socketpair()
         return cls(one.detach()), cls(other.detach())
 
     def send(self, message: Any) -> None:
-        """Send a picklable message."""
         data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-        if len(data) < _LARGE:
+        if len(data) < _LARGE and self._has_room():
             self.send_bytes(data)
             return
         with _nameless_file() as file:
@@ -49,16 +48,21 @@ class Channel(Connection):
             self.send_bytes(_IN_FILE)
             send_handle(self, file.fileno(), None)
 
+    def _has_room(self) -> bool:
+        """Whether the socket takes a small message without blocking (Linux: a quarter full)."""
+        waiting = select.poll()
+        waiting.register(self.fileno(), select.POLLOUT)
+        return bool(waiting.poll(0))
+
     def recv(self) -> Any:
-        """Wait for the next message."""
         if data := self.recv_bytes():
             return pickle.loads(data)  # noqa: S301 (its sender is a process of ours)
         with os.fdopen(recv_handle(self), "rb") as file:
-            return pickle.load(file)  # noqa: S301 (likewise)
+            return pickle.load(file)  # noqa: S301 (its sender is a process of ours)
 
 
 def _nameless_file() -> IO[bytes]:
-    """A file in memory where the system has such, else one that is deleted already."""
+    """A file in memory if the system has these, else a deleted one on disk."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("jaxdata"), "r+b")
     return tempfile.TemporaryFile()

@@ -1,9 +1,10 @@
 """Worker processes of our own: fresh interpreters that never import the user's `__main__`.
 
 `multiprocessing` would run the user's script again in every spawned child (and with it, say,
-`jax.distributed.initialize`), and a forked child inherits locks and threads that it cannot use.
-A :class:`Worker` is a new Python process that imports one named function and talks to its parent
-through a :class:`Channel`. It ends when its parent does.
+`jax.distributed.initialize`), and a forked child inherits locks and threads that it cannot use. A
+:class:`Worker` is a new Python process that imports one named function and talks to its parent
+through a :class:`Channel`; it ends at once when its parent does. A :class:`Pool` has several that
+answer tasks.
 """
 
 from __future__ import annotations
@@ -14,20 +15,24 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from multiprocessing.connection import wait
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from typing import Any, Self
 
 import cloudpickle
 
 from jaxdata.channel import Channel
 from jaxdata.errors import WorkerDied
+from jaxdata.lifeline import forget_in_forks, hold_on, lifeline
 
-__all__ = ["Worker", "available_cores", "close_all", "map_tasks"]
-
-_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[2]); from jaxdata import processes; \
-processes._serve(int(sys.argv[1]))"
+_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from jaxdata import processes; \
+processes._serve(*map(int, sys.argv[2:]))"
+_ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "TOKENIZERS_PARALLELISM": "false"}
+"""A function of the user's may use jax; the accelerator belongs to the parent. A process has one
+core."""
 _GRACE_SECONDS = 5.0
 
 
@@ -39,31 +44,30 @@ def available_cores() -> int:
 
 
 class Worker:
-    """One process that runs `function(connection, *args)`.
+    """One process that imports `target`, "package.module:function", and calls it.
 
-    Args:
-        target: the function, as `"package.module:function"`; imported in the child.
-        *args: its arguments after the connection; sent with cloudpickle.
-        handles: file descriptors of this process that it gets, under the same numbers.
+    The arguments are a connection and `args`, sent with cloudpickle; `handles` are file descriptors
+    of this process that the child gets under the same numbers.
     """
 
     def __init__(self, target: str, *args: Any, handles: Sequence[int] = ()) -> None:
         self.target = target
         self._closed = False
+        task = cloudpickle.dumps((target, args))
         self.connection, child = Channel.pair()
-        with child:
-            handle = child.fileno()
+        line, self._lifeline = lifeline()
+        with child, os.fdopen(line, "rb", 0):
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, str(handle), json.dumps(sys.path)],
-                pass_fds=[handle, *handles],
+                [sys.executable, "-c", _BOOT, json.dumps(sys.path), str(line), str(child.fileno())],
+                pass_fds=[line, child.fileno(), *handles],
                 stdin=subprocess.DEVNULL,
-                # A function of the user's may use jax; the accelerator belongs to the parent.
-                env={**os.environ, "JAX_PLATFORMS": "cpu"},
+                env=os.environ | _ENVIRONMENT,
             )
-        self.send(cloudpickle.dumps((target, args)))
+        forget_in_forks(self)
+        self.send(task)
 
     def send(self, message: Any) -> None:
-        """Send a picklable message without waiting; raises WorkerDied if nobody is there."""
+        """Send a picklable message without waiting; raises WorkerDied if the process is gone."""
         self.guarded(self.connection.send, message)
 
     def receive(self) -> Any:
@@ -74,7 +78,7 @@ class Worker:
         return message
 
     def close(self) -> None:
-        """End the process and wait for it; calling it again does nothing."""
+        """End the process and wait for it; idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -84,19 +88,24 @@ class Worker:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self.forget()
+
+    def forget(self) -> None:
+        """Let go of the process, without ending it: in a forked copy it is the original's."""
+        self._closed = True
         self.connection.close()
+        self._lifeline.close()
 
     def terminate(self) -> None:
-        """Tell the process to end, and wait for nothing."""
+        """Tell the process to end, without waiting for it."""
         self._process.terminate()
 
     @property
     def pid(self) -> int:
-        """Process id of the child."""
         return self._process.pid
 
     def guarded(self, call: Any, *args: Any) -> Any:
-        """A call that fails when the process is gone; raises WorkerDied then."""
+        """Make a call that fails when the process is gone, and raise WorkerDied then."""
         try:
             return call(*args)
         except (EOFError, BrokenPipeError, ConnectionResetError) as error:
@@ -114,54 +123,110 @@ class Worker:
         return f"the worker process {self.pid} ({self.target}) ended early: {how}"
 
 
-def close_all(workers: Iterable[Worker]) -> None:
-    """End processes, side by side: one takes some 30 ms to give its memory back."""
-    pool = list(workers)
-    for worker in pool:
-        worker.terminate()
-    for worker in pool:
-        worker.close()
+class Pool:
+    """At most `workers` processes that answer tasks, each one at a time; started when needed.
 
-
-def map_tasks(
-    target: str, args: Sequence[Any], tasks: Sequence[Any], workers: int
-) -> Iterator[tuple[int, Any]]:
-    """Give each task to the first worker that is free.
-
-    Args:
-        target: a function `(connection, *args)` that answers every task it receives.
-        args: what it gets besides its connection.
-        tasks: what to send.
-        workers: processes, at most.
-
-    Yields:
-        (number of the task, answer), as they come.
+    `target` is a function as for a `Worker`; it calls `answer_tasks`.
     """
-    pending = iter(enumerate(tasks))
-    pool = [Worker(target, *args) for _ in range(min(workers, len(tasks)))]
-    busy: dict[Any, tuple[Worker, int]] = {}
 
-    def give(worker: Worker) -> None:
-        for number, task in pending:
+    def __init__(self, target: str, *args: Any, workers: int) -> None:
+        self.workers = workers
+        self._start: Callable[[], Worker] = partial(Worker, target, *args)
+        self._idle: list[Worker] = []
+        self._busy: dict[Any, tuple[Worker, Any]] = {}
+
+    def __len__(self) -> int:
+        """Tasks under way."""
+        return len(self._busy)
+
+    def start(self, task: Any, key: Any) -> None:
+        """Give a task to an idle worker, or a new one; raises WorkerDied if that is gone."""
+        worker = self._idle.pop() if self._idle else self._start()
+        self._busy[worker.connection] = worker, key
+        try:
             worker.send(task)
-            busy[worker.connection] = worker, number
-            return
+        except WorkerDied:
+            self._busy.pop(worker.connection)
+            worker.close()
+            raise
 
-    try:
-        for worker in pool:
-            give(worker)
-        while busy:
-            for connection in wait(list(busy)):
-                worker, number = busy.pop(connection)
-                answer = worker.receive()
-                give(worker)
-                yield number, answer
-    finally:
-        close_all(pool)
+    def wait(self) -> Iterator[tuple[Any, Any]]:
+        """Wait for messages; an exception of a task is raised here.
+
+        Yields:
+            (key of the task, what came: a `Progress`, the answer, or WorkerDied).
+        """
+        for connection in wait(list(self._busy)):
+            worker, key = self._busy[connection]
+            try:
+                message = worker.receive()
+            except WorkerDied as error:
+                message = error
+                worker.close()
+            if not isinstance(message, Progress):
+                del self._busy[connection]
+                self._idle += [] if isinstance(message, WorkerDied) else [worker]
+            yield key, message
+
+    def map(self, tasks: Iterable[Any]) -> Iterator[Any]:
+        """The answers to tasks, in order; each task is taken when a worker is free for it."""
+        pending = enumerate(tasks)
+        answers: dict[int, Any] = {}
+        following = 0
+        while True:
+            while len(self) < self.workers and (task := next(pending, None)):
+                self.start(task[1], task[0])
+            if not self:
+                return
+            for number, message in self.wait():
+                if isinstance(message, WorkerDied):
+                    raise message
+                if not isinstance(message, Progress):
+                    answers[number] = message
+            while following in answers:
+                yield answers.pop(following)
+                following += 1
+
+    def close(self) -> None:
+        """End the processes, side by side: one takes some 30 ms to release its memory."""
+        workers = [*self._idle, *(worker for worker, _ in self._busy.values())]
+        for worker in workers:
+            worker.terminate()
+        for worker in workers:
+            worker.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The share of its task, 0 to 1, that a worker has done."""
+
+    share: float
+
+
+Report = Callable[[float], None]
+"""Tells the parent the share of a task that is done; raises EOFError if the parent is gone."""
+
+
+def answer_tasks(connection: Connection, answer: Callable[[Any, Report], Any]) -> None:
+    """What a worker of a pool does: answer the tasks that come, until the parent is gone."""
+
+    def report(share: float) -> None:
+        if connection.poll():  # a parent sends nothing while we work
+            raise EOFError
+        connection.send(Progress(share))
+
+    while True:
+        connection.send(answer(connection.recv(), report))
 
 
 class _Failure:
-    """An exception on its way from a child to its parent."""
+    """An exception that a child sends to its parent."""
 
     def __init__(self, error: BaseException) -> None:
         try:
@@ -175,8 +240,9 @@ class _Failure:
         return error
 
 
-def _serve(handle: int) -> None:
-    """The child's whole life: take the work, do it, pass on what went wrong."""
+def _serve(line: int, handle: int) -> None:
+    """The main function of the child: call the target, send the parent what it raises."""
+    hold_on(line)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     connection = Channel(handle)
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone

@@ -6,8 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["Advance", "progress_bar"]
-
 Advance = Callable[[int, int], None]
 """Called with (done, total)."""
 

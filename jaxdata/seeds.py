@@ -11,13 +11,9 @@ import hashlib
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Permutation", "derive"]
-
 _ROUNDS = 6
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, odd
-_MIXER = np.uint64(
-    0xD6E8FEB86659FD93
-)  # odd, from the search of Bailey and Evensen for xorshift-multiply
+_MIXER = np.uint64(0xD6E8FEB86659FD93)  # odd; Bailey and Evensen's search for xorshift-multiply
 _TOP, _ONE = np.uint64(32), np.uint64(1)
 _MAX_SIZE = 2**62
 
@@ -25,14 +21,15 @@ _MAX_SIZE = 2**62
 def derive(seed: int, *names: str | int) -> int:
     """Hash a root seed and the names of its use into a 64-bit seed.
 
-    >>> derive(0, "rows", 1) == derive(0, "rows", 1)
+    >>> derive(0, "rows", 1) == derive(np.int64(0), "rows", np.uint8(1))
     True
     >>> derive(0, "rows", 1) == derive(1, "rows", 0)
     False
     """
     digest = hashlib.blake2b(digest_size=8, person=b"jaxdata.seed")
     for part in (seed, *names):
-        text = f"{type(part).__name__}:{part}".encode()
+        own = part.item() if isinstance(part, np.generic) else part
+        text = f"{type(own).__name__}:{own}".encode()
         digest.update(len(text).to_bytes(8, "little") + text)
     return int.from_bytes(digest.digest(), "little")
 

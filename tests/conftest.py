@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.leftovers import Leftovers
 
 # Several virtual devices in this process; set before anything imports jax.
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
@@ -33,3 +36,18 @@ def shared_data() -> Path:
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans of read-only datasets go to a folder of the test's own."""
     monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _leftovers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Leftovers]:
+    """At the end of a process's tests, nothing that they took is left; what is fails the last."""
+    leftovers = Leftovers(tmp_path_factory.getbasetemp())
+    yield leftovers
+    if left := leftovers.report():
+        pytest.fail(f"tests of this process left behind:\n{left}", pytrace=False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _noted_leftovers(_leftovers: Leftovers, request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    _leftovers.note(request.module.__name__)

@@ -20,8 +20,11 @@ EXPECTED = {
     "stream": ["a pass over what was converted", "stream_text", "convert, all cores"],
     "memory": ["jaxdata: anonymous after first batch", "jaxdata: anonymous"],
     "reads": ["memmap crops: ranges", "shuffle_run 4: reads, neighbouring pages merged"],
+    "shares": ["crop", "best_fit, overlap", "pad"],
     "mixture": ["one source, no mixture", "16 sources mixed"],
     "tensors": ["jaxdata, numpy", "Loader", "DataLoader of Loader", "StatefulDataLoader"],
+    "shards": ["10 shards, a document", "1,000 shards, a row of 2048", "100 shards, opened: MB"],
+    "small_files": ["20 files: list, wall time", "40 files: convert, processor time"],
     "scale": ["O(documents): planning, once: 20,000", "16 sources, mix"],
 }
 KEYS = {"bench", "question", "name", "unit", "better", "median", "min", "max", "rounds", "facts"}

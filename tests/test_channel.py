@@ -14,7 +14,7 @@ from jaxdata import channel
 from jaxdata.channel import Channel
 
 HANDLES = Path("/proc/self/fd")
-sizes = st.sampled_from([0, 1, 2**16 - 30, 2**16 - 1, 2**16, 2**16 + 1, 2**20])
+sizes = st.sampled_from([0, 1, 2**15 - 30, 2**15, 2**16 - 30, 2**16 - 1, 2**16, 2**16 + 1, 2**20])
 messages = st.lists(st.one_of(st.builds(bytes, sizes), st.integers(), st.none()), max_size=20)
 
 
@@ -33,14 +33,21 @@ def test_messages_come_as_they_were_sent(sent: list[Any], in_memory: bool) -> No
             assert here.recv() == "and back"
 
 
-def test_a_large_message_waits_for_no_reader() -> None:
+@pytest.mark.parametrize("size", [1, 2**10, 2**15 - 200, 2**15, 2**16 - 200, 2**16, 10**7])
+def test_a_sender_waits_for_no_reader(size: int) -> None:
     here, there = Channel.pair()
+    messages = [bytes(size)] * (64 if size < 10**6 else 3)
+
+    def send_all() -> None:
+        for message in messages:
+            here.send(message)
+
     with here, there:
-        sender = Thread(target=here.send, args=([bytes(10**7), "more"],), daemon=True)
+        sender = Thread(target=send_all, daemon=True)
         sender.start()
         sender.join(60)
-        assert not sender.is_alive()
-        assert there.recv() == [bytes(10**7), "more"]
+        assert not sender.is_alive(), "the sender waits for somebody to read"
+        assert [there.recv() for _ in messages] == messages
 
 
 def test_no_handle_is_left_behind() -> None:

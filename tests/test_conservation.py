@@ -34,6 +34,14 @@ class Case:
             )
 
 
+POOLS = {"order": 2, "segment_bytes": 32, "pool_bytes": 96}
+ORDERS: list[dict[str, int]] = [
+    *({"block": block} for block in (1, 7, 65_536)),
+    *({"order": 2, "lanes": lanes} for lanes in (1, 8)),
+    *(POOLS | {"lanes": lanes} for lanes in (1, 8, 512)),
+]
+
+
 @st.composite
 def cases(draw: st.DrawFn, strategies: tuple[str, ...] = ("best_fit", "concat", "pad")) -> Case:
     seq_len = draw(st.integers(1, 24))
@@ -52,7 +60,7 @@ def cases(draw: st.DrawFn, strategies: tuple[str, ...] = ("best_fit", "concat", 
         "seed": seed,
         "positions": draw(st.sampled_from(["segment", "row"])),
         "max_segments": draw(st.sampled_from([None, None, 1, 3])),
-        "block": draw(st.sampled_from([1, 7, 65_536])),
+        **draw(st.sampled_from(ORDERS)),
     }
     return Case(
         distinct_documents(lengths), masks, settings, hosts, hosts * draw(st.integers(1, 4))

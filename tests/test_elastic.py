@@ -11,7 +11,7 @@ import pytest
 
 import jaxdata
 from jaxdata.testing import assert_exactly_once, distinct_documents, write_dataset
-from tests.pod import SEQ_LEN, SOURCES, kill_pod, mixed, put_together, run_pod
+from tests.feed.pod import SEQ_LEN, SOURCES, kill_pod, mixed, put_together, run_pod
 
 pytestmark = pytest.mark.slow
 

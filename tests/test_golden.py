@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import jaxdata
-from jaxdata.rows.dataset import Dataset
-from jaxdata.rows.packing import pack_block
+from jaxdata.documents.converted import ConvertedDataset
+from jaxdata.packing.planner import pack_block
 from jaxdata.testing import write_dataset
 
 FORMAT_1 = Path(__file__).parent / "data" / "format-1"
@@ -39,7 +39,7 @@ def write_format_1(path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> ConvertedDataset:
     copy = tmp_path_factory.mktemp("golden") / "format-1"  # plans are written beside the data
     shutil.copytree(FORMAT_1, copy)
     return jaxdata.open_dataset(copy)
@@ -85,7 +85,7 @@ GOLDEN_FIRST_INPUTS = [
 
 @pytest.mark.parametrize("strategy", ["best_fit", "concat", "crop", "pad"])
 @pytest.mark.parametrize("overlap", [0, 16])
-def test_rows_of_every_strategy(dataset: Dataset, strategy: str, overlap: int) -> None:
+def test_rows_of_every_strategy(dataset: ConvertedDataset, strategy: str, overlap: int) -> None:
     if overlap and strategy in ("concat", "crop"):
         return
     rows = jaxdata.pack(
@@ -96,7 +96,7 @@ def test_rows_of_every_strategy(dataset: Dataset, strategy: str, overlap: int) -
     assert found == GOLDEN[f"{strategy} {overlap}"]
 
 
-def test_rows_of_a_mixture(dataset: Dataset) -> None:
+def test_rows_of_a_mixture(dataset: ConvertedDataset) -> None:
     rows = {
         name: jaxdata.pack(dataset.source("train", name), seq_len=64, seed=3)
         for name in ("words", "masked")
@@ -105,7 +105,7 @@ def test_rows_of_a_mixture(dataset: Dataset) -> None:
     assert [fingerprint(mixed, start) for start in (0, 33, 54)] == GOLDEN_MIXTURE
 
 
-def test_the_first_row_in_full(dataset: Dataset) -> None:
+def test_the_first_row_in_full(dataset: ConvertedDataset) -> None:
     rows = jaxdata.pack(dataset.source("train", "words"), seq_len=16, block=7)
     assert rows[0]["inputs"].tolist() == GOLDEN_FIRST_INPUTS
 
@@ -144,6 +144,6 @@ def test_the_plan_of_a_whole_block(strategy: str, overlap: int, limit: int | Non
     plan = pack_block(
         lengths, seq_len=2048, strategy=strategy, overlap=overlap, max_segments=limit
     ).plan()
-    columns = (plan.row_starts, plan.document, plan.start, plan.slots, plan.lead)
+    columns = (plan.row_starts, plan.document, plan.start, plan.slots, plan.context)
     content = hashlib.sha256(b"".join(column.astype("<i8").tobytes() for column in columns))
     assert content.hexdigest()[:16] == GOLDEN_BLOCKS[strategy, overlap, limit]

@@ -6,29 +6,38 @@ import ast
 import doctest
 import importlib
 import pkgutil
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 import jaxdata
+from jaxdata import errors
 
 PACKAGE = Path(jaxdata.__file__).parent
+TESTS = Path(__file__).parent
 
 # From the ground up: a room imports only from rooms on lower floors (and from itself).
 FLOORS = [
-    {"channel", "errors"},
-    {"seeds", "processes", "progress"},
+    {"channel", "errors", "lazy", "lifeline", "scalars"},
+    {"facts", "seeds", "processes", "progress", "ragged", "settings"},
     {"tokenizers"},
     {"format"},
-    {"convert", "rows"},
+    {"documents"},
+    {"converter", "rows"},
+    {"packing"},
+    {"mixing", "preferences"},
+    {"map_datasets"},
+    {"megatron"},
     {"feed"},
-    {"make"},
+    {"materializer", "streaming", "exporter", "compat"},
     {"train", "look", "testing"},
     {"config"},
-    {"demo", "torch", "megatron"},
+    {"demo", "torch"},
     {"cli"},
     {"__main__"},
 ]
@@ -50,7 +59,8 @@ def imported(path: Path) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
+            if node.module != "jaxdata":  # of the facade, what is taken from it counts
+                yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
@@ -61,11 +71,28 @@ def test_imports_run_downwards() -> None:
             continue
         assert room in FLOOR, f"{room} is in no floor of the house"
         for name in imported(path):
-            parts = name.split(".")
-            other = parts[1] if parts[0] == "jaxdata" and len(parts) > 1 else room
-            if other != room and FLOOR.get(other, -1) >= FLOOR[room]:
+            library, *inside = name.split(".")
+            if library != "jaxdata" or inside[:1] == [room]:
+                continue
+            # The facade, and what it resolves, lies above all rooms.
+            if not inside or FLOOR.get(inside[0], len(FLOORS)) >= FLOOR[room]:
                 wrong.append(f"{path.relative_to(PACKAGE)} imports {name}")
     assert not wrong
+
+
+def module_of(path: Path) -> str:
+    names = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(names[:-1] if names[-1] == "__init__" else names)
+
+
+def test_no_circle_between_files() -> None:
+    known = {module_of(path): path for _, path in files()}
+    graph = {
+        module: known.keys() & set(imported(path)) - {module, module.rpartition(".")[0]}
+        for module, path in known.items()
+    }
+    del graph["jaxdata"]  # the facade
+    TopologicalSorter(graph).prepare()  # a CycleError names the files
 
 
 @pytest.mark.parametrize(
@@ -75,7 +102,7 @@ def test_imports_run_downwards() -> None:
             "jax",
             {
                 "feed/device/attention.py",
-                "feed/device/expand.py",
+                "feed/device/expansion.py",
                 "feed/device/placement.py",
                 "train",
                 "demo",
@@ -87,11 +114,11 @@ def test_imports_run_downwards() -> None:
         (
             "grain",
             {
-                "rows/datasets.py",
-                "rows/pairs.py",
+                "map_datasets.py",
+                "preferences/pairs.py",
                 "feed/loader.py",
-                "make/materialize/reading.py",
-                "make/stream/iterator.py",
+                "materializer/row_source.py",
+                "streaming/iterator.py",
             },
         ),
         ("tensorstore", {"format/storage/remote.py", "format/storage/zarr.py"}),
@@ -99,32 +126,35 @@ def test_imports_run_downwards() -> None:
             "array_record",
             {
                 "format/shards.py",
-                *(f"make/materialize/{name}.py" for name in ("reading", "shards")),
+                "materializer/row_source.py",
+                "materializer/shard_writer.py",
             },
         ),
         ("sentencepiece", {"tokenizers"}),
         ("tokenizers", {"tokenizers"}),
         ("tiktoken", {"tokenizers"}),
         ("transformers", {"tokenizers"}),
-        ("google", {"make/materialize/examples.py"}),
-        ("pyarrow", {"convert"}),
-        ("jinja2", {"convert/tasks/sandbox.py", "convert/tasks/limits.py"}),
-        ("ray", {"convert/engines/cluster.py"}),
-        ("ftfy", {"convert"}),
-        ("zstandard", {"convert"}),
-        ("isal", {"convert"}),
+        ("google", {"materializer/formats/tf_example.py"}),
+        ("pyarrow", {"converter/inputs"}),
+        ("jinja2", {"converter/chat"}),
+        ("ray", {"converter/engines/ray.py"}),
+        ("ftfy", {"converter/filters.py"}),
+        ("zstandard", {"converter/inputs/compression.py"}),
+        ("isal", {"converter/inputs/compression.py", "converter/inputs/content.py"}),
         ("pickle", {"channel.py"}),  # between processes of ours
+        ("mmap", {"format/storage/maps.py"}),  # its maps keep descriptors; ours do not
     ],
 )
 def test_a_library_is_named_in_its_room_only(library: str, allowed: set[str]) -> None:
-    for room, path in files():
-        if room not in allowed and path.relative_to(PACKAGE).as_posix() not in allowed:
+    for _, path in files():
+        place = path.relative_to(PACKAGE)
+        if not {place.as_posix(), *(room.as_posix() for room in place.parents)} & allowed:
             named = {name.split(".")[0] for name in imported(path)}
             assert library not in named, f"{path.relative_to(PACKAGE)} imports {library}"
 
 
 @pytest.mark.parametrize(
-    "module", ["jaxdata", "jaxdata.cli", "jaxdata.convert", "jaxdata.rows.dataset"]
+    "module", ["jaxdata", "jaxdata.cli", "jaxdata.converter.api", "jaxdata.documents.converted"]
 )
 def test_importing_brings_in_neither_grain_nor_jax(module: str) -> None:
     code = f"import sys, {module}; sys.exit(sorted({{'jax', 'grain', 'torch'}} & set(sys.modules)))"
@@ -147,6 +177,7 @@ def test_the_public_names() -> None:
         "SourceExhausted",
         "StateMismatch",
         "WorkerDied",
+        "convert",
         "evaluation_rows",
         "export",
         "load",
@@ -164,7 +195,47 @@ def test_the_public_names() -> None:
         jaxdata.bake  # noqa: B018
 
 
-@pytest.mark.parametrize("package", ["jaxdata", "jaxdata.convert"])
+def test_no_module_shadows_a_public_name() -> None:
+    """Importing a module sets its name in the package above it, over a function of that name."""
+    wrong = []
+    for package in ["jaxdata", *modules()]:
+        public = set(getattr(importlib.import_module(package), "__all__", []))
+        wrong += [name for name in modules() if name in {f"{package}.{each}" for each in public}]
+    assert not wrong
+
+
+def test_public_functions_work_when_every_room_is_imported(tmp_path: Path) -> None:
+    for name in modules():
+        importlib.import_module(name)
+    documents = jaxdata.ArrayDocuments([[1, 2, 0], [3, 0], [4, 5, 6, 0]])
+    rows = jaxdata.pack(documents, seq_len=4)
+    mixed = jaxdata.mix({"a": rows}, phases=[jaxdata.Phase(rows=2, weights={"a": 1.0})])
+    assert next(jaxdata.Loader(mixed, batch_size=2))["inputs"].shape == (2, 4)
+    sides = jaxdata.ArrayDocuments([[1, 2, 0]], masks=[[0, 1, 1]])
+    assert len(jaxdata.pairs(sides, sides, seq_len=4)) == 1
+
+    data = shutil.copytree(TESTS / "data" / "format-1", tmp_path / "data")
+    dataset = jaxdata.open_dataset(data)
+    assert len(jaxdata.evaluation_rows(dataset, "train", seq_len=64))
+    assert len(jaxdata.load({"dataset": str(data)}, pack={"seq_len": 64}))
+    words = dataset.source("train", "words")
+    assert jaxdata.export(words, tmp_path / "b" / "w", format="megatron").documents == len(words)
+    assert jaxdata.materialize(mixed, tmp_path / "rows", workers=1).rows == 2
+    assert len(jaxdata.open_rows(tmp_path / "rows")) == 2
+
+    text = tmp_path / "a.txt"
+    text.write_text("one document")
+    made = jaxdata.convert(text, output=tmp_path / "c", source="a", tokenizer="bytes", workers=1)
+    assert made.documents == 1
+    with pytest.warns(UserWarning, match="convert"):
+        stream = jaxdata.stream_text(text, tokenizer="bytes", seq_len=16, batch_size=1)
+    assert next(stream)["inputs"].shape == (1, 16)
+    assert all(issubclass(getattr(jaxdata, name), Exception) for name in errors.__all__)
+    assert callable(jaxdata.LoaderSave)
+    assert callable(jaxdata.LoaderRestore)
+
+
+@pytest.mark.parametrize("package", ["jaxdata", "jaxdata.converter", "jaxdata.megatron"])
 def test_type_checkers_see_the_public_names(package: str) -> None:
     """What resolves when first used, and what only they import, are the same objects."""
     module = importlib.import_module(package)
@@ -201,3 +272,37 @@ def test_files_and_functions_keep_their_measure() -> None:
                 if lines > 45:
                     wrong.append(f"{path.relative_to(PACKAGE)}: {node.name} has {lines} lines")
     assert not wrong
+
+
+def test_folders_keep_their_measure() -> None:
+    for root in (PACKAGE, TESTS):
+        for folder in {path.parent for path in root.rglob("*.py")}:
+            beside = [path for path in folder.iterdir() if path.is_file()]
+            assert len(beside) <= 20, f"{folder} has {len(beside)} files"
+
+
+SHARED_STEMS = {
+    "__init__": "what a room is",
+    "api": "the public functions of a room",
+    "attention": "which slots attend to which: for numpy, for jax and for torch",
+    "base": "the contract that the files beside it fulfil",
+    "batches": "batches by their number: of any loader, and of torch's",
+    "checkpoint": "a position in a checkpoint: the loader's, and with it the trainer's",
+    "contract": "the contract that the files beside it fulfil",
+    "index": "the index of a source, and the ways it can be damaged",
+    "loader": "the loader, and its face in torch",
+    "local": "on this machine: processes, and files",
+    "preview": "what a run will get, and the command that shows it",
+    "settings": "the fields of a room's settings",
+    "trace": "the documents of a batch, and the command that shows them",
+}
+"""stems of several files -> the one concept they all name"""
+
+
+def test_a_stem_names_one_concept() -> None:
+    places: dict[str, list[str]] = {}
+    for _, path in files():
+        places.setdefault(path.stem, []).append(path.relative_to(PACKAGE).as_posix())
+    several = {stem: found for stem, found in places.items() if len(found) > 1}
+    assert not {stem: found for stem, found in several.items() if stem not in SHARED_STEMS}
+    assert not SHARED_STEMS.keys() - several.keys(), "stems that name one file only by now"

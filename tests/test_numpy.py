@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 PYTHONS = list(filter(None, os.environ.get("JAXDATA_TEST_PYTHONS", "").split(":")))
-TESTS = ("test_golden.py", "test_seeds.py", "test_schedule.py")
+TESTS = ("test_golden.py", "test_seeds.py", "feed/test_schedule.py")
 
 
 @pytest.mark.slow
@@ -20,7 +20,7 @@ TESTS = ("test_golden.py", "test_seeds.py", "test_schedule.py")
 def test_golden_rows_on_another_numpy(python: str | None) -> None:
     if python is None:
         pytest.skip("no interpreters with other versions of numpy (set JAXDATA_TEST_PYTHONS)")
-    tests = [str(Path(__file__).with_name(name)) for name in TESTS]
+    tests = [str(Path(__file__).parent / name) for name in TESTS]
     done = subprocess.run(
         [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
         cwd=Path(__file__).parent.parent,

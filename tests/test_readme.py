@@ -1,214 +1,251 @@
-"""What the README says, done as it says it."""
+"""What the READMEs say, done as they say it; and that what they name is there."""
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import io
 import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jaxdata.convert.cerebras_rules import RULES
-from tests.chat import CHATML
 from tests.conftest import ROOT
+from tests.converter.chat.chat import CHATML
+from tests.readmes import PACKAGE, READMES, TOP, Readme, of
 
-README = (ROOT / "README.md").read_text()
+# What is made smaller before it runs: a part of an example, and what stands there instead.
+SMALLER = {
+    "--vocab-size 8192": "--vocab-size 1024",
+    "tiktoken:cl100k_base": "bytes",
+    "--cerebras-params params.yaml": "--cerebras-params params.yaml --tokenizer bytes",
+    "--task fim": "--task fim --fim-prefix 1 --fim-middle 2 --fim-suffix 3",
+    "--output rows --rows": "--output rows --pack.seq_len 64 --rows",
+    "jaxdata selftest": "jaxdata selftest --pack.seq_len 256",
+    "--train.steps 1000": "--train.steps 2 --pack.seq_len 64 --loader.batch_size 4 "
+    "--eval_tokens 256 --train.model '{layers: 1, width: 32, heads: 2}'",
+    "Loader(rows, batch_size=8)  # to a GPU": "Loader(rows[:40], batch_size=8)  # to a GPU",
+    "Loader(rows, batch_size=8)\nstateful": "Loader(rows[:40], batch_size=8)\nstateful",
+    "Batches(rows, batch_size=8": "Batches(rows[:40], batch_size=8",
+}
+CEREBRAS = """
+setup: {mode: LMData, input_dir: my, output_dir: data/cerebras, output_name: lm}
+processing: {tokenizer_type: NeoXTokenizer, encoder_file: 20B_tokenizer.json, max_seq_length: 128}
+dataset: {jsonl_key: text}
+"""
+# Part of an example -> what is in its output; the rows of `=` are all of it.
+PRINTS = {
+    "jaxdata convert --cerebras-params": "documents",
+    "jaxdata export": "tokens",
+    "jaxdata inspect data/mine --document": "train/web:17",
+    "jaxdata inspect data/mine --row": "row 3",
+    "jaxdata inspect --config": "best_fit",
+    "inspect data/mine\n": "lengths in tokens",
+    "jaxdata preview": "none of them runs dry",
+    "jaxdata trace --config pretrain.yaml --dataset data/mine --step": "row 2 of the batch",
+    "jaxdata trace --config pretrain.yaml --dataset data/mine --find": "has the text",
+    "jaxdata train": "bits per byte",
+    "jaxdata verify data/mine": "data/mine: whole (",
+    "jaxdata selftest": "proved in",
+    "jaxdata.mix(rows, phases=[start": "(8, 2048) (8, 2048) 40",
+    "halves": "=[(4, 256), (4, 256)] 32\n",
+    "slots have loss": "of 128 slots have loss",
+    "nats_BxL": " bits per byte\n",
+    "mixed.amend": "=44 40 (2048,) (8192,)\n",
+    "jaxdata.pairs": "=" + "(2, 1024) (2, 1024)\n" * 4,
+    "stream_text": "(16, 512)",
+    "num_samples=8_000": "=(8, 1024) 2408\n",
+    "layout=Megatron(attention_mask=True)": "attention_mask bool (2, 1, 256, 256)",
+    "StatefulDataLoader": "="
+    + "".join(f"{'(8, 1024) ' * 3}{row}\n" for row in (8, 16, 24, 32, 40)),
+    "class Mine": "=1\n",
+    "masks=[[0, 0, 1, 1]": "loss_mask [False, True, True, True, True, False]",
+    "testing.prove": "['plan', 'mixture', 'contents', 'resuming', 'hosts', 'workers']",
+    "loader.skip(8, 16)": "=['batch_sizes', 'checksum', 'fingerprint', 'next_row', 'run', "
+    "'version'] 16 [16, 17, 18, 19]\n",
+    "tokenizers.load": "=8 one text 256\n",
+    'NamedSharding(mesh, P("data")))\nprint': "'data'",
+}
+# Blocks of text that hold commands: their output, or what one machine cannot run.
+NOT_RUN = ("$ jaxdata preview --config demo", "ray start --head", "pip install")
+# Run in a process of their own: they fork, or set up jax for themselves.
+APART = ("jaxdata train", "torch")
 
 
-def blocks(language: str) -> list[str]:
-    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-    return [text for name, text in fenced if name == language]
-
-
-def python(what: str) -> str:
-    """The block of Python in which this stands."""
-    return next(block for block in blocks("python") if what in block)
+def write_records(path: Path, records: Iterable[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the text that the README converts: this project's own sources."""
-    folder = tmp_path_factory.mktemp("readme")
-    (folder / "my").mkdir()
-    sources = sorted((ROOT / "jaxdata").rglob("*.py"))
-    texts = [path.read_text() for path in sources] * 4
-    write_lines(folder / "my" / "a.jsonl", texts[::2])
-    write_lines(folder / "my" / "b.jsonl", texts[1::2])
-    write_lines(folder / "held-out.jsonl", texts[:3])
-    write_parquet(folder / "more.parquet", texts)
-    (folder / "pretrain.yaml").write_text((ROOT / "configs/pretrain.yaml").read_text())
-    return folder
-
-
-def write_lines(path: Path, texts: list[str]) -> None:
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-
-
-def write_records(path: Path, records: list[dict[str, Any]]) -> None:
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-
-
-def write_parquet(path: Path, texts: list[str]) -> None:
+    """A folder with the text that the READMEs convert: this project's own sources."""
     import pyarrow
     import pyarrow.parquet
 
-    pyarrow.parquet.write_table(pyarrow.table({"text": texts}), path)
-
-
-def run(folder: Path, *command: str) -> str:
-    environment = {**os.environ, "COLUMNS": "100"}
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def converted(folder: Path) -> Path:
-    commands = next(block for block in blocks("") if "jaxdata tokenizer train" in block)
-    for line in commands.strip().splitlines():
-        command = line.replace("--vocab-size 8192", "--vocab-size 1024")
-        run(folder, "bash", "-c", f"{sys.executable} -m {command}")
+    folder = tmp_path_factory.mktemp("readme")
+    (folder / "my").mkdir()
+    texts = [path.read_text() for path in sorted(PACKAGE.rglob("*.py"))] * 2
+    for name, some in {"my/a": texts[::2], "my/b": texts[1::2], "held-out": texts[:3]}.items():
+        write_records(folder / f"{name}.jsonl", ({"text": text} for text in some))
+    pyarrow.parquet.write_table(pyarrow.table({"text": texts}), folder / "more.parquet")
+    turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
+    choice = {"prompt": "Hi", "chosen": "Ho", "rejected": "Ha"}
+    write_records(folder / "questions.jsonl", [{"question": "2+2", "answer": "4"}] * 64)
+    write_records(folder / "chats.jsonl", [{"messages": turns}] * 8)
+    write_records(folder / "code.jsonl", [{"text": "def f():\n    return 1\n"}] * 8)
+    write_records(folder / "choices.jsonl", [choice] * 8)
+    (folder / "chatml.jinja").write_text(CHATML)
+    (folder / "pretrain.yaml").write_text((ROOT / "configs/pretrain.yaml").read_text())
+    (folder / "params.yaml").write_text(CEREBRAS)
     return folder
 
 
+class Reader:
+    """Somebody who does what a README says, in one folder; what was done is not done again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._printed: dict[str, str] = {}
+
+    def follow(self, readme: Readme) -> None:
+        """Run its examples in order, and compare what they print."""
+        for command in readme.commands():
+            check(f"{command}\n", self.run(command))
+        for code in readme.blocks("python"):
+            check(code, self.run(code))
+
+    def run(self, example: str) -> str:
+        if example not in self._printed:
+            smaller = example
+            for part, instead in SMALLER.items():
+                smaller = smaller.replace(part, instead)
+            apart = any(part in example for part in APART)
+            self._printed[example] = (self._apart if apart else self._here)(smaller)
+        return self._printed[example]
+
+    def _here(self, example: str) -> str:
+        out = io.StringIO()
+        with contextlib.chdir(self.folder), contextlib.redirect_stdout(out):
+            if example.startswith("jaxdata "):
+                code = importlib.import_module("jaxdata.cli")._run(shlex.split(example)[1:])
+                assert code == 0, f"{example}\n{out.getvalue()}"
+            else:
+                exec(compile(example, "README", "exec"), {"__name__": "readme"})
+        return out.getvalue()
+
+    def _apart(self, example: str) -> str:
+        how = ["-m", *shlex.split(example)] if example.startswith("jaxdata ") else ["-c", example]
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", *how],
+            cwd=self.folder,
+            env={**os.environ, "COLUMNS": "100"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, f"{example}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+
+def check(example: str, printed: str) -> None:
+    for part, expected in PRINTS.items():
+        if part in example and expected.startswith("="):
+            assert printed == expected[1:], example
+        elif part in example:
+            assert expected in printed, f"{example}\n{printed}"
+
+
+@pytest.fixture(scope="module")
+def reader(folder: Path) -> Reader:
+    """One who has read the top README and what other rooms stand on: all share one dataset."""
+    reader = Reader(folder)
+    for command in [*TOP.commands(), *of("exporter").commands()]:
+        if command.startswith(("jaxdata tokenizer", "jaxdata convert", "jaxdata export")):
+            reader.run(command)
+    return reader
+
+
 @pytest.mark.slow
-def test_the_python_runs(converted: Path) -> None:
-    ten_lines, three_lines = (python(what) for what in ("jaxdata.mix(", "data/mine/train"))
-    assert len([line for line in ten_lines.splitlines() if line.strip()]) <= 13
-    printed = run(converted, sys.executable, "-c", ten_lines)
-    assert printed.splitlines()[-1] == "(8, 2048) (8, 2048) 40"
-    three = [line for line in three_lines.strip().splitlines() if line]
-    assert len(three) == 3
-    code = f"{three_lines}\nimport jaxdata\n" + (
+@pytest.mark.parametrize("readme", READMES, ids=str)
+def test_the_examples_run(reader: Reader, readme: Readme, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    reader.follow(readme)
+
+
+def python(readme: Readme, what: str) -> str:
+    return next(block for block in readme.blocks("python") if what in block)
+
+
+def test_what_it_calls_short_is_short() -> None:
+    recipe = python(TOP, "jaxdata.mix(")
+    assert len([line for line in recipe.splitlines() if line.strip()]) <= 13
+    assert len(python(of("format"), "data/mine/train").replace("\n\n", "\n").splitlines()) == 3
+    assert len(python(of("materializer"), "rows.json").split("\n\n")[1].strip().splitlines()) == 3
+
+
+@pytest.mark.slow
+def test_three_lines_read_a_record(reader: Reader) -> None:
+    code = f"{python(of('format'), 'data/mine/train')}\nimport jaxdata\n" + (
         "print(jaxdata.open_dataset('data/mine').decode(tokens[:40]))"
     )
-    assert run(converted, sys.executable, "-c", code).startswith('"""')
+    assert reader.run(code).startswith('"""')
 
 
 @pytest.mark.slow
-def test_the_recipe_is_amended(converted: Path) -> None:
-    code = python("jaxdata.mix(") + python("mixed.amend(")
-    code += "\nprint(len(later), later.amendments[0]['row'], later[40]['inputs'].shape)"
-    printed = run(converted, sys.executable, "-c", code)
-    assert printed.splitlines()[-1] == "44 40 (8192,)"
-
-
-def test_the_curricula_are_valid(tmp_path: Path) -> None:
-    from jaxdata.config import load_config
-
-    recipe = tmp_path / "recipe.yaml"
-    mine = [block for block in blocks("yaml") if "on_exhaustion" in block or "at_row" in block]
-    recipe.write_text("\n".join(["dataset: d", *mine]))
-    given = load_config(recipe)
-    assert [len(given.curriculum or []), len(given.amendments)] == [2, 2]
-
-
-@pytest.mark.slow
-def test_the_yaml_trains(converted: Path) -> None:
-    command = next(block for block in blocks("") if "jaxdata train" in block).strip()
-    small = [
-        "--train.steps=2",
-        "--pack.seq_len=64",
-        "--loader.batch_size=4",
-        "--eval_tokens=256",
-        "--train.model={layers: 1, width: 32, heads: 2}",
-    ]
-    arguments = [*shlex.split(command.replace("--train.steps 1000", "")), *small]
-    printed = run(converted, sys.executable, "-m", *arguments)
-    assert "bits per byte" in printed
-
-
-@pytest.mark.slow
-def test_every_task_is_converted_and_pairs_are_read(folder: Path) -> None:
-    write_records(folder / "questions.jsonl", [{"question": "2+2", "answer": "4"}] * 8)
-    turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
-    write_records(folder / "chats.jsonl", [{"messages": turns}] * 8)
-    write_lines(folder / "code.jsonl", ["def f():\n    return 1\n"] * 8)
-    choice = {"prompt": "Hi", "chosen": "Ho", "rejected": "Ha"}
-    write_records(folder / "choices.jsonl", [choice] * 8)
-    (folder / "chatml.jinja").write_text(CHATML)
-    commands = next(block for block in blocks("") if "--task dpo" in block)
-    for line in commands.strip().replace("\\\n", "").splitlines():
-        fim = " --fim-prefix 1 --fim-middle 2 --fim-suffix 3" if "--task fim" in line else ""
-        command = line.replace("tiktoken:cl100k_base", "bytes") + fim
-        run(folder, "bash", "-c", f"{sys.executable} -m {command}")
-    printed = run(folder, sys.executable, "-c", python("jaxdata.pairs("))
-    assert printed.splitlines() == ["(2, 1024) (2, 1024)"] * 4
-
-
-def test_every_argument_of_cerebras_is_in_the_table() -> None:
-    section = README.split("### From Cerebras")[1].split("\n## ")[0]
-    named = set(re.findall(r"`(\w+)`", section))
-    assert set(RULES) <= named
-
-
-@pytest.mark.slow
-def test_the_dataset_is_whole(converted: Path) -> None:
-    command = next(block for block in blocks("") if "jaxdata verify" in block).split()
-    assert run(converted, sys.executable, "-m", *command).startswith("data/mine: whole (")
-
-
-@pytest.mark.slow
-def test_runs_are_foretold_and_explained(converted: Path) -> None:
-    commands = next(block for block in blocks("") if "jaxdata validate" in block)
-    printed = [
-        run(converted, "bash", "-c", f"{sys.executable} -m {command}")
-        for command in commands.strip().splitlines()
-    ]
-    expected = ["lengths in tokens", "none of them runs dry", "row 2 of the batch", "has the text"]
-    for says, out in zip(expected, printed, strict=True):
-        assert says in out
-
-
-@pytest.mark.slow
-def test_text_is_streamed(converted: Path) -> None:
-    printed = run(converted, sys.executable, "-W", "ignore", "-c", python("stream_text"))
-    assert set(printed.splitlines()) == {"(16, 512)"}
-
-
-@pytest.mark.slow
-def test_torch_has_the_same_rows(converted: Path) -> None:
-    code = python("StatefulDataLoader").replace("rows, batch_size=8", "rows[:40], batch_size=8")
-    printed = run(converted, sys.executable, "-W", "ignore", "-c", code).splitlines()
-    assert printed == [f"{'(8, 1024) ' * 3}{row}" for row in (8, 16, 24, 32, 40)]
-
-
-@pytest.mark.slow
-def test_rows_are_written_and_read(converted: Path) -> None:
-    command = next(block for block in blocks("") if "jaxdata materialize" in block).split()
-    small = ["--pack.seq_len", "64"]
-    run(converted, sys.executable, "-m", *command, *small)
-    three = python("rows.json")
-    assert len(three.split("\n\n")[1].strip().splitlines()) == 3
-    code = f"{three}\nimport jaxdata\nfirst = jaxdata.open_rows('rows')[0]\n" + (
+def test_rows_are_read_without_jaxdata(reader: Reader) -> None:
+    reader.follow(of("materializer"))
+    code = f"{python(of('materializer'), 'rows.json')}\nimport jaxdata\n" + (
+        "first = jaxdata.open_rows('rows')[0]\n"
         "print(all((row[name] == first[name]).all() for name in first))"
     )
-    assert run(converted, sys.executable, "-c", code) == "True\n"
+    assert reader.run(code) == "True\n"
 
 
 @pytest.mark.slow
-def test_other_tools_are_left_and_joined(converted: Path) -> None:
-    command = next(block for block in blocks("") if "jaxdata export" in block).split()
-    assert "tokens" in run(converted, sys.executable, "-m", *command)
-    code = python("jaxdata.megatron.gpt")
-    assert run(converted, sys.executable, "-c", code) == "(8, 1024) 2408\n"
-    (mixed,) = (block for block in blocks("yaml") if "sources:" in block)
-    (converted / "mixed.yaml").write_text(mixed)
-    check = ["check", "--config", "mixed.yaml", "--steps", "4", "--pack.seq_len", "256"]
-    assert "proved in" in run(converted, sys.executable, "-m", "jaxdata", *check)
+def test_other_tools_data_is_mixed_in(reader: Reader) -> None:
+    (mixed,) = of("documents").blocks("yaml")
+    (reader.folder / "mixed.yaml").write_text(mixed)
+    assert "proved in" in reader.run("jaxdata selftest --config mixed.yaml --steps 4")
 
 
-def test_the_files_it_names_exist() -> None:
-    for name in re.findall(r"\]\(([^)#:]+)\)", README):
-        assert (ROOT / name).exists(), name
-    rooms = re.findall(r"`(?:jaxdata/)?(\w+)`(?= [a-z])", README.split("## Where things are")[1])
-    assert {"tokenizers", "format", "convert", "rows", "feed", "train", "look"} <= set(rooms)
-    for room in rooms:
-        assert any((ROOT / "jaxdata").glob(f"{room}*")), room
+@pytest.mark.slow
+def test_a_preview_looks_as_shown(reader: Reader) -> None:
+    (shown,) = of("look").blocks("text")
+    mix = "curriculum: {rows: 8, mix: {web: 0.7, code: 0.3}}\npack: {seq_len: 64}\n"
+    (reader.folder / "mix.yaml").write_text(f"dataset: data/mine\n{mix}")
+    printed = reader.run("jaxdata preview --config mix.yaml")
+    heading = next(line for line in shown.splitlines() if line.strip().startswith("source"))
+    assert heading.split() in [line.split() for line in printed.splitlines()]
+    assert "phase 0: rows 0 to " in shown
+    assert "phase 0: rows 0 to " in printed
+
+
+def test_the_configs_are_valid(tmp_path: Path) -> None:
+    from jaxdata.config import load_config
+
+    read = {}
+    for readme in READMES:
+        for number, block in enumerate(readme.blocks("yaml")):
+            recipe = tmp_path / "recipe.yaml"
+            data = "" if re.search("^(dataset|sources):", block, re.MULTILINE) else "dataset: d\n"
+            recipe.write_text(data + block)
+            read[f"{readme} {number}"] = load_config(recipe)
+    curricula, amendments = (read[f"jaxdata/mixing/README.md {number}"] for number in (0, 1))
+    assert [len(curricula.curriculum or []), len(amendments.amendments)] == [2, 2]
+
+
+@pytest.mark.parametrize("readme", READMES, ids=str)
+def test_every_example_is_run(readme: Readme) -> None:
+    """Languages of blocks: python, sh and yaml are run; text is a picture, or it is known."""
+    for block in readme.blocks("text", ""):
+        if re.search(r"^(\$ )?(jaxdata|python|pip) ", block, re.MULTILINE):
+            assert any(known in block for known in NOT_RUN), block
+    blocks = readme.blocks("text", "", "python", "sh", "yaml")
+    assert len(blocks) * 2 == readme.text.count("\n```") + readme.text.startswith("```")

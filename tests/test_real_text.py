@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 import jaxdata
-from jaxdata.convert import convert
-from jaxdata.rows.dataset import Dataset
+from jaxdata.converter import convert
+from jaxdata.documents.converted import ConvertedDataset
 from jaxdata.testing import assert_exactly_once
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def dataset(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def dataset(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> ConvertedDataset:
     folder = tmp_path_factory.mktemp("real")
     tokenizer = f"tiktoken:{shared_data / 'tokenizers/tiktoken/gpt2.tiktoken'}"
     names = [
@@ -34,14 +34,16 @@ def dataset(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Data
 
 
 @pytest.mark.parametrize("source", ["short", "all"])
-def test_best_fit_fills_the_rows(dataset: Dataset, source: str) -> None:
+def test_best_fit_fills_the_rows(dataset: ConvertedDataset, source: str) -> None:
     rows = jaxdata.pack(dataset.source("train", source), seq_len=2048)
     assert rows.plan.fill >= 0.995
     assert rows.plan.dropped_tokens == 0
 
 
 @pytest.mark.parametrize("strategy", ["best_fit", "concat", "pad"])
-def test_every_token_of_it_is_a_target_exactly_once(dataset: Dataset, strategy: str) -> None:
+def test_every_token_of_it_is_a_target_exactly_once(
+    dataset: ConvertedDataset, strategy: str
+) -> None:
     docs = dataset.source("train", "short")
     rows = jaxdata.pack(docs, seq_len=2048, strategy=strategy)
     hosts = [jaxdata.Loader(rows, batch_size=32, shard=(host, 2)) for host in range(2)]
@@ -49,7 +51,7 @@ def test_every_token_of_it_is_a_target_exactly_once(dataset: Dataset, strategy: 
     assert targets == rows.plan.trained_tokens
 
 
-def test_documents_decode_to_their_text(dataset: Dataset, shared_data: Path) -> None:
+def test_documents_decode_to_their_text(dataset: ConvertedDataset, shared_data: Path) -> None:
     docs = dataset.source("train", "short")
     with gzip.open(shared_data / "short.jsonl.gz", "rt", encoding="utf-8") as lines:
         for number, line in enumerate(lines):
@@ -60,7 +62,7 @@ def test_documents_decode_to_their_text(dataset: Dataset, shared_data: Path) -> 
                 assert dataset.token_bytes[tokens].sum() == len(text.encode())
 
 
-def test_a_book_is_read_in_pieces(dataset: Dataset) -> None:
+def test_a_book_is_read_in_pieces(dataset: ConvertedDataset) -> None:
     docs = dataset.source("train", "all")
     longest = int(docs.lengths.argmax())
     length = int(docs.lengths[longest])

@@ -1,7 +1,11 @@
 """The `jaxdata` command.
 
-A command lives in a file of its own and is imported when it is asked for, so that
-`jaxdata --help` is quick. To add one, add a line to `COMMANDS`.
+Each command has a file of its own, imported when the command is used, so that `jaxdata --help` is
+quick. To add one, add a line to `COMMANDS`.
+
+run_config      `--config NAME` and overrides, for every command about a run
+convert_options the options of `convert`, from the fields of its settings
+old_names       commands under their old names
 """
 
 from __future__ import annotations
@@ -17,26 +21,29 @@ from jaxdata.errors import JaxdataError
 __all__ = ["COMMANDS", "cli", "main"]
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("jaxdata.cli.demo:demo", "Watch everything once, on text of this machine."),
-    "convert": ("jaxdata.cli.convert:convert", "Make a dataset from raw text files."),
+    "demo": ("jaxdata.cli.demo:demo", "Run everything end to end on text found on this machine."),
+    "convert": ("jaxdata.cli.convert:convert", "Convert raw text files to a dataset."),
     "tokenizer": ("jaxdata.cli.tokenizer:tokenizer", "Train a tokenizer on raw text files."),
-    "plan": ("jaxdata.cli.plan:plan", "Plan a run once, for all its hosts."),
-    "materialize": (
-        "jaxdata.cli.materialize:materialize",
-        "Write the rows of a run down, for others to read.",
-    ),
-    "inspect": ("jaxdata.cli.inspect:inspect", "Show a dataset, a document, a row of a run."),
-    "export": (
-        "jaxdata.cli.export:export",
-        "Write documents as another tool's files.",
-    ),
-    "validate": ("jaxdata.cli.validate:validate", "Say what a run will get, to the token."),
-    "trace": ("jaxdata.cli.trace:trace", "Say which documents are in a batch, or when one is."),
-    "check": ("jaxdata.cli.check:check", "Prove on your data what jaxdata promises."),
-    "verify": ("jaxdata.cli.verify:verify", "Compare a dataset with its checksums."),
+    "inspect": ("jaxdata.cli.inspect:inspect", "Show a dataset, one document, or one row."),
+    "verify": ("jaxdata.cli.verify:verify", "Compare a dataset's files with their checksums."),
+    "preview": ("jaxdata.cli.preview:preview", "Plan a run and show what it will get."),
     "train": ("jaxdata.cli.train:train", "Train a small language model on a dataset."),
+    "trace": (
+        "jaxdata.cli.trace:trace",
+        "Show the documents of a batch, or the steps of a document.",
+    ),
+    "selftest": ("jaxdata.cli.selftest:selftest", "Prove jaxdata's guarantees on your data."),
+    "materialize": ("jaxdata.cli.materialize:materialize", "Export packed rows for other tools."),
+    "export": ("jaxdata.cli.export:export", "Export documents as another tool's dataset."),
 }
 """Name of a command -> where it is, and its line in `jaxdata --help`."""
+
+RENAMED: dict[str, tuple[str, str]] = {
+    "check": ("jaxdata.cli.selftest:selftest", "selftest"),
+    "plan": ("jaxdata.cli.old_names:plan", "preview"),
+    "validate": ("jaxdata.cli.old_names:validate", "preview"),
+}
+"""Old name of a command -> where it is, and its new name. They work in version 0.1 only."""
 
 
 class _LazyGroup(click.Group):
@@ -46,9 +53,12 @@ class _LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in COMMANDS:
+        place, new_name = (COMMANDS | RENAMED).get(cmd_name, (None, ""))
+        if place is None:
             return None
-        module, name = COMMANDS[cmd_name][0].split(":")
+        if cmd_name in RENAMED:
+            click.echo(f"jaxdata {cmd_name} is now called jaxdata {new_name}", err=True)
+        module, name = place.split(":")
         command: click.Command = getattr(import_module(module), name)
         return command
 
@@ -60,11 +70,11 @@ class _LazyGroup(click.Group):
 @click.command(
     cls=_LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Each command explains itself: jaxdata COMMAND --help",
+    epilog="Help for one command: jaxdata COMMAND --help",
 )
 @click.version_option(package_name="jaxdata")
 def cli() -> None:
-    """Raw text to training batches for language models.
+    """From raw text to packed, mixed training batches for language models.
 
     Convert text to a dataset once; after that, row i of training is a pure function of the
     dataset, the config and i.
@@ -72,11 +82,10 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and exit: 0 done, 1 an error, 2 wrong usage, 130 interrupted.
+    """Run a command and exit: 0 done, 1 error, 2 wrong usage, 3 halted, 130 interrupted.
 
-    A training run that halted where a source ran dry exits with 3.
-
-    Whatever a user can do wrong ends as one line on stderr, not as a traceback.
+    3 is a training run that halted where a source ran dry. A user's mistake ends as one line on
+    stderr, without a traceback.
     """
     sys.exit(_run(arguments))
 
@@ -91,6 +100,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         click.echo(f"interrupted. {error}".rstrip(), err=True)
         return 130
     except (JaxdataError, OSError) as error:
-        click.echo(f"error: {error}", err=True)
+        from jaxdata.look.terminal import printable_lines
+
+        click.echo(f"error: {printable_lines(str(error))}", err=True)
         return 1
     return result if isinstance(result, int) else 0

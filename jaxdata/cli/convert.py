@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from jaxdata.cli.convert_options import dealing, filtering, guarding, reading, running
-from jaxdata.cli.groups import GroupedCommand
-from jaxdata.cli.tasks import given, task_options, token
-from jaxdata.convert import ConversionReport
-from jaxdata.convert import convert as run_conversion
+from jaxdata.cli.convert_options import ConvertCommand, declared, token, token_texts
+from jaxdata.converter import ConversionReport
+from jaxdata.converter import convert as run_conversion
 from jaxdata.progress import progress_bar
 from jaxdata.tokenizers import SPECS, load
 
-__all__ = ["convert"]
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from jaxdata.look.packing import PackingCost
 
 _EPILOG = """\b
 Examples:
@@ -22,46 +25,35 @@ Examples:
   jaxdata convert corpus/ more/*.parquet --output data/mine --source books \\
       --tokenizer sentencepiece:tokenizer.model --text-key content --workers 8
 
-An interrupted conversion goes on where it stopped when the same command is given again.
+To resume an interrupted conversion, give the same command again.
 """
 
 
-@click.command(cls=GroupedCommand, epilog=_EPILOG)
+@click.command(cls=ConvertCommand, epilog=_EPILOG)
 @click.argument("inputs", nargs=-1, metavar="INPUT...")
-@click.option("--output", required=True, help="The dataset: a folder or URL. Made if need be.")
-@click.option("--source", required=True, help="What to call these documents, such as 'web'.")
-@click.option(
-    "--tokenizer",
-    required=True,
-    metavar="SPEC",
-    help=f"{SPECS}.",
-)
+@click.option("--output", required=True, help="Dataset to write: a folder or URL.")
+@click.option("--source", required=True, help="Name of these documents, such as 'web'.")
+@click.option("--tokenizer", required=True, metavar="SPEC", help=f"Tokenizer: {SPECS}.")
 @click.option(
     "--on-error",
     type=click.Choice(["quarantine", "fail"]),
     default="quarantine",
     show_default=True,
-    help="Set records without a usable text aside in a file, or stop at the first.",
+    help="Set records without usable text aside in quarantine.jsonl, or stop at the first.",
 )
-@click.option("--bos", is_flag=True, help="Begin each document with the begin-of-sequence token.")
-@click.option("--eod", type=token, metavar="TOKEN", help="End-of-document token: text or id.")
-@click.option("--bos-token", type=token, metavar="TOKEN", help="Begin-of-sequence token, likewise.")
-@click.option("--pad-token", type=token, metavar="TOKEN", help="Padding token, likewise.")
+@click.option("--eod", type=token, metavar="TOKEN", help="End-of-document token, by text or id.")
 @click.option(
-    "--record-tokens",
-    type=click.IntRange(1),
-    default=16_384,
-    show_default=True,
-    help="Longer documents are stored in several records.",
+    "--bos-token", type=token, metavar="TOKEN", help="Begin-of-sequence token, by text or id."
 )
-@click.option("--unit-bytes", type=click.IntRange(1), hidden=True)
-@click.option("--piece-bytes", type=click.IntRange(16), hidden=True)
-@reading
-@task_options
-@filtering
-@dealing
-@guarding
-@running
+@click.option("--pad-token", type=token, metavar="TOKEN", help="Padding token, by text or id.")
+@click.option(
+    "--add-special",
+    type=token_texts,
+    default=[],
+    metavar="TOKENS",
+    help="Special tokens to add to the vocabulary where it lacks them, separated by commas.",
+)
+@declared
 def convert(
     inputs: tuple[str, ...],
     output: str,
@@ -69,31 +61,28 @@ def convert(
     eod: str | int | None,
     bos_token: str | int | None,
     pad_token: str | int | None,
-    unit_bytes: int | None,
-    piece_bytes: int | None,
+    add_special: list[str],
     stats_seq_len: int | None,
     **options: Any,
 ) -> None:
-    """Make a source of a dataset from raw text.
+    """Convert raw text to a source of a dataset.
 
-    INPUT is files, folders (searched to the bottom) or globs of .jsonl, .json, .txt, .parquet and
-    .arrow, compressed (.gz, .zst) or in archives (.tar). A line of JSON, an element of an array or
-    a row of a table is a document, and so is a whole text file; of more than 64 MiB, in pieces. Run
-    it again with another --source to add to the dataset.
+    INPUT is files, folders (recursive) or globs of .jsonl, .json, .txt, .parquet and .arrow,
+    compressed (.gz, .zst) or in archives (.tar). Each line of JSON, element of a JSON array, table
+    row or text file is a document; a text file of more than 64 MiB is read in pieces. Run the
+    command again with another --source to add a source to the dataset.
     """
     if not inputs and not options["files_from"]:
         raise click.UsageError("give files, folders or globs to convert, or --files-from")
-    _read_texts(options)
-    sizes = {"unit_bytes": unit_bytes, "piece_bytes": piece_bytes}
-    options |= {name: size for name, size in sizes.items() if size}
-    loaded = load(tokenizer, eod=eod, bos=bos_token, pad=pad_token)
+    given = {name: value for name, value in options.items() if value is not None}
+    loaded = load(tokenizer, eod=eod, bos=bos_token, pad=pad_token, add_special=add_special)
     try:
         with progress_bar("converting", in_bytes=True) as progress:
             report = run_conversion(
-                list(inputs), output=output, tokenizer=loaded, progress=progress, **given(options)
+                list(inputs), output=output, tokenizer=loaded, progress=progress, **given
             )
     except KeyboardInterrupt:
-        raise click.Abort("What is done is kept: the same command goes on from there") from None
+        raise click.Abort("Finished work is kept: the same command resumes") from None
     click.echo(report)
     _print_statistics(report, stats_seq_len)
     click.echo(_next_command(report))
@@ -105,26 +94,49 @@ def _print_statistics(report: ConversionReport, seq_len: int | None) -> None:
 
     from jaxdata.format.manifest import read_manifest
     from jaxdata.format.storage import open_store
-    from jaxdata.look.statistics import statistics_table
+    from jaxdata.look.conversion_statistics import statistics_table
 
     console, manifest = Console(), read_manifest(open_store(report.output))
     console.print(statistics_table(manifest, report.sources))
     if seq_len:
-        from jaxdata.look.packing import compare_strategies, packing_table
-        from jaxdata.rows.dataset import open_dataset
-
-        dataset = open_dataset(report.output)
-        sources = [dataset.source(*name.split("/", 1)) for name in report.sources]
-        console.print(packing_table(compare_strategies(sources, seq_len=seq_len), seq_len=seq_len))
+        console.print(_packing(report, seq_len))
 
 
-def _read_texts(options: dict[str, Any]) -> None:
-    """Turn options as they are typed into arguments."""
-    options["normalize"] = options["normalize"] and options["normalize"].upper()
-    options["keep"] = [key.strip() for key in (options["keep"] or "").split(",") if key.strip()]
-    joiner = options.pop("text_joiner")
-    if joiner is not None:
-        options["text_joiner"] = joiner.replace(r"\n", "\n").replace(r"\t", "\t")
+def _packing(report: ConversionReport, seq_len: int) -> Table:
+    """The rows of each way to pack the sources, which their statistics keep."""
+    from jaxdata.documents.converted import open_dataset
+    from jaxdata.look.packing import compare_strategies, packing_table, summed
+
+    dataset = open_dataset(report.output)
+    sources = {name: dataset.source(*name.split("/", 1)) for name in report.sources}
+    costs = {name: compare_strategies([one], seq_len=seq_len) for name, one in sources.items()}
+    _keep(report.output, {name: _as_statistics(some, seq_len) for name, some in costs.items()})
+    return packing_table(summed([*costs.values()]), seq_len=seq_len)
+
+
+def _as_statistics(costs: Sequence[PackingCost], seq_len: int) -> dict[str, Any]:
+    counts = {cost.strategy: asdict(cost) for cost in costs}
+    for one in counts.values():
+        del one["strategy"]
+    return {"seq_len": seq_len, **counts}
+
+
+def _keep(output: str, packing: dict[str, dict[str, Any]]) -> None:
+    """Write what packing costs into the statistics of sources."""
+    from jaxdata.format.manifest import Manifest, update_manifest
+    from jaxdata.format.storage import open_store
+
+    def with_packing(manifest: Manifest | None) -> Manifest:
+        assert manifest is not None
+        entries = {
+            name: manifest.sources[name].model_copy(
+                update={"statistics": manifest.sources[name].statistics | {"packing": costs}}
+            )
+            for name, costs in packing.items()
+        }
+        return manifest.model_copy(update={"sources": manifest.sources | entries})
+
+    update_manifest(open_store(output), with_packing)
 
 
 def _next_command(report: ConversionReport) -> str:

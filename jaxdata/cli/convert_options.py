@@ -1,129 +1,241 @@
-"""The options of `jaxdata convert`, by what they are about."""
+"""The options of `jaxdata convert`.
+
+Options that decide what becomes of the text are fields of the converter's models (see
+`converter.options`) and are generated from them. The others are declared here.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from itertools import groupby
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
 import click
 
-from jaxdata.cli.groups import group
-from jaxdata.convert.parts import RECORD_BYTES
-from jaxdata.convert.streams import EXPANSION
+from jaxdata.compat.cerebras import read_params
+from jaxdata.converter.inputs.compression import EXPANSION
+from jaxdata.converter.options import (
+    CLEANING,
+    EXECUTION,
+    INPUT,
+    LIMITS,
+    OPTIONS,
+    SPLITS,
+    TASK,
+    Option,
+)
+from jaxdata.converter.parameters import options
+from jaxdata.converter.tasks.registry import task_names
 
-__all__ = ["dealing", "filtering", "guarding", "reading", "running"]
+_HEADINGS = [OPTIONS, INPUT, TASK, CLEANING, SPLITS, LIMITS, EXECUTION]
 
-reading = group(
-    "What is read",
-    click.option(
-        "--files-from",
-        multiple=True,
-        metavar="FILE",
-        help="A file that names more inputs, one a line. May be given several times.",
-    ),
-    click.option(
-        "--text-key",
-        default="text",
+
+class ConvertCommand(click.Command):
+    """`jaxdata convert`, with the options of the converter's models and of every task."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options under their headings."""
+        shown = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        for heading, some in groupby(shown, key=_heading):
+            with formatter.section(heading):
+                formatter.write_dl(list(filter(None, (one.get_help_record(ctx) for one in some))))
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The options by heading; the same objects all through one invocation."""
+        made: list[click.Parameter] | None = ctx.meta.get(__name__)
+        if made is None:
+            generated = map(_click_option, options().values())
+            made = sorted([_task_option(), *super().get_params(ctx), *generated], key=_order)
+            ctx.meta[__name__] = made
+        return made
+
+
+def _heading(parameter: click.Parameter) -> str:
+    heading: str = getattr(parameter, "heading", OPTIONS)
+    return heading
+
+
+def _order(parameter: click.Parameter) -> tuple[int, bool]:
+    return _HEADINGS.index(_heading(parameter)), parameter.name == "help"
+
+
+def _task_option() -> click.Option:
+    made = click.Option(
+        ["--task"],
+        type=click.Choice(list(task_names())),
+        default="lm",
         show_default=True,
-        help="The key of each JSON object, or the column of a table, that holds the text. A dot "
-        "goes into objects (data.text), commas join several (title,body).",
-    ),
-    click.option(
-        "--text-joiner",
-        metavar="TEXT",
-        help=r"What stands between the texts of several keys; \n is a new line.  "
-        "[default: an empty line]",
-    ),
-    click.option(
-        "--keep",
-        metavar="KEYS",
-        help="Keys, with commas between, whose values are kept in the index (url,lang).",
-    ),
-    click.option(
-        "--transform",
-        metavar="MODULE:FUNCTION",
-        help="Your own function: gets each record as a dict; returns a record, a list of records, "
-        "or None to leave it out. Looked for in the working folder too.",
-    ),
-)
+        is_eager=True,
+        help=" ".join(f"{name}: {says}." for name, says in task_names().items()),
+    )
+    made.heading = TASK  # type: ignore[attr-defined]
+    return made
 
-filtering = group(
-    "Cleaning, none unless asked for",
-    click.option("--ftfy", is_flag=True, help="Mend wrongly decoded text (extra 'clean')."),
-    click.option(
-        "--normalize",
-        type=click.Choice(["NFC", "NFD", "NFKC", "NFKD"], case_sensitive=False),
-        help="Bring text into a Unicode normal form.",
-    ),
-    click.option("--wikitext", is_flag=True, help="Undo the tokenisation of the WikiText corpora."),
-    click.option("--min-chars", type=click.IntRange(1), help="Drop shorter documents."),
-    click.option("--max-chars", type=click.IntRange(1), help="Drop longer documents."),
-    click.option("--min-tokens", type=click.IntRange(1), help="Likewise, in tokens with EOD."),
-    click.option("--max-tokens", type=click.IntRange(1), help="Likewise."),
-)
 
-dealing = group(
-    "Where it goes",
-    click.option("--split", default="train", show_default=True, help="Its split: train, val, ..."),
-    click.option(
-        "--append",
-        is_flag=True,
-        help="Add to a source that is there the documents of files that it does not have yet. A "
-        "run that reads it goes on with what it knew.",
-    ),
-    click.option(
-        "--split-ratio",
-        metavar="NAME=SHARE,...",
-        help="Deal documents to splits instead, by a hash of each: train=98,val=1,test=1. The "
-        "same document always goes to the same split.",
-    ),
-    click.option(
-        "--split-by",
-        metavar="KEY",
-        help="Deal by the value of this key: all documents of a url in one split.",
-    ),
-    click.option(
-        "--split-contiguous",
-        is_flag=True,
-        help="Cut into splits by position, the first 98 % and so on, as Megatron does.",
-    ),
-)
+def _click_option(one: Option) -> click.Option:
+    """The option of a field: its name, help, metavar and type; None where it is not given."""
+    made = click.Option(
+        [f"--{one.name.replace('_', '-')}"],
+        help=one.help,
+        hidden=bool(one.told("hidden")),
+        default=None,
+        **_values(one),
+    )
+    made.heading = one.told("heading")  # type: ignore[attr-defined]
+    return made
 
-guarding = group(
-    "Limits that real corpora do not meet",
-    click.option(
-        "--max-record-bytes",
-        type=click.IntRange(1),
-        default=RECORD_BYTES,
-        show_default=True,
-        help="Longer lines, text files and values are set aside.",
-    ),
-    click.option(
-        "--max-expansion",
-        type=click.IntRange(1),
-        default=EXPANSION,
-        show_default=True,
-        help="A compressed file that grows to more than so many times its size is refused.",
-    ),
-)
 
-running = group(
-    "How it is done",
-    click.option("--workers", type=click.IntRange(1), help="Processes.  [default: one a core]"),
-    click.option(
-        "--engine",
-        type=click.Choice(["local", "ray"]),
-        default="local",
-        show_default=True,
-        help="Processes of this machine, or a Ray cluster whose nodes all see inputs and output.",
-    ),
-    click.option(
-        "--ray-address",
-        metavar="HOST:PORT",
-        help="The cluster.  [default: $RAY_ADDRESS, or the one this machine is in]",
-    ),
-    click.option("--resume", is_flag=True, help="Only go on with what was begun; do not begin."),
-    click.option(
-        "--stats-seq-len",
-        type=click.IntRange(1),
-        metavar="TOKENS",
-        help="At the end, also count rows of this length and their padding, packed each way.",
-    ),
-)
+def _values(one: Option) -> dict[str, Any]:
+    """What click is told of an option's values."""
+    annotation, metavar = one.field.annotation, one.told("metavar")
+    union = get_origin(annotation) in (Union, UnionType)
+    kinds = [k for k in (get_args(annotation) if union else [annotation]) if k is not NoneType]
+    (first, *others) = kinds
+    if first is bool:
+        return {"is_flag": True}
+    if others:
+        return {"type": token}
+    if get_origin(first) is Literal:
+        return {"type": click.Choice(get_args(first), case_sensitive=False)}
+    if first in (int, float):
+        return {"type": _number(one, whole=first is int)}
+    if get_origin(first) is dict:
+        return {"type": _json, "metavar": metavar}
+    return {"type": _unescaped if one.told("escapes") else str, "metavar": metavar or "TEXT"}
+
+
+def _number(one: Option, *, whole: bool) -> click.ParamType[Any]:
+    facts = one.field.metadata
+    least = next((fact.ge for fact in facts if hasattr(fact, "ge")), one.told("least"))
+    most = next((fact.le for fact in facts if hasattr(fact, "le")), None)
+    if least is None and most is None:
+        return click.INT if whole else click.FLOAT
+    return click.IntRange(least, most) if whole else click.FloatRange(least, most)
+
+
+def token(value: str | int) -> str | int:
+    """Return the text of a token, or its id."""
+    return int(value) if str(value).isdecimal() else value
+
+
+def token_texts(value: str | list[str]) -> list[str]:
+    """Return the texts of tokens, typed with commas between them."""
+    return [one.strip() for one in value.split(",")] if isinstance(value, str) else list(value)
+
+
+def _unescaped(value: str) -> str:
+    r"""Return what is typed with \n and \t for new lines and tabs."""
+    return value.replace(r"\n", "\n").replace(r"\t", "\t")
+
+
+def _json(value: str) -> dict[str, Any]:
+    try:
+        given = json.loads(value)
+    except ValueError as error:
+        raise click.BadParameter(f"not JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise click.BadParameter('expected an object, such as {"enable_thinking": false}')
+    return given
+
+
+def _cerebras(context: click.Context, _: Any, value: str | None) -> None:
+    """Take defaults from a file: the command line overrides it, and it overrides our defaults."""
+    if value is None:
+        return
+    task = context.params.get("task")
+    typed = context.get_parameter_source("task") == click.core.ParameterSource.COMMANDLINE
+    found = read_params(value, task if typed else None)
+    context.params["task"] = found.options["task"]
+    length = {"stats_seq_len": found.seq_len} if found.seq_len else {}
+    context.default_map = {**(context.default_map or {}), **found.options, **length}
+    for note in found.notes:
+        click.echo(f"{value}: {note}", err=True)
+
+
+_DECLARED: dict[str, list[Callable[[Any], Any]]] = {
+    INPUT: [
+        click.option(
+            "--files-from",
+            multiple=True,
+            metavar="FILE",
+            help="File that lists more inputs, one per line. May be given several times.",
+        ),
+    ],
+    TASK: [
+        click.option(
+            "--cerebras-params",
+            metavar="FILE",
+            callback=_cerebras,
+            expose_value=False,
+            help="YAML file of Cerebras' preprocessing. Options on the command line override it.",
+        ),
+    ],
+    SPLITS: [
+        click.option(
+            "--split",
+            default="train",
+            show_default=True,
+            help="Split of the documents: train, val, …",
+        ),
+        click.option(
+            "--append",
+            is_flag=True,
+            help="Append documents from new files to an existing source. Running jobs are "
+            "unaffected.",
+        ),
+    ],
+    LIMITS: [
+        click.option(
+            "--max-expansion",
+            type=click.IntRange(1),
+            default=EXPANSION,
+            show_default=True,
+            help="Reject a compressed file that expands to more than this many times its size.",
+        ),
+    ],
+    EXECUTION: [
+        click.option(
+            "--workers", type=click.IntRange(1), help="Worker processes.  [default: one per core]"
+        ),
+        click.option(
+            "--engine",
+            type=click.Choice(["local", "ray"]),
+            default="local",
+            show_default=True,
+            help="Run on this machine, or on a Ray cluster whose nodes all see inputs and output.",
+        ),
+        click.option(
+            "--ray-address",
+            metavar="HOST:PORT",
+            help="Ray cluster to join.  [default: $RAY_ADDRESS, or the one this machine is in]",
+        ),
+        click.option(
+            "--resume", is_flag=True, help="Resume an unfinished conversion; fail if there is none."
+        ),
+        click.option(
+            "--verify-inputs",
+            is_flag=True,
+            help="Read inputs that were converted before again, and compare them with what was "
+            "read then. Without it only files are read again that may have changed.",
+        ),
+        click.option(
+            "--stats-seq-len",
+            type=click.IntRange(1),
+            metavar="TOKENS",
+            help="At the end, report rows of this length and their padding for each packing "
+            "strategy.",
+        ),
+    ],
+}
+"""The options that no model has, by heading."""
+
+
+def declared(command: Any) -> Any:
+    """Give a command the options that no model has."""
+    for heading, decorators in reversed(_DECLARED.items()):
+        for decorate in reversed(decorators):
+            command = decorate(command)
+            command.__click_params__[-1].heading = heading
+    return command

@@ -1,4 +1,4 @@
-"""`jaxdata export`: the documents of a source as another tool's files."""
+"""`jaxdata export`: export the documents of a source as another tool's dataset."""
 
 from __future__ import annotations
 
@@ -6,45 +6,42 @@ import time
 
 import click
 
-__all__ = ["export"]
+from jaxdata.format.foreign import writers
 
 
 @click.command(
-    epilog="What was exported is opened as megatron:OUTPUT, gpts:OUTPUT or nanogpt:OUTPUT."
+    epilog="jaxdata opens the exported files as FORMAT:OUTPUT, for example megatron:OUTPUT."
 )
 @click.argument("dataset")
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(["megatron", "gpts", "nanogpt"]),
+    type=click.Choice([*writers()]),
     required=True,
-    help="Megatron-Core's or GPT-Simple's .bin and .idx; nanoGPT's one file.",
+    help="megatron (Megatron-Core) and gpts (GPT-Simple): .bin and .idx; nanogpt: one file.",
 )
-@click.option(
-    "--output",
-    required=True,
-    help="What comes before .bin and .idx; for nanogpt, the file.",
-)
-@click.option("--source", help="Which source.  [default: the only one]")
-@click.option("--split", default="train", show_default=True, help="Of which split.")
-@click.option("--eod-id", type=int, help="The token that ends documents.  [default: the dataset's]")
+@click.option("--output", required=True, help="Path without .bin and .idx; for nanogpt, the file.")
+@click.option("--source", help="Source to export.  [default: the only one]")
+@click.option("--split", default="train", show_default=True, help="Split of that source.")
+@click.option("--eod-id", type=int, help="Token that ends documents.  [default: the dataset's]")
 def export(
     dataset: str, format_: str, output: str, source: str | None, split: str, eod_id: int | None
 ) -> None:
-    """Write the documents of a source as the files of Megatron-Core, GPT-Simple or nanoGPT.
+    """Export the documents of a source as a dataset of another tool.
 
-    DATASET is a folder or URL, or what another tool wrote, such as megatron:PREFIX. What the
-    other format cannot hold is refused, never left out: loss masks, ids above 65,535 and
-    documents without EOD in nanoGPT's.
+    DATASET is a folder or URL, or another tool's dataset, such as megatron:PREFIX. Anything that
+    the format cannot store is an error, never dropped: loss masks; in nanoGPT's, ids above 65,535
+    and documents without EOD.
 
     \b
         jaxdata export data/mine --source web --format megatron --output old/web
     """  # noqa: D301 - \b is a mark of click's
+    from jaxdata.documents.converted import open_dataset
+    from jaxdata.documents.dataset import source_names
     from jaxdata.errors import InputError
+    from jaxdata.exporter.api import export as write
     from jaxdata.format.foreign import is_foreign
-    from jaxdata.make.export import export as write
     from jaxdata.progress import progress_bar
-    from jaxdata.rows.dataset import open_dataset, source_names
 
     opened = open_dataset(dataset, eod_id=eod_id if is_foreign(dataset) else None)
     names = source_names(opened, split)

@@ -1,4 +1,4 @@
-"""`jaxdata inspect PATH`: what is in a dataset, a document of it, a row of a run."""
+"""`jaxdata inspect PATH`: a dataset, one of its documents, or one row of a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-__all__ = ["inspect"]
+from jaxdata.cli.run_config import OVERRIDABLE
 
 _EPILOG = """\b
 Examples:
@@ -18,14 +18,17 @@ Examples:
 """
 
 
-@click.command(context_settings={"ignore_unknown_options": True}, epilog=_EPILOG)
+@click.command(**OVERRIDABLE, epilog=_EPILOG)
 @click.argument("path", required=False)
-@click.option("--config", help="A run: shows the packing strategies side by side.")
+@click.option(
+    "--config",
+    help="Config (YAML file, or name of a shipped one): also compare packing strategies.",
+)
 @click.option("--document", metavar="SPLIT/SOURCE:ID", help="Show this document, decoded.")
 @click.option("--row", type=click.IntRange(0), help="Draw this row of the run, or of PATH packed.")
-@click.option("--statistics", is_flag=True, help="Also all that the conversion counted.")
+@click.option("--statistics", is_flag=True, help="Also show all statistics of the conversion.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.argument("overrides", nargs=-1, type=click.UNPROCESSED)
+@click.argument("overrides", nargs=-1, type=click.UNPROCESSED, metavar="[--FIELD VALUE]...")
 def inspect(
     path: str | None,
     config: str | None,
@@ -35,12 +38,12 @@ def inspect(
     as_json: bool,
     overrides: tuple[str, ...],
 ) -> None:
-    """Show what is in a dataset: a folder or URL, or that of a config.
+    """Show a dataset (PATH is a folder or URL), one of its documents, or one packed row.
 
-    Its sources with their documents, tokens and lengths, the tokenizer, and what the conversion
-    counted. With --config also what each packing strategy would make of it. Or one document,
-    decoded; or one row, drawn: segments in colours (letters without), padding, and what has no
-    loss. Fields of the config can be set as everywhere.
+    A dataset: sources with documents, tokens and lengths, the tokenizer, and the conversion's
+    statistics; with --config also the result of each packing strategy. A document is decoded. A row
+    is drawn: one colour or letter per segment, padding, and slots without loss. Any field of the
+    config can be set.
     """
     if path is not None and path.startswith("--"):  # an override, where no path was given
         overrides, path = (path, *overrides), None
@@ -62,7 +65,7 @@ def _show_document(settings: Any, document: str, as_json: bool) -> None:
     from rich.console import Console
 
     from jaxdata.config import open_data
-    from jaxdata.look.reading import describe_document, document_text
+    from jaxdata.look.document_text import describe_document, document_text
     from jaxdata.look.traced import origin_line
 
     name, colon, number = document.rpartition(":")
@@ -85,24 +88,24 @@ def _show_row(settings: Any, row: int, as_json: bool) -> None:
     from rich.console import Console
 
     from jaxdata.config import load, open_data
-    from jaxdata.look.drawing import row_lines
     from jaxdata.look.explanation import decoder
+    from jaxdata.look.row_drawing import row_lines
+    from jaxdata.look.terminal import counted
     from jaxdata.look.trace import Tracer
 
     loader = load(settings)
     if row >= len(loader.rows):
-        raise click.UsageError(f"--row {row}: there are the rows 0 to {len(loader.rows) - 1}")
+        raise click.UsageError(f"--row {row}: the run has rows 0 to {len(loader.rows) - 1}")
     pieces = Tracer(loader, decoder(open_data(settings))).rows([row])
     arrays = loader.rows[row]
     if as_json:
-        described = {name: array.tolist() for name, array in arrays.items()}
-        pieces_described = [piece.as_dict() for piece in pieces]
-        click.echo(json.dumps({"row": row, "pieces": pieces_described, **described}))
+        found: dict[str, Any] = {"row": row, "pieces": [piece.as_dict() for piece in pieces]}
+        click.echo(json.dumps(found | {name: array.tolist() for name, array in arrays.items()}))
         return
     console = Console()
     filled = int((arrays["segment_ids"] > 0).sum())
     click.echo(
-        f"row {row:,} of {len(loader.rows):,}: {len(pieces)} segment(s), {filled:,} of "
+        f"row {row:,} of {len(loader.rows):,}: {counted(len(pieces), 'segment')}, {filled:,} of "
         f"{len(arrays['segment_ids']):,} slots filled, {int(arrays['loss_mask'].sum()):,} with loss"
     )
     for line in row_lines(arrays, pieces, min(console.width, 100)):
@@ -113,7 +116,7 @@ def _show_dataset(settings: Any, compare: bool, statistics: bool, as_json: bool)
     from rich.console import Console
 
     from jaxdata.config import open_data
-    from jaxdata.look.inspection import dataset_lines, dataset_table, describe_dataset
+    from jaxdata.look.dataset_summary import dataset_lines, dataset_table, describe_dataset
     from jaxdata.look.packing import compare_strategies, describe_costs, packing_bars, packing_table
 
     dataset = open_data(settings)
@@ -140,11 +143,10 @@ def _show_dataset(settings: Any, compare: bool, statistics: bool, as_json: bool)
 
 
 def _print_statistics(dataset: Any, found: dict[str, Any], console: Any) -> None:
-    """What the conversion counted, three sources side by side."""
-    from jaxdata.look.statistics import statistics_table
+    """The conversion's statistics, three sources side by side."""
+    from jaxdata.look.conversion_statistics import statistics_table
 
-    counted = [
-        n for n, source in found["sources"].items() if "files" in source.get("statistics", {})
-    ]
+    sources = found["sources"].items()
+    counted = [name for name, source in sources if "files" in source.get("statistics", {})]
     for first in range(0, len(counted), 3):
         console.print(statistics_table(dataset.manifest, counted[first : first + 3]))

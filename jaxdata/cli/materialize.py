@@ -1,4 +1,4 @@
-"""`jaxdata materialize`: the rows of a config as files of records."""
+"""`jaxdata materialize`: export the packed rows of a run."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Any
 
 import click
 
-__all__ = ["materialize"]
+from jaxdata.cli.run_config import OVERRIDABLE, read_config, takes_config
+from jaxdata.feed.layouts import LAYOUTS
+from jaxdata.materializer.formats import RECORD_FORMATS
 
 
 class _Range(click.ParamType[Any]):
-    """`A:B`, either of them left out at will."""
+    """`A:B`; both ends are optional."""
 
     name = "A:B"
 
@@ -24,35 +26,38 @@ class _Range(click.ParamType[Any]):
         return int(first or 0), int(stop) if stop else None
 
 
-@click.command(
-    context_settings={"ignore_unknown_options": True},
-    epilog="An interrupted command goes on where it stopped when it is given again.",
-)
-@click.option("--config", required=True, help="A YAML file, or the name of one that is shipped.")
-@click.option("--output", required=True, help="A folder or URL for the files. Made if need be.")
+@click.command(**OVERRIDABLE, epilog="To resume an interrupted export, run the same command again.")
+@takes_config
+@click.option("--output", required=True, help="Folder or URL for the files; created if missing.")
 @click.option(
     "--layout",
-    help="Whose names and masks: jaxdata, maxtext, hf or megatron.  [default: the config's]",
+    metavar="NAME",
+    help=f"Trainer whose array names, dtypes and masks are used: {', '.join(LAYOUTS)}.  "
+    "[default: the config's]",
 )
 @click.option(
     "--record-format",
-    type=click.Choice(["plain", "tf_example"]),
+    type=click.Choice([*RECORD_FORMATS]),
     default="plain",
     show_default=True,
-    help="The bytes of the arrays, or a tf.train.Example of int64 lists.",
+    help="Raw bytes of the arrays, or a tf.train.Example of int64 lists.",
 )
 @click.option(
     "--shuffle/--no-shuffle",
     default=True,
     show_default=True,
-    help="In the order of training, mixed and shuffled; or every source once, in the order of "
-    "the dataset.",
+    help="Training order, mixed and shuffled; or every source once, in dataset order.",
 )
-@click.option("--split", help="Another split than the one the config trains on: its sources once.")
-@click.option("--rows", type=_Range(), default=":", help="Only these.  [default: all]")
-@click.option("--shard-rows", type=click.IntRange(1), help="Rows a file.  [default: 128 MiB]")
-@click.option("--workers", type=click.IntRange(1), help="Processes.  [default: one a core]")
-@click.argument("overrides", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "--split", help="Export every source of this split once.  [default: the training split]"
+)
+@click.option("--rows", type=_Range(), default=":", help="Range of rows to export.  [default: all]")
+@click.option(
+    "--shard-rows",
+    type=click.IntRange(1),
+    help="Rows per file.  [default: as many as fit in 128 MiB]",
+)
+@click.option("--workers", type=click.IntRange(1), help="Processes.  [default: one per core]")
 def materialize(
     config: str,
     output: str,
@@ -65,27 +70,26 @@ def materialize(
     workers: int | None,
     overrides: tuple[str, ...],
 ) -> None:
-    """Write the packed rows of a run as ArrayRecord files, one record a row.
+    """Export the packed rows of a run as ArrayRecord files, one row per record.
 
-    For programs that only read records in order, such as MaxText; a run of jaxdata's own needs no
-    such copy. OUTPUT/rows.json, written last, says what is in the files. Any field of the config
-    can be set after it:
+    For programs that only read records sequentially, such as MaxText; jaxdata itself needs no such
+    copy. OUTPUT/rows.json, written last, describes the files. Any field of the config can be set:
 
     \b
         jaxdata materialize --config pretrain.yaml --output rows/ --pack.seq_len 4096
         jaxdata materialize --config pretrain.yaml --output maxtext/ --pack.strategy concat \\
             --layout maxtext --record-format tf_example
     """  # noqa: D301 - \b is a mark of click's
-    import jaxdata
-    from jaxdata.config import build_rows, load_config, parse_overrides
+    from jaxdata.config import build_rows
+    from jaxdata.materializer.api import materialize as write
     from jaxdata.progress import progress_bar
 
-    settings = load_config(config, parse_overrides(overrides))
+    settings = read_config(config, overrides)
     training = shuffle and split in (None, settings.split)
     started = time.perf_counter()
     try:
         with progress_bar("writing rows") as progress:
-            done = jaxdata.materialize(
+            done = write(
                 build_rows(settings, split, shuffle=shuffle),
                 output,
                 layout=layout or settings.loader.layout,
@@ -98,7 +102,7 @@ def materialize(
                 progress=progress,
             )
     except KeyboardInterrupt:
-        raise click.Abort("What is done is kept: the same command goes on from there") from None
+        raise click.Abort("Finished files are kept: run the same command to continue") from None
     size = sum(shard.bytes for shard in done.shards)
     click.echo(
         f"{done.rows:,} rows, {done.trained_tokens:,} trained tokens, {len(done.shards)} "

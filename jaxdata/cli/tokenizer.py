@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
 import click
 
 from jaxdata import tokenizers
-from jaxdata.convert import texts
-
-__all__ = ["tokenizer"]
+from jaxdata.cli.convert_options import token_texts
+from jaxdata.converter import texts
 
 
 @click.group()
@@ -33,23 +33,41 @@ Example:
     required=True,
     help="The model file to write.",
 )
-@click.option("--vocab-size", type=click.IntRange(300), default=8192, show_default=True)
+@click.option(
+    "--vocab-size",
+    type=click.IntRange(300),
+    default=8192,
+    show_default=True,
+    help="Number of tokens.",
+)
 @click.option(
     "--digits",
     type=click.IntRange(1),
-    help="No token holds more digits than this: 2 reads 12345 as two, two and one.",
+    help="Maximum digits per token: with 2, 12345 becomes 12, 34 and 5.",
 )
-@click.option("--text-key", default="text", show_default=True, help="As in jaxdata convert.")
-@click.option("--max-bytes", type=click.IntRange(1), help="Train on no more text than this.")
+@click.option("--text-key", default="text", show_default=True, help="Key or column of the text.")
+@click.option("--max-bytes", type=click.IntRange(1), help="Train on at most this many bytes.")
 @click.option(
-    "--model-type", type=click.Choice(["bpe", "unigram"]), default="bpe", show_default=True
+    "--model-type",
+    type=click.Choice(["bpe", "unigram"]),
+    default="bpe",
+    show_default=True,
+    help="SentencePiece's algorithm.",
 )
 @click.option(
     "--character-coverage",
     type=click.FloatRange(0, 1, min_open=True),
     default=0.9995,
     show_default=True,
-    help="Share of the text whose characters get a token; the rare rest is written in bytes.",
+    help="Share of the text whose characters get a token; rarer ones are written in bytes.",
+)
+@click.option(
+    "--special",
+    type=token_texts,
+    multiple=True,
+    metavar="TOKENS",
+    help="Special tokens to reserve an id for, separated by commas, such as "
+    "'<|fim_prefix|>,<|fim_middle|>,<|fim_suffix|>'. May be given several times.",
 )
 def train(
     inputs: tuple[str, ...],
@@ -60,8 +78,9 @@ def train(
     max_bytes: int | None,
     model_type: Literal["bpe", "unigram"],
     character_coverage: float,
+    special: tuple[list[str], ...],
 ) -> None:
-    """Train a SentencePiece tokenizer that loses nothing of any text.
+    """Train a lossless SentencePiece tokenizer.
 
     INPUT is as in jaxdata convert: files, folders or globs of .jsonl, .json, .txt, .parquet and
     more, compressed or in archives.
@@ -76,6 +95,7 @@ def train(
         digits=digits,
         max_bytes=max_bytes,
         character_coverage=character_coverage,
+        special=list(chain.from_iterable(special)),
     )
     seconds = time.monotonic() - started
     click.echo(

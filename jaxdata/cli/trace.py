@@ -1,4 +1,4 @@
-"""`jaxdata trace --config CONFIG`: which documents are in a batch, and when one is trained."""
+"""`jaxdata trace --config CONFIG`: the documents of a batch, or the steps of a document."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-__all__ = ["trace"]
+from jaxdata.cli.run_config import OVERRIDABLE, read_config, takes_config
 
 _EPILOG = """\b
 Examples:
@@ -18,20 +18,28 @@ Examples:
 """
 
 
-@click.command(context_settings={"ignore_unknown_options": True}, epilog=_EPILOG)
-@click.option("--config", required=True, help="A YAML file, or the name of one that is shipped.")
-@click.option("--step", type=click.IntRange(0), help="Whose batch to explain, counted from 0.")
-@click.option("--row", type=click.IntRange(0), help="Only this row of the batch, counted from 0.")
+@click.command(**OVERRIDABLE, epilog=_EPILOG)
+@takes_config
+@click.option("--step", type=click.IntRange(0), help="Show the batch of this step, from 0.")
+@click.option("--row", type=click.IntRange(0), help="Show only this row of the batch, from 0.")
 @click.option(
     "--state",
-    help="A loader's state: a JSON file, a checkpoint, or a run's output (its newest one). Batch "
-    "sizes and skips are then those of that run; without --step, the batch that comes next.",
+    metavar="PATH",
+    help="Use the batch sizes and skipped rows of this loader state: a JSON file, a checkpoint, or "
+    "a run's output folder (its newest checkpoint). Without --step, show the next batch.",
 )
-@click.option("--document", metavar="SOURCE:ID", help="Where a document is trained.")
-@click.option("--find", metavar="TEXT", help="Where documents that hold a text are trained.")
-@click.option("--limit", type=click.IntRange(1), default=10, show_default=True, help="With --find.")
+@click.option("--document", metavar="SOURCE:ID", help="Show the steps that train this document.")
+@click.option(
+    "--find", metavar="TEXT", help="Show the steps that train documents that contain this text."
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="Maximum number of documents shown by --find.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.argument("overrides", nargs=-1, type=click.UNPROCESSED)
 def trace(
     config: str,
     step: int | None,
@@ -43,15 +51,15 @@ def trace(
     as_json: bool,
     overrides: tuple[str, ...],
 ) -> None:
-    """Say which documents are in a batch, or in which batches a document is.
+    """Show which documents are in a batch, or which steps train a document.
 
-    Of each segment of the batch: its source and document, the range of tokens, the shard and
-    record it lies in, the input file and line it came from, and how it begins. A document is named
-    by its source and its number in it, as --step prints it. Nothing is scanned for --document;
-    --find decodes every document. Fields of the config can be set as everywhere.
+    For each segment of the batch: source and document, range of tokens, shard and record, input
+    file and line, and its first words. A document is named by its source and its number there, as
+    --step prints it. --document scans nothing; --find decodes every document. Any field of the
+    config can be set.
     """
     if sum(value is not None for value in (document, find)) + (step is not None) > 1:
-        raise click.UsageError("--step, --document and --find: give one of them")
+        raise click.UsageError("--step, --document and --find exclude each other: give one of them")
     if step is None and document is None and find is None and state is None:
         raise click.UsageError("give --step, --state, --document or --find")
     run = _open(config, overrides, state)
@@ -86,11 +94,11 @@ def _parse(document: str) -> tuple[str, int]:
 
 
 def _open(config: str, overrides: tuple[str, ...], state: str | None) -> Any:
-    from jaxdata.config import load, load_config, open_data, parse_overrides
+    from jaxdata.config import load, open_data
     from jaxdata.look.explanation import Explanation
     from jaxdata.look.states import read_state
 
-    settings = load_config(config, parse_overrides(overrides))
+    settings = read_config(config, overrides)
     loader = load(settings)
     if state is not None:
         loader.set_state(read_state(state))

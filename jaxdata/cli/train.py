@@ -1,4 +1,4 @@
-"""`jaxdata train CONFIG`: train the small language model on what a config describes."""
+"""`jaxdata train CONFIG`: train the small language model on the data of a config."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any
 
 import click
 
-__all__ = ["HALTED", "train"]
+from jaxdata.cli.run_config import OVERRIDABLE, read_config
 
 HALTED = 3
-"""The exit code of a run that ended where a source ran dry."""
+"""Exit code of a run that halted where a source ran dry."""
 
 
 @click.command(
-    context_settings={"ignore_unknown_options": True},
-    epilog="Stopped runs go on from their newest checkpoint: give the same command again. Exits "
-    "with 0 when all steps are done, and with 3 when a source ran dry and on_exhaustion is halt: a "
-    "checkpoint is saved then, and the same command with --on_exhaustion renormalize, or with more "
-    "--epochs, goes on.",
+    **OVERRIDABLE,
+    epilog="To resume a stopped run from its newest checkpoint, run the same command again. Exit "
+    "code 0 if all steps are done; 3 if a source ran dry and on_exhaustion is halt: a checkpoint "
+    "is saved, and the same command with --on_exhaustion renormalize, or with more --epochs, "
+    "continues.",
 )
 @click.argument("config")
-@click.argument("overrides", nargs=-1, type=click.UNPROCESSED)
-@click.option("--coordinator", metavar="HOST:PORT", help="where process 0 of several listens")
-@click.option("--num-processes", type=click.IntRange(1), help="how many processes there are")
-@click.option("--process-id", type=click.IntRange(0), help="which of them this one is")
+@click.argument("overrides", nargs=-1, type=click.UNPROCESSED, metavar="[--FIELD VALUE]...")
+@click.option("--coordinator", metavar="HOST:PORT", help="Address on which process 0 listens.")
+@click.option("--num-processes", type=click.IntRange(1), help="Total number of processes.")
+@click.option("--process-id", type=click.IntRange(0), help="Number of this process, from 0.")
 def train(
     config: str,
     overrides: tuple[str, ...],
@@ -33,25 +33,24 @@ def train(
     num_processes: int | None,
     process_id: int | None,
 ) -> int:
-    """Train the small language model on the data that CONFIG describes.
+    """Train the small language model on the data of CONFIG.
 
-    CONFIG is a YAML file, or the name of one that comes with jaxdata, like `demo`. Any of its
-    fields can be set after it:
+    CONFIG is a YAML file, or the name of a config shipped with jaxdata, such as `demo`. Any of its
+    fields can be set:
 
     \b
         jaxdata train pretrain --dataset data/mine --pack.seq_len 4096
 
-    Uses all devices JAX finds. For several machines, start one process on each with the three
+    Uses all devices that JAX finds. On several machines, start one process on each, with the three
     options below.
     """  # noqa: D301 - \b is a mark of click's
-    from jaxdata.config import load_config, parse_overrides
     from jaxdata.train.devices import Cluster, prepare
 
-    settings = load_config(config, parse_overrides(overrides))
+    settings = read_config(config, overrides)
     given = (coordinator, num_processes, process_id)
     if any(value is not None for value in given) and None in given:
         raise click.UsageError(
-            "--coordinator, --num-processes and --process-id belong together: give all three"
+            "--coordinator, --num-processes and --process-id require each other: give all three"
         )
     prepare(
         deterministic=settings.train.deterministic,
@@ -64,11 +63,16 @@ def train(
 
 
 def run(config: Any) -> Any:
-    """Train as a `Config` says; `jaxdata.train.devices.prepare` comes before this."""
+    """Train as a `Config` says; call `jaxdata.train.devices.prepare` first."""
+    from jaxdata.cli.preview import sources_of
     from jaxdata.config import load, open_data
+    from jaxdata.look.integrity import not_compared
+    from jaxdata.look.terminal import printable
     from jaxdata.train.trainer import Data, Trainer
 
     dataset = open_data(config)
+    for line in not_compared(dataset, sources_of(dataset, config)):
+        click.echo(printable(line))
     scored = config.eval_split in dataset.splits
     if not scored:
         click.echo(f"{dataset.url} has no split {config.eval_split!r}: nothing is scored")

@@ -1,4 +1,4 @@
-"""`jaxdata verify PATH`: whether every file of a dataset is what its manifest says."""
+"""`jaxdata verify PATH`: compare every file of a dataset with its manifest."""
 
 from __future__ import annotations
 
@@ -11,54 +11,53 @@ import click
 if TYPE_CHECKING:
     from jaxdata.format.verify import Verification
 
-__all__ = ["verify"]
-
 
 @click.command(
-    epilog="Exits with 0 where the dataset is whole, with 1 where it is not.\n\n"
+    epilog="Exit code 0 if the dataset is intact, 1 if it is not.\n\n"
     "Example: jaxdata verify data/mine"
 )
 @click.argument("path")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
 @click.option(
-    "--threads", type=click.IntRange(1), help="Files to read at a time.  [default: one a core]"
+    "--threads", type=click.IntRange(1), help="Files to read at once.  [default: one per core]"
 )
 def verify(path: str, as_json: bool, threads: int | None) -> int:
     """Compare every file of a dataset with its checksum, and the index with the records.
 
-    PATH is a dataset, or rows that `jaxdata materialize` wrote: a folder or URL. Each file is
-    read once, from beginning to end. What is damaged is named, with what is wrong and what to do.
+    PATH is the folder or URL of a dataset, or of rows exported by `jaxdata materialize`. Every file
+    is read once. Damaged files are listed, with the damage and the remedy.
     """
     from jaxdata.errors import InputError
     from jaxdata.format.foreign import is_foreign
+    from jaxdata.look.terminal import printable_lines
     from jaxdata.progress import progress_bar
 
     if is_foreign(path):
         raise InputError(
-            f"{path} keeps no checksums to compare with: jaxdata inspect opens it, which checks "
-            "its index against the sizes of its files"
+            f"{path} has no checksums to compare with. Use jaxdata inspect: opening it checks its "
+            "index against the sizes of its files"
         )
     with progress_bar("verifying", in_bytes=True) as progress:
         found = _checker(path)(path, threads=threads, progress=progress)
-    click.echo(json.dumps(found.as_json(), indent=1) if as_json else found)
+    lines = json.dumps(found.as_json(), indent=1) if as_json else printable_lines(str(found))
+    click.echo(lines)
     return 0 if found.whole else 1
 
 
 def _checker(path: str) -> Callable[..., Verification]:
-    """What verifies that which a folder holds."""
+    """The function that verifies this kind of folder."""
     from jaxdata.errors import DatasetError
     from jaxdata.format.manifest import MANIFEST
     from jaxdata.format.storage import open_store
     from jaxdata.format.verify import verify as verify_dataset
-    from jaxdata.make.materialize.rowset import ROWS
-    from jaxdata.make.materialize.verify import verify_rows
+    from jaxdata.materializer.row_manifest import ROWS
+    from jaxdata.materializer.verify_rows import verify_rows
 
     store = open_store(path)
     for name, check in ((MANIFEST, verify_dataset), (ROWS, verify_rows)):
         if store.read(name) is not None:
             return check
     raise DatasetError(
-        f"{store.url} has neither {MANIFEST}, as a dataset has, nor {ROWS}, as materialised rows "
-        "have. Where jaxdata was interrupted, the same command finishes it; else restore that "
-        "file from a copy"
+        f"{store.url} has neither {MANIFEST} (a dataset) nor {ROWS} (exported rows). If a command "
+        "was interrupted, run it again to finish it; otherwise restore that file from a backup"
     )

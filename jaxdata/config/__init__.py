@@ -1,9 +1,19 @@
-"""Configs: one YAML that says which row is the i-th of training; read, checked, and loaded."""
+"""Configs: one YAML file that determines every row of training; read, validated and loaded.
 
+config_values    a YAML file or mapping, with the line of each field, and overrides
+curriculum       fields: phases, weights, epochs
+sections         fields made from a room's own settings
+config_fields    all other fields: `Config`
+config_reader    values to a `Config`, or errors that name line and remedy
+training_rows    a `Config` to the mixture of its training split
+amendment_order  which of its amendments come next
+loading          a `Config` to rows and loaders
+"""
+
+from jaxdata.config.config_fields import Config
+from jaxdata.config.config_reader import load_config
+from jaxdata.config.config_values import packaged_configs, parse_overrides
 from jaxdata.config.loading import build_rows, load, loader_arguments, open_data
-from jaxdata.config.models import Config
-from jaxdata.config.reading import load_config
-from jaxdata.config.sources import packaged_configs, parse_overrides
 
 __all__ = [
     "Config",

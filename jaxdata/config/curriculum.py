@@ -1,4 +1,4 @@
-"""The fields of a config that say how much of which source: phases, weights, epochs."""
+"""The fields of a config that choose sources: phases, weights, epochs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from jaxdata.rows.phases import Phase, check_phases
-from jaxdata.rows.weights import check_weights
-from jaxdata.train.settings import Count, Settings
-
-__all__ = ["TAGS", "Curriculum", "Epochs", "OnExhaustion", "PhaseSettings", "check_budgets"]
+from jaxdata.mixing.phases import Phase, check_phases
+from jaxdata.mixing.weights import check_weights
+from jaxdata.settings import Count, Settings
 
 TAGS = ("weights as numbers", "weights by a rule")
-"""Names of the forms of `mix`, which are no part of where an error is."""
+"""Names of the two forms of `mix`; pydantic puts them into error locations."""
 
 
 def _rule(rule: str) -> str:
@@ -33,8 +31,8 @@ Mix = Annotated[
 ]
 
 
-class PhaseSettings(Settings):
-    """A stretch of training with one set of weights."""
+class PhaseSection(Settings):
+    """A phase of training, with one set of weights."""
 
     tokens: Count | None = Field(
         default=None, description="budget in slots, rounded up to whole rows"
@@ -43,34 +41,34 @@ class PhaseSettings(Settings):
     steps: Count | None = Field(default=None, description="budget in steps of batch_size rows")
     batch_size: Count | None = Field(default=None, description="rows of a step, with steps")
     mix: Mix = Field(
-        description="weight of each source, in any unit; or proportional, as the sources are "
-        "large; or size**0.5, by a power of that"
+        description="weight of each source, in any unit; or proportional: by their sizes; or "
+        "size**0.5: by a power of their sizes"
     )
 
     @model_validator(mode="after")
-    def _makes_sense(self) -> PhaseSettings:
+    def _makes_sense(self) -> PhaseSection:
         self.phase()
         return self
 
     def phase(self) -> Phase:
-        """What `jaxdata.mix` takes."""
+        """The same as an argument of `jaxdata.mix`."""
         return Phase(self.tokens, self.rows, self.mix, self.steps, self.batch_size)
 
 
 def _phases(value: object) -> object:
-    """One phase may stand there without a list around it, and a rule without a phase."""
+    """A single phase needs no list around it, and a rule no phase."""
     phase = {"mix": value} if isinstance(value, str) else value
     return [phase] if isinstance(phase, dict) else phase
 
 
 Curriculum = Annotated[
-    Annotated[list[PhaseSettings], Field(min_length=1)] | None, BeforeValidator(_phases)
+    Annotated[list[PhaseSection], Field(min_length=1)] | None, BeforeValidator(_phases)
 ]
 Epochs = dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]]
 OnExhaustion = Literal["refuse", "halt", "renormalize"]
 
 
-def check_budgets(curriculum: Sequence[PhaseSettings] | None) -> None:
-    """Refuse a phase without a budget where others follow."""
+def check_budgets(curriculum: Sequence[PhaseSection] | None) -> None:
+    """Reject a phase without a budget that is not the last."""
     if curriculum is not None:
         check_phases([phase.phase() for phase in curriculum])

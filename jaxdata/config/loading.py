@@ -6,17 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jaxdata
-from jaxdata.config.models import Config
-from jaxdata.config.reading import load_config
-from jaxdata.config.recipes import curriculum_rows
+from jaxdata.config.config_fields import Config
+from jaxdata.config.config_reader import load_config
 from jaxdata.errors import ConfigError
+from jaxdata.packing.settings import RowArguments
 
 if TYPE_CHECKING:
+    from jaxdata.documents.dataset import Dataset
     from jaxdata.feed.loader import Loader
-    from jaxdata.rows.sources import Sources
-
-__all__ = ["build_rows", "load", "loader_arguments", "open_data"]
 
 
 def load(
@@ -30,9 +27,9 @@ def load(
     """Open the loader that a config describes.
 
     Args:
-        config: a YAML file, the name of a config that comes with jaxdata, a mapping or a `Config`.
-        split: the curriculum's split where not given; of any other split, every source comes
-            once, in dataset order, up to `eval_tokens`.
+        config: a YAML file, the name of a config shipped with jaxdata, a mapping or a `Config`.
+        split: by default the training split; any other split gives every source once, in
+            dataset order, up to `eval_tokens`.
         sharding: a `jax.sharding.Sharding` of (batch, seq), for global `jax.Array`s; or:
         shard: `(i, n)`, for numpy arrays of the i-th of n parts of each batch.
         overrides: fields of the config, nested (`pack={"seq_len": 4096}`) or by dotted names
@@ -41,27 +38,28 @@ def load(
     Raises:
         ConfigError: a field is unknown, of the wrong type, or names no source of the dataset.
     """
+    from jaxdata.feed.loader import Loader
+
     settings = load_config(config, overrides)
-    loader: Loader = jaxdata.Loader(
+    return Loader(
         build_rows(settings, split),
         sharding=sharding,
         shard=shard,
         expand=settings.loader.expand if sharding is not None else "host",
         **loader_arguments(settings, split),
     )
-    return loader
 
 
-def open_data(config: Config) -> Sources:
-    """The dataset of a config; where it names several, their sources as one."""
+def open_data(config: Config) -> Dataset:
+    """The dataset of a config; several datasets are joined into one."""
+    from jaxdata.documents.joined import JoinedDataset, source_meant
     from jaxdata.format.foreign import is_foreign
-    from jaxdata.rows.joined import JoinedDataset, source_meant
 
     paths = [one.dataset for one in (config.sources or {}).values()] or [str(config.dataset)]
     if config.tokenizer is not None and not any(map(is_foreign, paths)):
         raise ConfigError(
-            f"tokenizer={config.tokenizer!r} is for other tools' data; {', '.join(paths)} brings "
-            "its own: leave it out"
+            f"tokenizer={config.tokenizer!r} is for other tools' data; {', '.join(paths)} has its "
+            "own tokenizer: remove `tokenizer`"
         )
     if config.sources is None:
         return _open(str(config.dataset), config.tokenizer)
@@ -76,18 +74,19 @@ def open_data(config: Config) -> Sources:
     return JoinedDataset(meant, config.tokenizer)
 
 
-def _open(path: str, tokenizer: str | None, eod_id: int | None = None) -> Sources:
+def _open(path: str, tokenizer: str | None, eod_id: int | None = None) -> Dataset:
+    from jaxdata.documents.converted import open_dataset
     from jaxdata.format.foreign import is_foreign
-    from jaxdata.rows.dataset import open_dataset
 
     return open_dataset(path, tokenizer=tokenizer if is_foreign(path) else None, eod_id=eod_id)
 
 
 def loader_arguments(config: Config, split: str | None = None) -> dict[str, Any]:
-    """How a split is read, as arguments of a loader; where its batches go is not among them."""
+    """The arguments of a split's loader, without `sharding` and `shard`."""
     given, training = config.loader, split in (None, config.split)
+    evaluated = config.eval_batch_size or given.first_batch_size
     return {
-        "batch_size": given.batch_size if training else _eval_batch_size(config),
+        "batch_size": given.batch_size if training else evaluated,
         "num_workers": given.num_workers if training else 0,
         "prefetch": given.prefetch,
         "drop_remainder": given.drop_remainder and training,
@@ -97,20 +96,18 @@ def loader_arguments(config: Config, split: str | None = None) -> dict[str, Any]
     }
 
 
-def _eval_batch_size(config: Config) -> int:
-    return config.eval_batch_size or config.loader.first_batch_size
-
-
 def build_rows(config: Config, split: str | None = None, *, shuffle: bool = True) -> Any:
-    """The rows of a split, a `grain.MapDataset`: the curriculum's mixture, or evaluation rows.
+    """The rows of a split, a `grain.MapDataset`: the training mixture, or evaluation rows.
 
-    Without `shuffle` the curriculum's split is read as others are: every source once, in the
-    order of the dataset; all of it.
+    Without `shuffle` the training split gives every source once, whole, in dataset order.
     """
+    from jaxdata.config.training_rows import curriculum_rows
+    from jaxdata.map_datasets import evaluation_rows
+
     dataset = open_data(config)
     training = split in (None, config.split)
     if training and shuffle:
         return curriculum_rows(dataset, config)
-    pack = config.pack.model_dump(exclude={"block", "shuffle_run"})
+    pack = config.pack.model_dump(include={"seq_len", *RowArguments.__annotations__})
     most = None if training else config.eval_tokens
-    return jaxdata.evaluation_rows(dataset, split or config.split, eval_tokens=most, **pack)
+    return evaluation_rows(dataset, split or config.split, eval_tokens=most, **pack)

@@ -1,1 +1,7 @@
-"""`jaxdata demo`: from raw text to an exactly resumed training run, in two minutes."""
+"""`jaxdata demo`: from raw text to an exactly resumed training run, in two minutes.
+
+walk    the seven stages, in order
+corpus  real text, gathered from this machine
+runs    training processes, one of them killed
+proof   every trained row, made again by other hosts
+"""

@@ -1,7 +1,7 @@
-"""Real text that is on any machine with Python: its library, its manual, licences and READMEs.
+"""Real text found on any machine with Python: its library and manual, licences and READMEs.
 
-Nothing is imported or run: source files are read and parsed. The order and the held-out documents
-depend on what is installed only.
+Source files are read and parsed, never imported. The order of the documents and the choice of the
+held-out ones depend only on the installed files.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Gathered", "gather"]
-
 Document = tuple[str, str]  # name, text
 
 _VALIDATION_EVERY = 50
@@ -28,7 +26,7 @@ _MANUAL = Path("pydoc_data") / "topics.py"
 
 @dataclass
 class Gathered:
-    """What became of one source."""
+    """Counts of one source."""
 
     train_documents: int = 0
     val_documents: int = 0
@@ -37,22 +35,17 @@ class Gathered:
 
 
 def gather(output: Path, max_characters: int) -> dict[str, Gathered]:
-    """Write `output/<split>/<source>.jsonl` for every source found; empty ones are left out.
+    """Write `output/<split>/<source>.jsonl` for every source with text.
 
-    Args:
-        output: an existing folder.
-        max_characters: where reading a source stops.
+    The first document, and one in 50 by its hash, goes to split `val`.
 
-    Returns:
-        by source, what was written. The first document, and one in 50 by its hash, is in
-        split `val`.
+    A source ends after `max_characters`. Returns its counts by name.
     """
     library = Path(sysconfig.get_path("stdlib"))
-    packages = Path(sysconfig.get_path("purelib"))
     sources = {
         "code": _source_files(library),
         "docs": _documentation(library),
-        "meta": _package_papers(packages),
+        "meta": _package_papers(Path(sysconfig.get_path("purelib"))),
     }
     found = {name: _write(output, name, texts, max_characters) for name, texts in sources.items()}
     return {name: counts for name, counts in found.items() if counts.train_documents}
@@ -61,10 +54,11 @@ def gather(output: Path, max_characters: int) -> dict[str, Gathered]:
 def _write(output: Path, name: str, documents: Iterable[Document], limit: int) -> Gathered:
     counts, seen = Gathered(), set[bytes]()
     with ExitStack() as stack:
-        files = {
-            split: stack.enter_context(_create(output / split / f"{name}.jsonl"))
-            for split in ("train", "val")
-        }
+        files = {}
+        for split in ("train", "val"):
+            (output / split).mkdir(parents=True, exist_ok=True)
+            file = (output / split / f"{name}.jsonl").open("w", encoding="utf-8")
+            files[split] = stack.enter_context(file)
         for title, text in documents:
             digest = hashlib.sha256(text.encode()).digest()
             if digest in seen:
@@ -72,9 +66,8 @@ def _write(output: Path, name: str, documents: Iterable[Document], limit: int) -
                 continue
             seen.add(digest)
             held_out = len(seen) == 1 or int.from_bytes(digest[:8]) % _VALIDATION_EVERY == 0
-            files["val" if held_out else "train"].write(
-                json.dumps({"name": title, "text": text}) + "\n"
-            )
+            record = json.dumps({"name": title, "text": text})
+            files["val" if held_out else "train"].write(f"{record}\n")
             counts.val_documents += held_out
             counts.train_documents += not held_out
             counts.characters += len(text)
@@ -83,13 +76,8 @@ def _write(output: Path, name: str, documents: Iterable[Document], limit: int) -
     return counts
 
 
-def _create(path: Path):  # type: ignore[no-untyped-def]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path.open("w", encoding="utf-8")
-
-
 def _source_files(library: Path) -> Iterator[Document]:
-    """Every module of the standard library, tests left out."""
+    """Every module of the standard library, without its tests."""
     for path in _library_files(library):
         text = _read(path)
         if text.strip():
@@ -97,7 +85,7 @@ def _source_files(library: Path) -> Iterator[Document]:
 
 
 def _documentation(library: Path) -> Iterator[Document]:
-    """The manual's topics, then every docstring of more than a line of the library."""
+    """The manual's topics, then every multi-line docstring of the library."""
     yield from _manual(library / _MANUAL)
     for path in _library_files(library):
         module = ".".join(path.relative_to(library).with_suffix("").parts)
@@ -133,7 +121,7 @@ def _docstrings(module: str, tree: ast.AST) -> Iterator[Document]:
 
 
 def _package_papers(packages: Path) -> Iterator[Document]:
-    """Licences, descriptions and the like of installed packages."""
+    """Licences, descriptions and changelogs of installed packages."""
     for path in sorted(packages.rglob("*")):
         is_paper = path.name.upper().startswith(_PAPERS) or path.suffix in (".md", ".rst")
         if is_paper and path.suffix not in (".py", ".pyc", ".json") and path.is_file():
@@ -143,7 +131,7 @@ def _package_papers(packages: Path) -> Iterator[Document]:
 
 
 def _read(path: Path) -> str:
-    """The text of a file; nothing where it is not UTF-8 or cannot be read."""
+    """The text of a file; empty if it is not UTF-8 or unreadable."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -151,7 +139,7 @@ def _read(path: Path) -> str:
 
 
 def _parse(path: Path) -> ast.AST:
-    """The syntax tree of a file; an empty one where it is not Python of this version."""
+    """The syntax tree of a file; empty if it is not valid Python for this version."""
     try:
         with warnings.catch_warnings(action="ignore"):
             return ast.parse(_read(path))

@@ -1,47 +1,21 @@
-"""The proof: every row that was trained on, worked out again by other hosts, is the same row."""
+"""The proof of the demo: other hosts make every row of the run again, and none differs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from jaxdata.config import Config, load
-from jaxdata.errors import JaxdataError
+from jaxdata.testing.proofs import Proof
+from jaxdata.testing.resuming import joined
 from jaxdata.train.digests import batch_digest
 from jaxdata.train.log import read_log
 
-__all__ = ["Proof", "prove_rows", "recompute_digests"]
-
-
-@dataclass(frozen=True)
-class Proof:
-    """What was compared, and that nothing differed.
-
-    Attributes:
-        steps: steps of the run.
-        compared: digests compared; steps that both processes trained count twice.
-        repeated: steps that were trained again after the kill.
-        rows: rows those digests are of.
-        hosts: how many hosts worked them out again.
-    """
-
-    steps: int
-    compared: int
-    repeated: int
-    rows: int
-    hosts: int
-
 
 def prove_rows(config: Config, log: Path, *, hosts: int) -> Proof:
-    """Compare the digests in a run's log with those that `hosts` loaders work out.
+    """Compare the digests in a run's log with those of the batches that `hosts` loaders make.
 
-    Raises:
-        JaxdataError: a step is missing from the log, or trained on other rows.
+    The proof holds if every step is in the log and trained these rows, each time it was trained.
     """
     logged: dict[int, list[str]] = {}
     for record in read_log(log):
@@ -49,34 +23,24 @@ def prove_rows(config: Config, log: Path, *, hosts: int) -> Proof:
             logged.setdefault(record["step"], []).append(record["rows"])
     expected = recompute_digests(config, hosts)[: config.train.steps]
     missing = [step for step in range(len(expected)) if step not in logged]
-    differing = [
-        step for step, digest in enumerate(expected) if set(logged.get(step, ())) - {digest}
-    ]
+    differing = [n for n, digest in enumerate(expected) if set(logged.get(n, ())) - {digest}]
     if missing or differing:
-        raise JaxdataError(
+        says = (
             f"{log}: of {len(expected)} steps, {len(missing)} are not in the log (first: "
-            f"{missing[:1]}) and {len(differing)} have other rows than {hosts} hosts work out "
+            f"{missing[:1]}) and {len(differing)} have other rows than {hosts} hosts make "
             f"(first: {differing[:1]})"
         )
+        return Proof("rows", False, says)
     compared = sum(map(len, logged.values()))
-    return Proof(
-        steps=len(expected),
-        compared=compared,
-        repeated=compared - len(expected),
-        rows=compared * config.loader.first_batch_size,
-        hosts=hosts,
-    )
+    rows, repeated = compared * config.loader.first_batch_size, compared - len(expected)
+    says = f"{rows:,} rows compared: not one differs ({repeated} steps were trained twice)"
+    return Proof("rows", True, says)
 
 
 def recompute_digests(config: Config, hosts: int) -> list[str]:
-    """The digest of every batch, from numpy loaders that each make one part of it."""
+    """The digest of every batch, from numpy loaders that make one part of it each."""
     with ExitStack() as stack:
         loaders = [load(config, shard=(host, hosts)) for host in range(hosts)]
         for loader in loaders:
             stack.callback(loader.close)
-        return [batch_digest(batch) for batch in _joined(loaders)]
-
-
-def _joined(loaders: Sequence[Any]) -> Iterator[Mapping[str, np.ndarray]]:
-    for parts in zip(*loaders, strict=True):
-        yield {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return [batch_digest(batch) for batch in joined(loaders)]

@@ -1,4 +1,4 @@
-"""The demo's training processes: started like a user starts them, one of them killed."""
+"""The demo's training processes, started as a user starts them; one of them is killed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,11 @@ from pathlib import Path
 from jaxdata.errors import JaxdataError
 from jaxdata.train.log import read_log
 
-__all__ = ["last_logged_step", "train_and_kill", "train_on_hosts"]
-
 Say = Callable[[str], None]
 
 
 def train_and_kill(arguments: Sequence[str], log: Path, after_step: int, say: Say) -> int:
-    """Run `jaxdata train` and SIGKILL it once `after_step` is in its log; gives the last step."""
+    """Run `jaxdata train`, SIGKILL it once `after_step` is in its log, and return the last step."""
     with _start(arguments) as process:
         try:
             for line in _lines(process):
@@ -34,7 +32,7 @@ def train_and_kill(arguments: Sequence[str], log: Path, after_step: int, say: Sa
         ended = process.wait()
     if ended != -signal.SIGKILL:
         raise JaxdataError(
-            f"the training process ended by itself with code {ended} before it could be killed"
+            f"the training process exited with code {ended} before it could be killed"
         )
     return last_logged_step(log)
 
@@ -42,7 +40,7 @@ def train_and_kill(arguments: Sequence[str], log: Path, after_step: int, say: Sa
 def train_on_hosts(arguments: Sequence[str], hosts: int, say: Say) -> None:
     """Run `jaxdata train` to its end as several JAX processes that share each batch.
 
-    Where the machine does not know its own name, as in some sandboxes, processes cannot find each
+    In some sandboxes the machine's own name does not resolve, and JAX processes cannot find each
     other; then each host is a virtual device of one process.
     """
     if _name_resolves():
@@ -54,11 +52,11 @@ def train_on_hosts(arguments: Sequence[str], hosts: int, say: Say) -> None:
         for line in _lines(process):
             say(line)
     if process.returncode:
-        raise JaxdataError(f"the resumed process ended with code {process.returncode}, expected 0")
+        raise JaxdataError(f"the resumed process exited with code {process.returncode}, not 0")
 
 
 def _name_resolves() -> bool:
-    """Whether JAX's CPU collectives, which look up the machine's name, can work."""
+    """Whether JAX's CPU collectives, which look up the machine's name, will work."""
     try:
         socket.getaddrinfo(socket.gethostname(), None)
     except OSError:
@@ -82,13 +80,13 @@ def _train_as_processes(arguments: Sequence[str], hosts: int, say: Say) -> None:
         outputs = [other.result() for other in others]
     if any(ends):
         said = "\n".join(chain.from_iterable(outputs))
-        raise JaxdataError(f"the hosts ended with codes {ends}, expected all 0\n{said}".rstrip())
+        raise JaxdataError(f"the hosts exited with codes {ends}, not 0\n{said}".rstrip())
 
 
 def _follow(
     process: subprocess.Popen[str], processes: Sequence[subprocess.Popen[str]]
 ) -> list[str]:
-    """What a process says; where it fails, the others need not wait for it."""
+    """The output of a process; if it fails, the others are killed."""
     lines = list(_lines(process))
     if process.wait():
         for other in processes:
@@ -97,12 +95,12 @@ def _follow(
 
 
 def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
-    """The output of a process as it comes, but for what the collectives say of themselves."""
+    """The lines a process prints, without those of the collectives."""
     return (line.rstrip() for line in process.stdout or () if not line.startswith("[Gloo]"))
 
 
 def last_logged_step(log: Path) -> int:
-    """The last step whose loss is in a log, -1 where there is none."""
+    """The last step with a loss in a log, -1 if there is none."""
     if not log.exists():
         return -1
     return max((record["step"] for record in read_log(log) if "loss" in record), default=-1)

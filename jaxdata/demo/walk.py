@@ -1,40 +1,49 @@
-"""The demo itself: seven stages, each timed, each checked; the first that fails ends it."""
+"""The demo: seven stages, each timed and checked; the first failure ends it."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
 
 from rich.console import Console
+from rich.table import Table
 
-import jaxdata
 from jaxdata import tokenizers
-from jaxdata.config import Config, load_config
-from jaxdata.convert import convert
+from jaxdata.config import load_config
+from jaxdata.converter import convert
 from jaxdata.demo.corpus import gather
 from jaxdata.demo.proof import prove_rows
 from jaxdata.demo.runs import train_and_kill, train_on_hosts
-from jaxdata.demo.texts import NEXT, summary_table
+from jaxdata.documents.converted import open_dataset
 from jaxdata.errors import InputError, JaxdataError
 from jaxdata.look.packing import compare_strategies, packing_table, rows_saved
+from jaxdata.look.terminal import plain_table
 from jaxdata.train.log import read_log
-
-__all__ = ["FULL", "QUICK", "Demo", "Size"]
 
 _MARK = ".jaxdata-demo"
 _TABLE_SEQ_LEN = 2048
 _RESUMED_HOSTS = 2
 _PROOF_HOSTS = 4
+_NEXT = textwrap.dedent(
+    """\
+    The same with your own text (.jsonl, .jsonl.gz, .txt or .parquet):
+
+      jaxdata tokenizer train my.jsonl --vocab-size 8192 --output my.model
+      jaxdata convert my.jsonl --output data/mine --source mine --tokenizer sentencepiece:my.model
+      jaxdata train pretrain --dataset data/mine
+    """
+)
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much of everything; `steps` trained, `every` so many of them a checkpoint."""
+    """The scale of a demo; `every` is the number of steps between checkpoints."""
 
     characters: int
     vocab_size: int
@@ -48,10 +57,7 @@ QUICK = Size(characters=500_000, vocab_size=1024, tokenizer_bytes=600_000, steps
 
 
 class Demo:
-    """One run of the demo in a folder of its own.
-
-    Everything it makes stays there: `corpus/`, `tokenizer.model`, `dataset/`, `run/`.
-    """
+    """One run of the demo, in its own folder: `corpus/`, `tokenizer.model`, `dataset/`, `run/`."""
 
     def __init__(self, output: Path, size: Size, console: Console) -> None:
         self.output, self.size, self.console = output, size, console
@@ -61,7 +67,7 @@ class Demo:
         self._results: list[tuple[str, str, float]] = []
 
     def run(self) -> None:
-        """Walk through all stages; raises JaxdataError where one fails."""
+        """Run all stages; raises JaxdataError if one fails."""
         _empty(self.output)
         stages: list[tuple[str, Callable[[], str]]] = [
             ("gather real text", self._gather),
@@ -79,9 +85,9 @@ class Demo:
             seconds = time.perf_counter() - started
             self._results.append((name, result, seconds))
             self._say_inside(f"{result}  ({seconds:.1f} s)")
-        self.console.print("\n", summary_table(self._results))
+        self.console.print("\n", _summary(self._results))
         self._say(f"Everything is in {self.output}/\n")
-        self._say(NEXT)
+        self._say(_NEXT)
 
     def _say(self, line: str) -> None:
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -91,14 +97,14 @@ class Demo:
 
     def _gather(self) -> str:
         found = gather(self.corpus, self.size.characters)
+        self._sources, documents, characters = list(found), 0, 0
         for name, counts in found.items():
             self._say_inside(
                 f"{name}: {counts.train_documents:,} documents, {counts.val_documents:,} held out "
                 f"for validation, {counts.characters / 1e6:.1f} million characters"
             )
-        self._sources = list(found)
-        documents = sum(counts.train_documents + counts.val_documents for counts in found.values())
-        characters = sum(counts.characters for counts in found.values())
+            documents += counts.train_documents + counts.val_documents
+            characters += counts.characters
         return f"{documents:,} documents, {characters / 1e6:.1f} million characters of this machine"
 
     def _train_tokenizer(self) -> str:
@@ -111,7 +117,7 @@ class Demo:
         return f"SentencePiece, {self.size.vocab_size:,} pieces, from {used / 1e6:.1f} MB"
 
     def _texts(self) -> Iterator[str]:
-        """Documents of all sources in turns."""
+        """The documents of all sources, in turn."""
         files = [self.corpus / "train" / f"{name}.jsonl" for name in self._sources]
         rounds = zip_longest(*(path.open(encoding="utf-8") for path in files))
         return (json.loads(line)["text"] for line in chain.from_iterable(rounds) if line)
@@ -137,7 +143,7 @@ class Demo:
         )
 
     def _plan(self) -> str:
-        dataset = jaxdata.open_dataset(str(self.dataset))
+        dataset = open_dataset(str(self.dataset))
         sources = [dataset.source("train", name) for name in self._sources]
         costs = compare_strategies(sources, seq_len=_TABLE_SEQ_LEN)
         self.console.print(packing_table(costs, seq_len=_TABLE_SEQ_LEN))
@@ -172,12 +178,11 @@ class Demo:
         )
 
     def _prove(self) -> str:
-        proof = prove_rows(self._config(), self.log, hosts=_PROOF_HOSTS)
-        self._say_inside(
-            f"{proof.hosts} hosts worked out all {proof.steps} steps again; {proof.repeated} steps "
-            "after the last checkpoint were trained by both processes"
-        )
-        return f"{proof.rows:,} rows compared: not one differs"
+        self._say_inside(f"{_PROOF_HOSTS} hosts make the {self.size.steps} batches again")
+        proof = prove_rows(load_config("demo", self._overrides()), self.log, hosts=_PROOF_HOSTS)
+        if not proof.holds:
+            raise JaxdataError(proof.says)
+        return proof.says
 
     def _overrides(self) -> dict[str, object]:
         base = load_config("demo")
@@ -193,19 +198,27 @@ class Demo:
             "train.eval_every": self.size.steps // 2,
         }
 
-    def _config(self) -> Config:
-        return load_config("demo", self._overrides())
-
     def _arguments(self) -> list[str]:
         pairs = ((f"--{name}", json.dumps(value)) for name, value in self._overrides().items())
         return ["demo", *chain.from_iterable(pairs)]
 
 
+def _summary(results: Sequence[tuple[str, str, float]]) -> Table:
+    table = plain_table("What happened", ["stage", "result"], ["seconds"])
+    for name, result, seconds in results:
+        table.add_row(name, result, f"{seconds:.1f}")
+    table.add_section()
+    table.add_row("total", "", f"{sum(seconds for *_, seconds in results):.1f}")
+    return table
+
+
 def _empty(output: Path) -> None:
-    """Make the folder, or empty one that an earlier demo made."""
+    """Create the folder, or empty one that an earlier demo made."""
     ours = not output.exists() or (output / _MARK).exists()
     if not (ours or (output.is_dir() and not any(output.iterdir()))):
-        raise InputError(f"{output} exists and no demo made it: give another one with --output")
+        raise InputError(
+            f"{output} exists and was not made by a demo: give another folder with --output"
+        )
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
     (output / _MARK).touch()

@@ -1,1 +1,15 @@
-"""From rows to a trainer: batches, prefetch, worker processes, devices, and one small state."""
+"""From rows to a trainer: batches, prefetch, worker processes, devices, and one small state.
+
+In the order in which data passes:
+
+loader      `jaxdata.Loader`: the grain face of a pipeline
+pipeline    opens the streams of a schedule at any row, and closes them
+schedule    the rows of each step: batch sizes and ramps, over the rows that `skips` leaves
+batches     the rows of a batch that this process needs, and making them
+streams     batches made in worker processes (through `shared` memory), or ahead in a thread
+layouts     names, dtypes and masks of other trainers, with `attention` for their kernels
+device/     batches as global arrays of JAX
+state       the position of a run, and why a state is refused
+checkpoint  the state in Orbax's checkpoints
+report      what was delivered so far, against the plan
+"""

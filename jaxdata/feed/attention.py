@@ -1,7 +1,7 @@
-"""What attention kernels need to know of a batch, from its segment ids, in numpy.
+"""Masks and sequence lengths for attention kernels, from segment ids, in numpy.
 
-Padding counts as a segment of its own everywhere: it looks at padding only and nothing looks at
-it, so that no slot looks at nothing, which would give NaN.
+Padding counts as a segment of its own: it attends only to padding, and nothing else attends to it.
+So no slot attends to nothing, which would give NaN.
 """
 
 from __future__ import annotations
@@ -13,19 +13,17 @@ from numpy.typing import NDArray
 
 from jaxdata.errors import InputError
 
-__all__ = ["attention_mask", "cu_seqlens", "row_cu_seqlens", "varlen"]
-
 Ids = NDArray[Any]
 
 
 def attention_mask(segment_ids: Ids) -> NDArray[np.bool_]:
-    """Which slot (row) may look at which (column): earlier ones and itself, of its own segment.
+    """The causal mask within segments: which slots (columns) each slot (row) attends to.
 
     Args:
         segment_ids: (…, seq_len).
 
     Returns:
-        bool (…, seq_len, seq_len), True where a slot may look.
+        bool (…, seq_len, seq_len), True where a slot attends.
 
     >>> attention_mask(np.array([1, 1, 2])).astype(int).tolist()
     [[1, 0, 0], [1, 1, 0], [0, 0, 1]]
@@ -35,19 +33,18 @@ def attention_mask(segment_ids: Ids) -> NDArray[np.bool_]:
 
 
 def cu_seqlens(segment_ids: Ids, length: int | None = None) -> tuple[NDArray[np.int32], int]:
-    """Where sequences begin in a batch that is one stream of slots, and how long the longest is.
+    """Cumulative sequence lengths of a batch as one stream of slots, and the longest sequence.
 
-    What flash attention's `varlen` functions take for queries and keys of shape
+    For the `varlen` functions of flash attention, with queries and keys of shape
     (batch * seq_len, heads, width): each run of one segment in a row is a sequence.
 
     Args:
         segment_ids: (batch, seq_len).
-        length: fill up with the number of slots to so many numbers, where a kernel wants the same
-            shape every time: sequences of no length. `pack(..., max_segments=n)` bounds them by
-            `batch * (n + 1) + 1`.
+        length: pad to this many numbers with empty sequences, for kernels that need one shape.
+            `pack(..., max_segments=n)` bounds the numbers by `batch * (n + 1) + 1`.
 
     Returns:
-        int32 (sequences + 1,) or (length,), from 0 to the number of slots; and the longest.
+        int32 (sequences + 1,) or (length,), from 0 to the number of slots; and the longest length.
 
     >>> numbers, longest = cu_seqlens(np.array([[1, 1, 2, 0], [1, 1, 1, 1]]))
     >>> numbers.tolist(), longest
@@ -56,7 +53,7 @@ def cu_seqlens(segment_ids: Ids, length: int | None = None) -> tuple[NDArray[np.
     found = np.append(np.flatnonzero(_begins(segment_ids)), segment_ids.size).astype(np.int32)
     if length is not None and len(found) > length:
         raise InputError(
-            f"cu_seqlens of {len(found)} numbers do not fit into length={length}: enlarge it, or "
+            f"cu_seqlens of {len(found)} numbers do not fit into length={length}: increase it, or "
             "bound the segments of a row with pack(..., max_segments=n)"
         )
     filled = np.full(length or len(found), segment_ids.size, np.int32)
@@ -65,7 +62,7 @@ def cu_seqlens(segment_ids: Ids, length: int | None = None) -> tuple[NDArray[np.
 
 
 def varlen(segment_ids: Ids, length: int | None = None) -> dict[str, NDArray[np.int32]]:
-    """`cu_seqlens` as arrays of a batch, for a layout of one's own.
+    """`cu_seqlens` as arrays of a batch, for a layout of your own.
 
     >>> sorted(varlen(np.array([[1, 1, 2, 0]])))
     ['cu_seqlens', 'max_seqlen']
@@ -75,10 +72,10 @@ def varlen(segment_ids: Ids, length: int | None = None) -> dict[str, NDArray[np.
 
 
 def row_cu_seqlens(segment_ids: Ids) -> dict[str, NDArray[np.int32]]:
-    """The same for each row by itself, in arrays of one shape.
+    """`cu_seqlens` of each row, in arrays of one shape.
 
     Returns:
-        `cu_seqlens`, int32 (…, seq_len + 1), filled up with seq_len, and `max_seqlen`, int32 (…).
+        `cu_seqlens`, int32 (…, seq_len + 1), padded with seq_len, and `max_seqlen`, int32 (…).
 
     >>> row_cu_seqlens(np.array([[1, 1, 2, 0]]))["cu_seqlens"].tolist()
     [[0, 2, 3, 4, 4]]
@@ -91,7 +88,7 @@ def row_cu_seqlens(segment_ids: Ids) -> dict[str, NDArray[np.int32]]:
 
 
 def _begins(segment_ids: Ids) -> NDArray[np.bool_]:
-    """Slots at which a segment, or padding, begins; a row begins one."""
+    """Slots at which a segment or padding begins; the first slot of a row always does."""
     begins = np.ones(segment_ids.shape, bool)
     begins[..., 1:] = segment_ids[..., 1:] != segment_ids[..., :-1]
     return begins

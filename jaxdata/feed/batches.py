@@ -1,110 +1,123 @@
-"""Which rows a process needs of each global batch, and making them."""
+"""The rows that a process needs of each global batch, and making them, here and now."""
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.errors import InputError
+from jaxdata.feed.layouts import Layout
 from jaxdata.feed.schedule import Span
 from jaxdata.feed.skips import Skips
-from jaxdata.rows.assembly import assemble
+from jaxdata.lifeline import forget_in_forks
+from jaxdata.ragged import Ints
+from jaxdata.rows.arrays import HOST_BUFFERS, BufferPool, assemble
+from jaxdata.rows.batch_order import in_batch_order
+from jaxdata.rows.compact import compact
 from jaxdata.rows.table import Batch, RowTable
-
-__all__ = ["BatchMaker", "DatasetBatches", "HostPlacement", "Placement", "Share", "TableBatches"]
 
 # Rows that are planned and located in one pass, and their limits: a pass costs about 0.1 ms and
 # 0.25 ms for each source, and the first batch waits for the first pass.
-_ROWS_A_SOURCE = 256
-_FEWEST_SOURCES = 4
-_MOST_ROWS = 16_384
+_ROWS_PER_SOURCE = 256
+_MIN_SOURCES = 4
+_MAX_ROWS = 16_384
 
 
 class Placement(Protocol):
-    """Where the batches of one size go."""
+    """Where the batches of one size go: to this host, or to devices."""
 
     @property
-    def rows(self) -> NDArray[np.int64]:
-        """Offsets in the global batch of the rows that are wanted here, increasing."""
+    def rows(self) -> Ints:
+        """Offsets in the global batch of the rows that are needed here, increasing."""
         ...
 
     @property
     def works(self) -> bool:
-        """Whether `place` has something to do, which a thread could do ahead of time."""
+        """Whether `place` has work to do, which a thread can do ahead of time."""
         ...
 
     def place(self, batch: Batch) -> Any:
-        """The batch as it is delivered, from those rows of it."""
+        """The batch as it is delivered, from its local rows."""
         ...
 
 
 class HostPlacement:
-    """Numpy batches of part *i* of *n*: rows `[i B / n, (i + 1) B / n)` of a global batch."""
+    """Numpy batches of shard *i* of *n*: rows `[i B / n, (i + 1) B / n)` of a global batch."""
 
     works = False
 
     def __init__(self, batch_size: int, shard: tuple[int, int]) -> None:
-        part, parts = shard
-        if not 0 <= part < parts:
-            raise InputError(f"shard=({part}, {parts}): expected (i, n) with 0 <= i < n")
-        if batch_size % parts:
+        number, shards = shard
+        if not 0 <= number < shards:
+            raise InputError(f"shard=({number}, {shards}): expected (i, n) with 0 <= i < n")
+        if batch_size % shards:
             raise InputError(
-                f"batch_size={batch_size} cannot be divided among {parts} shards: batch_size is "
-                f"that of all shards together, choose a multiple of {parts}"
+                f"batch_size={batch_size} cannot be divided among {shards} shards: batch_size is "
+                f"that of all shards together; choose a multiple of {shards}"
             )
-        each = batch_size // parts
-        self.rows = np.arange(part * each, (part + 1) * each)
+        each = batch_size // shards
+        self.rows = np.arange(number * each, (number + 1) * each)
 
     def place(self, batch: Batch) -> Batch:
-        """See `Placement`."""
         return batch
 
 
 @dataclass(frozen=True)
 class Share:
-    """The rows of each global batch that are wanted here.
+    """The rows of each global batch that this process needs."""
 
-    Args:
-        offsets: for each batch size, the increasing offsets in the batch.
-        skips: rows that are left out.
-        ends: places, of rows that are not, at which the sections end.
-    """
-
-    offsets: Mapping[int, NDArray[np.int64]]
+    offsets: Mapping[int, Ints]
+    """by batch size, the increasing offsets in the batch"""
     skips: Skips
     ends: Sequence[int]
+    """ordinals at which the sections end"""
+    tables: Sequence[RowTable] = ()
+    """of each section, what sorts the rows of a batch; none if nothing does"""
 
     def size(self, span: Span) -> int:
-        """Rows of the local batch, those that are padding counted."""
+        """Rows of the local batch, padding included."""
         return len(self.offsets[span.size])
 
-    def count(self, span: Span) -> int:
-        """Rows of the local batch that are no padding."""
-        if span.place + span.size <= self.ends[span.section]:
-            return len(self.offsets[span.size])
-        return int(np.searchsorted(self.offsets[span.size], self.ends[span.section] - span.place))
+    def rows(self, spans: Sequence[Span]) -> list[Ints]:
+        """The local rows of batches of one size and section, without padding; int64 (rows,)."""
+        if self.is_sorted(spans[0]):
+            return [self._in_batch_order(span) for span in spans]
+        ordinals = np.array([[span.first] for span in spans]) + self.offsets[spans[0].size]
+        rows = self.skips.rows(ordinals) if self.skips.gaps else ordinals
+        return [found[: self._count(span)] for found, span in zip(rows, spans, strict=True)]
 
-    def rows(self, spans: Sequence[Span]) -> list[NDArray[np.int64]]:
-        """Those rows of batches of one size and section; int64 (rows,) of each."""
-        places = np.array([[span.place] for span in spans]) + self.offsets[spans[0].size]
-        all_of_them = zip(self.skips.rows(places), spans, strict=True)
-        return [rows[: self.count(span)] for rows, span in all_of_them]
+    def is_sorted(self, span: Span) -> bool:
+        """Whether the rows of the batch are in another order than theirs."""
+        return bool(self.tables) and self.tables[span.section].lanes > 1
+
+    def _in_batch_order(self, span: Span) -> Ints:
+        stop = min(span.first + span.size, self.ends[span.section])
+        rows = self.skips.rows(np.arange(span.first, stop))
+        wanted = self.offsets[span.size][: self._count(span)]
+        return in_batch_order(self.tables[span.section], rows)[wanted]
+
+    def _count(self, span: Span) -> int:
+        offsets, end = self.offsets[span.size], self.ends[span.section]
+        if span.first + span.size <= end:
+            return len(offsets)
+        return int(np.searchsorted(offsets, end - span.first))
 
 
 class BatchMaker(Protocol):
-    """Makes this process's part of global batches; sent to worker processes as it is."""
+    """Makes this process's rows of global batches; pickled for worker processes."""
 
     def together(self, span: Span) -> int:
-        """How many batches like this one are best made in one call."""
+        """The number of batches like this one that are best made in one call."""
         ...
 
-    def make(self, spans: Sequence[Span]) -> Iterator[Batch]:
-        """The local parts of some global batches, in order.
+    def make(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Batch]:
+        """The local rows of some global batches, in order, in memory of `buffers` where it can.
 
         Rows beyond the last are padding, all zeros: masked, and in no segment.
         """
@@ -113,33 +126,31 @@ class BatchMaker(Protocol):
 
 @dataclass(frozen=True)
 class TableBatches:
-    """Batches laid out at once from a row table.
-
-    Args:
-        tables: the rows, as they are to be read in each section.
-        share: which of them are wanted here.
-        lay_out: `assemble`, or `compact` where devices do the rest.
-    """
+    """Batches assembled at once from a row table."""
 
     tables: Sequence[RowTable]
+    """the rows of each section"""
     share: Share
-    lay_out: Callable[[RowTable, Sequence[NDArray[np.int64]], int], Iterator[Batch]] = assemble
+    extras: tuple[str, ...] = ()
+    on_host: bool = True
+    """False for compact batches, which devices expand"""
 
     def together(self, span: Span) -> int:
-        """See `BatchMaker`; each source has a cost for a call, however many rows it reads."""
-        rows = min(_ROWS_A_SOURCE * max(len(self.tables[0].documents), _FEWEST_SOURCES), _MOST_ROWS)
-        return max(1, rows // max(1, self.share.size(span)))
+        """See `BatchMaker`; a call has a cost for each source, however many rows it reads."""
+        sources = max(len(self.tables[0].documents), _MIN_SOURCES)
+        rows = min(_ROWS_PER_SOURCE * sources, _MAX_ROWS)
+        each = span.size if self.share.is_sorted(span) else self.share.size(span)
+        return max(1, rows // max(1, each))
 
-    def make(self, spans: Sequence[Span]) -> Iterator[Batch]:
-        """See `BatchMaker`."""
-        for (section, _), alike in groupby(spans, _shape):
+    def make(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Batch]:
+        for (section, _), alike in groupby(spans, lambda span: (span.section, span.size)):
             same = list(alike)
+            table, size = self.tables[section], self.share.size(same[0])
             rows = self.share.rows(same)
-            yield from self.lay_out(self.tables[section], rows, self.share.size(same[0]))
-
-
-def _shape(span: Span) -> tuple[int, int]:
-    return span.section, span.size
+            if self.on_host:
+                yield from assemble(table, rows, size, self.extras, buffers)
+            else:
+                yield from compact(table, rows, size, self.extras)
 
 
 @dataclass(frozen=True)
@@ -150,11 +161,14 @@ class DatasetBatches:
     share: Share
 
     def together(self, span: Span) -> int:  # noqa: ARG002 - one like any other
-        """See `BatchMaker`; rows are read one by one anyhow."""
+        """See `BatchMaker`; rows are read one by one in any case."""
         return 1
 
-    def make(self, spans: Sequence[Span]) -> Iterator[Batch]:
-        """See `BatchMaker`."""
+    def make(
+        self,
+        spans: Sequence[Span],
+        buffers: BufferPool = HOST_BUFFERS,  # noqa: ARG002 - rows are stacked
+    ) -> Iterator[Batch]:
         for span in spans:
             rows = [self._row(row) for row in self.share.rows([span])[0].tolist()]
             yield _stack(rows, rows[0] if rows else self._row(0), self.share.size(span))
@@ -163,8 +177,8 @@ class DatasetBatches:
         found: Batch | None = self.rows[row]
         if found is None:
             raise InputError(
-                f"row {row} is None: rows cannot be filtered after packing, or steps would have "
-                "no fixed rows; filter documents before, or mask the row's loss"
+                f"row {row} is None: rows cannot be filtered after packing, because steps have "
+                "fixed rows; filter documents before packing, or mask the loss of the row"
             )
         return found
 
@@ -173,3 +187,122 @@ def _stack(rows: list[Batch], like: Batch, size: int) -> Batch:
     empty = {name: np.zeros_like(value) for name, value in like.items()}
     complete = rows + [empty] * (size - len(rows))
     return {name: np.stack([row[name] for row in complete]) for name in like}
+
+
+@dataclass(frozen=True)
+class LayoutBatches:
+    """The batches of another `BatchMaker`, in a layout."""
+
+    maker: BatchMaker
+    layout: Layout
+
+    def together(self, span: Span) -> int:
+        return self.maker.together(span)
+
+    def make(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Batch]:
+        return map(self.layout, self.maker.make(spans, buffers))
+
+
+def make_in_groups(
+    maker: BatchMaker,
+    take: Callable[[int], list[Span]],
+    buffers: BufferPool = HOST_BUFFERS,
+) -> Iterator[tuple[Span, Batch]]:
+    """Make batches in groups: one at first, since the trainer waits for it, then ever more.
+
+    `take(n)` gives the next spans, at most *n*; none at the end.
+    """
+    count = 1
+    while spans := take(count):
+        yield from zip(spans, maker.make(spans, buffers), strict=True)
+        count = min(2 * count, maker.together(spans[-1]))
+
+
+class Stream(Protocol):
+    """An iterator of batches, each with its span, that can be closed."""
+
+    def __next__(self) -> tuple[Span, Any]: ...
+
+    def close(self) -> None:
+        """Stop, and end every thread and process; calling it again does nothing."""
+        ...
+
+
+class OpenStream:
+    """The stream that an iterator reads: opened when it is needed, read by a thread at a time.
+
+    It closes with the iterator. A forked copy of the process has none, and opens its own: threads
+    and worker processes stay with the original.
+
+    Args:
+        on_devices: whether batches are placed on devices of JAX, which a forked copy cannot use.
+    """
+
+    def __init__(self, on_devices: bool = False) -> None:
+        self._on_devices, self._forked = on_devices, False
+        self.lock = threading.RLock()
+        """held to read or move; again by a signal handler, which may take the state meanwhile"""
+        self._stream: Stream | None = None
+        self._finalizer: Any = None
+        forget_in_forks(self)
+
+    def get(self, open_stream: Callable[[], Stream]) -> Stream:
+        """The stream, opened if there is none."""
+        if self._on_devices and self._forked:
+            raise InputError(
+                "JAX cannot be used in a forked process, and this iterator places batches on its "
+                "devices: start the process with 'spawn', or use shard=(i, n) for numpy batches"
+            )
+        if self._stream is None:
+            self._stream = open_stream()
+            # The stream does not refer to this object, so it closes when the iterator is gone.
+            self._finalizer = weakref.finalize(self, self._stream.close)
+        return self._stream
+
+    def next(self, open_stream: Callable[[], Stream], advance: Callable[[Any], None]) -> Any:
+        """The next batch, after `advance(span)`; the end, or an interruption, closes the stream."""
+        try:
+            span, batch = next(self.get(open_stream))
+            advance(span)
+        except BaseException:  # Ctrl-C too, which may come while a batch is half received
+            self.close()
+            raise
+        return batch
+
+    def close(self) -> None:
+        """Close the stream, whoever has the lock: a thread that waits for a batch gets none."""
+        if (finalizer := self._finalizer) is not None:
+            finalizer()
+            self._stream = self._finalizer = None
+
+    def forget(self) -> None:
+        """In a forked copy: leave the stream to the original."""
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        self.lock, self._forked = threading.RLock(), True
+        self._stream = self._finalizer = None
+
+
+class DirectStream:
+    """Batches made when they are requested."""
+
+    def __init__(self, maker: BatchMaker, spans: Iterator[Span]) -> None:
+        self._batches = make_in_groups(maker, lambda count: list(islice(spans, count)))
+
+    def __next__(self) -> tuple[Span, Batch]:
+        return next(self._batches)
+
+    def close(self) -> None:
+        """Do nothing: nothing is open."""
+
+
+class PlacedStream:
+    """Another stream, each batch passed through `place`, with nothing made ahead."""
+
+    def __init__(self, stream: Stream, place: Callable[[Span, Any], Any]) -> None:
+        self._stream, self._place = stream, place
+        self.close = stream.close
+
+    def __next__(self) -> tuple[Span, Any]:
+        span, batch = next(self._stream)
+        return span, self._place(span, batch)

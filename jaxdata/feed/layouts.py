@@ -1,12 +1,12 @@
-"""Batches as other trainers take them: their names, dtypes and ways to say where there is loss.
+"""Batches with the names, dtypes and loss masks of other trainers.
 
-A layout is a function of a batch of numpy arrays, applied where the batch is made, before any
-copy to a device. With each of them the loss is the same, to the last target.
+A layout is a function of a batch of numpy arrays, applied in the process that makes the batch,
+before any copy to a device. Every layout here gives the same loss, to the last target. To add one,
+add it to `LAYOUTS`: configs, commands and error messages take their choices from there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,34 +15,30 @@ from numpy.typing import NDArray
 
 from jaxdata.errors import InputError
 from jaxdata.feed.attention import attention_mask, row_cu_seqlens, varlen
-from jaxdata.feed.batches import BatchMaker
-from jaxdata.feed.schedule import Span
 from jaxdata.rows.table import Batch
 
-__all__ = ["LAYOUTS", "HuggingFace", "LaidOut", "Layout", "Megatron", "layout", "maxtext", "native"]
-
 IGNORED = -100
-"""the label that torch's cross entropy passes over"""
+"""the label that torch's cross entropy ignores"""
 
 
 class Layout(Protocol):
-    """A function from jaxdata's batch to that of a trainer; one's own may be given.
+    """A function from jaxdata's batch to a trainer's; users may pass their own.
 
     The batch has `inputs`, `targets`, `segment_ids`, `positions` (int32) and `loss_mask` (bool),
-    each (…, seq_len), and whatever rows were given besides, which the layouts here pass on. The
-    arrays of a batch that is returned may be those that were given.
+    each (…, seq_len). The layouts here pass on any other arrays of the rows. The result may share
+    arrays with the batch.
     """
 
     def __call__(self, batch: Batch, /) -> Batch: ...
 
 
 def native(batch: Batch) -> Batch:
-    """The batch as it is."""
+    """The native layout of jaxdata: the batch unchanged."""
     return batch
 
 
 def maxtext(batch: Batch) -> Batch:
-    """MaxText's: int32 arrays, loss where `targets_segmentation` is not 0.
+    """MaxText's: int32 arrays, with loss where `targets_segmentation` is not 0.
 
     `inputs`, `targets`, `inputs_position`, `targets_position`, `inputs_segmentation`,
     `targets_segmentation`.
@@ -67,21 +63,22 @@ def maxtext(batch: Batch) -> Batch:
 
 @dataclass(frozen=True)
 class HuggingFace:
-    """That of transformers' causal language models, `model(**batch, use_cache=False)`; int64.
+    """For causal language models of transformers, `model(**batch, use_cache=False)`; int64.
 
-    `input_ids` and `position_ids`; `labels`, which a model shifts by one itself: that of a slot
-    is the target of the slot before it, -100 where there is no loss; and `shift_labels`, the
-    targets where they belong. The models and the Trainer prefer those, which hold the target of
-    a row's last slot as well.
+    `input_ids` and `position_ids`; `labels`, which a model shifts by one itself: the label of a
+    slot is the target of the slot before it, -100 where there is no loss; and `shift_labels`, the
+    targets in their own slots. Models and the Trainer prefer `shift_labels`, which also hold the
+    target of a row's last slot.
 
-    There is no `attention_mask`: transformers sees in positions that restart where a document
-    begins, but only where neither mask nor cache is given. A mask of padding would let the
-    documents of a row see each other. For flash attention it does so in batches of one row only.
+    There is no `attention_mask`: transformers finds the documents of a row by positions that
+    restart, but only if neither a mask nor a cache is given. A padding mask would let the documents
+    of a row attend to each other. With flash attention, transformers does so only in batches of one
+    row.
 
     Args:
-        attention_mask: add one that says all of it, bool (batch, 1, seq_len, seq_len), for models
-            that do not look at positions; takes a lot of memory.
-        cu_seqlens: add `cu_seq_lens_q`, `cu_seq_lens_k` and `max_length_q`, `max_length_k`, which
+        attention_mask: add a full mask, bool (batch, 1, seq_len, seq_len), for models that ignore
+            positions; takes a lot of memory.
+        cu_seqlens: add `cu_seq_lens_q`, `cu_seq_lens_k`, `max_length_q` and `max_length_k`, which
             flash attention takes for batches of several rows.
 
     >>> from numpy import array as a
@@ -113,23 +110,24 @@ class HuggingFace:
 
 @dataclass(frozen=True)
 class Megatron:
-    """That of Megatron-Core's GPT datasets.
+    """For Megatron-Core, as its GPT datasets have it.
 
     `tokens`, `labels` and `position_ids` (int64), and `loss_mask` (float32). With these alone
     Megatron's attention is causal over the whole row, as it is by default with its own datasets.
-    To keep documents apart, ask for one of:
+    To keep documents apart, use one of:
 
     Args:
-        attention_mask: bool (batch, 1, seq_len, seq_len), True where a slot must not look.
-        cu_seqlens: where the segments of a row begin, int32 (batch, seq_len + 1), padding as one
-            more, filled up with seq_len; and `max_seqlen`, int32 (batch,), the longest of them.
+        attention_mask: add a mask, bool (batch, 1, seq_len, seq_len), True where a slot must not
+            attend.
+        cu_seqlens: add the starts of the segments of a row, int32 (batch, seq_len + 1), padding
+            counted as a segment, filled with seq_len; and `max_seqlen`, int32 (batch,), the length
+            of the longest.
     """
 
     attention_mask: bool = False
     cu_seqlens: bool = False
 
     def __call__(self, batch: Batch, /) -> Batch:
-        """See `Layout`."""
         segments = batch["segment_ids"]
         return {
             "tokens": _long(batch["inputs"]),
@@ -151,7 +149,7 @@ LAYOUTS: dict[str, Layout] = {
 
 
 def layout(given: str | Layout) -> Layout:
-    """A layout by its name, or the one given."""
+    """The layout of a name; a function is returned as it is."""
     if isinstance(given, str) and given in LAYOUTS:
         return LAYOUTS[given]
     if isinstance(given, str) or not callable(given):
@@ -162,27 +160,22 @@ def layout(given: str | Layout) -> Layout:
     return given
 
 
-@dataclass(frozen=True)
-class LaidOut:
-    """What another `BatchMaker` makes, in a layout."""
-
-    maker: BatchMaker
-    layout: Layout
-
-    def together(self, span: Span) -> int:
-        """See `BatchMaker`."""
-        return self.maker.together(span)
-
-    def make(self, spans: Sequence[Span]) -> Iterator[Batch]:
-        """See `BatchMaker`."""
-        return map(self.layout, self.maker.make(spans))
+def check_layout(given: str | Layout, on_host: bool) -> Layout:
+    """A layout, refused for batches that devices expand unless it is the native one."""
+    found = layout(given)
+    if not on_host and found is not native:
+        raise InputError(
+            f"layout={given!r} is made on the host, but expand='device' makes the arrays of layout "
+            "'jaxdata' on devices: remove one of them, or rename arrays in the jitted step"
+        )
+    return found
 
 
 _OURS = {"inputs", "targets", "segment_ids", "positions", "loss_mask"}
 
 
 def _besides(batch: Batch) -> Batch:
-    """What rows carry besides the five arrays that every row has."""
+    """The arrays of rows other than the five that every row has."""
     return {name: array for name, array in batch.items() if name not in _OURS}
 
 
@@ -208,6 +201,6 @@ def _require_restarts(batch: Batch) -> None:
     begins = (segments[..., 1:] != segments[..., :-1]) & (segments[..., 1:] > 0)
     if positions[..., 1:][begins].any():
         raise InputError(
-            "layout='hf' tells transformers by positions where a document begins, and those of "
-            "these rows run along the row: pack with positions='segment'"
+            "layout='hf' marks documents for transformers by positions that restart, but the "
+            "positions of these rows run along the row: pack with positions='segment'"
         )

@@ -1,17 +1,15 @@
-"""What a run has delivered so far, source by source, and what its plan says of it."""
+"""The report of a run: what it delivered so far, source by source, against its plan."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from jaxdata.errors import InputError
 from jaxdata.feed.schedule import Schedule
-from jaxdata.rows.amounts import Amounts, Counted, counted
-from jaxdata.rows.forecast import asked_shares, planned_stretches
-from jaxdata.rows.mixture import MixedRows
-
-__all__ = ["RunReport", "SourceReport", "make_report"]
+from jaxdata.mixing.preview import asked_shares, planned_intervals
+from jaxdata.rows.counts import TokenCounts
+from jaxdata.rows.table import RowTable
 
 
 @dataclass(frozen=True)
@@ -20,37 +18,37 @@ class SourceReport:
 
     rows: int
     documents: int
-    """documents begun; one that is read again counts again"""
+    """documents begun; a document of a later epoch counts again"""
     tokens: int
     """targets with loss, stored masks not counted"""
     padding: int
     """slots"""
     epochs: float
-    """passes over its documents, rows that were skipped counted"""
+    """passes over its documents, skipped rows included"""
     share: float
     """of all tokens so far"""
     planned: float | None
-    """the share that the weights ask for up to here; None where nothing is mixed"""
+    """the share that the weights ask for so far; None where nothing is mixed"""
 
 
 @dataclass(frozen=True)
 class RunReport:
-    """A run up to its next row, all hosts together; `str()` of it is a table for a log."""
+    """A run up to its next row, all hosts together; its `str()` is a table for a log."""
 
     step: int
     next_row: int
     rows: int
-    """rows delivered: those before the next one that were not skipped"""
+    """rows delivered: those before the next row, without skipped ones"""
     documents: int
     tokens: int
     padding: int
-    """slots, those of rows that complete a last batch not counted"""
+    """slots, without the rows that complete a last batch"""
     slots: int
     sources: dict[str, SourceReport]
 
     @property
     def padding_share(self) -> float:
-        """Share of the slots that trained nothing."""
+        """Padding as a fraction of all slots."""
         return self.padding / self.slots if self.slots else 0.0
 
     def as_dict(self) -> dict[str, Any]:
@@ -77,14 +75,18 @@ def _columns(source: SourceReport) -> str:
     )
 
 
-def make_report(table: Any, schedule: Schedule) -> RunReport:
+def make_report(table: RowTable | None, schedule: Schedule) -> RunReport:
     """The report of a loader's rows up to where its schedule is."""
     row = schedule.next_row
-    found = _delivered(counted(table), schedule, row)
-    whole = sum(found.values(), Amounts())
-    mixed = isinstance(table, MixedRows)
-    planned = asked_shares(planned_stretches(table, row)) if mixed else {}
-    epochs = _epochs(table, row, found)
+    if table is None:
+        raise InputError(
+            "the tokens of these rows cannot be counted: expected rows as pack and mix return "
+            "them, not transformed ones"
+        )
+    found = _delivered(table, schedule, row)
+    whole = sum(found.values(), TokenCounts())
+    planned = asked_shares(planned_intervals(table, row))
+    epochs = table.epochs(row)
     return RunReport(
         step=schedule.step,
         next_row=row,
@@ -99,7 +101,7 @@ def make_report(table: Any, schedule: Schedule) -> RunReport:
                 documents=each.documents,
                 tokens=each.trained_tokens,
                 padding=each.padding,
-                epochs=epochs[name],
+                epochs=float(epochs[name]),
                 share=each.trained_tokens / max(whole.trained_tokens, 1),
                 planned=planned.get(name),
             )
@@ -108,19 +110,11 @@ def make_report(table: Any, schedule: Schedule) -> RunReport:
     )
 
 
-def _epochs(table: Any, row: int, found: Mapping[str, Amounts]) -> dict[str, float]:
-    """How often each source was read before a row."""
-    if isinstance(table, MixedRows):
-        return {name: float(epochs) for name, epochs in table.epochs(row).items()}
-    rows = counted(table).epoch_rows()
-    return {name: each.rows / max(rows[name], 1) for name, each in found.items()}
-
-
-def _delivered(table: Counted, schedule: Schedule, row: int) -> dict[str, Amounts]:
-    """All before a row but what was skipped."""
-    found = table.amounts(row)
+def _delivered(table: RowTable, schedule: Schedule, row: int) -> dict[str, TokenCounts]:
+    """The counts of all rows before `row` that were not skipped."""
+    found = table.token_counts(row)
     for first, stop in schedule.skips.gaps:
         if first < row:
-            before, after = table.amounts(first), table.amounts(min(stop, row))
+            before, after = table.token_counts(first), table.token_counts(min(stop, row))
             found = {name: found[name] - (after[name] - before[name]) for name in found}
     return found

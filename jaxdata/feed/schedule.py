@@ -1,82 +1,89 @@
-"""Which rows each step has: batch sizes so far and to come, over the rows that are not skipped."""
+"""The rows of each step: batch sizes, past and future, over the rows that are not skipped.
+
+Batches are consecutive *ordinals*: numbers of rows among those that are not skipped.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.errors import InputError
-from jaxdata.feed.skips import Skips
-
-__all__ = ["BatchSizes", "Schedule", "Span", "check_batch_size"]
+from jaxdata.feed.skips import Skips, whole_pairs
 
 
 class Span(NamedTuple):
-    """A global batch: `size` rows at consecutive places, the first at `place`."""
+    """A global batch: `size` rows of consecutive ordinals."""
 
-    place: int
+    first: int
+    """ordinal of its first row"""
     size: int
     section: int = 0
-    """number of the section it lies in; rows beyond the end of that are padding"""
+    """number of its section; rows beyond the end of that are padding"""
 
 
 class BatchSizes:
-    """Batch sizes by place: `[(place, batch size from there on), …]`, the first at place 0.
+    """Batch sizes by ordinal: `[(ordinal, batch size from there on), …]`, the first at ordinal 0.
 
     >>> sizes = BatchSizes([(0, 4), (8, 6)])
-    >>> sizes.first(2), sizes.first(3), sizes.step(14), sizes.at(8)
-    (8, 14, 3, 6)
+    >>> sizes.first(2), sizes.first(3), sizes.step(14), sizes.at(8), sizes.span(1)
+    (8, 14, 3, 6, (4, 8))
     """
 
     def __init__(self, points: Iterable[tuple[int, int]]) -> None:
-        self.points = [(int(place), int(size)) for place, size in points]
-        self._begins = [place for place, _ in self.points]
+        self.points = [(int(ordinal), int(size)) for ordinal, size in points]
+        self._begins = [ordinal for ordinal, _ in self.points]
 
-    def at(self, place: int) -> int:
-        """Size of the batch that begins at `place`."""
-        return self.points[bisect_right(self._begins, place) - 1][1]
+    def at(self, ordinal: int) -> int:
+        """Size of the batch that begins at `ordinal`."""
+        return self.points[bisect_right(self._begins, ordinal) - 1][1]
 
     def first(self, step: int) -> int:
-        """First place of a step."""
+        """First ordinal of a step."""
+        return self.span(step)[0]
+
+    def span(self, step: int) -> tuple[int, int]:
+        """Ordinals `[first, stop)` of a step; fewer than its size where it was cut short."""
         for (begin, size), (end, _) in pairwise(self.points):
             steps = _steps(end - begin, size)
             if step < steps:
-                return begin + step * size
+                return begin + step * size, min(begin + (step + 1) * size, end)
             step -= steps
         begin, size = self.points[-1]
-        return begin + step * size
+        return begin + step * size, begin + (step + 1) * size
 
-    def step(self, place: int) -> int:
-        """Steps before `place`, a begun one counted whole."""
-        ends = [begin for begin, _ in self.points[1:]] + [place]
+    def step(self, ordinal: int) -> int:
+        """Steps before `ordinal`, an unfinished one included."""
+        ends = [begin for begin, _ in self.points[1:]] + [ordinal]
         spans = zip(self.points, ends, strict=True)
-        return sum(_steps(max(min(end, place) - begin, 0), size) for (begin, size), end in spans)
+        return sum(_steps(max(min(end, ordinal) - begin, 0), size) for (begin, size), end in spans)
 
-    def past(self, place: int) -> list[tuple[int, int]]:
-        """The sizes that batches before `place` had; before any, the first there is."""
-        return [point for point in self.points if point[0] < place] or self.points[:1]
+    def past(self, ordinal: int) -> list[tuple[int, int]]:
+        """The sizes of batches before `ordinal`; at the start, the first size."""
+        return [point for point in self.points if point[0] < ordinal] or self.points[:1]
 
-    def continued(self, place: int, ramp: BatchSizes, cuts: Sequence[int] = ()) -> BatchSizes:
-        """The same history up to `place`, and from there on the sizes of `ramp`.
+    def continued(self, ordinal: int, ramp: BatchSizes, cuts: Sequence[int] = ()) -> BatchSizes:
+        """The same history up to `ordinal`, and the sizes of `ramp` from there on.
 
-        A size of the ramp holds for the batches that begin at its place or after it; a batch
-        begins at every one of `cuts`, places in order.
+        A size of the ramp holds for the batches that begin at its ordinal or after it. A batch
+        begins at each of `cuts`, which are ordinals in order.
         """
-        points = [point for point in self.points if point[0] < place]
-        size = ramp.at(place)
-        if not points or points[-1][1] != size or not BatchSizes(points).reaches(place):
-            points.append((place, size))
+        points = [point for point in self.points if point[0] < ordinal]
+        size = ramp.at(ordinal)
+        if not points or points[-1][1] != size or not BatchSizes(points).reaches(ordinal):
+            points.append((ordinal, size))
         changes = [*((cut, 0) for cut in cuts), *ramp.points]
-        for begin, size in sorted(changes, key=_place):  # a cut first, where both are
+        for begin, size in sorted(changes, key=itemgetter(0)):  # a cut first, where both are
             last, each = points[-1]
-            if begin > place and not size:
+            if begin > ordinal and not size:
                 points += [(begin, each)] * (begin > last)
-            elif begin > place and size != each:
+            elif begin > ordinal and size != each:
                 ahead = last + _steps(max(begin - last, 0), each) * each
                 begin = min([ahead, *(cut for cut in cuts if cut >= begin)])
                 if begin == last:
@@ -84,20 +91,20 @@ class BatchSizes:
                 points.append((begin, size))
         return BatchSizes(points)
 
-    def reaches(self, place: int) -> bool:
-        """Whether a batch begins at `place`."""
-        return self.first(self.step(place)) == place
+    def reaches(self, ordinal: int) -> bool:
+        """Whether a batch begins at `ordinal`."""
+        return self.first(self.step(ordinal)) == ordinal
 
 
 class Schedule:
-    """Where a loader is, and which rows its steps have had and will have.
+    """The position of a loader, and the rows of its steps, past and future.
 
     Args:
-        total: rows there are.
+        total: number of rows.
         ramp: `[(row, batch size of batches that begin there or later), …]`.
         skipped: ranges `(a, b)` of rows that are never delivered.
-        drop_remainder: leave out a last batch that is not full.
-        sections: first rows of the parts that no batch reaches over (see `rows.table.sections`).
+        drop_remainder: drop a last batch that is not full.
+        sections: first rows of the sections, which no batch crosses (see `RowTable.sections`).
     """
 
     def __init__(
@@ -115,70 +122,69 @@ class Schedule:
 
     def _go_to(self, row: int, history: Iterable[Sequence[int]]) -> None:
         """Go to a row, after batches of the sizes in `history`: pairs (row, size)."""
-        place = self.skips.place
-        self.places = place(self._total)
-        """rows that are not skipped"""
-        self.ends = [*map(place, self._sections[1:]), self.places]
-        """places at which the sections end"""
-        self._place = place(row)
-        points = [(place(begin), size) for begin, size in history]
-        past = BatchSizes(point for point in points if point[0] < self._place)
-        ramp = BatchSizes((place(begin), size) for begin, size in self.ramp)
-        cuts = [end for end in self.ends if end < self.places]
-        ended = past.points and self._place == self.places
-        self._sizes = past if ended else past.continued(self._place, ramp, cuts)
+        ordinal = self.skips.ordinal
+        self.count = ordinal(self._total)
+        """number of rows that are not skipped"""
+        self.ends = [*map(ordinal, self._sections[1:]), self.count]
+        """ordinals at which the sections end"""
+        self._ordinal = ordinal(row)
+        points = [(ordinal(begin), size) for begin, size in history]
+        past = BatchSizes(point for point in points if point[0] < self._ordinal)
+        ramp = BatchSizes((ordinal(begin), size) for begin, size in self.ramp)
+        cuts = [end for end in self.ends if end < self.count]
+        ended = past.points and self._ordinal == self.count
+        self._sizes = past if ended else past.continued(self._ordinal, ramp, cuts)
 
     @property
     def next_row(self) -> int:
         """The next row to deliver; the number of rows at the end."""
-        return self._row(self._place)
+        return self._row(self._ordinal)
 
-    def _row(self, place: int) -> int:
-        return int(self.skips.rows(np.array([place]))[0]) if place < self.places else self._total
+    def _row(self, ordinal: int) -> int:
+        return int(self.skips.rows(np.array([ordinal]))[0]) if ordinal < self.count else self._total
 
     @property
     def step(self) -> int:
         """Steps before the next row."""
-        return self._sizes.step(self._place)
+        return self._sizes.step(self._ordinal)
 
     def __len__(self) -> int:
-        ends = self._sizes.step(self.places)
-        partial = self._sizes.first(ends) > self.places
+        ends = self._sizes.step(self.count)
+        partial = self._sizes.first(ends) > self.count
         return ends - (partial and self._drop_remainder)
 
     @property
     def history(self) -> list[list[int]]:
-        """The sizes that batches so far had, as `[row, size]` from there on."""
-        return self._in_rows(self._sizes.past(self._place))
+        """The sizes of batches so far, as `[row, size from there on]`."""
+        return self._in_rows(self._sizes.past(self._ordinal))
 
     def _in_rows(self, points: list[tuple[int, int]]) -> list[list[int]]:
-        return [[self._row(place), size] for place, size in points]
+        return [[self._row(ordinal), size] for ordinal, size in points]
 
     def batch_rows(self, step: int) -> NDArray[np.int64]:
-        """Rows of the global batch of a step, past or to come, without those that only fill it."""
-        first = self._sizes.first(step)
-        stop = min(first + self._sizes.at(first), self.places)
-        return self.skips.rows(np.arange(first, stop))
+        """Rows of the global batch of a step, past or future, without padding."""
+        first, stop = self._sizes.span(step)
+        return self.skips.rows(np.arange(first, min(stop, self.count)))
 
     def find(self, row: int) -> tuple[int, int] | None:
-        """The step that has a row and its number in the batch; None where no step has it."""
-        place = self.skips.place(row)
-        if place >= self.places or self._row(place) != row:
+        """The step that has a row, and the row's number in the batch; None if no step has it."""
+        ordinal = self.skips.ordinal(row)
+        if ordinal >= self.count or self._row(ordinal) != row:
             return None
-        step = self._sizes.step(place + 1) - 1
-        return (step, place - self._sizes.first(step)) if step < len(self) else None
+        step = self._sizes.step(ordinal + 1) - 1
+        return (step, ordinal - self._sizes.first(step)) if step < len(self) else None
 
     def spans(self) -> Iterator[Span]:
         """The batches from here to the end."""
-        return _spans(self._sizes, self._place, self.ends, self._drop_remainder)
+        return _spans(self._sizes, self._ordinal, self.ends, self._drop_remainder)
 
     def advance(self, span: Span) -> None:
-        """Note that a batch was delivered."""
-        self._place = min(span.place + span.size, self.ends[span.section])
+        """Record that a batch was delivered."""
+        self._ordinal = min(span.first + span.size, self.ends[span.section])
 
     def seek(self, row: int) -> None:
-        """Go to a row; from there on all that was ever to be skipped is skipped."""
-        passed = self._in_rows(self._sizes.points)  # a seek ahead passes over sizes still to come
+        """Go to a row; every skip that was ever asked for holds from there on."""
+        passed = self._in_rows(self._sizes.points)  # a seek ahead passes future sizes
         self.skips = self.skips.replayed(row)
         self._go_to(row, passed)
 
@@ -195,23 +201,19 @@ class Schedule:
     def restore(
         self, row: int, history: Iterable[Sequence[int]], skipped: Iterable[Sequence[int]]
     ) -> None:
-        """Go on from a state. What this schedule was to skip, it skips as well."""
+        """Resume from a state; the skips of this schedule hold as well as those of the state."""
         own = [each[:2] for each in self.skips.ranges]
         self.skips = Skips(skipped).joined(own, row)
         self._go_to(row, history)
 
 
 def check_batch_size(given: Any) -> list[tuple[int, int]]:
-    """`batch_size` as a user gives it: a number, or a ramp `[(0, 256), (row, 512), …]`."""
+    """Check `batch_size` as a user gives it: a number, or a ramp `[(0, 256), (row, 512), …]`."""
     ramp = [(0, given)] if isinstance(given, int | np.integer) else given
-    try:
-        points = [(int(row), int(size)) for row, size in ramp]
-        whole = all(point == tuple(each) for point, each in zip(points, ramp, strict=True))
-    except (TypeError, ValueError):
-        points, whole = [], False
+    points = whole_pairs(ramp) or []
     rows = [row for row, _ in points]
     rising = rows[:1] == [0] and all(a < b for a, b in pairwise(rows))
-    if not (whole and rising and all(size >= 1 for _, size in points)):
+    if not (rising and all(size >= 1 for _, size in points)):
         raise InputError(
             f"batch_size={given!r}: expected a whole number of at least 1, or sizes by the row "
             "they begin at, like [(0, 256), (100_000, 512)]"
@@ -219,18 +221,14 @@ def check_batch_size(given: Any) -> list[tuple[int, int]]:
     return points
 
 
-def _spans(sizes: BatchSizes, place: int, ends: Sequence[int], whole: bool) -> Iterator[Span]:
-    while place < ends[-1]:
-        size, section = sizes.at(place), bisect_right(ends, place)
-        if whole and place + size > ends[section] == ends[-1]:
+def _spans(sizes: BatchSizes, ordinal: int, ends: Sequence[int], whole: bool) -> Iterator[Span]:
+    while ordinal < ends[-1]:
+        size, section = sizes.at(ordinal), bisect_right(ends, ordinal)
+        if whole and ordinal + size > ends[section] == ends[-1]:
             return
-        yield Span(place, size, section)
-        place = min(place + size, ends[section])
+        yield Span(ordinal, size, section)
+        ordinal = min(ordinal + size, ends[section])
 
 
-def _place(point: tuple[int, int]) -> int:
-    return point[0]
-
-
-def _steps(places: int, size: int) -> int:
-    return -(-places // size)
+def _steps(ordinals: int, size: int) -> int:
+    return -(-ordinals // size)

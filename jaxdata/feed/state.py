@@ -1,38 +1,35 @@
-"""The state of a loader: one number, and what it belongs to.
+"""The state of a loader: one number, and the run that it belongs to.
 
-The same on every host, for any number of hosts, workers and devices. `run` holds the named
-facts behind the fingerprint, so that a refusal can say what was and what is.
+It is the same on every host, for any number of hosts, workers and devices. `run` holds the named
+facts behind the fingerprint, so that a refusal can list what changed. How a state is parsed:
+`saved_state`.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jaxdata.errors import StateMismatch
-from jaxdata.feed.amendments import check_past, free_facts
+from jaxdata.facts import differences, digest, itemized
+from jaxdata.feed.saved_state import STATE_VERSION, SavedState, refused, sealed
 
-__all__ = ["STATE_VERSION", "check_state", "fingerprint", "make_state"]
-
-STATE_VERSION = 1
 _REMEDIES = {
-    "data": "open the dataset the run was started on (converting again changes its fingerprint); "
-    "of a source that was added to since, dataset.source(split, name, generation=0), or in a "
-    "config generations: {name: 0}, is what it was",
+    "data": "open the dataset that the run was started on (a new conversion changes its "
+    "fingerprint); for a source that was appended to since, use dataset.source(split, name, "
+    "generation=0), or in a config generations: {name: 0}",
     "phases": "restore the curriculum of the run",
 }
 _FREELY = (
-    "batch size, hosts, mesh, workers, prefetch, skips, and from the state's row on, by an "
-    "amendment, the recipe"
+    "batch size, hosts, mesh, workers, prefetch and skips, and by an amendment the recipe from the "
+    "state's row on,"
 )
 
 
 def fingerprint(run: Mapping[str, Any]) -> str:
     """16 hex digits over the facts that determine every row."""
-    return hashlib.sha256(json.dumps(run, sort_keys=True).encode()).hexdigest()[:16]
+    return digest(run)[:16]
 
 
 def make_state(
@@ -42,90 +39,121 @@ def make_state(
     skips: list[list[int]],
     amendments: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """The state as plain JSON values; what is empty is left out."""
-    return {
-        "version": STATE_VERSION,
-        "fingerprint": fingerprint(run),
-        "next_row": next_row,
-        "batch_sizes": batch_sizes,
-        **({"skips": skips} if skips else {}),
-        **({"amendments": json.loads(json.dumps(amendments))} if amendments else {}),
-        "run": json.loads(json.dumps(run)),
-    }
+    """The state as plain JSON values, without empty fields."""
+    return sealed(
+        {
+            "version": STATE_VERSION,
+            "fingerprint": fingerprint(run),
+            "next_row": next_row,
+            "batch_sizes": batch_sizes,
+            **({"skips": skips} if skips else {}),
+            **({"amendments": json.loads(json.dumps(amendments))} if amendments else {}),
+            "run": json.loads(json.dumps(run)),
+        }
+    )
 
 
-def check_state(
-    state: Mapping[str, Any],
+def check_run(
+    state: SavedState,
     run: Mapping[str, Any],
     amendments: Sequence[Mapping[str, Any]] = (),
     first_dry: float = math.inf,
     free: str = _FREELY,
 ) -> list[dict[str, Any]]:
-    """Refuse a state of another run, one line for each fact that differs.
+    """Refuse a state of another run, with one line for each fact that differs.
 
     Args:
-        state: what `make_state` made.
+        state: where the run was.
         run: the facts of this run.
-        amendments: what this run changes on the way.
+        amendments: the amendments of this run.
         first_dry: row at which a source first runs dry in this run.
-        free: what else may change.
+        free: other things that may change, for the message.
 
     Returns:
-        What the state says was changed that neither run asked for as an amendment, and what
-        changes now without a row before it being another.
+        Changes to note in later states: those that the state already notes, and facts that change
+        now and do not affect any row before the state's.
     """
-    missing = {"version", "fingerprint", "next_row"} - set(state)
-    if missing:
-        raise StateMismatch(f"this is no loader state: it lacks {', '.join(sorted(missing))}")
-    if state["version"] != STATE_VERSION:
-        raise StateMismatch(
-            f"the loader state has version {state['version']}, this jaxdata reads version "
-            f"{STATE_VERSION}: use the jaxdata that saved it"
-        )
-    was = state.get("run", {})
-    free_ones = free_facts(state, amendments, first_dry)
+    was = state.run
+    free_ones = _free_facts(state, amendments, first_dry)
     names = [name for name in free_ones if name in run and name in was]
     changes = {name: run[name] for name in names if run[name] != was[name]}
     now = {**run, **{name: was[name] for name in changes}}
-    if state["fingerprint"] != fingerprint(now):
-        _refuse(_differences(_facts(was), _facts(json.loads(json.dumps(now)))), free)
-    check_past(state, amendments)
-    noted = [dict(each) for each in state.get("amendments", ()) if "was" in each]
+    if state.fingerprint != fingerprint(now):
+        changed = differences(itemized(was), itemized(json.loads(json.dumps(now))))
+        _refuse([f"{line}: {_remedy(name)}" for name, line in changed.items()], free)
+    _check_past(state, amendments)
+    noted = [each for each in state.amendments if "was" in each]
     noted += [
-        {"row": state["next_row"], name: value, "was": was[name]} for name, value in changes.items()
+        {"row": state.next_row, name: value, "was": was[name]} for name, value in changes.items()
     ]
     return noted
 
 
 def _refuse(lines: Sequence[str], free: str) -> None:
-    raise StateMismatch(
+    raise refused(
         "the loader state belongs to another run; the same rows would not follow:\n"
         + "\n".join(f"  {line}" for line in lines or ["its fingerprint and its facts disagree"])
         + f"\n({free} may change freely)"
     )
 
 
-def _facts(run: Mapping[str, Any]) -> dict[str, Any]:
-    """The run by name, what is said of each source or phase by a name of its own."""
-    facts = {}
-    for name, value in run.items():
-        if isinstance(value, dict):
-            facts.update({f"{name}[{key}]": inner for key, inner in value.items()})
-        elif isinstance(value, list):
-            facts.update({f"{name}[{number}]": inner for number, inner in enumerate(value)})
-        else:
-            facts[name] = value
-    return facts
+def _remedy(name: str) -> str:
+    """What to do about a fact that differs."""
+    return _REMEDIES.get(name.split("[")[0], f"set {name} back, or start a new run")
 
 
-def _differences(was: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    names = sorted(name for name in was.keys() | now.keys() if was.get(name) != now.get(name))
-    return [
-        f"{name} was {_show(was, name)}, is {_show(now, name)}: "
-        + _REMEDIES.get(name.split("[")[0], f"set {name} back, or start a new run")
-        for name in names
+def _check_past(state: SavedState, amendments: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse a state if the rows before it came from another recipe.
+
+    Amendments at the state's row or later may change.
+    """
+    row = state.next_row
+    was = _before(row, [each for each in state.amendments if "was" not in each])
+    now = _before(row, json.loads(json.dumps(list(amendments))))
+    lines = [
+        _line(was.get(at), now.get(at), at)
+        for at in sorted(was.keys() | now.keys())
+        if was.get(at) != now.get(at)
     ]
+    if lines:
+        raise refused(
+            f"the loader state is at row {row:,}; rows already consumed cannot be changed:\n"
+            + "\n".join(f"  {line}" for line in lines)
+            + f"\namend at row {row:,} or later, or resume from an earlier state"
+        )
 
 
-def _show(facts: dict[str, Any], name: str) -> str:
-    return repr(facts[name]) if name in facts else "not there"
+def _free_facts(
+    state: SavedState, amendments: Sequence[Mapping[str, Any]], first_dry: float
+) -> list[str]:
+    """Facts of a run that no row before its state depends on.
+
+    `on_exhaustion`, since a run that halts has no state beyond that row; and `epochs`, as long as
+    no source has run dry.
+    """
+    row = state.next_row
+    dry_before = state.run.get("on_exhaustion") not in ("halt", "refuse")
+    amended = _before(row, state.amendments) or _before(row, amendments)
+    if dry_before or amended or row > first_dry:
+        return ["on_exhaustion"]
+    return ["on_exhaustion", "epochs"]
+
+
+def _before(row: int, amendments: Sequence[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
+    return {
+        each["row"]: {name: value for name, value in each.items() if name != "row"}
+        for each in amendments
+        if each["row"] < row
+    }
+
+
+def _line(was: Mapping[str, Any] | None, now: Mapping[str, Any] | None, row: int) -> str:
+    if was is None:
+        return f"this run has an amendment at row {row:,} ({_named(now)}), the state has none"
+    if now is None:
+        return f"the state has an amendment at row {row:,} ({_named(was)}), this run has none"
+    return f"the amendment at row {row:,} was {_named(was)}, is {_named(now)}"
+
+
+def _named(amendment: Mapping[str, Any] | None) -> str:
+    return ", ".join(f"{name} {value!r}" for name, value in (amendment or {}).items())

@@ -1,86 +1,52 @@
-"""Batches in order: made here, made by worker processes, made ahead of time by a thread."""
+"""Streams of batches made elsewhere or ahead: by worker processes, by a thread."""
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import cycle, islice
 from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from queue import Empty, SimpleQueue
+from typing import Any
 
-from jaxdata.feed.batches import BatchMaker
+from jaxdata.feed.batches import BatchMaker, Stream, make_in_groups
 from jaxdata.feed.schedule import Span
 from jaxdata.feed.shared import BatchReceiver, BatchSender
-from jaxdata.rows.assembly import allocate_from
 from jaxdata.rows.table import Batch
 
-__all__ = ["AheadStream", "DirectStream", "PlacedStream", "Stream", "WorkerStream", "serve"]
-
-
-Place = Callable[[Span, Any], Any]
-
-_FEWEST_TOLD = 8  # batches that a worker is told of at once
-
-
-class Stream(Protocol):
-    """An iterator of batches, each with its span, that can be closed."""
-
-    def __next__(self) -> tuple[Span, Any]: ...
-
-    def close(self) -> None:
-        """Stop and let go of every thread and process; calling it again does nothing."""
-        ...
-
-
-class DirectStream:
-    """Batches made when they are asked for.
-
-    Args:
-        maker: makes the batch of a span.
-        spans: the batches, in order.
-    """
-
-    def __init__(self, maker: BatchMaker, spans: Iterator[Span]) -> None:
-        self._batches = _made(maker, lambda count: list(islice(spans, count)))
-
-    def __next__(self) -> tuple[Span, Batch]:
-        return next(self._batches)
-
-    def close(self) -> None:
-        """Nothing is held."""
+_MIN_TOLD = 8  # batches that a worker is told of at once
+_GRACE_SECONDS = 5.0
 
 
 class WorkerStream:
     """Batches made by worker processes in turn: number *k* by worker `k mod workers`.
 
-    The turn is fixed, so the order does not depend on who is faster. A worker knows more spans
-    than it makes batches ahead: planning goes better together, but memory is better used again
-    while it is in the cache.
+    The turn is fixed, so the order does not depend on which worker is faster. A worker knows more
+    spans than it makes batches ahead: planning is cheaper in groups, but memory is faster when it
+    is reused while it is in the cache.
+    Each makes `depth` batches ahead.
     """
 
     def __init__(self, maker: BatchMaker, spans: Iterator[Span], workers: int, depth: int) -> None:
         self._maker, self._spans = maker, spans
         self._asked: deque[Span] = deque()
-        self._receivers = [
-            BatchReceiver("jaxdata.feed.streams:serve", maker, max(depth, 1))
-            for _ in range(workers)
-        ]
-        self._turn = cycle(self._receivers)
+        self._receivers: list[BatchReceiver] = []
         self._enough = 0
-        self._ask()
-
-    @property
-    def pids(self) -> list[int]:
-        """The worker processes."""
-        return [receiver.worker.pid for receiver in self._receivers]
+        try:
+            for _ in range(workers):
+                self._receivers.append(BatchReceiver(f"{__name__}:serve", maker, max(depth, 1)))
+            self._turn = cycle(self._receivers)
+            self._ask()
+        except BaseException:
+            self.close()
+            raise
 
     def _ask(self) -> None:
-        """Have each worker know what it makes together, and as much again."""
+        """Tell each worker of the group that it makes next, and of another of that size."""
         while len(self._asked) <= self._enough and (first := next(self._spans, None)):
-            each = max(self._maker.together(first), _FEWEST_TOLD)
+            each = max(self._maker.together(first), _MIN_TOLD)
             self._enough = each * len(self._receivers)
             some = [first, *islice(self._spans, self._enough - 1)]
             for number, receiver in enumerate(self._receivers):
@@ -97,51 +63,56 @@ class WorkerStream:
         return span, batch
 
     def close(self) -> None:
-        """End the worker processes."""
+        """End the worker processes, side by side."""
+        for receiver in self._receivers:
+            receiver.terminate()
         for receiver in self._receivers:
             receiver.close()
 
 
-class PlacedStream:
-    """Another stream, each batch passed through `place`, with nothing made ahead."""
-
-    def __init__(self, stream: Stream, place: Place) -> None:
-        self._stream, self._place = stream, place
-        self.close = stream.close
-
-    def __next__(self) -> tuple[Span, Any]:
-        span, batch = next(self._stream)
-        return span, self._place(span, batch)
-
-
 class AheadStream:
-    """Another stream, taken `depth` batches ahead by a thread."""
+    """Another stream, taken `depth` batches ahead by a thread.
+
+    Its queues are `SimpleQueue`s: a stream that is garbage may be closed by any thread at any time,
+    in the middle of an operation on them too.
+    """
 
     def __init__(self, stream: Stream, depth: int) -> None:
         self._stream = stream
-        self._ready: queue.Queue[Any] = queue.Queue(depth)
+        self._ready: SimpleQueue[Any] = SimpleQueue()
+        self._room: SimpleQueue[None] = SimpleQueue()
+        for _ in range(depth):
+            self._room.put(None)
         self._stopped = threading.Event()
         self._thread = threading.Thread(
-            target=_pump, args=(stream, self._ready, self._stopped), daemon=True
+            target=_pump, args=(stream, self._ready, self._room, self._stopped), daemon=True
         )
         self._thread.start()
 
     def __next__(self) -> tuple[Span, Any]:
         item: Any = self._ready.get()
         if isinstance(item, _Raised):
-            self._ready.put(item)
+            # Not the same error again: it refers to its callers, and would keep them.
+            self._ready.put(_Raised(StopIteration()))
             raise item.error
+        self._room.put(None)
         return item  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """Stop the thread and the stream behind it."""
+        """Stop the thread and the stream that it reads.
+
+        What the thread is in the middle of may need a lock that the caller has, if that is Python's
+        garbage collector: then it ends later.
+        """
         self._stopped.set()
+        self._room.put(None)
         self._stream.close()
-        while self._thread.is_alive():
-            with suppress(queue.Empty):
-                self._ready.get(timeout=0.01)
-        with suppress(queue.Full):
-            self._ready.put_nowait(_Raised(StopIteration()))  # for who waits in another thread
+        if self._thread is not threading.current_thread():
+            self._thread.join(_GRACE_SECONDS)
+        with suppress(Empty):
+            while True:
+                self._ready.get_nowait()
+        self._ready.put(_Raised(StopIteration()))  # for a reader in another thread
 
 
 class _Raised:
@@ -149,35 +120,25 @@ class _Raised:
         self.error = error
 
 
-def _pump(stream: Stream, ready: queue.Queue[Any], stopped: threading.Event) -> None:
+def _pump(
+    stream: Stream, ready: SimpleQueue[Any], room: SimpleQueue[None], stopped: threading.Event
+) -> None:
     try:
+        room.get()
         while not stopped.is_set():
             ready.put(next(stream))
+            room.get()
     except BaseException as error:  # handed to the consumer, StopIteration included
         if not stopped.is_set():
             ready.put(_Raised(error))
 
 
-def _made(maker: BatchMaker, take: Callable[[int], list[Span]]) -> Iterator[tuple[Span, Batch]]:
-    """Batches made some at a time: one at first, which somebody waits for, then twice as many."""
-    count = 1
-    while some := take(count):
-        yield from zip(some, maker.make(some), strict=True)
-        count = min(2 * count, maker.together(some[-1]))
+def serve(connection: Connection, maker: BatchMaker, ready: int) -> None:
+    """A worker process: makes the batches that it is told of, until the parent is gone.
 
-
-def serve(connection: Connection, told: int, done: int, maker: BatchMaker, ready: int) -> None:
-    """A worker process: makes the batches it is told of, until the parent is gone.
-
-    Args:
-        connection: see `BatchSender`, as the next two.
-        told: descriptor.
-        done: descriptor.
-        maker: makes them.
-        ready: batches that it makes before the parent has received the first of them.
+    It makes `ready` of them before the parent has received the first.
     """
-    sender = BatchSender(connection, told, done)
-    allocate_from(sender.slabs)
+    sender = BatchSender(connection)
     spans: deque[Span] = deque()
     wanted = ready
 
@@ -192,8 +153,8 @@ def serve(connection: Connection, told: int, done: int, maker: BatchMaker, ready
             listen()
         return [spans.popleft() for _ in range(min(count, len(spans)))]
 
-    for _, batch in _made(maker, take):
-        while not wanted:
+    for _, batch in make_in_groups(maker, take, sender.buffers):
+        while not wanted or sender.has_message():  # unread, messages would fill the channel
             listen()
         sender.send(batch)
         wanted -= 1

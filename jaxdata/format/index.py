@@ -1,12 +1,12 @@
-"""The index of a source: document lengths, where documents lie, and where they came from.
+"""The index of a source: lengths of documents, their places in shards, and their origins.
 
-Lengths alone plan any epoch. Places need no offset a document: one stream offset for every
-`ANCHOR_EVERY` documents is stored, the rest follows from the lengths between.
+Lengths alone plan any epoch. Places need no offset per document: the index stores one stream offset
+for every `ANCHOR_EVERY` documents, and the lengths between give the rest.
 """
 
 from __future__ import annotations
 
-import json
+import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,35 +18,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.errors import DatasetError
-from jaxdata.format.manifest import SourceEntry
-from jaxdata.format.members import COLUMNS, Member, find_member
-from jaxdata.format.records import STREAM_START, RecordLayout
+from jaxdata.format.archive_members import COLUMNS, Member, find_member, line_of_json
+from jaxdata.format.manifest import MANIFEST, SourceEntry
+from jaxdata.format.records import STREAM_START, RecordSpec
 from jaxdata.format.storage import Store
 
-__all__ = ["ANCHOR_EVERY", "SourceIndex", "anchor_pieces", "anchors", "write_index"]
-
 ANCHOR_EVERY = 8
-_PIECE = 2**26
-_PIECE_DOCUMENTS = ANCHOR_EVERY * 2**17
+_CHUNK = 2**26
+_CHUNK_DOCUMENTS = ANCHOR_EVERY * 2**17
 _STEPS = np.arange(ANCHOR_EVERY - 1)[:, None]
 
 
-def anchors(lengths: NDArray[np.uint32], layout: RecordLayout) -> NDArray[np.uint64]:
+def anchors(lengths: NDArray[np.uint32], spec: RecordSpec) -> NDArray[np.uint64]:
     """Stream bytes before every `ANCHOR_EVERY`-th document of `lengths` tokens, uint64.
 
-    >>> anchors(np.full(9, 100, np.uint32), RecordLayout("uint16"))
+    >>> anchors(np.full(9, 100, np.uint32), RecordSpec("uint16"))
     array([   0, 1952], dtype=uint64)
     """
-    return np.concatenate([np.empty(0, np.uint64), *anchor_pieces(lengths, layout)])
+    return np.concatenate([np.empty(0, np.uint64), *anchor_chunks(lengths, spec)])
 
 
-def anchor_pieces(
-    lengths: NDArray[np.uint32], layout: RecordLayout
-) -> Iterator[NDArray[np.uint64]]:
-    """The anchors of some documents after the other: memory for an eighth of what they are from."""
+def anchor_chunks(lengths: NDArray[np.uint32], spec: RecordSpec) -> Iterator[NDArray[np.uint64]]:
+    """The anchors in chunks, so that the bytes of documents are never all in memory."""
     before = 0
-    for start in range(0, len(lengths), _PIECE_DOCUMENTS):
-        ends = before + np.cumsum(layout.stream_bytes(lengths[start : start + _PIECE_DOCUMENTS]))
+    for start in range(0, len(lengths), _CHUNK_DOCUMENTS):
+        ends = before + np.cumsum(spec.stream_bytes(lengths[start : start + _CHUNK_DOCUMENTS]))
         yield np.concatenate([[before], ends[:-1]])[::ANCHOR_EVERY].astype(np.uint64)
         before = int(ends[-1])
 
@@ -59,31 +55,22 @@ def write_index(
     lengths: NDArray[np.uint32],
     origin_file: NDArray[np.uint32],
     origin_row: NDArray[np.uint64],
-    layout: RecordLayout,
+    spec: RecordSpec,
     kept: NDArray[np.uint8] | None = None,
     members: Mapping[str, NDArray[Any]] = MappingProxyType({}),
     folder: str = "index",
 ) -> dict[str, str]:
-    """Write the columns of one source below `<split>/<source>/<folder>/`.
+    """Write the columns of one source below `<split>/<source>/<folder>/`; returns their checksums.
 
-    Args:
-        store: the dataset's root.
-        split: name of the split.
-        source: name of the source.
-        lengths: uint32 (documents,), tokens of each with EOD, in the order of the shards.
-        origin_file: uint32 (documents,), number of the input file in the manifest's list.
-        origin_row: uint64 (documents,), line (from 1) or row (from 0) in that file.
-        layout: how the documents lie in records.
-        kept: uint8 (bytes,), a line of JSON a document with the fields that are kept of it.
-        members: the columns of a `MemberTable`, where documents came from archives.
-        folder: "index"; another for each time that documents are added.
-
-    Returns:
-        The checksum of each column, for the manifest.
+    `lengths`, `origin_file` (number in the manifest's list of inputs) and `origin_row` (line from 1
+    or row from 0 in that file) are of shape (documents,), in the order of the shards; `kept` has a
+    line of JSON for each document with its kept fields, uint8 (bytes,); `members` are the columns
+    of a `MemberTable`, if documents came from archives. `folder` differs each time that documents
+    are appended.
     """
     columns: dict[str, NDArray[Any]] = {
         "length": np.asarray(lengths, np.uint32),
-        "anchor": anchors(lengths, layout),
+        "anchor": anchors(lengths, spec),
         "origin_file": np.asarray(origin_file, np.uint32),
         "origin_row": np.asarray(origin_row, np.uint64),
     }
@@ -97,38 +84,48 @@ def write_index(
 
 
 def _line_ends(lines: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """uint64 (lines,): the byte behind each line."""
-    pieces = range(0, len(lines), _PIECE)
-    ends = [np.flatnonzero(lines[a : a + _PIECE] == ord("\n")) + a + 1 for a in pieces]
+    """uint64 (lines,): the byte after each line."""
+    starts = range(0, len(lines), _CHUNK)
+    ends = [np.flatnonzero(lines[a : a + _CHUNK] == ord("\n")) + a + 1 for a in starts]
     return np.concatenate([np.empty(0, np.uint64), *(each.astype(np.uint64) for each in ends)])
 
 
 @dataclass(frozen=True)
 class SourceIndex:
-    """The index of one source, its columns read when first asked for.
-
-    Args:
-        store: the dataset's root.
-        name: `"<split>/<source>"`.
-        entry: what the manifest says of the source.
-        layout: how its documents lie in records.
-    """
+    """The index of one source; a column is read when it is first used."""
 
     store: Store
     name: str
+    """`"<split>/<source>"`"""
     entry: SourceEntry
-    layout: RecordLayout
+    spec: RecordSpec
 
     @cached_property
     def lengths(self) -> NDArray[np.uint32]:
         """Tokens of each document with EOD, uint32 (documents,)."""
-        lengths = self._column("length")
-        if len(lengths) != self.entry.documents:
+        documents = sum(shard.documents for shard in self.entry.shards)
+        if documents != self.entry.documents:
             raise DatasetError(
-                f"{self.store.url}: the index of {self.name} has {len(lengths)} documents, the "
-                f"manifest {self.entry.documents}; convert the source again"
+                f"{self.store.url}: {self.name} has {self.entry.documents:,} documents, its "
+                f"shards together {documents:,}: restore {MANIFEST} from a copy"
             )
-        return lengths
+        return self._column("length")
+
+    def check_lengths(self) -> None:
+        """Compare lengths and anchors with their checksums; reads both columns whole.
+
+        Raises:
+            DatasetError: they are not those that were written.
+        """
+        same = int(self.lengths.sum(dtype=np.int64)) == self.entry.tokens
+        for name, column in (("length", self.lengths), ("anchor", self.anchors)):
+            expected = self.entry.checksums.get(name)  # an earlier jaxdata wrote none
+            same &= expected in (None, hashlib.sha256(column.data).hexdigest())
+        if not same:
+            raise DatasetError(
+                f"{self.store.url}: the index of {self.name} is not what was written: jaxdata "
+                f"verify {self.store.url} names what is damaged"
+            )
 
     @cached_property
     def origin_file(self) -> NDArray[np.uint32]:
@@ -141,33 +138,33 @@ class SourceIndex:
         return self._column("origin_row")
 
     def member(self, document: int) -> Member | None:
-        """Where a document is in the archive that it came from; None where it came from none."""
+        """Where a document is in the archive that it came from; None outside archives."""
         if columns := self.member_columns:
             file, row = int(self.origin_file[document]), int(self.origin_row[document])
-            with self._told(document):
+            with self._checked(document):
                 return find_member(columns, file, row)
         return None
 
     def origin(self, document: int) -> tuple[str, int]:
         """The input file that a document came from, and its line (from 1) or row (from 0) there."""
-        with self._told(document):
+        with self._checked(document):
             file = self.entry.inputs[int(self.origin_file[document])]
         return file, int(self.origin_row[document])
 
     @contextmanager
-    def _told(self, document: int) -> Iterator[None]:
-        """Say of columns that nobody has verified that they make no sense."""
+    def _checked(self, document: int) -> Iterator[None]:
+        """Turn errors of damaged columns, which are not verified on opening, into DatasetError."""
         try:
             yield
-        except (ValueError, LookupError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise DatasetError(
-                f"{self.store.url}: what the index of {self.name} has of document {document} is "
-                f"damaged ({error!r}); jaxdata verify names the file, and says what to do"
+                f"{self.store.url}: the index of {self.name} is damaged at document {document} "
+                f"({error!r}); jaxdata verify names the file and the remedy"
             ) from error
 
     @cached_property
     def member_columns(self) -> dict[str, NDArray[Any]]:
-        """The columns of its `MemberTable`; nothing where it has none."""
+        """The columns of its `MemberTable`; empty if it has none."""
         return {name: self._column(name) for name in COLUMNS} if self._has_members else {}
 
     @property
@@ -175,18 +172,15 @@ class SourceIndex:
         return COLUMNS.keys() <= self.entry.checksums.keys()
 
     def kept(self, document: int) -> dict[str, Any]:
-        """The fields that were kept of a document; empty where none were asked for."""
+        """The kept fields of a document; empty if there are none."""
         if not self.entry.parameters.get("keep"):
             return {}
-        lines, ends = self.kept_lines, self._kept_ends
-        line = lines[int(ends[document - 1]) if document else 0 : int(ends[document])]
-        with self._told(document):
-            fields: dict[str, Any] = json.loads(line.tobytes())
-        return fields
+        with self._checked(document):
+            return line_of_json(self.kept_lines, self._kept_ends, document)
 
     @cached_property
     def kept_lines(self) -> NDArray[np.uint8]:
-        """A line of JSON a document with the fields that are kept, uint8 (bytes,)."""
+        """A line of JSON for each document with its kept fields, uint8 (bytes,)."""
         return self._column("kept")
 
     @cached_property
@@ -197,6 +191,9 @@ class SourceIndex:
         """(shard number, stream offset of the first chunk) of documents; int64 (n,) each."""
         shard = np.searchsorted(self.shard_starts, document, side="right") - 1
         stream = self._bytes_before(document) - self._shard_bytes[shard] + STREAM_START
+        if stream.min(initial=STREAM_START) < STREAM_START:
+            with self._checked(int(document[stream.argmin()])):
+                raise ValueError("its anchors fall")
         return shard, stream
 
     @cached_property
@@ -211,27 +208,22 @@ class SourceIndex:
         return self._bytes_before(self.shard_starts)
 
     @cached_property
-    def _anchors(self) -> NDArray[np.uint64]:
-        anchors = self._column("anchor")
-        if len(anchors) != -(-self.entry.documents // ANCHOR_EVERY):
-            raise DatasetError(
-                f"{self.store.url}: the index of {self.name} has {len(anchors)} anchors for "
-                f"{self.entry.documents} documents; convert the source again"
-            )
-        return anchors
+    def anchors(self) -> NDArray[np.uint64]:
+        """Stream bytes before every `ANCHOR_EVERY`-th document, uint64."""
+        return self._column("anchor")
 
     def _bytes_before(self, document: NDArray[np.int64]) -> NDArray[np.int64]:
         """Stream bytes of all documents of the source before each of `document`."""
         anchor = document // ANCHOR_EVERY
         first = anchor * ANCHOR_EVERY
-        # Steps by documents: the other way round, sums over so few are slow.
+        # (steps, documents): numpy is slow at sums over so short a last axis.
         lengths = self.lengths.take(first + _STEPS, mode="clip")
-        between = self.layout.stream_bytes(lengths) * (document - first > _STEPS)
-        return np.asarray(self._anchors[anchor].astype(np.int64) + between.sum(axis=0), np.int64)
+        between = self.spec.stream_bytes(lengths) * (document - first > _STEPS)
+        return np.asarray(self.anchors[anchor].astype(np.int64) + between.sum(axis=0), np.int64)
 
     @property
     def columns(self) -> dict[str, tuple[type[np.generic], int | None]]:
-        """Name -> (dtype, entries) of each; None where only the column itself says how many."""
+        """Name -> (dtype, entries) of each; None if only the column itself says how many."""
         documents = self.entry.documents
         columns: dict[str, tuple[type[np.generic], int | None]] = {
             "length": (np.uint32, documents),
@@ -246,8 +238,7 @@ class SourceIndex:
         return columns
 
     def file(self, column: str) -> str:
-        """Where a column lies in the dataset."""
         return f"{self.name}/{self.entry.index}/{column}"
 
     def _column(self, name: str) -> NDArray[Any]:
-        return self.store.read_array(self.file(name))
+        return self.store.read_array(self.file(name), *self.columns[name])

@@ -1,6 +1,6 @@
 """Where each record lies in an uncompressed ArrayRecord file with one record a chunk.
 
-The place follows from the record sizes alone, so that reading tokens is slicing a memory map:
+The place follows from the sizes of records, so reading tokens is slicing a memory map:
 
 * the file is cut into blocks of 65,536 bytes, each beginning with a header of 24 bytes, which may
   fall inside a record. Offsets that leave these headers out are called *stream* offsets here;
@@ -20,14 +20,13 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["STREAM_BLOCK", "STREAM_START", "RecordLayout", "file_offset", "without_headers"]
-
 BLOCK = 65_536
 BLOCK_HEADER = 24
 STREAM_BLOCK = BLOCK - BLOCK_HEADER
 STREAM_START = 40
-_SIZE_FIELD = 32  # where in the chunk's header the size of its content stands
-_CHUNK_OVERHEAD = 42  # header, types and the first varint; the varint of the size comes on top
+_SIZE_FIELD = 32  # offset of the content size in a chunk's header
+_CHUNK_OVERHEAD = 42  # header, types and the first varint, without the varint of the size
+_MOST_TABLED = 2**20  # tokens of a record; sizes of larger ones are computed
 
 
 def file_offset(stream: ArrayLike) -> NDArray[np.int64]:
@@ -51,15 +50,15 @@ def _overhead(size: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True)
-class RecordLayout:
+class RecordSpec:
     """How the documents of one source are cut into records.
 
     A document of more than `record_tokens` tokens is stored as consecutive records of exactly
-    that many, the last one shorter. A record is the tokens and, where `masked`, as many bytes
-    of loss mask behind them.
+    that many, the last one shorter. A record is its tokens and, if `masked`, a byte of loss mask
+    for each token after them.
 
-    >>> layout = RecordLayout("uint16", masked=False, record_tokens=4)
-    >>> layout.records([4, 5]).tolist(), layout.stream_bytes([4, 5]).tolist()
+    >>> spec = RecordSpec("uint16", masked=False, record_tokens=4)
+    >>> spec.records([4, 5]).tolist(), spec.stream_bytes([4, 5]).tolist()
     ([1, 2], [51, 96])
     """
 
@@ -69,7 +68,7 @@ class RecordLayout:
 
     @property
     def item(self) -> int:
-        """Bytes a token takes in a record, its mask not counted."""
+        """Bytes of a token in a record, without its mask."""
         return np.dtype(self.dtype).itemsize
 
     def records(self, lengths: ArrayLike) -> NDArray[np.int64]:
@@ -85,12 +84,12 @@ class RecordLayout:
 
     def stream_bytes(self, lengths: ArrayLike) -> NDArray[np.int64]:
         """Stream bytes that documents of `lengths` tokens take, chunk headers included."""
-        length, table = np.asarray(lengths, np.int64), _chunk_table(self)
-        taken = np.asarray(table.take(length, mode="clip"), np.int64)
+        length = np.asarray(lengths, np.int64)
+        taken = self._chunk(length)
         long = length > self.record_tokens
         if long.any():
             whole, rest = np.divmod(length[long], self.record_tokens)
-            taken[long] = whole * table[-1] + table[rest]
+            taken[long] = whole * _whole_chunk(self) + self._chunk(rest)
         return taken
 
     def chunk_bytes(self, tokens: ArrayLike) -> NDArray[np.int64]:
@@ -106,7 +105,7 @@ class RecordLayout:
         return np.asarray(ends - sizes, np.int64), sizes
 
     def size_fields(self, lengths: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(stream offset, value) of the uint64 that every chunk's header has of its record's bytes.
+        """(stream offset, value) of the uint64 with the size of the record in every chunk's header.
 
         In a file of documents of `lengths` tokens, as for `record_spans`.
         """
@@ -114,21 +113,39 @@ class RecordLayout:
         return np.asarray(starts - _overhead(sizes) + _SIZE_FIELD, np.int64), sizes
 
     def token_offset(self, lengths: ArrayLike, token: ArrayLike) -> NDArray[np.int64]:
-        """Stream offset of a token, counted from the beginning of its document's first chunk."""
-        # numpy divides by a number at once with SIMD, but has no such divmod.
-        token, table = np.asarray(token, np.int64), _chunk_table(self)
+        """Stream offset of a token from the beginning of its document's first chunk."""
+        # numpy divides by a scalar with SIMD, but its divmod does not.
+        token = np.asarray(token, np.int64)
         record = token // self.record_tokens
         within = token - record * self.record_tokens
         tokens = self._tokens_in_record(lengths, record)
-        header = table.take(tokens, mode="clip") - self._record_bytes(tokens)
-        return np.asarray(record * table[-1] + header + within * self.item, np.int64)
+        header = self._chunk(tokens) - self._record_bytes(tokens)
+        return np.asarray(record * _whole_chunk(self) + header + within * self.item, np.int64)
 
     def mask_offset(self, lengths: ArrayLike, token: ArrayLike) -> NDArray[np.int64]:
-        """Stream offset of a token's mask byte, counted likewise."""
+        """Stream offset of a token's mask byte, from the same beginning."""
         record, within = np.divmod(np.asarray(token, np.int64), self.record_tokens)
         tokens = self._tokens_in_record(lengths, record)
         first = self.token_offset(lengths, record * self.record_tokens)
         return np.asarray(first + tokens * self.item + within, np.int64)
+
+    def size_field(
+        self, lengths: ArrayLike, token: ArrayLike
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(stream offset, value) of the size in the header of a token's record.
+
+        From the beginning of the document's first chunk; the value is as in `size_fields`.
+        """
+        record = np.asarray(token, np.int64) // self.record_tokens
+        sizes = self._record_bytes(self._tokens_in_record(lengths, record))
+        return np.asarray(record * _whole_chunk(self) + _SIZE_FIELD, np.int64), sizes
+
+    def _chunk(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Stream bytes of a record of 0 (no record, no bytes) to `record_tokens` tokens."""
+        if self.record_tokens <= _MOST_TABLED:
+            return np.asarray(_chunk_table(self).take(tokens, mode="clip"), np.int64)
+        some = np.clip(tokens, 0, self.record_tokens)
+        return np.where(some > 0, self.chunk_bytes(some), 0)
 
     def _tokens_in_record(self, lengths: ArrayLike, record: NDArray[np.int64]) -> NDArray[np.int64]:
         rest = np.asarray(lengths, np.int64) - record * self.record_tokens
@@ -139,8 +156,14 @@ class RecordLayout:
 
 
 @lru_cache(8)
-def _chunk_table(layout: RecordLayout) -> NDArray[np.int64]:
+def _whole_chunk(spec: RecordSpec) -> int:
+    """Stream bytes of a record of `record_tokens` tokens."""
+    return int(spec.chunk_bytes(spec.record_tokens))
+
+
+@lru_cache(8)
+def _chunk_table(spec: RecordSpec) -> NDArray[np.int64]:
     """Stream bytes of a record of 0 (no record, no bytes) to `record_tokens` tokens."""
-    table = layout.chunk_bytes(np.arange(layout.record_tokens + 1))
+    table = spec.chunk_bytes(np.arange(spec.record_tokens + 1))
     table[0] = 0
     return table

@@ -1,4 +1,4 @@
-"""Writing one ArrayRecord file of documents, and proving that it lies as `records` says."""
+"""Writing one ArrayRecord file of documents, and proving that it matches `records`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import zlib
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -16,28 +15,21 @@ from numpy.typing import ArrayLike, NDArray
 
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.manifest import ShardEntry
-from jaxdata.format.records import RecordLayout, without_headers
+from jaxdata.format.records import RecordSpec, without_headers
 from jaxdata.format.storage import unwritable
-
-__all__ = ["ShardWriter"]
 
 WRITER_OPTIONS = "group_size:1,uncompressed"
 
 
 class ShardWriter:
-    """Write documents as records; `entry` then describes the file.
+    """Writes documents as records to a path of `Store.create`; `entry` then describes the file."""
 
-    Args:
-        path: the file, as `Store.create` gives it.
-        layout: how documents are cut into records.
-    """
-
-    def __init__(self, path: str | os.PathLike[str], layout: RecordLayout) -> None:
+    def __init__(self, path: str | os.PathLike[str], spec: RecordSpec) -> None:
         from array_record.python.array_record_module import ArrayRecordWriter
 
-        self._path, self._layout = Path(path), layout
+        self._path, self._spec = Path(path), spec
         self._writer: Any = ArrayRecordWriter(os.fspath(path), WRITER_OPTIONS)
-        self._content = 0  # CRC-32 of all records: against another layout, not against damage
+        self._content = 0  # CRC-32 of all records: detects another file layout, not damage
         self._lengths = [np.empty(0, np.uint32)]
 
     @property
@@ -53,11 +45,11 @@ class ShardWriter:
     def extend(
         self, documents: Sequence[NDArray[Any]], masks: Sequence[NDArray[Any]] | None = None
     ) -> None:
-        """Append several documents, which costs less than one by one."""
+        """Append several documents, which is faster than one by one."""
         lengths = np.fromiter(map(len, documents), np.uint32, len(documents))
         if not lengths.all():
-            raise InputError("a document of no tokens cannot be stored: the empty text is one EOD")
-        records = self._records(documents, self._layout.dtype, lengths)
+            raise InputError("a document must have tokens: the empty text is one EOD")
+        records = self._records(documents, self._spec.dtype, lengths)
         if masks is not None:
             own = self._records(masks, "uint8", lengths)
             records = [tokens + mask for tokens, mask in zip(records, own, strict=True)]
@@ -69,7 +61,7 @@ class ShardWriter:
     ) -> list[bytes]:
         """The bytes of arrays of these lengths, cut into records."""
         data = np.concatenate([np.empty(0, dtype), *arrays], dtype=dtype, casting="unsafe")
-        sizes = self._layout.record_lengths(lengths) * data.itemsize
+        sizes = self._spec.record_lengths(lengths) * data.itemsize
         edges = [0, *np.cumsum(sizes).tolist()]
         whole = data.tobytes()
         return [whole[start:stop] for start, stop in pairwise(edges)]
@@ -84,7 +76,7 @@ class ShardWriter:
         self._content = zlib.crc32(b"".join(records), self._content)
 
     def close(self) -> None:
-        """End the file; calling it again does nothing."""
+        """End the file; idempotent."""
         try:
             if self._writer.is_open():
                 self._writer.close()
@@ -92,38 +84,33 @@ class ShardWriter:
             raise unwritable(self._path, error) from error
 
     def entry(self, name: str) -> ShardEntry:
-        """The manifest's description of the closed file, under the name it will have."""
+        """The manifest's entry of the closed file, under its final name."""
         data = np.fromfile(self._path, np.uint8)
         self._verify(data, name)
         return ShardEntry(
             name=name,
             documents=len(self.lengths),
-            records=int(self._layout.records(self.lengths).sum()),
+            records=int(self._spec.records(self.lengths).sum()),
             tokens=int(self.lengths.sum(dtype=np.int64)),
             bytes=data.size,
             sha256=hashlib.sha256(data.data).hexdigest(),
         )
 
     def _verify(self, data: NDArray[np.uint8], name: str) -> None:
-        """Read every record back from where the arithmetic places it."""
+        """Read every record back from its computed place."""
         content = 0
         stream = without_headers(data).data
-        starts, sizes = self._layout.record_spans(self.lengths)
+        starts, sizes = self._spec.record_spans(self.lengths)
         for start, stop in zip(starts.tolist(), (starts + sizes).tolist(), strict=True):
             content = zlib.crc32(stream[start:stop], content)
         if content != self._content:
             raise DatasetError(
-                f"{name} does not lie as expected: the installed array_record writes another "
+                f"{name} is not as expected: the installed array_record writes another "
                 "layout than the tested 0.8; please report its version"
             )
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

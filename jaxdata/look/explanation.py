@@ -1,49 +1,41 @@
-"""The answers of `jaxdata trace`: as plain JSON values, and as lines for a terminal."""
+"""The answers of `jaxdata trace` as plain JSON values."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from jaxdata.documents.dataset import Dataset
 from jaxdata.errors import InputError
 from jaxdata.feed.loader import Loader
 from jaxdata.look.search import find_text, locate_text
 from jaxdata.look.trace import Tracer
 from jaxdata.progress import progress_bar
-from jaxdata.rows.sources import Sources
 
-__all__ = ["Explanation", "decoder"]
-
-_CONTEXT = 12  # tokens before a text that was found
+_CONTEXT = 12  # tokens shown before a match
 
 
 class Explanation:
-    """Explains a run.
+    """Explains the rows of a loader; `resumed` if the loader was set to the state of the run."""
 
-    Args:
-        loader: of its rows; where the run is known, set to its state.
-        dataset: what its rows are made of, to decode.
-        resumed: whether the loader is where a run is.
-    """
-
-    def __init__(self, loader: Loader, dataset: Sources, *, resumed: bool) -> None:
+    def __init__(self, loader: Loader, dataset: Dataset, *, resumed: bool) -> None:
         self._loader, self._dataset = loader, dataset
         self.next_row = loader.next_row if resumed else None
         self._decode = decoder(dataset)
         self._tracer = Tracer(loader, self._decode)
 
     def batch(self, step: int | None, row: int | None) -> dict[str, Any]:
-        """The pieces of a batch (None: of the next one), or of one of its rows."""
+        """The segments of a batch (None: of the next one), or of one of its rows."""
         step = self._loader.step if step is None else step
         rows = self._tracer.batch(step).tolist()
         if row is not None and row >= len(rows):
-            raise InputError(f"the batch of step {step} has the rows 0 to {len(rows) - 1}")
+            raise InputError(f"the batch of step {step} has rows 0 to {len(rows) - 1}")
         chosen = rows if row is None else [rows[row]]
         pieces = [piece.as_dict() for piece in self._tracer.rows(chosen)]
         return {"step": step, "seq_len": self._tracer.seq_len(rows[0]), "pieces": pieces}
 
     def holding(self, text: str) -> list[tuple[str, int]]:
-        """(source, document) of all documents that hold a text."""
+        """(source, document) of all documents that contain a text."""
         if self._decode is None:
             self._dataset.tokenizer  # noqa: B018 - raises the error that says what is missing
         sources = {name: self._tracer.documents(name) for name in self._tracer.names}
@@ -53,7 +45,7 @@ class Explanation:
     def documents(
         self, chosen: Sequence[tuple[str, int]], text: str | None, limit: int
     ) -> dict[str, Any]:
-        """Where documents come from, and where they are trained."""
+        """Where documents come from, and which steps train them."""
         described = [self._document(source, document, text) for source, document in chosen[:limit]]
         return {"found": len(chosen), "documents": described}
 
@@ -76,8 +68,8 @@ class Explanation:
         return {**passage.as_dict(), "match": match, "pieces": pieces}
 
 
-def decoder(dataset: Sources) -> Any:
-    """What makes text of tokens; None where no tokenizer is known."""
+def decoder(dataset: Dataset) -> Any:
+    """The function that decodes tokens; None if no tokenizer is known."""
     try:
         return dataset.tokenizer and dataset.decode
     except InputError:  # another tool's dataset, without a tokenizer

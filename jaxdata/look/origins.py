@@ -1,4 +1,4 @@
-"""Where a document came from and where it lies: shard and record, input file and line."""
+"""The origin of a document: shard and record, input file and line."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxdata.rows.documents import Documents
-from jaxdata.rows.stored import StoredDocuments
-
-__all__ = ["Origin", "origin_of"]
+from jaxdata.documents.base import Documents
+from jaxdata.documents.converted import ConvertedDocuments
 
 # Rows of tables and elements of JSON arrays count from 0, lines and pieces of a text from 1.
 _FROM_ZERO = re.compile(r"\.(parquet|arrow|json(\.\w+)?)$", re.IGNORECASE)
@@ -20,29 +18,29 @@ _TEXT = re.compile(r"\.txt(\.\w+)?$", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Origin:
-    """Of one token of a document; each None where it is not known, as of other tools' datasets."""
+    """The origin of one token; unknown fields are None, as in other tools' datasets."""
 
     shard: str | None = None
     record: int | None = None
-    """number in the shard, from 0"""
+    """number within the shard, from 0"""
     file: str | None = None
     member: str | None = None
-    """the file in it, where it is an archive"""
+    """the file inside, if `file` is an archive"""
     line: int | None = None
-    """in that file, from 1; or:"""
+    """of that file, from 1; or:"""
     row: int | None = None
     """of a table or an array, from 0; or:"""
     piece: int | None = None
-    """of a text, from 1: a huge one is read in several"""
+    """of a text file, from 1: huge ones are read in pieces"""
     kept: dict[str, Any] = field(default_factory=dict)
-    """fields of its record that the conversion was asked to keep"""
+    """fields of its record that the conversion kept (`--keep`)"""
 
 
 def origin_of(documents: Documents, document: int, token: int = 0) -> Origin:
-    """Where a token of a document lies, and where the document came from."""
-    if not isinstance(documents, StoredDocuments):
+    """The origin of a token of a document."""
+    if not isinstance(documents, ConvertedDocuments):
         return Origin()
-    index, layout = documents.index, documents.layout
+    index, layout = documents.index, documents.spec
     shard = int(index.locate(np.array([document]))[0][0])
     before = index.lengths[int(index.shard_starts[shard]) : document]
     record = int(layout.records(before).sum()) + token // layout.record_tokens
@@ -55,7 +53,7 @@ def origin_of(documents: Documents, document: int, token: int = 0) -> Origin:
 
 
 def _counted(file: str) -> str:
-    """What the records of a file are called, as far as its name says."""
+    """The unit of a file's records, judged by its name."""
     if _TEXT.search(file):
         return "piece"
     return "row" if _FROM_ZERO.search(file) else "line"

@@ -1,4 +1,4 @@
-"""What each packing strategy makes of the same documents, side by side."""
+"""The packing strategies compared on the same documents."""
 
 from __future__ import annotations
 
@@ -10,29 +10,13 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-import jaxdata
-
-__all__ = [
-    "STRATEGIES",
-    "PackingCost",
-    "compare_strategies",
-    "describe_costs",
-    "packing_bars",
-    "packing_table",
-    "rows_saved",
-]
-
-STRATEGIES = {
-    "pad": "one window a row",
-    "concat": "one stream of all documents, cut every seq_len tokens",
-    "crop": "each row begins a document; what does not fit is dropped",
-    "best_fit": "windows of documents fitted together; nothing is dropped",
-}
+from jaxdata.map_datasets import pack
+from jaxdata.packing.strategies import STRATEGIES
 
 
 @dataclass(frozen=True)
 class PackingCost:
-    """One epoch of some sources under one strategy; in slots (= tokens) but for `rows`."""
+    """One epoch of some sources with one strategy; in slots (= tokens), except `rows`."""
 
     strategy: str
     rows: int
@@ -47,7 +31,7 @@ class PackingCost:
 
     @property
     def padding_share(self) -> float:
-        """Share of the slots, and so of the compute, that trains nothing."""
+        """Share of the slots, and so of the compute, without training."""
         return self.padding / self.slots if self.slots else 0.0
 
 
@@ -56,32 +40,35 @@ def compare_strategies(sources: Sequence[Any], *, seq_len: int) -> list[PackingC
 
     Plans are made from the documents' lengths; no text is read.
     """
-    return [_cost(sources, strategy, seq_len) for strategy in STRATEGIES]
+    return summed([[_cost(docs, name, seq_len) for name in STRATEGIES] for docs in sources])
 
 
-def _cost(sources: Sequence[Any], strategy: str, seq_len: int) -> PackingCost:
-    plans = [jaxdata.pack(docs, seq_len=seq_len, strategy=strategy).plan for docs in sources]
-    return PackingCost(
-        strategy=strategy,
-        rows=sum(plan.rows for plan in plans),
-        slots=sum(plan.slots for plan in plans),
-        padding=sum(plan.padding for plan in plans),
-        dropped=sum(plan.dropped_tokens for plan in plans),
-    )
+def _cost(docs: Any, strategy: str, seq_len: int) -> PackingCost:
+    plan = pack(docs, seq_len=seq_len, strategy=strategy).plan
+    return PackingCost(strategy, plan.rows, plan.slots, plan.padding, plan.dropped_tokens)
+
+
+def summed(costs: Sequence[Sequence[PackingCost]]) -> list[PackingCost]:
+    """The costs of several sources together, by strategy."""
+    counts = ("rows", "slots", "padding", "dropped")
+    return [
+        PackingCost(name, *(sum(getattr(one[place], count) for one in costs) for count in counts))
+        for place, name in enumerate(STRATEGIES)
+    ]
 
 
 def rows_saved(costs: Sequence[PackingCost]) -> float:
-    """Share of the rows of `pad` that `best_fit` does without."""
+    """Share of the rows of `pad` that `best_fit` saves."""
     rows = {cost.strategy: cost.rows for cost in costs}
     return 1 - rows["best_fit"] / rows["pad"] if rows["pad"] else 0.0
 
 
 def packing_table(costs: Sequence[PackingCost], *, seq_len: int) -> Table:
-    """The comparison, for a terminal."""
+    """The comparison as a table for a terminal."""
     table = Table(
         title=f"One epoch at seq_len {seq_len:,}",
         title_justify="left",
-        caption="\n".join(f"{name}: {meaning}" for name, meaning in STRATEGIES.items()),
+        caption="\n".join(f"{each.name}: {each.description}" for each in STRATEGIES.values()),
         caption_justify="left",
         box=SIMPLE_HEAD,
     )
@@ -106,23 +93,18 @@ def describe_costs(costs: Sequence[PackingCost]) -> list[dict[str, Any]]:
 
 
 def packing_bars(costs: Sequence[PackingCost], width: int, *, plain: bool) -> Iterator[Text]:
-    """The slots of each strategy as a bar: real tokens, then padding, then what is dropped.
-
-    Args:
-        costs: of every strategy.
-        width: columns of the longest line.
-        plain: letters that every font and file has, and no colours.
-    """
+    """The slots of each strategy as a bar of at most `width` columns; in ASCII if `plain`."""
     real, padding, dropped = "#.x" if plain else "█░x"
     room = width - 10
     most = max((cost.slots + cost.dropped for cost in costs), default=0) or 1
     for cost in costs:
         line = Text(f"{cost.strategy:<9} ")
-        shown = [round(room * part / most) for part in (cost.real, cost.padding, cost.dropped)]
-        for character, count, color in zip(
-            (real, padding, dropped), shown, ("green", "yellow", "red"), strict=True
+        for character, count, color in (
+            (real, cost.real, "green"),
+            (padding, cost.padding, "yellow"),
+            (dropped, cost.dropped, "red"),
         ):
-            line.append(character * count, color)
+            line.append(character * round(room * count / most), color)
         line.truncate(width)
         yield line
     yield Text(f"{'':<10}{real} tokens of the text, {padding} padding, {dropped} dropped")

@@ -1,4 +1,4 @@
-"""Documents that hold a text: all are decoded, by all cores where there are many."""
+"""Documents that contain a text: all are decoded, on all cores if there are many."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from jaxdata.processes import available_cores, map_tasks
+from jaxdata.documents.base import Documents
+from jaxdata.documents.dataset import Dataset
+from jaxdata.processes import Pool, answer_tasks, available_cores
 from jaxdata.progress import Advance
-from jaxdata.rows.documents import Documents
-from jaxdata.rows.sources import Sources
-
-__all__ = ["find_text", "locate_text"]
 
 _TOKENS_A_TASK = 2**20
 _WORTH_WORKERS = 4  # tasks
@@ -23,32 +21,23 @@ Task = tuple[str, int, int]
 
 
 def find_text(
-    dataset: Sources,
-    sources: Mapping[str, Documents],
-    text: str,
-    progress: Advance,
+    dataset: Dataset, sources: Mapping[str, Documents], text: str, progress: Advance
 ) -> list[tuple[str, int]]:
-    """(source, document) of all documents that hold a text, source by source.
-
-    Args:
-        dataset: with the tokenizer.
-        sources: by name.
-        text: as it stands in the documents once they are decoded.
-        progress: called with (documents seen, all documents).
-    """
+    """(source, document) of all documents that contain a text when decoded, source by source."""
     tasks = [task for name, documents in sources.items() for task in _tasks(name, documents)]
     total = sum(len(documents) for documents in sources.values())
-    found: dict[int, list[tuple[str, int]]] = {}
+    found: list[tuple[str, int]] = []
     seen = 0
-    for number, answer in _answers(dataset, sources, text, tasks):
-        found[number] = answer
-        seen += tasks[number][2] - tasks[number][1]
+    answers = _answers(dataset, sources, text, tasks)
+    for (_, first, stop), answer in zip(tasks, answers, strict=True):
+        found += answer
+        seen += stop - first
         progress(seen, total)
-    return [each for number in sorted(found) for each in found[number]]
+    return found
 
 
 def _tasks(name: str, documents: Documents) -> Iterator[Task]:
-    """Ranges of documents of about so many tokens."""
+    """Ranges of documents of about `_TOKENS_A_TASK` tokens each."""
     ends = np.cumsum(documents.lengths, dtype=np.int64)
     total = int(ends[-1]) if len(ends) else 0
     cuts = np.unique(np.searchsorted(ends, np.arange(0, total, _TOKENS_A_TASK)))
@@ -57,14 +46,14 @@ def _tasks(name: str, documents: Documents) -> Iterator[Task]:
 
 
 def _answers(
-    dataset: Sources, sources: Mapping[str, Documents], text: str, tasks: list[Task]
-) -> Iterator[tuple[int, list[tuple[str, int]]]]:
-    if len(tasks) >= _WORTH_WORKERS:
-        arguments = [dataset, dict(sources), text]
-        yield from map_tasks(f"{__name__}:serve", arguments, tasks, available_cores())
+    dataset: Dataset, sources: Mapping[str, Documents], text: str, tasks: list[Task]
+) -> Iterator[list[tuple[str, int]]]:
+    if len(tasks) < _WORTH_WORKERS:
+        yield from (_holding(dataset.decode, sources, text, task) for task in tasks)
         return
-    for number, task in enumerate(tasks):
-        yield number, _holding(dataset.decode, sources, text, task)
+    given = dataset, dict(sources), text
+    with Pool(f"{__name__}:serve", *given, workers=available_cores()) as pool:
+        yield from pool.map(tasks)
 
 
 def _holding(
@@ -72,29 +61,24 @@ def _holding(
 ) -> list[tuple[str, int]]:
     name, first, stop = task
     documents = sources[name]
-    return [
-        (name, document)
-        for document in range(first, stop)
-        if text in decode(documents[document]["tokens"])
-    ]
+    return [(name, n) for n in range(first, stop) if text in decode(documents[n]["tokens"])]
 
 
 def serve(
-    connection: Connection, dataset: Sources, sources: Mapping[str, Documents], text: str
+    connection: Connection, dataset: Dataset, sources: Mapping[str, Documents], text: str
 ) -> None:
     """A worker process: searches the ranges it is sent, until the parent is gone."""
-    while True:
-        connection.send(_holding(dataset.decode, sources, text, connection.recv()))
+    answer_tasks(connection, lambda task, _: _holding(dataset.decode, sources, text, task))
 
 
 def locate_text(decode: Callable[[Any], str], tokens: Any, text: str) -> tuple[int, int]:
-    """The tokens `[first, stop)` of a document in which a text that it holds stands first."""
+    """The tokens `[first, stop)` of the first occurrence of a text in a document."""
     low, high = 0, len(tokens)
-    while low < high:  # the shortest beginning that holds it
+    while low < high:  # the shortest prefix that contains it
         middle = (low + high) // 2
         low, high = (low, middle) if text in decode(tokens[:middle]) else (middle + 1, high)
     stop, first, last = low, 0, max(low - 1, 0)
-    while first < last:  # the latest first token from which it is whole
+    while first < last:  # the last token from which it is complete
         middle = (first + last + 1) // 2
         first, last = (middle, last) if text in decode(tokens[middle:stop]) else (first, middle - 1)
     return first, stop

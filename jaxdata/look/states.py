@@ -1,4 +1,4 @@
-"""The state of a loader, wherever a run has left it."""
+"""The state of a loader, wherever a run saved it."""
 
 from __future__ import annotations
 
@@ -9,46 +9,50 @@ from typing import Any
 
 from jaxdata.errors import InputError
 
-__all__ = ["read_state"]
-
 
 def read_state(path: str | Path) -> dict[str, Any]:
     """Read a loader's state.
 
     Args:
-        path: a JSON file; a checkpoint of Orbax that has the state as one of its items; or a
-            folder of such checkpoints or the output of `jaxdata train`: the newest counts.
+        path: a JSON file; an Orbax checkpoint with the state as one of its items; or a folder of
+            such checkpoints or the output of `jaxdata train`, whose newest one is read.
 
     Raises:
-        InputError: there is no state.
+        InputError: there is no state at `path`, or that of the newest checkpoint is damaged.
     """
     root = Path(path)
     if not root.exists():
         raise InputError(f"no state at {root}: there is no such file or folder")
-    for file in [root] if root.is_file() else _candidates(root):
-        state = _state_in(file)
-        if state is not None:
-            return state
+    for files in [[root]] if root.is_file() else _checkpoints(root):
+        found = [_content(file) for file in files]
+        for state in found:
+            if isinstance(state, dict) and "next_row" in state:
+                return state
+        if root.is_dir() and None in found:
+            raise InputError(
+                f"{files[found.index(None)]} is damaged: it is no JSON. Give the folder of an "
+                "earlier checkpoint"
+            )
     raise InputError(
-        f"no state of a loader in {root}: expected the JSON of loader.get_state(), a checkpoint "
-        "that holds it, or a folder of checkpoints named by their steps"
+        f"no loader state in {root}: expected the JSON of loader.get_state(), a checkpoint that "
+        "contains it, or a folder of checkpoints named by their steps"
     )
 
 
-def _candidates(root: Path) -> Iterator[Path]:
-    """Files that may hold a state: of this checkpoint, or of the newest one below."""
+def _checkpoints(root: Path) -> Iterator[list[Path]]:
+    """Files that may contain a state: of this checkpoint, then of those below, newest first."""
     for pattern in ("metadata", "process_*-of-*.json", "*/metadata", "*/process_*-of-*.json"):
-        yield from sorted(root.glob(pattern))
+        yield sorted(root.glob(pattern))
     for folder in (root, root / "checkpoints"):
         if folder.is_dir():
             steps = [each for each in folder.iterdir() if each.is_dir() and each.name.isdecimal()]
             for step in sorted(steps, key=lambda each: int(each.name), reverse=True):
-                yield from sorted([*step.glob("*/metadata"), *step.glob("*/process_*-of-*.json")])
+                yield sorted([*step.glob("*/metadata"), *step.glob("*/process_*-of-*.json")])
 
 
-def _state_in(file: Path) -> dict[str, Any] | None:
+def _content(file: Path) -> Any:
+    """The JSON of a file; None if it has none."""
     try:
-        found = json.loads(file.read_bytes())
-    except (OSError, ValueError):
+        return json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) and "next_row" in found else None

@@ -1,4 +1,4 @@
-"""Which documents a row holds, and which rows a document is in."""
+"""Tracing: the documents in a row, and the rows of a document."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxdata.documents.base import Documents
 from jaxdata.errors import InputError
 from jaxdata.feed.loader import Loader
 from jaxdata.look.origins import Origin, origin_of
-from jaxdata.rows.datasets import MixedDataset
-from jaxdata.rows.documents import Documents
-from jaxdata.rows.table import Segments, origins, section_at
-
-__all__ = ["Decode", "Passage", "Piece", "Tracer"]
+from jaxdata.map_datasets import row_table
+from jaxdata.rows.table import Segments
 
 _EXCERPT_TOKENS = 100
 
@@ -35,62 +33,54 @@ class Passage:
     """tokens of the document"""
     origin: Origin
     excerpt: str | None
-    """how it begins; None where no tokenizer is known"""
+    """its beginning as text; None if no tokenizer is known"""
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
         return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Piece(Passage):
-    """A segment of a row; its tokens are the inputs and the target of the last of them."""
+    """A segment of a row; its tokens are its inputs and its last target."""
 
     step: int | None
-    """None where the row is in no step: skipped, or in a last batch that is left out"""
+    """None if the row is in no step: skipped, or in a dropped last batch"""
     row_in_batch: int | None
     row: int
     """of the run"""
     slots: tuple[int, int]
     """`[first, stop)` in the row"""
     without_loss: int
-    """first slots whose targets were trained in an earlier window"""
+    """masked context: first slots whose targets were trained in the previous window"""
 
 
 class Tracer:
-    """Explains the rows of a loader, by the batch sizes and skips of the state it was set to.
-
-    Args:
-        loader: of rows as `pack` and `mix` return them.
-        decode: makes text of tokens; None where that cannot be done.
-    """
+    """Explains the rows of a loader, as `pack` and `mix` return them, by its sizes and skips."""
 
     def __init__(self, loader: Loader, decode: Decode | None) -> None:
-        if not isinstance(loader.rows, MixedDataset):
-            raise InputError("rows can be traced as mix returns them, not transformed ones")
-        self._loader, self._table, self._decode = loader, loader.rows.table, decode
-        self._sources = loader.rows.sources
-        self.names = self._table.names
+        table = row_table(loader.rows)
+        if table is None or not table.sources:
+            raise InputError("only rows as pack and mix return them can be traced")
+        self._loader, self._table, self._decode = loader, table, decode
+        self.names = table.names
 
     def documents(self, source: str) -> Documents:
-        """The documents of a source by name."""
         if source not in self.names:
             raise InputError(f"no source {source!r} in this run: it has {', '.join(self.names)}")
-        documents: Documents = self._sources[source].table.documents[0]
-        return documents
+        return self._table.sources[source].documents[0]
 
     def seq_len(self, row: int) -> int:
-        """Slots of a row of the run; an amendment may have changed them."""
-        return section_at(self._table, row).seq_len
+        """Slots of a row of the run; amendments may change them."""
+        return self._table.section_at(row).seq_len
 
     def batch(self, step: int) -> NDArray[np.int64]:
-        """The rows of the global batch of a step."""
         return self._loader.batch_rows(step)
 
     def rows(self, rows: Sequence[int]) -> list[Piece]:
-        """All pieces of some rows of the run."""
-        found = origins(self._table, self._table.segments(np.asarray(rows, np.int64)))
-        first = _first_slots(found)
+        """All segments of some rows of the run."""
+        found = self._table.origins(self._table.segments(np.asarray(rows, np.int64)))
+        before = np.cumsum(found.slots) - found.slots
+        first = before - before[np.searchsorted(found.row, found.row)]  # in its row
         return [
             self._piece(rows[int(found.row[at])], found, at, int(first[at]))
             for at in range(len(first))
@@ -107,13 +97,13 @@ class Tracer:
             row_in_batch=row_in_batch,
             row=row,
             slots=(slot, slot + slots),
-            without_loss=int(found.lead[at]),
+            without_loss=int(found.context[at]),
         )
 
     def passage(
         self, source: str, document: int, start: int = 0, stop: int | None = None
     ) -> Passage:
-        """Tokens `[start, stop)` of a document, up to its end where it has fewer."""
+        """Tokens `[start, stop)` of a document, or fewer at its end."""
         documents = self.documents(source)
         if not 0 <= document < len(documents):
             raise InputError(
@@ -132,19 +122,12 @@ class Tracer:
         )
 
     def tokens(self, source: str, document: int, start: int, stop: int) -> NDArray[Any]:
-        """Some tokens of a document."""
         documents = self.documents(source)
         one = (np.array([value]) for value in (document, start, stop - start))
         data = documents.tokens(*one).views.join()
         return np.frombuffer(data, documents.dtype.newbyteorder("<"))
 
     def pieces(self, source: str, document: int) -> list[Piece]:
-        """Every piece of a document in the run, in the order of training."""
+        """All segments of a document in the run, in order of training."""
         rows = sorted(set(self._table.rows_with(source, document)))
         return [p for p in self.rows(rows) if (p.source, p.document) == (source, document)]
-
-
-def _first_slots(found: Segments) -> NDArray[np.int64]:
-    """The slot of its row at which each segment begins."""
-    before = np.cumsum(found.slots) - found.slots
-    return np.asarray(before - before[np.searchsorted(found.row, found.row)], np.int64)

@@ -1,4 +1,4 @@
-"""What `jaxdata trace` prints: the pieces of a batch, or where documents are trained."""
+"""The output of `jaxdata trace`: the segments of a batch, or the steps that train documents."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from typing import Any
 from rich.cells import cell_len
 from rich.text import Text
 
-from jaxdata.look.safe import excerpt, fit, printable
-
-__all__ = ["batch_lines", "document_lines", "origin_line"]
+from jaxdata.look.terminal import excerpt, fit, printable
 
 _INDENT = "    "
 _MOST_PIECES = 20
@@ -20,7 +18,7 @@ Fields = Mapping[str, Any]
 
 
 def batch_lines(found: Fields, width: int) -> Iterator[Text]:
-    """Row by row, piece by piece; excerpts are cut at `width` columns."""
+    """Lines for each row and each of its segments; excerpts are cut at `width` columns."""
     for row, group in groupby(found["pieces"], key=lambda piece: piece["row"]):
         pieces = list(group)
         padding = found["seq_len"] - sum(p["slots"][1] - p["slots"][0] for p in pieces)
@@ -75,12 +73,12 @@ def _came_from(origin: Fields) -> str:
 
 
 def origin_line(origin: Fields) -> str:
-    """`, from pages.tar: a.jsonl line 17`; empty where it is not known."""
+    """`, from pages.tar: a.jsonl line 17`; empty if unknown."""
     return "" if origin["file"] is None else f", {_came_from(origin)}"
 
 
 def document_lines(found: Fields, width: int) -> Iterator[Text]:
-    """Document by document, the steps in which it is trained."""
+    """Lines for each document, with the steps that train it."""
     for document in found["documents"]:
         line = Text(f"{printable(document['source'])}:{document['document']}", "bold cyan")
         line.append(f"  {document['length']:,} tokens", "not bold default")
@@ -94,7 +92,7 @@ def document_lines(found: Fields, width: int) -> Iterator[Text]:
     if more:
         yield Text(f"and {more:,} more documents (--limit shows them)")
     if not found["found"]:
-        yield Text("no document of this run holds it")
+        yield Text("no document of this run contains the text")
 
 
 def _places(pieces: list[Fields]) -> Iterator[Text]:

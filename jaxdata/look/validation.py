@@ -1,4 +1,4 @@
-"""What a run will get, to the token, before its first step: as plain JSON values."""
+"""What a run will get, to the token, before its first step; as plain JSON values."""
 
 from __future__ import annotations
 
@@ -6,111 +6,124 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from jaxdata.look.wholeness import Check
-from jaxdata.rows.amounts import Amounts
-from jaxdata.rows.forecast import PlannedStretch, planned_stretches
-from jaxdata.rows.table import sections
-
-__all__ = ["Budget", "budget_check", "describe_amounts", "describe_mixture"]
+from jaxdata.look.integrity import Check
+from jaxdata.mixing.mixture import Mixture
+from jaxdata.mixing.preview import PlannedInterval, planned_intervals, weighed_tokens
+from jaxdata.packing.loss_tokens import known_loss_tokens
+from jaxdata.rows.counts import TokenCounts
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Steps that there are rows for, and those that the trainer will take."""
+    """Steps that the rows suffice for, and steps that the trainer will take."""
 
     steps: int
     trainer_steps: int | None
-    """None: until the data ends"""
+    """None for all of the data"""
     budgeted: bool
-    """whether the curriculum says how long it is"""
+    """whether every phase of the curriculum has a budget"""
     mismatch_allowed: bool
     halts: bool
-    """whether the data ends early by `on_exhaustion="halt"`"""
+    """whether the data ends early, with `on_exhaustion="halt"`"""
 
 
 def budget_check(budget: Budget) -> Check:
-    """Whether the trainer ends where the curriculum does."""
+    """Check that the trainer ends where the curriculum does."""
     asked, there = budget.trainer_steps, budget.steps
     if asked is None or asked == there:
         return Check("budget", True, f"{there:,} steps, all of them trained")
     if asked > there and budget.halts:
-        return Check("budget", True, f"{there:,} of {asked:,} steps, and there the run halts")
+        return Check("budget", True, f"the run halts after {there:,} of {asked:,} steps", "halts")
     if asked > there:
         says = (
-            f"train.steps is {asked:,}, but there are rows for {there:,} steps only: give fewer "
+            f"train.steps is {asked:,}, but there are rows for only {there:,} steps: set fewer "
             "steps, or more tokens or epochs"
         )
         return Check("budget", False, says)
-    says = f"train.steps is {asked:,} of the {there:,} steps there are rows for"
+    says = f"train.steps is {asked:,}, and there are rows for {there:,} steps"
     if not budget.budgeted or budget.mismatch_allowed:
         return Check("budget", True, says)
-    remedy = "give other budgets or steps, or set allow_budget_mismatch: true"
-    return Check("budget", False, f"{says}, the curriculum would not be finished: {remedy}")
+    remedy = "change budgets or steps, or set allow_budget_mismatch: true"
+    return Check("budget", False, f"{says}, so the curriculum would not be finished: {remedy}")
 
 
-def describe_amounts(amounts: Amounts) -> dict[str, Any]:
-    """Tokens (targets with loss), slots and padding of some rows."""
+def sources_check(table: Mixture) -> Check:
+    """Say which sources run dry; the mixture exists, so its rule on exhaustion allows that."""
+    if table.exhaustions:
+        dry = [f"{each} ({table.recipe_at(each.row).on_exhaustion})" for each in table.exhaustions]
+        return Check("sources", True, "\n".join(["runs dry, as allowed:", *dry]), "dry")
+    until_dry = table.timeline.budgets[-1] is None and table.recipe.on_exhaustion != "renormalize"
+    if until_dry and len(table):
+        row = table.timeline.start + len(table)
+        return Check("sources", True, f"the last phase ends at row {row:,}, where one runs dry")
+    return Check("sources", True, "none of them runs dry")
+
+
+def describe_counts(counts: TokenCounts) -> dict[str, Any]:
+    """Totals of some rows: tokens (targets with loss), slots and padding."""
     return {
-        "rows": amounts.rows,
-        "documents": amounts.documents,
-        "tokens": amounts.trained_tokens,
-        "slots": amounts.slots,
-        "overlap": amounts.overlap_tokens,
-        "padding": amounts.padding,
-        "efficiency": amounts.trained_tokens / amounts.slots if amounts.slots else 1.0,
+        "rows": counts.rows,
+        "documents": counts.documents,
+        "tokens": counts.trained_tokens,
+        "slots": counts.slots,
+        "overlap": counts.overlap_tokens,
+        "padding": counts.padding,
+        "efficiency": counts.trained_tokens / counts.slots if counts.slots else 1.0,
     }
 
 
 def describe_mixture(mixed: Any) -> dict[str, Any]:
-    """The plan of a mixture: phases, stretches of equal shares, sources, and all together."""
-    table, stretches = mixed.table, planned_stretches(mixed.table)
-    by_source = _joined(stretches)
+    """The plan of a mixture: totals, phases, intervals of constant shares, sources."""
+    table, intervals = mixed.table, planned_intervals(mixed.table)
+    by_source = _joined(intervals)
     phases = [
-        _phase(mixed, number, [each for each in stretches if each.phase == number])
-        for number in range(len(table.phases))
+        _phase(mixed, number, [each for each in intervals if each.phase == number])
+        for number in range(len(table.timeline.phases))
     ]
     return {
         "seq_len": table.seq_len,
+        "weigh_by": table.recipe.weigh_by,
         "sections": [
-            {"first_row": first, "seq_len": part.seq_len} for first, part in sections(table)
+            {"first_row": first, "seq_len": part.seq_len} for first, part in table.sections()
         ],
-        **describe_amounts(sum(by_source.values(), Amounts())),
+        **describe_counts(sum(by_source.values(), TokenCounts())),
         "phases": phases,
-        "stretches": [_stretch(each) for each in stretches],
-        "on_exhaustion": table.on_exhaustion,
+        "stretches": [_interval(each) for each in intervals],
+        "on_exhaustion": table.recipe.on_exhaustion,
         "exhaustions": [asdict(each) for each in table.exhaustions],
         "sources": {
-            name: _source(mixed, name, by_source.get(name, Amounts())) for name in table.names
+            name: _source(mixed, name, by_source.get(name, TokenCounts())) for name in table.names
         },
     }
 
 
-def _joined(stretches: Sequence[PlannedStretch]) -> dict[str, Amounts]:
-    found: dict[str, Amounts] = {}
-    for stretch in stretches:
-        for name, amounts in stretch.amounts.items():
-            found[name] = found.get(name, Amounts()) + amounts
+def _joined(intervals: Sequence[PlannedInterval]) -> dict[str, TokenCounts]:
+    found: dict[str, TokenCounts] = {}
+    for interval in intervals:
+        for name, token_counts in interval.token_counts.items():
+            found[name] = found.get(name, TokenCounts()) + token_counts
     return found
 
 
-def _phase(mixed: Any, number: int, stretches: Sequence[PlannedStretch]) -> dict[str, Any]:
-    table, found = mixed.table, _joined(stretches)
-    weights = table.phases[number].numbers
-    taken = {name: found.get(name, Amounts()) for name in weights}
-    whole = sum(found.values(), Amounts())
+def _phase(mixed: Any, number: int, intervals: Sequence[PlannedInterval]) -> dict[str, Any]:
+    table, found = mixed.table, _joined(intervals)
+    weights = table.timeline.phases[number].numbers
+    taken = {name: found.get(name, TokenCounts()) for name in weights}
+    whole, weighed = sum(found.values(), TokenCounts()), weighed_tokens(found, table.loss_shares)
     dry = {each.source: each.row for each in table.exhaustions if each.phase == number}
-    first, stop = (stretches[0].start, stretches[-1].stop) if stretches else (0, 0)
+    first, stop = (intervals[0].start, intervals[-1].stop) if intervals else (0, 0)
     before, after = table.epochs(first), table.epochs(stop)
     return {
         "phase": number,
-        "first_row": first if stretches else None,
-        "rows_asked": table.budgets[number],
-        **describe_amounts(whole),
+        "first_row": first if intervals else None,
+        "rows_asked": table.timeline.budgets[number],
+        **describe_counts(whole),
         "sources": {
             name: {
                 "share_asked": weight / sum(weights.values()),
-                "share_planned": taken[name].trained_tokens / max(whole.trained_tokens, 1),
-                **describe_amounts(taken[name]),
+                "share_planned": weighed.get(name, 0) / (sum(weighed.values()) or 1),
+                **describe_counts(taken[name]),
+                **({"loss_tokens": round(weighed.get(name, 0))} if table.loss_shares else {}),
                 "epochs": float(after[name] - before[name]),
                 "dry_at_row": dry.get(name),
             }
@@ -119,32 +132,33 @@ def _phase(mixed: Any, number: int, stretches: Sequence[PlannedStretch]) -> dict
     }
 
 
-def _stretch(stretch: PlannedStretch) -> dict[str, Any]:
-    whole = sum(each.trained_tokens for each in stretch.amounts.values())
+def _interval(interval: PlannedInterval) -> dict[str, Any]:
+    tokens = {name: each.trained_tokens for name, each in interval.token_counts.items()}
+    weighed = weighed_tokens(interval.token_counts, interval.loss_shares)
     return {
-        "phase": stretch.phase,
-        "first_row": stretch.start,
-        "stop_row": stretch.stop,
-        "shares_asked": stretch.asked,
-        "shares_planned": {
-            name: each.trained_tokens / max(whole, 1) for name, each in stretch.amounts.items()
-        },
-        "tokens": {name: each.trained_tokens for name, each in stretch.amounts.items()},
+        "phase": interval.phase,
+        "first_row": interval.start,
+        "stop_row": interval.stop,
+        "shares_asked": interval.asked,
+        "shares_planned": {n: count / (sum(weighed.values()) or 1) for n, count in weighed.items()},
+        "tokens": tokens,
     }
 
 
-def _source(mixed: Any, name: str, run: Amounts) -> dict[str, Any]:
-    """One source: what the run takes of it, what an epoch holds, and what is left out of both."""
-    plan, documents = mixed.sources[name].plan, mixed.sources[name].table.documents[0]
+def _source(mixed: Any, name: str, run: TokenCounts) -> dict[str, Any]:
+    """One source: what the run takes of it, the totals of an epoch, and what is omitted."""
+    plan, table = mixed.sources[name].plan, mixed.sources[name].table
+    documents, epoch = table.documents[0], table.total(plan.rows)
     entry = getattr(documents, "entry", None)
-    epoch = mixed.sources[name].table.amounts(plan.rows)
+    counted = mixed.table.recipe.weigh_by == "loss_tokens"
     return {
-        "run": describe_amounts(run) | {"epochs": mixed.epochs()[name]},
-        "epoch": describe_amounts(next(iter(epoch.values()))),
+        "run": describe_counts(run) | {"epochs": mixed.epochs()[name]},
+        "epoch": describe_counts(epoch),
         "documents": plan.documents,
         "masked": documents.masked,
+        "loss_tokens": table.loss_tokens if counted else known_loss_tokens(table),
         "dropped": {
-            "documents_without_target": plan.documents - next(iter(epoch.values())).documents,
+            "documents_without_target": plan.documents - epoch.documents,
             "tokens_cropped": plan.dropped_tokens,
             **_left_out_before(entry.statistics if entry else {}),
         },
@@ -152,10 +166,11 @@ def _source(mixed: Any, name: str, run: Amounts) -> dict[str, Any]:
 
 
 def _left_out_before(statistics: dict[str, Any]) -> dict[str, int]:
-    """Records that the conversion set aside or dropped, by reason."""
-    reasons: dict[str, int] = {}
-    for kind in ("quarantined", "dropped"):
-        found = statistics.get(kind) or {}
-        if isinstance(found, dict):
-            reasons.update({f"{kind}: {reason}": count for reason, count in found.items()})
-    return reasons
+    """Records that the conversion quarantined or dropped, by reason."""
+    return {
+        f"{kind}: {reason}": count
+        for kind in ("quarantined", "dropped")
+        if isinstance(found := statistics.get(kind), dict)
+        for reason, count in found.items()
+        if isinstance(count, int)
+    }

@@ -1,1 +1,5 @@
-"""From a dataset to rows of training: planning, packing, reading, mixing; numpy and grain only."""
+"""A table of rows, and its rows as arrays.
+
+In the order in which data passes: `table` (the contract), `counts` (totals of rows), `reading`
+(tokens of segments), `arrays` or `compact` (batches, and the memory they reuse), `extras`.
+"""

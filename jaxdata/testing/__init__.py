@@ -1,6 +1,6 @@
-"""Proofs that a run can make of its own data, and small datasets to make them on.
+"""Checks of a run on its own data, and small datasets to run them on.
 
-What jaxdata's own tests stand on, for the tests of a user's pipeline as well; `jaxdata check`
+jaxdata's own tests use them, and tests of your pipeline can; `jaxdata selftest`
 makes the same proofs of a config.
 
     from jaxdata import testing
@@ -9,6 +9,9 @@ makes the same proofs of a config.
         make = lambda: jaxdata.load("my.yaml", loader={"batch_size": 8})
         testing.assert_resumes_everywhere(make, steps=10)
         testing.assert_rows_conserve(make().rows)
+
+`datasets` makes data; `plans`, `conservation`, `contents` and `resuming` each check a promise, and
+`proofs` checks them all for a config.
 """
 
 from jaxdata.testing.conservation import assert_exactly_once

@@ -1,4 +1,4 @@
-"""The conservation law, counted in the batches that were delivered."""
+"""The conservation law, checked on delivered batches."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.rows.documents import Documents
-
-__all__ = ["assert_exactly_once"]
+from jaxdata.documents.base import Documents
 
 Batch = Mapping[str, Any]
 
@@ -18,16 +16,16 @@ Batch = Mapping[str, Any]
 def assert_exactly_once(
     batches: Iterable[Batch], documents: Sequence[Documents], epochs: int = 1
 ) -> int:
-    """The conservation law: every token but the first of each document is a target just once.
+    """Check that every token but the first of each document is a target exactly once.
 
-    Counts (input, target) pairs with loss in what was delivered, and compares with the documents.
-    Where token ids are distinct (`distinct_documents`) that is each token; in real text
-    each pair as often as it occurs. Stored masks are heeded.
+    Compares the (input, target) pairs with loss in the batches with those of the documents. With
+    distinct token ids (`distinct_documents`) that covers each token; in real text, each pair as
+    often as it occurs. Stored masks are respected.
 
     Args:
-        batches: all that was delivered, the parts of all hosts.
-        documents: the sources, as `dataset.source(...)` gives them.
-        epochs: how often each token is expected.
+        batches: all delivered batches, of all hosts.
+        documents: the sources, as from `dataset.source(...)`.
+        epochs: times that each token is expected.
 
     Returns:
         The number of targets with loss.
@@ -66,7 +64,7 @@ def _sorted(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
 
 
 def _difference(a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Elements that `a` has more often than `b`."""
+    """Elements that occur more often in `a` than in `b`."""
     values, counts = np.unique(a, return_counts=True)
     place = np.searchsorted(b, values, side="right") - np.searchsorted(b, values)
     return np.asarray(values[counts > place], np.int64)

@@ -1,4 +1,4 @@
-"""Rows put together the slow way, token by token, to compare with those that were delivered."""
+"""Rows built the slow way, token by token, to compare with delivered ones."""
 
 from __future__ import annotations
 
@@ -7,20 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from jaxdata.rows.datasets import row_table
-from jaxdata.rows.table import Batch, RowTable, section_at
-
-__all__ = ["assert_batches_hold_documents", "slow_row"]
+from jaxdata.map_datasets import row_table
+from jaxdata.rows.table import Batch, RowTable
 
 
 def assert_batches_hold_documents(
     batches: Iterable[tuple[Iterable[int], Mapping[str, Any]]], rows: Any
 ) -> int:
-    """What was delivered is what the documents say, at every slot of every row.
+    """Check every slot of every delivered row against the documents.
 
     Args:
-        batches: the row numbers of each batch, and the batch.
-        rows: what `pack` or `mix` returned.
+        batches: (row numbers, batch) pairs.
+        rows: the result of `pack` or `mix`.
 
     Returns:
         The number of slots compared.
@@ -42,16 +40,16 @@ def assert_batches_hold_documents(
 
 
 def slow_row(table: RowTable, number: int) -> Batch:
-    """One row from its documents, by the definition of a row and nothing else."""
-    shape = section_at(table, number)
+    """Build one row from its documents, by the definition of a row."""
+    shape = table.section_at(number)
     row: Batch = {
         name: np.zeros(shape.seq_len, bool if name == "loss_mask" else np.int32)
         for name in ("inputs", "targets", "loss_mask", "segment_ids", "positions")
     }
     found, slot = table.segments(np.array([number])), 0
-    fields = (found.source, found.document, found.start, found.slots, found.lead)
+    fields = (found.source, found.document, found.start, found.slots, found.context)
     for segment, values in enumerate(zip(*(f.tolist() for f in fields), strict=True), 1):
-        source, document, start, slots, lead = values
+        source, document, start, slots, context = values
         item = table.documents[source][document]
         tokens, mask = item["tokens"], item.get("loss_mask")
         for k in range(slots):
@@ -61,6 +59,6 @@ def slow_row(table: RowTable, number: int) -> Batch:
             row["positions"][slot] = slot if shape.positions == "row" else k
             if target < len(tokens):
                 row["targets"][slot] = tokens[target]
-                row["loss_mask"][slot] = k >= lead and (mask is None or mask[target])
+                row["loss_mask"][slot] = k >= context and (mask is None or mask[target])
             slot += 1
     return row

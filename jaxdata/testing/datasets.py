@@ -1,4 +1,4 @@
-"""Small datasets to try things on, written as the converter writes them."""
+"""Small datasets for tests, in the format of the converter."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from jaxdata.documents.converted import ConvertedDataset
 from jaxdata.errors import InputError
+from jaxdata.facts import digest
 from jaxdata.format.index import write_index
 from jaxdata.format.manifest import (
     Manifest,
@@ -18,17 +20,13 @@ from jaxdata.format.manifest import (
     TokenizerEntry,
     update_manifest,
 )
-from jaxdata.format.records import RecordLayout
-from jaxdata.format.sealed import digest
+from jaxdata.format.records import RecordSpec
 from jaxdata.format.shards import ShardWriter
 from jaxdata.format.storage import Store, open_store
-from jaxdata.rows.dataset import Dataset
-
-__all__ = ["distinct_documents", "write_dataset"]
 
 
 def distinct_documents(lengths: Iterable[int], first: int = 1) -> list[NDArray[np.int64]]:
-    """Documents in which no token id comes twice, so that a target names its document and place.
+    """Documents without repeated token ids, so that a target identifies its document and position.
 
     >>> [document.tolist() for document in distinct_documents([2, 3])]
     [[1, 2], [3, 4, 5]]
@@ -47,13 +45,13 @@ def write_dataset(
     *,
     record_tokens: int = 16_384,
     shard_documents: int = 1_000,
-) -> Dataset:
-    """Write documents as a dataset on disk, as the converter would, and open it.
+) -> ConvertedDataset:
+    """Write documents as a dataset in the format of the converter, and open it.
 
     Args:
         path: the folder, or a URL that `open_dataset` takes.
         sources: `"<split>/<source>"` -> documents, each its token ids with EOD.
-        masks: likewise, the loss masks of the sources that have them.
+        masks: `"<split>/<source>"` -> loss masks, for the sources that have them.
         record_tokens: most tokens of a record.
         shard_documents: documents of a shard.
     """
@@ -67,13 +65,12 @@ def write_dataset(
     dtype: Literal["uint16", "uint32"] = "uint16" if vocab <= 65_536 else "uint32"
     entries = {}
     for name, documents in arrays.items():
-        layout = RecordLayout(dtype, name in (masks or {}), record_tokens)
+        spec = RecordSpec(dtype, name in (masks or {}), record_tokens)
         own: Sequence[Any] = (masks or {}).get(name) or [None] * len(documents)
-        shards = _write_shards(
-            store, name, list(zip(documents, own, strict=True)), layout, shard_documents
-        )
+        both = list(zip(documents, own, strict=True))
+        shards = _write_shards(store, name, both, spec, shard_documents)
         lengths = np.array([len(document) for document in documents], np.uint32)
-        entries[name] = _write_entry(store, name, lengths, shards, layout)
+        entries[name] = _write_entry(store, name, lengths, shards, spec)
     tokenizer = TokenizerEntry(
         kind="bytes", name="toy", files={}, vocab_size=vocab, eod_id=0, bos_id=None, pad_id=None
     )
@@ -81,17 +78,17 @@ def write_dataset(
         tokenizer=tokenizer, dtype=dtype, record_tokens=record_tokens, sources=entries
     )
     update_manifest(store, lambda _: manifest)
-    return Dataset(store)
+    return ConvertedDataset(store)
 
 
 def _write_shards(
-    store: Store, name: str, documents: list[Any], layout: RecordLayout, each: int
+    store: Store, name: str, documents: list[Any], spec: RecordSpec, each: int
 ) -> list[ShardEntry]:
     shards = []
     for start in range(0, len(documents), each):
         shard = f"{name}/{start // each:05}-00000.array_record"
         with store.create(shard) as file:
-            with ShardWriter(file, layout) as writer:
+            with ShardWriter(file, spec) as writer:
                 for tokens, mask in documents[start : start + each]:
                     writer.add(tokens, mask)
             shards.append(writer.entry(shard))
@@ -103,7 +100,7 @@ def _write_entry(
     name: str,
     lengths: NDArray[np.uint32],
     shards: list[ShardEntry],
-    layout: RecordLayout,
+    spec: RecordSpec,
 ) -> SourceEntry:
     split, _, source = name.partition("/")
     checksums = write_index(
@@ -113,12 +110,12 @@ def _write_entry(
         lengths=lengths,
         origin_file=np.zeros(len(lengths), np.uint32),
         origin_row=np.arange(len(lengths)).astype(np.uint64),
-        layout=layout,
+        spec=spec,
     )
     return SourceEntry(
         documents=len(lengths),
         tokens=int(lengths.sum()),
-        masked=layout.masked,
+        masked=spec.masked,
         shards=shards,
         fingerprint=digest([shard.sha256 for shard in shards]),
         inputs=["memory"],

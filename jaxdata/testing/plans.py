@@ -1,41 +1,38 @@
-"""The conservation law, read off the plan: which targets rows will train, without reading any."""
+"""The conservation law, checked on the plan: which targets rows will train."""
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import pairwise
+from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from jaxdata.rows.datasets import MixedDataset, PackedDataset
-from jaxdata.rows.packed import PackedRows
+from jaxdata.map_datasets import row_table
+from jaxdata.packing.packed_rows import PackedRows
+from jaxdata.packing.strategies import STRATEGIES
+from jaxdata.ragged import Ints
 from jaxdata.rows.table import Segments
-
-__all__ = ["assert_mixture_takes_every_row", "assert_rows_conserve", "packed_tables"]
-
-Ints = NDArray[np.int64]
 
 
 def packed_tables(rows: Any) -> list[PackedRows]:
-    """The packed sources behind rows of `pack` or `mix`."""
-    sources = rows.sources.values() if isinstance(rows, MixedDataset) else [rows]
-    for source in sources:
-        if not isinstance(source, PackedDataset):
-            raise TypeError(f"expected rows as pack or mix return them, got {source!r}")
-    return [source.table for source in sources]
+    """The packed sources of rows made by `pack` or `mix`."""
+    table = row_table(rows)
+    if table is None or not table.sources:
+        raise TypeError(f"expected rows as pack or mix return them, got {rows!r}")
+    return [cast(PackedRows, source) for source in table.sources.values()]
 
 
 def assert_rows_conserve(rows: Any, *, epoch: int = 0, most: int | None = None) -> int:
-    """The rows of an epoch train each target of each document exactly once, in lengths alone.
+    """Check, from lengths alone, that an epoch trains each target of each document exactly once.
 
-    With `crop` at most once, and the summary counts those that were dropped. Stored loss masks
-    take targets out of the loss later, and only there.
+    At most once with a strategy that drops tokens (`crop`); the summary counts the dropped ones.
+    Stored loss masks take targets out of the loss later, and only there.
 
     Args:
-        rows: what `pack` or `mix` returned.
-        epoch: which pass over the documents.
-        most: rows of each source to look at; of a source with more, only that nothing comes
-            twice is seen. None for all.
+        rows: the result of `pack` or `mix`.
+        epoch: the epoch to check.
+        most: rows of each source to check; for a longer source, only repetitions are found. None
+            for all.
 
     Returns:
         The number of targets accounted for.
@@ -61,18 +58,19 @@ def _conserved(table: PackedRows, epoch: int, most: int | None) -> int:
 
 
 def _complete(table: PackedRows, trained: int, targets: int) -> None:
-    """Nothing comes twice: so all is there if the numbers agree."""
-    dropped = table.summary.dropped_tokens if table.settings.strategy == "crop" else 0
+    """Check the totals; without repetitions, equal totals mean that nothing is missing."""
+    keeps_all = STRATEGIES[table.settings.strategy].keeps_all
+    dropped = 0 if keeps_all else table.summary.dropped_tokens
     if trained + dropped != targets:
         raise AssertionError(
             f"{table.documents[0].name}: {targets} targets, {trained} of them in rows, "
-            f"{dropped} dropped: {targets - trained - dropped} are nowhere"
+            f"{dropped} dropped: {targets - trained - dropped} are missing"
         )
 
 
 def _targets(found: Segments, lengths: Ints) -> tuple[Ints, Ints, Ints]:
-    """Documents, and the tokens `[begin, end)` of them that segments train, in their order."""
-    begin = found.start + found.lead + 1
+    """Documents, and the tokens `[begin, end)` of them that segments train, sorted."""
+    begin = found.start + found.context + 1
     end = np.minimum(found.start + found.slots + 1, lengths[found.document])
     order = np.lexsort((begin, found.document))
     order = order[begin[order] < end[order]]
@@ -80,31 +78,32 @@ def _targets(found: Segments, lengths: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def assert_mixture_takes_every_row(mixed: Any, starts: list[int], count: int) -> int:
-    """A mixture takes the rows of each source one after the other and leaves none out.
+    """Check that a mixture takes the rows of each source in order, without gaps.
 
     Args:
-        mixed: what `mix` returned.
-        starts: rows of the mixture at which to look.
-        count: how many from each.
+        mixed: the result of `mix`.
+        starts: rows of the mixture from which to check.
+        count: rows to check from each.
 
     Returns:
-        The number of rows looked at.
+        The number of rows checked.
     """
-    seen, eras = 0, mixed.table.eras
-    ends = [*(era.start for era in eras[1:]), len(mixed)]
-    for start in starts:
-        for era, end in zip(eras, ends, strict=True):
-            seen += _takes_every_row(mixed, era, max(start, era.start), min(start + count, end))
-    return seen
+    bounds = [0, *(each["row"] for each in mixed.table.amendments), len(mixed)]
+    return sum(
+        _takes_every_row(mixed, max(start, first), min(start + count, end))
+        for start in starts
+        for first, end in pairwise(bounds)
+    )
 
 
-def _takes_every_row(mixed: Any, era: Any, start: int, stop: int) -> int:
-    """Of rows in which one recipe is in force."""
+def _takes_every_row(mixed: Any, start: int, stop: int) -> int:
+    """Check rows of one recipe."""
     if start >= stop:
         return 0
     _, source, rank = mixed.table.select(np.arange(start, stop))
-    before, after = era.used(start), era.used(stop)
-    for number, name in enumerate(before):
-        if not np.array_equal(rank[source == number], np.arange(before[name], after[name])):
+    inside = [i for i in mixed.table.intervals if i.start < stop and i.start + i.rows > start]
+    used = zip(mixed.table.names, inside[0].used(start), inside[-1].used(stop), strict=False)
+    for number, (name, before, after) in enumerate(used):
+        if not np.array_equal(rank[source == number], np.arange(before, after)):
             raise AssertionError(f"rows {start} to {stop - 1}: not every row of {name} once")
     return stop - start

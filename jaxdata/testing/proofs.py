@@ -1,8 +1,8 @@
-"""What `jaxdata check` proves of a config, in a bounded time: each proof is a sentence."""
+"""What `jaxdata selftest` proves of a config, in a bounded time: each proof is a sentence."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxdata.feed.loader import Loader
-from jaxdata.rows.datasets import MixedDataset
+from jaxdata.packing.strategies import STRATEGIES
 from jaxdata.testing.contents import assert_batches_hold_documents
 from jaxdata.testing.plans import (
     assert_mixture_takes_every_row,
@@ -22,8 +22,6 @@ from jaxdata.testing.resuming import (
     assert_same_batches,
     assert_same_on_hosts,
 )
-
-__all__ = ["Proof", "prove"]
 
 OpenLoader = Callable[..., Loader]
 _MOST_ROWS = 400_000  # of a source whose plan is looked at: seconds
@@ -42,9 +40,9 @@ def prove(open_loader: OpenLoader, *, steps: int = 20, seed: int = 0) -> Iterato
     """Prove what jaxdata promises of a loader, one promise after the other.
 
     Args:
-        open_loader: makes the loader anew, with `shard=` and `num_workers=` as given.
-        steps: how many steps to look at, half of them the first, half anywhere.
-        seed: where anywhere is.
+        open_loader: makes a new loader, with `shard=` and `num_workers=` as given.
+        steps: how many steps to look at: half of them the first, half sampled at random.
+        seed: for the random half.
     """
     proofs = {
         "plan": _plan,
@@ -68,7 +66,8 @@ def _plan(open_loader: OpenLoader, _steps: int, _random: Any) -> str:
     tables = packed_tables(rows)
     targets = assert_rows_conserve(rows, most=_MOST_ROWS)
     whole = all(len(table) <= _MOST_ROWS for table in tables)
-    often = "at most once (crop)" if _crops(tables) else "exactly once"
+    crops = not all(STRATEGIES[table.settings.strategy].keeps_all for table in tables)
+    often = "at most once (crop)" if crops else "exactly once"
     return (
         f"an epoch of {len(tables)} source(s) has each of its {targets:,} targets {often}"
         if whole
@@ -76,17 +75,15 @@ def _plan(open_loader: OpenLoader, _steps: int, _random: Any) -> str:
     )
 
 
-def _crops(tables: Sequence[Any]) -> bool:
-    return any(table.settings.strategy == "crop" for table in tables)
-
-
 def _mixture(open_loader: OpenLoader, _steps: int, random: Any) -> str:
     rows = open_loader().rows
-    if not isinstance(rows, MixedDataset):
+    if not rows.table.intervals:
         return "there is one source only"
     starts = [0, *random.integers(0, max(len(rows), 1), 9).tolist()]
     seen = assert_mixture_takes_every_row(rows, starts, 10_000)
-    return f"it takes every row of each source once, in order: {seen:,} rows looked at"
+    return (
+        f"no row of a source is skipped or repeated: {seen:,} rows checked in {len(starts)} places"
+    )
 
 
 def _contents(open_loader: OpenLoader, steps: int, random: Any) -> str:
@@ -122,7 +119,7 @@ def _hosts(open_loader: OpenLoader, steps: int, _random: Any) -> str:
     sizes = [size for _, size in open_loader().batch_sizes]
     hosts = [n for n in (2, 3, 4, 8) if not any(size % n for size in sizes)]
     if not hosts:
-        return f"a batch of {sizes[0]} rows is not divided among hosts"
+        return f"not tested: a batch of {sizes[0]} rows is not divisible by 2, 3, 4 or 8"
     count = assert_same_on_hosts(lambda shard: open_loader(shard=shard), hosts, steps=steps)
     return f"{', '.join(map(str, hosts))} hosts make the same {count} batches as one"
 

@@ -1,4 +1,4 @@
-"""One stream of batches: restored anywhere, made by any hosts, the same to the bit."""
+"""The same batches, bit for bit, after restoring anywhere and on any number of hosts."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ import numpy as np
 
 from jaxdata.feed.loader import Loader
 
-__all__ = ["assert_resumes_everywhere", "assert_same_batches", "assert_same_on_hosts"]
-
 Batch = Mapping[str, Any]
 
 
 def assert_same_batches(one: Iterable[Batch], other: Iterable[Batch]) -> int:
-    """Two streams of batches are equal to the bit; returns how many batches there are."""
+    """Check that two streams of batches are equal; returns the number of batches."""
     count = 0
     for count, (a, b) in enumerate(zip(one, other, strict=True), 1):
         if set(a) != set(b):
@@ -32,15 +30,15 @@ def assert_same_batches(one: Iterable[Batch], other: Iterable[Batch]) -> int:
 def assert_resumes_everywhere(
     loader_factory: Callable[[], Loader], *, tail: int | None = None, steps: int | None = None
 ) -> int:
-    """Restoring at every step gives the same state and the same batches from there on.
+    """Check that restoring at every step gives the same state and the same batches after it.
 
     Args:
-        loader_factory: makes the loader anew, at its first row.
+        loader_factory: makes a new loader at its first row.
         tail: batches to compare after each restore; None for all (quadratic in the steps).
-        steps: how many of the first steps to go; None for all.
+        steps: number of first steps to check; None for all.
 
     Returns:
-        The number of steps at which it was restored.
+        The number of steps at which the loader was restored.
 
     >>> import jaxdata
     >>> rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 0], [3, 0], [4, 0]]), seq_len=2)
@@ -70,21 +68,21 @@ def assert_same_on_hosts(
     *,
     steps: int | None = None,
 ) -> int:
-    """The parts of any number of hosts, joined, are the batches of one; so are their states.
+    """Check that several hosts together make the batches of one, with the same state.
 
     Args:
         loader_factory: makes the loader of a `shard`.
-        hosts: how many hosts to try; each has to divide the batch size.
-        steps: how many of the first steps to compare; None for all.
+        hosts: numbers of hosts to check; each must divide the batch size.
+        steps: number of first steps to compare; None for all.
 
     Returns:
-        The number of batches compared with each number of hosts.
+        The number of batches compared for each number of hosts.
     """
     count = 0
     for number in hosts:
         one = loader_factory((0, 1))
         group = [loader_factory((host, number)) for host in range(number)]
-        count = assert_same_batches(islice(one, steps), islice(_joined(group), steps))
+        count = assert_same_batches(islice(one, steps), islice(joined(group), steps))
         different = [host for host in group if host.get_state() != one.get_state()]
         if different:
             raise AssertionError(f"{number} hosts: {len(different)} have another state than one")
@@ -93,6 +91,7 @@ def assert_same_on_hosts(
     return count
 
 
-def _joined(loaders: Sequence[Loader]) -> Iterator[Batch]:
+def joined(loaders: Sequence[Loader]) -> Iterator[Batch]:
+    """The whole batches of several hosts' loaders, each of which makes one part."""
     for parts in zip(*loaders, strict=True):
         yield {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -8,12 +8,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from jaxdata.errors import InputError
+from jaxdata.scalars import takes_numpy
 from jaxdata.tokenizers.base import CannotEncode, SpecialToken, Tokenizer
 from jaxdata.tokenizers.training import train
 
@@ -23,7 +24,7 @@ SPECS = (
     "sentencepiece:FILE, hf:FILE-or-FOLDER (a tokenizer.json, or a model's folder), "
     "tiktoken:NAME-or-FILE, gpt2:FOLDER (vocab.bpe and encoder.json), or bytes"
 )
-"""The tokenizers there are, as a user names them."""
+"""The tokenizers that a user can name."""
 _CLASSES = {
     "sentencepiece": "jaxdata.tokenizers.sentencepiece:SentencePieceTokenizer",
     "hf": "jaxdata.tokenizers.huggingface:HuggingFaceTokenizer",
@@ -32,8 +33,13 @@ _CLASSES = {
 }
 
 
+@takes_numpy
 def load(
-    spec: str, eod: SpecialToken = None, bos: SpecialToken = None, pad: SpecialToken = None
+    spec: str,
+    eod: SpecialToken = None,
+    bos: SpecialToken = None,
+    pad: SpecialToken = None,
+    add_special: Sequence[str] = (),
 ) -> Tokenizer:
     """Load a tokenizer.
 
@@ -41,8 +47,10 @@ def load(
         spec: "sentencepiece:FILE", "hf:FILE-or-FOLDER", "tiktoken:NAME-or-FILE-or-FOLDER",
             "gpt2:FOLDER" or "bytes".
         eod: the end-of-document token, as its text or id; None for the tokenizer's own.
-        bos: the begin-of-sequence token, likewise.
-        pad: the padding token, likewise.
+        bos: the begin-of-sequence token, as its text or id.
+        pad: the padding token, as its text or id.
+        add_special: texts of special tokens to add at the end of the vocabulary, where it lacks
+            them; `eod`, `bos` and `pad` may name them.
 
     Raises:
         InputError: the spec is not understood, its file is missing or damaged, or a special token
@@ -52,10 +60,20 @@ def load(
     >>> load("bytes").eod_id
     256
     """
+    chosen = {"eod": eod, "bos": bos, "pad": pad}
+    added = {role: token for role, token in chosen.items() if token in add_special}
+    # 0 stands for an EOD that is yet to be added.
+    loaded = _load(spec, chosen | dict.fromkeys(added) | {"eod": 0 if "eod" in added else eod})
+    tokenizer = loaded.with_special(add_special)
+    for role, token in added.items():
+        setattr(tokenizer, f"{role}_id", tokenizer.special_id(role, token))
+    return tokenizer
+
+
+def _load(spec: str, chosen: Mapping[str, SpecialToken]) -> Tokenizer:
     kind, _, where = spec.partition(":")
     if kind not in (*_CLASSES, "gpt2") or bool(where) != (kind != "bytes"):
         raise InputError(f"unknown tokenizer {spec!r}; expected {SPECS}")
-    chosen = {"eod": eod, "bos": bos, "pad": pad}
     path = Path(where).expanduser()
     if kind == "bytes":
         return _class("bytes")(**chosen)  # type: ignore[no-any-return]
@@ -88,6 +106,7 @@ def _gpt2_files(spec: str, where: str) -> dict[str, bytes]:
     return {TOKENIZER: tokenizer_json(merges, vocabulary, where)}
 
 
+@takes_numpy
 def restore(
     kind: str,
     files: Mapping[str, bytes],
@@ -97,7 +116,7 @@ def restore(
     pad_id: int | None = None,
     name: str,
 ) -> Tokenizer:
-    """Make a tokenizer again from what its `kind`, `files()` and ids were; reads no path.
+    """Make a tokenizer from the `kind`, `files()` and ids of another; reads no path.
 
     >>> restore("bytes", {}, eod_id=256, name="bytes").vocab_size
     257
@@ -114,7 +133,7 @@ def restore(
     return tokenizer
 
 
-def _load_tiktoken(where: str, path: Path, chosen: dict[str, SpecialToken]) -> Tokenizer:
+def _load_tiktoken(where: str, path: Path, chosen: Mapping[str, SpecialToken]) -> Tokenizer:
     tokenizer = _class("tiktoken")
     if path.is_dir():
         files = {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()}

@@ -5,14 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
 from jaxdata.errors import InputError
-from jaxdata.tokenizers.parts import Anchors, cut_between_words
-
-__all__ = ["BaseTokenizer", "CannotEncode", "SpecialToken", "Tokenizer"]
+from jaxdata.tokenizers.text_cuts import Anchors, cut_between_words
 
 SpecialToken = int | str | None
 """A special token as a user names it: its id, its text, or None for the tokenizer's own."""
@@ -22,16 +19,16 @@ class CannotEncode(ValueError):
     """A library fails on a text, such as a million spaces in a row."""
 
 
-class Tokenizer(Protocol):
+class Tokenizer(ABC):
     """Text to token ids and back; one object is used by one thread at a time.
 
-    What every implementation promises:
+    Every implementation promises:
 
     - `encode` never adds an end-of-document (EOD) or begin-of-sequence token, and text that looks
-      like a special token ("</s>") is encoded as the plain text it is, where the library can.
-    - `decode` is the inverse of `encode` as far as the tokenizer is lossless; the ids `eod_id`,
-      `bos_id` and `pad_id`, and the library's own special tokens, decode to nothing.
-    - `token_bytes[i]` is the number of bytes of text that id *i* stands for. A token that is a part
+      like a special token ("</s>") is encoded as plain text, where the library can.
+    - `decode` inverts `encode` as far as the tokenizer is lossless; the ids `eod_id`, `bos_id` and
+      `pad_id`, and the library's own special tokens, decode to nothing.
+    - `token_bytes[i]` is the number of bytes of text that id *i* stands for. A token that is part
       of a UTF-8 sequence counts its true bytes; special ids count 0. For a lossless tokenizer
       `token_bytes[ids].sum() == len(text.encode())`, which is what bits-per-byte divides by.
     - `files` and `tokenizers.restore` are inverses: the bytes alone make an equal tokenizer.
@@ -40,30 +37,71 @@ class Tokenizer(Protocol):
     kind: str
     """How it is implemented: "sentencepiece", "hf", "tiktoken" or "bytes"."""
     name: str
-    """What a person calls it, a file or encoding name without folders."""
+    """A file or encoding name, without folders."""
     vocab_size: int
-    """All ids are below this; ids in between may be unused."""
+    """All ids are below this; some may be unused."""
     eod_id: int
     bos_id: int | None
     pad_id: int | None
+    chat_template: str | None = None
+    """The Jinja template that writes conversations, where the tokenizer brings one."""
 
     @property
     def unk_id(self) -> int | None:
         """The id that stands for text the vocabulary lacks; None where there is no such text."""
+        return None
 
     @property
-    def token_bytes(self) -> np.ndarray:
-        """Bytes of text for each id: int32 of shape (vocab_size,), read-only."""
-
-    chat_template: str | None
-    """The Jinja template that writes conversations, where the tokenizer brings one."""
-
-    @property
+    @abstractmethod
     def special_tokens(self) -> Mapping[str, int]:
         """The texts that `encode(..., special=True)` takes for one id, and the ids."""
 
+    @abstractmethod
     def token_id(self, text: str) -> int | None:
-        """The id of the token with a text, special or not; None where there is none."""
+        """The id of the token with this text, special or not; None if there is none."""
+
+    @abstractmethod
+    def files(self) -> dict[str, bytes]:
+        """The files, by name, from which `tokenizers.restore` makes this tokenizer."""
+
+    @abstractmethod
+    def encode_texts(self, texts: Sequence[str], special: bool) -> list[np.ndarray]:
+        """Token ids of whole texts; with `special`, texts of special tokens give their ids."""
+
+    @abstractmethod
+    def decode_ids(self, ids: list[int]) -> str:
+        """The text of ids, none of which is `eod_id`, `bos_id` or `pad_id`."""
+
+    @abstractmethod
+    def piece_lengths(self) -> Sequence[int]:
+        """Bytes of each id, 0 for the library's own special tokens."""
+
+    @property
+    def cuts_between_words(self) -> bool:
+        """Whether no token lies on both sides of a space between ASCII letters."""
+        return False
+
+    def choose_special_ids(
+        self,
+        *own: SpecialToken,
+        eod: SpecialToken = None,
+        bos: SpecialToken = None,
+        pad: SpecialToken = None,
+    ) -> None:
+        """Set the special ids: those asked for, else the tokenizer's own (EOD, BOS, padding)."""
+        chosen = [
+            mine if asked is None else asked
+            for mine, asked in zip(own, (eod, bos, pad), strict=True)
+        ]
+        eod_id = self.special_id("eod", chosen[0])
+        if eod_id is None:
+            raise InputError(
+                f"tokenizer {self.name!r} has no end-of-document token that jaxdata knows; "
+                "name one of its tokens, by text or id, with --eod (in Python: eod=...)"
+            )
+        self.eod_id = eod_id
+        self.bos_id = self.special_id("bos", chosen[1])
+        self.pad_id = self.special_id("pad", chosen[2])
 
     def special_id(self, role: str, token: SpecialToken) -> int | None:
         """The id of a token that a user named for a role, by text or id; None for None.
@@ -71,62 +109,6 @@ class Tokenizer(Protocol):
         Raises:
             InputError: there is no such token.
         """
-
-    def encode(
-        self, texts: Sequence[str], *, special: bool = False, continuing: bool = False
-    ) -> list[np.ndarray]:
-        """Token ids of each text: one integer array of shape (tokens,) a text, empty for "".
-
-        Args:
-            texts: what to encode.
-            special: take the texts of special tokens ("</s>") for their ids, as chat templates
-                write them.
-            continuing: the texts go on where others ended: no space is put in front of them, as
-                SentencePiece does with whole texts.
-
-        Raises:
-            CannotEncode: the library fails on one of the texts.
-        """
-
-    def cuts(self, text: str, size: int) -> list[str]:
-        """Cut a long text into parts of about `size` characters that can be encoded one by one.
-
-        The tokens of the first, and those of the others encoded as `continuing`, are together the
-        tokens of the text. Where the tokenizer guarantees no such place, the text stays whole.
-        """
-
-    def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        """Return the text of token ids; incomplete UTF-8 decodes to U+FFFD."""
-
-    def files(self) -> dict[str, bytes]:
-        """Return the files, by name, that `tokenizers.restore` makes this tokenizer from."""
-
-
-class BaseTokenizer(ABC):
-    """What the implementations share: special ids by name or number, decoding, token bytes."""
-
-    kind: str
-    name: str
-    vocab_size: int
-    eod_id: int
-    bos_id: int | None
-    pad_id: int | None
-    chat_template: str | None = None
-
-    def choose_special_ids(self, eod: SpecialToken, bos: SpecialToken, pad: SpecialToken) -> None:
-        """Set the special ids from what was asked for."""
-        eod_id = self.special_id("eod", eod)
-        if eod_id is None:
-            raise InputError(
-                f"tokenizer {self.name!r} has no end-of-document token that jaxdata knows; "
-                "name one of its tokens, by text or id, with --eod (in Python: eod=...)"
-            )
-        self.eod_id = eod_id
-        self.bos_id = self.special_id("bos", bos)
-        self.pad_id = self.special_id("pad", pad)
-
-    def special_id(self, role: str, token: SpecialToken) -> int | None:
-        """The id of a token that a user named; raises InputError where there is no such token."""
         if token is None:
             return None
         found = self.token_id(token) if isinstance(token, str) else token
@@ -137,15 +119,43 @@ class BaseTokenizer(ABC):
             )
         return found
 
-    @property
-    def unk_id(self) -> int | None:
-        """See `Tokenizer`."""
-        return None
+    def with_special(self, texts: Sequence[str]) -> Tokenizer:
+        """The tokenizer with more special tokens, at the end of the vocabulary.
+
+        All ids stay; a text that is a token already gets no other. No plain text is encoded to
+        the new ids.
+
+        Raises:
+            InputError: the tokenizer cannot keep more tokens.
+        """
+        new = [text for text in dict.fromkeys(texts) if self.token_id(text) is None]
+        if not new:
+            return self
+        if "" in new:
+            raise InputError("special token '': expected a text")
+        return self.extended(new, eod=self.eod_id, bos=self.bos_id, pad=self.pad_id)
+
+    def extended(self, texts: Sequence[str], **_ids: int | None) -> Tokenizer:
+        """The tokenizer with new special tokens, and the ids of EOD, BOS and padding."""
+        raise InputError(
+            f"tokenizer {self.name!r} has no file to keep {texts[0]!r} in; use another tokenizer"
+        )
 
     def encode(
         self, texts: Sequence[str], *, special: bool = False, continuing: bool = False
     ) -> list[np.ndarray]:
-        """See `Tokenizer`."""
+        """Token ids of each text: one integer array of shape (tokens,) a text, empty for "".
+
+        Args:
+            texts: any texts.
+            special: read the texts of special tokens ("</s>") as their ids, as chat templates
+                write them.
+            continuing: the texts continue others, so no space is put in front of them, as
+                SentencePiece does with whole texts.
+
+        Raises:
+            CannotEncode: the library fails on one of the texts.
+        """
         if continuing and self._anchors:
             return [self._anchors.encode_after(text, special) for text in texts]
         return self.encode_texts(texts, special)
@@ -158,13 +168,12 @@ class BaseTokenizer(ABC):
         return None if adds_nothing else Anchors(self.encode_texts)
 
     def cuts(self, text: str, size: int) -> list[str]:
-        """See `Tokenizer`."""
-        return cut_between_words(text, size) if self.cuts_between_words else [text]
+        """Cut a long text into parts of about `size` characters that can be encoded one by one.
 
-    @cached_property
-    def cuts_between_words(self) -> bool:
-        """Whether a token never lies on both sides of a space between ASCII letters."""
-        return False
+        The tokens of the first part, and those of the others encoded as `continuing`, are together
+        the tokens of the text. Without a place that guarantees this, the text stays whole.
+        """
+        return cut_between_words(text, size) if self.cuts_between_words else [text]
 
     @cached_property
     def token_bytes(self) -> np.ndarray:
@@ -175,31 +184,10 @@ class BaseTokenizer(ABC):
         return lengths
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        """Return the text of token ids; the special ids give nothing."""
+        """The text of token ids; incomplete UTF-8 decodes to U+FFFD, special ids to nothing."""
         silent = self._silent_ids
         return self.decode_ids([i for i in np.asarray(ids).tolist() if i not in silent])
 
     @property
     def _silent_ids(self) -> set[int]:
         return {i for i in (self.eod_id, self.bos_id, self.pad_id) if i is not None}
-
-    @property
-    @abstractmethod
-    def special_tokens(self) -> Mapping[str, int]:
-        """See `Tokenizer`."""
-
-    @abstractmethod
-    def token_id(self, text: str) -> int | None:
-        """See `Tokenizer`."""
-
-    @abstractmethod
-    def encode_texts(self, texts: Sequence[str], special: bool) -> list[np.ndarray]:
-        """Token ids of whole texts; with `special`, texts of special tokens are their ids."""
-
-    @abstractmethod
-    def piece_lengths(self) -> Sequence[int]:
-        """Bytes of each id, 0 for the library's own special tokens."""
-
-    @abstractmethod
-    def decode_ids(self, ids: list[int]) -> str:
-        """Return the text of ids none of which is one of our special ids."""

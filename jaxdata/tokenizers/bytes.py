@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from jaxdata.tokenizers.base import BaseTokenizer, SpecialToken
-
-__all__ = ["BytesTokenizer"]
+from jaxdata.tokenizers.base import SpecialToken, Tokenizer
 
 
-class BytesTokenizer(BaseTokenizer):
+class BytesTokenizer(Tokenizer):
     """Needs no file and no library, loses nothing, and is the fastest there is.
 
     >>> BytesTokenizer().encode(["é!"])
@@ -21,25 +19,16 @@ class BytesTokenizer(BaseTokenizer):
     kind = "bytes"
     vocab_size = 257
 
-    def __init__(
-        self,
-        *,
-        name: str = "bytes",
-        eod: SpecialToken = None,
-        bos: SpecialToken = None,
-        pad: SpecialToken = None,
-    ) -> None:
+    def __init__(self, *, name: str = "bytes", **chosen: SpecialToken) -> None:
         self.name = name
-        self.choose_special_ids(256 if eod is None else eod, bos, pad)
+        self.choose_special_ids(256, None, None, **chosen)
 
     @classmethod
     def from_files(cls, _files: Mapping[str, bytes], *, name: str, eod: int) -> BytesTokenizer:
-        """Make it again; there is nothing in the files."""
         return cls(name=name, eod=eod)
 
     @property
     def special_tokens(self) -> Mapping[str, int]:
-        """None: every text is bytes."""
         return {}
 
     def encode_texts(self, texts: Sequence[str], _special: bool) -> list[np.ndarray]:
@@ -47,22 +36,17 @@ class BytesTokenizer(BaseTokenizer):
         return [np.frombuffer(text.encode(), dtype=np.uint8) for text in texts]
 
     def cuts(self, text: str, size: int) -> list[str]:
-        """Anywhere between characters."""
         return [text[at : at + size] for at in range(0, len(text), size)] or [text]
 
     def decode_ids(self, ids: list[int]) -> str:
-        """Return the text of the bytes; invalid UTF-8 becomes U+FFFD."""
         return bytes(i for i in ids if i < 256).decode(errors="replace")
 
     def piece_lengths(self) -> Sequence[int]:
-        """One byte each."""
         return [1] * 256 + [0]
 
     def files(self) -> dict[str, bytes]:
-        """Nothing to copy."""
         return {}
 
     def token_id(self, text: str) -> int | None:
-        """See `Tokenizer`."""
         raw = text.encode()
         return raw[0] if len(raw) == 1 else None

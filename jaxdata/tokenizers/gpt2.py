@@ -8,14 +8,12 @@ from typing import Any
 
 from jaxdata.errors import InputError
 
-__all__ = ["find_files", "tokenizer_json"]
-
 _NAMES = (("vocab.bpe", "encoder.json"), ("merges.txt", "vocab.json"))
 _END = "<|endoftext|>"
 
 
 def find_files(where: str) -> tuple[Path, Path]:
-    """Return the merges and the vocabulary of "MERGES,VOCABULARY", or of a folder with both."""
+    """The merges and the vocabulary of "MERGES,VOCABULARY", or of a folder with both."""
     merges, comma, vocabulary = where.partition(",")
     if comma:
         return Path(merges).expanduser(), Path(vocabulary).expanduser()
@@ -30,7 +28,7 @@ def find_files(where: str) -> tuple[Path, Path]:
 
 
 def tokenizer_json(merges: bytes, vocabulary: bytes, name: str) -> bytes:
-    """Return the two as one tokenizer.json of Hugging Face's library, which reads no older form."""
+    """The two as one tokenizer.json, the only form that Hugging Face's library reads."""
     try:
         ids: dict[str, int] = dict(json.loads(vocabulary))
         lines = merges.decode().split("\n")

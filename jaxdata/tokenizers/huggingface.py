@@ -10,36 +10,26 @@ from typing import Any
 import numpy as np
 
 from jaxdata.errors import InputError, MissingExtra
-from jaxdata.tokenizers.base import BaseTokenizer, SpecialToken
+from jaxdata.tokenizers.base import SpecialToken, Tokenizer
 from jaxdata.tokenizers.huggingface_files import TOKENIZER, ModelFiles
 from jaxdata.tokenizers.huggingface_pieces import cuts_between_words, measure
-
-__all__ = ["HuggingFaceTokenizer"]
 
 _EOD = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "<|im_end|>", "<|eot_id|>", "[SEP]")
 _BOS = ("<s>", "<|begin_of_text|>", "<bos>", "<|startoftext|>", "[CLS]")
 _PAD = ("<pad>", "<|padding|>", "<|pad|>", "<|finetune_right_pad_id|>", "[PAD]")
 
 
-class HuggingFaceTokenizer(BaseTokenizer):
+class HuggingFaceTokenizer(Tokenizer):
     """A `tokenizer.json`; its truncation, padding and templates are switched off.
 
     Special tokens in a text are encoded as plain text; added tokens that are not special (the
-    runs of spaces of GPT-NeoX) are found, as the library does. The files that a model keeps
-    beside it say which token ends a document, and how conversations are written.
+    runs of spaces of GPT-NeoX) are recognised, as the library does. The model's other files say
+    which token ends a document and how conversations are written.
     """
 
     kind = "hf"
 
-    def __init__(
-        self,
-        files: Mapping[str, bytes],
-        *,
-        name: str,
-        eod: SpecialToken = None,
-        bos: SpecialToken = None,
-        pad: SpecialToken = None,
-    ) -> None:
+    def __init__(self, files: Mapping[str, bytes], *, name: str, **chosen: SpecialToken) -> None:
         self.name = name
         self._files = ModelFiles(files, name)
         self._tokenizer = _make(self._files, name)
@@ -50,50 +40,49 @@ class HuggingFaceTokenizer(BaseTokenizer):
         )
         self.chat_template = self._files.chat_template()
         self.choose_special_ids(
-            self._own("eos_token", _EOD) if eod is None else eod,
-            self._own("bos_token", _BOS) if bos is None else bos,
-            self._own("pad_token", _PAD) if pad is None else pad,
+            self._own("eos_token", _EOD),
+            self._own("bos_token", _BOS),
+            self._own("pad_token", _PAD),
+            **chosen,
         )
 
     @cached_property
     def unk_id(self) -> int | None:
-        """See `Tokenizer`."""
         model = self._settings["model"]
         found = model.get("unk_id")  # of Unigram; other models name a piece
         return found if isinstance(found, int) else self._vocab.get(model.get("unk_token") or "")
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes], *, name: str, eod: int) -> HuggingFaceTokenizer:
-        """Make it again from its files."""
         return cls({TOKENIZER: files[TOKENIZER], **files}, name=name, eod=eod)
+
+    def extended(self, texts: Sequence[str], **ids: int | None) -> HuggingFaceTokenizer:
+        library = _make(self._files, self.name)
+        library.add_special_tokens(list(texts))
+        content = {TOKENIZER: library.to_str().encode()}
+        return HuggingFaceTokenizer({**self._files.contents, **content}, name=self.name, **ids)
 
     @cached_property
     def special_tokens(self) -> Mapping[str, int]:
-        """The added tokens that are special."""
         added = self._tokenizer.get_added_tokens_decoder().items()
         return {token.content: i for i, token in added if token.special}
 
     def token_id(self, text: str) -> int | None:
-        """See `Tokenizer`."""
         return self._vocab.get(text)
 
     @cached_property
     def cuts_between_words(self) -> bool:
-        """Where what happens before the merges is known to."""
         return cuts_between_words(self._settings, self._tokenizer.get_added_tokens_decoder())
 
     def encode_texts(self, texts: Sequence[str], special: bool) -> list[np.ndarray]:
-        """Token ids of each text: uint32 of shape (tokens,)."""
-        self._tokenizer.encode_special_tokens = not special  # True: as the plain text they are
+        self._tokenizer.encode_special_tokens = not special  # True: as plain text
         encodings = self._encode_batch(list(texts), add_special_tokens=False)
         return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
 
     def decode_ids(self, ids: list[int]) -> str:
-        """Return the text of ids."""
         return str(self._tokenizer.decode(ids, skip_special_tokens=True))
 
     def piece_lengths(self) -> Sequence[int]:
-        """Bytes of each id, read off the vocabulary by the kind of its alphabet."""
         length = measure(self._settings)
         lengths = [0] * self.vocab_size
         for piece, i in self._vocab.items():
@@ -105,7 +94,6 @@ class HuggingFaceTokenizer(BaseTokenizer):
         return lengths
 
     def files(self) -> dict[str, bytes]:
-        """Return the json, and what a model keeps beside it."""
         return dict(self._files.contents)
 
     @cached_property
@@ -143,5 +131,5 @@ def _add(made: Any, token: Any, wanted: int, name: str) -> None:
     if got != wanted:
         raise InputError(
             f"tokenizer_config.json of {name!r} gives {token.content!r} the id {wanted}, which its "
-            f"tokenizer.json cannot: it would be {got}. Save the tokenizer anew with transformers"
+            f"tokenizer.json cannot: it would be {got}. Save the tokenizer again with transformers"
         )

@@ -9,8 +9,6 @@ from typing import Any
 
 from jaxdata.errors import InputError, MissingExtra
 
-__all__ = ["TOKENIZER", "ModelFiles", "read_folder"]
-
 TOKENIZER = "tokenizer.json"
 _CONFIG, _MAP = "tokenizer_config.json", "special_tokens_map.json"
 _TEMPLATE, _OLD_TEMPLATE = "chat_template.jinja", "chat_template.json"
@@ -18,7 +16,7 @@ _SLOW = ("tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", "sentence
 
 
 class ModelFiles:
-    """The files by name, and what those beside `tokenizer.json` say."""
+    """A model's tokenizer files by name, and what those beside `tokenizer.json` say."""
 
     def __init__(self, contents: Mapping[str, bytes], name: str) -> None:
         self.contents = contents
@@ -35,13 +33,13 @@ class ModelFiles:
         return read
 
     def special_token(self, role: str) -> str | None:
-        """Return the text of the token in a role, such as "eos_token"."""
+        """The text of the token in a role, such as "eos_token"."""
         token = self._config.get(role) or self._map.get(role)
         content = token.get("content") if isinstance(token, dict) else token
         return content if isinstance(content, str) else None
 
     def chat_template(self) -> str | None:
-        """Return the template of conversations, the default one where there are several."""
+        """The template of conversations, the default one where there are several."""
         if _TEMPLATE in self.contents:
             return self.contents[_TEMPLATE].decode()
         template = self._config.get("chat_template") or self._old_template.get("chat_template")
@@ -51,18 +49,16 @@ class ModelFiles:
         return template if isinstance(template, str) else None
 
     def added_tokens(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Give the tokens that the config adds, with their ids, in the order of these."""
+        """(id, fields) of each token that the config adds, in the order of ids."""
         known = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
         added = self._config.get("added_tokens_decoder") or {}
         for number in sorted(map(int, added)):
-            yield (
-                number,
-                {key: added[str(number)][key] for key in known if key in added[str(number)]},
-            )
+            given = added[str(number)]
+            yield number, {key: given[key] for key in known if key in given}
 
 
 def read_folder(folder: Path) -> dict[str, bytes]:
-    """Read what a tokenizer needs of a model's folder.
+    """Read the tokenizer's files in a model's folder.
 
     Raises:
         InputError: there is no tokenizer in it.
@@ -79,7 +75,7 @@ def read_folder(folder: Path) -> dict[str, bytes]:
 
 
 def _converted(folder: Path) -> bytes:
-    """Return the fast form of a slow tokenizer; runs no code that the folder may bring."""
+    """The fast form of a slow tokenizer; runs no code that the folder may bring."""
     try:
         import transformers
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""What a `tokenizer.json` says of its pieces: how many bytes they are, where none can begin."""
+"""What a `tokenizer.json` says of its pieces: their bytes, and where a text may be cut."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from jaxdata.tokenizers.splits import KNOWN_SPLITS
-
-__all__ = ["cuts_between_words", "measure"]
+from jaxdata.tokenizers.text_cuts import KNOWN_SPLITS
 
 _SPACE = "\u2581"  # how Metaspace, and Replace in its place, write a space
 _LOCAL = {"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Prepend"}  # change nothing between letters
 
 
 def measure(settings: dict[str, Any]) -> Callable[[str], int]:
-    """Return the function from a piece of the vocabulary to its bytes of text."""
+    """A function from a piece of the vocabulary to its bytes of text."""
     kinds = {part["type"] for part in _parts([settings["pre_tokenizer"], settings["decoder"]])}
     if "ByteLevel" in kinds:
         return len  # GPT-2's alphabet writes every byte as one character
@@ -31,18 +29,18 @@ def measure(settings: dict[str, Any]) -> Callable[[str], int]:
 
 
 def cuts_between_words(settings: dict[str, Any], added: Mapping[int, Any]) -> bool:
-    """Tell whether no token lies on both sides of a space between ASCII letters."""
+    """Whether no token lies on both sides of a space between ASCII letters."""
     if any(
         re.search("[A-Za-z] [A-Za-z]", token.content) or token.lstrip or token.rstrip
         for token in added.values()
         if not token.special
     ):
         return False
-    return all(map(_is_local, _parts(settings["normalizer"]))) and _splits_words(settings)
-
-
-def _is_local(normalizer: dict[str, Any]) -> bool:
-    return normalizer["type"] in _LOCAL or _writes_spaces(normalizer)
+    local = (
+        normalizer["type"] in _LOCAL or _writes_spaces(normalizer)
+        for normalizer in _parts(settings["normalizer"])
+    )
+    return all(local) and _splits_words(settings)
 
 
 def _writes_spaces(normalizer: dict[str, Any]) -> bool:
@@ -63,7 +61,7 @@ def _splits_words(settings: dict[str, Any]) -> bool:
 
 
 def _splits(pre_tokenizer: dict[str, Any]) -> bool:
-    """Tell whether this step alone ends a piece before each space between letters."""
+    """Whether this step alone ends a piece before each space between letters."""
     kind = pre_tokenizer["type"]
     if kind == "ByteLevel":
         return bool(pre_tokenizer.get("use_regex", True))
@@ -78,7 +76,7 @@ def _splits(pre_tokenizer: dict[str, Any]) -> bool:
 
 
 def _parts(setting: Any) -> Iterator[dict[str, Any]]:
-    """The steps of a part of tokenizer.json, those of sequences one by one."""
+    """The steps of a part of tokenizer.json, with sequences flattened."""
     if isinstance(setting, list):
         for one in setting:
             yield from _parts(one)

@@ -12,16 +12,14 @@ import numpy as np
 import sentencepiece
 
 from jaxdata.errors import InputError
-from jaxdata.tokenizers.base import BaseTokenizer, SpecialToken
-from jaxdata.tokenizers.parts import split_at_special
-
-__all__ = ["SentencePieceTokenizer"]
+from jaxdata.tokenizers.base import SpecialToken, Tokenizer
+from jaxdata.tokenizers.text_cuts import split_at_special
 
 _FILE = "tokenizer.model"
 _SPACE = "\u2581"  # SentencePiece writes spaces as this character, and reads both as a space
 
 
-class SentencePieceTokenizer(BaseTokenizer):
+class SentencePieceTokenizer(Tokenizer):
     """A SentencePiece model; control symbols are never found in text, so text stays text.
 
     User-defined symbols are: that is what they are for, and they decode to themselves.
@@ -29,15 +27,7 @@ class SentencePieceTokenizer(BaseTokenizer):
 
     kind = "sentencepiece"
 
-    def __init__(
-        self,
-        model: bytes,
-        *,
-        name: str,
-        eod: SpecialToken = None,
-        bos: SpecialToken = None,
-        pad: SpecialToken = None,
-    ) -> None:
+    def __init__(self, model: bytes, *, name: str, **chosen: SpecialToken) -> None:
         self.name = name
         self._model = model
         self._processor = sentencepiece.SentencePieceProcessor()
@@ -47,10 +37,7 @@ class SentencePieceTokenizer(BaseTokenizer):
             raise InputError(f"{name!r} is not a SentencePiece model: {error}") from error
         self.vocab_size = self._processor.vocab_size()
         ids = (self._processor.eos_id(), self._processor.bos_id(), self._processor.pad_id())
-        own = (None if i < 0 else i for i in ids)
-        given = (eod, bos, pad)
-        chosen = (mine if asked is None else asked for asked, mine in zip(given, own, strict=True))
-        self.choose_special_ids(*chosen)
+        self.choose_special_ids(*(None if i < 0 else i for i in ids), **chosen)
         # Arrays came after 0.2.0; lists cost more.
         self._encode: Callable[..., Any] = getattr(
             self._processor, "EncodeAsNumpy", self._processor.EncodeAsIds
@@ -59,7 +46,6 @@ class SentencePieceTokenizer(BaseTokenizer):
 
     @property
     def unk_id(self) -> int | None:
-        """See `Tokenizer`."""
         found = int(self._processor.unk_id())
         return None if found < 0 else found
 
@@ -67,20 +53,26 @@ class SentencePieceTokenizer(BaseTokenizer):
     def from_files(
         cls, files: Mapping[str, bytes], *, name: str, eod: int
     ) -> SentencePieceTokenizer:
-        """Make it again from its model."""
         return cls(files[_FILE], name=name, eod=eod)
+
+    def extended(self, texts: Sequence[str], **ids: int | None) -> SentencePieceTokenizer:
+        from sentencepiece import sentencepiece_model_pb2 as proto
+
+        model = proto.ModelProto.FromString(self._model)
+        for text in texts:
+            model.pieces.add(piece=text, type=proto.ModelProto.SentencePiece.CONTROL)
+        return SentencePieceTokenizer(model.SerializeToString(), name=self.name, **ids)
 
     @cached_property
     def special_tokens(self) -> Mapping[str, int]:
-        """The control symbols."""
         pieces = range(self.vocab_size)
         return {self._processor.id_to_piece(i): i for i in pieces if self._processor.is_control(i)}
 
     @cached_property
     def cuts_between_words(self) -> bool:
-        """BPE merges inside words, where no piece holds a space after another character.
+        """Whether this is BPE, and no piece has a space after another character.
 
-        A unigram model does as well, but adds up scores along the text, whose rounding differs.
+        A unigram model also merges inside words, but sums scores along the text: rounding differs.
         """
         pieces = range(self.vocab_size)
         scores = [self._processor.get_score(i) for i in pieces]
@@ -89,7 +81,6 @@ class SentencePieceTokenizer(BaseTokenizer):
         return bpe and not any(inner_space.search(self._processor.id_to_piece(i)) for i in pieces)
 
     def encode_texts(self, texts: Sequence[str], special: bool) -> list[np.ndarray]:
-        """Token ids of each text: int32 of shape (tokens,)."""
         if special:
             return [self._encode_special(text) for text in texts]
         if self._space_ids is None or not any(_SPACE in text for text in texts):
@@ -105,22 +96,16 @@ class SentencePieceTokenizer(BaseTokenizer):
         return np.concatenate([np.empty(0, np.int32), *parts]).astype(np.int32)
 
     def _encode_plain(self, text: str) -> np.ndarray:
+        """Token ids of a text that may hold U+2581 itself."""
         if self._space_ids is None or _SPACE not in text:
-            return self._encode_one(text)
-        return self._encode_with(self._space_ids, text)
-
-    def _encode_one(self, text: str) -> np.ndarray:
-        return np.asarray(self._encode(text), dtype=np.int32)
-
-    def _encode_with(self, space_ids: np.ndarray, text: str) -> np.ndarray:
-        """Encode a text that holds U+2581 itself."""
-        first, *rest = map(self._encode_one, text.split(_SPACE))
-        return np.concatenate([first, *chain.from_iterable((space_ids, part) for part in rest)])
+            return np.asarray(self._encode(text), dtype=np.int32)
+        first, *rest = (np.asarray(self._encode(part), np.int32) for part in text.split(_SPACE))
+        return np.concatenate([first, *chain.from_iterable((self._space_ids, p) for p in rest)])
 
     def _literal_space_ids(self) -> np.ndarray | None:
-        """Return the byte pieces of U+2581, None where the model is not lossless anyway.
+        """The byte pieces of U+2581, None where the model is not lossless anyway.
 
-        The library takes a U+2581 of the text for a space. Where that is the only loss, and parts
+        The library reads a U+2581 of the text as a space. Where that is the only loss, and parts
         of a text can be encoded by themselves (no dummy prefix), we write its bytes instead.
         """
         ids = [self._processor.piece_to_id(f"<0x{byte:02X}>") for byte in _SPACE.encode()]
@@ -130,14 +115,12 @@ class SentencePieceTokenizer(BaseTokenizer):
         return np.array(ids, np.int32) if lossless and all(map(self._is_byte, ids)) else None
 
     def decode_ids(self, ids: list[int]) -> str:
-        """Return the text of ids; the library shows an unknown piece as U+2047."""
         try:
             return str(self._processor.decode(ids))
         except IndexError as error:
             raise InputError(f"an id is not below {self.vocab_size}, the vocabulary") from error
 
     def piece_lengths(self) -> Sequence[int]:
-        """Byte pieces stand for one byte, control and unknown pieces for none."""
         return [self._piece_length(i) for i in range(self.vocab_size)]
 
     def _piece_length(self, i: int) -> int:
@@ -151,10 +134,8 @@ class SentencePieceTokenizer(BaseTokenizer):
         return bool(self._processor.is_byte(i))
 
     def files(self) -> dict[str, bytes]:
-        """Return the model file."""
         return {_FILE: self._model}
 
     def token_id(self, text: str) -> int | None:
-        """See `Tokenizer`."""
         i = int(self._processor.piece_to_id(text))
         return i if self._processor.id_to_piece(i) == text else None

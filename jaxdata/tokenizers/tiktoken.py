@@ -13,10 +13,8 @@ from typing import Any
 import numpy as np
 
 from jaxdata.errors import InputError, MissingExtra
-from jaxdata.tokenizers.base import BaseTokenizer, CannotEncode, SpecialToken
-from jaxdata.tokenizers.splits import CL100K_SPLIT, GPT2_SPLIT, KNOWN_SPLITS, O200K_SPLIT
-
-__all__ = ["TiktokenTokenizer"]
+from jaxdata.tokenizers.base import CannotEncode, SpecialToken, Tokenizer
+from jaxdata.tokenizers.text_cuts import CL100K_SPLIT, GPT2_SPLIT, KNOWN_SPLITS, O200K_SPLIT
 
 _RANKS, _ENCODING = "ranks.tiktoken", "encoding.json"
 _END = "<|endoftext|>"
@@ -40,20 +38,13 @@ _PUBLISHED: dict[str, tuple[str, dict[str, int]]] = {
 }
 
 
-class TiktokenTokenizer(BaseTokenizer):
+class TiktokenTokenizer(Tokenizer):
     """An encoding of tiktoken; special tokens in a text are encoded as plain text."""
 
     kind = "tiktoken"
 
     def __init__(
-        self,
-        encoding: Any,
-        *,
-        name: str,
-        ranks: bytes | None = None,
-        eod: SpecialToken = None,
-        bos: SpecialToken = None,
-        pad: SpecialToken = None,
+        self, encoding: Any, ranks: bytes | None, *, name: str, **chosen: SpecialToken
     ) -> None:
         self.name = name
         self._encoding = encoding
@@ -62,22 +53,16 @@ class TiktokenTokenizer(BaseTokenizer):
         self._encode = encoding.encode
         if hasattr(encoding, "encode_to_numpy"):  # not yet in 0.8
             self._encode = encoding.encode_to_numpy
-        known_end = self.special_tokens.get(_END)
-        self.choose_special_ids(known_end if eod is None else eod, bos, pad)
+        self.choose_special_ids(self.special_tokens.get(_END), None, None, **chosen)
 
     @classmethod
-    def from_files(cls, files: Mapping[str, bytes], *, name: str, eod: int) -> TiktokenTokenizer:
-        """Make it again from its ranks, pattern and special tokens."""
-        return cls._from_own_files(files, name=name, eod=eod)
-
-    @classmethod
-    def _from_own_files(
+    def from_files(
         cls, files: Mapping[str, bytes], *, name: str, **chosen: SpecialToken
     ) -> TiktokenTokenizer:
         settings = json.loads(files[_ENCODING])
         ranks = files[_RANKS]
         encoding = _make(name, ranks, settings["pattern"], settings["special_tokens"])
-        return cls(encoding, name=name, ranks=ranks, **chosen)
+        return cls(encoding, ranks, name=name, **chosen)
 
     @classmethod
     def from_folder(
@@ -89,12 +74,10 @@ class TiktokenTokenizer(BaseTokenizer):
                 f"tiktoken:{where} is a folder without {_RANKS} and {_ENCODING}, the rest of an "
                 'encoding: {"pattern": "how text is split", "special_tokens": {"text": id}}'
             )
-        return cls._from_own_files(files, name=Path(where).name, **chosen)
+        return cls.from_files(files, name=Path(where).name, **chosen)
 
     @classmethod
-    def from_ranks(
-        cls, path: Path, ranks: bytes, eod: SpecialToken, bos: SpecialToken, pad: SpecialToken
-    ) -> TiktokenTokenizer:
+    def from_ranks(cls, path: Path, ranks: bytes, **chosen: SpecialToken) -> TiktokenTokenizer:
         """Make one from a `.tiktoken` file, whose name says which encoding it is."""
         name = path.name.split(".")[0]
         if name not in _PUBLISHED:
@@ -104,12 +87,10 @@ class TiktokenTokenizer(BaseTokenizer):
                 f"a folder with it as {_RANKS} and the rest in {_ENCODING}"
             )
         encoding = _make(name, ranks, *_PUBLISHED[name])
-        return cls(encoding, name=name, ranks=ranks, eod=eod, bos=bos, pad=pad)
+        return cls(encoding, ranks, name=name, **chosen)
 
     @classmethod
-    def published(
-        cls, name: str, eod: SpecialToken, bos: SpecialToken, pad: SpecialToken
-    ) -> TiktokenTokenizer:
+    def published(cls, name: str, **chosen: SpecialToken) -> TiktokenTokenizer:
         """Get an encoding by name from tiktoken itself, which downloads what it has not cached."""
         tiktoken = _import_tiktoken()
         if name not in tiktoken.list_encoding_names():
@@ -124,35 +105,36 @@ class TiktokenTokenizer(BaseTokenizer):
                 f"tiktoken could not download {name!r} ({type(error).__name__}); "
                 f"give the file instead: tiktoken:path/to/{name}.tiktoken"
             ) from error
-        return cls(encoding, name=name, eod=eod, bos=bos, pad=pad)
+        return cls(encoding, None, name=name, **chosen)
+
+    def extended(self, texts: Sequence[str], **ids: int | None) -> TiktokenTokenizer:
+        special = {**self.special_tokens, **{t: self.vocab_size + n for n, t in enumerate(texts)}}
+        encoding = _make(self.name, self._ranks, self._encoding._pat_str, special)
+        return TiktokenTokenizer(encoding, self._ranks, name=self.name, **ids)
 
     @property
     def special_tokens(self) -> Mapping[str, int]:
-        """Those of the encoding."""
         special: dict[str, int] = self._encoding._special_tokens
         return special
 
     @cached_property
     def cuts_between_words(self) -> bool:
-        """Under a splitting rule that is known to."""
         return self._encoding._pat_str in KNOWN_SPLITS
 
     def encode_texts(self, texts: Sequence[str], special: bool) -> list[np.ndarray]:
-        """Token ids of each text: uint32 of shape (tokens,)."""
         known = "all" if special else set()
         return [self._encode_one(text, known) for text in texts]
 
     def _encode_one(self, text: str, known: Any) -> np.ndarray:
         try:
             ids = self._encode(text, allowed_special=known, disallowed_special=())
-        except ValueError as error:  # its splitting rule ran out of room
+        except ValueError as error:  # the splitting rule ran out of room
             raise CannotEncode(
                 f"{self.name!r} cannot encode a text of {len(text):,} characters: {error}"
             ) from error
         return np.asarray(ids, dtype=np.uint32)
 
     def decode_ids(self, ids: list[int]) -> str:
-        """Return the text of ids; special tokens give nothing."""
         special = set(self.special_tokens.values())
         try:
             return str(self._encoding.decode([i for i in ids if i not in special]))
@@ -160,23 +142,17 @@ class TiktokenTokenizer(BaseTokenizer):
             raise InputError(f"{error.args[0]} is not an id of {self.name!r}") from error
 
     def piece_lengths(self) -> Sequence[int]:
-        """The ranks are the bytes themselves; unused ids and special tokens have none."""
         lengths = [0] * self.vocab_size
         for piece, i in self._encoding._mergeable_ranks.items():
             lengths[i] = len(piece)
         return lengths
 
     def files(self) -> dict[str, bytes]:
-        """Return the file of ranks, and a json with the rest of the encoding."""
-        settings = {
-            "pattern": self._encoding._pat_str,
-            "special_tokens": self.special_tokens,
-        }
+        settings = {"pattern": self._encoding._pat_str, "special_tokens": self.special_tokens}
         encoding = json.dumps(settings, indent=1, sort_keys=True).encode() + b"\n"
         return {_RANKS: self._ranks, _ENCODING: encoding}
 
     def token_id(self, text: str) -> int | None:
-        """See `Tokenizer`."""
         try:
             return int(self._encoding.encode_single_token(text))
         except KeyError:

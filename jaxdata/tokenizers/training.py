@@ -1,27 +1,28 @@
-"""Training a SentencePiece tokenizer that loses nothing: decode(encode(x)) == x for any text."""
+"""Training a lossless SentencePiece tokenizer: decode(encode(x)) == x for any text."""
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from jaxdata.errors import InputError
-
-__all__ = ["train"]
+from jaxdata.scalars import takes_numpy_beside
 
 # Ends a piece in training. SentencePiece keeps U+2581 for the space and U+2585 for itself (it
 # drops a line that has one), so these two end a piece as well; in encoding they are bytes.
 _BORDER = "\x1f"
 _RESERVED = re.compile("[\u2581\u2585]")
-_CHUNK = 4_096  # characters; what is longer than max_sentence_length SentencePiece drops
+_CHUNK = 4_096  # characters; SentencePiece drops what is longer than max_sentence_length
 _LONGEST = 8 * _CHUNK  # bytes: four a character, and a border after each digit
 
+_OWN = ("<unk>", "<s>", "</s>")
+_BYTE = re.compile("<0x[0-9A-Fa-f]{2}>")
 
 _OPTIONS: dict[str, Any] = {
-    # Text comes back as it was.
+    # Lossless.
     "normalization_rule_name": "identity",
     "add_dummy_prefix": False,
     "remove_extra_whitespaces": False,
@@ -34,6 +35,7 @@ _OPTIONS: dict[str, Any] = {
 }
 
 
+@takes_numpy_beside("texts")
 def train(
     texts: Iterable[str],
     output: str | Path,
@@ -43,32 +45,38 @@ def train(
     digits: int | None = None,
     max_bytes: int | None = None,
     character_coverage: float = 0.9995,
+    special: Sequence[str] = (),
 ) -> int:
     """Train a SentencePiece model and write it to a file; the same texts give the same bytes.
 
-    Text is taken as it is (no normalisation, no space in front, none removed), and what no piece
-    covers is written in byte pieces. Ids: 0 unknown, 1 <s>, 2 </s> (the end of a document).
+    Text is not normalised, and no space is added or removed; characters without a piece become
+    byte pieces. Ids: 0 unknown, 1 <s>, 2 </s> (the end of a document), then the special tokens.
 
     Args:
         texts: the corpus.
-        output: the file to write; its folder is made.
+        output: the file to write; its folder is created.
         vocab_size: number of ids, the 256 bytes and 3 special tokens included.
         model_type: "bpe" or "unigram".
         digits: no piece holds more than this many digits (2: autoresearch's rule); None: no rule.
         max_bytes: stop reading texts after this many bytes of UTF-8.
         character_coverage: the share of the text whose characters get an id of their own; the
-            rare rest is written in bytes.
+            rare others become bytes.
+        special: the texts of more special tokens. Each gets an id of its own, from 3 on in this
+            order; a text that spells one is encoded as text, never to this id. "<pad>" becomes
+            the padding token.
 
     Returns:
         The bytes of text it was trained on.
 
     Raises:
-        InputError: there is no text, or too little (or too few ids) for `vocab_size`.
+        InputError: there is no text, or too little (or too few ids) for `vocab_size`, or a special
+            token that cannot be one.
     """
     import sentencepiece
 
     if digits is not None and digits < 1:
         raise InputError(f"digits={digits}; expected 1 or more, or None for no rule")
+    reserved: dict[str, Any] = {"control_symbols": _checked(special)} if special else {}
     corpus = _Corpus(texts, digits, max_bytes)
     model = io.BytesIO()
     try:
@@ -78,6 +86,7 @@ def train(
             vocab_size=vocab_size,
             model_type=model_type,
             character_coverage=character_coverage,
+            **reserved,
             **_OPTIONS,
         )
     except (RuntimeError, OSError) as error:
@@ -96,6 +105,24 @@ def train(
     return corpus.bytes
 
 
+def _checked(special: Sequence[str]) -> list[str]:
+    if isinstance(special, str):
+        raise InputError(f"special={special!r}: expected a list of texts")
+    for number, text in enumerate(special):
+        if not text.strip() or not text.isprintable():
+            reason = "expected a printable text"
+        elif text in _OWN:
+            reason = "every model has it; leave it out"
+        elif _BYTE.fullmatch(text):
+            reason = "it is the name of a byte; give another"
+        elif text in special[:number]:
+            reason = "it is there twice"
+        else:
+            continue
+        raise InputError(f"special token {text!r}: {reason}")
+    return list(special)
+
+
 class _Corpus:
     """The training sentences of some texts; counts the bytes of text it gave."""
 
@@ -112,10 +139,8 @@ class _Corpus:
                     return
                 chunk = text[start : start + _CHUNK]
                 self.bytes += len(chunk.encode())
-                yield self._sentence(chunk)
 
-    def _sentence(self, chunk: str) -> str:
-        sentence = _RESERVED.sub(_BORDER, chunk)
-        if self._digits:
-            sentence = self._digits.sub(rf"\g<0>{_BORDER}", sentence)
-        return sentence
+                sentence = _RESERVED.sub(_BORDER, chunk)
+                if self._digits:
+                    sentence = self._digits.sub(rf"\g<0>{_BORDER}", sentence)
+                yield sentence

@@ -10,20 +10,18 @@ from torch.utils.data import Dataset
 from jaxdata.torch.loader import Loader
 from jaxdata.torch.tensors import Tensors
 
-__all__ = ["Batches"]
-
 
 class Batches(Dataset[Tensors]):
     """Batch *k* from `start_row` on, for `DataLoader(batch_size=None, num_workers=n)`.
 
     Args:
-        rows: what `jaxdata.pack` or `mix` returns, or any `MapDataset` of rows.
+        rows: the result of `jaxdata.pack` or `mix`, or any `MapDataset` of rows.
         batch_size: rows of the global batch, over all ranks; or a ramp.
-        rank: which part of each batch this process gets; see `jaxdata.torch.Loader`.
-        world_size: of how many.
-        start_row: the row that batch 0 begins with: `next_row` of a state. Or see `set_state`.
+        rank: number of this process among those that share a batch; see `jaxdata.torch.Loader`.
+        world_size: number of those processes.
+        start_row: first row of batch 0: `next_row` of a state. Or call `set_state`.
         long: int64 instead of int32.
-        settings: `drop_remainder`, `skip_rows`, `layout` as of `jaxdata.Loader`.
+        settings: `drop_remainder`, `skip_rows` and `layout`, as for `jaxdata.Loader`.
 
     >>> import jaxdata.torch
     >>> rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 0], [3, 0], [4, 0]]), seq_len=2)
@@ -61,22 +59,24 @@ class Batches(Dataset[Tensors]):
         return len(self._loader) - self._first
 
     def __getitem__(self, number: int) -> Tensors:
-        self._go_to(range(len(self))[number])
-        return next(self._loader)
+        with self._loader.lock:  # of several threads each gets what it asks for
+            self._go_to(range(len(self))[number])
+            return next(self._loader)
 
     def _go_to(self, number: int) -> None:
         if self._loader.step != self._first + number:
             self._loader.seek(step=self._first + number)
 
     def get_state(self, batches: int) -> dict[str, Any]:
-        """The state when the first `batches` of these have been trained on.
+        """The state after training on the first `batches` of these.
 
-        The same as a loader has there, of JAX or torch, which can go on from it.
+        A loader, of JAX or torch, has the same state there and can resume from it.
         """
-        self._go_to(batches)
-        return self._loader.get_state()
+        with self._loader.lock:
+            self._go_to(batches)
+            return self._loader.get_state()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Begin where a state was taken: a loader's, or a `StatefulDataLoader`'s of one."""
+        """Start where a state was taken: a loader's, or that of a `StatefulDataLoader` of one."""
         self._loader.load_state_dict(state)
         self._first = self._loader.step

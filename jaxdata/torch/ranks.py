@@ -1,4 +1,4 @@
-"""Which part of each batch is this process's."""
+"""The rank and world size of this process."""
 
 from __future__ import annotations
 
@@ -8,19 +8,17 @@ from torch import distributed
 
 from jaxdata.errors import InputError
 
-__all__ = ["shard_of"]
-
 
 def shard_of(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """(rank, world size): those given, else of `torch.distributed`, else as torchrun sets them.
+    """(rank, world size): as given, else of `torch.distributed`, else as torchrun sets them.
 
     Raises:
-        InputError: one is given without the other.
+        InputError: only one of them is given.
     """
     if (rank is None) != (world_size is None):
         raise InputError(
             f"rank={rank}, world_size={world_size}: give both (those of the data-parallel group), "
-            "or none for those of torch.distributed"
+            "or neither for those of torch.distributed"
         )
     if rank is not None and world_size is not None:
         return rank, world_size

@@ -9,21 +9,19 @@ import torch
 from jaxdata.errors import InputError
 from jaxdata.rows.table import Batch
 
-__all__ = ["Delivery", "Tensors"]
-
 Tensors = dict[str, Any]
-"""tensors by name; what is a single number is a Python number, as kernels take it"""
+"""tensors by name; a single number is a Python number, as kernels take it"""
 
 
 class Delivery:
-    """Takes batches to where the trainer wants them.
+    """Moves batches to the device of the trainer.
 
-    On the host a tensor is the numpy array's memory, not a copy: that is used again only when
-    neither array nor tensor refers to it. To a CUDA device batches go from pinned memory in a
-    stream of their own, while the device computes.
+    On the host a tensor shares the numpy array's memory, which is reused only when neither array
+    nor tensor refers to it. To a CUDA device batches go from pinned memory in a stream of their
+    own, while the device computes.
 
     Args:
-        device: where to; None for the host.
+        device: the device; None for the host.
         long: int32 becomes int64, on the device.
     """
 
@@ -46,25 +44,25 @@ class Delivery:
         return self._long or self.device is not None
 
     def send(self, batch: Batch) -> Tensors:
-        """Begin to take a batch there; may be called by a thread that works ahead."""
+        """Start to move a batch; may be called by a thread that works ahead."""
         found = {name: _tensor(array) for name, array in batch.items()}
         if self._stream is None:
             return {name: self._moved(value) for name, value in found.items()}
-        with torch.cuda.stream(self._stream):  # a thread's own device is another, maybe
+        with torch.cuda.stream(self._stream):  # the current device of a thread may be another
             pinned = {name: _pinned(value) for name, value in found.items()}
             sent = _Sent({name: self._moved(value) for name, value in pinned.items()})
             sent.arrival = self._stream.record_event()
         return sent
 
     def receive(self, batch: Tensors) -> Tensors:
-        """What was sent, for the stream of the caller, which waits for it on the device."""
+        """The batch for the caller's stream, which waits on the device until it has arrived."""
         if not isinstance(batch, _Sent):
             return batch
         stream = torch.cuda.current_stream(self.device)
         stream.wait_event(batch.arrival)
         for value in batch.values():
             if isinstance(value, torch.Tensor):
-                value.record_stream(stream)  # else its memory would serve the next copy at once
+                value.record_stream(stream)  # else the next copy could overwrite it
         return dict(batch)
 
     def _moved(self, value: Any) -> Any:

@@ -1,26 +1,30 @@
-"""Model and loader saved together with Orbax; a checkpoint is complete or it is not there."""
+"""Model and loader saved together with Orbax; every checkpoint is complete."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import jax
 import orbax.checkpoint as ocp
 
-from jaxdata.errors import StateMismatch
+from jaxdata.errors import DatasetError, StateMismatch
+from jaxdata.facts import differences
 from jaxdata.train.optimizer import State
 from jaxdata.train.settings import ModelSettings
-
-__all__ = ["Checkpoints"]
+from jaxdata.train.whole_checkpoints import write_checksums
 
 
 class Checkpoints:
     """The checkpoints of one run, under `directory/<step>`.
 
     Each has three items: `model` (params and optimizer), `loader` (the loader's state, JSON) and
-    `settings` (the model's, JSON). Saving returns when all is on disk: a process killed at any
-    moment leaves complete checkpoints only.
+    `settings` (the model's, JSON). Saving returns when everything is on disk: a process killed at
+    any moment leaves only complete checkpoints.
     """
 
     def __init__(self, directory: Path, keep: int) -> None:
@@ -39,47 +43,78 @@ class Checkpoints:
     def save(
         self, step: int, state: State, loader_state: Mapping[str, Any], model: ModelSettings
     ) -> None:
-        """Save what continues the run after `step` steps."""
         items = ocp.args.Composite(
             model=ocp.args.StandardSave(state),
             loader=ocp.args.JsonSave(dict(loader_state)),
             settings=ocp.args.JsonSave(model.model_dump()),
         )
-        self._manager.save(step, args=items)
-        self._manager.wait_until_finished()
+        try:
+            with _one_error():
+                self._manager.save(step, args=items)
+                self._manager.wait_until_finished()
+            if jax.process_index() == 0:
+                write_checksums(self._directory, step)
+        except Exception as error:  # Orbax and tensorstore raise many kinds
+            kept = [int(each) for each in self._manager.all_steps() if each != step]
+            goes_on = f"step {max(kept)}, which is kept" if kept else "the beginning"
+            raise DatasetError(
+                f"the checkpoint of step {step} cannot be saved in {self._directory}: "
+                f"{_reason(error)}. Make room, or mend the folder: then the same command goes on "
+                f"from {goes_on}"
+            ) from error
 
     def loader_state(self, step: int) -> dict[str, Any]:
-        """The loader's state after `step` steps."""
         state: dict[str, Any] = self._restore(step, loader=ocp.args.JsonRestore())["loader"]
         return state
 
     def state(self, step: int, like: State, model: ModelSettings) -> State:
-        """Params and optimizer after `step` steps, laid out on devices as `like` is.
+        """Params and optimizer after `step` steps, with the shardings of `like`.
 
         Raises:
-            StateMismatch: they are of a model with other settings.
+            StateMismatch: they belong to a model with other settings.
         """
         saved = self._restore(step, settings=ocp.args.JsonRestore())["settings"]
-        self._check_model(step, saved, model)
+        given = model.model_dump()
+        if changes := differences({name: saved.get(name) for name in given}, given).values():
+            raise StateMismatch(
+                f"the checkpoint {self._directory / str(step)} is of another model: "
+                f"{'; '.join(f'model.{change}' for change in changes)}. Set it back, or give "
+                "another train.output"
+            )
         state: State = self._restore(step, model=ocp.args.StandardRestore(like))["model"]
         return state
 
     def _restore(self, step: int, **items: Any) -> Any:
-        return self._manager.restore(step, args=ocp.args.Composite(**items))
-
-    def _check_model(self, step: int, saved: Mapping[str, Any], model: ModelSettings) -> None:
-        given = model.model_dump()
-        changes = [
-            f"model.{name} was {saved.get(name)}, is {value}"
-            for name, value in given.items()
-            if saved.get(name) != value
-        ]
-        if changes:
-            raise StateMismatch(
-                f"the checkpoint {self._directory / str(step)} is of another model: "
-                f"{'; '.join(changes)}. Set it back, or give another train.output"
-            )
+        try:
+            return self._manager.restore(step, args=ocp.args.Composite(**items))
+        except Exception as error:  # as above
+            raise DatasetError(
+                f"the checkpoint {self._directory / str(step)} cannot be read: {_reason(error)}. "
+                "Restore it, or delete it to go on from an older one"
+            ) from error
 
     def close(self) -> None:
         """End Orbax's threads."""
         self._manager.close()
+
+
+@contextmanager
+def _one_error() -> Iterator[None]:
+    """Leave it to the caller to say what failed: Orbax and tensorstore print every traceback."""
+    hooks, level = (sys.excepthook, sys.unraisablehook), logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    sys.excepthook, sys.unraisablehook = lambda *_: None, lambda _: None
+    try:
+        yield
+    finally:
+        sys.excepthook, sys.unraisablehook = hooks
+        logging.disable(level)
+
+
+def _reason(error: BaseException) -> str:
+    """What a library says, in a line: that the disk is full, if it says so anywhere."""
+    said = str(error)
+    for known in ("No space left on device", "File too large", "Disk quota exceeded"):
+        if known in said:
+            return known
+    return next(iter(said.splitlines()), type(error).__name__)[:200]

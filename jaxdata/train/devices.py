@@ -1,4 +1,4 @@
-"""Which devices a run has, in one process or many, and how its arrays lie on them."""
+"""The devices of a run, in one process or many, and the shardings of its arrays."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxdata.errors import InputError
 
-__all__ = ["Cluster", "batch_sharding", "data_mesh", "prepare", "replicated"]
-
 
 @dataclass(frozen=True)
 class Cluster:
-    """One process of several: where process 0 listens, how many there are, which one this is."""
+    """One process of several: the address of process 0, their number, and this one's number."""
 
     coordinator: str
     num_processes: int
@@ -30,7 +28,7 @@ def prepare(
     cluster: Cluster | None = None,
     compilation_cache: Path | None = None,
 ) -> None:
-    """Set JAX up for a run; to be called before anything has asked for a device."""
+    """Set up JAX for a run; call it before anything uses a device."""
     if deterministic:
         _add_xla_flags("--xla_gpu_deterministic_ops=true", "--xla_cpu_multi_thread_eigen=false")
     if compilation_cache:
@@ -42,7 +40,7 @@ def prepare(
             cluster.coordinator,
             cluster.num_processes,
             cluster.process_id,
-            shutdown_timeout_seconds=60,  # how long others wait for one that failed
+            shutdown_timeout_seconds=60,  # how long others wait for a failed process
         )
     try:
         jax.devices()
@@ -51,7 +49,7 @@ def prepare(
 
 
 def _add_xla_flags(*flags: str) -> None:
-    """Add to XLA_FLAGS what the user has not set there."""
+    """Add flags to XLA_FLAGS unless the user has set them."""
     given = os.environ.get("XLA_FLAGS", "")
     added = [flag for flag in flags if flag.split("=")[0] not in given]
     os.environ["XLA_FLAGS"] = " ".join([given, *added]).strip()
@@ -63,7 +61,7 @@ def data_mesh() -> Mesh:
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """Rows of a batch spread over the devices, each row whole."""
+    """Rows of a batch divided among the devices; each row stays whole."""
     return NamedSharding(mesh, PartitionSpec("data"))
 
 

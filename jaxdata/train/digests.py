@@ -1,4 +1,4 @@
-"""A fingerprint of the rows a step trains on, the same on any number of devices and hosts."""
+"""A fingerprint of the rows of a step, the same on any number of devices and hosts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-__all__ = ["FIELDS", "batch_digest", "gather_digests", "row_digests"]
-
 FIELDS = {
     "inputs": np.int32,
     "targets": np.int32,
@@ -22,7 +20,7 @@ FIELDS = {
 
 
 def row_digests(batch: Mapping[str, jax.Array | np.ndarray]) -> np.ndarray:
-    """SHA-256 over the five arrays of each row that lies in this process; `uint8 (rows, 32)`."""
+    """SHA-256 over the five arrays of each row in this process; `uint8 (rows, 32)`."""
     arrays: list[np.ndarray] = [
         np.asarray(_own_rows(batch[name]), dtype) for name, dtype in FIELDS.items()
     ]
@@ -39,9 +37,9 @@ def batch_digest(batch: Mapping[str, jax.Array | np.ndarray]) -> str:
 
 
 def gather_digests(parts: Sequence[np.ndarray]) -> list[str]:
-    """The digests of whole batches, from the `row_digests` of this process's part of each.
+    """The digests of whole batches, from the `row_digests` of this process's rows of each.
 
-    A collective operation: every process has to call it, with parts of the same batches.
+    A collective operation: every process has to call it, for the same batches.
     """
     if jax.process_count() == 1 or not parts:
         return [_combine(rows) for rows in parts]
@@ -56,7 +54,7 @@ def _combine(digests: np.ndarray) -> str:
 
 
 def _own_rows(array: jax.Array | np.ndarray) -> np.ndarray:
-    """The rows that lie on devices of this process, in order."""
+    """The rows on devices of this process, in order."""
     if isinstance(array, np.ndarray):
         return array
     shards = {shard.index[0].start or 0: shard.data for shard in array.addressable_shards}

@@ -14,15 +14,13 @@ from jaxdata.train.loss import BitsPerByte, byte_sums, cross_entropy
 from jaxdata.train.model import forward
 from jaxdata.train.settings import ModelSettings
 
-__all__ = ["Evaluate", "make_evaluate"]
-
 Evaluate = Callable[[Any, Iterable[Mapping[str, jax.Array]]], BitsPerByte]
 
 
 def make_evaluate(
     model: ModelSettings, token_bytes: np.ndarray, replicated: jax.sharding.Sharding
 ) -> Evaluate:
-    """`evaluate(params, batches)`: the score over all batches, the same on every process."""
+    """Make `evaluate(params, batches)`, which scores all batches, the same on every process."""
     token_bytes_V = np.asarray(token_bytes, np.int32)
 
     @partial(jax.jit, out_shardings=replicated)

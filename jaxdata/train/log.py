@@ -1,48 +1,38 @@
-"""The log of a run: one JSON object a line, appended over restarts, readable after any kill."""
+"""The log of a run: one JSON object a line, appended across restarts, readable after any kill."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RunLog", "read_log"]
-
 
 class RunLog:
-    """Append records to a file; a line that a kill cut short is dropped first.
+    """Append records to a file, after dropping a line that a kill cut short.
 
-    Floats keep all their digits, so losses read back are the losses, to the bit. A record with
-    `loss` is of step `step`, counted from 0; one with `bits_per_byte` or `event` is of the moment
-    after `step` steps.
+    Floats keep all their digits, so losses read back are equal to the bit. A record with `loss`
+    belongs to step `step`, counted from 0; one with `bits_per_byte` or `event` to the moment after
+    `step` steps.
     """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
-            _drop_unfinished_line(path)
+            os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, *records: Mapping[str, Any]) -> None:
-        """Append records and hands them to the operating system."""
+        """Append records and hand them to the operating system."""
         self._file.write("".join(json.dumps(record) + "\n" for record in records))
         self._file.flush()
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 
-def _drop_unfinished_line(path: Path) -> None:
-    text = path.read_bytes()
-    complete = text.rfind(b"\n") + 1
-    if complete < len(text):
-        with path.open("r+b") as file:
-            file.truncate(complete)
-
-
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """All complete records, oldest first; steps that were run twice are there twice."""
+    """All complete records, oldest first; a step that was run twice appears twice."""
     lines = path.read_bytes().split(b"\n")[:-1]
     return [json.loads(line) for line in lines]

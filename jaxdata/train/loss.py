@@ -1,4 +1,4 @@
-"""Cross entropy as sums and counts: exact however rows are spread over devices or batches."""
+"""Cross entropy as sums and counts: exact for any division of rows among devices and batches."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ import optax
 
 from jaxdata.errors import InputError
 
-__all__ = ["BitsPerByte", "byte_sums", "cross_entropy", "mean_loss"]
-
 Batch = Mapping[str, jax.Array]
 
 
 def cross_entropy(logits_BxLxV: jax.Array, targets_BxL: jax.Array) -> jax.Array:
-    """Nats that each target costs, float32 `(batch, seq_len)`, masks not looked at."""
+    """Cross entropy of each target in nats, float32 `(batch, seq_len)`; ignores masks."""
     nats_BxL: jax.Array = optax.softmax_cross_entropy_with_integer_labels(
         logits_BxLxV.astype(jnp.float32), targets_BxL
     )
@@ -27,14 +25,14 @@ def cross_entropy(logits_BxLxV: jax.Array, targets_BxL: jax.Array) -> jax.Array:
 
 
 def mean_loss(nats_BxL: jax.Array, loss_mask_BxL: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Mean nats of the targets with loss, and how many there are (0 where there are none)."""
+    """Mean nats of the targets with loss (0 if there are none), and their number."""
     targets = jnp.sum(loss_mask_BxL)
     total = jnp.sum(jnp.where(loss_mask_BxL, nats_BxL, 0.0))
     return total / jnp.maximum(targets, 1), targets
 
 
 def byte_sums(nats_BxL: jax.Array, batch: Batch, token_bytes_V: jax.Array) -> dict[str, jax.Array]:
-    """What `BitsPerByte` adds up: over targets with loss, and over those that stand for bytes."""
+    """The sums for `BitsPerByte`: over targets with loss, and over those that stand for bytes."""
     mask_BxL = batch["loss_mask"]
     bytes_BxL = jnp.where(mask_BxL, token_bytes_V[batch["targets"]], 0)
     return {
@@ -47,10 +45,10 @@ def byte_sums(nats_BxL: jax.Array, batch: Batch, token_bytes_V: jax.Array) -> di
 
 @dataclass
 class BitsPerByte:
-    """Loss per byte of the text: the same for every tokenizer, unlike loss per token.
+    """Loss per byte of text: comparable between tokenizers, unlike loss per token.
 
-    Targets that stand for no bytes (end of document) cost nothing and weigh nothing here; they
-    are in `loss`. Sums are kept in double precision on the host.
+    Targets that stand for no bytes (end of document) do not count here, only in `loss`. Sums are
+    kept in double precision on the host.
 
     >>> score = BitsPerByte()
     >>> score.add({"nats": 5.0, "targets": 3, "text_nats": 4 * math.log(2), "bytes": 8})
@@ -64,7 +62,6 @@ class BitsPerByte:
     bytes: int = 0
 
     def add(self, sums: Mapping[str, jax.Array | np.ndarray | float]) -> None:
-        """Add what `byte_sums` gave for one batch."""
         self.nats += float(sums["nats"])
         self.targets += int(sums["targets"])
         self.text_nats += float(sums["text_nats"])
@@ -74,7 +71,7 @@ class BitsPerByte:
     def value(self) -> float:
         """Bits per byte."""
         if not self.bytes:
-            raise InputError("bits per byte of no text: no evaluated token stands for any bytes")
+            raise InputError("no bits per byte: no evaluated token stands for any bytes")
         return self.text_nats / (math.log(2) * self.bytes)
 
     @property

@@ -2,7 +2,7 @@
 
 Array names end in their shape: B batch, L sequence, D width, N heads, H head width,
 F MLP width, V vocabulary.
-The blocks' params are stacked, so that one `scan` compiles one block however many there are.
+The params of the blocks are stacked, so that `scan` compiles one block for all of them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ import jax.numpy as jnp
 from jaxdata.feed.device.attention import attention_mask
 from jaxdata.train.settings import ModelSettings
 
-__all__ = ["Params", "count_params", "forward", "init_params"]
-
 Params = dict[str, Any]
 Batch = Mapping[str, jax.Array]
 
 
 def init_params(key: jax.Array, settings: ModelSettings, vocab_size: int) -> Params:
-    """Random float32 params; what writes to the residual stream starts smaller with depth."""
+    """Random float32 params; matrices that write to the residual stream shrink with depth."""
     layers, width, hidden = settings.layers, settings.width, settings.mlp_width
     keys = iter(jax.random.split(key, 9))
 
@@ -54,14 +52,14 @@ def init_params(key: jax.Array, settings: ModelSettings, vocab_size: int) -> Par
 
 
 def count_params(params: Params) -> int:
-    """How many numbers there are to learn."""
+    """Number of learned parameters."""
     return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
 def forward(params: Params, batch: Batch, settings: ModelSettings) -> jax.Array:
     """Logits, float32 `(batch, seq_len, vocabulary)`, of the token after each input.
 
-    Reads `inputs`, `positions` and `segment_ids` of a batch. What a segment gets does not depend
+    Reads `inputs`, `positions` and `segment_ids` of a batch. The logits of a segment do not depend
     on the rest of its row.
     """
     dtype = jnp.dtype(settings.dtype)

@@ -1,4 +1,4 @@
-"""AdamW with warm-up and cosine decay, and the one jitted step that uses it."""
+"""AdamW with warm-up and cosine decay, and the jitted step that uses it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from jaxdata.train.loss import cross_entropy, mean_loss
 from jaxdata.train.model import forward, init_params
 from jaxdata.train.settings import ModelSettings, OptimizerSettings
 
-__all__ = ["State", "Step", "init_state", "make_optimizer", "make_step"]
-
-State = dict[str, Any]  # "params", "optimizer": what a checkpoint holds of the model
+State = dict[str, Any]  # "params", "optimizer": the model's part of a checkpoint
 Step = Callable[[State, Mapping[str, jax.Array]], tuple[State, dict[str, jax.Array]]]
 
 
@@ -42,7 +40,7 @@ def make_optimizer(settings: OptimizerSettings, steps: int) -> optax.GradientTra
 
 
 def _matrices(params: Any) -> Any:
-    """True for weights that decay: all but the scales of the norms."""
+    """True for weights with decay: all except the scales of the norms."""
     return jax.tree_util.tree_map_with_path(lambda path, _: path[-1].key != "norm", params)
 
 
@@ -55,14 +53,12 @@ def init_state(
 
 
 def make_step(
-    model: ModelSettings,
-    optimizer: optax.GradientTransformation,
-    replicated: jax.sharding.Sharding,
+    model: ModelSettings, optimizer: optax.GradientTransformation, replicated: jax.sharding.Sharding
 ) -> Step:
-    """The jitted `step(state, batch) -> state, metrics`; the state given is consumed.
+    """The jitted `step(state, batch) -> state, metrics`; it consumes the given state.
 
-    The batch is sharded over devices and the state is not, so XLA adds up gradients over devices;
-    the mean is over the targets of the global batch, whichever device has how many of them.
+    The batch is sharded over devices and the state is not, so XLA sums gradients over devices. The
+    mean is over the targets of the global batch, however they are divided among devices.
     """
 
     @partial(jax.jit, donate_argnums=0, out_shardings=replicated)

@@ -1,31 +1,12 @@
-"""What can be set about a model and its training; the `train:` section of a config."""
+"""Settings of a model and its training: the `train:` section of a config."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-__all__ = ["Count", "ModelSettings", "OptimizerSettings", "Settings", "TrainSettings", "whole"]
-
-
-class Settings(BaseModel):
-    """A frozen section of a config: unknown fields and silent conversions are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-def whole(value: object) -> object:
-    """`5e9` is a float to YAML and a string in some shells; as a count it is 5,000,000,000."""
-    if isinstance(value, str):
-        try:
-            value = float(value.replace("_", ""))
-        except ValueError:
-            return value
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-Count = Annotated[int, BeforeValidator(whole), Field(ge=1)]
+from jaxdata.settings import Count, Settings
 
 
 class ModelSettings(Settings):
@@ -48,7 +29,7 @@ class ModelSettings(Settings):
         description="arithmetic of the blocks; params and loss are always float32",
     )
     remat: bool = Field(
-        default=False, description="recompute blocks backwards: less memory, more time"
+        default=False, description="recompute blocks in the backward pass: less memory, more time"
     )
 
     @model_validator(mode="after")
@@ -61,7 +42,7 @@ class ModelSettings(Settings):
 
     @property
     def mlp_width(self) -> int:
-        """Width of the gated MLP, the default worked out."""
+        """Width of the gated MLP, with the default computed."""
         return self.hidden or -(-8 * self.width // 3 // 32) * 32
 
 
@@ -73,18 +54,20 @@ class OptimizerSettings(Settings):
     )
     warmup_steps: int = Field(default=20, ge=0, description="steps from 0 up to the peak")
     final_fraction: float = Field(
-        default=0.1, ge=0, le=1, description="last rate, as a part of the peak"
+        default=0.1, ge=0, le=1, description="last rate, as a fraction of the peak"
     )
-    weight_decay: float = Field(default=0.1, ge=0, description="on matrices only")
-    beta1: float = Field(default=0.9, ge=0, lt=1, description="memory of the mean gradient")
-    beta2: float = Field(default=0.95, ge=0, lt=1, description="memory of the squared gradient")
-    clip_norm: float = Field(default=1.0, gt=0, description="largest global norm of a gradient")
+    weight_decay: float = Field(default=0.1, ge=0, description="decay of matrices; norms have none")
+    beta1: float = Field(default=0.9, ge=0, lt=1, description="decay rate of the first moment")
+    beta2: float = Field(default=0.95, ge=0, lt=1, description="decay rate of the second moment")
+    clip_norm: float = Field(default=1.0, gt=0, description="maximum global norm of the gradient")
 
 
 class TrainSettings(Settings):
     """A training run."""
 
-    steps: Count | None = Field(default=None, description="last step; null: until the data ends")
+    steps: Count | None = Field(
+        default=None, description="total number of steps; null: until the data ends"
+    )
     model: ModelSettings = ModelSettings()
     optimizer: OptimizerSettings = OptimizerSettings()
     output: str = Field(default="runs/train", description="folder of the log and the checkpoints")
@@ -93,11 +76,14 @@ class TrainSettings(Settings):
         default=0, ge=0, description="steps between evaluations; 0: only at the end"
     )
     checkpoint_every: int = Field(default=100, ge=1, description="steps between checkpoints")
-    keep: int = Field(default=3, ge=1, description="how many checkpoints are kept")
+    keep: int = Field(default=3, ge=1, description="number of checkpoints to keep")
+    resume: Literal["newest", "newest-whole"] = Field(
+        default="newest",
+        description="the checkpoint to resume from; newest-whole: damaged ones are set aside",
+    )
     digest_rows: bool = Field(
         default=True, description="log a SHA-256 of each batch, so that two runs can be compared"
     )
     deterministic: bool = Field(
-        default=True,
-        description="have XLA repeat every sum in the same order, on GPUs for some speed",
+        default=True, description="deterministic XLA operations; slower on GPUs"
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental.multihost_utils import sync_global_devices
 
 from jaxdata.errors import InputError
 from jaxdata.seeds import derive
@@ -19,22 +20,21 @@ from jaxdata.train.digests import row_digests
 from jaxdata.train.evaluate import make_evaluate
 from jaxdata.train.log import RunLog
 from jaxdata.train.loss import BitsPerByte
+from jaxdata.train.metrics import Progress
 from jaxdata.train.model import count_params
 from jaxdata.train.optimizer import State, init_state, make_optimizer, make_step
-from jaxdata.train.progress import Progress
 from jaxdata.train.settings import TrainSettings
-
-__all__ = ["Data", "Summary", "Trainer"]
+from jaxdata.train.whole_checkpoints import damaged_checkpoints, set_aside
 
 OpenLoader = Callable[[jax.sharding.Sharding], Any]
 
 
 @dataclass(frozen=True)
 class Data:
-    """What a run needs to know of its data.
+    """The data of a run.
 
-    `train` and `validation` open a `jaxdata.Loader` of global batches with the sharding they are
-    given; `token_bytes` is the dataset's, int32 `(vocabulary,)`.
+    `train` and `validation` open a `jaxdata.Loader` of global batches with a given sharding;
+    `token_bytes` is the dataset's, int32 `(vocabulary,)`.
     """
 
     train: OpenLoader
@@ -47,18 +47,18 @@ class Summary:
     """How a run ended."""
 
     steps: int
-    """done in all"""
+    """total number done"""
     score: BitsPerByte | None
-    """the last one; None without validation data"""
+    """the last score; None without validation data"""
     halted: str | None = None
-    """which source ran dry, where the data ended there before its budget was met"""
+    """the message of the exhausted source, if the data ended before its budget was met"""
 
 
 class Trainer:
-    """One run, from wherever `settings.output` says it stands to its last step.
+    """One run, from the newest checkpoint in `settings.output` to its last step.
 
-    `jaxdata.train.devices.prepare` has to be called before this is made. On several processes,
-    each makes one with the same arguments; process 0 writes the log.
+    Call `jaxdata.train.devices.prepare` before making one. On several processes, each makes one
+    with the same arguments; process 0 writes the log.
     """
 
     def __init__(
@@ -72,6 +72,7 @@ class Trainer:
         mesh = data_mesh()
         everywhere, output = replicated(mesh), Path(settings.output)
         self.settings = settings
+        _pass_over_damaged(output / "checkpoints", settings.resume, say)
         self._checkpoints = Checkpoints(output / "checkpoints", settings.keep)
         self.step = self._checkpoints.latest or 0
         self.loader = data.train(batch_sharding(mesh))
@@ -91,11 +92,11 @@ class Trainer:
         self._train_step = make_step(settings.model, optimizer, everywhere)
         self._evaluate = make_evaluate(settings.model, data.token_bytes, everywhere)
         leader = jax.process_index() == 0
-        self._say = say if leader else _silent
+        self._say = say if leader else lambda _line: None
         self._log = RunLog(output / "log.jsonl") if leader else None
 
     def run(self) -> Summary:
-        """Train to the last step; a run that is there already only evaluates."""
+        """Train to the last step; a finished run only evaluates."""
         progress = Progress(
             self._log, self._say, lambda: float(self.loader.wait_seconds), self.steps
         )
@@ -109,7 +110,7 @@ class Trainer:
         return Summary(self.step, score, halted)
 
     def _end(self, progress: Progress) -> str | None:
-        """Say how the run ended; why, where it was the data that halted it."""
+        """Report how the run ended, and why if the data halted it."""
         error = self.loader.halt() if self.step == len(self.loader) else None
         status, why = ("halted", {"reason": str(error)}) if error else ("done", {})
         progress.record({"event": "end", "step": self.step, "status": status, **why})
@@ -168,7 +169,7 @@ class Trainer:
         progress.restart_clock()
 
     def _report(self, progress: Progress) -> None:
-        """What the run has read so far, source by source."""
+        """Report what the run has read so far, source by source."""
         if self._log:
             report = self.loader.report()
             progress.record({"event": "report", "step": self.step, "read": report.as_dict()})
@@ -186,7 +187,7 @@ class Trainer:
         return self._checkpoints.state(self.step, like, self.settings.model)
 
     def _describe(self) -> dict[str, Any]:
-        """The record a start leaves in the log, said on the terminal as well."""
+        """The log record of a start, which is also printed."""
         params = count_params(self.state["params"])
         self._say(
             f"{params:,} params on {jax.device_count()} {jax.default_backend()} device(s) of "
@@ -212,6 +213,18 @@ class Trainer:
             self._log.close()
 
 
+def _pass_over_damaged(checkpoints: Path, resume: str, say: Callable[[str], None]) -> None:
+    """Set damaged checkpoints aside, once all processes have seen them."""
+    damaged = damaged_checkpoints(checkpoints, resume)
+    if not damaged:
+        return
+    sync_global_devices("damaged checkpoints were found")
+    if jax.process_index() == 0:
+        aside = set_aside(checkpoints, damaged)
+        say(f"damaged checkpoints of steps {', '.join(map(str, damaged))} are now in {aside}")
+    sync_global_devices("damaged checkpoints are set aside")
+
+
 def _last_step(settings: TrainSettings, loader: Any) -> int:
     available = len(loader)
     if settings.steps is None:
@@ -220,11 +233,7 @@ def _last_step(settings: TrainSettings, loader: Any) -> int:
         return available
     if settings.steps > available:
         raise InputError(
-            f"train.steps is {settings.steps:,}, but the curriculum has rows for {available:,} "
-            "steps only: give fewer steps, or more tokens or epochs"
+            f"train.steps is {settings.steps:,}, but the curriculum has rows for only "
+            f"{available:,} steps: give fewer steps, or more tokens or epochs"
         )
     return settings.steps
-
-
-def _silent(_line: str) -> None:
-    """What processes other than the first say."""

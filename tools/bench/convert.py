@@ -28,7 +28,7 @@ from harness import Contestant, Report, arguments, chosen, compare, machine, now
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-from jaxdata.convert import convert, texts
+from jaxdata.converter import convert, texts
 
 BATCH = 64
 _encode: Callable[[list[str]], Any]

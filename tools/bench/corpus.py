@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.convert import convert
+from jaxdata.converter import convert
 from jaxdata.testing import write_dataset
 
 __all__ = ["Corpus", "lengths_of", "made", "real", "real_text", "tokens_of"]

@@ -21,7 +21,6 @@ from stock_grain import PACKERS, batches
 import jaxdata
 from jaxdata.feed.batches import Share, TableBatches
 from jaxdata.feed.schedule import Schedule, Span
-from jaxdata.rows.compact import compact
 
 SEQ_LEN, BATCH = 2048, 64
 CROPS = "memmap crops"
@@ -57,7 +56,7 @@ def for_devices(rows: Any) -> Callable[[], float]:
 
     schedule = Schedule(len(rows), [(0, BATCH)])
     share = Share({BATCH: np.arange(BATCH)}, schedule.skips, schedule.ends)
-    maker = TableBatches([rows.table], share, compact)
+    maker = TableBatches([rows.table], share, on_host=False)
 
     def batches() -> Iterator[Any]:
         while True:

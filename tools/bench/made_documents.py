@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.format.storage import Store, Views
-from jaxdata.rows.documents import Pieces
+from jaxdata.documents.base import Gathered
+from jaxdata.format.storage import Store
+from jaxdata.ragged import ByteRanges
 
 __all__ = ["MadeDocuments"]
 
@@ -52,13 +53,13 @@ class MadeDocuments:
     def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
         return {"tokens": np.zeros(int(self.lengths[index]), np.uint16)}
 
-    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Pieces:
+    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         """Zeros: nothing is read."""
         del documents, starts
         sizes = counts * self.dtype.itemsize
         nothing = np.zeros_like(sizes)
-        return Pieces(Views([self._zeros], nothing, nothing, sizes), np.arange(len(counts)))
+        return Gathered(ByteRanges([self._zeros], nothing, nothing, sizes), np.arange(len(counts)))
 
-    def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Pieces:
+    def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         """None are stored."""
         return self.tokens(documents, starts, counts)

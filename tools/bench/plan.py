@@ -14,7 +14,8 @@ from made_documents import MadeDocuments
 from numpy.typing import NDArray
 
 import jaxdata
-from jaxdata.rows.packing import STRATEGIES, pack_block
+from jaxdata.packing.planner import pack_block
+from jaxdata.packing.strategies import STRATEGIES
 
 SEQ_LEN, BLOCK = 2048, 65_536
 SORT = "numpy sort"

@@ -18,8 +18,9 @@ from harness import Line, Report, arguments, machine, parse
 from numpy.typing import NDArray
 
 import jaxdata
-from jaxdata.format.storage import LocalStore, Views
-from jaxdata.rows.assembly import assemble
+from jaxdata.format.storage import LocalStore
+from jaxdata.ragged import ByteRanges
+from jaxdata.rows.arrays import assemble
 
 SEQ_LEN, BATCH = 2048, 64
 RUNS = (1, 4, 16, 64, 256, 4096)
@@ -42,7 +43,7 @@ class Watched(LocalStore):
         super().__init__(root)
         self.ranges: list[tuple[Ints, Ints, Ints]] = []
 
-    def gather(self, names: Sequence[str], file: Ints, start: Ints, stop: Ints) -> Views:
+    def gather(self, names: Sequence[str], file: Ints, start: Ints, stop: Ints) -> ByteRanges:
         """See `Store`."""
         wanted = stop > start
         self.ranges.append((file[wanted], start[wanted], stop[wanted]))

@@ -19,7 +19,7 @@ from convert import ours, sample, specs
 from harness import Contestant, Report, arguments, chosen, compare, machine, now, parse
 
 import jaxdata
-from jaxdata.convert import convert
+from jaxdata.converter import convert
 from jaxdata.processes import available_cores
 
 SEQ_LEN, BATCH = 1024, 32

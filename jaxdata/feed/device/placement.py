@@ -1,4 +1,4 @@
-"""Batches on devices: which rows and columns this process holds, and putting them there."""
+"""Batches on devices: the rows and columns that this process holds, put on its devices."""
 
 from __future__ import annotations
 
@@ -10,24 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.errors import InputError
-from jaxdata.feed.device.expand import expand
+from jaxdata.feed.device.expansion import expand
 from jaxdata.rows.table import Batch
-
-__all__ = ["CompactPlacement", "DevicePlacement", "check_wide"]
 
 
 def check_wide(dtypes: Mapping[str, Any]) -> None:
-    """Refuse arrays of 64 bits where JAX would cut them to 32."""
+    """Refuse arrays of 64 bits if JAX would truncate them to 32."""
     for name, dtype in dtypes.items():
         if jax.dtypes.canonicalize_dtype(dtype) != np.dtype(dtype):
             raise InputError(
-                f"{name!r} needs 64 bits, a source has more than 2^31 documents, and JAX is set to "
-                "32: set JAX_ENABLE_X64=1, or leave it out of extras"
+                f"{name!r} needs 64 bits, since a source has more than 2^31 documents, but JAX is "
+                "set to 32: set JAX_ENABLE_X64=1, or remove it from extras"
             )
 
 
 class DevicePlacement:
-    """Global arrays of shape (batch, seq), of which this process supplies its devices' parts.
+    """Global arrays of shape (batch, seq), of which this process supplies its devices' shards.
 
     Args:
         sharding: any `jax.sharding.Sharding` of (batch, seq).
@@ -46,17 +44,17 @@ class DevicePlacement:
                 f"a batch of {batch_size} rows of {seq_len} does not divide over the devices of "
                 f"{sharding}: {error}"
             ) from None
-        self._parts = {
-            device: tuple(part.indices(size) for part, size in zip(index, self._shape, strict=True))
+        self._shards = {
+            device: tuple(axis.indices(size) for axis, size in zip(index, self._shape, strict=True))
             for device, index in indices.items()
             if index is not None
         }
-        if not self._parts:
+        if not self._shards:
             raise InputError(
-                f"none of this process's devices is in {sharding}: make the loader on the "
-                "processes that hold a part of the batch"
+                f"none of this process's devices is in {sharding}: make the loader only on "
+                "processes that hold a shard of the batch"
             )
-        needed = [np.arange(*rows) for rows, _ in self._parts.values()]
+        needed = [np.arange(*rows) for rows, _ in self._shards.values()]
         self.rows: NDArray[np.int64] = np.unique(np.concatenate(needed))
         """offsets in the global batch of the rows that this process reads, increasing"""
 
@@ -68,26 +66,26 @@ class DevicePlacement:
         if local.shape[1:] != self._shape[1:]:
             raise InputError(
                 f"{name!r} has rows of shape {local.shape[1:]}; with a sharding every array of a "
-                f"row must be ({self._shape[1]},). Use shard=(i, n) and place it yourself"
+                f"row must be ({self._shape[1]},). Use shard=(i, n) and copy it to devices yourself"
             )
         return self._join(
             [
                 jax.device_put(local[self._local(rows), slice(*columns)], device)
-                for device, (rows, columns) in self._parts.items()
+                for device, (rows, columns) in self._shards.items()
             ]
         )
 
     def _local(self, rows: tuple[int, int, int]) -> slice:
-        """Where rows of the global batch are among the local ones."""
+        """The local numbers of rows of the global batch."""
         first, last = np.searchsorted(self.rows, (rows[0], rows[1] - 1)).tolist()
         return slice(first, last + 1)
 
-    def _join(self, pieces: list[jax.Array]) -> jax.Array:
-        return jax.make_array_from_single_device_arrays(self._shape, self._sharding, pieces)
+    def _join(self, shards: list[jax.Array]) -> jax.Array:
+        return jax.make_array_from_single_device_arrays(self._shape, self._sharding, shards)
 
 
 class CompactPlacement(DevicePlacement):
-    """The same from compact batches: each device lays out the rows that it holds.
+    """Global arrays from compact batches: each device expands the rows that it holds.
 
     Args:
         sharding: any `jax.sharding.Sharding` of (batch, seq).
@@ -104,11 +102,11 @@ class CompactPlacement(DevicePlacement):
 
     def place(self, batch: Batch) -> dict[str, jax.Array]:
         """Global arrays from a compact batch of the local rows."""
-        parts = [
+        shards = [
             self._expand(batch, device, rows, columns)
-            for device, (rows, columns) in self._parts.items()
+            for device, (rows, columns) in self._shards.items()
         ]
-        return {name: self._join([part[name] for part in parts]) for name in parts[0]}
+        return {name: self._join([shard[name] for shard in shards]) for name in shards[0]}
 
     def _expand(
         self,

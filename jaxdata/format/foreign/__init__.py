@@ -1,20 +1,47 @@
-"""Datasets of other tools, read where they lie: one file for each of their layouts."""
+"""Datasets of other tools, used in place: one file for each format, and this registry of them.
+
+`contract` says what a format is; `megatron`, `gpts`, `nanogpt` and `datatrove` are the formats;
+`mapped_files` and `token_ranges` are what their readers share.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.foreign import datatrove, gpts, megatron, nanogpt
-from jaxdata.format.foreign.layout import Layout, Part
-from jaxdata.format.foreign.nanogpt import GPT2_EOD
+from jaxdata.format.foreign.contract import (
+    ForeignFormat,
+    ForeignWriter,
+    Ranges,
+    ReadOptions,
+    Written,
+)
+from jaxdata.format.foreign.token_ranges import TokenRanges
 from jaxdata.format.storage import LocalStore
 
-__all__ = ["GPT2_EOD", "KINDS", "Layout", "beside", "is_foreign", "read_layout", "source_name"]
+__all__ = [
+    "FORMATS",
+    "ForeignWriter",
+    "Ranges",
+    "TokenRanges",
+    "Written",
+    "beside",
+    "find_format",
+    "is_foreign",
+    "read_token_ranges",
+    "source_name",
+    "writers",
+]
 
-KINDS = {"megatron": ".idx", "gpts": ".idx", "nanogpt": ".bin", "datatrove": ".ds"}
-"""Kind -> how the files end that a folder of them is searched for."""
+FORMATS: dict[str, ForeignFormat] = {
+    module.FORMAT.name: module.FORMAT for module in (megatron, gpts, nanogpt, datatrove)
+}
+
+
+def writers() -> dict[str, type[ForeignWriter]]:
+    """The formats that can be written, by name."""
+    return {name: format.writer for name, format in FORMATS.items() if format.writer}
 
 
 def is_foreign(path: str) -> bool:
@@ -23,7 +50,13 @@ def is_foreign(path: str) -> bool:
     >>> is_foreign("megatron:data/pile"), is_foreign("gs://bucket/pile")
     (True, False)
     """
-    return path.partition(":")[0] in KINDS and ":" in path
+    name, colon, _ = path.partition(":")
+    return name in FORMATS and bool(colon)
+
+
+def find_format(spec: str) -> ForeignFormat:
+    """The format that `"<format>:<path>"` names."""
+    return FORMATS[spec.partition(":")[0]]
 
 
 def source_name(spec: str) -> str:
@@ -32,51 +65,40 @@ def source_name(spec: str) -> str:
     >>> source_name("megatron:data/pile_document"), source_name("nanogpt:owt/train.bin")
     ('pile_document', 'train.bin')
     """
-    return _path(spec)[1].name
+    return _path(spec).name
 
 
 def beside(spec: str) -> LocalStore:
-    """The folder for what is kept about it, beside it."""
-    return LocalStore(f"{_path(spec)[1]}.jaxdata")
+    """The folder beside it for what is computed once."""
+    return LocalStore(f"{_path(spec)}.jaxdata")
 
 
-def read_layout(spec: str, *, eod_id: int | None = None, sequences: bool = False) -> Layout:
-    """Find the documents of another tool's dataset.
+def read_token_ranges(
+    spec: str, *, eod_id: int | None = None, sequences: bool = False
+) -> TokenRanges:
+    """Find the documents of another tool's dataset; raises DatasetError if it is damaged.
 
-    Args:
-        spec: `"<kind>:<path>"`; the path of a pair of files is what comes before `.bin` and
-            `.idx`. A folder stands for all files of the kind in it, sorted.
-        eod_id: the token that ends documents (nanogpt); None for GPT-2's, -1 for no such token.
-        sequences: of megatron, take sequences for documents.
-
-    Raises:
-        DatasetError: a file is missing, truncated or damaged.
+    The path of a pair of files is what precedes `.bin` and `.idx`; a folder stands for all files of
+    the format in it, sorted. `eod_id` ends documents (nanogpt); None for GPT-2's, -1 for no such
+    token. `sequences` takes Megatron's sequences for documents.
     """
-    kind, path = _path(spec)
-    readers: dict[str, Callable[[Path], Part]] = {
-        "megatron": lambda one: megatron.read(one, sequences=sequences),
-        "gpts": gpts.read,
-        "datatrove": datatrove.read,
-        "nanogpt": lambda one: nanogpt.read(
-            one, eod_id=GPT2_EOD if eod_id is None else eod_id, beside=beside(spec)
-        ),
-    }
-    return Layout(spec, [readers[kind](one) for one in _files(kind, path)])
+    options = ReadOptions(eod_id, sequences, beside(spec))
+    return TokenRanges(spec, [find_format(spec).read(path, options) for path in _files(spec)])
 
 
-def _path(spec: str) -> tuple[str, Path]:
-    kind, _, where = spec.partition(":")
+def _path(spec: str) -> Path:
+    name, _, where = spec.partition(":")
     if not where or "://" in where:
-        raise InputError(f"{spec!r}: expected {kind}: and a path on this machine after it")
-    pair = KINDS[kind] == ".idx" and where.endswith((".idx", ".bin"))
-    return kind, Path(where[:-4] if pair else where).expanduser()
+        raise InputError(f"{spec!r}: expected {name}: followed by a path on this machine")
+    pair = FORMATS[name].is_pair and where.endswith((".idx", ".bin"))
+    return Path(where[:-4] if pair else where).expanduser()
 
 
-def _files(kind: str, path: Path) -> list[Path]:
-    suffix = KINDS[kind]
+def _files(spec: str) -> list[Path]:
+    path, format = _path(spec), find_format(spec)
     if not path.is_dir() or Path(f"{path}.idx").is_file():
         return [path]
-    found = sorted(file for file in path.iterdir() if file.name.endswith(suffix))
+    found = sorted(file for file in path.iterdir() if file.name.endswith(format.suffix))
     if not found:
-        raise DatasetError(f"the folder {path} holds no file that ends in {suffix}")
-    return [file.with_suffix("") if suffix == ".idx" else file for file in found]
+        raise DatasetError(f"the folder {path} holds no file that ends in {format.suffix}")
+    return [file.with_suffix("") if format.is_pair else file for file in found]

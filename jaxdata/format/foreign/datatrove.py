@@ -1,7 +1,7 @@
 """datatrove's tokenized files: `X.ds`, tokens end to end, `X.ds.index`, and maybe `X.ds.loss`.
 
-The index is the end of each document in tokens, u64; a token is of 2 or 4 bytes, which follows
-from the sizes; the loss file is a byte for every token: 1 where it has loss as a target.
+The index is the end of each document in tokens, u64; a token has 2 or 4 bytes, which follows from
+the sizes; the loss file has a byte for every token: 1 if it has loss as a target.
 """
 
 from __future__ import annotations
@@ -10,17 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxdata.format.foreign.files import check_size, damaged, gaps, numbers, open_map
-from jaxdata.format.foreign.layout import Part
+from jaxdata.format.foreign.contract import ForeignFormat, ReadOptions
+from jaxdata.format.foreign.mapped_files import check_size, damaged, gaps, numbers, open_map
+from jaxdata.format.foreign.token_ranges import FlatPart
 
-__all__ = ["read"]
 
-
-def read(path: Path) -> Part:
-    """The documents of one `.ds` file."""
+def _read(path: Path, _: ReadOptions) -> FlatPart:
     index, loss = Path(f"{path}.index"), Path(f"{path}.loss")
     open_map(path, "datatrove:PATH is a .ds file, or a folder of them")
-    data = open_map(index, f"{path.name} cannot be told into documents without it")
+    data = open_map(index, f"{path.name} cannot be split into documents without it")
     if len(data) % 8:
         raise damaged(index, f"{len(data)} bytes", "8 for each document: it may be truncated")
     ends = np.append(np.int64(0), numbers(data, "<i8", 0, len(data) // 8))
@@ -37,4 +35,7 @@ def read(path: Path) -> Part:
     if masked:
         check_size(loss, total, f"one for each token of {path.name}")
     dtype = np.dtype("<u2" if item == 2 else "<u4")
-    return Part(path, dtype, lengths, ends[:-1], item, mask=loss if masked else None)
+    return FlatPart(path, dtype, lengths, ends[:-1], item, mask=loss if masked else None)
+
+
+FORMAT = ForeignFormat("datatrove", suffix=".ds", read=_read)

@@ -1,8 +1,8 @@
 """GPT-Simple's pair of files: `PREFIX.bin`, windows of tokens end to end, and `PREFIX.idx`.
 
 The index, little-endian: `GPTS`, version, dtype code (2: u16, 4: u32) and windows n (u32 each);
-token offsets i64 (n + 1,); and u16 (n,), how many first tokens of a window repeat the one before
-it, and have no loss. Only a window that reaches the end of its text ends with EOD.
+token offsets i64 (n + 1,); and u16 (n,), the first tokens of a window that repeat the one before it
+and have no loss. Only a window that reaches the end of its text ends with EOD.
 """
 
 from __future__ import annotations
@@ -15,33 +15,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.format.foreign.files import check_size, damaged, gaps, numbers, open_map
-from jaxdata.format.foreign.layout import Part
-
-__all__ = ["index_parts", "read"]
+from jaxdata.errors import InputError
+from jaxdata.format.foreign.contract import (
+    ForeignFormat,
+    ForeignWriter,
+    Ranges,
+    ReadOptions,
+    Written,
+)
+from jaxdata.format.foreign.mapped_files import (
+    check_size,
+    damaged,
+    gaps,
+    numbers,
+    open_map,
+    read_header,
+)
+from jaxdata.format.foreign.token_ranges import FlatPart
 
 _MAGIC = b"GPTS"
 _HEADER = struct.Struct("<4sIII")
 _DTYPES = {2: "<u2", 4: "<u4"}
 
 
-def read(prefix: Path) -> Part:
-    """The windows of a pair of files.
-
-    Args:
-        prefix: the path without `.bin` and `.idx`.
-    """
+def _read(prefix: Path, _: ReadOptions) -> FlatPart:
     path, tokens = Path(f"{prefix}.idx"), Path(f"{prefix}.bin")
     pair = f"gpts:{prefix} is the two files {prefix.name}.bin and {prefix.name}.idx"
     data = open_map(path, pair)
     open_map(tokens, pair)
-    if len(data) < _HEADER.size:
-        raise damaged(path, f"{len(data)} bytes", f"a header of {_HEADER.size}")
-    magic, version, code, count = _HEADER.unpack_from(data)
-    if magic != _MAGIC:
-        raise damaged(path, f"{magic!r} at its beginning", f"{_MAGIC!r}, GPT-Simple's index")
-    if version != 1:
-        raise damaged(path, f"version {version}", "version 1")
+    code, count = read_header(path, data, _HEADER, _MAGIC, "GPT-Simple")
     if code not in _DTYPES:
         raise damaged(path, f"dtype code {code}", "2 (uint16) or 4 (uint32)")
     check_size(path, _HEADER.size + 10 * count + 8, f"{count:,} windows")
@@ -55,16 +57,43 @@ def read(prefix: Path) -> Part:
     check_size(
         tokens, total * dtype.itemsize, f"{total:,} tokens of {dtype.itemsize} bytes, says the .idx"
     )
-    leads = numbers(data, "<u2", _HEADER.size + 8 * count + 8, count)
-    return Part(tokens, dtype, lengths, offsets[:-1], dtype.itemsize, leads=leads)
+    context = numbers(data, "<u2", _HEADER.size + 8 * count + 8, count)
+    return FlatPart(tokens, dtype, lengths, offsets[:-1], dtype.itemsize, context=context)
 
 
-def index_parts(
-    lengths: NDArray[np.uint32], leads: NDArray[np.uint16], dtype: np.dtype[Any]
-) -> Iterator[bytes]:
-    """The bytes of an index, piece by piece."""
-    codes = {np.dtype(name): code for code, name in _DTYPES.items()}
-    yield _HEADER.pack(_MAGIC, 1, codes[dtype], len(lengths))
-    yield bytes(8)
-    yield np.cumsum(lengths, dtype=np.int64).astype("<i8").tobytes()
-    yield leads.astype("<u2").tobytes()
+class _Writer(ForeignWriter):
+    holds_masks = True
+
+    def __init__(self, documents: Written, eod_id: int | None) -> None:
+        super().__init__(documents, eod_id)
+        self._context = np.zeros(len(self.lengths), np.uint16)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.documents.dtype.newbyteorder("<")
+
+    def add_masks(self, ranges: Ranges, mask: NDArray[np.uint8]) -> None:
+        """Count masked tokens, which all have to come first in their document."""
+        owner = np.repeat(np.arange(len(ranges.tokens)), ranges.tokens)
+        hidden = np.bincount(owner, mask == 0, len(ranges.tokens)).astype(np.int64)
+        before = np.cumsum(ranges.tokens) - ranges.tokens
+        expected = np.arange(len(mask)) - before[owner] >= hidden[owner]
+        context = self._context[ranges.document].astype(np.int64) + hidden
+        wrong = (hidden > 0) & (context != ranges.start + hidden) | (context > 65_535)
+        wrong[owner[(mask > 0) != expected]] = True
+        if wrong.any():
+            raise InputError(
+                f"document {ranges.document[wrong.argmax()]} of {self.documents.name} masks other "
+                "tokens than up to 65,535 leading ones: all that GPT-Simple's files can hold"
+            )
+        self._context[ranges.document] = context
+
+    def index(self) -> Iterator[bytes]:
+        codes = {np.dtype(name): code for code, name in _DTYPES.items()}
+        yield _HEADER.pack(_MAGIC, 1, codes[self.dtype], len(self.lengths))
+        yield bytes(8)
+        yield np.cumsum(self.lengths, dtype=np.int64).astype("<i8").tobytes()
+        yield self._context.astype("<u2").tobytes()
+
+
+FORMAT = ForeignFormat("gpts", suffix=".idx", read=_read, writer=_Writer)

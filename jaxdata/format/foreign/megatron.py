@@ -16,10 +16,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.format.foreign.files import check_size, damaged, gaps, numbers, open_map
-from jaxdata.format.foreign.layout import Part
-
-__all__ = ["index_parts", "read"]
+from jaxdata.errors import InputError
+from jaxdata.format.foreign.contract import ForeignFormat, ForeignWriter, ReadOptions, Written
+from jaxdata.format.foreign.mapped_files import (
+    check_size,
+    damaged,
+    gaps,
+    numbers,
+    open_map,
+    read_header,
+)
+from jaxdata.format.foreign.token_ranges import FlatPart
 
 _MAGIC = b"MMIDIDX\x00\x00"
 _HEADER = struct.Struct("<9sQBQQ")
@@ -36,12 +43,10 @@ class _Index:
     boundaries: NDArray[np.int64]
 
 
-def read(prefix: Path, *, sequences: bool = False) -> Part:
+def _read(prefix: Path, options: ReadOptions) -> FlatPart:
     """The documents of a pair of files; or its sequences, of which a document may have several.
 
-    Args:
-        prefix: the path without `.bin` and `.idx`.
-        sequences: what Megatron's own GPT dataset takes for documents.
+    Sequences are what Megatron's own GPT dataset takes for documents.
     """
     index = _read_index(Path(f"{prefix}.idx"))
     tokens = Path(f"{prefix}.bin")
@@ -49,26 +54,20 @@ def read(prefix: Path, *, sequences: bool = False) -> Part:
     item = index.dtype.itemsize
     total = int(index.pointers[-1]) + int(index.lengths[-1]) * item if len(index.lengths) else 0
     check_size(tokens, total, f"{total // item:,} tokens of {item} bytes, says {index.path.name}")
-    if sequences or _one_each(index.boundaries, len(index.lengths)):
-        return Part(tokens, index.dtype, index.lengths, index.pointers, 1)
+    if options.sequences or _one_each(index.boundaries, len(index.lengths)):
+        return FlatPart(tokens, index.dtype, index.lengths, index.pointers, 1)
     starts = np.append(index.pointers, total)[index.boundaries]
     lengths = gaps(
         starts // item,
         lambda at: damaged(index.path, f"document {at} ending before it begins", "rising ends"),
     )
-    return Part(tokens, index.dtype, lengths, starts[:-1], 1)
+    return FlatPart(tokens, index.dtype, lengths, starts[:-1], 1)
 
 
 def _read_index(path: Path) -> _Index:
     prefix = path.with_suffix("").name
     data = open_map(path, f"megatron:{prefix} is the two files {prefix}.bin and {prefix}.idx")
-    if len(data) < _HEADER.size:
-        raise damaged(path, f"{len(data)} bytes", f"a header of {_HEADER.size}")
-    magic, version, code, count, documents = _HEADER.unpack_from(data)
-    if magic != _MAGIC:
-        raise damaged(path, f"{magic!r} at its beginning", f"{_MAGIC!r}, Megatron's index")
-    if version != 1:
-        raise damaged(path, f"version {version}", "version 1")
+    code, count, documents = read_header(path, data, _HEADER, _MAGIC, "Megatron")
     if code not in _DTYPES:
         raise damaged(path, f"dtype code {code}", f"one of {', '.join(map(str, _DTYPES))}")
     size = _HEADER.size + 12 * count + 8 * documents
@@ -95,8 +94,7 @@ def _check(index: _Index) -> None:
         raise damaged(index.path, f"a document boundary {ends.max()}", f"0 to {count}")
     position = 0
     for start in range(0, count, _NUMBERS_AT_ONCE):
-        part = slice(start, start + _NUMBERS_AT_ONCE)
-        position = _check_pointers(index, part, position)
+        position = _check_pointers(index, slice(start, start + _NUMBERS_AT_ONCE), position)
 
 
 def _check_pointers(index: _Index, part: slice, position: int) -> int:
@@ -127,18 +125,32 @@ def _one_each(boundaries: NDArray[np.int64], sequences: int) -> bool:
     )
 
 
-def index_parts(lengths: NDArray[np.uint32], dtype: np.dtype[Any]) -> Iterator[bytes]:
-    """The bytes of an index of documents of one sequence each, piece by piece."""
-    codes = {np.dtype(name): code for code, name in _DTYPES.items()}
-    count = len(lengths)
-    yield _HEADER.pack(_MAGIC, 1, codes[dtype], count, count + 1)
-    yield lengths.astype("<i4").tobytes()
-    position = 0
-    for start in range(0, count, _NUMBERS_AT_ONCE):
-        sizes = lengths[start : start + _NUMBERS_AT_ONCE].astype(np.int64) * dtype.itemsize
-        ends = position + np.cumsum(sizes)
-        yield (ends - sizes).astype("<i8").tobytes()
-        position = int(ends[-1])
-    for start in range(0, count + 1, _NUMBERS_AT_ONCE):
-        stop = min(start + _NUMBERS_AT_ONCE, count + 1)
-        yield np.arange(start, stop).astype("<i8").tobytes()
+class _Writer(ForeignWriter):
+    def __init__(self, documents: Written, eod_id: int | None) -> None:
+        super().__init__(documents, eod_id)
+        longest = int(self.lengths.max(initial=0))
+        if longest >= 2**31:
+            raise InputError(f"a document of {longest:,} tokens: the format holds up to 2^31 - 1")
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype("<u2" if self.documents.dtype.itemsize == 2 else "<i4")
+
+    def index(self) -> Iterator[bytes]:
+        """Every document is one sequence."""
+        lengths, dtype, count = self.lengths, self.dtype, len(self.lengths)
+        codes = {np.dtype(name): code for code, name in _DTYPES.items()}
+        yield _HEADER.pack(_MAGIC, 1, codes[dtype], count, count + 1)
+        yield lengths.astype("<i4").tobytes()
+        position = 0
+        for start in range(0, count, _NUMBERS_AT_ONCE):
+            sizes = lengths[start : start + _NUMBERS_AT_ONCE].astype(np.int64) * dtype.itemsize
+            ends = position + np.cumsum(sizes)
+            yield (ends - sizes).astype("<i8").tobytes()
+            position = int(ends[-1])
+        for start in range(0, count + 1, _NUMBERS_AT_ONCE):
+            stop = min(start + _NUMBERS_AT_ONCE, count + 1)
+            yield np.arange(start, stop).astype("<i8").tobytes()
+
+
+FORMAT = ForeignFormat("megatron", suffix=".idx", read=_read, writer=_Writer)

@@ -1,7 +1,8 @@
-"""The one room that knows where bytes live: a folder on disk, or an object store.
+"""Where bytes live: a folder on disk, or an object store.
 
-A store holds named byte strings and one-dimensional arrays below a root; names are relative and
-use `/`. Nothing outside this room may assume a local path.
+`contract` says what a store does, `local` and `remote` are the stores, `zarr` writes and describes
+arrays. A store holds named byte strings and one-dimensional arrays below a root; names are relative
+and use `/`. Nothing outside this room may assume a local path.
 """
 
 from __future__ import annotations
@@ -9,34 +10,21 @@ from __future__ import annotations
 import os
 
 from jaxdata.errors import InputError
-from jaxdata.format.storage.contract import Store, Views, unwritable
-from jaxdata.format.storage.kept import (
-    DIGEST_BYTES,
-    KEPT_ARRAYS,
-    kept_file,
-    sealed,
-    unsealed,
-    user_cache,
-)
-from jaxdata.format.storage.local import LocalStore, map_file
+from jaxdata.format.storage.contract import Store, unwritable
+from jaxdata.format.storage.local import LocalStore
+from jaxdata.format.storage.maps import map_file, map_handle
 from jaxdata.format.storage.remote import RemoteStore
-from jaxdata.format.storage.zarr import array_pieces
+from jaxdata.format.storage.zarr import scan_array
 
 __all__ = [
-    "DIGEST_BYTES",
-    "KEPT_ARRAYS",
     "LocalStore",
     "RemoteStore",
     "Store",
-    "Views",
-    "array_pieces",
-    "kept_file",
     "map_file",
+    "map_handle",
     "open_store",
-    "sealed",
-    "unsealed",
+    "scan_array",
     "unwritable",
-    "user_cache",
 ]
 
 

@@ -1,72 +1,69 @@
-"""A dataset in a folder: written by rename, read through memory maps.
+"""A dataset in a folder, written by rename and read through memory maps.
 
 Reading never calls tensorstore, which aborts in a forked child.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxdata.errors import DatasetError
 from jaxdata.format.storage import zarr
-from jaxdata.format.storage.contract import Ints, Views, missing, truncated
-
-__all__ = ["LocalStore", "map_file"]
+from jaxdata.format.storage.contract import MOST_READ, Fence, missing, too_large
+from jaxdata.format.storage.maps import MappedFolder, map_file, open_plain
 
 _TEMPORARY = ".tmp-"
-_PIECE_BYTES = 2**20
+_SCAN_BYTES = 2**20
+_LOCK_SECONDS = 60.0
 
 
-class LocalStore:
+class LocalStore(MappedFolder):
     """A folder (see `Store`)."""
 
     local = True
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
+    def __init__(self, root: str | os.PathLike[str], fence: Fence | None = None) -> None:
         self._root = Path(root).expanduser()
-        self.url = str(self._root)
-        self._maps: dict[str, memoryview] = {}
+        super().__init__(str(self._root))
+        self._fence = fence
 
     def __reduce__(self) -> tuple[type[LocalStore], tuple[str]]:
         return LocalStore, (self.url,)
 
+    def fenced(self, fence: Fence) -> LocalStore:
+        return LocalStore(self._root, fence)
+
     def _path(self, name: str) -> Path:
         return self._root / name
 
-    def read(self, name: str) -> bytes | None:
+    def read(self, name: str, most: int | None = MOST_READ) -> bytes | None:
+        path = self._path(name)
         try:
-            return self._path(name).read_bytes()
+            with open_plain(path) as file:
+                size = os.fstat(file.fileno()).st_size
+                if most is not None and size > most:
+                    raise too_large(str(path), size, most)
+                return file.read()
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def gather(self, names: Sequence[str], file: Ints, start: Ints, stop: Ints) -> Views:
-        needed = np.bincount(file, minlength=1) > 0
-        maps = [self._map(names[number]) for number in np.flatnonzero(needed).tolist()]
-        memory = (np.cumsum(needed) - 1)[file]
-        beyond = np.flatnonzero(stop > np.array([len(map) for map in maps], np.int64)[memory])
-        if len(beyond):
-            short = beyond[0]
-            raise truncated(str(self._path(names[int(file[short])])), int(stop[short]))
-        return Views(maps, memory, start, stop)
+    def written_at(self, name: str) -> int | None:
+        return self._path(name).stat().st_mtime_ns
 
-    def _map(self, name: str) -> memoryview:
-        if name not in self._maps:
-            self._maps[name] = map_file(self._path(name))
-        return self._maps[name]
-
-    def pieces(self, name: str) -> Iterator[memoryview]:
-        buffer = memoryview(bytearray(_PIECE_BYTES))
+    def scan(self, name: str) -> Iterator[memoryview]:
+        buffer = memoryview(bytearray(_SCAN_BYTES))
         try:
-            with self._path(name).open("rb", buffering=0) as file:
+            with open_plain(self._path(name)) as file:
                 while size := file.readinto(buffer):
                     yield buffer[:size]
         except FileNotFoundError:
@@ -78,28 +75,56 @@ class LocalStore:
 
     @contextmanager
     def create(self, name: str) -> Iterator[Path]:
-        final = self._path(name)
-        final.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=final.parent, prefix=_TEMPORARY)
+        with self._temporary(name) as path:
+            yield path
+            _make_durable(path)
+            with self._allowed():
+                path.replace(self._path(name))
+
+    @contextmanager
+    def _temporary(self, name: str) -> Iterator[Path]:
+        """A new file beside the one of this name; it is gone in the end, unless renamed."""
+        folder = self._path(name).parent
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=folder, prefix=_TEMPORARY)
         os.close(handle)
         try:
             yield Path(temporary)
-            _make_durable(Path(temporary))
-            Path(temporary).replace(final)
         finally:
             with suppress(FileNotFoundError):
                 Path(temporary).unlink()
 
-    def update(self, name: str, change: Callable[[bytes | None], bytes]) -> None:
-        import fcntl
+    def update(self, name: str, change: Callable[[bytes | None], bytes | None]) -> None:
+        swapped = False
+        while not swapped:
+            was = self.read(name)
+            data = change(was)
+            with self._temporary(name) as path:
+                path.write_bytes(data or b"")
+                _make_durable(path)
+                with self._locked():  # for a moment: a process may be stopped that has it
+                    swapped = self.read(name) == was
+                    if swapped and data is not None:
+                        path.replace(self._path(name))
+                    elif swapped:
+                        self._path(name).unlink(missing_ok=True)
 
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Have the lock of the folder, and the right to change it."""
         self._root.mkdir(parents=True, exist_ok=True)
         folder = os.open(self._root, os.O_RDONLY)
         try:
-            fcntl.flock(folder, fcntl.LOCK_EX)
-            self.write(name, change(self.read(name)))
+            _lock(folder, self.url)
+            if self._fence:
+                self._fence()
+            yield
         finally:
             os.close(folder)
+
+    def _allowed(self) -> AbstractContextManager[None]:
+        """While a file changes: the lock is of use only where others may lose the right to."""
+        return self._locked() if self._fence else nullcontext()
 
     def list(self, prefix: str = "") -> list[str]:
         folder = self._root / prefix.rpartition("/")[0]
@@ -108,46 +133,56 @@ class LocalStore:
         return sorted(n for n in names if n.startswith(prefix) and _TEMPORARY not in n)
 
     def delete(self, prefix: str) -> None:
-        if prefix.endswith("/"):
-            shutil.rmtree(self._path(prefix), ignore_errors=True)
-        else:
-            self._path(prefix).unlink(missing_ok=True)
+        with self._allowed():
+            if prefix.endswith("/"):
+                shutil.rmtree(self._path(prefix), ignore_errors=True)
+            else:
+                self._path(prefix).unlink(missing_ok=True)
 
     def sweep(self, prefix: str) -> None:
-        for path in self._path(prefix).glob(f"{_TEMPORARY}*"):
-            path.unlink(missing_ok=True)
+        with self._allowed():
+            for path in self._path(prefix).glob(f"{_TEMPORARY}*"):
+                path.unlink(missing_ok=True)
 
     def write_array(self, name: str, array: NDArray[Any]) -> str:
         self.delete(f"{name}/")
         return zarr.write({"driver": "file", "path": f"{self._path(name).resolve()}/"}, array)
 
-    def read_array(self, name: str) -> NDArray[Any]:
-        size, dtype, chunks, chunk_bytes = zarr.layout(self, name)
-        parts = [np.frombuffer(self._chunk(chunk, chunk_bytes), dtype) for chunk in chunks]
-        joined = parts[0] if len(parts) == 1 else np.concatenate([*parts, np.empty(0, dtype)])
-        return joined[:size]
+    def read_array(
+        self, name: str, dtype: type[np.generic] | None = None, size: int | None = None
+    ) -> NDArray[Any]:
+        stored = zarr.describe(self, name, dtype, size)
+        return zarr.joined(self, stored, [self._chunk(each, stored) for each in stored.chunks])
 
-    def _chunk(self, name: str, size: int) -> memoryview:
-        data = map_file(self._path(name))
-        if len(data) < size:
-            raise truncated(str(self._path(name)), size)
-        return data
+    def _chunk(self, name: str, stored: zarr.StoredArray) -> memoryview:
+        path = self._path(name)
+        with suppress(FileNotFoundError):
+            if (size := path.stat().st_size) > stored.chunk_bytes:
+                raise too_large(str(path), size, stored.chunk_bytes)
+        return map_file(path)
 
 
-def map_file(path: Path) -> memoryview:
-    """A file mapped into memory; views of it stay valid when it is deleted."""
-    try:
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if not size:
-                return memoryview(b"")
-            return memoryview(mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ))
-    except FileNotFoundError:
-        raise missing(str(path)) from None
+def _lock(folder: int, url: str) -> None:
+    """Lock a folder; whoever has the lock gives it back in a moment, or was stopped."""
+    import fcntl
+
+    end = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise DatasetError(
+                    f"{url} has been locked for {_LOCK_SECONDS:.0f} s: a process that writes there "
+                    "seems to be stopped. Let it go on, or end it; then run the same command again"
+                ) from None
+            time.sleep(0.005)
+        else:
+            return
 
 
 def _make_durable(path: Path) -> None:
-    """Give the file the mode that open() would have given it, and push it to the disk."""
+    """Give the file the mode that open() would have given it, and flush it to disk."""
     mask = os.umask(0)
     os.umask(mask)
     path.chmod(0o666 & ~mask)

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from jaxdata.errors import DatasetError
 from jaxdata.format.storage import zarr
-from jaxdata.format.storage.contract import Ints, Views, missing, truncated
+from jaxdata.format.storage.contract import MOST_READ, Fence, missing, too_large, truncated
+from jaxdata.ragged import ByteRanges, Ints
 
-__all__ = ["RemoteStore"]
+_TOGETHER = 64  # objects that are deleted at a time
 
 
 class RemoteStore:
@@ -24,8 +25,12 @@ class RemoteStore:
 
     local = False
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, fence: Fence | None = None) -> None:
         self.url = url.rstrip("/")
+        self._fence = fence
+
+    def fenced(self, fence: Fence) -> RemoteStore:
+        return RemoteStore(self.url, fence)
 
     @property
     def _kvstore(self) -> Any:
@@ -33,16 +38,24 @@ class RemoteStore:
 
         return tensorstore.KvStore.open(f"{self.url}/", context=_context()).result()
 
-    def read(self, name: str) -> bytes | None:
+    def read(self, name: str, most: int | None = MOST_READ) -> bytes | None:
         result = self._kvstore.read(name).result()
-        return None if result.state == "missing" else result.value
+        if result.state == "missing":
+            return None
+        value: bytes = result.value
+        if most is not None and len(value) > most:
+            raise too_large(f"{self.url}/{name}", len(value), most)
+        return value
 
-    def gather(self, names: Sequence[str], file: Ints, start: Ints, stop: Ints) -> Views:
+    def written_at(self, name: str) -> int | None:  # noqa: ARG002
+        return None
+
+    def gather(self, names: Sequence[str], file: Ints, start: Ints, stop: Ints) -> ByteRanges:
         kvstore = self._kvstore
         ranges = list(zip(file.tolist(), start.tolist(), stop.tolist(), strict=True))
-        # All are under way at once.
+        # All requests run concurrently.
         asked = [kvstore.read(names[f], byte_range=slice(a, b)) for f, a, b in ranges]
-        return Views.of(
+        return ByteRanges.of(
             [
                 self._value(answer, names[f], b)
                 for answer, (f, _, b) in zip(asked, ranges, strict=True)
@@ -61,14 +74,26 @@ class RemoteStore:
         value: bytes = result.value
         return value
 
-    def pieces(self, name: str) -> Iterator[bytes]:
+    def scan(self, name: str) -> Iterator[bytes]:
         data = self.read(name)
         if data is None:
             raise missing(f"{self.url}/{name}")
         yield data
 
     def write(self, name: str, data: bytes) -> None:
-        self._kvstore.write(name, data).result()
+        self._put(name, data)
+
+    def _put(self, name: str, data: bytes | None) -> None:
+        """Write an object, or delete it; behind a fence only as it was when that let it pass."""
+        kvstore = self._kvstore
+        if self._fence is None:
+            kvstore.write(name, data).result()
+            return
+        written = False
+        while not written:
+            seen = kvstore.read(name, byte_range=slice(0, 0)).result().stamp.generation
+            self._fence()
+            written = bool(kvstore.write(name, data, if_equal=seen).result().generation)
 
     @contextmanager
     def create(self, name: str) -> Iterator[Path]:
@@ -77,11 +102,13 @@ class RemoteStore:
             yield path
             self.write(name, path.read_bytes())
 
-    def update(self, name: str, change: Callable[[bytes | None], bytes]) -> None:
+    def update(self, name: str, change: Callable[[bytes | None], bytes | None]) -> None:
         while True:
             result = self._kvstore.read(name).result()
+            if self._fence:
+                self._fence()
             data = change(None if result.state == "missing" else result.value)
-            # Compare and swap: an empty generation in the answer means that somebody was faster.
+            # Compare and swap: the answer has no generation if another writer was faster.
             expected = result.stamp.generation
             if self._kvstore.write(name, data, if_equal=expected).result().generation:
                 return
@@ -91,32 +118,39 @@ class RemoteStore:
         return sorted(key for key in keys if key.startswith(prefix))
 
     def delete(self, prefix: str) -> None:
-        names = self.list(prefix) if prefix.endswith("/") else [prefix]
-        for name in names:
-            self._kvstore.write(name, None).result()
+        if not prefix.endswith("/"):
+            self._put(prefix, None)
+            return
+        kvstore, names = self._kvstore, self.list(prefix)
+        for start in range(0, len(names), _TOGETHER):
+            if self._fence:
+                self._fence()
+            deleted = [kvstore.write(name, None) for name in names[start : start + _TOGETHER]]
+            for one in deleted:
+                one.result()
 
     def sweep(self, prefix: str) -> None:
-        """Nothing to do: an object appears whole or not at all."""
+        """Nothing to do: objects appear whole or not at all."""
 
     def write_array(self, name: str, array: NDArray[Any]) -> str:
-        self.delete(f"{name}/")
+        zarr.make_room(self, name, array)
         return zarr.write(f"{self.url}/{name}/", array, context=_context())
 
-    def read_array(self, name: str) -> NDArray[Any]:
-        import tensorstore
-
-        if self.read(f"{name}/zarr.json") is None:
-            raise missing(f"{self.url}/{name}")
-        spec = {"driver": "zarr3", "kvstore": f"{self.url}/{name}/"}
-        opened = tensorstore.open(spec, context=_context()).result()
-        return np.asarray(opened.read().result())
+    def read_array(
+        self, name: str, dtype: type[np.generic] | None = None, size: int | None = None
+    ) -> NDArray[Any]:
+        stored = zarr.describe(self, name, dtype, size)
+        kvstore = self._kvstore
+        asked = [kvstore.read(each) for each in stored.chunks]  # all run concurrently
+        chunks = [self._value(one, name, 0) for one, name in zip(asked, stored.chunks, strict=True)]
+        return zarr.joined(self, stored, chunks)
 
 
 _contexts: dict[int, Any] = {}
 
 
 def _context() -> Any:
-    """The tensorstore context of this process: it must not be used across a fork."""
+    """The tensorstore context of this process; it must not be used across a fork."""
     import tensorstore
 
     process = os.getpid()

@@ -1,25 +1,30 @@
-"""One-dimensional zarr3 arrays, so plain that a reader can map their chunk files."""
+"""One-dimensional zarr3 arrays, plain enough for readers to map their chunk files."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.errors import DatasetError
-from jaxdata.format.storage.contract import Store, missing, unwritable
+from jaxdata.format.storage.contract import Store, missing, truncated, unwritable
 
-__all__ = ["Layout", "array_pieces", "layout", "write"]
-
-_CHUNK_BYTES = 2**32  # of an array in one file: a reader maps it whole; object stores take 5 GB
+_CHUNK_BYTES = 2**32  # a chunk is one file, which readers map whole; object stores take 5 GB
+_MOST_CHUNKS = 2**16
+_MOST_BYTES = 2**56
+_DESCRIPTION_BYTES = 2**16
+_DTYPES = {np.dtype(code).name: np.dtype(f"<{code}") for code in np.typecodes["AllInteger"] + "efd"}
+_RESTORE = "restore it from a copy, or convert the source again"
 
 
 def write(kvstore: Any, array: NDArray[Any], context: Any = None) -> str:
     """Write `array` with tensorstore to the root of a KvStore (its spec or URL).
+
+    There is no other array, as after :func:`make_room`.
 
     Returns:
         The sha256 of its values, little-endian, in hex.
@@ -27,13 +32,11 @@ def write(kvstore: Any, array: NDArray[Any], context: Any = None) -> str:
     import tensorstore
 
     little = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
-    chunk = max(1, min(len(array), _CHUNK_BYTES // array.itemsize))
-    metadata = _metadata(len(array), chunk, array.dtype.name)
-    spec = {"driver": "zarr3", "kvstore": kvstore, "metadata": metadata}
-    # Chunks that hold only zeros are files like the others: a reader maps every chunk.
+    spec = {"driver": "zarr3", "kvstore": kvstore, "metadata": _metadata(*_layout(array))}
+    # Chunks of zeros are written like the others: a reader maps every chunk.
     spec["store_data_equal_to_fill_value"] = True
     try:
-        opened = tensorstore.open(spec, create=True, delete_existing=True, context=context)
+        opened = tensorstore.open(spec, open=True, create=True, context=context)
         writing = opened.result().write(little)
         content = hashlib.sha256(little.data)  # meanwhile
         writing.result()
@@ -43,7 +46,27 @@ def write(kvstore: Any, array: NDArray[Any], context: Any = None) -> str:
     return content.hexdigest()
 
 
-class Layout(NamedTuple):
+def make_room(store: Store, name: str, array: NDArray[Any]) -> None:
+    """Delete another array that is there; one as long is overwritten, chunk by chunk.
+
+    So an array that two processes write to a bucket, who both have it right, is never missing.
+    """
+    data = store.read(f"{name}/zarr.json")
+    try:
+        same = data is not None and json.loads(data) == _metadata(*_layout(array))
+    except ValueError:
+        same = False
+    if not same:
+        store.delete(f"{name}/")
+
+
+def _layout(array: NDArray[Any]) -> tuple[int, int, str]:
+    """Entries, those of a chunk, and the type."""
+    chunk = max(1, min(len(array), _CHUNK_BYTES // array.itemsize))
+    return len(array), chunk, array.dtype.name
+
+
+class StoredArray(NamedTuple):
     """How an array is stored."""
 
     size: int
@@ -52,66 +75,98 @@ class Layout(NamedTuple):
     chunks: list[str]
     """names of the files"""
     chunk_bytes: int
-    """of each; behind the last entry the last has others of no meaning"""
+    """of each; the last is padded beyond the last entry"""
 
 
-def layout(store: Store, name: str) -> Layout:
-    """How the array of a name is stored.
+def describe(
+    store: Store, name: str, dtype: type[np.generic] | None = None, size: int | None = None
+) -> StoredArray:
+    """How an array is stored; no chunk is opened.
 
     Raises:
-        DatasetError: it is missing, or not stored as :func:`write` does it.
+        DatasetError: it is missing, not stored as :func:`write` stores arrays, or not of this
+            `dtype` and `size` (None for any).
     """
-    data = store.read(f"{name}/zarr.json")
+    data = store.read(f"{name}/zarr.json", _DESCRIPTION_BYTES)
     if data is None:
         raise missing(f"{store.url}/{name}")
     try:
-        fields = json.loads(data)
-        size = fields["shape"][0]
-        chunk = fields["chunk_grid"]["configuration"]["chunk_shape"][0]
-        dtype = np.dtype(fields["data_type"]).newbyteorder("<")
-        for key, expected in _metadata(size, chunk, dtype.name).items():
-            if fields[key] != expected:
-                raise ValueError(f"{key} is {fields[key]!r}, not {expected!r}")
-        if size < 0 or chunk < 1:
-            raise ValueError(f"{size} entries in chunks of {chunk}")
-        numbers = range(-(-size // chunk))
-    except (ValueError, LookupError, TypeError) as error:
+        stored = _decode(data, name)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise DatasetError(
-            f"{store.url}/{name}/zarr.json is damaged ({error!r}); restore it from a copy, or "
-            "convert the source again"
+            f"{store.url}/{name}/zarr.json is damaged ({error!r}); {_RESTORE}"
         ) from None
-    return Layout(size, dtype, [f"{name}/c/{n}" for n in numbers], chunk * dtype.itemsize)
+    if dtype is not None and stored.dtype != dtype:
+        found = f"is of {stored.dtype.name}, not {dtype.__name__}"
+        raise DatasetError(f"{store.url}/{name} {found}: {_RESTORE}")
+    if size is not None and stored.size != size:
+        found = f"has {stored.size:,} entries, not {size:,}"
+        raise DatasetError(f"{store.url}/{name} {found}: {_RESTORE}")
+    return stored
 
 
-def array_pieces(store: Store, name: str) -> tuple[Layout, Iterator[memoryview | bytes]]:
-    """The values of an array as they are stored, in pieces that stay valid until the next one.
+def _decode(data: bytes, name: str) -> StoredArray:
+    fields = json.loads(data)
+    (size,) = fields["shape"]
+    (chunk,) = fields["chunk_grid"]["configuration"]["chunk_shape"]
+    dtype = _DTYPES[fields["data_type"]]
+    for key, expected in _metadata(size, chunk, fields["data_type"]).items():
+        if fields[key] != expected:
+            raise ValueError(f"{key} is {fields[key]!r}, not {expected!r}")
+    if type(size) is not int or type(chunk) is not int:
+        raise ValueError(f"{size!r} entries in chunks of {chunk!r}")
+    if not (0 <= size < _MOST_BYTES and 1 <= chunk <= max(size, 1)):
+        raise ValueError(f"{size} entries in chunks of {chunk}")
+    chunks = -(-size // chunk)
+    if chunks > _MOST_CHUNKS:
+        raise ValueError(f"{chunks} chunks, more than {_MOST_CHUNKS}")
+    return StoredArray(
+        size, dtype, [f"{name}/c/{number}" for number in range(chunks)], chunk * dtype.itemsize
+    )
+
+
+def joined(store: Store, stored: StoredArray, chunks: Sequence[memoryview | bytes]) -> NDArray[Any]:
+    """The array of the content of its files; of a single one, a view."""
+    for name, chunk in zip(stored.chunks, chunks, strict=True):
+        if len(chunk) < stored.chunk_bytes:
+            raise truncated(f"{store.url}/{name}", stored.chunk_bytes)
+    parts = [np.frombuffer(chunk[: stored.chunk_bytes], stored.dtype) for chunk in chunks]
+    whole = parts[0] if len(parts) == 1 else np.concatenate([*parts, np.empty(0, stored.dtype)])
+    return whole[: stored.size]
+
+
+def scan_array(store: Store, name: str) -> tuple[StoredArray, Iterator[memoryview | bytes]]:
+    """The values of an array as stored, in buffers; each is valid until the next one.
 
     Raises:
-        DatasetError: something of it is missing, has another size, or is not as we write arrays;
-            of chunks, when the pieces come to them.
+        DatasetError: a file of it is missing, has the wrong size, or is not as we write arrays;
+            for chunks, when the buffers reach them.
     """
-    found = layout(store, name)
-    return found, _pieces(store, found)
+    found = describe(store, name)
+    return found, _scan(store, found)
 
 
-def _pieces(store: Store, array: Layout) -> Iterator[memoryview | bytes]:
-    left = array.size * array.dtype.itemsize
+def _scan(store: Store, array: StoredArray) -> Iterator[memoryview | bytes]:
+    left, expected = array.size * array.dtype.itemsize, array.chunk_bytes
     for chunk in array.chunks:
         size = 0
-        for piece in store.pieces(chunk):
-            size += len(piece)
-            yield piece[: max(left, 0)]
-            left -= len(piece)
-        if size != array.chunk_bytes:
+        for buffer in store.scan(chunk):
+            size += len(buffer)
+            if size > expected:
+                raise DatasetError(
+                    f"{store.url}/{chunk} has more than {expected:,} bytes: {_RESTORE}"
+                )
+            yield buffer[: max(left, 0)]
+            left -= len(buffer)
+        if size < expected:
             raise DatasetError(
-                f"{store.url}/{chunk} has {size:,} bytes, not {array.chunk_bytes:,}: restore it "
-                "from a copy, or convert the source again"
+                f"{store.url}/{chunk} has {size:,} bytes, not {expected:,}: {_RESTORE}"
             )
 
 
 def _metadata(size: int, chunk: int, dtype: str) -> dict[str, Any]:
-    """What zarr.json says; of single bytes the order is not told."""
-    order = {} if np.dtype(dtype).itemsize == 1 else {"configuration": {"endian": "little"}}
+    """The content of zarr.json; byte order is omitted for one-byte types."""
+    order = {} if _DTYPES[dtype].itemsize == 1 else {"configuration": {"endian": "little"}}
     return {
         "zarr_format": 3,
         "node_type": "array",

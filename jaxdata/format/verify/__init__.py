@@ -1,24 +1,33 @@
-"""Whether a dataset is, to the last bit, what its manifest says."""
+"""Whether a dataset is, to the last bit, what its manifest says.
+
+`checks` runs checks and reports them; `damage` compares single files and columns, `index` the index
+with the manifest and the shards. Materialized rows are verified with the first two.
+"""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
+from jaxdata.format.cache import CACHED_ARRAYS
 from jaxdata.format.index import SourceIndex
+from jaxdata.format.input_hashes import is_hashes_name
 from jaxdata.format.manifest import MANIFEST, Manifest, SourceEntry, read_manifest
-from jaxdata.format.storage import KEPT_ARRAYS, Store, open_store
-from jaxdata.format.verify.checks import Check, Verification, run_checks
-from jaxdata.format.verify.damage import Damage, damage_of_file, damage_of_kept, damage_of_manifest
+from jaxdata.format.storage import Store, open_store
+from jaxdata.format.unfinished import unfinished_conversions
+from jaxdata.format.verify.checks import Check, Verification, file_check, totals, verify_files
+from jaxdata.format.verify.damage import Damage, damage_of_cached, damage_of_hashes
 from jaxdata.format.verify.index import damage_of_columns, damage_of_shard, unchecked_columns
 from jaxdata.progress import Advance
 
 __all__ = ["Damage", "Verification", "verify"]
 
 _REMEDY = (
-    "restore these files from a copy; or convert the same input into another --output and take "
-    "them from there: the same bytes come out"
+    "restore these files from a copy; or convert the same input into another --output and copy "
+    "them from there: the bytes are the same"
 )
 
 
@@ -30,9 +39,9 @@ def verify(
 ) -> Verification:
     """Compare every file of a dataset with its checksum, and the index with the records.
 
-    Each shard is read once, from its beginning to its end: its bytes must have the checksum that
-    the manifest says, and each of its records the size that follows from the index. The columns of
-    the index must have theirs, and add up to the manifest's numbers.
+    Each shard is read once, from beginning to end: its bytes must match the checksum in the
+    manifest, and its records the sizes in the index. The columns of the index must match their
+    checksums and add up to the numbers in the manifest.
 
     Args:
         dataset: a folder or URL.
@@ -46,77 +55,100 @@ def verify(
     True
     """
     store = open_store(dataset)
-    manifest = read_manifest(store)
-    damage, unchecked = damage_of_manifest(store, MANIFEST)
+    manifest = read_manifest(store, compare=False)
     names = store.list()
-    return Verification(
-        path=store.url,
+    return verify_files(
+        store,
+        MANIFEST,
+        _checks(store, manifest, names),
+        threads=threads,
+        progress=progress,
+        unchecked=_unchecked(store, manifest, names),
         counts=_counts(manifest),
-        damage=damage or run_checks(_checks(store, manifest, names), threads, progress),
         remedy=_REMEDY,
-        unchecked=(*unchecked, *_unchecked(store, manifest, names)),
-        unfinished=tuple(sorted(_begun(names) - manifest.sources.keys())),
+        links=tuple(_links_outside(store, manifest)),
+        unfinished=tuple(sorted(unfinished_conversions(names) - manifest.sources.keys())),
     )
 
 
 def _counts(manifest: Manifest) -> dict[str, int]:
     entries = manifest.sources.values()
     shards = [shard for entry in entries for shard in entry.shards]
-    sums = {
-        what: sum(getattr(shard, what) for shard in shards)
-        for what in ("documents", "tokens", "bytes")
-    }
-    return {"sources": len(entries), "shards": len(shards)} | sums
+    counts = {"sources": len(entries), "shards": len(shards)}
+    return counts | totals(shards, "documents", "tokens", "bytes")
 
 
 def _checks(store: Store, manifest: Manifest, names: list[str]) -> Iterator[Check]:
     for name, sha256 in (manifest.tokenizer.checksums | manifest.files).items():
-        yield 0, partial(damage_of_file, store, name, sha256)
+        yield file_check(store, name, sha256)
     for name in names:
-        if name.startswith("plans/") and name.endswith(KEPT_ARRAYS):
-            yield 0, partial(damage_of_kept, store, name)
+        if name.startswith("plans/") and name.endswith(CACHED_ARRAYS):
+            yield 0, partial(damage_of_cached, store, name)
+        elif is_hashes_name(name):
+            yield 0, partial(damage_of_hashes, store, name)
     for name, entry in manifest.sources.items():
         yield 0, partial(_wrong_sums, name, entry)
+    yield 0, partial(_named_twice, manifest)
     for index in _indexes(store, manifest):
         yield 0, partial(damage_of_columns, index)
+    read: set[str] = set()
     for name, entry in manifest.sources.items():
-        index = SourceIndex(store, name, entry, manifest.layout(name))
+        index = SourceIndex(store, name, entry, manifest.record_spec(name))
         for number, shard in enumerate(entry.shards):
-            yield shard.bytes, partial(damage_of_shard, index, number)
+            if shard.name not in read:
+                yield shard.bytes, partial(damage_of_shard, index, number)
+            read.add(shard.name)
 
 
 def _indexes(store: Store, manifest: Manifest) -> Iterator[SourceIndex]:
-    """The index of each source, and those that running runs still read after an addition."""
+    """The index of each source, and earlier ones that runs may still read after an addition."""
     for name, entry in manifest.sources.items():
         for generation in range(len(entry.generations) + 1):
-            yield SourceIndex(store, name, entry.at(generation), manifest.layout(name))
+            yield SourceIndex(store, name, entry.at(generation), manifest.record_spec(name))
 
 
 def _wrong_sums(name: str, entry: SourceEntry) -> list[Damage]:
-    sums = {
-        what: (getattr(entry, what), sum(getattr(shard, what) for shard in entry.shards))
-        for what in ("documents", "tokens")
-    }
     return [
-        Damage(MANIFEST, f"{name} has {says:,} {what}, its shards together {has:,}")
-        for what, (says, has) in sums.items()
-        if says != has
+        Damage(MANIFEST, f"{name} has {count:,} {what}, its shards together {total:,}")
+        for what, total in totals(entry.shards, "documents", "tokens").items()
+        if (count := getattr(entry, what)) != total
     ]
 
 
+def _named_twice(manifest: Manifest) -> list[Damage]:
+    shards = (shard.name for entry in manifest.sources.values() for shard in entry.shards)
+    times = Counter(shards)
+    return [Damage(MANIFEST, f"it names {name} {n} times") for name, n in times.items() if n > 1]
+
+
+def _links_outside(store: Store, manifest: Manifest) -> Iterator[str]:
+    """The files that are, or lie in, links to somewhere outside the dataset."""
+    if not store.local:
+        return
+    root = Path(store.url).resolve()
+    for name in _named(store, manifest):
+        path = (root / name).resolve()
+        if not path.is_relative_to(root):
+            yield f"{name} -> {path}"
+
+
+def _named(store: Store, manifest: Manifest) -> Iterator[str]:
+    """Every file that is read."""
+    yield from (MANIFEST, *manifest.tokenizer.checksums, *manifest.files)
+    for index in _indexes(store, manifest):
+        for column in index.columns:
+            yield from (f"{index.file(column)}/zarr.json", f"{index.file(column)}/c/0")
+    for entry in manifest.sources.values():
+        yield from (shard.name for shard in entry.shards)
+
+
 def _unchecked(store: Store, manifest: Manifest, names: list[str]) -> Iterator[str]:
-    """What no checksum vouches for, and nothing else."""
+    """Columns and files that no checksum covers."""
     for index in _indexes(store, manifest):
         yield from unchecked_columns(index)
-    begun = _begun(names)
+    begun = unfinished_conversions(names)
     for name in names:
         folder, _, file = name.rpartition("/")
         quarantine = file.startswith("quarantine") and file.endswith(".jsonl")
         if quarantine and name not in manifest.files and folder not in begun:
             yield name
-
-
-def _begun(names: list[str]) -> set[str]:
-    """The sources that a conversion is at."""
-    end = "/work/parameters.json"
-    return {name.removesuffix(end) for name in names if name.endswith(end)}

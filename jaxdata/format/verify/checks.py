@@ -1,35 +1,48 @@
-"""Many files looked at, a thread a core, and what was found said in lines or as JSON."""
+"""Checks of many files, a thread a core, and a report of them as lines or as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
-from jaxdata.format.verify.damage import Damage
+from jaxdata.format.storage import Store
+from jaxdata.format.verify.damage import Damage, damage_of_file, damage_of_manifest
 from jaxdata.processes import available_cores
 from jaxdata.progress import Advance
 
-__all__ = ["Check", "Verification", "run_checks"]
-
-_NAMED = 8  # parts without a checksum that a line names
+_NAMED = 8  # files that a line names
+_NO_CHECKSUM = "no checksum (written by an earlier jaxdata), so damage may go unnoticed"
 
 Check = tuple[int, Callable[[], list[Damage]]]
 """(bytes of shards it reads, what to do)"""
 
 
+def file_check(store: Store, name: str, sha256: str, size: int | None = None) -> Check:
+    """Compare a file with its checksum; only files of a known size count as progress."""
+    return size or 0, partial(damage_of_file, store, name, sha256, size)
+
+
+def totals(shards: Iterable[Any], *names: str) -> dict[str, int]:
+    """The sums of some fields of shards, by name."""
+    entries = list(shards)
+    return {name: sum(getattr(entry, name) for entry in entries) for name in names}
+
+
 @dataclass(frozen=True)
 class Verification:
-    """What was found.
+    """The result of checking files.
 
     Attributes:
-        path: where the files are.
-        counts: what they hold, as the manifest says: how many shards, bytes of shards, ….
-        damage: what is not as it should be, a file once; nothing where all is whole.
+        path: their folder or URL.
+        counts: what they hold according to their manifest: shards, bytes of shards, ….
+        damage: the damaged files, each once.
         remedy: what to do about damage.
-        unchecked: columns and files that have no checksum, as an earlier jaxdata wrote them.
-        unfinished: sources that a conversion has begun and not finished; no damage.
+        unchecked: columns and files without a checksum, written by an earlier jaxdata.
+        unfinished: sources whose conversion is not finished; this is no damage.
+        links: files that are links to somewhere outside the folder; no damage either.
     """
 
     path: str
@@ -38,23 +51,26 @@ class Verification:
     remedy: str
     unchecked: tuple[str, ...] = ()
     unfinished: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
 
     @property
     def whole(self) -> bool:
-        """Whether nothing is damaged."""
         return not self.damage
 
     def as_json(self) -> dict[str, Any]:
-        """Return all of it as plain values."""
         return {"whole": self.whole} | asdict(self)
 
     def __str__(self) -> str:
-        """Return a line for each damaged file, what to do, and a line for the whole."""
+        """A line for each damaged file, what to do, and a summary."""
         lines = [f"DAMAGED {one}" for one in self.damage]
         lines += [self.remedy] if any(not one.remedy for one in self.damage) else []
-        lines += [_without_checksum(self.unchecked)] if self.unchecked else []
+        if self.unchecked:
+            lines.append(f"{_NO_CHECKSUM}: {_some(self.unchecked)}")
+        if self.links:
+            lines.append(f"links to files outside the folder: {_some(self.links)}")
         lines += [
-            f"unfinished: {name}; the command that began it finishes it" for name in self.unfinished
+            f"unfinished: {name}; run the same conversion again to finish it"
+            for name in self.unfinished
         ]
         counts = [f"{n:,} {what}" for what, n in self.counts.items() if what != "bytes"]
         size = f"{self.counts['bytes'] / 1e6:,.1f} MB"
@@ -62,24 +78,38 @@ class Verification:
         return "\n".join([*lines, f"{self.path}: {found} ({', '.join([*counts, size])})"])
 
 
-def _without_checksum(names: tuple[str, ...]) -> str:
+def _some(names: tuple[str, ...]) -> str:
     more = f" and {len(names) - _NAMED:,} more (--json names all)" if len(names) > _NAMED else ""
-    return (
-        "no checksum, as an earlier jaxdata wrote it, so damage may go unseen: "
-        f"{', '.join(names[:_NAMED])}{more}"
+    return f"{', '.join(names[:_NAMED])}{more}"
+
+
+def verify_files(
+    store: Store,
+    manifest: str,
+    checks: Iterable[Check],
+    *,
+    threads: int | None,
+    progress: Advance | None,
+    unchecked: Iterable[str] = (),
+    **found: Any,
+) -> Verification:
+    """Compare a manifest with its own checksum and, unless it is damaged, run the checks.
+
+    `found` are the other attributes of :class:`Verification`.
+    """
+    damage, no_checksum = damage_of_manifest(store, manifest)
+    return Verification(
+        path=store.url,
+        damage=damage or run_checks(checks, threads, progress),
+        unchecked=(*no_checksum, *unchecked),
+        **found,
     )
 
 
 def run_checks(
     checks: Iterable[Check], threads: int | None, progress: Advance | None
 ) -> tuple[Damage, ...]:
-    """Do all; returns what is damaged in the order of the checks, of each file the first.
-
-    Args:
-        checks: what to do.
-        threads: how many at a time; None for one a core.
-        progress: called with (bytes of shards done, bytes of all shards).
-    """
+    """Run all checks; returns the first damage of each file, in the order of the checks."""
     checks = list(checks)
     done, total = 0, sum(size for size, _ in checks)
     with ThreadPoolExecutor(threads or available_cores()) as pool:

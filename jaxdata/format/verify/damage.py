@@ -1,4 +1,4 @@
-"""What can be wrong with a file or a column by itself: that it is not what was written."""
+"""Damage of a single file or column: it is not what was written."""
 
 from __future__ import annotations
 
@@ -9,49 +9,32 @@ from dataclasses import dataclass
 import numpy as np
 
 from jaxdata.errors import DatasetError
-from jaxdata.format.sealed import seal_holds
-from jaxdata.format.storage import DIGEST_BYTES, Store, array_pieces
-
-__all__ = [
-    "Damage",
-    "damage_of_array",
-    "damage_of_file",
-    "damage_of_kept",
-    "damage_of_manifest",
-    "unreadable",
-]
+from jaxdata.format.checksums import ends_with_checksum, json_checksum_holds
+from jaxdata.format.storage import Store, scan_array
 
 _DIFFERS = "its content differs from its checksum"
-_Piece = memoryview | bytes
+_Buffer = memoryview | bytes
 
 
 @dataclass(frozen=True)
 class Damage:
-    """One file that is not as it should be.
-
-    Attributes:
-        file: its name in the dataset; of a column, the folder of its chunks.
-        what: what is wrong with it.
-        remedy: what to do, where that is not what helps most files.
-    """
+    """One damaged file."""
 
     file: str
+    """its name in the dataset; for a column, the folder of its chunks"""
     what: str
     remedy: str = ""
+    """if not the same as for most files"""
 
     def __str__(self) -> str:
         return f"{self.file}: {self.what}{self.remedy and '; '}{self.remedy}"
 
 
 def damage_of_manifest(store: Store, name: str) -> tuple[tuple[Damage, ...], tuple[str, ...]]:
-    """Compare a file that says what others are with its own checksum; it can be decoded.
-
-    Returns:
-        Its damage, and its name where it has no checksum.
-    """
-    holds = seal_holds(store.read(name) or b"{}")
-    what = f"{_DIFFERS}, so what it says of other files may be wrong"
-    return () if holds in (None, True) else (Damage(name, what),), (name,) if holds is None else ()
+    """The damage of a decodable file that describes others, and its name if it has no checksum."""
+    holds = json_checksum_holds(store.read(name) or b"{}")
+    damage = Damage(name, f"{_DIFFERS}, so what it says of other files may be wrong")
+    return () if holds in (None, True) else (damage,), (name,) if holds is None else ()
 
 
 def damage_of_file(
@@ -59,24 +42,18 @@ def damage_of_file(
     name: str,
     sha256: str,
     size: int | None = None,
-    look: Callable[[_Piece, int], None] | None = None,
+    look: Callable[[_Buffer, int], None] | None = None,
 ) -> list[Damage]:
-    """Read a file and compare it with its checksum.
-
-    Args:
-        store: where it is.
-        name: its name.
-        sha256: of its content.
-        size: its bytes, where they are known.
-        look: called with each piece of the file and the byte that it begins at.
-    """
+    """Read a file and compare it with its checksum; `look` gets each buffer and its offset."""
     content, read = hashlib.sha256(), 0
     try:
-        for piece in store.pieces(name):
-            content.update(piece)
+        for buffer in store.scan(name):
+            content.update(buffer)
             if look:
-                look(piece, read)
-            read += len(piece)
+                look(buffer, read)
+            read += len(buffer)
+            if size is not None and read > size:
+                return [Damage(name, f"it has more than {size:,} bytes")]
     except (DatasetError, OSError, ValueError) as error:
         return [unreadable(name, error)]
     if size is not None and read != size:
@@ -84,55 +61,54 @@ def damage_of_file(
     return [] if content.hexdigest() == sha256 else [Damage(name, _DIFFERS)]
 
 
-def damage_of_kept(store: Store, name: str) -> list[Damage]:
-    """Read a file that was made from the others, and compare it with the sha256 at its end."""
-    content, end = hashlib.sha256(), b""
+def damage_of_cached(store: Store, name: str) -> list[Damage]:
+    """Compare a file that was computed from the others with the checksum at its end."""
     try:
-        for piece in store.pieces(name):
-            data = end + piece
-            content.update(data[:-DIGEST_BYTES])
-            end = data[-DIGEST_BYTES:]
-        what = "" if content.digest() == end else _DIFFERS
+        what = "" if ends_with_checksum(store.scan(name)) else _DIFFERS
     except DatasetError:
         return []  # deleted meanwhile
     except (OSError, ValueError) as error:
         what = unreadable(name, error).what
-    return [Damage(name, what, "delete it, and it is made again when it is needed")] * bool(what)
+    return [Damage(name, what, "delete it; it is computed again when needed")] * bool(what)
+
+
+def damage_of_hashes(store: Store, name: str) -> list[Damage]:
+    """Compare a file of hashes of inputs with its own checksum."""
+    try:
+        holds = json_checksum_holds(store.read(name) or b"")
+    except (DatasetError, OSError) as error:
+        return [unreadable(name, error)]
+    except (ValueError, TypeError, AttributeError, RecursionError):  # no JSON, or no object
+        holds = False
+    remedy = "restore it, or delete it: then inputs that changed are not noticed"
+    return [] if holds else [Damage(name, _DIFFERS, remedy)]
 
 
 def damage_of_array(
     store: Store, name: str, sha256: str | None, dtype: type[np.generic], size: int | None
 ) -> list[Damage]:
-    """Read an array, without keeping it, and compare it with its checksum where it has one.
-
-    Args:
-        store: where it is.
-        name: its name.
-        sha256: of its values; None where that is not known.
-        dtype: of its entries.
-        size: how many; None where that is not known.
-    """
+    """Read an array of `size` entries, and compare it with its checksum; None if unknown."""
     try:
-        layout, pieces = array_pieces(store, name)
-        if layout.dtype != dtype:
-            return [Damage(name, f"it is of {layout.dtype.name}, not {dtype.__name__}")]
-        if size is not None and layout.size != size:
-            return [Damage(name, f"it has {layout.size:,} entries, not {size:,}")]
-        content = _sha256(pieces)
+        stored, buffers = scan_array(store, name)
+        if stored.dtype != dtype:
+            return [Damage(name, f"it is of {stored.dtype.name}, not {dtype.__name__}")]
+        if size is not None and stored.size != size:
+            return [Damage(name, f"it has {stored.size:,} entries, not {size:,}")]
+        content = _sha256(buffers)
     except (DatasetError, OSError, ValueError) as error:
         return [unreadable(name, error)]
     return [] if sha256 in (None, content) else [Damage(name, _DIFFERS)]
 
 
-def _sha256(pieces: Iterable[_Piece]) -> str:
+def _sha256(buffers: Iterable[_Buffer]) -> str:
     content = hashlib.sha256()
-    for piece in pieces:
-        content.update(piece)
+    for buffer in buffers:
+        content.update(buffer)
     return content.hexdigest()
 
 
 def unreadable(file: str, error: Exception) -> Damage:
-    """Damage that keeps a file from being read."""
+    """The damage of a file that cannot be read."""
     if isinstance(error, OSError) and error.strerror:
         return Damage(file, f"it cannot be read: {error.strerror}")
     return Damage(file, str(error))

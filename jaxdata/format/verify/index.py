@@ -1,4 +1,4 @@
-"""Whether the index of a source is what the manifest says, and its shards what the index says."""
+"""Whether the index of a source matches the manifest, and its shards the index."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.errors import DatasetError
-from jaxdata.format.index import SourceIndex, anchor_pieces
-from jaxdata.format.records import RecordLayout, file_offset
+from jaxdata.format.index import SourceIndex, anchor_chunks
+from jaxdata.format.records import RecordSpec, file_offset
 from jaxdata.format.verify.damage import Damage, damage_of_array, damage_of_file, unreadable
 
-__all__ = ["damage_of_columns", "damage_of_index", "damage_of_shard", "unchecked_columns"]
-
-_SIZE_BYTES = 4  # of the eight in which a header says a record's size: none reaches 4 GiB
-_FOLLOWING = ("length", "anchor")  # from the records, and from the lengths
+_SIZE_BYTES = 4  # of the eight that hold a record's size: none reaches 4 GiB
+_RECORDS = 2**18  # whose headers are in memory at a time
+_FOLLOWING = ("length", "anchor")  # the first from the records, the second from the first
 _COMPARED = (*_FOLLOWING, "origin_file")
 
 
 def damage_of_columns(index: SourceIndex) -> list[Damage]:
-    """Read every column and compare it with its checksum, and what is sound with the manifest."""
+    """Compare every column with its checksum, and the sound ones with the manifest."""
     damage: dict[str, list[Damage]] = {}
     for name, (dtype, size) in index.columns.items():
         sha256 = index.entry.checksums.get(name)
@@ -34,17 +33,13 @@ def damage_of_columns(index: SourceIndex) -> list[Damage]:
 def damage_of_index(
     index: SourceIndex, names: Collection[str] = (*_COMPARED, "origin_row")
 ) -> Iterator[Damage]:
-    """Compare some columns with the manifest's numbers, and with each other."""
+    """Compare some columns with the manifest, and with each other."""
     columns: dict[str, NDArray[Any]] = {}
     for name in names:
-        file, size = index.file(name), index.columns[name][1]
         try:
-            columns[name] = index.store.read_array(file)
+            columns[name] = index.store.read_array(index.file(name), *index.columns[name])
         except (DatasetError, OSError, ValueError) as error:
-            yield unreadable(file, error)
-            continue
-        if len(columns[name]) != size:
-            yield Damage(file, f"it has {len(columns.pop(name)):,} entries, not {size:,}")
+            yield unreadable(index.file(name), error)
     if "length" in columns:
         yield from _wrong_sums(index, columns["length"])
     if {*_FOLLOWING} <= columns.keys() and not _follow(index, columns["length"], columns["anchor"]):
@@ -67,12 +62,12 @@ def _wrong_sums(index: SourceIndex, lengths: NDArray[np.uint32]) -> Iterator[Dam
 
 def _sums(index: SourceIndex, lengths: NDArray[np.uint32]) -> tuple[int, int]:
     """Tokens and records of documents."""
-    return int(lengths.sum(dtype=np.int64)), int(index.layout.records(lengths).sum())
+    return int(lengths.sum(dtype=np.int64)), int(index.spec.records(lengths).sum())
 
 
 def _follow(index: SourceIndex, lengths: NDArray[np.uint32], anchors: NDArray[np.uint64]) -> bool:
     at = 0
-    for expected in anchor_pieces(lengths, index.layout):
+    for expected in anchor_chunks(lengths, index.spec):
         if not np.array_equal(anchors[at : at + len(expected)], expected):
             return False
         at += len(expected)
@@ -80,7 +75,7 @@ def _follow(index: SourceIndex, lengths: NDArray[np.uint32], anchors: NDArray[np
 
 
 def unchecked_columns(index: SourceIndex) -> list[str]:
-    """The columns that neither a checksum nor another column or file vouches for."""
+    """The columns that are covered neither by a checksum nor by another column or file."""
     known = {*index.entry.checksums, *_FOLLOWING}
     return [index.file(name) for name in index.columns if name not in known]
 
@@ -88,7 +83,7 @@ def unchecked_columns(index: SourceIndex) -> list[str]:
 def damage_of_shard(index: SourceIndex, number: int) -> list[Damage]:
     """Compare a shard with its checksum, and its records with the index."""
     shard = index.entry.shards[number]
-    headers = _Headers(_known_lengths(index, number), index.layout)
+    headers = _Headers(_known_lengths(index, number), index.spec)
     damage = damage_of_file(index.store, shard.name, shard.sha256, shard.bytes, headers.compare)
     if not damage and not headers.fit:
         what = f"its lengths are not those of the records in {shard.name}"
@@ -97,13 +92,12 @@ def damage_of_shard(index: SourceIndex, number: int) -> list[Damage]:
 
 
 def _known_lengths(index: SourceIndex, number: int) -> NDArray[np.uint32]:
-    """Lengths of the documents of a shard; none where the index cannot say."""
+    """Lengths of the documents of a shard; none if the index is damaged."""
     shard, none = index.entry.shards[number], np.zeros(0, np.uint32)
     try:
         lengths = _of_shard(index, number, index.lengths)
-    except (DatasetError, OSError, ValueError):  # which `damage_of_columns` names
+    except (DatasetError, OSError, ValueError):  # `damage_of_columns` names it
         return none
-    # Damaged ones, which it names too, could be of more records than memory holds.
     return lengths if _sums(index, lengths) == (shard.tokens, shard.records) else none
 
 
@@ -113,16 +107,59 @@ def _of_shard(index: SourceIndex, number: int, column: NDArray[np.uint32]) -> ND
 
 
 class _Headers:
-    """The sizes that the chunk headers of a file must say, if it holds documents of `lengths`."""
+    """The sizes in the chunk headers of a file that holds documents of `lengths`."""
 
-    def __init__(self, lengths: NDArray[np.uint32], layout: RecordLayout) -> None:
-        fields, sizes = layout.size_fields(lengths)
-        self._places = file_offset(fields[:, None] + np.arange(_SIZE_BYTES)).ravel()
-        self._content = sizes.astype("<u4").view(np.uint8)
-        self.fit = True
+    def __init__(self, lengths: NDArray[np.uint32], spec: RecordSpec) -> None:
+        self._pieces = _expected(lengths, spec)
+        self._places, self._content = np.empty(0, np.int64), np.empty(0, np.uint8)
+        self._fit = True
 
-    def compare(self, piece: memoryview | bytes, start: int) -> None:
-        """Look at the next piece of the file, which begins at byte `start`."""
-        here = slice(*np.searchsorted(self._places, [start, start + len(piece)]))
-        found = np.frombuffer(piece, np.uint8)[self._places[here] - start]
-        self.fit &= np.array_equal(found, self._content[here])
+    def compare(self, buffer: memoryview | bytes, start: int) -> None:
+        """Compare the next buffer of the file, which begins at byte `start`."""
+        stop = start + len(buffer)
+        while not len(self._places) or self._places[-1] < stop:
+            if not self._expect_more():
+                break
+        inside = int(np.searchsorted(self._places, stop))
+        found = np.frombuffer(buffer, np.uint8)[self._places[:inside] - start]
+        self._fit &= np.array_equal(found, self._content[:inside])
+        self._places, self._content = self._places[inside:], self._content[inside:]
+
+    def _expect_more(self) -> bool:
+        """Take the next headers; False if there are no more."""
+        for places, content in self._pieces:
+            self._places = np.concatenate([self._places, places])
+            self._content = np.concatenate([self._content, content])
+            return True
+        return False
+
+    @property
+    def fit(self) -> bool:
+        """Whether all of them were in the file."""
+        return self._fit and not len(self._places) and not self._expect_more()
+
+
+def _expected(
+    lengths: NDArray[np.uint32], spec: RecordSpec
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint8]]]:
+    """The places of the bytes that hold sizes of records, and these bytes, in order."""
+    before = 0
+    for some in _of_few_records(lengths, spec):
+        fields, sizes = spec.size_fields(some)
+        places = file_offset(before + fields[:, None] + np.arange(_SIZE_BYTES)).ravel()
+        yield places, sizes.astype("<u4").view(np.uint8)
+        before += int(spec.stream_bytes(some).sum())
+
+
+def _of_few_records(lengths: NDArray[np.uint32], spec: RecordSpec) -> Iterator[NDArray[np.int64]]:
+    """Lengths of some documents at a time; one of very many records in parts of whole records."""
+    first = 0
+    while first < len(lengths):
+        some = lengths[first : first + _RECORDS].astype(np.int64)
+        fitting = int(np.searchsorted(np.cumsum(spec.records(some)), _RECORDS, side="right"))
+        if fitting:
+            yield some[:fitting]
+        else:
+            step, long = _RECORDS * spec.record_tokens, int(some[0])
+            yield from (np.array([min(step, long - at)]) for at in range(0, long, step))
+        first += max(fitting, 1)

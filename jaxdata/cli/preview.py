@@ -1,0 +1,161 @@
+"""`jaxdata preview --config CONFIG`: what a run will get, and whether it is feasible."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from jaxdata.cli.run_config import OVERRIDABLE, read_config, takes_config
+
+_REASONS = {"documents_without_target": "documents of a single token"}
+
+
+@click.command(
+    **OVERRIDABLE, epilog="Exit code 0 if the run is feasible as configured, 1 if it is not."
+)
+@takes_config
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
+def preview(config: str, as_json: bool, overrides: tuple[str, ...]) -> int:
+    """Plan a run, keep the plan, and show what the run will get, to the token.
+
+    For each phase and source: the share asked for and the share planned, tokens (targets with
+    loss), rows, epochs, and the row at which the source runs dry; what packing pads and drops;
+    whether the trainer's steps match the curriculum; and whether the dataset is intact. Only
+    document lengths are read. The plan is stored beside the data: hosts that start later reuse it.
+
+    \b
+        jaxdata preview --config pretrain.yaml --epochs '{wiki: 4}'
+    """  # noqa: D301 - \b is a mark of click's
+    return show(config, overrides, as_json=as_json, say_planned=True)
+
+
+def show(config: str, overrides: tuple[str, ...], *, as_json: bool, say_planned: bool) -> int:
+    """Print what a run will get; the exit code says whether it is feasible."""
+    found = _look(read_config(config, overrides))
+    if as_json:
+        click.echo(json.dumps({"config": config, **found}, indent=1))
+        return 0 if found["ok"] else 1
+    _print(found)
+    if say_planned and "sources" in found:
+        documents = sum(source["documents"] for source in found["sources"].values())
+        click.echo(f"{documents:,} documents planned; hosts started later reuse the plan")
+    return 0 if found["ok"] else 1
+
+
+def _look(config: Any) -> dict[str, Any]:
+    from jaxdata.config import open_data
+    from jaxdata.errors import DatasetError
+    from jaxdata.look.integrity import Check, check_dataset, not_compared
+    from jaxdata.look.validation import describe_mixture
+    from jaxdata.progress import progress_bar
+
+    try:
+        dataset = open_data(config)
+    except DatasetError as error:
+        failed = {"name": "manifest", "ok": False, "mark": "FAILED", "says": str(error)}
+        return {"dataset": config.dataset, "ok": False, "checks": [failed], "not_compared": []}
+    names = sources_of(dataset, config)
+    with progress_bar("checking the index") as progress:
+        checks = list(check_dataset(dataset, names, progress))
+    found: dict[str, Any] = {}
+    try:
+        loader, more = _open(config)
+        checks += more
+        found = {"steps": len(loader), **describe_mixture(loader.rows)}
+        found["evaluation"] = _evaluation(dataset, config)
+    except DatasetError as error:
+        checks.append(Check("rows", False, str(error)))
+    described = [{"name": c.name, "ok": c.holds, "mark": c.mark, "says": c.says} for c in checks]
+    ok = all(check.holds for check in checks)
+    trusted = {"not_compared": not_compared(dataset, names)}
+    return {"dataset": dataset.url, "ok": ok, "checks": described, **trusted, **found}
+
+
+def sources_of(dataset: Any, config: Any) -> list[str]:
+    """The sources that training or evaluation reads, as the manifest names them."""
+    from jaxdata.config.training_rows import sources_read
+
+    trained = sources_read(dataset.splits.get(config.split, []), config)
+    scored = dataset.splits.get(config.eval_split, [])
+    read = ((config.split, trained), (config.eval_split, scored))
+    return [f"{split}/{name}" for split, names in read for name in names]
+
+
+def _open(config: Any) -> tuple[Any, list[Any]]:
+    """The loader of a config, and the checks of its sources and its budget."""
+    from jaxdata.config import load
+    from jaxdata.errors import SourceExhausted
+    from jaxdata.look.integrity import Check
+    from jaxdata.look.validation import Budget, budget_check, sources_check
+
+    try:
+        loader = load(config)
+    except SourceExhausted as error:
+        # The tables show how far it would get.
+        return load(config, on_exhaustion="halt"), [Check("sources", False, str(error))]
+    phases = config.curriculum or []
+    budget = Budget(
+        steps=len(loader),
+        trainer_steps=config.train.steps,
+        budgeted=bool(phases) and all(each.tokens or each.rows or each.steps for each in phases),
+        mismatch_allowed=config.allow_budget_mismatch,
+        halts=loader.halt() is not None,
+    )
+    return loader, [sources_check(loader.rows.table), budget_check(budget)]
+
+
+def _evaluation(dataset: Any, config: Any) -> dict[str, Any] | None:
+    from jaxdata.config import build_rows
+    from jaxdata.look.validation import describe_counts
+
+    if config.eval_split not in dataset.splits:
+        return None
+    rows = build_rows(config, config.eval_split)
+    return describe_counts(rows.table.total(len(rows)))
+
+
+def _print(found: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    from jaxdata.look.preview_tables import preview_tables
+    from jaxdata.look.terminal import printable
+
+    console = Console()
+    if "phases" in found:
+        for table in preview_tables(found):
+            console.print(table)
+        for line in _summary(found):
+            click.echo(line)
+    for check in found["checks"]:
+        first, *rest = map(printable, check["says"].split("\n"))
+        click.echo(f"{check['mark']:<7} {check['name']:<9} {first}")
+        for line in rest:
+            click.echo(f"{'':<17} {line}")
+    for line in found["not_compared"]:
+        click.echo(printable(line))
+
+
+def _summary(found: dict[str, Any]) -> list[str]:
+    from jaxdata.look.terminal import printable
+
+    lines = [
+        f"{found['rows']:,} rows of {found['seq_len']:,} in {found['steps']:,} steps: "
+        f"{found['tokens']:,} tokens trained,",
+        f"{100 * found['efficiency']:.2f} % of all slots; {found['padding']:,} slots are padding",
+    ]
+    for name, source in found["sources"].items():
+        for key, count in source["dropped"].items():
+            if count and key != "tokens_cropped":
+                what = _REASONS.get(key, key)
+                lines.append(f"left out of {printable(name)}: {count:,} {printable(what)}")
+    masked = [printable(name) for name, each in found["sources"].items() if each["masked"]]
+    if masked:
+        lines.append(f"tokens of {', '.join(masked)} include those masked by stored loss masks")
+    if found["weigh_by"] == "loss_tokens":
+        lines.append("weights are shares of tokens with loss, counted by each source's average")
+    if found["evaluation"]:
+        scored = found["evaluation"]
+        lines.append(f"evaluation: {scored['tokens']:,} tokens in {scored['rows']:,} rows")
+    return lines

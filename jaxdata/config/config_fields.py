@@ -1,0 +1,191 @@
+"""The fields of a config, each with its description; `config_reader` fills them from YAML."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, PlainValidator, model_validator
+
+from jaxdata.config.curriculum import Curriculum, Epochs, OnExhaustion, check_budgets
+from jaxdata.config.sections import section_of
+from jaxdata.feed.layouts import LAYOUTS
+from jaxdata.feed.schedule import check_batch_size
+from jaxdata.mixing.weights import WeighBy
+from jaxdata.packing.settings import PackSettings
+from jaxdata.rows.extras import EXTRAS
+from jaxdata.settings import Count, Settings, one_of, whole
+from jaxdata.train.settings import TrainSettings
+
+RowPair = Annotated[list[int], Field(min_length=2, max_length=2)]
+
+
+def _batch_size(value: object) -> int | list[tuple[int, int]]:
+    """A number or a ramp, with the checks of the loader."""
+    size = whole(value)
+    return size if isinstance(size, int) and size > 0 else check_batch_size(size)
+
+
+BatchSize = Annotated[int | list[tuple[int, int]], PlainValidator(_batch_size)]
+
+
+class PackSection(section_of(PackSettings, without=("seed", "shuffle"), seq_len=2048)):  # type: ignore[misc]
+    """How documents become rows; the arguments of `jaxdata.pack`."""
+
+
+class LoaderSection(Settings):
+    """How rows become batches; the arguments of `jaxdata.Loader`."""
+
+    batch_size: BatchSize = Field(
+        default=32,
+        description="rows in a global batch, over all hosts; or sizes by the row they begin at: "
+        "[[0, 256], [100_000, 512]]",
+    )
+    num_workers: int = Field(
+        default=0, ge=0, description="worker processes; 0: a thread of this process"
+    )
+    prefetch: int = Field(default=2, ge=0, description="batches prepared ahead")
+    drop_remainder: bool = Field(default=False, description="drop an incomplete last batch")
+    expand: Literal["host", "device"] = Field(
+        default="host", description="where batches are expanded; device: an eighth of the transfer"
+    )
+    layout: Annotated[str, one_of(LAYOUTS)] = Field(
+        default="jaxdata", description="trainer whose array names, dtypes and masks a batch has"
+    )
+    skip_rows: list[RowPair] = Field(
+        default_factory=list,
+        description="ranges of rows to skip, as [first, stop]: [[48_000, 48_800]]",
+    )
+    extras: list[Annotated[str, one_of(EXTRAS)]] = Field(
+        default_factory=list,
+        description="additional arrays: the source or the document of each slot",
+    )
+
+    @property
+    def first_batch_size(self) -> int:
+        """The batch size at row 0."""
+        sizes = self.batch_size
+        return sizes if isinstance(sizes, int) else sizes[0][1]
+
+
+class SourceSection(Settings):
+    """One source of several datasets; its dataset alone is enough."""
+
+    dataset: str = Field(description="folder, URL or other tool's data, as in `dataset`")
+    source: str | None = Field(
+        default=None, description="its name there; null: the same name, or the only source"
+    )
+    eod_id: int | None = Field(
+        default=None, description="the token that ends documents, for nanogpt:; -1: none"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _dataset_alone(cls, value: object) -> object:
+        return {"dataset": value} if isinstance(value, str) else value
+
+
+class AmendmentSection(Settings):
+    """A change of the recipe from a row of the run on; fields not given keep their values."""
+
+    at_row: int | None = Field(default=None, ge=0, description="the first row that changes")
+    at_step: int | None = Field(
+        default=None, ge=0, description="the first step that changes, by this config's batch sizes"
+    )
+    curriculum: Curriculum = Field(
+        default=None, description="the phases that follow; null: the rest of the previous phases"
+    )
+    epochs: Epochs = Field(
+        default_factory=dict, description="maximum epochs per source in the whole run"
+    )
+    on_exhaustion: OnExhaustion | None = Field(
+        default=None, description="new behaviour when a source runs dry"
+    )
+    pack: PackSection | None = Field(
+        default=None, description="packing of the documents not yet read, as in `pack`"
+    )
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> AmendmentSection:
+        if (self.at_row is None) == (self.at_step is None):
+            raise ValueError("an amendment needs its position: at_row or at_step, one of them")
+        if not self.model_fields_set - {"at_row", "at_step"}:
+            raise ValueError("an amendment needs a change: curriculum, epochs, on_exhaustion, pack")
+        check_budgets(self.curriculum)
+        return self
+
+
+class Config(Settings):
+    """Everything that determines the rows of training, and their use.
+
+    Without a curriculum, every source is read once, weighted by its trained tokens.
+    """
+
+    dataset: str | None = Field(
+        default=None,
+        description="folder or URL of a converted dataset; or another tool's: megatron:PREFIX, "
+        "gpts:PREFIX, nanogpt:FILE, datatrove:FILE",
+    )
+    sources: dict[str, SourceSection] | None = Field(
+        default=None,
+        min_length=1,
+        description="sources of several datasets, instead of `dataset`: "
+        "{web: data/mine, old: megatron:PREFIX}",
+    )
+    generations: dict[str, int] = Field(
+        default_factory=dict,
+        description="for sources appended to since the run began: the number of appends it started "
+        "with, {web: 0}",
+    )
+    tokenizer: str | None = Field(
+        default=None, description="tokenizer of other tools' data, to decode its text"
+    )
+    seed: int = Field(default=0, ge=0, description="root of every random order")
+    split: str = Field(default="train", description="the training split")
+    pack: PackSection = PackSection()
+    curriculum: Curriculum = Field(
+        default=None,
+        description="phases, in order; or the weights of a single endless phase, like "
+        "proportional; null: every source once",
+    )
+    epochs: Epochs = Field(
+        default_factory=dict, description="maximum epochs per source, fractions allowed; default 1"
+    )
+    on_exhaustion: OnExhaustion = Field(
+        default="refuse", description="behaviour when the phases need more than a source has"
+    )
+    weigh_by: WeighBy = Field(
+        default="tokens",
+        description="what weights are shares of: tokens, all that are trained; loss_tokens, those "
+        "with loss after stored masks",
+    )
+    amendments: list[AmendmentSection] = Field(
+        default_factory=list,
+        description="changes of the recipe during the run; those at one row add up",
+    )
+    loader: LoaderSection = LoaderSection()
+    allow_budget_mismatch: bool = Field(
+        default=False,
+        description="whether `jaxdata preview` accepts train.steps that end before the curriculum",
+    )
+    eval_split: str = Field(
+        default="val", description="the split used for evaluation: each of its sources once"
+    )
+    eval_tokens: Count | None = Field(
+        default=None, description="maximum tokens to evaluate, always the same ones; null: all"
+    )
+    eval_batch_size: Count | None = Field(
+        default=None, description="rows in an evaluation batch; null: as in training"
+    )
+    train: TrainSettings = TrainSettings()
+
+    @model_validator(mode="after")
+    def _some_data(self) -> Config:
+        if self.dataset is None and self.sources is None:
+            raise ValueError(
+                "dataset is missing: it is required (or, for several datasets, "
+                "sources: {name: dataset, …})"
+            )
+        if self.dataset is not None and self.sources is not None:
+            raise ValueError("dataset and sources exclude each other: keep one")
+        check_budgets(self.curriculum)
+        return self

@@ -1,0 +1,141 @@
+"""`convert` and `texts`: a whole conversion, and the texts of a corpus."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from jaxdata import tokenizers
+from jaxdata.converter.continuing.compatibility import with_kept_options
+from jaxdata.converter.conversion import Conversion
+from jaxdata.converter.engines import EngineName, choose_engine
+from jaxdata.converter.inputs.compression import EXPANSION
+from jaxdata.converter.inputs.cutting import cut
+from jaxdata.converter.inputs.discovery import Inputs, find_inputs
+from jaxdata.converter.inputs.formats.tables import check_strings
+from jaxdata.converter.inputs.parsing import BadRecord, joined_text_of, parse
+from jaxdata.converter.inputs.readers import raw_records
+from jaxdata.converter.inputs.units import ReadSettings
+from jaxdata.converter.job import Job
+from jaxdata.converter.parameters import check_name, make_parameters
+from jaxdata.converter.statistics import ConversionReport
+from jaxdata.converter.tasks.lm import LmSettings
+from jaxdata.errors import InputError
+from jaxdata.format.storage import open_store
+from jaxdata.scalars import takes_numpy
+from jaxdata.tokenizers import Tokenizer
+
+OnError = Literal["quarantine", "fail"]
+
+
+@takes_numpy
+def convert(
+    inputs: Inputs = (),
+    *,
+    output: str | os.PathLike[str],
+    source: str,
+    split: str = "train",
+    tokenizer: str | Tokenizer,
+    files_from: Sequence[str | Path] = (),
+    workers: int | None = None,
+    engine: EngineName = "local",
+    ray_address: str | None = None,
+    append: bool = False,
+    resume: bool = False,
+    verify_inputs: bool = False,
+    on_error: OnError = "quarantine",
+    max_expansion: int = EXPANSION,
+    progress: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> ConversionReport:
+    """Convert raw text into one source of a dataset; an unfinished conversion is resumed.
+
+    Args:
+        inputs: files, folders or globs of .jsonl, .json, .txt, .parquet and .arrow, the first three
+            also compressed (.gz, .zst) or in .tar archives; a text file is one document, one of
+            more than 64 MiB in pieces (see `piece_bytes` of :class:`Options`).
+        output: the dataset, a folder or URL; created if absent.
+        source: what the source is called in its split.
+        split: "train", "val", …
+        tokenizer: a spec as `tokenizers.load` takes it, or a loaded tokenizer.
+        files_from: files that list more inputs, one per line.
+        workers: worker processes; None for one per core. The dataset does not depend on it.
+        engine: "local" for processes of this machine, "ray" for a cluster, whose nodes must all see
+            inputs and output. The dataset does not depend on it.
+        ray_address: "host:port" of the cluster; None for the one that $RAY_ADDRESS names or this
+            machine is in, or else one of this machine alone.
+        append: append the documents of new files to an existing source, as another generation.
+            Running jobs keep using the documents they started with.
+        resume: resume an unfinished conversion; raise InputError if there is none.
+        verify_inputs: where files were converted before, read them again and compare; without it
+            only files that may have changed, by size, times and inode, are read again.
+        on_error: "quarantine" sets records without a usable text aside in a file, "fail" stops at
+            the first.
+        max_expansion: reject a compressed file that expands to more than this many times its size.
+        progress: called with the bytes of input done, and their total.
+        **options: task, cleaning, splits and limits: see :class:`Options`.
+
+    Raises:
+        InputError: there is nothing to convert, or it does not fit the dataset; the message says
+            what to do.
+        DatasetError: another process writes the same source, or the output cannot be written.
+        WorkerDied: workers were killed repeatedly over the same unit. The same call resumes.
+
+    >>> report = convert("corpus/", output="data/web", source="web",
+    ...                  tokenizer="bytes")  # doctest: +SKIP
+    """
+    started = time.monotonic()
+    check_name("source", source)
+    if on_error not in get_args(OnError):
+        raise InputError(f"on_error={on_error!r}; expected one of {get_args(OnError)}")
+    make_engine = choose_engine(engine, workers, ray_address)
+    loaded = tokenizers.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
+    files = find_inputs(inputs, files_from)
+    parameters = make_parameters(files, loaded, with_kept_options(options, output, split, source))
+    parameters.check(split)
+    job = Job(
+        url=open_store(output).url,
+        split=parameters.splits(split)[0],
+        source=source,
+        files=files,
+        parameters=parameters,
+        tokenizer_files=loaded.files(),
+        stop_at_bad=on_error == "fail",
+        max_expansion=max_expansion,
+    )
+    conversion = Conversion.of(job, loaded, verify=verify_inputs)
+    entries, complete = conversion.complete(make_engine, progress, resume=resume, append=append)
+    seconds = time.monotonic() - started
+    return ConversionReport.of(job.url, job.folder, entries, seconds, already_complete=complete)
+
+
+def texts(
+    inputs: Inputs,
+    text_key: str = "text",
+    *,
+    text_joiner: str = "\n\n",
+    files_from: Sequence[str | Path] = (),
+) -> Iterator[str]:
+    """Give the text of every good record of a corpus, in order; bad records are skipped.
+
+    The arguments are those of :func:`jaxdata.converter.convert`.
+
+    >>> for text in texts("corpus/*.jsonl.gz"):  # doctest: +SKIP
+    ...     print(len(text))
+    """
+    files = find_inputs(inputs, files_from)
+    keys = LmSettings(text_key=text_key).text_keys
+    for file in files:
+        if file.kind.table:
+            check_strings(file, keys)
+    settings = ReadSettings(keys)
+    for unit in cut(files, settings):
+        for part in unit.parts:
+            for raw in raw_records(files[part.file], part, settings):
+                with suppress(BadRecord):
+                    if record := parse(raw, keys[0], texts_only=True):
+                        yield joined_text_of(record, keys, text_joiner)

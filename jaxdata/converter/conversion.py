@@ -1,0 +1,329 @@
+"""One conversion: its units are converted, then its sources published."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import IO, Self
+
+from jaxdata.converter.continuing.append import added_to
+from jaxdata.converter.continuing.compatibility import (
+    bad_record,
+    check_dataset,
+    check_finished,
+    modified_meanwhile,
+    no_documents,
+    unfinished_changes,
+)
+from jaxdata.converter.continuing.known_inputs import check_known, times_made
+from jaxdata.converter.continuing.leftovers import Leftovers
+from jaxdata.converter.engines import MakeEngine, Stopped
+from jaxdata.converter.inputs.cutting import cut
+from jaxdata.converter.inputs.discovery import InputFile
+from jaxdata.converter.inputs.identity import changed_since, stamp_of
+from jaxdata.converter.inputs.units import Unit
+from jaxdata.converter.job import Job
+from jaxdata.converter.merged_receipts import MergedReceipts
+from jaxdata.converter.parameters import Parameters
+from jaxdata.converter.publish import publish
+from jaxdata.converter.receipts import Receipt
+from jaxdata.converter.splits import assign, documents_of, is_assigned
+from jaxdata.converter.tasks import Task
+from jaxdata.errors import DatasetError, InputError
+from jaxdata.format.index import SourceIndex
+from jaxdata.format.input_hashes import InputHashes, hashes_name
+from jaxdata.format.lease import leased
+from jaxdata.format.manifest import MANIFEST, SourceEntry, read_manifest
+from jaxdata.format.storage import Store
+from jaxdata.format.unfinished import UnfinishedJob
+from jaxdata.format.verify.index import damage_of_columns
+from jaxdata.tokenizers import Tokenizer
+
+
+@dataclass
+class Conversion:
+    """A conversion in progress, and the units cut so far."""
+
+    store: Store
+    job: Job
+    task: Task
+    base: dict[str, SourceEntry] = field(default_factory=dict)
+    """The existing sources that documents are appended to."""
+    units: list[Unit] = field(default_factory=list)
+    verify: bool = False
+    """Whether inputs are read again that seem to be unchanged."""
+    stale: bool = False
+    """Whether there may be shards of units that were done anew, or exist no more."""
+
+    @classmethod
+    def of(cls, job: Job, tokenizer: Tokenizer, *, verify: bool) -> Self:
+        """The conversion of a job, not begun."""
+        return cls(job.store(), job, job.task(tokenizer, job.cleaner()), verify=verify)
+
+    @property
+    def _unfinished(self) -> UnfinishedJob:
+        return self.job.unfinished(self.store)
+
+    @property
+    def _folders(self) -> list[str]:
+        """The folders that it may write to."""
+        return [self.job.folder, *self.outputs]
+
+    @property
+    def _leftovers(self) -> Leftovers:
+        return Leftovers(self.store, self._unfinished, self.outputs)
+
+    @property
+    def outputs(self) -> list[str]:
+        """The sources that it may write."""
+        pairs = product(self.job.splits, self.task.streams)
+        return [self.job.output(split, stream) for split, stream in pairs]
+
+    def complete(
+        self,
+        make_engine: MakeEngine,
+        progress: Callable[[int, int], None] | None,
+        *,
+        resume: bool,
+        append: bool,
+    ) -> tuple[dict[str, SourceEntry], bool]:
+        """Return the sources, and whether they were complete before; else convert or resume.
+
+        `progress` is called with the bytes of input done, and their total. With `resume` it is an
+        error if no conversion was begun. With `append` the files that are new are added.
+        """
+        now = self._now(append)
+        finished = now.finished()
+        if known := finished or now.base:
+            self._check_known(known)
+        if finished and not self._left_behind(finished):
+            return finished, True
+        if resume and not finished and self._unfinished.begun() is None:
+            raise InputError(
+                f"nothing to resume: {self.store.url} has no unfinished {self.job.folder}. "
+                "Check --output; remove --resume to start a conversion"
+            )
+        with self._unfinished.writing(), leased(self.store, self._folders) as lease:
+            job = replace(self.job, lease=lease)
+            conversion = replace(self, store=job.store(), job=job)._now(append)
+            finished = conversion.finished()  # another process may have been faster
+            entries = finished or conversion.run(make_engine, progress)
+            conversion._leftovers.clean()
+        return entries, bool(finished)
+
+    def _now(self, append: bool) -> Conversion:
+        """The conversion of what is to be done as the dataset is now."""
+        return self._appending() if append else self
+
+    def _left_behind(self, entries: dict[str, SourceEntry]) -> bool:
+        """Tell whether a conversion that is part of these sources was killed before it cleaned up.
+
+        What is being appended to them is not.
+        """
+        try:
+            begun = Parameters.model_validate_json(self._unfinished.begun() or b"")
+        except ValueError:
+            return False
+        return begun.first_file < max(len(entry.inputs) for entry in entries.values())
+
+    def _appending(self) -> Conversion:
+        """The conversion of the files that are new to its sources, which it appends to them."""
+        if self.job.parameters.split_contiguous:
+            raise InputError(
+                "--append cannot be combined with --split-contiguous: it would move the borders"
+            )
+        if self.store.read(MANIFEST) is None:
+            return self
+        manifest = read_manifest(self.store)
+        job, base = added_to(manifest, self.outputs, self.job)
+        return replace(self, job=job, base=base)
+
+    def _check_known(self, sources: dict[str, SourceEntry]) -> None:
+        """Refuse inputs that changed since sources were made of them."""
+        every, expansion = self.verify, self.job.max_expansion
+        files, folder = self.job.files, self.job.folder
+        check_known(self.store, folder, sources, files, every=every, expansion=expansion)
+
+    def _check_whole(self) -> None:
+        """Reject a damaged index: the new one begins with it, and its checksums would hide that."""
+        spec = self.job.parameters.record_spec(self.task.masked)
+        for name, entry in self.base.items():
+            if damage := damage_of_columns(SourceIndex(self.store, name, entry, spec)):
+                raise DatasetError(
+                    f"nothing can be added to {name} of {self.store.url}: {damage[0]}. Restore it "
+                    "from a copy; jaxdata verify says whether that is all"
+                )
+
+    def finished(self) -> dict[str, SourceEntry]:
+        """Return the sources it made if it was finished before; rejects what cannot join."""
+        if self.store.read(MANIFEST) is None:
+            return {}
+        manifest = read_manifest(self.store)
+        if self.base:
+            check_dataset(manifest, self.job.parameters, self.store.url)
+            return {} if self.job.files else self.base
+        found = [name for name in self.outputs if name in manifest.sources]
+        for name in found:
+            check_finished(manifest, name, self.job.parameters, self.store.url)
+        check_dataset(manifest, self.job.parameters, self.store.url)
+        return {name: manifest.sources[name] for name in found}
+
+    def run(
+        self, make_engine: MakeEngine, progress: Callable[[int, int], None] | None
+    ) -> dict[str, SourceEntry]:
+        """Convert the units without a receipt, then publish the sources."""
+        self.job.check_tables(self.task)
+        self._check_whole()
+        self._begin()
+        bar = _Bar(sum(file.size for file in self.job.files), progress)
+        try:
+            self._convert(make_engine, bar)
+            if changed := changed_since(self.job.files):
+                self._look_again_at(changed)
+                self._convert(make_engine, _Bar(0, None))
+        except Stopped as stopped:
+            raise self._first_bad(stopped) from None
+        except BaseException:
+            with suppress(DatasetError):  # another process took over
+                self._leftovers.sweep()  # workers were ended wherever they were
+            raise
+        with tempfile.TemporaryFile() as bad_lines:
+            return self._publish(self._merge(bad_lines))
+
+    def _convert(self, make_engine: MakeEngine, bar: _Bar) -> None:
+        self.units.clear()
+        workers = self.job.for_workers()
+        make_engine(workers, bar.advance).run(self._units_to_do(bar))
+        if self.job.parameters.split_contiguous:
+            make_engine(workers, lambda _: None).run(self._units_to_reassign())
+            self.stale = True
+
+    def _look_again_at(self, changed: list[InputFile]) -> None:
+        """Take files as they are now, if they are not others; their units are then compared."""
+        known = self.job.parameters.inputs
+        if other := next((file for file in changed if file.digest != known[file.name]), None):
+            raise modified_meanwhile(other, f"{self.store.url}/{self.job.folder}")
+        now = {file.name: file for file in changed}
+        self.job = replace(self.job, files=[now.get(file.name, file) for file in self.job.files])
+        self.verify, self.stale = False, True
+
+    def _merge(self, bad_lines: IO[bytes]) -> MergedReceipts:
+        merged = MergedReceipts(self.job.files, bad_lines, self.job.parameters.first_file)
+        spec = self.job.parameters.record_spec(self.task.masked)
+        for name, entry in self.base.items():
+            merged.begin_with(name, SourceIndex(self.store, name, entry, spec))
+        for unit in self.units:
+            merged.add(unit, self._receipt(unit))
+        return merged
+
+    def _publish(self, merged: MergedReceipts) -> dict[str, SourceEntry]:
+        if merged.first_bad and self.job.stop_at_bad:
+            raise bad_record(*merged.first_bad)
+        if not merged.fed:
+            self._leftovers.clean()  # so that the same with a better --text-key is not refused
+            raise no_documents(merged, self.job.parameters.task.key_options)
+        if self.stale:
+            self._leftovers.discard_shards(merged.shards)
+        self._note_inputs(merged.contents)
+        return publish(self.store, self.job, self.task.masked, merged, self.base)
+
+    def _note_inputs(self, contents: dict[str, str]) -> None:
+        """Write what a later conversion knows the inputs by."""
+        reading = self.job.reading(self.task)
+        hashes = InputHashes(
+            columns=None if reading.columns is None else list(reading.columns),
+            record_bytes=reading.record_bytes,
+            piece_bytes=reading.piece_bytes,
+            joined=reading.joined,
+            unit_bytes=self.job.parameters.unit_bytes,
+            contents=contents,
+        )
+        name = hashes_name(self.job.folder, times_made(self.base.values()))
+        if contents:
+            self.store.write(name, hashes.encode())
+        else:
+            self.store.delete(name)
+
+    def _begin(self) -> None:
+        """Write the parameters; if units were finished before, check that they fit."""
+        wanted = self.job.parameters
+        if self._unfinished.resumes(lambda begun: unfinished_changes(begun, wanted)):
+            self._leftovers.sweep()
+            self.stale = True
+        else:
+            self._leftovers.clean()
+            self._leftovers.discard_shards(set())
+            self._unfinished.begin(wanted.encode())
+
+    def _units_to_do(self, bar: _Bar) -> Iterator[Unit]:
+        done = self._unfinished.done()
+        for unit in self._cut():
+            self.units.append(unit.without_data())
+            if unit.name not in done:
+                yield unit
+            elif self._seems_unchanged(unit):
+                bar.advance(unit.size)
+            else:
+                yield replace(unit, recheck=True)
+
+    def _seems_unchanged(self, unit: Unit) -> bool:
+        """Tell whether a unit that is done need not be read again."""
+        was = self._unfinished.receipt(unit.name, Receipt.decode)  # perhaps of other parts
+        known = not was.stamp or was.stamp == stamp_of(unit.files)  # an earlier jaxdata wrote none
+        return known and not self.verify
+
+    def _units_to_reassign(self) -> Iterator[Unit]:
+        """The units with documents of another split than the first, and where it begins."""
+        outputs = [self.job.output(name, self.task.streams[0]) for name in self.job.splits]
+        receipts = [self._receipt(u) for u in self.units]
+        counts = [sum(documents_of(receipt, outputs)) for receipt in receipts]
+        assigned = assign(self.job.parameters.split_ratio or "", counts)
+        wanted = {
+            unit.name: ends
+            for unit, receipt, ends in zip(self.units, receipts, assigned, strict=True)
+            if not is_assigned(receipt, outputs, ends)
+        }
+        for unit in self._cut():
+            if unit.name in wanted:
+                yield replace(unit, split_ends=wanted[unit.name])
+
+    def _cut(self) -> Iterator[Unit]:
+        parameters = self.job.parameters
+        reading, first = self.job.reading(self.task), parameters.first_file
+        return cut(self.job.files, reading, parameters.unit_bytes, first)
+
+    def _receipt(self, unit: Unit) -> Receipt:
+        def decode(data: bytes) -> Receipt:
+            receipt = Receipt.decode(data)
+            receipt.check(len(unit.parts), self.outputs)
+            return receipt
+
+        return self._unfinished.receipt(unit.name, decode)
+
+    def _first_bad(self, stopped: Stopped) -> InputError:
+        """Say which record a worker stopped at, or an earlier one that was set aside before."""
+        merged = MergedReceipts(self.job.files, io.BytesIO())
+        for unit in self.units:
+            if unit.place < stopped.unit.place:
+                merged.add(unit, self._receipt(unit))
+        merged.add(stopped.unit, stopped.receipt)
+        if stopped.failure:
+            return InputError(f"{merged.last}: {stopped.failure}")
+        assert merged.first_bad is not None
+        return bad_record(*merged.first_bad)
+
+
+class _Bar:
+    """Adds up the bytes done and tells the caller."""
+
+    def __init__(self, total: int, progress: Callable[[int, int], None] | None) -> None:
+        self._done, self._total, self._progress = 0, total, progress
+
+    def advance(self, size: int) -> None:
+        self._done += size
+        if self._progress:
+            self._progress(self._done, self._total)

@@ -1,0 +1,128 @@
+"""What every engine does: convert a few units at a time, and retry those whose worker died."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from jaxdata.converter.inputs.units import Unit
+from jaxdata.converter.job import Finished, Job
+from jaxdata.converter.receipts import Receipt
+from jaxdata.errors import WorkerDied
+
+ATTEMPTS = 4
+"""Workers that may die over one unit before it is taken for the cause."""
+_log = logging.getLogger("jaxdata")
+
+
+class Stopped(Exception):
+    """A conversion stops at a record: a bad one, or one that the transform fails on.
+
+    The receipt is of the unit as far as it was read, the record last; `failure` says how the
+    transform failed, None if the last quarantined record is bad.
+    """
+
+    def __init__(self, unit: Unit, receipt: Receipt, failure: str | None) -> None:
+        super().__init__(failure or receipt.quarantined[-1].reason)
+        self.unit, self.receipt, self.failure = unit, receipt, failure
+
+
+def _changed(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+    return f"input {names[0]!r}{more} changed since it was converted"
+
+
+@dataclass
+class Attempt:
+    """A unit given to a worker: the first, or the next where one died."""
+
+    unit: Unit
+    number: int = 1
+    done: int = 0  # bytes of it that were reported as done
+
+    def advance(self, share: float) -> int:
+        """Bytes that are new with this share of the unit done."""
+        done = int(share * self.unit.size)
+        new = max(0, done - self.done)  # less is done after a retry
+        self.done += new
+        return new
+
+
+class Engine(ABC):
+    """Converts units, at most `places` at a time.
+
+    `progress` is called with bytes of input (on disk) as they are done.
+    """
+
+    def __init__(self, job: Job, progress: Callable[[int], None]) -> None:
+        self.job = job
+        self.progress = progress
+        self._stopped: list[Stopped] = []
+
+    def run(self, units: Iterable[Unit]) -> None:
+        """Convert all units, taken as workers become free; then each has its receipt.
+
+        Raises:
+            Stopped: at the first bad record, if the job asks for that.
+            InputError: a file cannot be read.
+            WorkerDied: workers died over one unit repeatedly; the receipts so far stay valid.
+        """
+        try:
+            for unit in units:
+                self._wait_until_fewer_than(self.places())
+                if self._stopped:
+                    break
+                self.start(Attempt(unit))
+            self._wait_until_fewer_than(1)
+        finally:
+            self.close()
+        if self._stopped:
+            # Units are started in order: all before the first that stopped are done.
+            raise min(self._stopped, key=lambda stopped: stopped.unit.place)
+
+    def _wait_until_fewer_than(self, count: int) -> None:
+        while self.busy() >= count:
+            self.wait()
+
+    def finish(self, attempt: Attempt, message: Finished) -> None:
+        """Note that a worker is done with a unit."""
+        self.progress(attempt.advance(1.0))
+        if message.changed:
+            _log.warning("%s: converted again (%s)", _changed(message.changed), attempt.unit.name)
+        if message.stopped:
+            self._stopped.append(Stopped(attempt.unit, message.stopped, message.failure))
+
+    def again(self, attempt: Attempt, error: WorkerDied) -> None:
+        """Retry a unit whose worker died."""
+        unit = attempt.unit
+        first = unit.files[0].path
+        if attempt.number == ATTEMPTS:
+            raise WorkerDied(
+                f"{error}; {ATTEMPTS} workers have died on the unit {unit.name} "
+                f"(from {first}). If memory is short, use fewer --workers. Finished work is kept: "
+                "the same command resumes"
+            ) from error
+        _log.warning("%s; the unit %s (from %s) is retried", error, unit.name, first)
+        self.start(replace(attempt, number=attempt.number + 1))
+
+    @abstractmethod
+    def places(self) -> int:
+        """Units to convert at a time, at this moment."""
+
+    @abstractmethod
+    def busy(self) -> int:
+        """Units that are started and not finished."""
+
+    @abstractmethod
+    def start(self, attempt: Attempt) -> None:
+        """Give a unit to a worker."""
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Wait until something happens, and note it."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End what is under way; finished units stay."""

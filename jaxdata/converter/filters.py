@@ -1,0 +1,130 @@
+"""Cleaning of texts, and limits on the length of documents; all off by default."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from jaxdata.converter.options import CLEANING, option
+from jaxdata.converter.tasks.base import Clean, Dropped, Encoded
+from jaxdata.errors import MissingExtra
+
+
+def _limit(what: str) -> Any:
+    return option(None, f"Drop documents of {what}.", heading=CLEANING, least=1)
+
+
+class LengthFilter(BaseModel):
+    """Limits on the length of documents; a part of the parameters."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    min_chars: int | None = _limit("fewer characters, counted after cleaning")
+    max_chars: int | None = _limit("more characters, counted after cleaning")
+    min_tokens: int | None = _limit("fewer tokens, the end-of-document token included")
+    max_tokens: int | None = _limit("more tokens, the end-of-document token included")
+
+    def of_characters(self, count: int) -> Dropped | None:
+        """Why a document of `count` characters is dropped; None if it is kept."""
+        if self.min_chars is not None and count < self.min_chars:
+            return Dropped(f"shorter than {self.min_chars:,} characters")
+        if self.max_chars is not None and count > self.max_chars:
+            return Dropped(f"longer than {self.max_chars:,} characters")
+        return None
+
+    def of_tokens(
+        self, encoded: Sequence[tuple[Encoded, ...] | Dropped]
+    ) -> Sequence[tuple[Encoded, ...] | Dropped]:
+        """Documents as a task encodes them; `Dropped` in the place of those left out."""
+        if self.min_tokens is None and self.max_tokens is None:
+            return encoded
+        return [one if isinstance(one, Dropped) else self._checked(one) for one in encoded]
+
+    def _checked(self, streams: tuple[Encoded, ...]) -> tuple[Encoded, ...] | Dropped:
+        """The document, or `Dropped` if the length of a stream is out of bounds."""
+        lengths = [len(one.tokens) for one in streams]
+        if self.min_tokens is not None and min(lengths) < self.min_tokens:
+            return Dropped(f"shorter than {self.min_tokens:,} tokens")
+        if self.max_tokens is not None and max(lengths) > self.max_tokens:
+            return Dropped(f"longer than {self.max_tokens:,} tokens")
+        return streams
+
+
+class Cleaning(BaseModel):
+    """Cleaning of every text, in this order; a part of the parameters."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    strip: bool = option(False, "Remove white space at both ends of texts.", heading=CLEANING)
+    ftfy: bool = option(
+        False, "Repair wrongly decoded text (needs the extra 'clean').", heading=CLEANING
+    )
+    """ftfy leaves text in no normal form."""
+    normalize: Literal["NFC", "NFD", "NFKC", "NFKD"] | None = option(
+        None, "Convert text to a Unicode normal form.", heading=CLEANING
+    )
+    wikitext: bool = option(
+        False, "Undo the tokenisation of the WikiText corpora.", heading=CLEANING
+    )
+
+
+def make_cleaner(cleaning: Cleaning) -> Clean | None:
+    """Return the function that cleans a text; None if there is nothing to do."""
+    steps: list[Clean] = [str.strip] if cleaning.strip else []
+    if cleaning.ftfy:
+        steps.append(_ftfy())
+    if form := cleaning.normalize:
+        steps.append(lambda text: unicodedata.normalize(form, text))
+    if cleaning.wikitext:
+        steps.append(without_wikitext_marks)
+    if not steps:
+        return None
+
+    def clean(text: str) -> str:
+        for step in steps:
+            text = step(text)
+        return text
+
+    return clean
+
+
+def _ftfy() -> Clean:
+    try:
+        import ftfy
+    except ImportError:
+        raise MissingExtra("clean", "ftfy") from None
+    settings = ftfy.TextFixerConfig(normalization=None, explain=False)
+    return lambda text: ftfy.fix_text(text, settings)
+
+
+_Replacement = str | Callable[[re.Match[str]], str]
+_RULES: list[tuple[str, _Replacement]] = [
+    (r" @([-,.])@ ", r"\1"),  # inside numbers and compounds
+    (r" ([:;.!?,])(?=\s)", r"\1"),
+    (r"\(\s*([^)]*?)\s*\)", r"(\1)"),
+    (r"\[\s*([^\]]*?)\s*\]", r"[\1]"),
+    (r"\{\s*([^}]*?)\s*\}", r"{\1}"),
+    (r'"\s*([^"]*?)\s*"', r'"\1"'),
+    (r"'\s*([^']*?)\s*'", r"'\1'"),
+    (r"s ' ", "s' "),
+    (r" 's\b", "'s"),
+    (r"=(?: =)+", lambda marks: marks.group().replace(" ", "")),  # headings
+    (r" ° ", "°"),
+    (r" ?\n ?", "\n"),
+]
+_WIKITEXT = [(re.compile(pattern), replacement) for pattern, replacement in _RULES]
+
+
+def without_wikitext_marks(text: str) -> str:
+    r"""Undo the tokenisation of the WikiText corpora, as far as possible.
+
+    >>> without_wikitext_marks("It cost 1 @,@ 000 ( or so ) , they said .\n")
+    'It cost 1,000 (or so), they said.\n'
+    """
+    for pattern, replacement in _WIKITEXT:
+        text = pattern.sub(replacement, text)
+    return text

@@ -1,0 +1,10 @@
+"""The files of a corpus: found, cut into units, and read as records.
+
+In the order in which data passes:
+
+- `discovery`: the files of folders and globs; `file_types`: the format of each.
+- `units`, `cutting`: the units of work; `unsplittable`: streams that one process reads for all.
+- `readers`: what a file holds, through `compression` and `archives`; `read_errors`: failures.
+- `formats/`: one file for each format; `scanning`: streams of bytes cut into records.
+- `raw_records`: what comes out; `parsing`: raw records to mappings, and to texts.
+"""

@@ -1,0 +1,275 @@
+"""Tables: parquet files, and the Arrow files that Hugging Face's `save_to_disk` writes.
+
+What can be skipped to is called a group here: a row group of parquet, a record batch of Arrow.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import IO, TYPE_CHECKING, Any
+
+from jaxdata.converter.inputs.formats.base import Format, register
+from jaxdata.converter.inputs.formats.columns import column_of, rows, string_types
+from jaxdata.converter.inputs.raw_records import Raw
+from jaxdata.converter.inputs.read_errors import reading
+from jaxdata.converter.inputs.units import Block, FilePart, ReadSettings
+from jaxdata.errors import InputError
+
+if TYPE_CHECKING:
+    from jaxdata.converter.inputs.discovery import InputFile
+
+_ROWS = 1_024
+_BATCH_BYTES = 2**24  # a batch of long texts has fewer rows
+_BUFFER = 2**20
+
+
+@dataclass(frozen=True)
+class Table:
+    """An open table; column names may be None for all columns.
+
+    Attributes:
+        schema: pyarrow's.
+        sizes: from column names to the bytes of them in each group, before compression.
+        read: from the numbers of groups, and column names, to record batches.
+    """
+
+    schema: Any
+    sizes: Callable[[Sequence[str] | None], list[int]]
+    read: Callable[[range, Sequence[str] | None], Iterator[Any]]
+
+    def batches(
+        self, columns: Sequence[str] | None, start: int = 0, stop: int | None = None
+    ) -> Iterator[Any]:
+        """Give groups [start, stop) as record batches of some columns, None for all of them."""
+        groups = range(start, len(self.sizes([])) if stop is None else stop)
+        return self.read(groups, columns)
+
+
+class TableFormat(Format):
+    """A table, cut between groups; a huge group is read here."""
+
+    table = True
+    magic: bytes
+    """What a file begins and ends with."""
+
+    @abstractmethod
+    def open(self, file: InputFile) -> AbstractContextManager[Table]:
+        """Open a file; what is wrong with it, then or while it is read, is an InputError."""
+
+    def claims(self, head: bytes, tail: bytes) -> bool:
+        return head.startswith(self.magic) and tail.endswith(self.magic)
+
+    def records(self, stream: IO[bytes], settings: ReadSettings) -> Iterator[Any]:
+        raise AssertionError(f"{self.name} is never read as a stream: {stream} {settings}")
+
+    def cut(
+        self, number: int, file: InputFile, settings: ReadSettings, unit_bytes: int
+    ) -> Iterator[Block]:
+        """Runs of groups, each closed when its text reaches `unit_bytes`."""
+        with self.open(file) as table:
+            sizes = table.sizes(settings.columns)
+            share = file.size / max(1, sum(sizes))
+            start = held = 0
+            for group, size in enumerate(sizes):
+                if size >= 2 * unit_bytes:
+                    if group > start:
+                        yield (FilePart(number, start, group),), int(held * share), held
+                    yield from _cut_group(number, table, group, settings, unit_bytes, share)
+                    start, held = group + 1, 0
+                    continue
+                held += size
+                if held >= unit_bytes or group + 1 == len(sizes):
+                    yield (FilePart(number, start, group + 1),), int(held * share), held
+                    start, held = group + 1, 0
+
+    def read_part(self, file: InputFile, part: FilePart, settings: ReadSettings) -> Iterator[Raw]:
+        with self.open(file) as table:
+            for batch in table.batches(settings.columns, part.start, part.stop):
+                yield from rows(batch, settings.record_bytes)
+
+    def read_data(self, data: bytes, settings: ReadSettings) -> Iterator[Raw]:
+        import pyarrow as pa
+
+        for batch in pa.ipc.open_stream(data):  # of a huge group, see `_packed`
+            yield from rows(batch, settings.record_bytes)
+
+
+class Parquet(TableFormat):
+    """Parquet files."""
+
+    name = "parquet"
+    suffixes = ("parquet",)
+    magic = b"PAR1"
+
+    @contextmanager
+    def open(self, file: InputFile) -> Iterator[Table]:
+        import pyarrow.parquet as pq
+
+        # pyarrow's own setting takes all of a row group into memory, however large.
+        with (
+            reading(file.path),
+            pq.ParquetFile(file.path, buffer_size=_BUFFER, pre_buffer=False) as parquet,
+        ):
+            yield _parquet(parquet)
+
+
+class Arrow(TableFormat):
+    """Arrow files: those for random access, and streams."""
+
+    name = "arrow"
+    suffixes = ("arrow",)
+    magic = b"ARROW1"
+
+    @contextmanager
+    def open(self, file: InputFile) -> Iterator[Table]:
+        import pyarrow as pa
+
+        with reading(file.path), pa.memory_map(str(file.path)) as mapped:
+            yield _arrow(mapped)
+
+
+def check_columns(file: InputFile, keys: Sequence[str], options: str = "--text-key") -> None:
+    """Raise InputError unless a table has a column for each key; `options` name keys."""
+    with _open(file) as table:
+        schema = table.schema
+    for key in keys:
+        if column_of(schema, key) is None:
+            raise InputError(
+                f"{file.path} has no column {key!r}; it has "
+                f"{', '.join(map(repr, schema.names))}: name one of these with {options}"
+            )
+
+
+def check_strings(file: InputFile, keys: Sequence[str]) -> None:
+    """Raise InputError unless the columns of some keys are of strings."""
+    import pyarrow as pa
+
+    check_columns(file, keys)
+    with _open(file) as table:
+        kinds = {key: column_of(table.schema, key) for key in keys}
+    for key, kind in kinds.items():
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        if kind not in (*string_types(), pa.binary(), pa.large_binary()):
+            raise InputError(f"column {key!r} of {file.path} is {kind}; expected strings")
+
+
+def _open(file: InputFile) -> AbstractContextManager[Table]:
+    table = file.kind.reader
+    assert isinstance(table, TableFormat)
+    return table.open(file)
+
+
+def _parquet(parquet: Any) -> Table:
+    metadata = parquet.metadata
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    leaves = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
+
+    def sizes(columns: Sequence[str] | None) -> list[int]:
+        wanted = [
+            number
+            for number, leaf in enumerate(leaves)
+            if columns is None or any(f"{leaf}.".startswith(f"{name}.") for name in columns)
+        ]
+        return [sum(group.column(n).total_uncompressed_size for n in wanted) for group in groups]
+
+    def read(numbers: range, columns: Sequence[str] | None) -> Iterator[Any]:
+        names = None if columns is None else list(columns)
+        for number in numbers:
+            average = sizes(columns)[number] // max(1, groups[number].num_rows)
+            rows = max(1, min(_ROWS, _BATCH_BYTES // max(1, average)))
+            yield from parquet.iter_batches(rows, row_groups=[number], columns=names)
+
+    return Table(parquet.schema_arrow, sizes, read)
+
+
+def _arrow(mapped: Any) -> Table:
+    import pyarrow as pa
+
+    is_file = mapped.read(6) == b"ARROW1"
+    mapped.seek(0)
+    reader = pa.ipc.open_file(mapped) if is_file else pa.ipc.open_stream(mapped)
+    schema = reader.schema
+
+    def every() -> Iterator[Any]:
+        mapped.seek(0)
+        if not is_file:
+            yield from pa.ipc.open_stream(mapped)
+            return
+        yield from map(reader.get_batch, range(reader.num_record_batches))
+
+    def chosen(batch: Any, columns: Sequence[str] | None) -> Any:
+        return batch if columns is None else batch.select(_top(schema, columns))
+
+    def sizes(columns: Sequence[str] | None) -> list[int]:
+        return [chosen(batch, columns).nbytes for batch in every()]
+
+    def read(numbers: range, columns: Sequence[str] | None) -> Iterator[Any]:
+        # The file is mapped: passing over a batch reads nothing of it.
+        for batch in islice(every(), numbers.start, numbers.stop):
+            yield from _in_slices(_sound(chosen(batch, columns)), _BATCH_BYTES)
+
+    return Table(schema, sizes, read)
+
+
+def _sound(batch: Any) -> Any:
+    """Check that a batch's offsets stay in its buffers: pyarrow itself trusts the file.
+
+    Strings are looked at as bytes, so that one that is no UTF-8 costs its row alone.
+    """
+    import pyarrow as pa
+
+    as_bytes = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
+    columns = [c.cast(as_bytes[c.type]) if c.type in as_bytes else c for c in batch.columns]
+    pa.RecordBatch.from_arrays(columns, names=batch.schema.names).validate(full=True)
+    return batch
+
+
+def _top(schema: Any, columns: Sequence[str]) -> list[str]:
+    """The columns that hold fields, which may be dotted; each once."""
+    tops = (column if column in schema.names else column.split(".")[0] for column in columns)
+    return list(dict.fromkeys(tops))
+
+
+def _cut_group(
+    number: int, table: Table, group: int, settings: ReadSettings, unit_bytes: int, share: float
+) -> Iterator[Block]:
+    """Read a group here: workers cannot begin in the middle of one."""
+    batches = []
+    size = 0
+    read = table.batches(settings.columns, group, group + 1)
+    for batch in (piece for whole in read for piece in _in_slices(whole, unit_bytes)):
+        batches.append(batch)
+        size += batch.nbytes
+        if size >= unit_bytes:
+            yield (FilePart(number, group, data=_packed(batches)),), int(size * share), size
+            batches, size = [], 0
+    if batches:
+        yield (FilePart(number, group, data=_packed(batches)),), int(size * share), size
+
+
+def _in_slices(batch: Any, size: int) -> Iterator[Any]:
+    """Give a batch in slices of about `size` bytes, and no more rows than a batch has."""
+    average = batch.nbytes // max(1, batch.num_rows)
+    rows = max(1, min(_ROWS, size // max(1, average)))
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)
+
+
+def _packed(batches: Sequence[Any]) -> bytes:
+    """Some batches as bytes, for another process."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+register(Parquet())
+register(Arrow())

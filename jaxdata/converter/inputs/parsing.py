@@ -1,0 +1,130 @@
+"""From the bytes of a record to a mapping, and from that to its text, or to why it has none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from jaxdata.converter.inputs.raw_records import Raw, TextPiece, Unreadable
+
+
+class BadRecord(Exception):
+    """A record without a usable text.
+
+    The reason is in words that are the same for every record with this fault; `keys` are those of
+    an object that lacks the text key.
+    """
+
+    def __init__(self, reason: str, keys: tuple[str, ...] = ()) -> None:
+        super().__init__(reason)
+        self.reason, self.keys = reason, keys
+
+
+def parse(raw: Raw, text_key: str, texts_only: bool = False) -> dict[str, Any] | None:
+    """Return the fields of a raw record, None for a blank line; raises BadRecord.
+
+    The text of a text file is its field `text_key`. With `texts_only`, as for `parse_line`.
+    """
+    if isinstance(raw, bytes):
+        return parse_line(raw, texts_only)
+    if isinstance(raw, TextPiece):
+        return {text_key: decode(raw.data)}
+    if isinstance(raw, Unreadable):
+        raise BadRecord(raw.reason)
+    return raw
+
+
+def parse_line(line: bytes, texts_only: bool = False) -> dict[str, Any] | None:
+    """Return the object of one line of JSON, None for a blank line; raises BadRecord.
+
+    `texts_only` is faster; whole numbers of more than 64 bits become fractions.
+
+    >>> parse_line(b'{"text": "hello"}')
+    {'text': 'hello'}
+    """
+    record = _parse_fast(line) if texts_only else None
+    if record is None:
+        if not line.strip():
+            return None
+        try:
+            record = json.loads(decode(line))
+        except (ValueError, RecursionError):
+            raise BadRecord("not JSON") from None
+    if not isinstance(record, dict):
+        raise BadRecord("JSON, but not an object")
+    return record
+
+
+def field_of(record: Mapping[str, Any], key: str) -> Any:
+    """Return a field; a key with dots goes into objects within. Raises BadRecord without it.
+
+    >>> field_of({"data": {"text": "hello"}}, "data.text")
+    'hello'
+    """
+    if key in record:
+        return record[key]
+    value: Any = record
+    for name in key.split("."):
+        if not isinstance(value, Mapping) or name not in value:
+            raise BadRecord(f"no key {key!r}", tuple(map(str, record)))
+        value = value[name]
+    return value
+
+
+def text_of(record: Mapping[str, Any], key: str) -> str:
+    """Return the text of a field; raises BadRecord where it holds none."""
+    text = field_of(record, key)
+    if text is None:
+        raise BadRecord(f"{key!r} is null")
+    if isinstance(text, bytes):  # a column of bytes
+        return decode(text)
+    if not isinstance(text, str):
+        raise BadRecord(f"{key!r} is not a string")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:  # JSON can write a lone surrogate, UTF-8 cannot
+            raise BadRecord(f"{key!r} holds half a surrogate pair") from None
+    return text
+
+
+def joined_text_of(record: Mapping[str, Any], keys: tuple[str, ...], joiner: str) -> str:
+    r"""Return the texts of several fields, joined; one that is missing or null is left out.
+
+    >>> joined_text_of({"title": "A", "subtitle": None, "body": "b"}, ("title", "body"), ": ")
+    'A: b'
+    """
+    if len(keys) == 1:
+        return text_of(record, keys[0])
+    texts = []
+    missing: BadRecord | None = None
+    for key in keys:
+        try:
+            value = field_of(record, key)
+        except BadRecord as bad:
+            missing = missing or bad
+            continue
+        if value is not None:
+            texts.append(text_of(record, key))
+    if not texts:
+        raise missing or BadRecord(f"{', '.join(map(repr, keys))} are null")
+    return joiner.join(texts)
+
+
+def decode(raw: bytes) -> str:
+    """Return bytes as text; raises BadRecord where they are not UTF-8."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise BadRecord("not UTF-8") from None
+
+
+def _parse_fast(line: bytes) -> Any:
+    """The value; None where the slower parser must say what it is, or what is wrong with it."""
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None

@@ -1,0 +1,126 @@
+"""A conversion as its workers get it, and what a worker answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from jaxdata import tokenizers
+from jaxdata.converter.filters import make_cleaner
+from jaxdata.converter.inputs.discovery import InputFile
+from jaxdata.converter.inputs.formats.tables import check_columns, check_strings
+from jaxdata.converter.inputs.units import ReadSettings
+from jaxdata.converter.parameters import Parameters
+from jaxdata.converter.receipts import Receipt
+from jaxdata.converter.tasks import Task, make_task
+from jaxdata.converter.tasks.base import Clean
+from jaxdata.format.lease import Lease
+from jaxdata.format.storage import Store, open_store
+from jaxdata.format.unfinished import UnfinishedJob
+from jaxdata.tokenizers import Tokenizer
+
+
+@dataclass(frozen=True)
+class Job:
+    """A conversion, as every unit sees it; sent to each worker once.
+
+    Attributes:
+        url: the dataset.
+        split: the split that documents go to, or the first of several.
+        source: what the source is called in it.
+        files: the inputs, as parts of units count them.
+        stop_at_bad: stop at the first bad record instead of setting it aside.
+        max_expansion: expansion limit of compressed files, as a multiple of their size.
+        lease: the right to write to the dataset; None for whoever writes elsewhere.
+    """
+
+    url: str
+    split: str
+    source: str
+    files: list[InputFile]
+    parameters: Parameters
+    tokenizer_files: dict[str, bytes]
+    stop_at_bad: bool
+    max_expansion: int
+    lease: Lease | None = None
+
+    def for_workers(self) -> Job:
+        """The job without the list of its inputs, which may be long: units bring their own."""
+        parameters = self.parameters.model_copy(update={"inputs": {}})
+        return replace(self, files=[], parameters=parameters)
+
+    @property
+    def folder(self) -> str:
+        """Where receipts and quarantine lie: "<split>/<source>"."""
+        return f"{self.split}/{self.source}"
+
+    def store(self) -> Store:
+        """Open the dataset, to write as long as the lease is held."""
+        store = open_store(self.url)
+        return self.lease.fenced(store) if self.lease else store
+
+    def unfinished(self, store: Store) -> UnfinishedJob:
+        """What this job leaves behind when it is killed."""
+        return UnfinishedJob(store, self.folder)
+
+    def output(self, split: str, stream: str) -> str:
+        """The source that a stream of the task feeds: "<split>/<source>[/<stream>]"."""
+        return "/".join(filter(None, (split, self.source, stream)))
+
+    def reading(self, task: Task) -> ReadSettings:
+        """What is read from files, and the limits on sizes."""
+        columns = tuple(dict.fromkeys((*(task.keys or ()), *self.parameters.columns)))
+        transform = self.parameters.transform
+        return ReadSettings(
+            None if transform or task.keys is None else columns,
+            self.parameters.max_record_bytes,
+            self.max_expansion,
+            self.parameters.piece_bytes,
+            joined=task.joins_pieces and not transform,
+        )
+
+    @property
+    def splits(self) -> list[str]:
+        """The splits that documents are assigned to."""
+        return self.parameters.splits(self.split)
+
+    def task(self, tokenizer: Tokenizer, clean: Clean | None) -> Task:
+        """Make the task; `clean` is done to every text."""
+        return make_task(self.parameters.task, tokenizer, clean)
+
+    def cleaner(self) -> Clean | None:
+        """Make the cleaner; None where nothing is to be cleaned."""
+        return make_cleaner(self.parameters.cleaning)
+
+    def check_tables(self, task: Task) -> None:
+        """Raise InputError where a table lacks a column; a transform may make it."""
+        for file in self.files:
+            if file.kind.table and not self.parameters.transform:
+                check_columns(file, self.parameters.columns)
+                if task.strings:
+                    check_strings(file, task.keys or ())
+                else:
+                    check_columns(file, task.keys or (), self.parameters.task.key_options)
+
+    def tokenizer(self) -> Tokenizer:
+        """Make the tokenizer in this process."""
+        entry = self.parameters.tokenizer
+        return tokenizers.restore(
+            entry.kind,
+            self.tokenizer_files,
+            eod_id=entry.eod_id,
+            bos_id=entry.bos_id,
+            pad_id=entry.pad_id,
+            name=entry.name,
+        )
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A worker finished its unit, or stopped at a record, having written nothing."""
+
+    stopped: Receipt | None = None
+    """Of what was read, the record last; None where the unit is done."""
+    failure: str | None = None
+    """What the transform did wrong at that record; None where the record is bad."""
+    changed: tuple[str, ...] = ()
+    """Input files that hold other records than when the unit was converted before."""

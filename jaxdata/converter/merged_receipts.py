@@ -1,0 +1,264 @@
+"""The receipts of a whole conversion, put together."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import tempfile
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.converter.inputs.content import joined_content
+from jaxdata.converter.inputs.discovery import InputFile
+from jaxdata.converter.inputs.units import Unit
+from jaxdata.converter.receipts import Members, OutputReceipt, Quarantined, Receipt
+from jaxdata.converter.statistics import COUNTED
+from jaxdata.format.archive_members import Member, MemberTable
+from jaxdata.format.index import SourceIndex
+from jaxdata.format.manifest import ShardEntry
+
+_NONE = np.empty(0, np.uint8)
+_COLUMNS = {"lengths": np.uint32, "origin_file": np.uint32, "origin_row": np.uint64}
+_PIECE_BYTES = 2**20
+_UNKNOWN = "?"
+
+
+class MergedOutput:
+    """What all units wrote to one source: its shards in order, statistics, index columns."""
+
+    def __init__(self) -> None:
+        self._kept = tempfile.TemporaryFile()  # noqa: SIM115 (goes with this object)
+        self._columns: dict[str, list[NDArray[Any]]] = {name: [] for name in _COLUMNS}
+        self._members = MemberTable()
+        self.shards: list[ShardEntry] = []
+        self.counts: Counter[str] = Counter()
+
+    @classmethod
+    def of(cls, index: SourceIndex) -> MergedOutput:
+        """Begin with an existing source."""
+        output = cls()
+        output._extend(index.lengths, index.origin_file, index.origin_row)
+        output.shards += index.entry.shards
+        known = index.entry.statistics.items()
+        output.counts.update({name: n for name, n in known if name in COUNTED})
+        if index.entry.parameters.get("keep"):
+            output._kept.write(index.kept_lines.data)
+        if columns := index.member_columns:
+            output._members.begin_with(columns)
+        return output
+
+    def add(
+        self,
+        files: NDArray[np.uint32],
+        rows: NDArray[np.uint64],
+        wrote: OutputReceipt,
+        members: Members,
+    ) -> None:
+        """Append what a unit wrote.
+
+        `files` and `rows`, (parts,), have the file of each part of the unit, and the number of the
+        part's first record in it.
+        """
+        self._extend(wrote.lengths, files[wrote.part], rows[wrote.part] + wrote.record)
+        self.shards.append(wrote.shard)
+        self.counts += wrote.counts
+        self._kept.write(wrote.kept)
+        for part, starts in sorted(members.items()):
+            own = wrote.record[slice(*np.searchsorted(wrote.part, [part, part + 1]))]
+            for start, member in _met(starts, own):
+                self._members.add(int(files[part]), int(rows[part]) + start, member)
+
+    def _extend(self, *columns: NDArray[Any]) -> None:
+        for parts, column in zip(self._columns.values(), columns, strict=True):
+            parts.append(column)
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """The columns of the index, of shape (documents,).
+
+        `lengths`, uint32, are tokens with EOD; `origin_file`, uint32, is the number of the input
+        file, and `origin_row`, uint64, the line (from 1) or row (from 0) in it.
+        """
+        return {
+            name: np.concatenate([np.empty(0, dtype), *self._columns[name]])
+            for name, dtype in _COLUMNS.items()
+        }
+
+    @property
+    def members(self) -> dict[str, NDArray[Any]]:
+        """The files of archives that documents came from, as columns; nothing without any."""
+        return self._members.columns() if len(self._members) else {}
+
+    @property
+    def kept(self) -> NDArray[np.uint8]:
+        """uint8: lines of JSON with the kept fields, one a document; mapped, as it may be large."""
+        self._kept.flush()
+        size = self._kept.tell()
+        return np.memmap(self._kept, np.uint8, "r", shape=(size,)) if size else _NONE
+
+
+class MergedReceipts:
+    """The receipts of a whole conversion, their records numbered within the files.
+
+    Args:
+        files: the inputs.
+        bad_lines: an empty file for what goes to quarantine, which may not fit in memory.
+        first_file: the number of the first input, where documents are added to sources.
+
+    Attributes:
+        outputs: the sources, by `"<split>/<source>"`; `fed` are those that got a document.
+        dropped: records and documents that were left out, by reason.
+        last: where the last record is.
+    """
+
+    def __init__(self, files: list[InputFile], bad_lines: IO[bytes], first_file: int = 0) -> None:
+        self._files, self._first_file = files, first_file
+        self._records_before: Counter[int] = Counter()
+        self._reasons: Counter[str] = Counter()
+        self._bad_lines = bad_lines
+        self.outputs: dict[str, MergedOutput] = {}
+        self.records = 0
+        self.dropped: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
+        self.first_bad: tuple[RecordPlace, Quarantined] | None = None
+        self._gave: set[int] = set()
+        self.last = RecordPlace(files[0], 0)
+        self.fed: set[str] = set()
+        self._contents = [""] * len(files)
+
+    def begin_with(self, name: str, index: SourceIndex) -> None:
+        """Take an output as it is: what is added comes after that."""
+        self.outputs[name] = MergedOutput.of(index)
+
+    def add(self, unit: Unit, receipt: Receipt) -> None:
+        """Append the next unit."""
+        for part, content in zip(unit.parts, receipt.contents or [_UNKNOWN], strict=False):
+            self._contents[part.file] += content
+        numbers = np.array([self._first_file + part.file for part in unit.parts], np.uint32)
+        first = self._number(unit, receipt)
+        rows = np.array(first, np.uint64)
+        for name, wrote in receipt.outputs.items():
+            self._gave.update(numbers[np.unique(wrote.part)].tolist())
+            output = self.outputs.setdefault(name, MergedOutput())
+            self.fed.add(name)
+            output.add(numbers, rows, wrote, receipt.members)
+        self.dropped += receipt.dropped
+        self.counts += receipt.counts
+        for bad in receipt.quarantined:
+            file = self._files[unit.parts[bad.part].file]
+            self._quarantine(place_of(file, first[bad.part], receipt, bad.part, bad.record), bad)
+
+    def _number(self, unit: Unit, receipt: Receipt) -> list[int]:
+        """The number of the first record of each part in its file."""
+        numbers = []
+        for part, (of_unit, count) in enumerate(zip(unit.parts, receipt.records, strict=True)):
+            file = self._files[of_unit.file]
+            numbers.append(self._records_before[of_unit.file] + file.kind.first_number)
+            self._records_before[of_unit.file] += count
+            self.records += count
+            if count:
+                self.last = place_of(file, numbers[-1], receipt, part, count - 1)
+        return numbers
+
+    def _quarantine(self, place: RecordPlace, bad: Quarantined) -> None:
+        self.first_bad = self.first_bad or (place, bad)
+        self._reasons[bad.reason] += 1
+        line = place.as_json() | {"reason": bad.reason} | _raw(bad.raw)
+        self._bad_lines.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+
+    @property
+    def files(self) -> dict[str, int]:
+        """The inputs: all were read, and those are discarded that gave no document."""
+        processed, gave = len(self._files), len(self._gave)
+        return {"processed": processed, "successful": gave, "discarded": processed - gave}
+
+    @property
+    def contents(self) -> dict[str, str]:
+        """The hash of each input, by name; nothing if an earlier jaxdata read one."""
+        if any(_UNKNOWN in content for content in self._contents):
+            return {}
+        pairs = zip(self._files, self._contents, strict=True)
+        return {file.name: joined_content(content) for file, content in pairs}
+
+    @property
+    def shards(self) -> set[str]:
+        """Names of all shards."""
+        return {shard.name for output in self.outputs.values() for shard in output.shards}
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """Number of quarantined records by reason."""
+        return dict(sorted(self._reasons.items()))
+
+    def write_quarantine(self, path: Path) -> str:
+        """Write the bad records as lines of JSON, in order; returns the sha256 of them."""
+        content = hashlib.sha256()
+        self._bad_lines.seek(0)
+        with path.open("wb") as file:
+            while piece := self._bad_lines.read(_PIECE_BYTES):
+                content.update(piece)
+                file.write(piece)
+        return content.hexdigest()
+
+
+def _met(
+    starts: Sequence[tuple[int, Member]], records: NDArray[np.uint32]
+) -> Iterator[tuple[int, Member]]:
+    """Those of some places in a part that a document of `records` (ascending) comes after."""
+    places = np.array([start for start, _ in starts])
+    for at in np.unique(np.searchsorted(places, records, "right") - 1).tolist():
+        yield starts[at]
+
+
+def _raw(raw: bytes | None) -> dict[str, str | None]:
+    if raw is None:
+        return {"raw": None}
+    try:
+        return {"raw": raw.decode()}
+    except UnicodeDecodeError:
+        return {"raw_base64": base64.b64encode(raw).decode()}
+
+
+@dataclass(frozen=True)
+class RecordPlace:
+    """Where a record is.
+
+    Its number is that in the input file, all files of an archive counted through; `member` says
+    where it is in an archive.
+    """
+
+    file: InputFile
+    number: int
+    member: Member | None = None
+
+    def __str__(self) -> str:
+        """`pages.jsonl:3`, or `pages.tar: a.jsonl:3`."""
+        if self.member:
+            return f"{self.file.path}: {self.member.name}:{self.member.number}"
+        return f"{self.file.path}:{self.number}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Its parts by name, as quarantine has them."""
+        if self.member:
+            name, counted, number = self.member
+            return {"file": self.file.name, "member": name, counted: number}
+        return {"file": self.file.name, self.file.kind.counted: self.number}
+
+
+def member_of(receipt: Receipt, part: int, record: int) -> Member | None:
+    """Where a record of a part of a unit is in an archive."""
+    starts = receipt.members.get(part, [])
+    at = bisect_right(starts, record, key=lambda start: start[0]) - 1
+    return starts[at][1].after(record - starts[at][0]) if at >= 0 else None
+
+
+def place_of(file: InputFile, first: int, receipt: Receipt, part: int, record: int) -> RecordPlace:
+    """Where a record of a part of a unit is; `first` is the number of the part's first one."""
+    return RecordPlace(file, first + record, member_of(receipt, part, record))

@@ -1,0 +1,102 @@
+"""Options of a conversion: fields of its models, described once for Python and the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, Field
+from pydantic.fields import FieldInfo
+
+OPTIONS, INPUT, TASK = "Options", "What is read", "What records become"
+CLEANING, SPLITS = "Cleaning (off by default)", "Splits and output"
+LIMITS, EXECUTION = "Safety limits", "Execution"
+"""The headings of `jaxdata convert --help`."""
+
+
+def option(
+    default: Any,
+    description: str,
+    *,
+    heading: str = TASK,
+    metavar: str | None = None,
+    shown: str | None = None,
+    least: int | None = None,
+    hidden: bool = False,
+    escapes: bool = False,
+    **constraints: Any,
+) -> Any:
+    r"""Declare a field of a model that users may set.
+
+    Args:
+        default: its value where nobody sets it.
+        description: what it does, in a sentence that is understood alone.
+        heading: where `--help` lists it.
+        metavar: what `--help` calls its value.
+        shown: what `--help` gives as the default, where the value does not say it.
+        least: the smallest value that the command line takes.
+        hidden: leave it out of `--help`.
+        escapes: take \n and \t, as typed, for a new line and a tab.
+        **constraints: of :func:`pydantic.Field`.
+    """
+    extra = {"heading": heading, "metavar": metavar, "shown": shown}
+    more = {"least": least, "hidden": hidden, "escapes": escapes}
+    if isinstance(default, type):
+        constraints["default_factory"] = default
+    else:
+        constraints["default"] = default
+    return Field(description=description, json_schema_extra={**extra, **more}, **constraints)
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option, as one model or several have it."""
+
+    name: str
+    fields: Mapping[str, FieldInfo]  # by the name of the task that has it, or ""
+
+    @property
+    def field(self) -> FieldInfo:
+        """The field of the first task that has it."""
+        return next(iter(self.fields.values()))
+
+    def told(self, name: str) -> Any:
+        """What :func:`option` was told of the field that pydantic does not know."""
+        extra = self.field.json_schema_extra
+        return extra.get(name) if isinstance(extra, dict) else None
+
+    @property
+    def help(self) -> str:
+        """What it does, for which tasks, and its default."""
+        tasks: dict[str, list[str]] = {}
+        for task, field in self.fields.items():
+            tasks.setdefault(field.description or "", []).append(task)
+        told = [
+            f"{', '.join(names)}: {text}" if names[0] else text for text, names in tasks.items()
+        ]
+        defaults = {task: _shown(field) for task, field in self.fields.items()}
+        if not any(defaults.values()):
+            return " ".join(told)
+        same = len(set(defaults.values())) == 1
+        listed = ", ".join(f"{text} ({task})" for task, text in defaults.items() if text)
+        return f"{' '.join(told)}  [default: {next(iter(defaults.values())) if same else listed}]"
+
+
+def _shown(field: FieldInfo) -> str:
+    extra = field.json_schema_extra
+    if isinstance(extra, dict) and extra.get("shown"):
+        return str(extra["shown"])
+    value = field.get_default(call_default_factory=True)
+    return str(value) if isinstance(value, int | float | str) and value is not False else ""
+
+
+def options_of(models: Mapping[str, Iterable[type[BaseModel]]]) -> dict[str, Option]:
+    """The options of models, by name; those of several tasks are one."""
+    found: dict[str, dict[str, FieldInfo]] = {}
+    for task, some in models.items():
+        for model in some:
+            for name, field in model.model_fields.items():
+                if field.description:
+                    found.setdefault(name, {})[task] = field
+    return {name: Option(name, fields) for name, fields in found.items()}

@@ -1,0 +1,120 @@
+"""The shards of one unit: one for each source it feeds, opened when a document comes for it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+
+from jaxdata.converter.document_batch import Documents
+from jaxdata.converter.inputs.units import Unit
+from jaxdata.converter.job import Job
+from jaxdata.converter.receipts import OutputReceipt
+from jaxdata.converter.statistics import count_documents, count_tokens, sizes_of
+from jaxdata.converter.tasks import Encoded, Task
+from jaxdata.format.shards import ShardWriter
+from jaxdata.format.storage import Store
+
+
+class Outputs:
+    """Write documents to the shards of a unit; they are published when `finish` ends well."""
+
+    def __init__(
+        self, store: Store, job: Job, task: Task, unit: Unit, unknown_id: int | None
+    ) -> None:
+        self._store, self._job, self._task, self._unit = store, job, task, unit
+        self._count = 0
+        self._spec = job.parameters.record_spec(task.masked)
+        self._unknown_id = unknown_id
+        self._open: dict[str, _Shard] = {}
+        self._unfinished = ExitStack()
+
+    def add(self, documents: Documents, encoded: Sequence[tuple[Encoded, ...]]) -> None:
+        """Append documents in order, each to one source for each stream."""
+        for split, chosen in self._by_split(documents).items():
+            mine = documents.take(chosen)
+            for place, stream in enumerate(self._task.streams):
+                share = self._share(mine, stream) if len(self._task.streams) > 1 else mine
+                output = self._job.output(split, stream)
+                if output not in self._open:
+                    self._open[output] = self._new(output)
+                self._open[output].add(share, [encoded[number][place] for number in chosen])
+
+    def _by_split(self, documents: Documents) -> dict[str, Sequence[int]]:
+        """Numbers of the documents that go to each split."""
+        if not documents:
+            return {}
+        if len(self._job.splits) == 1:
+            return {self._job.split: range(len(documents))}
+        chosen: dict[str, list[int]] = {}
+        for number, split in enumerate(documents.split):
+            chosen.setdefault(self._split_by_position(number) or split, []).append(number)
+        self._count += len(documents)
+        return {**chosen}
+
+    def _split_by_position(self, number: int) -> str:
+        """The split of a document by its number, where splits are contiguous; else ""."""
+        ends = self._unit.split_ends
+        return self._job.splits[bisect_right(ends, self._count + number)] if ends else ""
+
+    def _share(self, documents: Documents, stream: str) -> Documents:
+        """Documents with the sizes of the texts that a stream gets."""
+        contents = documents.content
+        sizes = [sizes_of(self._task.texts(content, stream)) for content in contents]
+        characters, text_bytes = map(list, zip(*sizes, strict=True))
+        return replace(documents, characters=characters, text_bytes=text_bytes)
+
+    def _new(self, output: str) -> _Shard:
+        name = f"{output}/{self._unit.name}.array_record"
+        path = self._unfinished.enter_context(self._store.create(name))
+        writer = self._unfinished.enter_context(ShardWriter(path, self._spec))
+        return _Shard(name, writer, self._unknown_id)
+
+    def finish(self) -> dict[str, OutputReceipt]:
+        """Publish the shards and describe them, by output."""
+        receipts = {name: self._open[name].finish() for name in sorted(self._open)}
+        self._unfinished.close()
+        return receipts
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._unfinished.__exit__(*error)
+
+
+class _Shard:
+    """A shard in the making, and where its documents came from."""
+
+    def __init__(self, name: str, writer: ShardWriter, unknown_id: int | None) -> None:
+        self._name, self._writer, self._unknown_id = name, writer, unknown_id
+        self._parts: list[int] = []
+        self._records: list[int] = []
+        self._kept: list[bytes] = []
+        self._counts: Counter[str] = Counter()
+
+    def add(self, documents: Documents, encoded: Sequence[Encoded]) -> None:
+        tokens = [one.tokens for one in encoded]
+        masks = [one.mask for one in encoded if one.mask is not None]
+        self._writer.extend(tokens, masks or None)
+        self._parts += documents.part
+        self._records += documents.record
+        self._kept += documents.kept
+        count_documents(self._counts, documents)
+        count_tokens(self._counts, encoded, self._unknown_id)
+
+    def finish(self) -> OutputReceipt:
+        self._writer.close()
+        return OutputReceipt(
+            shard=self._writer.entry(self._name),
+            lengths=self._writer.lengths,
+            part=np.array(self._parts, np.uint32),
+            record=np.array(self._records, np.uint32),
+            kept=b"".join(self._kept),
+            counts=self._counts,
+        )

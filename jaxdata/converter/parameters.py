@@ -1,0 +1,268 @@
+"""What decides the bytes of a source; written first, so that a resume can compare it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from jaxdata.converter.filters import Cleaning, LengthFilter
+from jaxdata.converter.inputs.discovery import InputFile
+from jaxdata.converter.inputs.units import PIECE_BYTES, RECORD_BYTES, UNIT_BYTES, unit_bytes_for
+from jaxdata.converter.options import INPUT, LIMITS, OPTIONS, SPLITS, Option, option, options_of
+from jaxdata.converter.splits import read_ratio
+from jaxdata.converter.tasks import Settings
+from jaxdata.converter.tasks.base import token_dtype
+from jaxdata.converter.tasks.registry import TaskSettings, defaults, make_settings, task_options
+from jaxdata.converter.transform import transform_digest, transform_name
+from jaxdata.errors import InputError
+from jaxdata.format.bounds import MAX_RECORD_TOKENS
+from jaxdata.format.manifest import MANIFEST, TokenizerEntry
+from jaxdata.format.records import RecordSpec
+from jaxdata.tokenizers import Tokenizer
+
+_OF_DATASET = {"record_tokens", "tokenizer", "first_file", "inputs"}
+_ALWAYS = {"text_key", "bos", "unit_bytes"}  # written even where they are the default
+
+
+def _keys(keys: Any) -> Any:
+    """Keys, or a text with commas between them."""
+    return tuple(filter(None, map(str.strip, keys.split(",")))) if isinstance(keys, str) else keys
+
+
+class Parameters(BaseModel):
+    """Everything that decides what a conversion writes; not the number of workers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    task: TaskSettings
+    record_tokens: int = option(
+        16_384, "Store longer documents in several records.", heading=OPTIONS, least=1
+    )
+    unit_bytes: int = option(
+        UNIT_BYTES,
+        "Text in a unit of work, about.",
+        least=1,
+        hidden=True,
+        shown="4 to 64 MiB, by the size of the corpus",
+    )
+    cleaning: Cleaning = Cleaning()
+    limits: LengthFilter = LengthFilter()
+    transform: str | None = option(
+        None,
+        "Function that is given each record as a dict, and returns a record, a list of records, or "
+        "None to drop it. The module may be in the working directory.",
+        heading=INPUT,
+        metavar="MODULE:FUNCTION",
+    )
+    transform_digest: str | None = None
+    """16 hex digits over the file that holds it."""
+    keep: Annotated[tuple[str, ...], BeforeValidator(_keys)] = option(
+        (),
+        "Keys whose values are kept in the index, separated by commas (url,lang).",
+        heading=INPUT,
+        metavar="KEYS",
+    )
+    split_ratio: str | None = option(
+        None,
+        "Assign documents to several splits by a hash of each: train=98,val=1,test=1. A document "
+        "always goes to the same split.",
+        heading=SPLITS,
+        metavar="NAME=SHARE,...",
+    )
+    split_by: str | None = option(
+        None,
+        "Assign by a hash of this key's value: all documents with the same url go to one split.",
+        heading=SPLITS,
+        metavar="KEY",
+    )
+    split_contiguous: bool = option(
+        False,
+        "Assign by position, as Megatron does: the first 98 % of the documents, and so on.",
+        heading=SPLITS,
+    )
+    max_record_bytes: int = option(
+        RECORD_BYTES,
+        "Quarantine lines, text files and values of more bytes than this.",
+        heading=LIMITS,
+        least=1,
+    )
+    piece_bytes: int = option(
+        PIECE_BYTES,
+        "Read a text file of more than 16 times this many bytes in pieces of about this size. In "
+        "task lm without a transform they are one document, cut between words: only the last ends "
+        "with EOD, and their tokens together are those of the text, if the tokenizer can be cut "
+        "there. Otherwise each piece is a document, cut at a line end.",
+        hidden=True,
+        ge=16,
+    )
+    tokenizer: TokenizerEntry
+    first_file: int = 0
+    """The number of the first input, where documents are added to a source."""
+    inputs: dict[str, str]
+    """Name of each input file -> digest of its size, head and tail."""
+
+    @property
+    def dtype(self) -> Literal["uint16", "uint32"]:
+        """Type of a stored token."""
+        return token_dtype(self.tokenizer.vocab_size)
+
+    @property
+    def text_key(self) -> str:
+        """The field that a text file's text is."""
+        return self.task.text_keys[0]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Fields that are read in addition to the task's."""
+        return (*self.keep, *([self.split_by] if self.split_by else []))
+
+    def splits(self, otherwise: str) -> list[str]:
+        """The splits that documents are assigned to."""
+        return list(read_ratio(self.split_ratio)) if self.split_ratio else [otherwise]
+
+    def record_spec(self, masked: bool) -> RecordSpec:
+        """How documents are cut into records."""
+        return RecordSpec(self.dtype, masked=masked, record_tokens=self.record_tokens)
+
+    def own(self) -> dict[str, Any]:
+        """Return, by name, what the sources of one dataset need not share; no defaults."""
+        fields = self.model_dump(mode="json", exclude=_OF_DATASET)
+        task = fields.pop("task")
+        fields |= fields.pop("cleaning") | fields.pop("limits")
+        fields |= {"task": task.pop("name")} | task
+        return {
+            name: value
+            for name, value in fields.items()
+            if name in _ALWAYS or value != default_of(name, self.task.name)
+        }
+
+    def of_source(self) -> dict[str, Any]:
+        """Return what the manifest keeps with the source; the dataset has the rest."""
+        return self.own() | {"input_digests": list(self.inputs.values())}
+
+    def encode(self) -> bytes:
+        """Return the bytes of work/parameters.json."""
+        return self.model_dump_json(indent=1).encode() + b"\n"
+
+    def check(self, split: str) -> None:
+        """Raise InputError if some of them cannot be combined."""
+        if not 1 <= self.record_tokens <= MAX_RECORD_TOKENS:
+            raise InputError(
+                f"record_tokens={self.record_tokens}; expected 1 to {MAX_RECORD_TOKENS:,}"
+            )
+        for name in self.splits(split):
+            check_name("split", name)
+        if self.split_ratio and split != "train":
+            raise InputError(f"--split {split!r} cannot be combined with --split-ratio: give one")
+        if not self.split_ratio and (self.split_by or self.split_contiguous):
+            raise InputError("--split-by and --split-contiguous require --split-ratio")
+        if self.split_by and self.split_contiguous:
+            raise InputError("--split-by cannot be combined with --split-contiguous: give one")
+        if self.task.bos and self.tokenizer.bos_id is None:
+            raise InputError(
+                f"tokenizer {self.tokenizer.name!r} has no begin-of-sequence token that jaxdata "
+                "recognizes; name it with --bos-token, or convert without --bos"
+            )
+
+
+def default_of(name: str, task: str) -> Any:
+    """What a parameter that :meth:`Parameters.own` leaves out was, in some task."""
+    if name == "task":
+        return "lm"
+    fields = Parameters.model_fields | Cleaning.model_fields | LengthFilter.model_fields
+    if name not in fields:
+        return defaults(task).get(name)
+    default = fields[name].get_default(call_default_factory=True)
+    return list(default) if isinstance(default, tuple) else default
+
+
+def _tokenizer_entry(tokenizer: Tokenizer) -> TokenizerEntry:
+    return TokenizerEntry(
+        kind=tokenizer.kind,
+        name=tokenizer.name,
+        files={name: hashlib.sha256(data).hexdigest() for name, data in tokenizer.files().items()},
+        vocab_size=tokenizer.vocab_size,
+        eod_id=tokenizer.eod_id,
+        bos_id=tokenizer.bos_id,
+        pad_id=tokenizer.pad_id,
+    )
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def options() -> dict[str, Option]:
+    """Every option of a conversion, by name: those of its models and of every task.
+
+    Keyword arguments of `convert` and `stream_text`, options of `jaxdata convert`.
+    """
+    return task_options() | options_of({"": [Parameters, Cleaning, LengthFilter]})
+
+
+if TYPE_CHECKING:
+    Options = dict[str, Any]
+else:
+    Options = TypedDict(
+        "Options",
+        {"task": str | Settings, **{name: one.field.annotation for name, one in options().items()}},
+        total=False,
+    )
+    Options.__doc__ = "\n".join(
+        ["Keyword arguments of `convert`; all of them can be left out.", ""]
+        + ["Attributes:", "    task: what records become; see `task_names`."]
+        + [f"    {name}: {one.help}" for name, one in options().items()]
+    )
+
+
+def make_parameters(
+    files: list[InputFile], tokenizer: Tokenizer, chosen: Mapping[str, Any]
+) -> Parameters:
+    """Gather the parameters of a conversion."""
+    given = dict(chosen)
+    transform = given.pop("transform", None)
+    task = given.pop("task", "lm")
+    own = {name: given.pop(name) for name in task_options() if name in given}
+    known = {
+        "task": make_settings(task, tokenizer, own) if isinstance(task, str) else task,
+        "cleaning": _make(Cleaning, given),
+        "limits": _make(LengthFilter, given),
+        "transform": transform_name(transform),
+        "transform_digest": transform_digest(transform),
+        "tokenizer": _tokenizer_entry(tokenizer),
+        "unit_bytes": unit_bytes_for(sum(file.text_bytes for file in files)),
+        "inputs": {file.name: file.digest for file in files},
+    }
+    if unknown := given.keys() - options().keys():
+        raise TypeError(f"convert() has no argument {sorted(unknown)[0]!r}")
+    return _valid(Parameters, known | given)
+
+
+def _make(model: type[Model], given: dict[str, Any]) -> Model:
+    """Take what a model wants out of what is given."""
+    return _valid(model, {name: given.pop(name) for name in model.model_fields if name in given})
+
+
+def _valid(model: type[Model], fields: dict[str, Any]) -> Model:
+    try:
+        return model(**fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(map(str, first["loc"]))
+        raise InputError(f"{name}={first.get('input')!r}: {first['msg']}") from None
+
+
+def check_name(role: str, name: str) -> None:
+    """Raise InputError unless a name can be a folder (or, with "/", several) of a dataset."""
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*", name):
+        raise InputError(
+            f"--{role} {name!r} is not a valid folder name; "
+            "use letters, digits, '.', '_' and '-', beginning with a letter or digit"
+        )
+    if role == "split" and "/" in name:
+        raise InputError(f"--split {name!r} has a '/'; only the names of sources may")
+    if {MANIFEST, "tokenizer", "index", "work"} & set(name.split("/")):
+        raise InputError(f"--{role} {name!r} is a name reserved by datasets")

@@ -1,0 +1,153 @@
+"""From receipts to finished sources: index, quarantine file, and last the manifest."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.converter.continuing.compatibility import check_dataset
+from jaxdata.converter.continuing.known_inputs import times_made
+from jaxdata.converter.job import Job
+from jaxdata.converter.merged_receipts import MergedReceipts
+from jaxdata.converter.statistics import DROPPED, derived
+from jaxdata.errors import DatasetError
+from jaxdata.facts import digest
+from jaxdata.format.index import write_index
+from jaxdata.format.lease import leased
+from jaxdata.format.manifest import MANIFEST, Manifest, SourceEntry, update_manifest
+from jaxdata.format.storage import Store
+
+
+def publish(
+    store: Store, job: Job, masked: bool, merged: MergedReceipts, base: dict[str, SourceEntry]
+) -> dict[str, SourceEntry]:
+    """Make sources of a dataset from their receipts; its last act is the manifest.
+
+    `base` has the sources as they are, where documents are added to them; `merged` begins with
+    theirs.
+    """
+    entries = {}
+    for name in [name for name in merged.outputs if name in merged.fed]:
+        output, (split, _, source) = merged.outputs[name], name.partition("/")
+        columns = output.columns()
+        entry = _source_entry(job, masked, merged, name, base, columns["lengths"])
+        checksums = write_index(
+            store,
+            split,
+            source,
+            **columns,
+            kept=output.kept if job.parameters.keep else None,
+            members=output.members,
+            spec=job.parameters.record_spec(masked),
+            folder=entry.index,
+        )
+        entries[name] = entry.model_copy(update={"checksums": checksums})
+    files = {}
+    if merged.first_bad:
+        quarantine = f"{job.folder}/{_quarantine_name(base)}"
+        with store.create(quarantine) as path:
+            files[quarantine] = merged.write_quarantine(path)
+    with _first_alone(store):
+        update_manifest(store, lambda manifest: _with(entries, files, base, store, job, manifest))
+    return base | entries
+
+
+def _first_alone(store: Store) -> AbstractContextManager[object]:
+    """The files of the tokenizer and the first manifest do not change in one moment."""
+    first = store.read(MANIFEST) is None
+    return leased(store, [""], wait=True) if first else nullcontext()
+
+
+def _quarantine_name(sources: dict[str, SourceEntry]) -> str:
+    """The file of a conversion's quarantined records; each that adds to sources has its own."""
+    times = times_made(sources.values())
+    return f"quarantine-{times}.jsonl" if times else "quarantine.jsonl"
+
+
+def _with(
+    entries: dict[str, SourceEntry],
+    files: dict[str, str],
+    base: dict[str, SourceEntry],
+    store: Store,
+    job: Job,
+    manifest: Manifest | None,
+) -> Manifest:
+    if manifest is None:
+        for name, data in job.tokenizer_files.items():
+            store.write(f"tokenizer/{name}", data)
+        manifest = Manifest(
+            tokenizer=job.parameters.tokenizer,
+            dtype=job.parameters.dtype,
+            record_tokens=job.parameters.record_tokens,
+        )
+    check_dataset(manifest, job.parameters, store.url)
+    for name in {*base, *entries}:
+        if manifest.sources.get(name) != base.get(name):
+            raise DatasetError(
+                f"{store.url}: {name} was changed by another process while documents were added to "
+                "it; run the same command again"
+            )
+    return manifest.model_copy(
+        update={"sources": manifest.sources | entries, "files": manifest.files | files}
+    )
+
+
+def _source_entry(
+    job: Job,
+    masked: bool,
+    merged: MergedReceipts,
+    name: str,
+    base: dict[str, SourceEntry],
+    lengths: NDArray[np.uint32],
+) -> SourceEntry:
+    output, parameters, was = merged.outputs[name], job.parameters, base.get(name)
+    known = max(base.values(), key=lambda entry: len(entry.inputs), default=None)
+    own = parameters.of_source()
+    if known:
+        own["input_digests"] = known.parameters["input_digests"] + own["input_digests"]
+    generations = [*was.generations, was.as_generation()] if was else []
+    content: dict[str, Any] = {
+        "tokenizer": parameters.tokenizer.model_dump(exclude={"name"}),
+        "dtype": parameters.dtype,
+        "record_tokens": parameters.record_tokens,
+        "shards": [[shard.documents, shard.sha256] for shard in output.shards],
+    }
+    return SourceEntry(
+        documents=len(lengths),
+        tokens=int(lengths.sum(dtype=np.int64)),
+        masked=masked,
+        shards=output.shards,
+        fingerprint=digest(content),
+        inputs=[*(known.inputs if known else []), *parameters.inputs],
+        parameters=own,
+        statistics=derived(output.counts, lengths)
+        | _of_conversions(merged, was.statistics if was else {}),
+        index=f"index-{len(generations)}" if generations else "index",
+        generations=generations,
+    )
+
+
+def _of_conversions(merged: MergedReceipts, before: dict[str, Any]) -> dict[str, Any]:
+    """What is known of the conversions that a source came from."""
+    conversion = {
+        "files": merged.files,
+        "records": merged.records,
+        "blank": merged.counts["blank"],
+        "added": merged.counts["added"],
+        "quarantined": merged.reasons,
+        "dropped": dict(merged.dropped),
+    }
+    rare = {name: merged.counts[name] for name in DROPPED}
+    conversion |= {name: n for name, n in rare.items() if n or name in before}
+    return {name: _sum(before.get(name), count) for name, count in conversion.items()}
+
+
+def _sum(before: Any, now: Any) -> Any:
+    """Add a count, or counts by reason, to what was counted before."""
+    if isinstance(now, dict):
+        known = before or {}
+        return {name: known.get(name, 0) + now.get(name, 0) for name in sorted(known | now)}
+    return (before or 0) + now

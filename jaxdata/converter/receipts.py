@@ -1,0 +1,183 @@
+"""Receipts: the commit of a unit, and all that the index is made from."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import TypeAdapter
+
+from jaxdata.format.archive_members import Member
+from jaxdata.format.bounds import Count
+from jaxdata.format.checksums import checked_bytes, with_checksum
+from jaxdata.format.manifest import ShardEntry
+
+Members = dict[int, list[tuple[int, Member]]]
+"""For parts of archives: where files of the archive begin or continue, as the number of a record in
+the part, and which record of which file it is."""
+
+
+_NUMBERS: TypeAdapter[Any] = TypeAdapter(
+    tuple[
+        list[Count],
+        list[dict[str, Count]],
+        list[tuple[Count, Count, str]],
+        dict[Count, list[tuple[Count, tuple[str, str, Count]]]],
+    ]
+)
+"""Records of parts; counts; places and reasons of bad records; members."""
+_HASHES: TypeAdapter[tuple[list[str], str]] = TypeAdapter(tuple[list[str], str])
+"""Contents of parts; stamp."""
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """A record without a usable text."""
+
+    part: int  # its number in the unit
+    record: int  # its number in the part, from 0
+    reason: str
+    raw: bytes | None  # None for a null in a table
+    keys: tuple[str, ...] = ()  # of an object that lacks the text key
+
+
+@dataclass(frozen=True)
+class OutputReceipt:
+    """What a unit wrote to one output, that is a source of a split.
+
+    Attributes:
+        shard: the file that holds the documents.
+        lengths: uint32 (documents,), tokens of each document with EOD.
+        part: uint32 (documents,), the part each document came from.
+        record: uint32 (documents,), its record's number in that part, from 0.
+        kept: a line of JSON for each document with the fields to keep; empty if there are none.
+        counts: statistics that add up over units.
+    """
+
+    shard: ShardEntry
+    lengths: NDArray[np.uint32]
+    part: NDArray[np.uint32]
+    record: NDArray[np.uint32]
+    kept: bytes = b""
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """The receipt of one unit.
+
+    Attributes:
+        records: records of each part, blank lines included. With those of earlier units they turn
+            numbers in a part into numbers in a file.
+        outputs: what was written, by `"<split>/<source>"`; only outputs with documents.
+        quarantined: the bad records, in order.
+        dropped: records and documents left out on purpose, by reason.
+        counts: statistics that add up over units: "blank" lines, "added" by records that became
+            several documents, and so on. Over all outputs of one stream, documents + quarantined +
+            dropped + blank = records + added.
+        members: where files of archives begin.
+        contents: the hash of each part's records; empty if an earlier jaxdata wrote the receipt.
+        stamp: of the unit's files before they were read, see `identity.stamp_of`.
+    """
+
+    records: list[int]
+    outputs: dict[str, OutputReceipt]
+    quarantined: list[Quarantined]
+    dropped: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+    members: Members = field(default_factory=dict)
+    contents: list[str] = field(default_factory=list)
+    stamp: str = ""
+
+    def encode(self) -> bytes:
+        """Its bytes: a line of JSON, the columns of each output, and a checksum."""
+        header = {
+            "records": self.records,
+            "outputs": {name: _header(output) for name, output in self.outputs.items()},
+            "quarantined": [_encode_quarantined(one) for one in self.quarantined],
+            "dropped": self.dropped,
+            "counts": self.counts,
+            "members": list(self.members.items()),
+            "contents": self.contents,
+            "stamp": self.stamp,
+        }
+        columns = [_columns(output) for output in self.outputs.values()]
+        return with_checksum(b"".join([json.dumps(header).encode(), b"\n", *columns]))
+
+    @classmethod
+    def decode(cls, data: bytes) -> Receipt:
+        """Read a receipt; raises ValueError if it differs from what was written."""
+        content = checked_bytes(data)
+        if content is None:
+            raise ValueError("a receipt differs from its checksum")
+        file = io.BytesIO(content)
+        header = json.loads(file.readline())
+        hashes = header.get("contents", []), header.get("stamp", "")
+        contents, stamp = _HASHES.validate_python(hashes, strict=True)
+        return cls(
+            records=header["records"],
+            outputs={name: _output(fields, file) for name, fields in header["outputs"].items()},
+            quarantined=[_decode_quarantined(one) for one in header["quarantined"]],
+            dropped=Counter(header["dropped"]),
+            counts=Counter(header["counts"]),
+            members={
+                part: [(record, Member(*member)) for record, member in starts]
+                for part, starts in header["members"]
+            },
+            contents=contents,
+            stamp=stamp,
+        )
+
+    def check(self, parts: int, outputs: Collection[str]) -> None:
+        """Raise ValueError unless it can be of a unit of so many parts that feeds these outputs."""
+        counts = [self.dropped, self.counts, *(wrote.counts for wrote in self.outputs.values())]
+        bad = [(one.part, one.record, one.reason) for one in self.quarantined]
+        _NUMBERS.validate_python((self.records, counts, bad, self.members))
+        places = [one.part for one in self.quarantined] + list(self.members)
+        for name, wrote in self.outputs.items():
+            places.append(int(wrote.part.max(initial=0)))
+            shard, lengths = wrote.shard, wrote.lengths
+            if name not in outputs or shard.name.rpartition("/")[0] != name:
+                raise ValueError(f"it wrote {shard.name} for {name}")
+            if shard.tokens != int(lengths.sum(dtype=np.int64)) or not lengths.all():
+                raise ValueError(f"its lengths are not those of {shard.tokens} tokens")
+        counted = {len(self.records), len(self.contents) or parts}
+        if counted != {parts} or not all(0 <= place < parts for place in places):
+            raise ValueError(f"it is not of {parts} parts of files")
+
+
+def _header(output: OutputReceipt) -> dict[str, Any]:
+    shard = output.shard.model_dump()
+    return {"shard": shard, "kept_bytes": len(output.kept), "counts": output.counts}
+
+
+def _columns(output: OutputReceipt) -> bytes:
+    columns = np.stack([output.lengths, output.part, output.record]).astype("<u4")
+    return columns.tobytes() + output.kept
+
+
+def _output(fields: dict[str, Any], file: io.BytesIO) -> OutputReceipt:
+    shard = ShardEntry(**fields["shard"])
+    columns = np.frombuffer(file.read(3 * 4 * shard.documents), "<u4")
+    lengths, part, record = columns.reshape(3, shard.documents)
+    kept = file.read(fields["kept_bytes"])
+    return OutputReceipt(shard, lengths, part, record, kept, Counter(fields["counts"]))
+
+
+def _encode_quarantined(one: Quarantined) -> dict[str, Any]:
+    # latin-1 is a bijection between bytes and the first 256 characters.
+    return asdict(one) | {"raw": None if one.raw is None else one.raw.decode("latin-1")}
+
+
+def _decode_quarantined(fields: dict[str, Any]) -> Quarantined:
+    raw = fields["raw"]
+    return Quarantined(
+        **fields
+        | {"raw": None if raw is None else raw.encode("latin-1"), "keys": tuple(fields["keys"])}
+    )

@@ -1,0 +1,110 @@
+"""Assigning documents to splits: by a hash, or by position.
+
+By a hash, the same document (or key) always goes to the same split: a document's split stays when
+others are added, and duplicates never straddle.
+
+By position is Megatron's way: the first 98 % of the documents, and so on. The number of documents
+is known only when all units are done. So all documents go to the first split, and the units that
+belong to others, or lie across a border, are converted once more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import Any
+
+from jaxdata.converter.receipts import Receipt
+from jaxdata.errors import InputError
+
+_ALL = 2**64
+
+
+class Ratio:
+    """Names of splits and their shares.
+
+    >>> ratio = Ratio({"train": 1.0, "val": 1.0})
+    >>> {ratio.of_texts([str(i)]) for i in range(9)} == {"train", "val"}
+    True
+    """
+
+    def __init__(self, shares: dict[str, float]) -> None:
+        self.names = list(shares)
+        sums = list(accumulate(shares.values()))
+        self.bounds = [share / sums[-1] for share in sums]
+        self._ends = [round(bound * _ALL) for bound in self.bounds[:-1]]
+
+    def of_texts(self, texts: Sequence[str]) -> str:
+        """The split of a document of these texts."""
+        content = hashlib.blake2b(digest_size=8, person=b"jaxdata.split")
+        for text in texts:
+            data = text.encode()
+            content.update(len(data).to_bytes(8, "little") + data)
+        return self._of(content.digest())
+
+    def of_key(self, value: Any) -> str:
+        """The split of a document whose key has this value."""
+        data = json.dumps(value, sort_keys=True, default=str).encode()
+        return self._of(hashlib.blake2b(data, digest_size=8, person=b"jaxdata.key").digest())
+
+    def _of(self, digest: bytes) -> str:
+        return self.names[bisect_right(self._ends, int.from_bytes(digest, "little"))]
+
+
+def read_ratio(text: str) -> dict[str, float]:
+    """Read "train=98,val=1,test=1".
+
+    >>> read_ratio("train=98, val=2")
+    {'train': 98.0, 'val': 2.0}
+    """
+    shares: dict[str, float] = {}
+    for item in text.split(","):
+        match = re.fullmatch(r"\s*([^=\s]+)\s*=\s*(\d+(?:\.\d*)?|\.\d+)\s*", item)
+        if not match or match[1] in shares:
+            raise InputError(
+                f"--split-ratio {text!r}: {item.strip()!r} is not a split and its share; expected "
+                "each split once, as in train=98,val=1,test=1"
+            )
+        shares[match[1]] = float(match[2])
+    if not sum(shares.values()):
+        raise InputError(f"--split-ratio {text!r}: the shares add up to zero")
+    return {name: share for name, share in shares.items() if share}
+
+
+SplitEnds = tuple[int, ...]
+"""For each split, the number of a unit's documents that belong to it or to one before it."""
+
+
+def assign(ratio: str, counts: Sequence[int]) -> list[SplitEnds]:
+    """Assign the documents of units to splits: split `k` ends at `round(bound_k · documents)`.
+
+    `counts` are the documents of each unit, in order.
+
+    >>> assign("train=6,val=4", [3, 3, 4])
+    [(3, 3), (3, 3), (0, 4)]
+    >>> assign("train=5,val=5", [3, 3, 4])
+    [(3, 3), (2, 3), (0, 4)]
+    """
+    documents = sum(counts)
+    ends = [round(bound * documents) for bound in Ratio(read_ratio(ratio)).bounds]
+    found, start = [], 0
+    for count in counts:
+        found.append(tuple(min(max(end - start, 0), count) for end in ends))
+        start += count
+    return found
+
+
+def documents_of(receipt: Receipt, outputs: Sequence[str]) -> list[int]:
+    """How many documents a unit wrote to each of some sources."""
+    wrote = receipt.outputs
+    return [len(wrote[name].lengths) if name in wrote else 0 for name in outputs]
+
+
+def is_assigned(receipt: Receipt, outputs: Sequence[str], ends: SplitEnds) -> bool:
+    """Tell whether a unit was written with this assignment; `outputs` has one of each split."""
+    wanted = [end - start for start, end in pairwise([0, *ends])]
+    return documents_of(receipt, outputs) == wanted

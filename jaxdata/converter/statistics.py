@@ -1,0 +1,166 @@
+"""What a conversion counts: sums over units, which depend on the input alone.
+
+Texts are counted twice, as they were read and as they were after cleaning; everything else is of
+the documents that were written.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.converter.document_batch import Documents
+from jaxdata.converter.tasks import Encoded
+from jaxdata.format.manifest import SourceEntry
+
+PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
+_SIZES = ("raw_characters", "raw_bytes", "characters", "text_bytes")
+COUNTED = (*_SIZES, "loss_tokens", "unknown_tokens")
+DROPPED = tuple(f"dropped_{name}" for name in _SIZES)
+"""The same sizes, of documents that limits or the tokenizer left out."""
+
+
+def sizes_of(texts: Sequence[str]) -> tuple[int, int]:
+    """Characters of texts, and their bytes in UTF-8.
+
+    >>> sizes_of(["\u00e9!", "a"])
+    (3, 4)
+    """
+    # An ASCII text is not encoded to be counted: it knows both of its sizes.
+    in_bytes = (len(text) if text.isascii() else len(text.encode()) for text in texts)
+    return sum(map(len, texts)), sum(in_bytes)
+
+
+def count_documents(
+    counts: Counter[str], documents: Documents, names: Sequence[str] = _SIZES
+) -> None:
+    """Add the sizes of documents' texts, before and after cleaning."""
+    for name, size in zip(names, _SIZES, strict=True):
+        counts[name] += sum(getattr(documents, size))
+
+
+def count_tokens(counts: Counter[str], encoded: Sequence[Encoded], unknown_id: int | None) -> None:
+    """Add the tokens of documents that are targets with loss, and those of unknown text.
+
+    A document's first token is nobody's target.
+
+    >>> counts = Counter()
+    >>> count_tokens(counts, [Encoded(np.array([5, 0, 2]), np.array([1, 0, 1]))], unknown_id=0)
+    >>> dict(counts)
+    {'loss_tokens': 1, 'unknown_tokens': 1}
+    """
+    counts["loss_tokens"] += sum(
+        len(one.tokens) - 1 if one.mask is None else int(one.mask[1:].sum()) for one in encoded
+    )
+    if unknown_id is not None and encoded:
+        tokens = np.concatenate([one.tokens for one in encoded])
+        counts["unknown_tokens"] += int(np.count_nonzero(tokens == unknown_id))
+
+
+def derived(counts: Mapping[str, int], lengths: NDArray[np.uint32]) -> dict[str, Any]:
+    """The statistics of a source in the manifest: its counts, and ratios of these."""
+    documents, tokens = len(lengths), int(lengths.sum(dtype=np.int64))
+    sums = {name: counts.get(name, 0) for name in COUNTED}
+    at = np.percentile(lengths, PERCENTILES, method="inverted_cdf") if documents else ()
+    percentiles = {f"p{p:02}": int(n) for p, n in zip(PERCENTILES, at, strict=False)}
+    return {
+        **sums,
+        "longest_document": int(lengths.max(initial=0)),
+        "length_percentiles": percentiles,
+        "tokens_per_byte": tokens / max(1, sums["text_bytes"]),
+        "tokens_per_document": tokens / max(1, documents),
+        "characters_per_document": sums["characters"] / max(1, documents),
+        "bytes_per_document": sums["text_bytes"] / max(1, documents),
+        "unknown_token_rate": sums["unknown_tokens"] / max(1, tokens),
+    }
+
+
+@dataclass(frozen=True)
+class ConversionReport:
+    """A finished source in numbers, and the time it took.
+
+    Attributes:
+        output: the dataset.
+        source: "<split>/<source>".
+        sources: names of all sources that it fed, in the order of the task.
+        documents: documents in the source.
+        tokens: their tokens, with EOD.
+        text_bytes: their bytes of UTF-8.
+        shards: files they lie in.
+        quarantined: number of bad records by reason.
+        quarantine_file: where those are; None if there are none.
+        dropped: number of records and documents that were left out on purpose, by reason.
+        seconds: time this call took.
+        already_complete: the source was there before; nothing was done.
+    """
+
+    output: str
+    source: str
+    documents: int
+    tokens: int
+    text_bytes: int
+    shards: int
+    quarantined: dict[str, int] = field(default_factory=dict)
+    quarantine_file: str | None = None
+    dropped: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    already_complete: bool = False
+    sources: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        output: str,
+        source: str,
+        entries: dict[str, SourceEntry],
+        seconds: float,
+        *,
+        already_complete: bool,
+    ) -> ConversionReport:
+        """Report on sources as the manifest has them, all of one conversion."""
+        made = list(entries.values())
+        statistics = made[0].statistics
+        quarantined = statistics["quarantined"]
+        each = "*" if any(entry.generations for entry in made) else ""  # one a generation
+        return cls(
+            output=output,
+            source=source,
+            documents=sum(entry.documents for entry in made),
+            tokens=sum(entry.tokens for entry in made),
+            text_bytes=sum(entry.statistics["text_bytes"] for entry in made),
+            shards=sum(len(entry.shards) for entry in made),
+            quarantined=quarantined,
+            quarantine_file=f"{output}/{source}/quarantine{each}.jsonl" if quarantined else None,
+            dropped=statistics.get("dropped", {}),
+            seconds=seconds,
+            already_complete=already_complete,
+            sources=tuple(entries),
+        )
+
+    def __str__(self) -> str:
+        """Return a few lines for people."""
+        tokens_a_byte = self.tokens / max(1, self.text_bytes)
+        lines = [
+            f"{', '.join(self.sources) or self.source}: "
+            f"{self.documents:,} documents, {self.tokens:,} tokens, "
+            f"{self.text_bytes / 1e6:,.1f} MB of text ({tokens_a_byte:.3f} tokens per byte), "
+            f"{self.shards} shard{'s' * (self.shards != 1)}"
+        ]
+        if self.quarantined:
+            count = sum(self.quarantined.values())
+            lines.append(f"quarantined: {count:,} records, in {self.quarantine_file}")
+            lines += [f"  {count:,}  {reason}" for reason, count in self.quarantined.items()]
+        if self.dropped:
+            lines.append(f"dropped: {sum(self.dropped.values()):,} records")
+            lines += [f"  {count:,}  {reason}" for reason, count in self.dropped.items()]
+        if self.already_complete:
+            lines.append("already complete: nothing to do")
+        else:
+            rate = self.text_bytes / 1e6 / max(1e-9, self.seconds)
+            lines.append(f"took {self.seconds:,.1f} s, {rate:,.1f} MB/s")
+        return "\n".join(lines)

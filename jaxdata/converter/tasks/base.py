@@ -1,0 +1,168 @@
+"""The contract of a task: what a record becomes.
+
+A worker parses raw records to mappings, has the task take the texts out of each, and then, some
+hundred documents at a time, has it tokenise them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from jaxdata.converter.inputs.raw_records import TextPiece
+from jaxdata.converter.options import OPTIONS, option
+from jaxdata.tokenizers import Tokenizer
+
+Clean = Callable[[str], str]
+
+Record = Mapping[str, Any]
+"""A JSON object, a row of a table, or a text file under the text key."""
+
+Rate = Annotated[float, Field(ge=0, le=1)]
+"""A share or probability."""
+
+
+class Dropped(Exception):
+    """A record or document that is left out on purpose: counted by reason, not set aside.
+
+    The reason is in words that are the same for all that are dropped for it.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Encoded(NamedTuple):
+    """A document as it will be stored.
+
+    Attributes:
+        tokens: its ids, those that begin and end it included; at least one.
+        mask: uint8, of the same length, in masked tasks: 1 where the token has loss as a target.
+        cuts: where its pieces begin, all but the first: each is a document of the index.
+    """
+
+    tokens: NDArray[Any]
+    mask: NDArray[np.uint8] | None = None
+    cuts: tuple[int, ...] = ()
+
+    def pieces(self) -> list[Encoded]:
+        """Its pieces, each as a document; itself if it is not cut.
+
+        >>> [piece.tokens.tolist() for piece in Encoded(np.arange(5), cuts=(2,)).pieces()]
+        [[0, 1], [2, 3, 4]]
+        """
+        if not self.cuts:
+            return [self]
+        tokens = np.split(self.tokens, self.cuts)
+        masks = [None] * len(tokens) if self.mask is None else np.split(self.mask, self.cuts)
+        return [Encoded(*piece) for piece in zip(tokens, masks, strict=True)]
+
+
+class Prepared(NamedTuple):
+    """The documents of a record, before they are tokenised.
+
+    Attributes:
+        documents: of a type of the task's own; `Dropped` in the place of one that is left out.
+        raw: the texts they were made of, before cleaning: the statistics count these.
+    """
+
+    documents: Sequence[Any]
+    raw: Sequence[str]
+
+
+class Settings(BaseModel):
+    """The options of a task; a part of the parameters, so that a resume compares them by name.
+
+    A field that users may set is an `option` with its description: the command line and the
+    keyword arguments of `convert` follow from it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    makes: ClassVar[str] = ""
+    """What records become, in a few words for `--help`."""
+    key_options: ClassVar[str] = "--text-key"
+    """The options that name the fields to read."""
+    kept_by_sources: ClassVar[tuple[str, ...]] = ()
+    """Options that, where nobody gives them, an existing source decides by what it was made with:
+    their default changed."""
+
+    name: str
+    bos: bool = option(
+        False, "Begin each document with the begin-of-sequence token.", heading=OPTIONS
+    )
+
+    @property
+    def text_keys(self) -> tuple[str, ...]:
+        """The fields of plain text; the first is that of a text file's text."""
+        return ("text",)
+
+    @classmethod
+    def completed(cls, given: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:  # noqa: ARG003
+        """Return options, completed with defaults that depend on the tokenizer."""
+        return dict(given)
+
+
+class Task(ABC):
+    """How records become documents for one kind of training; used by one thread of a worker.
+
+    A record becomes any number of documents (mostly one), and a document one sequence of tokens
+    for each stream. What a document is between `prepare` and `encode` is the task's own. It is made
+    of the settings that it is registered with, and `clean`, which is done to every text first.
+    """
+
+    masked: bool = False
+    """Whether its documents carry loss masks."""
+    plain: bool = False
+    """Whether a document is the text of one field, unchanged."""
+    strings: bool = False
+    """Whether the fields it reads hold strings; the columns of tables are then checked."""
+    joins_pieces: bool = False
+    """Whether the pieces of a huge text file are one document, cut between words; else each is
+    a document, cut at a line end."""
+    streams: tuple[str, ...] = ("",)
+    """The sources it feeds: ("",) for `<source>` itself, a name for `<source>/<name>`."""
+    keys: tuple[str, ...] | None = None
+    """The fields it reads (see `parsing.field_of`): the columns that tables must have, and that
+    are read of them. None: whatever there is."""
+
+    @abstractmethod
+    def __init__(self, settings: Any, tokenizer: Tokenizer, clean: Clean | None) -> None: ...
+
+    @abstractmethod
+    def prepare(self, record: Record) -> Prepared:
+        """Take the documents out of a record, cleaned; cheap.
+
+        Raises:
+            BadRecord: there is no usable text: the record is set aside.
+            Dropped: the record is left out.
+        """
+
+    def prepare_piece(self, record: Record, piece: TextPiece) -> Prepared:  # noqa: ARG002
+        """As `prepare`, of a piece of a text file; asked only of tasks that join them."""
+        return self.prepare(record)
+
+    @abstractmethod
+    def texts(self, document: Any, stream: str | None = None) -> Sequence[str]:
+        """The texts of a document: its size is counted from them, and its split hashed.
+
+        With a stream, those of them that it gets.
+        """
+
+    @abstractmethod
+    def encode(self, documents: Sequence[Any]) -> Sequence[tuple[Encoded, ...] | Dropped]:
+        """Tokenise: for each document one `Encoded` a stream, or why it is left out."""
+
+
+def token_dtype(vocab_size: int) -> Literal["uint16", "uint32"]:
+    """The type of a stored token.
+
+    >>> token_dtype(65_536), token_dtype(65_537)
+    ('uint16', 'uint32')
+    """
+    return "uint16" if vocab_size <= 2**16 else "uint32"

@@ -1,0 +1,159 @@
+"""Plain language modelling: a text is a document, every token is a target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.converter.inputs.parsing import joined_text_of
+from jaxdata.converter.inputs.raw_records import TextPiece
+from jaxdata.converter.options import INPUT, option
+from jaxdata.converter.tasks.base import (
+    Clean,
+    Dropped,
+    Encoded,
+    Prepared,
+    Rate,
+    Record,
+    Settings,
+    Task,
+    token_dtype,
+)
+from jaxdata.converter.tasks.encoding import encode
+from jaxdata.converter.tasks.random_choice import RandomChoice
+from jaxdata.converter.tasks.registry import register
+from jaxdata.tokenizers import Tokenizer
+
+SEED = "Seed of every random choice; each depends on it and the document's content alone."
+
+
+class TextSettings(Settings):
+    """The settings that all tasks of plain text have."""
+
+    text_key: str = option(
+        "text",
+        "Key of the JSON object, or column of the table, that holds the text. A dot reaches "
+        "into nested objects (data.text), commas join several (title,body).",
+        heading=INPUT,
+    )
+    text_joiner: str = option(
+        "\n\n",
+        r"Text between the texts of several keys; \n is a new line.",
+        heading=INPUT,
+        shown="an empty line",
+        escapes=True,
+    )
+
+    @property
+    def text_keys(self) -> tuple[str, ...]:
+        """The fields, one by one."""
+        return tuple(key.strip() for key in self.text_key.split(","))
+
+
+class TextTask(Task):
+    """A task whose records become one text each; a document is that text."""
+
+    strings = True
+
+    def __init__(self, settings: TextSettings, clean: Clean | None) -> None:
+        self.keys: tuple[str, ...] = settings.text_keys
+        self.plain = len(self.keys) == 1
+        self._joiner, self._clean = settings.text_joiner, clean
+
+    def prepare(self, record: Record) -> Prepared:
+        text = joined_text_of(record, self.keys, self._joiner)
+        return Prepared((self._clean(text) if self._clean else text,), (text,))
+
+    def texts(self, document: Any, stream: str | None = None) -> tuple[str]:  # noqa: ARG002
+        return (document,)
+
+
+class LmSettings(TextSettings):
+    """Settings of :class:`LmTask`."""
+
+    makes: ClassVar[str] = "plain text"
+
+    name: Literal["lm"] = "lm"
+    short_rate: Rate = option(0.0, "Share of documents that are cut to a shorter length.")
+    short_length: int = option(2_048, "Maximum length of shortened documents, in tokens.", ge=3)
+    """They keep 2 to one less than this many tokens."""
+    seed: int = option(0, SEED)
+
+
+class _Piece(NamedTuple):
+    """A document that is a piece of a text file."""
+
+    text: str
+    begins: bool
+    ends: bool
+
+
+class LmTask(TextTask):
+    """See `Task`; a document is its text, or a piece of one."""
+
+    joins_pieces = True
+
+    def __init__(self, settings: LmSettings, tokenizer: Tokenizer, clean: Clean | None) -> None:
+        super().__init__(settings, clean)
+        self._settings, self._tokenizer = settings, tokenizer
+        self._dtype = token_dtype(tokenizer.vocab_size)
+        self._none = np.empty(0, self._dtype)
+        self._bos = np.array([tokenizer.bos_id] if settings.bos else [], self._dtype)
+        self._eod = np.array([tokenizer.eod_id], self._dtype)
+
+    def prepare_piece(self, record: Record, piece: TextPiece) -> Prepared:
+        (text,), raw = self.prepare(record)
+        return Prepared((_Piece(text, piece.begins, piece.ends),), raw)
+
+    def texts(self, document: str | _Piece, stream: str | None = None) -> tuple[str]:  # noqa: ARG002
+        return (document if isinstance(document, str) else document.text,)
+
+    def encode(self, documents: Sequence[str | _Piece]) -> list[tuple[Encoded] | Dropped]:
+        if {*map(type, documents)} <= {str}:
+            return self._encode(documents)  # type: ignore[arg-type]
+        return [
+            self._encode([one])[0] if isinstance(one, str) else self._encode([one[0]], *one[1:])[0]
+            for one in documents
+        ]
+
+    def _encode(
+        self, texts: Sequence[str], begin: bool = True, end: bool = True
+    ) -> list[tuple[Encoded] | Dropped]:
+        found = encode(self._tokenizer, texts, continuing=not begin)
+        ids = [one for one in found if not isinstance(one, Dropped)]
+        whole = self._whole(ids, begin, end)
+        if len(ids) == len(found) and end and not self._settings.short_rate:  # as nearly always
+            return [(Encoded(tokens),) for tokens in whole]
+        made = iter(whole)
+        return [
+            one if isinstance(one, Dropped) else self._shortened(text, next(made))
+            for text, one in zip(texts, found, strict=True)
+        ]
+
+    def _shortened(self, text: str, tokens: NDArray[Any]) -> tuple[Encoded] | Dropped:
+        """A document, or if it is chosen at random its first tokens: cut, so no EOD ends it."""
+        if self._settings.short_rate:
+            draw = RandomChoice(self._settings.seed, "short", text)
+            if draw.happens("rate", self._settings.short_rate):
+                tokens = tokens[: 2 + draw.below("length", self._settings.short_length - 2)]
+        return (Encoded(tokens),) if len(tokens) else Dropped("a piece of a text without tokens")
+
+    def _whole(self, ids: list[NDArray[Any]], begin: bool, end: bool) -> list[NDArray[Any]]:
+        """The ids between BOS, where asked for, and EOD, of texts with their beginning and end.
+
+        One array for all is made in a fraction of the time that one for each takes.
+        """
+        before, after = self._bos if begin else self._none, self._eod if end else self._none
+        parts = [before, self._none, after] * len(ids)
+        parts[1::3] = ids
+        tokens = np.concatenate([self._none, *parts], dtype=self._dtype, casting="unsafe")
+        more = len(before) + len(after)
+        edges = accumulate((len(one) + more for one in ids), initial=0)
+        return [tokens[start:stop] for start, stop in pairwise(edges)]
+
+
+register(LmSettings, LmTask)

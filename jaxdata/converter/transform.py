@@ -1,0 +1,89 @@
+"""The user's function on records; workers import it by name, code is never sent."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from jaxdata.converter.tasks import Record
+from jaxdata.errors import InputError
+
+Transform = Callable[[Any], Any]
+
+
+class TransformFailed(Exception):
+    """The user's function raised, or returned something else than records."""
+
+
+def transform_name(transform: str | Transform | None) -> str | None:
+    """Return how a function is named, "module:function", for other processes to import."""
+    if transform is None or isinstance(transform, str):
+        return transform
+    name = f"{transform.__module__}:{transform.__qualname__}"
+    if transform.__module__ == "__main__" or "<" in name:
+        raise InputError(
+            f"transform={name} cannot be imported by worker processes: move the function to the "
+            'top level of a module and give its name, as in transform="cleaning:keep_english"'
+        )
+    return name
+
+
+def load_transform(name: str) -> Transform:
+    """Import the function of "module:function"; modules of the working folder are found too."""
+    module, _, function = name.partition(":")
+    if not module or not function:
+        raise InputError(f'--transform {name!r}; expected "module:function", as in "clean:english"')
+    if str(Path.cwd()) not in sys.path and "" not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = importlib.import_module(module)
+    except Exception as error:
+        raise InputError(
+            f"--transform {name}: {module!r} cannot be imported:\n{_traceback(error)}"
+        ) from None
+    made = getattr(found, function, None)
+    if not callable(made):
+        raise InputError(f"--transform {name}: {found.__file__} has no function {function!r}")
+    transform: Transform = made
+    return transform
+
+
+def transform_digest(transform: str | Transform | None) -> str | None:
+    """16 hex digits over the file that holds the function: changing it changes what is written."""
+    name = transform_name(transform)
+    if name is None:
+        return None
+    file = inspect.getsourcefile(inspect.unwrap(load_transform(name)))
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] if file else ""
+
+
+def transformed(transform: Transform, record: Record) -> Iterator[Record]:
+    """Give the records that a record becomes: any number; raises TransformFailed."""
+    try:
+        made = transform(record)
+    except Exception as error:
+        raise TransformFailed(f"the transform raised\n{_traceback(error)}") from None
+    many = [] if made is None else [made] if isinstance(made, Mapping) else made
+    if not isinstance(many, list | tuple) or not all(isinstance(one, Mapping) for one in many):
+        raise TransformFailed(
+            f"the transform returned {type(made).__name__} {str(made)[:100]!r}; expected a record "
+            "(a dict), a list of records, or None to drop it"
+        )
+    yield from many
+
+
+def _traceback(error: Exception) -> str:
+    """The traceback from the user's code on."""
+    own = os.path.dirname(__file__)  # noqa: PTH120 (as frames have it)
+    inner = (own, "<frozen", importlib.__file__)
+    frames = traceback.extract_tb(error.__traceback__)
+    outer = [frame for frame in frames if not frame.filename.startswith(inner)]
+    lines = traceback.format_list(outer) + traceback.format_exception_only(error)
+    return "".join(lines).rstrip()

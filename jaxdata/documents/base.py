@@ -1,0 +1,270 @@
+"""Documents of one source: lengths for the planner, ranges of tokens for the reader.
+
+`Documents` is the contract that packing needs; `ArrayDocuments` keeps it in memory, the other files
+read it from disk. All are grain `RandomAccessDataSource`s.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from jaxdata.errors import InputError
+from jaxdata.format.storage import Store
+from jaxdata.ragged import ByteRanges, Ints
+
+_AT_ONCE = 2**20  # documents
+
+
+class Gathered(NamedTuple):
+    """Bytes of some ranges: views that are, end to end, the ranges in order."""
+
+    views: ByteRanges
+    range: Ints
+    """(views,) number of the range that each belongs to; non-decreasing"""
+
+    @classmethod
+    def cut(cls, joined: NDArray[Any], counts: Ints) -> Gathered:
+        """Split an array that holds ranges of `counts` elements, end to end."""
+        views = ByteRanges.cut(joined.data.cast("B"), counts * joined.itemsize)
+        return cls(views, np.arange(len(counts)))
+
+    def followed(self, ranges: Ints, filler: bytes) -> Gathered:
+        """Append `filler` to some of the ranges."""
+        at = self.range.searchsorted(ranges, side="right")
+        views = self.views.inserted(at, np.full(len(at), len(filler)), filler)
+        return Gathered(views, np.insert(self.range, at, ranges))
+
+
+class Documents(Protocol):
+    """Documents that can be packed: the contract of every source.
+
+    A document is a run of tokens ending with EOD (other tools may omit it). Planning needs only
+    `lengths`; `tokens` and `masks` read only the ranges they are asked for.
+    """
+
+    @property
+    def name(self) -> str:
+        """`"<split>/<source>"`; seeds are derived from it."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the content; nothing else changes it."""
+        ...
+
+    @property
+    def masked(self) -> bool:
+        """Whether the source stores loss masks."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the tokens: an unsigned integer of 16 or 32 bits."""
+        ...
+
+    @property
+    def store(self) -> Store | None:
+        """The dataset, in which plans can be cached; None for documents in memory."""
+        ...
+
+    @property
+    def lengths(self) -> NDArray[Any]:
+        """Tokens of each document, (documents,) unsigned integers."""
+        ...
+
+    def page_ends(self, size: int) -> Ints:
+        """Where pages of `size` bytes end; int64 (pages,).
+
+        A page is the documents whose first byte lies between two multiples of `size` in a file;
+        its end is the number of the document after its last. Pages without documents are left out.
+        """
+        ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
+        """`{"tokens": (n,) integers}` and, where masked, `"loss_mask"`: (n,) bool."""
+        ...
+
+    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
+        """Tokens `[starts[k], starts[k] + counts[k])` of `documents[k]`, for every *k*.
+
+        As bytes of `dtype`, little-endian.
+        """
+        ...
+
+    def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
+        """Stored masks of the same ranges, a byte each (1: has loss when it is a target)."""
+        ...
+
+
+class StatedLengths(NamedTuple):
+    """What is known of the lengths of a source before they are read."""
+
+    tokens: int
+    """their sum"""
+    sha256: str | None
+    """of them as little-endian uint32, in hex; None if an earlier jaxdata wrote the source"""
+
+
+def stated_lengths(documents: Documents) -> StatedLengths | None:
+    """What the description of a source says of its lengths; None if nothing."""
+    return getattr(documents, "stated_lengths", None)
+
+
+def check_lengths(documents: Documents) -> None:
+    """Raise DatasetError if a source can tell that its lengths are not those that were written."""
+    check = getattr(documents, "check_lengths", None)
+    if check is not None:
+        check()
+
+
+def page_ends(documents: Documents, size: int) -> Ints:
+    """`Documents.page_ends` of one file that holds tokens, and masks, end to end."""
+    item, before, pages = documents.dtype.itemsize + documents.masked, 0, []
+    for first in range(0, len(documents), _AT_ONCE):
+        numbers = np.arange(first, min(first + _AT_ONCE, len(documents)))
+        ends = before + np.cumsum(documents.lengths[numbers].astype(np.int64)) * item
+        pages.append(np.append(before, ends[:-1]) // size)
+        before = int(ends[-1])
+    return run_ends(pages)
+
+
+def run_ends(parts: Sequence[Ints]) -> Ints:
+    """Where runs of equal numbers end, in arrays end to end.
+
+    >>> run_ends([np.array([4, 4]), np.array([4, 7])]).tolist()
+    [3, 4]
+    """
+    found = np.concatenate([np.empty(0, np.int64), *parts])
+    changes = np.flatnonzero(found[1:] != found[:-1]) + 1
+    return np.append(changes, len(found)) if len(found) else changes
+
+
+class RangedDocuments(ABC):
+    """Documents read by ranges: `[index]` and `read` follow from `tokens` and `masks`."""
+
+    masked: bool
+    dtype: np.dtype[Any]
+
+    @property
+    @abstractmethod
+    def lengths(self) -> NDArray[Any]:
+        """See `Documents`."""
+
+    @abstractmethod
+    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
+        """See `Documents`."""
+
+    @abstractmethod
+    def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
+        """See `Documents`."""
+
+    def page_ends(self, size: int) -> Ints:
+        """See `Documents`."""
+        return page_ends(self, size)  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
+        item: dict[str, NDArray[Any]] = {"tokens": self.read(index)}
+        if self.masked:
+            mask = self._range(self.masks, np.dtype(np.uint8), index, 0, None)
+            item["loss_mask"] = mask.astype(bool)
+        return item
+
+    def read(self, index: int, start: int = 0, stop: int | None = None) -> NDArray[Any]:
+        """Read tokens `[start, stop)` of one document, and nothing else of it."""
+        return self._range(self.tokens, self.dtype.newbyteorder("<"), index, start, stop)
+
+    def _range(
+        self, method: Any, dtype: np.dtype[Any], index: int, start: int, stop: int | None
+    ) -> NDArray[Any]:
+        document = range(len(self))[index]
+        start, stop, _ = slice(start, stop).indices(int(self.lengths[document]))
+        one = (np.array([value]) for value in (document, start, max(stop - start, 0)))
+        return np.frombuffer(bytearray(method(*one).views.join()), dtype)
+
+
+class ArrayDocuments:
+    """Documents in memory, for tests and small experiments.
+
+    >>> docs = ArrayDocuments([[5, 6, 0], [7, 0]])
+    >>> docs.lengths.tolist(), docs[1]["tokens"].tolist()
+    ([3, 2], [7, 0])
+    """
+
+    store = None
+
+    def __init__(
+        self,
+        tokens: Sequence[ArrayLike],
+        masks: Sequence[ArrayLike] | None = None,
+        name: str = "documents",
+    ) -> None:
+        self.name, self.masked = name, masks is not None
+        self._tokens = [np.asarray(document) for document in tokens]
+        self._masks = [np.asarray(mask, np.uint8) for mask in masks or []]
+        for number, (document, mask) in enumerate(zip(self._tokens, self._masks, strict=False)):
+            if len(mask) != len(document):
+                raise InputError(f"document {number}: {len(document)} tokens, mask of {len(mask)}")
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """The smallest unsigned integer, of 16 or 32 bits, that holds every token."""
+        largest = max((int(document.max(initial=0)) for document in self._tokens), default=0)
+        return np.dtype(np.uint16 if largest < 2**16 else np.uint32)
+
+    @cached_property
+    def lengths(self) -> NDArray[np.uint32]:
+        """Tokens of each document, uint32 (documents,)."""
+        return np.array([len(document) for document in self._tokens], np.uint32)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The sha256 of all tokens and masks."""
+        content = hashlib.sha256()
+        for array in (self.lengths, *self._tokens, *self._masks):
+            content.update(np.ascontiguousarray(array).astype(np.int64).tobytes())
+        return content.hexdigest()
+
+    def page_ends(self, size: int) -> Ints:
+        """See `Documents`."""
+        return page_ends(self, size)
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
+        item = {"tokens": self._tokens[index]}
+        if self.masked:
+            item["loss_mask"] = self._masks[index].astype(bool)
+        return item
+
+    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
+        return self._slices(self._bytes, self.dtype.itemsize, documents, starts, counts)
+
+    def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
+        return self._slices([m.data for m in self._masks], 1, documents, starts, counts)
+
+    @cached_property
+    def _bytes(self) -> list[memoryview]:
+        little = self.dtype.newbyteorder("<")
+        return [memoryview(document.astype(little).tobytes()) for document in self._tokens]
+
+    def _slices(
+        self, buffers: list[memoryview], item: int, documents: Ints, starts: Ints, counts: Ints
+    ) -> Gathered:
+        views = ByteRanges(buffers, documents, starts * item, (starts + counts) * item)
+        return Gathered(views, np.arange(len(documents)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ArrayDocuments, (self._tokens, self._masks if self.masked else None, self.name)

@@ -1,0 +1,255 @@
+"""Converted datasets: opening them, and reading documents as slices of their shards."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Collection
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.documents.base import Gathered, RangedDocuments, StatedLengths, run_ends
+from jaxdata.documents.dataset import Dataset
+from jaxdata.documents.foreign import ForeignDataset
+from jaxdata.errors import DatasetError, InputError, JaxdataError
+from jaxdata.format.foreign import is_foreign
+from jaxdata.format.index import SourceIndex
+from jaxdata.format.manifest import Manifest, SourceEntry, read_manifest
+from jaxdata.format.records import STREAM_BLOCK, RecordSpec, file_offset
+from jaxdata.format.storage import Store, open_store
+from jaxdata.ragged import AnyInts, Ints, expand
+from jaxdata.scalars import takes_numpy
+
+if TYPE_CHECKING:
+    from jaxdata.tokenizers import Tokenizer
+
+Offsets = Callable[[Any, Any], Ints]
+_AT_ONCE = 2**20  # documents
+_SIZE_BYTES = np.arange(4)  # of the eight that hold a record's size: none reaches 4 GiB
+
+
+@takes_numpy
+def open_dataset(
+    path: str | os.PathLike[str], *, tokenizer: str | None = None, eod_id: int | None = None
+) -> Dataset:
+    """Open a dataset on disk or in an object store, or use another tool's dataset in place.
+
+    Args:
+        path: its folder, or `gs://…`, `s3://…`. Or `"megatron:PREFIX"` and `"gpts:PREFIX"` (a
+            pair `PREFIX.bin`, `PREFIX.idx`), `"nanogpt:FILE"`, `"datatrove:FILE.ds"`: a dataset
+            of split `train` with one source, named after the last component of the path.
+        tokenizer: the tokenizer of another tool's dataset, as the converter takes it
+            (`"tiktoken:gpt2"`); required to decode, not to train.
+        eod_id: the token that ends documents in nanoGPT's files; by default the tokenizer's, else
+            GPT-2's; -1 for none.
+
+    Raises:
+        DatasetError: the dataset is missing, damaged or of another format version.
+    """
+    text = os.fspath(path)
+    if is_foreign(text):
+        return ForeignDataset(text, tokenizer=tokenizer, eod_id=eod_id)
+    if tokenizer is not None or eod_id is not None:
+        raise InputError(f"{text} has its own tokenizer; remove tokenizer= and eod_id=")
+    return ConvertedDataset(open_store(path))
+
+
+class ConvertedDataset(Dataset):
+    """A dataset of the converter, opened for reading; see :func:`open_dataset`."""
+
+    def __init__(self, store: Store) -> None:
+        self.store, self.url = store, store.url
+        self.manifest: Manifest = read_manifest(store)
+
+    @property
+    def names(self) -> Collection[str]:
+        """`"<split>/<source>"` of each source."""
+        return self.manifest.sources.keys()
+
+    @property
+    def eod_id(self) -> int:
+        """The token that ends documents."""
+        return self.manifest.tokenizer.eod_id
+
+    def _open(self, name: str, generation: int | None) -> ConvertedDocuments:
+        entry = self.manifest.sources[name]
+        if generation is not None:
+            if not 0 <= generation <= len(entry.generations):
+                raise InputError(
+                    f"{name} of {self.url} has no generation {generation}: it has 0 to "
+                    f"{len(entry.generations)}"
+                )
+            entry = entry.at(generation)
+        return ConvertedDocuments(self.store, name, entry, self.manifest.record_spec(name))
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that made the tokens, loaded from its files in the dataset."""
+        from jaxdata import tokenizers
+
+        entry = self.manifest.tokenizer
+        files = {name: self._tokenizer_file(name, sha256) for name, sha256 in entry.files.items()}
+        try:
+            return tokenizers.restore(
+                entry.kind,
+                files,
+                name=entry.name,
+                eod_id=entry.eod_id,
+                bos_id=entry.bos_id,
+                pad_id=entry.pad_id,
+            )
+        except JaxdataError:
+            raise
+        except Exception as error:  # the libraries raise what they like
+            raise DatasetError(
+                f"{self.url}/tokenizer cannot be loaded as a tokenizer of kind {entry.kind!r} "
+                f"({error}): restore its files from a copy"
+            ) from error
+
+    def _tokenizer_file(self, name: str, sha256: str) -> bytes:
+        data = self.store.read(f"tokenizer/{name}")
+        if data is None:
+            raise DatasetError(f"{self.url}/tokenizer/{name} is missing: restore it from a copy")
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise DatasetError(
+                f"{self.url}/tokenizer/{name} differs from its checksum: restore it from a copy"
+            )
+        return data
+
+
+class ConvertedDocuments(RangedDocuments):
+    """One source of a dataset on disk (see `Documents`)."""
+
+    def __init__(self, store: Store, name: str, entry: SourceEntry, spec: RecordSpec) -> None:
+        self.store, self.name = store, name
+        self.entry, self.spec = entry, spec
+        self.masked, self.fingerprint = entry.masked, entry.fingerprint
+        self.index = SourceIndex(store, name, entry, spec)
+        self._shards = [shard.name for shard in entry.shards]
+        # Whether shards were compared with the index; in a bucket that would cost requests.
+        self._seen = np.full(len(entry.shards), not store.local)
+        self.dtype = np.dtype(spec.dtype).newbyteorder("<")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ConvertedDocuments, (self.store, self.name, self.entry, self.spec)
+
+    def __repr__(self) -> str:
+        return f"ConvertedDocuments({self.name!r}, {len(self):,} documents, {self.store.url!r})"
+
+    @cached_property
+    def lengths(self) -> NDArray[np.uint32]:
+        """Tokens of each document with EOD, uint32 (documents,)."""
+        if self.store.local:
+            _ = self.index.anchors  # reading needs them too, and mapping costs nothing
+        return self.index.lengths
+
+    @property
+    def stated_lengths(self) -> StatedLengths:
+        """What the manifest says of them."""
+        return StatedLengths(self.entry.tokens, self.entry.checksums.get("length"))
+
+    def check_lengths(self) -> None:
+        """Compare them with the manifest; raises DatasetError if they are others."""
+        self.index.check_lengths()
+
+    def __len__(self) -> int:
+        return self.entry.documents
+
+    @property
+    def loss_tokens(self) -> Any:
+        """Targets with loss after stored masks, as conversions counted; None if one did not."""
+        before = (each.statistics for each in self.entry.generations)
+        known = all("loss_tokens" in statistics for statistics in before)
+        return self.entry.statistics.get("loss_tokens") if known else None
+
+    def origin(self, index: int) -> tuple[str, int]:
+        """The input file of a document, and its line (from 1) or row (from 0) there.
+
+        For an archive, the file within it: `("pages.tar: a.jsonl", 17)`.
+        """
+        document = range(len(self))[index]
+        file, row = self.index.origin(document)
+        if member := self.index.member(document):
+            return f"{file}: {member.name}", member.number
+        return file, row
+
+    def kept(self, index: int) -> dict[str, Any]:
+        """The metadata of a document that `--keep` kept."""
+        return self.index.kept(range(len(self))[index])
+
+    def page_ends(self, size: int) -> Ints:
+        """See `Documents`; pages of the shards."""
+        pages = []
+        for first in range(0, len(self), _AT_ONCE):
+            numbers = np.arange(first, min(first + _AT_ONCE, len(self)))
+            shard, stream = self.index.locate(numbers)
+            pages.append((shard << 40) + file_offset(stream) // size)  # a shard has 2**40 at most
+        return run_ends(pages)
+
+    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
+        """See `Documents`; views of the memory maps."""
+        return self._read(documents, starts, counts, self.spec.token_offset, self.spec.item)
+
+    def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
+        return self._read(documents, starts, counts, self.spec.mask_offset, 1)
+
+    def _read(
+        self, documents: Ints, starts: Ints, counts: Ints, offsets: Offsets, item: int
+    ) -> Gathered:
+        shard, stream = self.index.locate(documents)
+        lengths = self.lengths[documents]
+        record = self.spec.record_tokens
+        whole = np.arange(len(documents))
+        if lengths.max(initial=0) > record:
+            whole, starts, counts = _split(starts, counts, record)
+            shard, stream, lengths = shard[whole], stream[whole], lengths[whole]
+        if not self._seen[shard].all():
+            self._compare(shard, stream, lengths, starts, counts)
+        # A record may contain a block header of the file.
+        run, begin, size = _split(stream + offsets(lengths, starts), counts * item, STREAM_BLOCK)
+        first = file_offset(begin)
+        found = self.store.gather(self._shards, shard[run], first, first + size)
+        return Gathered(found, whole[run])
+
+    def _compare(
+        self, shard: Ints, stream: Ints, lengths: AnyInts, starts: Ints, counts: Ints
+    ) -> None:
+        """Compare shards read for the first time with the index, at a record that is read anyway.
+
+        Raises:
+            DatasetError: a shard is shorter than the manifest says, or its records lie elsewhere.
+        """
+        at = np.flatnonzero(~self._seen[shard] & (counts > 0))
+        new = shard[at]
+        fields, sizes = self.spec.size_field(lengths[at], starts[at])
+        places = file_offset((stream[at] + fields)[:, None] + _SIZE_BYTES).ravel()
+        begin = np.concatenate([places, self._shard_bytes[new] - 1])
+        files = np.concatenate([new.repeat(len(_SIZE_BYTES)), new])
+        found = self.store.gather(self._shards, files, begin, begin + 1)
+        headers = np.frombuffer(found.take(slice(len(places))).join(), "<u4")
+        if (headers != sizes).any():
+            wrong = self._shards[new[headers != sizes][0]]
+            raise DatasetError(
+                f"{self.store.url}/{wrong}: its records are not those in the index of "
+                f"{self.name}; jaxdata verify {self.store.url} names what is damaged"
+            )
+        self._seen[new] = True
+
+    @cached_property
+    def _shard_bytes(self) -> NDArray[np.int64]:
+        return np.array([shard.bytes for shard in self.entry.shards])
+
+
+def _split(start: Ints, size: Ints, every: int) -> tuple[Ints, Ints, Ints]:
+    """Split ranges at multiples of `every`; the range, start and size of each result."""
+    first = start // every
+    last = (start + size - 1) // every
+    if (first == last).all():
+        return np.arange(len(start)), start, size
+    of, number = expand(last - first + 1)
+    edge = (first[of] + number) * every
+    begin = np.maximum(start[of], edge)
+    return of, begin, np.minimum((start + size)[of], edge + every) - begin

@@ -1,0 +1,92 @@
+"""The contract of an opened dataset: named sources by split, and their tokenizer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from jaxdata.documents.base import Documents
+from jaxdata.errors import InputError
+from jaxdata.scalars import takes_numpy
+
+if TYPE_CHECKING:
+    from jaxdata.tokenizers import Tokenizer
+
+
+class Dataset(ABC):
+    """Documents by split and source, opened for reading."""
+
+    url: str
+    """the path or URL that was opened"""
+
+    @property
+    @abstractmethod
+    def names(self) -> Collection[str]:
+        """`"<split>/<source>"` of each source."""
+
+    @property
+    @abstractmethod
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that made the tokens; raises InputError if it is unknown."""
+
+    @property
+    @abstractmethod
+    def eod_id(self) -> int | None:
+        """The token that ends documents; None if it is unknown."""
+
+    @abstractmethod
+    def _open(self, name: str, generation: int | None) -> Documents:
+        """The documents of one of `names`; raises InputError if it has no such generation."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r}, {self.splits})"
+
+    @property
+    def splits(self) -> dict[str, list[str]]:
+        """Names of the sources of each split, sorted."""
+        splits: dict[str, list[str]] = {}
+        for name in sorted(self.names):
+            split, _, source = name.partition("/")
+            splits.setdefault(split, []).append(source)
+        return splits
+
+    @takes_numpy
+    def source(self, split: str, name: str, *, generation: int | None = None) -> Documents:
+        """Return the documents of a source; an unknown name raises InputError with the nearest one.
+
+        Args:
+            split: "train", "val", …
+            name: the source in it.
+            generation: the source as it was after this many appends (0: before the first), which
+                states of older runs refer to; None for all of it.
+        """
+        full = f"{split}/{name}"
+        if full not in self.names:
+            near = get_close_matches(full, self.names, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise InputError(
+                f"no source {full!r} in {self.url}: it has "
+                f"{', '.join(sorted(self.names)) or 'none'}{hint}"
+            )
+        return self._open(full, generation)
+
+    def decode(self, ids: ArrayLike) -> str:
+        """The text of token ids, without special tokens."""
+        return self.tokenizer.decode(np.asarray(ids).tolist())
+
+    @property
+    def token_bytes(self) -> NDArray[np.int32]:
+        """Number of raw bytes of each id, int32 (vocab_size,); 0 for special ids."""
+        return self.tokenizer.token_bytes
+
+
+def source_names(dataset: Dataset, split: str) -> list[str]:
+    """The sources of a split; raises InputError if it does not exist."""
+    if split not in dataset.splits:
+        raise InputError(f"no split {split!r}: the dataset has {', '.join(dataset.splits)}")
+    return dataset.splits[split]

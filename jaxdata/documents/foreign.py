@@ -1,0 +1,126 @@
+"""Other tools' datasets as sources: files are memory-mapped in place, not converted."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.documents.base import Documents, Gathered, RangedDocuments
+from jaxdata.documents.dataset import Dataset
+from jaxdata.documents.token_ids import as_ids
+from jaxdata.errors import InputError
+from jaxdata.format.foreign import TokenRanges, beside, find_format, read_token_ranges, source_name
+from jaxdata.format.storage import LocalStore
+from jaxdata.ragged import Ints
+
+if TYPE_CHECKING:
+    from jaxdata.tokenizers import Tokenizer
+
+
+class ForeignDataset(Dataset):
+    """Another tool's dataset: split `train`, one source. Made by `open_dataset`."""
+
+    def __init__(self, spec: str, *, tokenizer: str | None, eod_id: int | None) -> None:
+        self.url, self._tokenizer = spec, tokenizer
+        if eod_id is None and tokenizer is not None:
+            eod_id = self.tokenizer.eod_id
+        self._eod_id = find_format(spec).eod_id if eod_id is None else eod_id
+        self._open("", None)  # so that missing or damaged files are reported now
+
+    @property
+    def names(self) -> Collection[str]:
+        """Only `"train/<source>"`."""
+        return [f"train/{source_name(self.url)}"]
+
+    @property
+    def eod_id(self) -> int | None:
+        """The one given, else the tokenizer's, else for nanogpt GPT-2's."""
+        return self._eod_id
+
+    def _open(self, name: str, generation: int | None) -> Documents:
+        if generation:
+            raise InputError(f"{name} of {self.url} has no appends; its only generation is 0")
+        return ForeignDocuments(self.url, self._eod_id)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that was given."""
+        from jaxdata import tokenizers
+
+        if self._tokenizer is None:
+            raise InputError(
+                f"{self.url} does not name its tokenizer; to decode, pass it: "
+                f"open_dataset({self.url!r}, tokenizer='tiktoken:gpt2') or `tokenizer:` in a config"
+            )
+        return tokenizers.load(self._tokenizer)
+
+
+class ForeignDocuments(RangedDocuments):
+    """The documents of another tool's dataset `"<kind>:<path>"` (see `Documents`).
+
+    With `sequences`, Megatron's sequences instead of its documents.
+    """
+
+    def __init__(self, spec: str, eod_id: int | None = None, sequences: bool = False) -> None:
+        self._given = (spec, eod_id, sequences)
+        self._ranges: TokenRanges = read_token_ranges(spec, eod_id=eod_id, sequences=sequences)
+        self.name = f"train/{source_name(spec)}"
+        self.store = beside(spec)
+        self.masked = self._ranges.masked
+        # int32 is read as uint32: the bytes are equal, as negative ids are refused.
+        self.dtype = np.dtype("<u2" if self._ranges.dtype.itemsize < 4 else "<u4")
+        # Unsigned numbers need no check and are handed out as mapped.
+        self._as_is = self._ranges.dtype == self.dtype
+        parts = self._ranges.parts
+        self._files = LocalStore(parts[0].tokens.parent)
+        self._names = [part.tokens.name for part in parts]
+        self._mask_names = [part.mask.name for part in parts if part.mask is not None]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ForeignDocuments, self._given
+
+    def __repr__(self) -> str:
+        return f"ForeignDocuments({self._ranges.spec!r}, {len(self):,} documents)"
+
+    @property
+    def lengths(self) -> NDArray[Any]:
+        """Tokens of each document, (documents,) uint32 (uint64 where one is longer)."""
+        return self._ranges.lengths
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of sizes, samples, lengths and masked prefixes."""
+        return self._ranges.fingerprint
+
+    @property
+    def sequences(self) -> ForeignDocuments:
+        """Megatron's sequences, of which its documents consist, as documents."""
+        spec, eod_id, _ = self._given
+        return ForeignDocuments(spec, eod_id, sequences=True)
+
+    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
+        """See `Documents`; views of the memory maps where the files have uint16 or uint32."""
+        part, offset = self._ranges.place(documents)
+        item = self._ranges.dtype.itemsize
+        begin = offset + starts * item
+        found = self._files.gather(self._names, part, begin, begin + counts * item)
+        if self._as_is:
+            return Gathered(found, np.arange(len(documents)))
+        stored = np.frombuffer(found.join(), self._ranges.dtype)
+        return as_ids(stored, self.dtype, self._ranges.spec, (documents, starts, counts))
+
+    def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
+        if self._mask_names:
+            part, offset = self._ranges.place(documents)
+            begin = offset // self._ranges.dtype.itemsize + starts
+            found = self._files.gather(self._mask_names, part, begin, begin + counts)
+            return Gathered(found, np.arange(len(documents)))
+        assert self._ranges.context is not None
+        hidden = np.clip(self._ranges.context[documents] - starts, 0, counts)
+        zeros_and_ones = np.stack([hidden, counts - hidden], axis=1).ravel()
+        mask = np.repeat(np.tile(np.array([0, 1], np.uint8), len(counts)), zeros_and_ones)
+        return Gathered.cut(mask, counts)

@@ -1,0 +1,156 @@
+"""Documents of any source written as the files of another tool, with little memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.documents.base import Documents
+from jaxdata.documents.custom import as_documents
+from jaxdata.errors import InputError
+from jaxdata.format.foreign import ForeignWriter, Ranges, Written, writers
+from jaxdata.format.storage import LocalStore
+from jaxdata.progress import Advance
+from jaxdata.scalars import takes_numpy
+
+_TOKENS_AT_ONCE = 2**21
+_DOCUMENTS_AT_ONCE = 2**16
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """What was written."""
+
+    files: list[str]
+    documents: int
+    tokens: int
+    bytes: int
+
+
+@takes_numpy
+def export(
+    source: Any,
+    output: str | os.PathLike[str],
+    *,
+    format: str,
+    eod_id: int | None = None,
+    progress: Advance | None = None,
+) -> ExportReport:
+    """Write the documents of a source as another tool's files; they read back the same.
+
+    Args:
+        source: what can be packed, such as `dataset.source("train", "web")`.
+        output: for `megatron` and `gpts` the path without `.bin` and `.idx`, else the file.
+        format: `"megatron"`, `"gpts"` (GPT-Simple) or `"nanogpt"`.
+        eod_id: the token that ends documents; nanoGPT separates them by it.
+        progress: called with (tokens written, all tokens).
+
+    Raises:
+        InputError: the file exists already, or the format cannot hold the documents: loss masks
+            (gpts only holds masked first tokens), ids above 65,535 or documents without EOD
+            (nanogpt).
+
+    >>> import jaxdata, tempfile
+    >>> docs = jaxdata.ArrayDocuments([[5, 6, 0], [7, 0]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     done = export(docs, f"{folder}/mine", format="megatron")
+    ...     source = jaxdata.open_dataset(f"megatron:{folder}/mine").source("train", "mine")
+    ...     first = source[0]["tokens"].tolist()
+    >>> done.documents, done.tokens, first
+    (2, 5, [5, 6, 0])
+    """
+    known = writers()
+    if format not in known:
+        raise InputError(f"format={format!r}: expected {' | '.join(known)}")
+    documents = as_documents(source)
+    facts = Written(documents.name, documents.dtype, documents.masked, documents.lengths)
+    writer = known[format](facts, eod_id)
+    path = Path(output).expanduser()
+    suffix = writer.index_suffix
+    names = [path.name] if suffix is None else [f"{path.name}.bin", f"{path.name}{suffix}"]
+    folder = LocalStore(path.parent)
+    _check_absent(folder, names)
+    _publish(documents, writer, folder, names, progress)
+    return ExportReport(
+        files=[str(path.parent / name) for name in names],
+        documents=len(documents),
+        tokens=int(documents.lengths.sum(dtype=np.int64)),
+        bytes=sum((path.parent / name).stat().st_size for name in names),
+    )
+
+
+def _publish(
+    documents: Documents,
+    writer: ForeignWriter,
+    folder: LocalStore,
+    names: list[str],
+    progress: Advance | None,
+) -> None:
+    """Write the files; each appears when it is complete, the index last.
+
+    Nothing is overwritten that another process wrote meanwhile.
+    """
+    with ExitStack() as outer:
+        first, *others = names
+        paths = [outer.enter_context(_new(folder, [name]).create(name)) for name in others]
+        with _new(folder, names).create(first) as tokens, tokens.open("wb") as file:
+            _write_tokens(documents, writer, file, progress)
+        for index in paths:
+            with index.open("wb") as file:
+                file.writelines(writer.index())
+
+
+def _new(folder: LocalStore, names: list[str]) -> LocalStore:
+    """The folder, to which nothing is written if one of the names is there then."""
+    return folder.fenced(partial(_check_absent, folder, names))
+
+
+def _check_absent(folder: LocalStore, names: list[str]) -> None:
+    for name in names:
+        if (Path(folder.url) / name).exists():
+            raise InputError(f"{Path(folder.url) / name} exists already: choose another output")
+
+
+def _write_tokens(
+    documents: Documents, writer: ForeignWriter, file: BinaryIO, progress: Advance | None
+) -> None:
+    done, total = 0, int(documents.lengths.sum(dtype=np.int64))
+    for ranges in _ranges(documents.lengths):
+        joined = documents.tokens(*ranges).views.join()
+        tokens = np.frombuffer(joined, documents.dtype.newbyteorder("<"))
+        writer.add(ranges, tokens)
+        if documents.masked:
+            masks = documents.masks(*ranges).views.join()
+            writer.add_masks(ranges, np.frombuffer(masks, np.uint8))
+        file.write(tokens.astype(writer.dtype, copy=False).data)
+        done += len(tokens)
+        if progress:
+            progress(done, total)
+
+
+def _ranges(lengths: NDArray[Any]) -> Iterator[Ranges]:
+    """All documents in order, a few million tokens at a time; a long one in several ranges."""
+    first = 0
+    while first < len(lengths):
+        some = lengths[first : first + _DOCUMENTS_AT_ONCE].astype(np.int64)
+        fitting = int(np.searchsorted(np.cumsum(some), _TOKENS_AT_ONCE, side="right"))
+        if not fitting:
+            yield from _long(first, int(some[0]))
+        else:
+            places = np.arange(first, first + fitting)
+            yield Ranges(places, np.zeros_like(places), some[:fitting])
+        first += max(fitting, 1)
+
+
+def _long(document: int, length: int) -> Iterator[Ranges]:
+    for start in range(0, length, _TOKENS_AT_ONCE):
+        count = min(_TOKENS_AT_ONCE, length - start)
+        yield Ranges(*(np.array([value]) for value in (document, start, count)))

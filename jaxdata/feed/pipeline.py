@@ -1,0 +1,395 @@
+"""The pipeline of a loader: a schedule, the streams that make its batches, their placements.
+
+`BatchPipeline` opens streams at any row and closes them; `BatchIterator` holds the members that all
+loaders share. The faces are `feed.loader.Loader` for grain and `torch.loader.Loader` for torch.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from operator import itemgetter
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.errors import InputError, SourceExhausted, StateMismatch
+from jaxdata.feed.batches import (
+    BatchMaker,
+    DatasetBatches,
+    DirectStream,
+    LayoutBatches,
+    OpenStream,
+    PlacedStream,
+    Placement,
+    Share,
+    Stream,
+    TableBatches,
+)
+from jaxdata.feed.layouts import Layout, check_layout, native
+from jaxdata.feed.report import RunReport, make_report
+from jaxdata.feed.saved_state import parse_state
+from jaxdata.feed.schedule import Schedule, Span, check_batch_size
+from jaxdata.feed.skips import check_skips
+from jaxdata.feed.state import check_run, make_state
+from jaxdata.feed.streams import AheadStream, WorkerStream
+from jaxdata.map_datasets import (
+    row_table,
+    section_starts,
+    underlying_identity,
+    underlying_table,
+)
+from jaxdata.rows.batch_order import in_batch_order
+from jaxdata.rows.extras import check_extras
+from jaxdata.rows.table import RowTable
+from jaxdata.scalars import takes_numpy
+
+
+class BatchPipeline:
+    """Batches of rows, from any row on.
+
+    Args:
+        rows: the result of `jaxdata.pack` or `mix`, or any `MapDataset` of rows.
+        placement_of: `(size, row)` -> where batches of a size go, if their rows are like `row`.
+        on_devices: whether placements are on devices of JAX.
+
+    The other arguments are those of `jaxdata.Loader`.
+    """
+
+    def __init__(
+        self,
+        rows: Any,
+        placement_of: Callable[[int, int], Placement],
+        *,
+        batch_size: int | Sequence[tuple[int, int]],
+        on_devices: bool = False,
+        num_workers: int = 0,
+        prefetch: int = 2,
+        drop_remainder: bool = False,
+        skip_rows: Iterable[tuple[int, int]] = (),
+        expand: str = "host",
+        layout: str | Layout = "jaxdata",
+        extras: Sequence[str] = (),
+    ) -> None:
+        _check_counts(num_workers=num_workers, prefetch=prefetch)
+        self.rows, self._table = rows, row_table(rows)
+        self._underlying = underlying_table(rows)
+        self._on_host = _is_on_host(expand, on_devices, self._table is not None)
+        self._layout = check_layout(layout, self._on_host)
+        self._extras = check_extras(extras, self._table)
+        self._num_workers, self._prefetch = num_workers, prefetch
+        ramp, skipped = check_batch_size(batch_size), check_skips(skip_rows, len(rows))
+        starts = section_starts(rows)
+        self.schedule = Schedule(len(rows), ramp, skipped, drop_remainder, starts)
+        self._placements = {
+            (size, section): placement_of(size, start)
+            for _, size in ramp
+            for section, start in enumerate(starts)
+        }
+        self._sections = _sections(self._underlying)
+        self._choose: Callable[[Iterator[Span]], Iterator[Span]] = iter
+        self._run = underlying_identity(rows)
+        self._amendments: list[dict[str, Any]] = []
+        self._stream = OpenStream(on_devices)
+        self.ended = self.closed = False
+        self.wait_seconds = 0.0
+
+    @property
+    def source_names(self) -> list[str]:
+        """Names of the sources; empty for transformed rows."""
+        return [] if self._table is None else self._table.names
+
+    @property
+    def lock(self) -> Any:
+        """Held by the thread that reads or moves: each batch comes once, whoever asks for it."""
+        return self._stream.lock
+
+    def next(self) -> Any:
+        """The next batch; at the end raises StopIteration, or the error that halts the run."""
+        with self.lock:
+            self._check_open()
+            started = time.perf_counter()
+            try:
+                if self.ended:
+                    raise StopIteration
+                return self._stream.next(self._open, self.schedule.advance)
+            except StopIteration:
+                self._check_open()
+                self.ended = True
+                raise self.halt() or StopIteration from None
+            except Exception:
+                self._check_open()
+                raise
+            finally:
+                self.wait_seconds += time.perf_counter() - started
+
+    def start(self) -> None:
+        """Begin to make the next batches."""
+        with self.lock:
+            self._check_open()
+            self._stream.get(self._open)
+
+    def _open(self) -> Stream:
+        placements, spans = self._placements, self._choose(self.schedule.spans())
+        made: Stream = (
+            WorkerStream(self._maker(), spans, self._num_workers, self._prefetch)
+            if self._num_workers
+            else DirectStream(self._maker(), spans)
+        )
+        placed = PlacedStream(
+            made, lambda span, batch: placements[span.size, span.section].place(batch)
+        )
+        # Workers run ahead by themselves: a thread would only pass their batches on.
+        works = not self._num_workers or any(where.works for where in placements.values())
+        return AheadStream(placed, self._prefetch) if self._prefetch and works else placed
+
+    def _maker(self) -> BatchMaker:
+        offsets = {size: where.rows for (size, _), where in self._placements.items()}
+        share = Share(offsets, self.schedule.skips, self.schedule.ends, self._sections)
+        maker: BatchMaker
+        if self._table is None:
+            maker = DatasetBatches(self.rows, share)
+        else:
+            maker = TableBatches(_sections(self._table), share, self._extras, self._on_host)
+        return maker if self._layout is native else LayoutBatches(maker, self._layout)
+
+    def batch_rows(self, step: int) -> NDArray[np.int64]:
+        rows = self.schedule.batch_rows(step)
+        return rows if self._underlying is None else in_batch_order(self._underlying, rows)
+
+    def find(self, row: int) -> tuple[int, int] | None:
+        found = self.schedule.find(row)
+        if found is None or self._underlying is None or self._underlying.lanes == 1:
+            return found
+        return found[0], int(np.flatnonzero(self.batch_rows(found[0]) == row)[0])
+
+    def report(self) -> RunReport:
+        return make_report(self._table, self.schedule)
+
+    def halt(self) -> SourceExhausted | None:
+        return None if self._underlying is None else self._underlying.end()
+
+    def _planned(self) -> list[dict[str, Any]]:
+        """The amendments of this run."""
+        return [] if self._underlying is None else self._underlying.amendments
+
+    def get_state(self) -> dict[str, Any]:
+        with self.lock:
+            at = self.schedule
+            amendments = sorted([*self._planned(), *self._amendments], key=itemgetter("row"))
+            return make_state(self._run, at.next_row, at.history, at.skips.ranges, amendments)
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        saved = parse_state(state)
+        exhaustions = () if self._underlying is None else self._underlying.exhaustions
+        first_dry = min((each.row for each in exhaustions), default=math.inf)
+        noted = check_run(saved, self._run, self._planned(), first_dry)
+        if saved.next_row > len(self.rows):
+            raise StateMismatch(
+                f"the loader state has next_row {saved.next_row}: expected 0 to {len(self.rows)}"
+            )
+        with self._moving():
+            self._amendments = noted
+            self.schedule.restore(saved.next_row, saved.batch_sizes, saved.skips)
+
+    def seek(self, *, step: int | None = None, row: int | None = None) -> None:
+        if (step is None) == (row is None):
+            raise InputError("seek takes step=… or row=…, one of them")
+        target, last = (step, len(self.schedule)) if row is None else (row, len(self.rows))
+        name = "step" if row is None else "row"
+        assert target is not None
+        if not 0 <= target <= last:
+            raise InputError(f"cannot seek to {name} {target}: the {name}s are 0 to {last}")
+        with self._moving():
+            (self.schedule.seek_step if row is None else self.schedule.seek)(target)
+
+    def skip(self, first: int, stop: int) -> None:
+        ranges = check_skips([(first, stop)], len(self.rows))
+        with self._moving():
+            self.schedule.skip(ranges)
+
+    @contextmanager
+    def _moving(self) -> Iterator[None]:
+        """Discard batches made ahead, before the next row changes."""
+        with self.lock:
+            self._check_open()
+            self._stream.close()
+            self.ended = False
+            yield
+
+    def become_copy(self, choose: Callable[[Iterator[Span]], Iterator[Span]]) -> None:
+        """Continue in a copy of the process, without threads and workers.
+
+        Of the next batches this copy makes those that `choose` picks.
+        """
+        self._choose, self._num_workers, self._prefetch = choose, 0, 0
+
+    def close(self) -> None:
+        self.closed = True
+        self._stream.close()  # a thread that waits for a batch lets go of the lock
+        with self.lock:
+            self._stream.close()
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise InputError("this loader is closed: make another")
+
+
+def _sections(table: RowTable | None) -> list[RowTable]:
+    return [] if table is None else [each for _, each in table.sections()]
+
+
+class BatchIterator:
+    """A one-pass iterator of global batches: the members that every loader has.
+
+    Several threads may share one: each batch comes once, to one of them.
+    """
+
+    _pipeline: BatchPipeline
+
+    @property
+    def lock(self) -> Any:
+        """Held by a thread while it reads or moves; hold it to do several things at once."""
+        return self._pipeline.lock
+
+    @property
+    def rows(self) -> Any:
+        """The dataset of rows that it delivers."""
+        return self._pipeline.rows
+
+    @property
+    def source_names(self) -> list[str]:
+        """Names of the sources by their number in a batch's `source`; none for transformed rows."""
+        return self._pipeline.source_names
+
+    @property
+    def batch_sizes(self) -> list[tuple[int, int]]:
+        """The batch sizes asked for, as `[(row, batch size from there on), …]`."""
+        return self._pipeline.schedule.ramp
+
+    @property
+    def next_row(self) -> int:
+        """The next row to deliver; the number of rows at the end."""
+        return self._pipeline.schedule.next_row
+
+    @property
+    def step(self) -> int:
+        """Steps before the next row, by the batch sizes they had."""
+        return self._pipeline.schedule.step
+
+    @property
+    def wait_seconds(self) -> float:
+        """Total seconds that `next` has waited for batches."""
+        return self._pipeline.wait_seconds
+
+    @takes_numpy
+    def batch_rows(self, step: int) -> NDArray[np.int64]:
+        """Rows of the global batch of a step, past or future, by the sizes and skips it had."""
+        if not 0 <= step < len(self):
+            raise InputError(f"there is no step {step}: the steps are 0 to {len(self) - 1}")
+        return self._pipeline.batch_rows(step)
+
+    @takes_numpy
+    def step_of_row(self, row: int) -> tuple[int, int] | None:
+        """The step that has a row, and the row's number in that batch; None if it is skipped."""
+        return self._pipeline.find(row)
+
+    def report(self) -> RunReport:
+        """The report of all hosts together so far, source by source, against the plan.
+
+        Computed from lengths up to the next row, so it is the same on every host and after any
+        seek or resume. Raises InputError for transformed rows.
+        """
+        return self._pipeline.report()
+
+    def halt(self) -> SourceExhausted | None:
+        """The error that ends the run, if its mixture halts before the budget is met."""
+        return self._pipeline.halt()
+
+    def __len__(self) -> int:
+        """Steps from row 0 to the end."""
+        return len(self._pipeline.schedule)
+
+    def __str__(self) -> str:
+        return f"Loader({len(self.rows)} rows in {len(self)} batches, at row {self.next_row})"
+
+    def __iter__(self) -> Self:
+        if self._pipeline.ended:
+            raise InputError(
+                "this loader is at its end: it iterates over its rows once. To start again call "
+                "reset(), or seek(step=…) or seek(row=…)"
+            )
+        return self
+
+    def __next__(self) -> Any:
+        return self._pipeline.next()
+
+    def start_prefetch(self) -> None:
+        """Start to make batches before the first is requested."""
+        self._pipeline.start()
+
+    def get_state(self) -> dict[str, Any]:
+        """The loader's position as plain JSON values, the same on every host."""
+        return self._pipeline.get_state()
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Resume where a state was taken; raises StateMismatch naming every fact that differs.
+
+        The skips of the state hold, and those of this loader. Amendments at the state's row or
+        later may differ from those of the run that the state was taken in.
+        """
+        self._pipeline.set_state(state)
+
+    @takes_numpy
+    def seek(self, *, step: int | None = None, row: int | None = None) -> None:
+        """Go to a step (by the batch sizes that steps had) or to a row; takes no time."""
+        self._pipeline.seek(step=step, row=row)
+
+    @takes_numpy
+    def skip(self, first: int, stop: int) -> None:
+        """Never deliver rows `[first, stop)` from here on; every host has to call it."""
+        self._pipeline.skip(first, stop)
+
+    def reset(self) -> None:
+        """Go back to the first row."""
+        self._pipeline.seek(row=0)
+
+    def close(self) -> None:
+        """Stop threads and worker processes; the loader cannot be used afterwards."""
+        self._pipeline.close()
+
+    async def save(self, directory: Any) -> Any:
+        """For Orbax's checkpointables: one process writes one file, with the state at this call."""
+        from jaxdata.feed.checkpoint import save_later
+
+        return save_later(directory, self.get_state())
+
+    async def load(self, directory: Any) -> Any:
+        """For Orbax's checkpointables: on any number of processes."""
+        from jaxdata.feed.checkpoint import load_later
+
+        return load_later(directory, self)
+
+
+def _is_on_host(expand: str, on_devices: bool, packed_rows: bool) -> bool:
+    """Whether `expand=` has batches assembled on the host, not on devices."""
+    if expand not in ("host", "device"):
+        raise InputError(f"expand={expand!r}: expected 'host' or 'device'")
+    if expand == "device" and not on_devices:
+        raise InputError("expand='device' makes arrays on devices: give sharding= with it")
+    if expand == "device" and not packed_rows:
+        raise InputError(
+            "expand='device' takes rows as pack and mix return them, but these were transformed: "
+            "apply the function to the batches of the loader instead"
+        )
+    return expand == "host"
+
+
+def _check_counts(**given: Any) -> None:
+    """Refuse all but whole numbers of at least 0, by name."""
+    for name, value in given.items():
+        if not isinstance(value, int | np.integer) or value < 0:
+            raise InputError(f"{name}={value!r}: expected a whole number of at least 0")

@@ -1,0 +1,135 @@
+"""Content that carries its own sha256: of bytes, at their end; of JSON, under the key `sha256`.
+
+The checksum of JSON is of its values, not of how they are written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from jaxdata.errors import DatasetError
+from jaxdata.facts import digest
+from jaxdata.format.storage import Store
+
+CHECKSUM_BYTES = 32
+_KEY = "sha256"
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def with_checksum(content: bytes) -> bytes:
+    """Some bytes followed by their sha256.
+
+    >>> checked_bytes(with_checksum(b"rows"))
+    b'rows'
+    """
+    return content + hashlib.sha256(content).digest()
+
+
+def checked_bytes(data: bytes) -> bytes | None:
+    """The bytes before their checksum; None if they differ from it."""
+    content = data[:-CHECKSUM_BYTES]
+    return content if with_checksum(content) == data else None
+
+
+def ends_with_checksum(chunks: Iterable[memoryview | bytes]) -> bool:
+    """Whether bytes that come in chunks equal the checksum at their end."""
+    content, end = hashlib.sha256(), b""
+    for chunk in chunks:
+        data = end + chunk
+        content.update(data[:-CHECKSUM_BYTES])
+        end = data[-CHECKSUM_BYTES:]
+    return content.digest() == end
+
+
+def encode_json(model: BaseModel) -> bytes:
+    """A JSON file of a model, with its checksum."""
+    fields = json.loads(json.dumps(model.model_dump()))  # the values that a reader will see
+    return json.dumps(fields | {_KEY: digest(fields)}, indent=1, sort_keys=True).encode() + b"\n"
+
+
+def read_json(
+    store: Store, name: str, model: type[_Model], version: int, *, compare: bool = True
+) -> _Model | None:
+    """The model in a JSON file, as :func:`decode_json` decodes it; None if there is no file."""
+    url = f"{store.url}/{name}"
+    try:
+        data = store.read(name)
+    except OSError as error:
+        raise DatasetError(f"{url} cannot be read: {error.strerror or error}") from error
+    return None if data is None else decode_json(data, url, model, version, compare=compare)
+
+
+def decode_json(
+    data: bytes, url: str, model: type[_Model], version: int | None = None, *, compare: bool = True
+) -> _Model:
+    """The model in a JSON file.
+
+    Args:
+        data: its content.
+        url: what messages call it.
+        model: says what it may hold.
+        version: the format version it must have; None if it has none.
+        compare: raise also if it differs from its checksum. Files of an earlier jaxdata have none.
+
+    Raises:
+        DatasetError: the file is not a `model` of this `version`, or differs from its checksum.
+    """
+    try:
+        fields = json.loads(data)
+        if version is not None and fields["version"] != version:
+            raise DatasetError(
+                f"{url} has format version {_line(str(fields['version']), 20)}; this jaxdata "
+                f"reads version {version}: install the jaxdata that wrote it"
+            )
+        whole = _without_checksum(fields)
+        found = model.model_validate(fields)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DatasetError(f"{url} is damaged ({_cause(error)}): restore it from a copy") from None
+    if compare and whole is False:
+        raise DatasetError(
+            f"{url} differs from its checksum: restore it from a copy; if you edited it, "
+            f'remove its line "{_KEY}"'
+        )
+    return found
+
+
+def json_checksum_holds(data: bytes) -> bool | None:
+    """Whether a decodable JSON file equals its checksum; None if it has none."""
+    return _without_checksum(json.loads(data))
+
+
+def _without_checksum(fields: dict[str, Any]) -> bool | None:
+    """Remove the checksum of some fields; whether they equal it, None if there was none."""
+    expected = fields.pop(_KEY, None)
+    return None if expected is None else bool(expected == digest(fields))
+
+
+def _cause(error: Exception) -> str:
+    """Why a file cannot be read, in a line without what else it says."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deep"
+    if not isinstance(error, ValidationError):
+        return f"{type(error).__name__}: {error}"
+    first = error.errors()[0]
+    place = ".".join(map(str, first["loc"]))
+    return _line(f"{place}{place and ': '}{_problem(first)}")
+
+
+def _problem(error: Any) -> str:
+    kind, given = error["type"], error["input"]
+    if kind == "string_pattern_mismatch":
+        return f"{given!r} is not the name of a file below it"
+    if kind in ("greater_than_equal", "less_than_equal"):
+        return f"{error['msg']}, not {given}"
+    return str(error["msg"].removeprefix("Value error, "))
+
+
+def _line(text: str, most: int = 300) -> str:
+    shown = "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+    return shown if len(shown) <= most else f"{shown[:most]}…"

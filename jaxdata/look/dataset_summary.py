@@ -1,0 +1,136 @@
+"""The contents of a dataset, as plain JSON values and as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+from rich.text import Text
+
+from jaxdata.documents.base import Documents
+from jaxdata.documents.converted import ConvertedDataset, ConvertedDocuments
+from jaxdata.documents.dataset import Dataset
+from jaxdata.look.terminal import counted, plain_table, printable
+
+_PERCENTILES = (1, 10, 50, 90, 99)
+_SHOWN = ("text_bytes", "tokens_per_byte", "loss_tokens", "quarantined", "dropped")
+
+
+def describe_dataset(dataset: Dataset) -> dict[str, Any]:
+    """Sources with their lengths, parameters and statistics; the tokenizer; the format."""
+    described: dict[str, Any] = {"dataset": dataset.url}
+    if isinstance(dataset, ConvertedDataset):
+        manifest = dataset.manifest
+        described |= {
+            "format": manifest.version,
+            "dtype": manifest.dtype,
+            "record_tokens": manifest.record_tokens,
+            "tokenizer": manifest.tokenizer.model_dump(),
+        }
+    described["sources"] = {
+        f"{split}/{name}": _describe_source(dataset.source(split, name))
+        for split, names in dataset.splits.items()
+        for name in names
+    }
+    return described
+
+
+def _describe_source(documents: Documents) -> dict[str, Any]:
+    described = {
+        "documents": len(documents),
+        "tokens": int(documents.lengths.sum(dtype=np.int64)),
+        "masked": documents.masked,
+        "lengths": _lengths(np.asarray(documents.lengths)),
+        "fingerprint": documents.fingerprint,
+    }
+    if isinstance(documents, ConvertedDocuments):
+        entry = documents.entry
+        described |= {
+            "shards": len(entry.shards),
+            "bytes": sum(shard.bytes for shard in entry.shards),
+            "inputs": len(entry.inputs),
+            "parameters": entry.parameters,
+            "statistics": entry.statistics,
+        }
+    return described
+
+
+def _lengths(lengths: Any) -> dict[str, float]:
+    """Tokens per document: minimum, percentiles, maximum and mean."""
+    if not len(lengths):
+        return {}
+    at = np.percentile(lengths, _PERCENTILES, method="inverted_cdf").tolist()
+    return {
+        "min": int(lengths.min()),
+        **{f"p{p}": int(value) for p, value in zip(_PERCENTILES, at, strict=True)},
+        "max": int(lengths.max()),
+        "mean": float(lengths.mean(dtype=np.float64)),
+    }
+
+
+def dataset_table(described: Mapping[str, Any]) -> Table:
+    """One line per source: its size and the lengths of its documents."""
+    headings = ["documents", "tokens", "median", "p90", "p99", "longest"]
+    table = plain_table(
+        f"{printable(described['dataset'])}, lengths in tokens", ["source"], headings
+    )
+    for name, source in described["sources"].items():
+        lengths = source["lengths"]
+        shown = (lengths.get(key) for key in ("p50", "p90", "p99", "max"))
+        table.add_row(
+            Text(printable(name)),
+            f"{source['documents']:,}",
+            f"{source['tokens']:,}",
+            *("" if value is None else f"{value:,}" for value in shown),
+        )
+    return table
+
+
+def dataset_lines(described: Mapping[str, Any]) -> Iterator[str]:
+    """The tokenizer, and the parameters and statistics of each source."""
+    if "tokenizer" in described:
+        tokenizer = described["tokenizer"]
+        ids = {key: "none" if value is None else value for key, value in tokenizer.items()}
+        yield (
+            f"tokenizer: {tokenizer['kind']} {printable(tokenizer['name'])}, "
+            f"{tokenizer['vocab_size']:,} tokens, EOD {tokenizer['eod_id']}, "
+            f"BOS {ids['bos_id']}, padding {ids['pad_id']}"
+        )
+        yield (
+            f"format {described['format']}: {described['dtype']} tokens, records of up to "
+            f"{described['record_tokens']:,}"
+        )
+    for name, source in described["sources"].items():
+        yield from _source_lines(printable(name), source)
+
+
+def _source_lines(name: str, source: Mapping[str, Any]) -> Iterator[str]:
+    if "shards" not in source:
+        return
+    masks = ", with loss masks" if source["masked"] else ""
+    yield (
+        f"{name}: {counted(source['shards'], 'shard')}, {source['bytes'] / 1e6:,.1f} MB, from "
+        f"{counted(source['inputs'], 'file')}{masks}"
+    )
+    chosen = {key: source["statistics"].get(key) for key in _SHOWN}
+    for kind, facts in (("parameters", source["parameters"]), ("statistics", chosen)):
+        shown = {key: value for key, value in facts.items() if not _long(value)}
+        if shown:
+            said = ", ".join(f"{key} {_short(value)}" for key, value in shown.items())
+            yield f"    {kind}: {printable(said)}"
+
+
+def _long(value: Any) -> bool:
+    """Whether a value is left out of a line: lists and empty values."""
+    return isinstance(value, list) or value in ({}, None, "")
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict):
+        inner = (f"{key}: {_short(each)}" for key, each in value.items() if not _long(each))
+        return f"({', '.join(inner)})"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"

@@ -1,0 +1,90 @@
+"""Output for a terminal: text made safe and measured in columns, and plain tables."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
+
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+
+
+def counted(number: int, what: str) -> str:
+    """The number and its noun, in the plural except for one.
+
+    >>> counted(1, "shard"), counted(2_000, "shard")
+    ('1 shard', '2,000 shards')
+    """
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def printable(text: str) -> str:
+    r"""The text on one line, with every invisible character escaped.
+
+    Control characters, escape sequences, direction marks and unassigned characters never reach
+    the terminal.
+
+    >>> print(printable("red: \x1b[31m\n\u202e"))
+    red: \x1b[31m\n\u202e
+    """
+    return "".join(_visible(character) for character in text)
+
+
+def printable_lines(text: str) -> str:
+    """The text with each of its lines as :func:`printable` makes it."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def _visible(character: str) -> str:
+    if unicodedata.category(character) not in _UNSAFE:
+        return character
+    if character in _SHORT:
+        return _SHORT[character]
+    code = ord(character)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def excerpt(text: str) -> str:
+    r"""A quotation for one line: printable, with runs of spaces collapsed.
+
+    >>> print(excerpt("  a   table\n  of   numbers"))
+    a table\n of numbers
+    """
+    return re.sub(" {2,}", " ", printable(text)).strip()
+
+
+def fit(text: str, width: int) -> str:
+    """A printable text cut to `width` columns, with an ellipsis if it is cut.
+
+    >>> fit("abcdef", 4), fit("日本語", 5), fit("abc", 3)
+    ('abc…', '日本…', 'abc')
+    """
+    if cell_len(text) <= width:
+        return text
+    kept, used = [], 0
+    for character in text:
+        size = cell_len(character)
+        if used + size > width - 1:
+            break
+        kept.append(character)
+        used += size
+    return "".join(kept) + "…"
+
+
+def plain_table(title: str, left: list[str], right: list[str]) -> Table:
+    """An empty table: columns aligned to the left, then columns aligned to the right."""
+    table = Table(
+        box=SIMPLE_HEAD, title=Text(title), title_justify="left", title_style="bold", padding=(0, 1)
+    )
+    for heading in left:
+        table.add_column(Text(heading), overflow="fold", min_width=6)
+    for heading in right:
+        table.add_column(Text(heading), justify="right", no_wrap=True)
+    return table

@@ -1,0 +1,109 @@
+"""Reading materialized rows, as a `MapDataset` for a Loader."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import grain
+
+from jaxdata.errors import DatasetError
+from jaxdata.facts import digest
+from jaxdata.format.storage import open_store
+from jaxdata.materializer.formats import RECORD_FORMATS
+from jaxdata.materializer.row_manifest import ROWS, RowSet, RowShard, read_rowset
+from jaxdata.rows.table import Batch
+
+_MOST_READERS = 64
+
+
+class MaterializedRows(grain.MapDataset[Batch]):
+    """Rows that `jaxdata materialize` wrote, in order. Made by :func:`open_rows`."""
+
+    def __init__(self, url: str, rowset: RowSet) -> None:
+        super().__init__()
+        self.rowset = rowset
+        """the content of `rows.json`"""
+        self._url = url
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_reader"}
+
+    def __len__(self) -> int:
+        return self.rowset.rows
+
+    def __str__(self) -> str:
+        return f"MaterializedRows({len(self):,} rows in {self._url})"
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return self.slice(index)
+        shard, record = divmod(operator.index(index) % len(self), self.rowset.shard_rows)
+        try:
+            data = self._reader(shard).read(record, record + 1)[0]
+            return RECORD_FORMATS[self.rowset.record_format].decode(data, self.rowset.fields)
+        except (ValueError, LookupError, TypeError, RuntimeError) as error:
+            raise DatasetError(
+                f"{self._url}/{self.rowset.shards[shard].name}: record {record} is no row of "
+                f"{ROWS} ({error}); jaxdata verify {self._url} names what is damaged"
+            ) from error
+
+    @cached_property
+    def _reader(self) -> Callable[[int], Any]:
+        """Opens a shard, unless it is one of the last few in use: each keeps a descriptor."""
+        return lru_cache(_MOST_READERS)(partial(_open, self._url, self.rowset.shards))
+
+    def identity(self) -> dict[str, Any]:
+        """The facts that determine every row, by name, as in a loader's state."""
+        shards = [shard.sha256 for shard in self.rowset.shards]
+        return {"data": digest(shards)[:8], "rows": len(self)}
+
+
+def _open(url: str, shards: Sequence[RowShard], number: int) -> Any:
+    from array_record.python.array_record_module import ArrayRecordReader
+
+    shard = shards[number]
+    path = f"{url}/{shard.name}"
+    found = _not_as_written(Path(path), shard) if "://" not in url else ""
+    if not found:
+        try:
+            reader = ArrayRecordReader(path)
+            found = f"it holds {reader.num_records()} of {shard.rows} rows"
+            if reader.num_records() == shard.rows:
+                return reader
+        except RuntimeError as error:
+            found = str(error)
+    raise DatasetError(
+        f"{path} cannot be read: {found}. Restore the file, or materialize the rows again"
+    )
+
+
+def _not_as_written(path: Path, shard: RowShard) -> str:
+    """What is wrong with a file, as far as can be seen without reading it."""
+    if not path.is_file():
+        return "there is no such file" if not path.exists() else "it is no plain file"
+    size = path.stat().st_size
+    return "" if size == shard.bytes else f"it has {size:,} bytes, not {shard.bytes:,}"
+
+
+def open_rows(path: str | os.PathLike[str]) -> MaterializedRows:
+    """Open rows that `jaxdata materialize` wrote; a `grain.MapDataset`, for a Loader or for grain.
+
+    Args:
+        path: their folder.
+
+    Raises:
+        DatasetError: they are missing, unfinished or of another version.
+    """
+    store = open_store(path)
+    rowset = read_rowset(store)
+    if rowset.record_format not in RECORD_FORMATS:
+        raise DatasetError(
+            f"{store.url} has records of the format {rowset.record_format!r}; this jaxdata reads "
+            f"{' and '.join(RECORD_FORMATS)}: install the jaxdata that wrote it"
+        )
+    return MaterializedRows(store.url, rowset)

@@ -1,0 +1,98 @@
+"""The strategy `crop`: longest first; when nothing fits, the shortest is cropped to fit."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+
+import numpy as np
+
+from jaxdata.packing.best_fit import assign_best_fit
+from jaxdata.packing.block_plan import Packed, Strategy
+from jaxdata.packing.mixed_fit import mixed_rows
+from jaxdata.packing.windows import AssignedWindows, BinAssignment, RowItems, Windows
+from jaxdata.ragged import AnyInts, descending_order, size_classes
+
+
+def assign_crop(sizes: AnyInts, capacity: int, limit: int) -> BinAssignment:
+    """Fill row by row with the longest that fits; when none does, crop the shortest.
+
+    Source: the loader of nanochat and autoresearch, with the block as its buffer. Consecutive rows
+    have the same sizes until one of those sizes runs out: such rows are placed at once.
+    """
+    remaining = dict(zip(*(column.tolist() for column in size_classes(sizes)), strict=True))
+    taken = dict.fromkeys(remaining, 0)
+    begin = dict(zip(remaining, np.cumsum([0, *remaining.values()]).tolist(), strict=False))
+    present = sorted(remaining)
+    runs, rows = array("q"), 0
+    picked: list[AnyInts] = [np.empty(0, np.int64)]
+    while present:
+        pattern = _crop_pattern(present, remaining, capacity, limit)
+        need: dict[int, int] = {}
+        for size, each, _ in pattern:
+            need[size] = need.get(size, 0) + each
+        again = min(remaining[size] // each for size, each in need.items())
+        held = 0
+        for size, each, slots in pattern:
+            runs.extend((rows, again, held, each, slots))
+            held += each
+            picked.append(np.arange(again * each) + begin[size] + taken[size])
+            taken[size] += again * each
+        for size, each in need.items():
+            remaining[size] -= again * each
+            if not remaining[size]:
+                del present[bisect_left(present, size)]
+        rows += again
+    chosen = np.concatenate(picked)
+    return BinAssignment(
+        np.frombuffer(runs, np.int64).reshape(-1, 5), rows, lambda: descending_order(sizes)[chosen]
+    )
+
+
+def _crop_pattern(
+    present: list[int], remaining: dict[int, int], capacity: int, limit: int
+) -> list[tuple[int, int, int]]:
+    """The next row: (size, items, slots of each)."""
+    pattern: list[tuple[int, int, int]] = []
+    room, held, fitting = capacity, 0, len(present)
+    while fitting and room and held < limit:
+        fitting = bisect_left(present, room + 1, 0, fitting)
+        if not fitting:
+            break
+        size = present[fitting - 1]
+        each = min(room // size, remaining[size], limit - held)
+        pattern.append((size, each, size))
+        room, held, fitting = room - each * size, held + each, fitting - 1
+    used = {size: each for size, each, _ in pattern}
+    shortest = next((size for size in present if remaining[size] > used.get(size, 0)), None)
+    if room and held < limit and shortest is not None:
+        pattern.append((shortest, 1, room))
+    return pattern
+
+
+def _pack(lengths: AnyInts, seq_len: int, _: int, limit: int) -> Packed:
+    document = np.flatnonzero(lengths > 1)
+    assignment = assign_crop(lengths[document] - 1, seq_len, limit)
+    slots = np.empty(len(document), lengths.dtype)
+    slots[assignment.items()] = assignment.slots()
+    return AssignedWindows(_beginnings(document, slots), assignment)
+
+
+def _pack_mixed(lengths: AnyInts, seq_len: int, _: int, limit: int) -> Packed:
+    """Full rows that mix lengths; the documents that are left, by the rule above."""
+    document = np.flatnonzero(lengths > 1)
+    slots = np.minimum(lengths[document] - 1, seq_len)
+    rows, left = mixed_rows(assign_best_fit, slots, seq_len, limit, full=True)
+    last = assign_crop(slots[left], seq_len, limit)
+    slots[left[last.items()]] = last.slots()
+    assigned = RowItems.chain([rows, RowItems.of(last).numbered(left)])
+    return AssignedWindows(_beginnings(document, slots), assigned)
+
+
+def _beginnings(document: AnyInts, slots: AnyInts) -> Windows:
+    """The first `slots` pairs of documents."""
+    return Windows(document, np.zeros_like(slots), slots, overlap=0)
+
+
+_SAYS = "each row begins a document; what does not fit is dropped"
+CROP = Strategy("crop", _SAYS, _pack, mixed=_pack_mixed, takes_overlap=False, keeps_all=False)

@@ -1,0 +1,257 @@
+"""Rows of one packed source, addressed by index: epochs, blocks and rows are all arithmetic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import Any
+from weakref import WeakMethod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.documents.base import Documents
+from jaxdata.packing.block_plan import BlockPlan
+from jaxdata.packing.document_order import resolved
+from jaxdata.packing.kept_plan import block_table, other_plan
+from jaxdata.packing.lanes import Lanes
+from jaxdata.packing.loss_tokens import loss_tokens
+from jaxdata.packing.planner import Planner
+from jaxdata.packing.settings import PackSettings, PackSummary
+from jaxdata.progress import Advance
+from jaxdata.ragged import Ints, consecutive
+from jaxdata.rows.batch_order import reversed_bits
+from jaxdata.rows.counts import TokenCounts
+from jaxdata.rows.table import RowTable, Segments
+from jaxdata.seeds import Permutation, derive
+
+_CACHED_PLANS = 2
+_CACHED_COUNTS = 64  # every report asks for the counts at the starts of phases
+
+
+class PackedRows(RowTable):
+    """Rows of one source, epoch after epoch: row *i* is row `i % n` of epoch `i // n`.
+
+    Documents are assigned to blocks once. Epoch *e* visits the blocks in an order keyed by *e*, and
+    the rows of a block in an order keyed by (*e*, block).
+    """
+
+    def __init__(
+        self, documents: Documents, settings: PackSettings, progress: Advance | None = None
+    ) -> None:
+        self.documents = (documents,)
+        self.settings = settings = resolved(documents, settings)
+        self.seq_len, self.positions = settings.seq_len, settings.positions
+        self._source, self.planner = documents, Planner(documents, settings)
+        self._blocks = block_table(self.planner, progress)
+        self._rows = int(self._blocks.rows.sum())
+        self._lanes = Lanes(self._rows, settings.lanes or 1)
+        self._make_caches()
+
+    def _make_caches(self) -> None:
+        self._plan: Callable[[int], BlockPlan] = _cached(self._plan_block, _CACHED_PLANS)
+        self._rows_of: Callable[[int, int], Ints] = _cached(self._row_order, _CACHED_PLANS)
+        self._epoch: Callable[[int], tuple[Ints, Ints]] = _cached(self._epoch_order, 2)
+        self._counts: Callable[[int], TokenCounts] = _cached(self._count, _CACHED_COUNTS)
+
+    def __getstate__(self) -> dict[str, Any]:
+        caches = ("_plan", "_rows_of", "_epoch", "_counts")
+        return {name: value for name, value in vars(self).items() if name not in caches}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._make_caches()
+
+    def __len__(self) -> int:
+        return self._rows
+
+    @cached_property
+    def summary(self) -> PackSummary:
+        """Totals of one epoch."""
+        whole = self._in_blocks(slice(None))
+        trained, overlap = whole.trained_tokens, whole.overlap_tokens
+        return PackSummary(
+            documents=len(self._source),
+            rows=whole.rows,
+            slots=whole.slots,
+            trained_tokens=trained,
+            overlap_tokens=overlap,
+            boundary_tokens=whole.slots - whole.padding - trained - overlap,
+            padding=whole.padding,
+            dropped_tokens=int(self._blocks.targets.sum()) - trained,
+        )
+
+    @cached_property
+    def loss_tokens(self) -> int:
+        """Targets with loss of one epoch, after stored masks."""
+        return loss_tokens(self)
+
+    @property
+    def sources(self) -> Mapping[str, PackedRows]:
+        """Itself."""
+        return {self._source.name: self}
+
+    def token_counts(self, rows: int) -> dict[str, TokenCounts]:
+        return {self._source.name: self._counts(rows)}
+
+    def epochs(self, rows: int) -> dict[str, Fraction]:
+        return {self._source.name: Fraction(rows, max(len(self), 1))}
+
+    def _count(self, rows: int) -> TokenCounts:
+        """Add up whole epochs and blocks from the plan, and the rows of one block."""
+        epoch, within = divmod(rows, max(len(self), 1))
+        blocks, held = self._visited(epoch, within)
+        total = self._in_blocks(slice(None)) * epoch
+        total += self._in_blocks(blocks[held == self._blocks.rows[blocks]])
+        begun = self._positions(epoch, (held > 0) & (held < self._blocks.rows[blocks]))
+        if len(seen := begun[self._lanes.visited(begun, within)]):
+            total += self._counts_in(self._at_positions(epoch, seen))
+        return total
+
+    def _visited(self, epoch: int, within: int) -> tuple[Ints, Ints]:
+        """The blocks in the order of an epoch, and how many of its first rows lie in each."""
+        order, ends = self._epoch(epoch)
+        return order, np.diff(self._lanes.visited_before(np.append(0, ends), within))
+
+    def _positions(self, epoch: int, visits: NDArray[np.bool_]) -> Ints:
+        """All positions of some blocks of the order of an epoch."""
+        order, ends = self._epoch(epoch)
+        rows = self._blocks.rows[order[visits]]
+        return consecutive(ends[visits] - rows, rows)
+
+    def _counts_in(self, found: Segments) -> TokenCounts:
+        """Totals of rows, from all their segments."""
+        rows = len(set(found.row.tolist()))
+        slots, context = int(found.slots.sum()), int(found.context.sum())
+        return TokenCounts(
+            rows=rows,
+            documents=int(np.count_nonzero(found.start == 0)),
+            slots=rows * self.seq_len,
+            trained_tokens=int(self._targets_in(found).sum()),
+            overlap_tokens=context,
+            padding=rows * self.seq_len - slots,
+        )
+
+    def _targets_in(self, found: Segments) -> Ints:
+        """Targets of each segment that are trained."""
+        remaining: Ints = self._source.lengths[found.document].astype(np.int64) - found.start
+        return np.minimum(found.slots, remaining - 1) - found.context
+
+    def targets(self, rows: Ints) -> tuple[Ints, Ints, Ints]:
+        """The targets that some rows train: document, first token and number of each range."""
+        found = self.segments(rows)
+        return found.document, found.start + found.context + 1, self._targets_in(found)
+
+    def _in_blocks(self, chosen: Ints | slice) -> TokenCounts:
+        blocks = self._blocks
+        columns = (blocks.rows, blocks.begun, blocks.trained, blocks.overlap, blocks.filled)
+        rows, begun, trained, overlap, filled = (int(each[chosen].sum()) for each in columns)
+        slots = rows * self.seq_len
+        return TokenCounts(rows, begun, slots, trained, overlap, slots - filled)
+
+    def identity(self) -> dict[str, Any]:
+        data = {self._source.name: self._source.fingerprint[:8]}
+        return {"data": data, **self.settings.facts()}
+
+    def segments(self, rows: Ints) -> Segments:
+        epoch = rows // max(len(self), 1)
+        within = rows - epoch * len(self)
+        position = self._lanes.position(within) if self.lanes > 1 else within
+        return Segments.gather(epoch, lambda e, mine: self._at_positions(e, position[mine]))
+
+    @property
+    def lanes(self) -> int:
+        return self._lanes.count
+
+    def batch_key(self, rows: Ints) -> NDArray[np.uint64] | None:
+        """See `RowTable`: the lane of each row, as a fraction of 2**64."""
+        if self.lanes == 1:
+            return None
+        return reversed_bits(rows % max(len(self), 1) % self.lanes)
+
+    def remaining(self, row: int) -> tuple[Ints, Ints]:
+        """What an epoch has left from `row` on.
+
+        Returns:
+            The rows that are left of begun blocks, and for each block that was not begun its first
+            document in shuffled order and its number of documents; int64 (blocks, 2).
+        """
+        epoch, within = divmod(row, len(self))
+        blocks, held = self._visited(epoch, within)
+        untouched = np.sort(blocks[held == 0])
+        spans = np.stack([self._blocks.first[untouched], self._blocks.documents[untouched]], axis=1)
+        begun = self._positions(epoch, held > 0)
+        rest = self._lanes.row(begun[~self._lanes.visited(begun, within)])
+        return epoch * len(self) + np.sort(rest), spans
+
+    def _at_positions(self, epoch: int, positions: Ints) -> Segments:
+        order, ends = self._epoch(epoch)
+
+        def find(visit: int, mine: Ints | slice) -> Segments:
+            block = int(order[visit])
+            first = ends[visit] - self._blocks.rows[block]
+            return self._block_segments(epoch, block, positions[mine] - first)
+
+        return Segments.gather(np.searchsorted(ends, positions, side="right"), find)
+
+    def _block_segments(self, epoch: int, block: int, position: Ints) -> Segments:
+        plan = self._plan(block)
+        planned = self._rows_of(epoch, block)[position]
+        first = plan.row_starts[planned]
+        counts = plan.row_starts[planned + 1] - first
+        at = consecutive(first, counts)
+        columns = (plan.document, plan.start, plan.slots, plan.context)
+        # All indices are in range, and mode "raise" takes twice as long.
+        taken = (column.take(at, mode="clip").astype(np.int64) for column in columns)
+        row = np.repeat(np.arange(len(position)), counts)
+        return Segments(row, np.zeros_like(at), *taken)
+
+    def rows_with(self, _: str, document: int, rows: int | None = None) -> list[int]:
+        stop, found = len(self) if rows is None else rows, list[int]()
+        for epoch in range(math.ceil(stop / max(len(self), 1))):
+            found += self._rows_in_epoch(document, epoch).tolist()
+        return [row for row in found if row < stop]
+
+    def _rows_in_epoch(self, document: int, epoch: int) -> Ints:
+        position = self.planner.order.position(document)
+        block = int(np.searchsorted(self._blocks.first, position, side="right")) - 1
+        plan, (order, ends) = self._plan(block), self._epoch(epoch)
+        segments = np.flatnonzero(plan.document == document)
+        planned = np.searchsorted(plan.row_starts, segments, side="right") - 1
+        first = int(ends[order == block][0] - self._blocks.rows[block])
+        positions = np.flatnonzero(np.isin(self._rows_of(epoch, block), planned))
+        return epoch * len(self) + np.sort(self._lanes.row(first + positions))
+
+    def _plan_block(self, block: int) -> BlockPlan:
+        first = int(self._blocks.first[block])
+        documents, plan = self.planner.plan((first, first + int(self._blocks.documents[block])))
+        planned = len(plan.row_starts) - 1, int(plan.slots.sum(dtype=np.int64))
+        if planned != (self._blocks.rows[block], self._blocks.filled[block]):
+            raise other_plan(self._source)
+        # Plans are cached: 32 bits, where they suffice, halve the memory.
+        small = np.int32 if max(len(self._source), int(plan.start.max(initial=0))) < 2**31 else int
+        columns = (documents.take(plan.document), plan.start, plan.slots, plan.context)
+        return BlockPlan(plan.row_starts, *(column.astype(small, copy=False) for column in columns))
+
+    def _epoch_order(self, epoch: int) -> tuple[Ints, Ints]:
+        """The blocks in the order of an epoch, and the rows up to the end of each."""
+        order = self._shuffled(len(self._blocks.rows), "blocks", epoch)
+        return order, np.cumsum(self._blocks.rows[order])
+
+    def _row_order(self, epoch: int, block: int) -> Ints:
+        return self._shuffled(int(self._blocks.rows[block]), "rows", epoch, block)
+
+    def _shuffled(self, count: int, *names: str | int) -> Ints:
+        positions = np.arange(count)
+        if not self.settings.shuffle:
+            return positions
+        key = derive(self.settings.seed, self._source.name, *names)
+        return Permutation(count, key)(positions)
+
+
+def _cached(method: Callable[..., Any], most: int) -> Callable[..., Any]:
+    """Cache a method's last results without a reference cycle to its object."""
+    weak = WeakMethod(method)
+    return lru_cache(most)(lambda *args: weak()(*args))  # type: ignore[misc]

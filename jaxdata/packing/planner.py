@@ -1,0 +1,203 @@
+"""Planning one source: documents are assigned to blocks, and blocks are packed into rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from jaxdata.documents.base import Documents
+from jaxdata.packing.block_plan import BlockPlan, Packed
+from jaxdata.packing.document_order import DocumentOrder, SegmentOrder, Span
+from jaxdata.packing.settings import PackSettings
+from jaxdata.packing.strategies import STRATEGIES
+from jaxdata.packing.windows import window_counts
+from jaxdata.processes import Pool, answer_tasks, available_cores
+from jaxdata.progress import Advance
+from jaxdata.ragged import Ints
+from jaxdata.seeds import Permutation, derive
+
+MAX_WINDOWS = 2**20
+
+_BLOCKS_A_TASK = 8
+_WORTH_WORKERS = 64  # blocks; a worker takes as long to start as 30 blocks to plan
+
+
+def pack_block(
+    lengths: ArrayLike,
+    *,
+    seq_len: int,
+    strategy: str = "best_fit",
+    overlap: int = 0,
+    max_segments: int | None = None,
+    order: int = 1,
+) -> Packed:
+    """Pack the documents of one block, of `lengths` tokens each, EOD included.
+
+    >>> plan = pack_block([5, 4, 3, 2], seq_len=5, strategy="best_fit").plan()
+    >>> plan.row_starts.tolist(), plan.document.tolist(), plan.slots.tolist()
+    ([0, 2, 4], [0, 3, 1, 2], [4, 1, 3, 2])
+    """
+    given = np.asarray(lengths)
+    # 32 bits where they hold every number: the work is mostly moving memory.
+    small = np.int32 if int(given.sum(dtype=np.int64)) < 2**31 else np.int64
+    limit = max_segments or seq_len
+    chosen = STRATEGIES[strategy]
+    pack = (chosen.mixed if order == 2 else None) or chosen.pack
+    return pack(given.astype(small, copy=False), seq_len, overlap, limit)
+
+
+class RunOrder(DocumentOrder):
+    """Runs of `shuffle_run` neighbours in a keyed order; what is left of the last comes last.
+
+    Without `shuffle` it is the order of the dataset.
+    """
+
+    def __init__(self, documents: Documents, settings: PackSettings) -> None:
+        self._total, self._block, self._run = len(documents), settings.block, settings.shuffle_run
+        self._shuffle = settings.shuffle
+        key = derive(settings.seed, "deal", documents.name)
+        self._order = Permutation(self._total // self._run, key)
+
+    def spans(self) -> list[Span]:
+        starts = range(0, self._total, self._block)
+        return [(first, min(first + self._block, self._total)) for first in starts]
+
+    def documents_of(self, span: Span) -> Ints:
+        return self.documents_at(np.arange(*span))
+
+    def documents_at(self, positions: Ints) -> Ints:
+        if not self._shuffle:
+            return positions
+        if self._run == 1:
+            return self._order(positions)
+        run, within = np.divmod(positions, self._run)
+        whole = run < len(self._order)
+        documents = positions.copy()
+        documents[whole] = self._order(run[whole]) * self._run + within[whole]
+        return documents
+
+    def position(self, document: int) -> int:
+        run, within = divmod(document, self._run)
+        if not self._shuffle or run >= len(self._order):
+            return document
+        return int(self._order.inverse(run)) * self._run + within
+
+
+@dataclass(frozen=True)
+class Planner:
+    """The blocks of a source, computed from lengths and settings."""
+
+    documents: Documents
+    settings: PackSettings
+
+    def key(self) -> dict[str, Any]:
+        """Everything that the plan depends on: the key of the plan cache."""
+        settings = self.settings.facts()
+        del settings["positions"]  # changes what a row says, not which tokens it holds
+        source = {"name": self.documents.name, "data": self.documents.fingerprint}
+        return {"version": 3, **source, **settings}
+
+    @cached_property
+    def order(self) -> DocumentOrder:
+        """The order of documents, cut into blocks."""
+        by_segments = self.settings.order == 2 and self.settings.segment_bytes
+        kind = SegmentOrder if by_segments and self.settings.shuffle else RunOrder
+        return kind(self.documents, self.settings)
+
+    def plan(self, span: Span) -> tuple[Ints, BlockPlan]:
+        """The documents of a block, and the plan of its rows."""
+        documents = self.order.documents_of(span)
+        plan = self._pack(self._lengths(documents)).plan()
+        if not self.settings.shuffle:
+            return documents, plan.in_document_order()
+        if self.settings.order == 1 or STRATEGIES[self.settings.strategy].streams:
+            return documents, plan
+        key = derive(self.settings.seed, self.documents.name, "segments", span[0])
+        return documents, plan.in_random_order(key)
+
+    def table(self, progress: Advance | None = None) -> Ints:
+        """One line a block, int64 (blocks, 8): the columns of `BlockTable`."""
+        lines: list[list[int]] = []
+        for done, line in enumerate(self._measured(self._spans), 1):
+            if line is None:  # too many windows: from here on, `MAX_WINDOWS` ends the blocks
+                spans = list(self._uneven_spans(sum(line[1] for line in lines)))
+                lines += [line for line in self._measured(spans) if line is not None]
+                break
+            lines.append(line)
+            if progress:
+                progress(done, len(self._spans))
+        return np.asarray(lines, np.int64).reshape(len(lines), 8)
+
+    def measure(self, span: Span) -> list[int] | None:
+        """The line of a block in the table; None if it has more than `MAX_WINDOWS` windows."""
+        lengths = self._lengths(self.order.documents_of(span))
+        tokens = int(lengths.sum(dtype=np.int64))
+        if len(lengths) > 1 and not self._within_a_block(lengths, tokens):
+            return None
+        packed = self._pack(lengths).size()
+        targets = tokens - int(np.count_nonzero(lengths))
+        counted = (packed.trained, packed.filled, packed.overlap, packed.begun)
+        return [span[0], len(lengths), packed.rows, targets, *counted]
+
+    @cached_property
+    def _spans(self) -> list[Span]:
+        return self.order.spans()
+
+    def _uneven_spans(self, first: int) -> Iterator[Span]:
+        total = len(self.documents)
+        while first < total:
+            stop = min(first + self.settings.block, total)
+            windows = np.cumsum(
+                self._windows(self._lengths(self.order.documents_of((first, stop))))
+            )
+            fitting = int(np.searchsorted(windows, MAX_WINDOWS, side="right"))
+            stop = min(first + max(fitting, 1), stop)
+            yield first, stop
+            first = stop
+
+    def _measured(self, spans: list[Span]) -> Iterator[list[int] | None]:
+        """The lines of spans, in order; many spans are measured on all cores."""
+        if len(spans) < _WORTH_WORKERS or self.documents.store is None:
+            yield from map(self.measure, spans)
+            return
+        tasks = [spans[k : k + _BLOCKS_A_TASK] for k in range(0, len(spans), _BLOCKS_A_TASK)]
+        with Pool(f"{__name__}:serve", self, workers=available_cores()) as pool:
+            for lines in pool.map(tasks):
+                yield from lines
+
+    def _lengths(self, documents: Ints) -> NDArray[np.unsignedinteger]:
+        lengths: NDArray[np.unsignedinteger] = self.documents.lengths[documents]
+        return lengths
+
+    def _within_a_block(self, lengths: NDArray[np.unsignedinteger], tokens: int) -> bool:
+        """Whether documents have at most `MAX_WINDOWS` windows."""
+        # An upper bound from the number of tokens usually suffices.
+        step = self.settings.seq_len - self.settings.overlap
+        few = len(lengths) + tokens // step <= MAX_WINDOWS
+        return few or int(self._windows(lengths).sum()) <= MAX_WINDOWS
+
+    def _windows(self, lengths: NDArray[np.unsignedinteger]) -> NDArray[np.integer]:
+        signed = lengths.astype(np.int64)
+        return window_counts(signed, self.settings.seq_len, self.settings.overlap)
+
+    def _pack(self, lengths: NDArray[np.unsignedinteger]) -> Packed:
+        chosen = self.settings
+        return pack_block(
+            lengths,
+            seq_len=chosen.seq_len,
+            strategy=chosen.strategy,
+            overlap=chosen.overlap,
+            max_segments=chosen.max_segments,
+            order=chosen.order,
+        )
+
+
+def serve(connection: Connection, planner: Planner) -> None:
+    """A worker process: measures the blocks it is sent, until the parent is gone."""
+    answer_tasks(connection, lambda spans, _: [planner.measure(span) for span in spans])

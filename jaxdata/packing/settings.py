@@ -1,0 +1,199 @@
+"""The settings of packing, and the totals of an epoch of packed rows."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields
+from typing import Any, TypedDict, TypeVar
+
+from jaxdata.errors import InputError
+from jaxdata.packing.strategies import STRATEGIES, strategy_names
+from jaxdata.rows.table import POSITIONS
+
+_ORDER_1 = ("block", "shuffle_run")
+_ORDER_2 = ("segment_bytes", "pool_bytes", "lanes")
+ORDERING = ("order", *_ORDER_1, *_ORDER_2)
+"""settings that only shuffled rows have"""
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _setting(
+    description: str,
+    default: Any = MISSING,
+    *,
+    least: int | None = None,
+    choices: Collection[Any] | None = None,
+) -> Any:
+    """A field with the metadata from which checks and config sections are made.
+
+    A registry given as `choices` is read whenever a value is checked.
+    """
+    metadata = {"description": description, "least": least, "choices": choices}
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class PackSettings:
+    """How documents become rows; checked when made.
+
+    The arguments of `jaxdata.pack` and the fields of `pack:` in a config are these fields.
+    """
+
+    seq_len: int = _setting("slots in a row", least=1)
+    strategy: str = _setting("how windows share rows", "best_fit", choices=STRATEGIES)
+    overlap: int = _setting("tokens that a window repeats, without loss", 0, least=0)
+    seed: int = _setting("root of every order", 0)
+    positions: str = _setting("where positions start again at 0", "segment", choices=POSITIONS)
+    max_segments: int | None = _setting("most segments in a row; null: any", None, least=1)
+    block: int = _setting("documents that are packed together", 65_536, least=1)
+    shuffle_run: int = _setting(
+        "neighbouring documents that are shuffled together, for slow disks", 1, least=1
+    )
+    order: int = _setting(
+        "version of the order of documents and rows; in 2, rows mix lengths", 1, choices=(1, 2)
+    )
+    segment_bytes: int | None = _setting(
+        "bytes of neighbouring documents that stay together (order 2); 0: single documents; null: "
+        "0 for sources below 2 GiB, else 1 MiB",
+        None,
+        least=0,
+    )
+    pool_bytes: int = _setting(
+        "bytes of segments that are packed together (order 2)", 2**23, least=1
+    )
+    lanes: int | None = _setting(
+        "parts of an epoch that are read side by side (order 2), a power of two; null: by size",
+        None,
+        least=1,
+    )
+    shuffle: bool = _setting("shuffle documents and rows; False: the order of the dataset", True)
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            _check(each, getattr(self, each.name))
+        self._check_overlap()
+        self._check_order()
+
+    def _check_order(self) -> None:
+        if self.lanes is not None and self.lanes & (self.lanes - 1):
+            raise InputError(f"lanes={self.lanes}: expected a power of two, or None")
+        other = _ORDER_1 if self.order == 2 else _ORDER_2
+        changed = [each for each in fields(self) if each.name in other]
+        for each in changed:
+            if (value := getattr(self, each.name)) != each.default:
+                raise InputError(
+                    f"{each.name}={value} belongs to order {3 - self.order}: leave it out, or use "
+                    f"order={3 - self.order}"
+                )
+
+    def facts(self) -> dict[str, Any]:
+        """Names and values; those of order 1 do not name it."""
+        other = ("order", *_ORDER_2) if self.order == 1 else _ORDER_1
+        return {name: value for name, value in asdict(self).items() if name not in other}
+
+    def _check_overlap(self) -> None:
+        half = self.seq_len // 2
+        if not self.overlap <= half:
+            raise InputError(f"overlap={self.overlap!r}: expected 0 to seq_len/2 = {half}")
+        if self.overlap and not STRATEGIES[self.strategy].takes_overlap:
+            able = " or ".join(map(repr, strategy_names(taking_overlap=True)))
+            raise InputError(
+                f"overlap={self.overlap} with strategy={self.strategy!r}: {self.strategy} cuts no "
+                f"windows that could overlap; use overlap=0, or strategy {able}"
+            )
+
+
+def _check(setting: Field[Any], given: Any) -> None:
+    least, choices = setting.metadata["least"], setting.metadata["choices"]
+    if choices is not None and given not in choices:
+        raise InputError(f"{setting.name}={given!r}: expected {' | '.join(map(str, choices))}")
+    if given is None and setting.default is None:
+        return
+    also = ", or None" if setting.default is None else ""
+    if least is not None and not isinstance(given, int):
+        raise InputError(
+            f"{setting.name}={given!r}: expected a whole number of at least {least}{also}"
+        )
+    if least is not None and given < least:
+        raise InputError(f"{setting.name}={given!r}: expected at least {least}{also}")
+
+
+class RowArguments(TypedDict, total=False):
+    """Fields of `PackSettings` that all ways to make rows take as arguments."""
+
+    strategy: str
+    overlap: int
+    positions: str
+    max_segments: int | None
+
+
+class PackArguments(RowArguments, total=False):
+    """Fields of `PackSettings` that `jaxdata.pack` takes in addition to `seq_len`."""
+
+    seed: int
+    block: int
+    shuffle_run: int
+    order: int
+    segment_bytes: int | None
+    pool_bytes: int
+    lanes: int | None
+
+
+def with_settings(settings: type, *, without: Sequence[str]) -> Callable[[F], F]:
+    """Show the fields of a dataclass in the signature of a function that takes them as `**`."""
+
+    def shown(function: F) -> F:
+        signature = inspect.signature(function)
+        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        names = {parameter.name for parameter in own}
+        keyword = functools.partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
+        added = [
+            keyword(each.name, default=each.default, annotation=each.type)
+            for each in fields(settings)
+            if each.name not in names and each.name not in without
+        ]
+        whole = signature.replace(parameters=[*own, *added])
+
+        @functools.wraps(function)
+        def checked(*args: Any, **given: Any) -> Any:
+            for name in given.keys() - whole.parameters.keys():
+                near = difflib.get_close_matches(name, whole.parameters, 1)
+                meant = f": did you mean {near[0]!r}?" if near else ""
+                raise TypeError(
+                    f"{function.__name__}() got an unexpected keyword argument {name!r}{meant}"
+                )
+            return function(*args, **given)
+
+        checked.__signature__ = whole  # type: ignore[attr-defined]
+        return checked  # type: ignore[return-value]
+
+    return shown
+
+
+@dataclass(frozen=True)
+class PackSummary:
+    """Totals of one epoch of packed rows; in slots (= tokens), except `documents` and `rows`.
+
+    `slots = trained_tokens + overlap_tokens + boundary_tokens + padding`.
+    """
+
+    documents: int
+    rows: int
+    slots: int
+    trained_tokens: int
+    """targets with loss, stored masks not counted"""
+    overlap_tokens: int
+    """slots of masked context"""
+    boundary_tokens: int
+    """slots without a target: last tokens of documents (`concat`)"""
+    padding: int
+    dropped_tokens: int
+    """targets in no row (`crop`)"""
+
+    @property
+    def fill(self) -> float:
+        """Share of slots that are not padding."""
+        return 1 - self.padding / self.slots if self.slots else 1.0

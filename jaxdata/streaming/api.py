@@ -1,0 +1,192 @@
+"""Training batches straight from files or records of text, without a dataset."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jaxdata import tokenizers
+from jaxdata.converter.inputs.discovery import Inputs, find_inputs
+from jaxdata.converter.parameters import default_of
+from jaxdata.converter.tasks.registry import kept_by_sources, task_names, task_options
+from jaxdata.errors import InputError
+from jaxdata.feed.batches import HostPlacement, Placement
+from jaxdata.feed.layouts import Layout
+from jaxdata.feed.layouts import layout as find_layout
+from jaxdata.packing.settings import PackSettings, RowArguments
+from jaxdata.processes import available_cores
+from jaxdata.scalars import takes_numpy_beside
+from jaxdata.streaming.input_reader import FileSource
+from jaxdata.streaming.iterator import TextStream
+from jaxdata.streaming.record_reader import RecordSource
+from jaxdata.streaming.stream_recipe import Buffer, TextRecipe
+from jaxdata.streaming.text_source import TextSource
+from jaxdata.tokenizers import Tokenizer
+
+if TYPE_CHECKING:
+    import jax
+
+_CHARACTERS = 16 * 2**20
+_SHOWN = 200  # characters of an error that may hold a text
+
+
+@takes_numpy_beside("files")
+def stream_text(
+    files: Inputs | Iterable[Any],
+    *,
+    tokenizer: str | Tokenizer,
+    seq_len: int,
+    batch_size: int = 32,
+    seed: int = 0,
+    buffer: int = 10_000,
+    shuffle: bool = True,
+    epochs: int | None = 1,
+    sharding: jax.sharding.Sharding | None = None,
+    shard: tuple[int, int] | None = None,
+    num_workers: int | None = None,
+    prefetch: int = 2,
+    layout: str | Layout = "jaxdata",
+    **options: Any,
+) -> TextStream:
+    """Stream training batches from text, without converting it first.
+
+    For quick experiments. Documents are read in the order of the text, tokenized by worker
+    processes, and shuffled and packed one buffer at a time. Every token is trained on once a pass.
+
+    Args:
+        files: files, folders or globs of everything that `jaxdata convert` reads. Or any iterable
+            of records, which are texts or dicts as lines of JSON would give them (strings in a list
+            are names of files): a Hugging Face `Dataset` or `IterableDataset`, a list of dicts, a
+            generator. It must give the same records in the same order whenever it is read: to
+            resume, a source with `state_dict` and `load_state_dict` continues where that says,
+            others are read again up to the record. A generator can be read only once.
+        tokenizer: a spec as `tokenizers.load` takes it, or a loaded tokenizer.
+        seq_len: slots of a row.
+        batch_size: rows of the global batch; the last batch is completed with padding.
+        seed: root of every order, and of the random choices of a task.
+        buffer: documents that are shuffled and packed together; fewer if they hold more than 16
+            million characters, and in the first four buffers, so that batches come soon.
+        shuffle: False for the order of the text.
+        epochs: passes over the text; None for endless.
+        sharding: a `jax.sharding.Sharding` of (batch, seq), for `jax.Array`s; or:
+        shard: `(i, n)`: every n-th document, and batches of `batch_size / n` rows, in numpy.
+        num_workers: processes that tokenize; 0 for none, None for all cores but one.
+        prefetch: batches made ahead by a background thread; 0 for none.
+        layout: names and masks of a batch, as for a Loader.
+        **options: how rows are packed, as for `jaxdata.pack`: `strategy`, `overlap`, `positions`,
+            `max_segments`; and how text is read, as for `jaxdata.convert`: `text_key`, `bos`,
+            `task` and its settings (`fim_context` is 0 unless given), `transform`, cleaning,
+            limits of length.
+
+    Returns:
+        An iterator of batches as a Loader's, with `get_state`, `set_state`, `reset` and `report`.
+        Hosts may end after different numbers of steps: use `epochs=None`, or convert the text.
+
+    >>> for batch in stream_text("notes.jsonl", tokenizer="bytes", seq_len=64):  # doctest: +SKIP
+    ...     print(batch["inputs"].shape)
+    """
+    loaded = tokenizers.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
+    for name, count, least in (("buffer", buffer, 1), ("prefetch", prefetch, 0)):
+        if count < least:
+            raise InputError(f"{name}={count}: expected {least} or more")
+    packing = {name: options.pop(name) for name in RowArguments.__annotations__ if name in options}
+    placement, part = _placed(sharding, shard, batch_size, seq_len)
+    recipe = TextRecipe(
+        _source(files, epochs),
+        loaded,
+        _completed(options, seed),
+        Buffer(buffer, _CHARACTERS, part, epochs),
+        PackSettings(seq_len, seed=seed, shuffle=shuffle, **packing),
+    )
+    workers = max(1, available_cores() - 1) if num_workers is None else num_workers
+    _advise(recipe, tokenizer)
+    return TextStream(
+        recipe, placement, find_layout(layout), workers, prefetch, on_devices=sharding is not None
+    )
+
+
+def _completed(options: dict[str, Any], seed: int) -> Any:
+    """The options of the task, with the seed if it makes random choices.
+
+    Those whose default changed mean what they did before: states do not tell who chose them.
+    """
+    task = options.get("task", "lm")
+    if task not in task_names():
+        return options
+    before = {name: default_of(name, task) for name in kept_by_sources(task)}
+    return before | options | ({"seed": seed} if "seed" in task_options(task) else {})
+
+
+def _placed(
+    sharding: jax.sharding.Sharding | None,
+    shard: tuple[int, int] | None,
+    batch_size: int,
+    seq_len: int,
+) -> tuple[Placement, tuple[int, int]]:
+    """Where batches go, and which part of the documents they are made of."""
+    if sharding is None:
+        return HostPlacement(batch_size, shard or (0, 1)), shard or (0, 1)
+    if shard is not None:
+        raise InputError("use sharding= (jax arrays) or shard=(i, n) (numpy), not both")
+    from jaxdata.feed.device import DevicePlacement
+
+    placement = DevicePlacement(sharding, batch_size, seq_len)
+    rows = placement.rows
+    part = int(rows[0]) // len(rows), batch_size // len(rows)
+    if not np.array_equal(rows, HostPlacement(batch_size, part).rows):
+        raise InputError(
+            f"{sharding} gives this process rows that are not one n-th part of a batch: use a mesh "
+            "whose first axis is data, or convert the text"
+        )
+    return placement, part
+
+
+def _source(given: Any, epochs: int | None) -> TextSource:
+    """Files where names of files are given, else records."""
+    if isinstance(given, str | Path):
+        return FileSource(find_inputs(given))
+    if not isinstance(given, Iterable) or isinstance(given, Mapping):
+        raise InputError(
+            f"stream_text got a {type(given).__name__}: expected files, folders or globs; or an "
+            "iterable of records (of a dict of splits, one of them)"
+        )
+    if isinstance(given, Iterator) and not hasattr(given, "state_dict"):
+        first = list(islice(given, 1))
+        given = chain(first, given)
+        return _files(list(given)) if _names_a_file(first) else RecordSource(given, epochs)
+    if isinstance(given, Collection) and all(isinstance(one, str | Path) for one in given):
+        return _files(list(given))
+    return RecordSource(given, epochs)
+
+
+def _names_a_file(first: list[Any]) -> bool:
+    texts = (one for one in first if isinstance(one, str))
+    return any(isinstance(one, Path) for one in first) or any(map(os.path.exists, texts))
+
+
+def _files(given: list[str | Path]) -> FileSource:
+    try:
+        return FileSource(find_inputs(given))
+    except InputError as error:
+        if not given or isinstance(given[0], Path):
+            raise
+        hint = 'strings in a list are names of files; texts can be given as {"text": …}'
+        raise InputError(f"{str(error)[:_SHOWN]}: {hint}") from None
+
+
+def _advise(recipe: TextRecipe, tokenizer: str | Tokenizer) -> None:
+    """Say once when converting pays."""
+    spec = tokenizer if isinstance(tokenizer, str) else recipe.tokenizer.name
+    reads, inputs = recipe.source.advice()
+    warnings.warn(
+        f"stream_text reads and tokenizes {reads} again in every pass and run. To read text twice, "
+        f"or on several hosts, convert it once: jaxdata convert {inputs} --output data/mine "
+        f"--source text --tokenizer {spec}",
+        stacklevel=4,
+    )

@@ -1,0 +1,187 @@
+"""The documents of records that a program gives, read from any position.
+
+A source with `state_dict` and `load_state_dict`, as Hugging Face's datasets have them, continues
+from its own state; others are read again, and records before the position are counted. A state
+that is not exact (that of a shuffle buffer lacks what was in it) shows in the records that follow:
+the position has a digest of them, and where it differs, records are counted as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import Any, NamedTuple
+
+from jaxdata.converter.document_batch import Document
+from jaxdata.converter.inputs.discovery import InputFile
+from jaxdata.converter.inputs.file_types import FileType
+from jaxdata.converter.inputs.units import FilePart, Unit
+from jaxdata.converter.job import Job
+from jaxdata.converter.tasks import Task
+from jaxdata.converter.unit_reader import UnitReader
+from jaxdata.errors import InputError, StateMismatch
+from jaxdata.streaming.input_reader import by_record, count_left_out
+from jaxdata.streaming.text_source import InputCounts, Position
+
+_TOGETHER = 256
+_CHECKED = 8  # records after a position; of a shuffle buffer, one may be the same by chance
+_PLACE = InputFile("", "records", 0, FileType("parquet"), digest="", stamp=0)
+"""What stands for their file: like rows of a table, they are numbered from 0."""
+
+
+@dataclass(frozen=True)
+class RecordPosition(Position):
+    """A position in records."""
+
+    record: int = 0
+    """records before the block"""
+    source: str = ""
+    """the source's own state before the block, in JSON; "" if it has none"""
+    check: str = ""
+    """16 hex digits over the next records; "" at the beginning"""
+
+
+class _Taken(NamedTuple):
+    """A record, its digest, and the source's own state after it."""
+
+    record: dict[str, Any]
+    digest: bytes
+    source: str
+
+
+class RecordSource:
+    """The records of an iterable, dicts or texts (see `TextSource`)."""
+
+    start = RecordPosition()
+
+    def __init__(self, records: Iterable[Any], epochs: int | None) -> None:
+        self._records: Any = _private(records)
+        self._has_state = hasattr(records, "state_dict") and hasattr(records, "load_state_dict")
+        self._first = deepcopy(self._records.state_dict()) if self._has_state else None
+        self._once = isinstance(records, Iterator) and not self._has_state
+        self._begun = False
+        self.files: list[InputFile] = []
+        if self._once and epochs != 1:
+            raise InputError(
+                f"epochs={epochs}: a generator can be read only once: use epochs=1, or give an "
+                "iterable that begins anew, such as a list or a dataset"
+            )
+
+    def __str__(self) -> str:
+        return "the records"
+
+    def identity(self, _: dict[str, str]) -> dict[str, Any]:
+        return {"inputs": "records"}
+
+    def advice(self) -> tuple[str, str]:
+        return "these records", "FILE (save them as JSON lines or parquet)"
+
+    def documents(
+        self, job: Job, task: Task, start: RecordPosition, counts: InputCounts
+    ) -> Iterator[tuple[list[Document], RecordPosition]]:
+        job, record, document = replace(job, files=[_PLACE]), start.record, start.document
+        held: list[_Taken] = []
+        taken = self._from(start, job.parameters.text_key)
+        while held := [*held, *islice(taken, _TOGETHER + _CHECKED - len(held))]:
+            ended = len(held) < _TOGETHER + _CHECKED
+            here = held if ended else held[:_TOGETHER]
+            part = FilePart(0, data=tuple(one.record for one in here))
+            reader = UnitReader(Unit("records", (part,), 0, 0, (_PLACE,)), job, task)
+            for (_, number), found in by_record(reader, job.parameters.transform):
+                document += len(found)
+                place = record + number + 1, here[number].source, _check(held[number + 1 :])
+                yield found, RecordPosition(start.epoch, start.block, document, 0, *place)
+            count_left_out(reader, _PLACE, record, counts)
+            record, held = record + len(here), held[len(here) :]
+
+    def _from(self, start: RecordPosition, key: str) -> Iterator[_Taken]:
+        """The records after a position: by the source's own state, or by counting."""
+        taken = self._by_own_state(start, key) if self._has_state and start.source else None
+        return self._by_counting(start, key) if taken is None else taken
+
+    def _by_own_state(self, start: RecordPosition, key: str) -> Iterator[_Taken] | None:
+        """None where the records that follow are not those that followed when it was saved."""
+        try:
+            self._records.load_state_dict(json.loads(start.source))
+            taken = self._take(iter(self._records), start.record, key)
+            ahead = list(islice(taken, _CHECKED))
+        except Exception:  # whatever a library makes of a state of another version or dataset
+            return None
+        return chain(ahead, taken) if _check(ahead) == start.check else None
+
+    def _by_counting(self, start: RecordPosition, key: str) -> Iterator[_Taken]:
+        records = self._begin()
+        for _ in islice(records, start.record):
+            pass
+        taken = self._take(records, start.record, key)
+        ahead = list(islice(taken, _CHECKED))
+        if start.check and _check(ahead) != start.check:
+            raise StateMismatch(
+                f"from record {start.record:,} on, the source gives others than when the state was "
+                "saved: it must give the same records in the same order (a seed for its shuffles), "
+                "and end where it ended"
+            )
+        return chain(ahead, taken)
+
+    def _begin(self) -> Iterator[Any]:
+        if self._once and self._begun:
+            raise InputError(
+                "a generator can be read only once: give an iterable that begins anew, such as a "
+                "list or a dataset, or make a new stream of a new generator"
+            )
+        self._begun = True
+        if self._has_state:
+            self._records.load_state_dict(deepcopy(self._first))
+        return iter(self._records)
+
+    def _take(self, records: Iterator[Any], number: int, key: str) -> Iterator[_Taken]:
+        for place, given in enumerate(records, number):
+            record = _fields(given, place, key)
+            yield _Taken(record, _digest(record), self._state())
+
+    def _state(self) -> str:
+        """The source's own state now; "" where it has none, or none that JSON restores."""
+        if not self._has_state:
+            return ""
+        state = self._records.state_dict()
+        try:
+            written = json.dumps(state)
+        except (TypeError, ValueError):
+            return ""
+        return written if json.loads(written) == state else ""
+
+
+def _private(records: Any) -> Any:
+    """A dataset of Hugging Face's without the state that others have left in it.
+
+    There `iter` begins at the beginning only if no state was loaded, and `state_dict` may be where
+    somebody looked at a record.
+    """
+    theirs = type(records).__module__.partition(".")[0] == "datasets"
+    return records.shard(1, 0) if theirs and hasattr(records, "state_dict") else records
+
+
+def _fields(given: Any, number: int, key: str) -> dict[str, Any]:
+    if isinstance(given, str):
+        return {key: given}
+    if not isinstance(given, Mapping):
+        raise InputError(
+            f"record {number} is a {type(given).__name__}: expected a string, or a dict with the "
+            f"key {key!r} (text_key)"
+        )
+    return dict(given)
+
+
+def _digest(record: dict[str, Any]) -> bytes:
+    """Of a record; of values that JSON does not know, only the type counts."""
+    content = json.dumps(record, default=lambda value: type(value).__name__, skipkeys=True)
+    return hashlib.blake2b(content.encode(), digest_size=8).digest()
+
+
+def _check(following: list[_Taken]) -> str:
+    digests = b"".join(one.digest for one in following[:_CHECKED])
+    return hashlib.blake2b(digests, digest_size=8).hexdigest()

@@ -1,0 +1,256 @@
+"""Configs: what they accept, what they say when something is wrong, and what they load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jaxdata
+from jaxdata.config import Config, build_rows, load, load_config, packaged_configs, parse_overrides
+from jaxdata.errors import ConfigError, InputError, SourceExhausted
+from jaxdata.testing import assert_exactly_once, distinct_documents, write_dataset
+
+ROOT = Path(__file__).parents[2]
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    return path
+
+
+def refusal(tmp_path: Path, text: str, overrides: dict[str, Any] | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_config(written(tmp_path, text), overrides)
+    return str(caught.value)
+
+
+def test_numbers_may_be_written_as_people_write_them(tmp_path: Path) -> None:
+    text = """
+dataset: d
+curriculum:
+  - {tokens: 5e9, mix: {web: 1, code: .5}}
+  - {tokens: 1_000_000, mix: {web: 1}}
+train: {optimizer: {learning_rate: 3e-4}}
+"""
+    config = load_config(written(tmp_path, text))
+    assert [phase.tokens for phase in config.curriculum or []] == [5_000_000_000, 1_000_000]
+    assert config.train.optimizer.learning_rate == 3e-4
+    assert load_config({"dataset": "d", "pack": {"seq_len": "4e3"}}).pack.seq_len == 4000
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("dataset: d\npack:\n  seqlen: 3", "unknown field 'pack.seqlen'; did you mean 'seq_len'?"),
+        ("dataset: d\n\nseq_len: 3", "'seq_len'; did you mean 'pack.seq_len'? ({path}, line 3)"),
+        ("dataset: d\nzebra: 3", "known fields: dataset, sources, generations, tokenizer, seed,"),
+        (
+            "dataset: d\npack:\n  seq_len: many",
+            "pack.seq_len: expected a whole number, got 'many' ({path}, line 3)",
+        ),
+        ("dataset: d\npack: {seq_len: 1.5}", "pack.seq_len: expected a whole number, got 1.5"),
+        ("dataset: d\npack: {strategy: bestfit}", "should be 'best_fit', 'concat', 'crop' or"),
+        ("dataset: d\nloader: 4", "loader: expected a section with fields, got 4"),
+        ("dataset: 4", "dataset: expected a string, got 4"),
+        ("seed: 4", "dataset is missing: it is required"),
+        ("dataset: d\ndataset: e", "dataset is given twice, in lines 1 and 2: keep one"),
+        ("dataset: [", "is not YAML"),
+        ("- 4", "expected fields like `dataset: data/demo`, got list"),
+        (
+            "dataset: d\ncurriculum: {tokens: 4, rows: 4, mix: {a: 1}}",
+            "exactly one of tokens, rows",
+        ),
+        ("dataset: d\ncurriculum:\n- mix: {a: 1}\n- mix: {b: 1}", "phase 0 needs a budget"),
+        (
+            "dataset: d\ncurriculum:\n- mix: {a: x}",
+            "curriculum.0.mix.a: expected a number, got 'x'",
+        ),
+        (
+            "dataset: d\ncurriculum:\n- mix: by feel",
+            "curriculum.0.mix: weights 'by feel': expected a number for each source, like {{web: ",
+        ),
+        ("dataset: d\ncurriculum: [{mix: {}}]", "curriculum.0.mix: "),
+        ("dataset: d\ncurriculum: [{mix: {a: -1}}]", "expected finite numbers, none below 0"),
+        ("dataset: d\ncurriculum: [{steps: 5, mix: {a: 1}}]", "batch_size turns steps into rows"),
+        ("dataset: d\nepochs: {a: -1}", "epochs.a: should be greater than or equal to 0, got -1"),
+        ("dataset: d\namendments: [{epochs: {a: 2}}]", "at_row or at_step, one of them"),
+        (
+            "dataset: d\namendments: [{at_row: 4}]",
+            "an amendment needs a change: curriculum, epochs,",
+        ),
+        (
+            "dataset: d\nloader: {batch_size: [[0, 4, 5]]}",
+            "loader.batch_size: batch_size=[[0, 4, 5]]: expected a whole number of at least 1, or ",
+        ),
+        ("dataset: d\nloader: {skip_rows: 4}", "loader.skip_rows: expected a list, got 4"),
+        ("dataset: d\ntrain: {model: {width: 30}}", "width / heads must be an even number"),
+    ],
+)
+def test_errors_say_what_was_given_and_expected(tmp_path: Path, text: str, expected: str) -> None:
+    message = refusal(tmp_path, text)
+    assert expected.format(path=tmp_path / "config.yaml") in message
+
+
+def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+    message = refusal(tmp_path, "dataset: 1\nseed: x\npack: {block: y}")
+    assert [line.split(":")[0] for line in message.splitlines()] == [
+        "dataset",
+        "seed",
+        "pack.block",
+    ]
+
+
+def test_overrides_reach_any_field_and_leave_the_others(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        "dataset: d\npack: {seq_len: 8, block: 9}\ncurriculum: [{rows: 4, mix: {a: 1, b: 1}}]\n",
+    )
+    config = load_config(
+        path, {"pack": {"seq_len": 16}, "curriculum.0.mix": {"c": 1}, "train.model.layers": 2}
+    )
+    assert (config.pack.seq_len, config.pack.block) == (16, 9)
+    assert config.curriculum is not None
+    assert config.curriculum[0].mix == {"c": 1}, "weights are replaced, not merged"
+    assert config.curriculum[0].rows == 4
+    assert config.train.model.layers == 2
+
+
+def test_a_wrong_override_is_told_from_a_wrong_file(tmp_path: Path) -> None:
+    message = refusal(tmp_path, "dataset: d", {"pack.seq_len": "many"})
+    assert message == "pack.seq_len: expected a whole number, got 'many' (set by an override)"
+    message = refusal(tmp_path, "dataset: d\ncurriculum: [4]", {"curriculum.0.rows": 1})
+    assert "curriculum.0.mix is missing" in message
+    message = refusal(tmp_path, "dataset: d\ncurriculum: [{mix: {a: 1}}]", {"curriculum.3.rows": 1})
+    assert message.startswith("curriculum is a list of 1: expected the number of an item, 0 to 0")
+
+
+def test_command_line_overrides_are_yaml() -> None:
+    given = ["--pack.seq_len", "4096", "--seed=1", "--epochs", "{a: 2}", "--train.steps", "null"]
+    given += ["--curriculum.0.mix.web-2", "0.5"]
+    assert parse_overrides(given) == {
+        "curriculum.0.mix.web-2": 0.5,
+        "pack.seq_len": 4096,
+        "seed": 1,
+        "epochs": {"a": 2},
+        "train.steps": None,
+    }
+
+
+@pytest.mark.parametrize("given", [["seed", "1"], ["--seed"], ["--"]])
+def test_a_command_line_that_is_no_override_is_refused(given: list[str]) -> None:
+    with pytest.raises(ConfigError, match=r"--(pack\.seq_len|seed) 4096"):
+        parse_overrides(given)
+
+
+def test_a_config_is_the_same_in_all_its_forms(tmp_path: Path) -> None:
+    values = {"dataset": "d", "pack": {"seq_len": 8}}
+    config = load_config(values)
+    assert config == Config(**values) == load_config(config)
+    assert config == load_config(written(tmp_path, "dataset: d\npack: {seq_len: 8}"))
+    assert load_config(config, {"seed": 3}).seed == 3
+
+
+def test_packaged_configs_are_found_by_name_and_are_valid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert {"demo", "pretrain"} <= set(packaged_configs())
+    for name in packaged_configs():
+        assert (
+            load_config(name) == load_config(f"configs/{name}.yaml") == load_config(f"{name}.yaml")
+        )
+    with pytest.raises(ConfigError, match=r"no config at demos\.yaml .* demo, .*pretrain"):
+        load_config("demos.yaml")
+
+
+# --- loading -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> str:
+    rng = np.random.default_rng(0)
+    lengths = {name: rng.integers(1, 60, 40) for name in ("train/a", "train/b", "val/a")}
+    documents, first = {}, 1
+    for name, each in lengths.items():
+        documents[name] = distinct_documents(each, first)
+        first += int(each.sum())
+    write_dataset(tmp_path / "data", documents)
+    return str(tmp_path / "data")
+
+
+def small(dataset: str, **more: Any) -> dict[str, Any]:
+    return {"dataset": dataset, "pack": {"seq_len": 32}, "loader": {"batch_size": 4}, **more}
+
+
+def sources(dataset: str, split: str) -> list[Any]:
+    opened = jaxdata.open_dataset(dataset)
+    return [opened.source(split, name) for name in opened.splits[split]]
+
+
+def test_without_a_curriculum_every_source_is_read_once(dataset: str) -> None:
+    loader = load(small(dataset))
+    assert_exactly_once(loader, sources(dataset, "train"))
+
+
+def test_another_split_is_every_source_once_and_the_same_again(dataset: str) -> None:
+    loader = load(small(dataset), "val")
+    assert_exactly_once(loader, sources(dataset, "val"))
+    first, again = (next(load(small(dataset, seed=seed), "val")) for seed in (0, 1))
+    assert all(np.array_equal(first[key], again[key]) for key in first)
+    assert len(load(small(dataset, eval_tokens=128), "val")) == 1
+
+
+def test_a_mix_without_a_budget_goes_on_until_a_source_runs_dry(dataset: str) -> None:
+    rows = build_rows(load_config(small(dataset, curriculum={"mix": {"a": 3, "b": 1}})))
+    counts = rows.counts()
+    available = len(jaxdata.pack(sources(dataset, "train")[0], seq_len=32))
+    assert counts["a"] == available
+    assert counts["b"] < available
+    doubled = build_rows(
+        load_config(small(dataset, curriculum={"mix": {"a": 3, "b": 1}}, epochs={"a": 2}))
+    )
+    assert doubled.counts()["a"] == 2 * available
+
+
+def test_phases_and_epochs_and_exhaustion_reach_the_mixture(dataset: str) -> None:
+    phases = [{"rows": 6, "mix": {"a": 1}}, {"tokens": 5 * 32, "mix": {"b": 1}}]
+    assert build_rows(load_config(small(dataset, curriculum=phases))).counts() == {"a": 6, "b": 5}
+    too_much = small(dataset, curriculum={"rows": 1000, "mix": {"a": 1}})
+    with pytest.raises(SourceExhausted, match="short by"):
+        load(too_much)
+    assert len(load(too_much, on_exhaustion="halt")) < 250
+    assert len(load(too_much, epochs={"a": 100})) == 250
+
+
+def test_every_field_of_pack_and_loader_reaches_its_call(dataset: str) -> None:
+    batch = next(load(small(dataset), pack={"positions": "row"}, shard=(1, 2)))
+    assert batch["positions"].shape == (2, 32)
+    assert batch["positions"][0].tolist()[:20] == list(range(20))
+    single = next(load(small(dataset), **{"pack.max_segments": 1}))
+    assert single["segment_ids"].max() == 1
+    with pytest.raises(InputError, match="overlap"):
+        load(small(dataset), pack={"overlap": 30})
+    ramp = load(small(dataset), loader={"batch_size": [[0, 4], [8, 2]], "skip_rows": [[0, 2]]})
+    assert [len(next(ramp)["inputs"]) for _ in range(3)] == [4, 4, 2]
+    assert ramp.get_state()["skips"] == [[0, 2]]
+    assert ramp.get_state()["batch_sizes"] == [[2, 4], [10, 2]]
+    assert len(next(load(small(dataset, loader={"batch_size": [[0, 3]]}), "val"))["inputs"]) == 3
+
+
+def test_an_unknown_source_is_named_with_those_there_are(dataset: str) -> None:
+    with pytest.raises(ConfigError, match=r"curriculum\.0\.mix names the source 'c'; .*'a', 'b'"):
+        load(small(dataset, curriculum={"rows": 4, "mix": {"c": 1}}))
+    with pytest.raises(ConfigError, match="epochs names the source 'c'"):
+        load(small(dataset, epochs={"c": 2}))
+    with pytest.raises(InputError, match="no split 'test'"):
+        load(small(dataset), "test")
+
+
+def test_the_readme_form_works(dataset: str, tmp_path: Path) -> None:
+    path = written(tmp_path, f"dataset: {dataset}\npack: {{seq_len: 32}}\n")
+    loader = jaxdata.load(path, split="train", loader={"batch_size": 2})
+    assert next(loader)["inputs"].shape == (2, 32)

@@ -1,0 +1,51 @@
+"""Conversions in this process: whole ones, without the second that a worker takes to start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from jaxdata.converter import ConversionReport
+from jaxdata.converter.engines import Engine
+from jaxdata.converter.engines.base import Attempt
+from jaxdata.converter.job import Job
+from jaxdata.converter.worker import UnitConverter
+from tests.converter.test_convert import run
+
+__all__ = ["in_this_process", "run_here"]
+
+
+class Here(Engine):
+    """Each unit is done before the next is taken."""
+
+    def __init__(self, job: Job, progress: Callable[[int], None]) -> None:
+        super().__init__(job, progress)
+        self._converter = UnitConverter(job)
+
+    def places(self) -> int:
+        return 1
+
+    def busy(self) -> int:
+        return 0
+
+    def start(self, task: Attempt) -> None:
+        self.finish(task, self._converter.convert(task.unit, lambda _: None))
+
+    def wait(self) -> None:
+        raise AssertionError("nothing is under way")
+
+    def close(self) -> None:
+        pass
+
+
+def in_this_process() -> Any:
+    """While it is entered, conversions are done here."""
+    return mock.patch("jaxdata.converter.api.choose_engine", return_value=Here)
+
+
+def run_here(inputs: Any, output: Path, **options: Any) -> ConversionReport:
+    """As `run` of tests.converter.test_convert."""
+    with in_this_process():
+        return run(inputs, output, **options)

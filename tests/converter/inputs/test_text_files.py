@@ -1,0 +1,319 @@
+"""Text files: whole below a size, above it in pieces that are together the text, to the token."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zstandard
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from jaxdata import open_dataset, stream_text, tokenizers
+from jaxdata.converter import texts
+from jaxdata.converter.inputs.cutting import cut
+from jaxdata.converter.inputs.discovery import find_inputs
+from jaxdata.converter.inputs.readers import raw_records
+from jaxdata.converter.inputs.units import ReadSettings
+from jaxdata.converter.job import Job
+from jaxdata.converter.parameters import make_parameters
+from jaxdata.converter.unit_reader import UnitReader
+from jaxdata.errors import InputError
+from jaxdata.tokenizers import Tokenizer
+from tests.converter.here import run_here
+from tests.converter.test_convert import documents, manifest, quarantine, run, tree
+from tests.tokenizers.test_tokenizers import open_one
+
+BYTES = tokenizers.load("bytes")
+MARK = b"\xef\xbb\xbf"
+
+
+def tar(data: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        info = tarfile.TarInfo("a.txt")
+        info.size = len(data)
+        archive.addfile(info, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+WAYS: dict[str, Callable[[bytes], bytes]] = {
+    "a.txt": lambda data: data,
+    "a.txt.gz": lambda data: gzip.compress(data, mtime=0),
+    "a.txt.zst": lambda data: zstandard.ZstdCompressor().compress(data),
+    "a.tar": tar,
+    "a.tar.gz": lambda data: gzip.compress(tar(data), mtime=0),
+}
+
+
+def pieces_of(path: Path, settings: ReadSettings, unit_bytes: int) -> list[Any]:
+    files = find_inputs(path)
+    return [
+        raw
+        for unit in cut(files, settings, unit_bytes)
+        for part in unit.parts
+        for raw in raw_records(files[part.file], part, settings)
+    ]
+
+
+def edges(found: list[Any]) -> list[tuple[bool, bool]]:
+    return [(piece.begins, piece.ends) for piece in found]
+
+
+words = st.sampled_from(["a", "one", "Zwölf", "語", "\U0001f9a5", "x" * 40, ".", "", "\r"])
+gaps = st.sampled_from([" ", "\n", "\n\n", "\r\n\r\n", "", "\n\n\n"])
+long_texts = st.lists(st.tuples(words, gaps), min_size=1, max_size=150).map(
+    lambda pairs: "".join(word + gap for word, gap in pairs)
+)
+
+
+@given(
+    long_texts,
+    st.sampled_from(sorted(WAYS)),
+    st.integers(16, 60),
+    st.integers(1, 600),
+    *(st.booleans(),) * 2,
+)
+@example("語" * 200, "a.txt", 16, 1, False, False)
+@example("x" * 16 * 16, "a.txt", 16, 1, True, False)
+@example("x" * (16 * 16 + 1), "a.txt.gz", 16, 1, True, False)
+def test_pieces_are_together_the_text(
+    tmp_path_factory: pytest.TempPathFactory,
+    text: str,
+    name: str,
+    piece_bytes: int,
+    unit_bytes: int,
+    joined: bool,
+    marked: bool,
+) -> None:
+    data = text.encode()
+    path = tmp_path_factory.mktemp("text") / name
+    path.write_bytes(WAYS[name](MARK * marked + data))
+    read = ReadSettings(None, piece_bytes=piece_bytes, joined=joined)
+    found = pieces_of(path, read, unit_bytes)
+    datas = [piece.data for piece in found]
+    assert b"".join(datas) == data
+    assert "".join(piece.decode() for piece in datas) == text  # no character is cut
+    size = len(data) + 3 * marked
+    if size <= 16 * piece_bytes:
+        assert edges(found) == [(True, True)] * bool(data)
+        return
+    assert len(found) == len(range(piece_bytes, size - piece_bytes // 2, piece_bytes)) + 1
+    assert all(piece_bytes // 4 < len(piece) <= 2 * piece_bytes for piece in datas)
+    middle = [(not joined, not joined)] * (len(found) - 2)
+    assert edges(found) == [(True, not joined), *middle, (not joined, True)]
+
+
+@given(long_texts, st.integers(16, 40), st.integers(1, 600), st.booleans())
+@settings(max_examples=50)
+def test_a_text_is_cut_the_same_however_it_is_read(
+    tmp_path_factory: pytest.TempPathFactory,
+    text: str,
+    piece_bytes: int,
+    unit_bytes: int,
+    joined: bool,
+) -> None:
+    folder = tmp_path_factory.mktemp("ways")
+    read = ReadSettings(None, piece_bytes=piece_bytes, joined=joined)
+    found, units = [], []
+    for name, way in WAYS.items():
+        (folder / name).write_bytes(way(text.encode()))
+        found.append(pieces_of(folder / name, read, unit_bytes))
+        made = list(cut(find_inputs(folder / name), read, unit_bytes))
+        units.append([unit.text_bytes for unit in made if unit.parts[0].data or name == "a.txt"])
+    assert all(one == found[0] for one in found)
+    if len(text.encode()) > 16 * piece_bytes and len(units[2]) > 1:
+        assert units[2] == units[0]
+
+
+@pytest.mark.parametrize(
+    ("near", "joined", "ends_with"),
+    [
+        ("y. One\nTwo.\n\n\nThree four", False, "y. One\nTwo.\n\n\n"),
+        ("y. One\r\nTwo.\r\n\r\nThree four", False, "y. One\r\nTwo.\r\n\r\n"),
+        ("y. One two\nthree four", False, "y. One two\n"),
+        ("y. One two three four", False, ""),
+        ("y. One\nTwo.\n\nThree four", True, "y. One\nTwo.\n\nThree"),
+        ("y. One two three four", True, "y. One"),
+        ("y. One two.\n1 2 3", True, "y. One"),
+        ("y. 1 2\n3 4", True, "y. 1 2\n"),
+        ("1 2 3 4", True, ""),
+    ],
+)
+def test_where_a_text_is_cut(tmp_path: Path, near: str, joined: bool, ends_with: str) -> None:
+    (tmp_path / "a.txt").write_bytes(b"x" * 200 + near.encode() + b"-" * 4_000)
+    read = ReadSettings(None, piece_bytes=200, joined=joined)
+    first, second = (piece.data for piece in pieces_of(tmp_path / "a.txt", read, 1)[:2])
+    assert first[200:] == ends_with.encode()
+    assert second.startswith(near.encode()[len(ends_with) :])
+
+
+def tokens(path: Path, tokenizer: Tokenizer, unit_bytes: int, **options: Any) -> list[np.ndarray]:
+    """The tokens of every piece; checks that all records are accounted for."""
+    files = find_inputs(path)
+    parameters = make_parameters(files, tokenizer, options)  # type: ignore[arg-type]
+    job = Job("", "train", "web", files, parameters, tokenizer.files(), False, 200)
+    task = job.task(tokenizer, job.cleaner())
+    found = []
+    for unit in cut(files, job.reading(task), unit_bytes):
+        reader = UnitReader(unit, job, task)
+        made = task.encode([one.content for batch in reader.batches() for one in batch])
+        receipt = reader.receipt({})
+        left = len(receipt.quarantined) + receipt.dropped.total() + receipt.counts["blank"]
+        assert len(made) + left == sum(receipt.records) + receipt.counts["added"]
+        found += [streams[0].tokens for streams in made if isinstance(streams, tuple)]
+    return found
+
+
+@given(st.text(max_size=200), st.integers(2, 9), st.integers(16, 60), st.integers(1, 600))
+def test_bytes_of_pieces_are_those_of_the_text(
+    tmp_path_factory: pytest.TempPathFactory,
+    text: str,
+    times: int,
+    piece_bytes: int,
+    unit_bytes: int,
+) -> None:
+    data = (text * times).encode("utf-8", "replace")
+    path = tmp_path_factory.mktemp("bytes") / "a.txt"
+    path.write_bytes(data)
+    found = tokens(path, BYTES, unit_bytes, piece_bytes=piece_bytes)
+    data = data.removeprefix(MARK)
+    assert [*data, *[256] * bool(data)] == [i for piece in found for i in piece.tolist()]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "cl100k", "mistral", "gpt2-hf"])
+def test_tokens_of_pieces_are_those_of_the_text(
+    shared_data: Path, tmp_path: Path, name: str
+) -> None:
+    tokenizer = open_one(shared_data, name)
+    books = texts(shared_data / "books.jsonl.gz")
+    text = "\n\n".join(next(books)[1_000:100_000] for _ in range(2))
+    for path, way in WAYS.items():
+        (tmp_path / path).write_bytes(way(text.encode()))
+    (expected,) = tokenizer.encode([text])
+    for path in ("a.txt", "a.tar.gz"):
+        found = tokens(tmp_path / path, tokenizer, 20_000, piece_bytes=5_000)
+        assert len(found) > 30
+        assert np.array_equal(np.concatenate(found), [*expected, tokenizer.eod_id])
+
+
+def test_bos_begins_the_first_piece_and_eod_ends_the_last(tmp_path: Path) -> None:
+    tokenizer = tokenizers.load("bytes", bos=255)
+    (tmp_path / "a.txt").write_text("one two\n" * 100)
+    found = np.concatenate(tokens(tmp_path / "a.txt", tokenizer, 1, piece_bytes=16, bos=True))
+    assert found.tolist() == [255, *b"one two\n" * 100, 256]
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    """A text of which every line says which it is."""
+    path = tmp_path / "in/lines.txt"
+    path.parent.mkdir()
+    path.write_text("".join(f"line {n} of {hash(n * 0.7)}\n" for n in range(2_000)))
+    return path
+
+
+@pytest.mark.parametrize("name", ["lines.txt", "lines.txt.zst"])
+def test_workers_change_no_byte(lines: Path, tmp_path: Path, name: str) -> None:
+    text = lines.read_bytes()
+    path = lines.with_name(name)
+    path.write_bytes(WAYS[name.replace("lines", "a")](text))
+    options: dict[str, Any] = {"piece_bytes": 500, "unit_bytes": 2_000}
+    one = run_here(path, tmp_path / "one", **options)
+    run(path, tmp_path / "three", workers=3, **options)
+    assert tree(tmp_path / "one") == tree(tmp_path / "three")
+    found = documents(tmp_path / "one")
+    assert one.shards > 10
+    assert one.documents == len(found) > 60
+    assert np.concatenate(found).tolist() == [*text, 256]
+    docs = open_dataset(tmp_path / "one").source("train", "web")
+    assert [docs.origin(i)[1] for i in range(len(found))] == list(range(1, len(found) + 1))
+
+
+def whole_lines(record: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"text": line} for line in record["text"].splitlines()]
+
+
+def text_of(document: np.ndarray) -> str:
+    assert document[-1] == 256
+    return bytes(document[:-1].astype(np.uint8)).decode()
+
+
+def test_a_transform_gets_whole_lines(lines: Path) -> None:
+    name = "tests.converter.inputs.test_text_files:whole_lines"
+    found = tokens(lines, BYTES, 2_000, piece_bytes=500, transform=name)
+    assert list(map(text_of, found)) == lines.read_text().splitlines()
+
+
+def test_tasks_that_rearrange_get_whole_lines(lines: Path) -> None:
+    sentinels = {f"fim_{part}": n for n, part in enumerate(("prefix", "middle", "suffix"))}
+    options = {"task": "fim", "fim_rate": 0.0, **sentinels}
+    found = list(map(text_of, tokens(lines, BYTES, 2_000, piece_bytes=500, **options)))
+    assert len(found) > 60
+    assert "".join(found) == lines.read_text()
+    assert all(one.startswith("line ") and one.endswith("\n") for one in found)
+
+
+def test_what_is_not_huge_stays_whole(lines: Path) -> None:
+    assert list(texts(lines)) == [lines.read_text()]
+
+
+def test_a_piece_is_a_record_for_all_that_leaves_out(lines: Path, tmp_path: Path) -> None:
+    data = bytearray(lines.read_bytes())
+    data[5_000] = 0xFF
+    lines.write_bytes(data)
+    report = run_here(
+        lines, tmp_path / "out", piece_bytes=500, max_chars=505, split_ratio="train=1,val=1"
+    )
+    (bad,) = quarantine(tmp_path / "out")
+    assert bad["reason"] == "not UTF-8"
+    assert b"\xff" in (raw := base64.b64decode(bad["raw_base64"]))
+    assert raw in data
+    statistics = manifest(tmp_path / "out")["sources"]["train/web"]["statistics"]
+    assert statistics["records"] == report.documents + 1 + sum(report.dropped.values())
+    assert list(report.dropped) == ["longer than 505 characters"]
+    assert len(report.sources) == 2
+    assert run_here(lines, tmp_path / "short", piece_bytes=500, max_record_bytes=505).quarantined
+
+
+def test_a_piece_without_tokens_is_dropped(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("x" * 100 + "\x01" * 400 + "y" * 1_500)
+    report = run_here(tmp_path / "a.txt", tmp_path / "out", piece_bytes=100, ftfy=True)
+    assert report.dropped == {"a piece of a text without tokens": 4}
+    found = np.concatenate(documents(tmp_path / "out"))
+    assert found.tolist() == [*b"x" * 100, *b"y" * 1_500, 256]
+
+
+def test_a_text_that_shrinks_meanwhile_is_refused(lines: Path) -> None:
+    files = find_inputs(lines)
+    read = ReadSettings(None, piece_bytes=500)
+    units = list(cut(files, read, 2_000))
+    lines.write_bytes(lines.read_bytes()[:-100])
+    with pytest.raises(InputError, match=r"lines\.txt was truncated while being read"):
+        list(raw_records(files[0], units[-1].parts[0], read))
+
+
+def test_a_wrong_size_says_so(lines: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="piece_bytes=15: Input should be greater than or equal"):
+        run(lines, tmp_path / "out", piece_bytes=15)
+
+
+def test_a_stream_of_batches_has_the_same_tokens(lines: Path) -> None:
+    options: dict[str, Any] = {"strategy": "pad", "shuffle": False, "piece_bytes": 500}
+    with pytest.warns(UserWarning, match="convert it once"):
+        stream = stream_text(
+            str(lines), tokenizer="bytes", seq_len=1_024, batch_size=4, num_workers=1, **options
+        )
+    batches = [(batch["inputs"], batch["segment_ids"]) for batch in stream]
+    rows = [row[own > 0] for batch in batches for row, own in zip(*batch, strict=True)]
+    pieces = [bytes(row.astype(np.uint8)) for row in rows if len(row)]
+    text = lines.read_bytes()
+    assert sum(map(len, pieces)) == len(text) + 1 - len(pieces)  # the last token is only a target
+    assert all(piece in text for piece in pieces)

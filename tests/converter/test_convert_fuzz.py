@@ -1,0 +1,306 @@
+"""Readers given anything: never a crash, never a hang, and no record lost without a word.
+
+`JAXDATA_FUZZ=100000` sets the number of inputs; a few hundred are tried by default.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import io
+import json
+import os
+import tarfile
+from collections.abc import Callable
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from jaxdata import tokenizers
+from jaxdata.converter.inputs.compression import compression_of
+from jaxdata.converter.inputs.cutting import cut
+from jaxdata.converter.inputs.discovery import find_inputs
+from jaxdata.converter.inputs.formats.tables import check_strings
+from jaxdata.converter.job import Job
+from jaxdata.converter.merged_receipts import member_of
+from jaxdata.converter.parameters import make_parameters
+from jaxdata.converter.unit_reader import UnitReader
+from jaxdata.errors import InputError
+from jaxdata.format.archive_members import Member
+
+INPUTS = int(os.environ.get("JAXDATA_FUZZ", "300"))
+TOKENIZER = tokenizers.load("bytes")
+
+text = st.text(st.characters(codec="utf-8"), max_size=30)
+odd_line = st.one_of(
+    # What begins a compressed file, or an array, makes one of all that follows: it is refused.
+    st.binary(max_size=20)
+    .map(lambda line: line.replace(b"\n", b""))
+    .filter(lambda line: not (compression_of(line) or line.lstrip().startswith(b"["))),
+    st.sampled_from([b"", b" ", b"{", b"[1]", b'{"text": 1}', b'{"text": "\xed\xa0\x80"}', b"\0"]),
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | text,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
+        max_leaves=8,
+    ).map(lambda value: json.dumps(value).encode()),
+    st.just(b'{"text": "' + b"x" * 300 + b'"}'),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Corpus:
+    """Good texts, and lines that hold none, in one order."""
+
+    items: list[str | bytes]
+
+    def lines(self, end: bytes) -> bytes:
+        return b"".join(
+            (one if isinstance(one, bytes) else json.dumps({"text": one}).encode()) + end
+            for one in self.items
+        )
+
+    @property
+    def texts(self) -> list[str]:
+        return [one for one in self.items if isinstance(one, str)]
+
+    @property
+    def huge(self) -> bytes:
+        """More than is read in one piece, unless it is nothing."""
+        return "".join(self.texts).encode() * 40
+
+    def array(self) -> bytes:
+        return json.dumps([{"text": one} for one in self.texts], ensure_ascii=False).encode()
+
+
+def gz(data: bytes) -> bytes:
+    return gzip.compress(data, mtime=0)
+
+
+def zst(data: bytes) -> bytes:
+    return zstandard.ZstdCompressor(write_checksum=True).compress(data)
+
+
+def tar(corpus: Corpus) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, data in [
+            ("a.jsonl", corpus.lines(b"\n")),
+            ("d/", b""),
+            ("d/b.json.gz", gz(corpus.array())),
+            ("link.jsonl", b""),
+            *((f"d/{i}.txt", one.encode()) for i, one in enumerate(corpus.texts)),
+            ("huge.txt.gz", gz(corpus.huge)),
+        ]:
+            info = tarfile.TarInfo(name)
+            info.type = tarfile.DIRTYPE if name.endswith("/") else tarfile.REGTYPE
+            if name == "link.jsonl":
+                info.type, info.linkname = tarfile.SYMTYPE, "a.jsonl"
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def table(corpus: Corpus) -> pa.Table:
+    texts = [one if isinstance(one, str) else None for one in corpus.items]
+    return pa.table({"text": pa.array(texts, pa.string()), "n": list(range(len(texts)))})
+
+
+def parquet(corpus: Corpus) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table(corpus), sink, row_group_size=3)
+    return bytes(sink.getvalue())
+
+
+def arrow(corpus: Corpus) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table(corpus).schema) as writer:
+        writer.write_table(table(corpus), max_chunksize=3)
+    return bytes(sink.getvalue())
+
+
+FORMATS: dict[str, Callable[[Corpus], bytes]] = {
+    "a.jsonl": lambda corpus: corpus.lines(b"\n"),
+    "b.jsonl": lambda corpus: b"\xef\xbb\xbf" + corpus.lines(b"\r\n"),
+    "a.jsonl.gz": lambda corpus: gz(corpus.lines(b"\n")),
+    "a.jsonl.zst": lambda corpus: zst(corpus.lines(b"\n")),
+    "a.json": Corpus.array,
+    "a.json.zst": lambda corpus: zst(corpus.array()),
+    "a.txt": lambda corpus: "".join(corpus.texts).encode(),
+    "a.txt.gz": lambda corpus: gz("".join(corpus.texts).encode()),
+    "h.txt": lambda corpus: corpus.huge,
+    "h.txt.zst": lambda corpus: zst(corpus.huge),
+    "a.tar": tar,
+    "a.tar.gz": lambda corpus: gz(tar(corpus)),
+    "a.jsonl.zst.tar": tar,
+    "a.parquet": parquet,
+    "a.arrow": arrow,
+}
+WHOLE_OR_REFUSED = {"a.jsonl.gz", "a.jsonl.zst", "a.json", "a.json.zst", "a.txt.gz", "a.tar"} | {
+    "h.txt.zst",
+    "a.tar.gz",
+    "a.jsonl.zst.tar",
+    "a.parquet",
+}
+corpora = st.lists(st.one_of(text, text, odd_line), max_size=12).map(Corpus)
+
+
+def read(path: Path, unit_bytes: int) -> tuple[list[str], int]:
+    """The texts and the number of records of a file; checks that all are accounted for."""
+    found, records = read_places(path, unit_bytes)
+    return [text for *_, text in found], records
+
+
+def read_places(path: Path, unit_bytes: int) -> tuple[list[tuple[str, int, str]], int]:
+    """Also where in an archive each text is."""
+    files = find_inputs(path)
+    if files[0].kind.table:
+        check_strings(files[0], ["text"])
+    parameters = make_parameters(files, TOKENIZER, {"max_record_bytes": 250, "piece_bytes": 16})
+    job = Job("", "train", "web", files, parameters, TOKENIZER.files(), False, 200)
+    task = job.task(TOKENIZER, job.cleaner())
+    found: list[tuple[str, int, str]] = []
+    records = 0
+    for unit in cut(files, job.reading(task), unit_bytes):
+        reader = UnitReader(unit, job, task)
+        documents = list(chain.from_iterable(reader.batches()))
+        closely = UnitReader(unit, job, task)
+        closely._plain_key = None
+        assert list(chain.from_iterable(closely.batches())) == documents
+        receipt = reader.receipt({})
+        assert closely.receipt({}) == receipt
+        left = len(receipt.quarantined) + receipt.dropped.total() + receipt.counts["blank"]
+        assert len(documents) + left == sum(receipt.records) + receipt.counts["added"]
+        for one in documents:
+            name, _, number = member_of(receipt, one.part, one.record) or Member("", "", 0)
+            (text,) = task.texts(one.content)
+            found.append((name, number, text))
+        records += sum(receipt.records)
+    return found, records
+
+
+def write(folder: Path, name: str, data: bytes) -> Path:
+    path = folder / name
+    path.write_bytes(data)
+    return path
+
+
+def fuzz(share: float) -> Callable[[Any], Any]:
+    return settings(
+        max_examples=max(10, int(INPUTS * share)),
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.explicit, Phase.generate, Phase.shrink],
+        database=None,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("fuzz")
+
+
+@fuzz(0.4)
+@given(corpora, st.sampled_from(sorted(FORMATS)), st.integers(1, 400))
+def test_what_is_whole_is_read_whole(
+    folder: Path, corpus: Corpus, name: str, unit_bytes: int
+) -> None:
+    path = write(folder, name, FORMATS[name](corpus))
+    places, records = read_places(path, unit_bytes)
+    texts = [text for *_, text in places]
+    huge = corpus.huge.decode().removeprefix("\ufeff")
+    if "tar" in name:
+        pieces = [(n, text) for member, n, text in places if member == "huge.txt.gz"]
+        assert pieces == list(enumerate([text for _, text in pieces], 1))
+        assert "".join(text for _, text in pieces) == (huge if whole_or_cut(corpus.huge) else "")
+        found = [("a.jsonl", n, text) for n, text in texts_of(corpus.lines(b"\n"))]
+        found += [("d/b.json.gz", n, text) for n, text in enumerate(corpus.texts)]
+        bare = [one.removeprefix("\ufeff") for one in corpus.texts]
+        found += [(f"d/{i}.txt", 1, text) for i, text in enumerate(bare) if text]
+        assert sorted(place for place in places if place[0] != "huge.txt.gz") == sorted(found)
+    elif ".jsonl" in name and find_inputs(path)[0].kind.format == "json":
+        content = corpus.lines(b"\n").removeprefix(b"\xef\xbb\xbf")
+        assert isinstance(json.loads(content), list)  # all of it is one array
+    elif ".jsonl" in name:
+        alone = name == "b.jsonl" and not corpus.items  # a byte order mark, and nothing else
+        expected = [text for _, text in texts_of(corpus.lines(b"\n"))]
+        assert (texts, records) == (expected, len(corpus.items) + alone)
+    elif ".json" in name:
+        assert (texts, records) == (corpus.texts, len(corpus.texts))
+    elif ".txt" in name:
+        content = corpus.huge if name[0] == "h" else "".join(corpus.texts).encode()
+        joined = content.decode().removeprefix("\ufeff")
+        assert "".join(texts) == (joined if whole_or_cut(content) else "")
+        assert records == (len(texts) if whole_or_cut(content) else bool(joined))
+        assert len(texts) > 10 or len(content) <= 256
+    else:
+        assert (texts, records) == (corpus.texts, len(corpus.items))
+
+
+def whole_or_cut(text: bytes) -> bool:
+    """Whether a text is not set aside: too long a record, too short to be cut."""
+    return len(text.removeprefix(b"\xef\xbb\xbf")) <= 250 or len(text) > 256
+
+
+def texts_of(lines: bytes) -> list[tuple[int, str]]:
+    """What the lines of a file hold, and their numbers, by json alone."""
+    found = []
+    for number, line in enumerate(lines.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
+        try:
+            text = json.loads(line.decode())["text"]
+            text.encode()
+        except (ValueError, TypeError, KeyError, AttributeError):
+            continue
+        if len(line) <= 250:
+            found.append((number, text))
+    return found
+
+
+@fuzz(0.2)
+@given(corpora, st.sampled_from(sorted(WHOLE_OR_REFUSED)), st.data(), st.integers(1, 400))
+def test_what_is_cut_short_is_refused(
+    folder: Path, corpus: Corpus, name: str, data: st.DataObject, unit_bytes: int
+) -> None:
+    content = FORMATS[name](corpus)
+    end = len(content) - (1_024 if ".tar" in name else 0)  # the end mark, and what pads it
+    while ".tar" in name and name != "a.tar.gz" and content[end - 512 : end] == bytes(512):
+        end -= 512
+    end = len(content) if name == "a.tar.gz" else end
+    keep = data.draw(st.integers(1, max(1, end - 1)))
+    if name == "a.json" and not content[:keep].strip(b"["):
+        return  # an array of nothing yet
+    with pytest.raises(InputError):
+        read(write(folder, name, content[:keep]), unit_bytes)
+
+
+@fuzz(0.3)
+@given(corpora, st.sampled_from(sorted(FORMATS)), st.data(), st.integers(1, 400))
+def test_what_is_damaged_is_refused_or_accounted_for(
+    folder: Path, corpus: Corpus, name: str, data: st.DataObject, unit_bytes: int
+) -> None:
+    content = bytearray(FORMATS[name](corpus))
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(content)))
+        length = data.draw(st.integers(0, 4))
+        content[place : place + length] = data.draw(st.binary(max_size=8))
+    path = write(folder, name, bytes(content))
+    try:
+        _, records = read(path, unit_bytes)
+    except InputError:
+        return
+    if name in ("a.jsonl", "b.jsonl") and find_inputs(path)[0].kind.format == "jsonl":
+        assert records == len(io.BytesIO(content).readlines())
+
+
+@fuzz(0.1)
+@given(st.binary(max_size=600), st.sampled_from(sorted(FORMATS)), st.integers(1, 400))
+def test_anything_at_all(folder: Path, content: bytes, name: str, unit_bytes: int) -> None:
+    try:
+        read(write(folder, name, content), unit_bytes)
+    except InputError:
+        return

@@ -1,0 +1,153 @@
+"""A task and an input format that are defined here and nowhere else, from the command line on."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, ClassVar, Literal
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+import jaxdata
+from jaxdata.cli import cli
+from jaxdata.converter.inputs.discovery import find_inputs
+from jaxdata.converter.inputs.formats import base as formats
+from jaxdata.converter.inputs.formats.base import Format
+from jaxdata.converter.inputs.parsing import text_of
+from jaxdata.converter.inputs.units import ReadSettings
+from jaxdata.converter.options import option
+from jaxdata.converter.parameters import Parameters, make_parameters, options
+from jaxdata.converter.tasks import Encoded, Prepared, Record, Settings, Task, registry
+from jaxdata.errors import InputError
+from jaxdata.tokenizers import Tokenizer, load
+from tests.converter.here import in_this_process, run_here
+from tests.converter.test_convert import decoded, manifest, records, write_lines
+
+
+class ToySettings(Settings):
+    makes: ClassVar[str] = "words, one a document"
+
+    name: Literal["toy"] = "toy"
+    shout: bool = option(False, "Write words in capitals.")
+    longest: int = option(9, "Longest word that is kept.", ge=1)
+    mark: str = option("", "Text before each word.", escapes=True)
+
+
+class ToyTask(Task):
+    strings = True
+    keys = ("text",)
+
+    def __init__(self, settings: ToySettings, tokenizer: Tokenizer, clean: Any) -> None:
+        self._settings, self._tokenizer, self._clean = settings, tokenizer, clean or str
+
+    def prepare(self, record: Record) -> Prepared:
+        text = text_of(record, "text")
+        words = [word for word in self._clean(text).split() if len(word) <= self._settings.longest]
+        change = str.upper if self._settings.shout else str
+        return Prepared([self._settings.mark + change(word) for word in words], (text,))
+
+    def texts(self, document: str, stream: str | None = None) -> tuple[str]:
+        return (document,)
+
+    def encode(self, documents: Sequence[str]) -> list[tuple[Encoded]]:
+        eod = [self._tokenizer.eod_id]
+        return [
+            (Encoded(np.concatenate([ids, eod]).astype(np.uint16)),)
+            for ids in self._tokenizer.encode(documents)
+        ]
+
+
+class ToyFormat(Format):
+    """Texts with bars between them."""
+
+    name = "toy"
+    suffixes = ("toy", "toys")
+
+    def records(self, stream: IO[bytes], settings: ReadSettings) -> Iterator[bytes]:
+        for text in stream.read().decode().split("|"):
+            yield json.dumps({"text": text}).encode()
+
+
+@pytest.fixture
+def toy_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry.task_names()
+    monkeypatch.setattr(registry, "_tasks", dict(registry._tasks))
+    registry.register(ToySettings, ToyTask)
+
+
+@pytest.fixture
+def toy_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    formats.all_formats()
+    monkeypatch.setattr(formats, "_formats", dict(formats._formats))
+    formats.register(ToyFormat())
+
+
+def command(*arguments: Any) -> Result:
+    given = ["convert", *map(str, arguments), "--source", "web", "--tokenizer", "bytes"]
+    with in_this_process():
+        return CliRunner().invoke(cli, given)
+
+
+@pytest.mark.usefixtures("toy_task")
+def test_a_task_is_one_class_and_its_registration(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", records("one two", "incomprehensible", "three"))
+    given = (path, "--output", tmp_path / "out", "--task", "toy", "--shout", "--mark", r"\t")
+    done = command(*given)
+    assert done.exit_code == 0, done.output
+    assert decoded(tmp_path / "out") == ["\tONE", "\tTWO", "\tTHREE"]
+    entry = manifest(tmp_path / "out")["sources"]["train/web"]
+    assert {"task": "toy", "shout": True, "mark": "\t"}.items() <= entry["parameters"].items()
+    assert "longest" not in entry["parameters"]  # as every default
+    assert entry["statistics"]["raw_bytes"] == len("one two") + len("three")
+    assert "already complete" in command(*given).output
+    changed = command(*given, "--longest", "3")
+    assert "longest was 9, is 3" in str(changed.exception)
+    assert "0 is not in the range x>=1" in command(*given, "--longest", "0").output
+
+
+@pytest.mark.usefixtures("toy_task")
+def test_a_task_is_told_of_everywhere(tmp_path: Path) -> None:
+    help_text = " ".join(CliRunner().invoke(cli, ["convert", "--help"]).output.split())
+    assert "toy: words, one a document." in help_text
+    assert (
+        "--longest INTEGER RANGE toy: Longest word that is kept. [default: 9] [x>=1]" in help_text
+    )
+    path = write_lines(tmp_path / "a.jsonl", records("one two"))
+    run_here(path, tmp_path / "out", task="toy", longest=9)
+    assert decoded(tmp_path / "out") == ["one", "two"]
+    with pytest.raises(InputError, match="task 'lm' has no option 'shout'"):
+        run_here(path, tmp_path / "other", shout=True)
+    with pytest.warns(UserWarning, match="convert it once"):
+        batches = jaxdata.stream_text(
+            path, tokenizer="bytes", seq_len=8, batch_size=1, num_workers=0, task="toy"
+        )
+    assert sum(int(batch["loss_mask"].sum()) for batch in batches) == 6
+    parameters = make_parameters(find_inputs(path), load("bytes"), {"task": "toy", "shout": True})
+    assert Parameters.model_validate_json(parameters.encode()) == parameters
+    assert isinstance(parameters.task, ToySettings)
+
+
+@pytest.mark.usefixtures("toy_format")
+def test_a_format_is_one_class_and_its_registration(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.toy").write_text("one|two")
+    (tmp_path / "in/b.toys.gz").write_bytes(gzip.compress(b"three"))
+    done = command(tmp_path / "in", "--output", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert decoded(tmp_path / "out") == ["one", "two", "three"]
+    (tmp_path / "in/c.csv").touch()
+    refused = command(tmp_path / "in/c.csv", "--output", tmp_path / "other")
+    assert ".toy" in str(refused.exception)
+
+
+def test_every_option_is_described_and_every_keyword_an_option(tmp_path: Path) -> None:
+    for name, one in options().items():
+        assert one.help, name
+        assert one.told("heading"), name
+    path = write_lines(tmp_path / "a.jsonl", records("a"))
+    with pytest.raises(TypeError, match="has no argument 'sepparator'"):
+        run_here(path, tmp_path / "out", sepparator="|")

@@ -1,0 +1,157 @@
+"""Datasets of more files than a process may have open, and of more than it may map."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jaxdata
+from jaxdata.testing import distinct_documents
+from tests.format.few_descriptors import with_few_descriptors
+from tools.bench.many_shards import write_many_shards
+
+DOCUMENTS = distinct_documents(np.random.default_rng(0).integers(10, 40, 250))
+
+READ = """
+import json, sys
+from pathlib import Path
+import numpy as np
+import jaxdata
+source = jaxdata.open_dataset(sys.argv[1]).source("train", "web")
+chosen = np.random.default_rng(1).permutation(len(source))[:3_000]
+documents = {int(k): source[k]["tokens"].tolist() for k in chosen}
+rows = jaxdata.pack(source, seq_len=256)
+targets = sum(int(batch["loss_mask"].sum()) for batch in jaxdata.Loader(rows, batch_size=64))
+maps = len(Path("/proc/self/maps").read_text().splitlines())
+print(json.dumps([documents, targets, maps]))
+"""
+
+
+@pytest.fixture(scope="module", params=[1_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def many(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("many")
+    write_many_shards(path, DOCUMENTS, request.param)
+    return path
+
+
+def test_every_document_is_read(many: Path) -> None:
+    lengths = jaxdata.open_dataset(many).source("train", "web").lengths
+    found, targets, maps = with_few_descriptors(READ, many)
+    assert len(found) == min(3_000, len(lengths))
+    assert all(found[k] == DOCUMENTS[int(k) % len(DOCUMENTS)].tolist() for k in found)
+    assert targets == int(lengths.sum()) - len(lengths)
+    assert maps < 30_000  # the kernel allows 65,530
+
+
+WORKERS = """
+import json, sys
+import jaxdata
+rows = jaxdata.pack(jaxdata.open_dataset(sys.argv[1]).source("train", "web"), seq_len=64)
+expected = [rows[row]["inputs"].tolist() for row in range(300)]
+loader = jaxdata.Loader(rows, batch_size=10, num_workers=2)
+loaded = [row.tolist() for _ in range(30) for row in next(loader)["inputs"]]
+loader.close()
+jaxdata.materialize(rows, sys.argv[2], stop_row=300, shard_rows=1, workers=2)
+kept = jaxdata.open_rows(sys.argv[2])
+written = [kept[row]["inputs"].tolist() for row in range(300)]
+print(json.dumps([loaded == expected, written == expected]))
+"""
+
+
+def test_workers_load_and_materialize(many: Path, tmp_path: Path) -> None:
+    assert with_few_descriptors(WORKERS, many, tmp_path / "rows") == [True, True]
+
+
+def test_a_source_is_the_same_in_another_process(many: Path) -> None:
+    source = jaxdata.open_dataset(many).source("train", "web")
+    before = source.entry.as_generation().model_copy(update={"index": "index-0"})
+    entry = source.entry.model_copy(update={"generations": [before]})
+    assert pickle.loads(pickle.dumps(entry)) == entry
+    assert pickle.loads(pickle.dumps(source)).entry == source.entry
+
+
+FORK = """
+import json, os, sys
+import jaxdata
+from jaxdata.format.storage import maps
+source = jaxdata.open_dataset(sys.argv[1]).source("train", "web")
+maps.MOST_MAPS = 300
+def read(first, last):
+    return [source[k]["tokens"].tolist() for k in range(first, last)]
+before = read(0, 400)
+reading, writing = os.pipe()
+if not os.fork():
+    os.write(writing, b"same" if read(0, 400) == before and read(500, 900) else b"not the same")
+    os._exit(0)
+os.close(writing)
+print(json.dumps([os.read(reading, 100).decode(), read(0, 400) == before]))
+"""
+
+
+def test_a_forked_process_reads_on(many: Path) -> None:
+    assert with_few_descriptors(FORK, many) == ["same", True]
+
+
+COMMANDS = """
+import json, subprocess, sys
+options = [["inspect"], ["verify"]][: int(sys.argv[2])]
+run = [sys.executable, "-m", "jaxdata"]
+done = [subprocess.run([*run, *o, sys.argv[1]], capture_output=True, text=True) for o in options]
+print(json.dumps([[one.returncode, one.stdout] for one in done]))
+"""
+
+
+def test_commands(many: Path) -> None:
+    """`verify` reads 13 GB of 100,000 shards, which takes a minute: only the others do that."""
+    shards = len(list((many / "train/web").glob("*.array_record")))
+    done = with_few_descriptors(COMMANDS, many, str(2 if shards == 1_000 else 1))
+    assert [code for code, _ in done] == [0] * len(done)
+    assert f"{shards:,}" in done[0][1]
+    assert f"whole (1 sources, {shards:,} shards" in done[-1][1] or shards > 1_000
+
+
+FOREIGN = """
+import json, sys
+import jaxdata
+source = jaxdata.open_dataset(f"megatron:{sys.argv[1]}", eod_id=0).source("train", "many")
+print(json.dumps([source[k]["tokens"].tolist() for k in range(len(source))]))
+"""
+
+
+def test_many_files_of_another_tool(tmp_path: Path) -> None:
+    documents = distinct_documents([30, 20, 5], first=1)
+    jaxdata.export(jaxdata.ArrayDocuments(documents), tmp_path / "one", format="megatron")
+    (tmp_path / "many").mkdir()
+    for number in range(300):
+        for suffix in (".bin", ".idx"):
+            link = tmp_path / "many" / f"{number:03}{suffix}"
+            link.hardlink_to(tmp_path / f"one{suffix}")
+    found = with_few_descriptors(FOREIGN, tmp_path / "many")
+    assert found == [document.tolist() for document in documents] * 300
+
+
+CONVERT = """
+import json, sys
+from pathlib import Path
+import jaxdata
+inputs = sorted(Path(sys.argv[1]).iterdir())
+settings = {"tokenizer": "bytes", "source": "web", "unit_bytes": 1, "keep": ["number"]}
+jaxdata.convert(inputs, output=sys.argv[2], workers=2, **settings)
+source = jaxdata.open_dataset(sys.argv[2]).source("train", "web")
+documents = [(source.kept(k)["number"], len(source[k]["tokens"])) for k in range(len(source))]
+print(json.dumps(documents))
+"""
+
+
+def test_a_conversion_that_makes_many_shards(tmp_path: Path) -> None:
+    (tmp_path / "text").mkdir()
+    for number in range(300):
+        line = json.dumps({"text": "a" * number, "number": number})
+        (tmp_path / "text" / f"{number:03}.jsonl").write_text(line)
+    found = with_few_descriptors(CONVERT, tmp_path / "text", tmp_path / "data")
+    assert len(list((tmp_path / "data/train/web").glob("*.array_record"))) == 300
+    assert found == [[number, number + 1] for number in range(300)]

@@ -1,0 +1,282 @@
+"""A pod of real JAX processes for tests: starting them, and what each of them does.
+
+`python -m tests.feed.pod JOB.json` is one process. It delivers batches on a mesh of all devices,
+writes what its own devices hold of them below `output`, and saves its loaders with Orbax.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import jaxdata
+
+ROOT = Path(__file__).parents[2]
+SEQ_LEN = 32
+SOURCES = ("web", "code", "wiki")
+
+
+def mixed(dataset: str | Path, strategy: str) -> Any:
+    """Three sources through two phases, each source exactly twice."""
+    opened = jaxdata.open_dataset(dataset)
+    rows = {
+        name: jaxdata.pack(
+            opened.source("train", name), seq_len=SEQ_LEN, strategy=strategy, block=64
+        )
+        for name in SOURCES
+    }
+    total = 2 * sum(map(len, rows.values()))
+    phases = [
+        jaxdata.Phase(rows=total // 3, weights={"web": 0.6, "code": 0.3, "wiki": 0.1}),
+        jaxdata.Phase(rows=total - total // 3, weights={"web": 0.2, "code": 0.3, "wiki": 0.5}),
+    ]
+    return jaxdata.mix(
+        rows, phases=phases, epochs=dict.fromkeys(rows, 2), on_exhaustion="renormalize"
+    )
+
+
+@contextmanager
+def rows_asked(table: Any) -> Iterator[list[int]]:
+    """Collect the rows whose segments are looked up in tables of this kind: those that are read."""
+    kind, asked = type(table), list[int]()
+    lookup = kind.segments
+
+    def segments(self: Any, rows: Any) -> Any:
+        asked.extend(rows.tolist())
+        return lookup(self, rows)
+
+    kind.segments = segments
+    try:
+        yield asked
+    finally:
+        kind.segments = lookup
+
+
+@contextmanager
+def pod(job: dict[str, Any], processes: int, devices: int) -> Iterator[list[subprocess.Popen[str]]]:
+    """Start the processes of a job; those still there at the end are killed."""
+    with socket.socket() as listener:
+        listener.bind(("localhost", 0))
+        coordinator = f"localhost:{listener.getsockname()[1]}"
+    output = Path(job["output"])
+    output.mkdir(exist_ok=True)
+    flags = f"--xla_force_host_platform_device_count={devices}"
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    started = []
+    for process in range(processes):
+        path = output / f"job-{processes}-{process}.json"
+        path.write_text(json.dumps({**job, "cluster": [coordinator, processes, process]}))
+        with (output / f"said-{processes}-{process}.txt").open("w") as said:
+            started.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", "tests.feed.pod", str(path)],
+                    cwd=ROOT,
+                    env=environment,
+                    stdout=said,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                )
+            )
+    try:
+        yield started
+    finally:
+        end(started)
+
+
+def end(processes: Sequence[subprocess.Popen[Any]]) -> None:
+    """Kill those that still run, and wait for all."""
+    for process in processes:
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+    for process in processes:
+        process.wait()
+
+
+def run_pod(job: dict[str, Any], processes: int, devices: int) -> None:
+    """Run a job to its end."""
+    with pod(job, processes, devices) as started:
+        codes = [one.wait() for one in started]
+    said = [path.read_text() for path in Path(job["output"]).glob(f"said-{processes}-*.txt")]
+    assert codes == [0] * processes, "\n".join(said)
+
+
+def kill_pod(job: dict[str, Any], processes: int, devices: int, row: int, delay: float) -> None:
+    """Run a job until some batch that begins at `row` or later is delivered, then SIGKILL all."""
+    with pod(job, processes, devices) as started:
+        while not any(first_row(path) >= row for path in Path(job["output"]).glob("*.npz")):
+            assert all(one.poll() is None for one in started), job
+            time.sleep(0.01)
+        time.sleep(delay)
+        for one in started:
+            one.send_signal(signal.SIGKILL)
+
+
+def first_row(path: Path) -> int:
+    """The row at which the batch in a file begins: `<name>@<row>-<processes>-<process>.npz`."""
+    return int(path.stem.split("@")[1].split("-")[0])
+
+
+def put_together(output: Path, name: str, rows: int) -> dict[str, np.ndarray]:
+    """The stream of rows of a loader from the pieces of all processes, which have to agree."""
+    whole: dict[str, np.ndarray] = {}
+    for path in sorted(output.glob(f"{name}@*.npz")):
+        begin = first_row(path)
+        for key, piece in np.load(path).items():
+            array, row, column = key.split("|")
+            if array not in whole:
+                whole[array] = np.zeros((rows + 1000, SEQ_LEN), piece.dtype)
+                whole[f"seen {array}"] = np.zeros((rows + 1000, SEQ_LEN), bool)
+            height, width = piece.shape
+            part = (
+                slice(begin + int(row), begin + int(row) + height),
+                slice(int(column), int(column) + width),
+            )
+            seen = whole[f"seen {array}"][part]
+            assert np.array_equal(whole[array][part][seen], piece[seen]), (path, array)
+            whole[array][part], whole[f"seen {array}"][part] = piece, True
+    arrays = [array for array in whole if not array.startswith("seen")]
+    assert all(whole[f"seen {array}"][:rows].all() for array in arrays)
+    assert not any(whole[array][rows:].any() for array in arrays), "rows after the last are padding"
+    return {array: whole[array][:rows] for array in arrays}
+
+
+class Member:
+    """One process of the pod, in its own interpreter."""
+
+    def __init__(self, job: dict[str, Any]) -> None:
+        import jax
+
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        jax.distributed.initialize(*job["cluster"])
+        self.job, self.output = job, Path(job["output"])
+        self.name = f"{job['cluster'][1]}-{job['cluster'][2]}"
+
+    def sharding(self, shape: list[int], spec: list[Any]) -> Any:
+        import jax
+        from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+        devices = np.array(jax.devices()).reshape(shape)
+        axes = ("x", "y")[: len(shape)]
+        return NamedSharding(Mesh(devices, axes), PartitionSpec(*spec))
+
+    def loader(self, strategy: str, sharding: Any, **settings: Any) -> jaxdata.Loader:
+        rows = mixed(self.job["dataset"], strategy)
+        settings = {"batch_size": self.job["batch_size"], **settings}
+        return jaxdata.Loader(rows, sharding=sharding, **settings)
+
+    def note(self, name: str, row: int, batch: Any) -> None:
+        """Write what this process holds of a batch; whole or not at all."""
+        pieces = {
+            f"{key}|{shard.index[0].start or 0}|{shard.index[1].start or 0}": np.asarray(shard.data)
+            for key, array in batch.items()
+            for shard in array.addressable_shards
+        }
+        path = self.output / f"{name}@{row:06}-{self.name}.tmp"
+        with path.open("wb") as file:
+            np.savez(file, **pieces)
+        path.rename(path.with_suffix(".npz"))
+
+    def stream(self) -> None:
+        """Deliver two loaders to their ends from the newest checkpoint, saving on the way."""
+        import jax
+        import orbax.checkpoint as ocp
+
+        sharding = self.sharding([jax.device_count()], ["x"])
+        loaders = {name: self.loader(name, sharding) for name in ("best_fit", "concat")}
+        options = ocp.CheckpointManagerOptions(max_to_keep=2)
+        with ocp.CheckpointManager(self.job["checkpoints"], options=options) as manager:
+            step = manager.latest_step() or 0
+            if step:
+                items = {name: jaxdata.LoaderRestore(one) for name, one in loaders.items()}
+                manager.restore(step, args=ocp.args.Composite(**items))
+            while True:
+                step += 1
+                delivered = [self.deliver(name, one) for name, one in loaders.items()]
+                if not any(delivered):
+                    break
+                if step % self.job["save_every"] == 0:
+                    items = {name: jaxdata.LoaderSave(one) for name, one in loaders.items()}
+                    manager.save(step, args=ocp.args.Composite(**items))
+
+    def deliver(self, name: str, loader: jaxdata.Loader) -> bool:
+        row = loader.next_row
+        if loader.step == len(loader):
+            return False
+        self.note(name, row, next(loader))
+        return True
+
+    def meshes(self) -> None:
+        """A few steps on each mesh, to the end on the first, and Orbax's checkpointables."""
+        counts = {}
+        for number, (name, (shape, spec)) in enumerate(self.job["meshes"].items()):
+            sharding = self.sharding(shape, spec)
+            counts[name] = self.share(sharding)  # before a thread reads ahead for another loader
+            loader = self.loader("best_fit", sharding)
+            for _ in range(self.job["steps"]):
+                self.deliver(f"{name} {self.name[0]}", loader)
+            if not number:
+                counts["to the end"] = [loader.step + len(list(loader)), len(loader)]
+                self.checkpointables(sharding)
+            loader.close()
+        path = self.output / f"counts-{self.name}.json"
+        path.write_text(json.dumps(counts))
+
+    def share(self, sharding: Any) -> list[int]:
+        """Rows that this process reads for a few steps, and bytes that it puts on its devices."""
+        loader = self.loader("best_fit", sharding, prefetch=0)
+        with rows_asked(loader.rows.table) as asked:
+            batches = [next(loader) for _ in range(self.job["steps"])]
+        loader.close()
+        pieces = {
+            (step, name, str(shard.index)): shard.data.nbytes
+            for step, batch in enumerate(batches)
+            for name, array in batch.items()
+            for shard in array.addressable_shards
+        }
+        return [len(asked), sum(pieces.values())]
+
+    def checkpointables(self, sharding: Any) -> None:
+        """What the first pod saved with Orbax's newer protocol goes on in every other."""
+        import orbax.checkpoint.experimental.v1 as ocp
+
+        loader, path = self.loader("best_fit", sharding), Path(self.job["checkpointables"])
+        if self.job["saves"]:
+            self.grain(loader)
+            response = ocp.save_checkpointables_async(path, {"loader": loader})
+            next(loader)  # what is saved is the state at the call
+            response.result()
+            loader.seek(step=1)
+        else:
+            ocp.load_checkpointables(path, {"loader": loader})
+        self.deliver(f"v1 {self.name[0]}", loader)
+        loader.close()
+
+    def grain(self, loader: jaxdata.Loader) -> None:
+        """Through grain's own arguments, on the same processes; leaves the loader at step 1."""
+        import grain
+        import orbax.checkpoint as ocp
+
+        next(loader)
+        with ocp.CheckpointManager(self.job["checkpointables"] + "-grain") as manager:
+            manager.save(1, args=ocp.args.Composite(data=grain.checkpoint.CheckpointSave(loader)))
+            manager.wait_until_finished()
+            loader.reset()
+            args = grain.checkpoint.CheckpointRestore(loader)
+            manager.restore(1, args=ocp.args.Composite(data=args))
+        assert loader.step == 1
+
+
+if __name__ == "__main__":
+    given = json.loads(Path(sys.argv[1]).read_text())
+    getattr(Member(given), given["task"])()

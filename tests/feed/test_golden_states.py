@@ -1,0 +1,185 @@
+"""States that were saved once: they restore for ever, with the same batches after them.
+
+`tests/data/states-1.json` was written by the first version, whose states had no checksum:
+`python -m tests.test_golden_states` prints such a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+import jaxdata
+import jaxdata.megatron
+import jaxdata.torch
+from tests.test_golden import FORMAT_1, PHASES
+
+pytestmark = pytest.mark.filterwarnings("ignore:stream_text")
+SAVED = Path(__file__).parents[1] / "data" / "states-1.json"
+STEPS = 5
+
+
+def packed(folder: Path, name: str, **settings: Any) -> Any:
+    if not (folder / "data").exists():
+        shutil.copytree(FORMAT_1, folder / "data")  # plans are written beside the data
+    documents = jaxdata.open_dataset(folder / "data").source("train", name)
+    return jaxdata.pack(documents, **{"seq_len": 64, "block": 40, **settings})
+
+
+def mixed(folder: Path, on_exhaustion: str = "refuse", **settings: Any) -> Any:
+    rows = {name: packed(folder, name, **settings) for name in ("words", "masked")}
+    return jaxdata.mix(rows, phases=PHASES, epochs={"masked": 2}, on_exhaustion=on_exhaustion)
+
+
+def until_dry(folder: Path, on_exhaustion: str) -> Any:
+    rows = {name: packed(folder, name) for name in ("words", "masked")}
+    weights = {"words": 0.2, "masked": 0.8}
+    return jaxdata.mix(rows, weights=weights, on_exhaustion=on_exhaustion)
+
+
+def plain(folder: Path) -> Any:
+    return jaxdata.Loader(packed(folder, "words"), batch_size=8)
+
+
+def sizes_and_skips(folder: Path) -> Any:
+    rows, ramp = packed(folder, "words", seed=3), [(0, 4), (20, 8), (60, 6)]
+    return jaxdata.Loader(rows, batch_size=ramp, skip_rows=[(0, 2), (9, 13)])
+
+
+def mixture(folder: Path) -> Any:
+    return jaxdata.Loader(mixed(folder), batch_size=6)
+
+
+def amended(folder: Path) -> Any:
+    longer = {"words": packed(folder, "words", seq_len=96), "masked": packed(folder, "masked")}
+    longer["masked"] = packed(folder, "masked", seq_len=96, overlap=8)
+    rows = mixed(folder, "renormalize").amend(14, rows=longer).amend(38, epochs={"masked": 3})
+    return jaxdata.Loader(rows, batch_size=6)
+
+
+def going_on(folder: Path) -> Any:
+    return jaxdata.Loader(until_dry(folder, "renormalize"), batch_size=6)
+
+
+def endless(folder: Path) -> Any:
+    return jaxdata.Loader(packed(folder, "words").repeat(), batch_size=8)
+
+
+def transformed(folder: Path) -> Any:
+    return jaxdata.Loader(packed(folder, "words").map(dict), batch_size=8, num_workers=1)
+
+
+def megatron(folder: Path) -> Any:
+    packed(folder, "words")
+    documents = jaxdata.open_dataset(folder / "data").source("train", "words")
+    return jaxdata.Loader(jaxdata.megatron.gpt(documents, seq_len=64, seed=7), batch_size=8)
+
+
+def streamed(folder: Path) -> Any:
+    lines = [json.dumps({"text": f"document {number} " * (number % 7)}) for number in range(90)]
+    (folder / "fixed.jsonl").write_text("\n".join(lines))
+    settings = {"tokenizer": "bytes", "seq_len": 64, "batch_size": 4, "num_workers": 0}
+    return jaxdata.stream_text(folder / "fixed.jsonl", buffer=20, epochs=None, **settings)
+
+
+def in_torch(folder: Path) -> Any:
+    return jaxdata.torch.Loader(mixed(folder), batch_size=6)
+
+
+def in_workers(folder: Path) -> Any:
+    return StatefulDataLoader(in_torch(folder), batch_size=None, num_workers=2)
+
+
+MAKERS: dict[str, Callable[[Path], Any]] = {
+    function.__name__: function
+    for function in (
+        *(plain, sizes_and_skips, mixture, amended, going_on, endless, transformed, megatron),
+        *(streamed, in_torch, in_workers),
+    )
+}
+
+
+def go_on(name: str, one: Any, folder: Path) -> None:
+    """Some steps on, with what is done on the way."""
+    if name == "sizes_and_skips":
+        list(islice(one, 2))
+        one.skip(1, 25)
+        one.skip(40, 50)
+    if name == "going_on":
+        halting = jaxdata.Loader(until_dry(folder, "halt"), batch_size=6)
+        for _ in range(len(halting)):
+            next(halting)
+        one.set_state(halting.get_state())
+    if name == "endless":
+        one.seek(step=10**12)
+
+
+def state_of(one: Any) -> Any:
+    return one.get_state() if hasattr(one, "get_state") else one.state_dict()
+
+
+def restore(one: Any, state: Any) -> None:
+    (one.set_state if hasattr(one, "set_state") else one.load_state_dict)(state)
+
+
+def digest(batches: Iterator[Any]) -> str:
+    content = hashlib.sha256()
+    for batch in islice(batches, 3):
+        for key in sorted(batch):
+            content.update(key.encode() + np.asarray(batch[key]).astype("<i8").tobytes())
+    return content.hexdigest()[:16]
+
+
+def record(name: str, folder: Path) -> dict[str, Any]:
+    """The state after some steps, and a digest of the batches that follow."""
+    one = MAKERS[name](folder)
+    go_on(name, one, folder)
+    batches = iter(one)
+    list(islice(batches, 2 if name == "going_on" else STEPS))
+    state = json.loads(json.dumps(state_of(one)))
+    found = {"state": state, "next": digest(batches)}
+    if hasattr(one, "close"):
+        one.close()
+    return found
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_it_restores_with_the_same_batches(tmp_path: Path, name: str) -> None:
+    saved = json.loads(SAVED.read_text())[name]
+    one = MAKERS[name](tmp_path)
+    restore(one, saved["state"])
+    if name != "in_workers":  # before it iterates, that one only has what it was given
+        now = state_of(one)
+        assert {key: now[key] for key in saved["state"]} == saved["state"]
+        assert now.keys() - saved["state"].keys() <= {"checksum"}
+    assert digest(iter(one)) == saved["next"]
+    if hasattr(one, "close"):
+        one.close()
+
+
+def test_a_loader_takes_the_state_of_a_data_loader(tmp_path: Path) -> None:
+    saved = json.loads(SAVED.read_text())["in_workers"]
+    one = in_torch(tmp_path)
+    one.load_state_dict(saved["state"])
+    assert one.next_row == STEPS * 6
+    assert digest(one) == saved["next"]
+    one.close()
+
+
+def records() -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        return {name: record(name, Path(folder)) for name in MAKERS}
+
+
+if __name__ == "__main__":
+    print(json.dumps(records(), indent=1))

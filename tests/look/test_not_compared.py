@@ -1,0 +1,66 @@
+"""What is taken on trust when a run starts, and where it is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jaxdata
+from jaxdata.cli import main
+from jaxdata.config import load_config, open_data
+from jaxdata.look.integrity import not_compared
+from jaxdata.testing import distinct_documents, write_dataset
+from tests.format.strangers import edit_json
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> dict[str, Any]:
+    """A dataset of ours, one of an earlier jaxdata, and one of another tool."""
+    documents = distinct_documents([20, 40, 9] * 40)
+    for name in ("new", "old"):
+        write_dataset(tmp_path / name, {f"train/{name}": documents}, shard_documents=50)
+    edit_json(
+        tmp_path / "old/dataset.json",
+        lambda fields: fields["sources"]["train/old"].pop("checksums"),
+    )
+    source = jaxdata.ArrayDocuments(documents)
+    jaxdata.export(source, tmp_path / "other", format="megatron")
+    sources = {name: str(tmp_path / name) for name in ("new", "old")}
+    sources["other"] = f"megatron:{tmp_path / 'other'}"
+    return {
+        "sources": sources,
+        "pack": {"seq_len": 32},
+        "curriculum": {"mix": dict.fromkeys(sources, 1)},
+    }
+
+
+def test_what_is_not_compared_is_counted(config: dict[str, Any], tmp_path: Path) -> None:
+    dataset = open_data(load_config(config))
+    size = 6 * 131_072 / 1e6
+    assert not_compared(dataset, ["train/new", "train/old", "train/other"]) == [
+        f"not compared with their checksums: 6 shards ({size:.1f} MB) and 4 columns of the index; "
+        f"to compare them: jaxdata verify {tmp_path}/new, jaxdata verify {tmp_path}/old",
+        "without checksums, so damage may go unnoticed: train/old, train/other",
+    ]
+    assert not_compared(dataset, ["train/new"]) == [
+        f"not compared with their checksums: 3 shards ({size / 2:.1f} MB) and 4 columns of the "
+        f"index; to compare them: jaxdata verify {tmp_path}/new"
+    ]
+
+
+def test_a_preview_says_what_it_did_not_compare(
+    config: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run.yaml").write_text(json.dumps(config))
+    expected = not_compared(
+        open_data(load_config(config)), ["train/new", "train/old", "train/other"]
+    )
+    for options in ([], ["--json"]):
+        with pytest.raises(SystemExit):
+            main(["preview", "--config", str(tmp_path / "run.yaml"), *options])
+        out = capsys.readouterr().out
+        said = json.loads(out)["not_compared"] if options else out.splitlines()
+        assert [line for line in said if "checksums" in line and "others" not in line] == expected

@@ -1,0 +1,159 @@
+"""Evaluation rows beyond their end: each epoch of an evaluation is the same rows, capped or not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import grain
+import numpy as np
+import pytest
+
+import jaxdata
+from jaxdata.errors import InputError
+from jaxdata.testing import assert_same_batches, distinct_documents, write_dataset
+
+SEQ_LEN = 24
+CAPS = pytest.mark.parametrize("eval_tokens", [None, 1, 9 * SEQ_LEN - 3, 10**9])
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    lengths = np.random.default_rng(4).integers(1, 50, 60)
+    documents = distinct_documents(lengths)
+    folder = tmp_path_factory.mktemp("evaluation")
+    write_dataset(folder, {"val/b": documents[:25], "val/a": documents[25:]})
+    return folder
+
+
+def evaluated(path: Path, eval_tokens: float | None, **more: Any) -> Any:
+    dataset = jaxdata.open_dataset(path)
+    return jaxdata.evaluation_rows(dataset, "val", seq_len=SEQ_LEN, eval_tokens=eval_tokens, **more)
+
+
+def firsts(rows: Any) -> list[int]:
+    """The first token of each row, which no other row has."""
+    return [int(row["inputs"][0]) for row in rows]
+
+
+@CAPS
+def test_an_index_beyond_the_end_is_a_row_of_the_evaluation(
+    path: Path, eval_tokens: float | None
+) -> None:
+    whole, rows = evaluated(path, None), evaluated(path, eval_tokens)
+    n = len(rows)
+    own = firsts(rows[k] for k in range(n))
+    assert own == firsts(whole[k] for k in range(n))
+    assert len(set(own)) == n
+    for epoch in (-2, -1, 0, 1, 7):
+        beyond = [epoch * n + k for k in range(n)]
+        assert firsts(rows[index] for index in beyond) == own
+        assert firsts(rows._getitems(beyond)) == own, "as grain's own transformations read"
+
+
+@CAPS
+@pytest.mark.parametrize("reseed", [True, False])
+def test_an_evaluation_repeated_is_the_same_one(
+    path: Path, eval_tokens: float | None, reseed: bool
+) -> None:
+    rows = evaluated(path, eval_tokens)
+    once = [rows[k] for k in range(len(rows))]
+    twice = rows.repeat(2, reseed_each_epoch=reseed)
+    assert len(twice) == 2 * len(rows)
+    assert_same_batches([twice[k] for k in range(len(twice))], once * 2)
+    assert_same_batches(list(twice.to_iter_dataset()), once * 2)
+    endless = rows.repeat()
+    assert_same_batches([endless[10**9 * len(rows) + k] for k in range(3)], (once * 3)[:3])
+    batches = list(jaxdata.Loader(twice, batch_size=2, prefetch=0))
+    read = np.concatenate([batch["inputs"] for batch in batches])[: len(twice)]
+    assert np.array_equal(read, [row["inputs"] for row in once * 2])
+
+
+@CAPS
+@pytest.mark.parametrize(
+    "chosen", [slice(1, None), slice(None, -1), slice(None, None, 3), slice(-2, None), slice(9, 2)]
+)
+def test_slices_stay_inside(path: Path, eval_tokens: float | None, chosen: slice) -> None:
+    rows = evaluated(path, eval_tokens)
+    own, part = firsts(rows[k] for k in range(len(rows)))[chosen], rows[chosen]
+    assert firsts(part[k] for k in range(len(part))) == own
+    if own:
+        assert firsts(part[k] for k in range(len(part), 3 * len(part))) == own * 2
+        assert firsts(part.repeat(2)[k] for k in range(2 * len(own))) == own * 2
+
+
+def test_what_grain_makes_of_them_stays_inside(path: Path) -> None:
+    rows = evaluated(path, 5 * SEQ_LEN)
+    own = firsts(rows)
+    shuffled = rows.shuffle(seed=1).repeat(3)
+    seen = firsts(shuffled[k] for k in range(15))
+    assert sorted(seen) == sorted(own * 3)
+    mapped = rows.map(lambda row: row)
+    assert firsts(mapped[k] for k in range(5, 15)) == own * 2
+    (batch,) = [b["inputs"][:, 0].tolist() for b in rows.batch(5)]
+    assert batch == own
+    elastic = grain.experimental.ElasticIterator(rows.repeat(2), 5, grain.sharding.NoSharding())
+    assert [batch["inputs"][:, 0].tolist() for batch in elastic] == [own, own]
+
+
+def test_a_split_of_a_config_is_read_alike_in_every_pass(path: Path) -> None:
+    loader = jaxdata.load(
+        {"dataset": str(path), "split": "val"},
+        "val",
+        pack={"seq_len": SEQ_LEN},
+        eval_tokens=7 * SEQ_LEN,
+        loader={"batch_size": 3},
+    )
+    rows = jaxdata.load(
+        {"dataset": str(path), "eval_tokens": 7 * SEQ_LEN, "pack": {"seq_len": SEQ_LEN}}, "val"
+    ).rows
+    assert len(rows) == 7
+    assert firsts(rows[k] for k in range(7, 14)) == firsts(rows[k] for k in range(7))
+    first = list(loader)
+    loader.reset()
+    assert_same_batches(loader, first)
+
+
+@pytest.mark.parametrize("eval_tokens", [0, -4, float("nan"), float("inf")])
+def test_a_cap_that_makes_no_sense(path: Path, eval_tokens: float) -> None:
+    with pytest.raises(InputError, match=r"eval_tokens=.*: expected a number above 0, or None for"):
+        evaluated(path, eval_tokens)
+
+
+def test_indices_of_training_rows(path: Path) -> None:
+    """Of a source they go on in later epochs; a mixture ends with its phases."""
+    dataset = jaxdata.open_dataset(path)
+    rows = jaxdata.pack(dataset.source("val", "a"), seq_len=SEQ_LEN)
+    n, own = len(rows), firsts(rows)
+    assert firsts(rows[k] for k in range(-n, 0)) == own
+    assert firsts(rows[k] for k in range(-3 * n, -2 * n)) == own, "the first epoch, as grain's do"
+    second = firsts(rows[k] for k in range(n, 2 * n))
+    assert sorted(second) == sorted(own) != second != own
+    assert firsts(rows.repeat(2)) == own + second
+    with pytest.raises(TypeError, match="'float' object cannot be interpreted as an integer"):
+        rows[1.5]
+    mixed = jaxdata.mix({"a": rows}, phases=[jaxdata.Phase(rows=4, weights={"a": 1})])
+    assert firsts([mixed[-4], mixed[3]]) == [own[0], own[3]]
+    for beyond in (4, -5, 400):
+        with pytest.raises(IndexError, match="row index out of range for a mixture of 4 rows"):
+            mixed[beyond]
+    for times in (0, -1, 1.5):
+        with pytest.raises(InputError, match=r"expected a whole number of epochs of at least 1"):
+            rows.repeat(times)
+
+
+def test_indices_of_pairs_and_of_other_rows(path: Path, tmp_path: Path) -> None:
+    documents = [[7, 8, number, 0] for number in range(9, 15)]
+    masks = [[0, 0, 1, 1]] * 6
+    sides = [jaxdata.ArrayDocuments(documents, masks, name=name) for name in ("c", "r")]
+    pairs: Any = jaxdata.pairs(*sides, seq_len=4)
+
+    def third(index: int) -> int:
+        return int(pairs[index]["chosen_inputs"][2])
+
+    assert [third(k) for k in range(-12, -6)] == [third(k) for k in range(6)]
+    assert [third(np.int64(k)) for k in range(6, 12)] == [third(k) for k in range(6, 12)]
+    jaxdata.materialize(evaluated(path, 4 * SEQ_LEN), tmp_path / "rows", workers=1)
+    stored = jaxdata.open_rows(tmp_path / "rows")
+    assert firsts(stored[k] for k in range(-8, 12)) == firsts(stored[k] for k in range(4)) * 5
+    assert firsts([stored[np.int64(5)]]) == firsts([stored[1]])

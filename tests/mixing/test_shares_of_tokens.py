@@ -1,0 +1,112 @@
+"""What is promised of shares: for rows always, for trained tokens as far as rows are alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import jaxdata
+from jaxdata.rows.arrays import assemble
+from jaxdata.testing import distinct_documents
+
+SEQ_LEN = 16
+PACKS = [
+    {"strategy": "best_fit"},
+    {"strategy": "best_fit", "overlap": 5},
+    {"strategy": "concat"},
+    {"strategy": "crop"},
+    {"strategy": "pad"},
+    {"strategy": "pad", "overlap": 5},
+]
+lengths_lists = st.lists(
+    st.one_of(st.integers(1, 4), st.integers(1, 17), st.integers(1, 90)), min_size=4, max_size=60
+).filter(lambda lengths: max(lengths) > 1)
+
+
+def packed(name: str, lengths: Sequence[int], **pack: Any) -> Any:
+    docs = jaxdata.ArrayDocuments(distinct_documents(lengths), name=name)
+    return jaxdata.pack(docs, seq_len=SEQ_LEN, block=8, **pack)
+
+
+def trained(rows: Any, count: int) -> NDArray[np.int64]:
+    """Targets with loss of each row, counted in the rows themselves."""
+    return next(assemble(rows.table, [np.arange(count)], count))["loss_mask"].sum(axis=1)
+
+
+@given(lengths_lists, st.sampled_from(PACKS))
+def test_of_whole_epochs_tokens_are_exact_and_within_them_off_by_idle_slots_at_most(
+    lengths: list[int], pack: dict[str, Any]
+) -> None:
+    rows = packed("a", lengths, **pack)
+    own = trained(rows, 2 * len(rows))
+    average = rows.plan.trained_tokens / len(rows)
+    assert own[: len(rows)].sum() == own[len(rows) :].sum() == rows.plan.trained_tokens
+    drift = np.abs(own.cumsum() - average * np.arange(1, len(own) + 1))
+    assert drift.max() <= rows.plan.slots - rows.plan.trained_tokens + 1e-6
+
+
+@given(lengths_lists)
+def test_with_crop_rows_are_full_but_one_in_a_block(lengths: list[int]) -> None:
+    rows = packed("a", lengths, strategy="crop")
+    own = trained(rows, len(rows))
+    blocks = math.ceil(len(lengths) / 8)
+    assert (own < SEQ_LEN).sum() <= blocks
+    average = own.mean()
+    drift = np.abs(own.cumsum() - average * np.arange(1, len(own) + 1))
+    assert drift.max() < blocks * average or not drift.max()
+
+
+@given(
+    st.lists(st.tuples(lengths_lists, st.floats(0.05, 1)), min_size=2, max_size=4),
+    st.sampled_from(PACKS),
+)
+def test_counts_of_rows_are_within_two_and_tokens_within_that_and_idle_slots(
+    sources: list[tuple[list[int], float]], pack: dict[str, Any]
+) -> None:
+    rows = {f"s{k}": packed(f"s{k}", lengths, **pack) for k, (lengths, _) in enumerate(sources)}
+    weights = {f"s{k}": weight for k, (_, weight) in enumerate(sources)}
+    mixed = jaxdata.mix(rows, weights=weights, epochs=dict.fromkeys(rows, 3))
+    count = min(len(mixed), 300)
+    _, source, _ = mixed.table.select(np.arange(count))
+    mine = source[:, None] == np.arange(len(rows))
+    prefix = np.arange(1, count + 1)[:, None]
+
+    share = np.array([*weights.values()]) / sum(weights.values())
+    average = np.array([each.plan.trained_tokens / len(each) for each in rows.values()])
+    of_rows = share / average / (share / average).sum()
+    assert np.abs(mine.cumsum(axis=0) - prefix * of_rows).max() < 2
+
+    tokens = (mine * trained(mixed, count)[:, None]).cumsum(axis=0)
+    off = np.abs(tokens - share * tokens.sum(axis=1, keepdims=True))
+    idle = np.array([each.plan.slots - each.plan.trained_tokens for each in rows.values()])
+    each = 2 * average + idle
+    bound = (1 - share) * each + share * (each.sum() - each)
+    assert (off <= bound + 1e-6).all()
+
+
+@pytest.mark.parametrize(
+    ("strategy", "most"), [("best_fit", 3), ("concat", 3), ("crop", 2), ("pad", math.inf)]
+)
+def test_on_skewed_lengths_only_pad_drifts_by_more_than_a_few_rows(
+    strategy: str, most: float
+) -> None:
+    """The figures of the README, on other lengths: rows of `pad` are as uneven as documents."""
+    chance = np.random.default_rng(5)
+    drifts = {}
+    for name, median in (("a", 80), ("b", 20)):
+        lengths = chance.lognormal(math.log(median), 1.5, 4_000).astype(int).clip(1, 5_000)
+        docs = jaxdata.ArrayDocuments([np.ones(n, int) for n in lengths], name=name)
+        rows = jaxdata.pack(docs, seq_len=256, strategy=strategy, block=1_000)
+        counts = [rows.table.total(n).trained_tokens for n in range(1, len(rows) + 1, 7)]
+        average = rows.plan.trained_tokens / len(rows)
+        drifts[name] = np.abs(np.array(counts) / average - np.arange(1, len(rows) + 1, 7)).max()
+    assert max(drifts.values()) < most
+    if strategy == "pad":
+        assert max(drifts.values()) > 10

@@ -1,0 +1,133 @@
+"""Which documents are dealt together under order 2, and what is decided by size."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import jaxdata
+from jaxdata.documents.base import StatedLengths
+from jaxdata.errors import InputError
+from jaxdata.packing.document_order import SegmentOrder, resolved
+from jaxdata.packing.planner import Planner
+from jaxdata.packing.settings import PackSettings
+from jaxdata.testing import distinct_documents, write_dataset
+
+
+def documents(lengths: list[int]) -> jaxdata.ArrayDocuments:
+    return jaxdata.ArrayDocuments([np.zeros(n, np.uint16) for n in lengths])
+
+
+def segments(docs: Any, **settings: Any) -> SegmentOrder:
+    found = Planner(docs, PackSettings(8, order=2, **settings)).order
+    assert isinstance(found, SegmentOrder)
+    return found
+
+
+def test_a_segment_is_what_begins_in_a_page() -> None:
+    docs = documents([10, 20, 30, 100, 1, 5])  # bytes 0, 20, 60, 120, 320, 322
+    assert segments(docs, segment_bytes=64).starts.tolist() == [0, 3, 4, 6]
+    masked = jaxdata.ArrayDocuments(
+        [np.zeros(n, np.uint16) for n in (10, 20, 30)], [np.ones(n, int) for n in (10, 20, 30)]
+    )  # bytes 0, 30, 90
+    assert segments(masked, segment_bytes=64).starts.tolist() == [0, 2, 3]
+
+
+def test_pages_of_a_dataset_are_those_of_its_shards(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "d", {"train/a": distinct_documents([300] * 50)}, shard_documents=20)
+    docs = jaxdata.open_dataset(tmp_path / "d").source("train", "a")
+    starts = segments(docs, segment_bytes=4096).starts
+    assert {0, 20, 40, 50} <= set(starts.tolist())  # no segment crosses a shard
+    _, stream = docs.index.locate(np.arange(50))
+    for first, stop in pairwise(starts):
+        assert len(set((stream[first:stop] // 4096).tolist())) == 1
+
+
+@given(
+    st.lists(st.integers(0, 60), min_size=1, max_size=200),
+    st.integers(1, 200),
+    st.integers(1, 900),
+    st.integers(0, 9),
+)
+def test_every_document_has_one_place(
+    lengths: list[int], segment_bytes: int, pool_bytes: int, seed: int
+) -> None:
+    docs = documents(lengths)
+    order = segments(docs, segment_bytes=segment_bytes, pool_bytes=pool_bytes, seed=seed)
+    positions = np.arange(len(lengths))
+    found = order.documents_at(positions)
+    assert sorted(found.tolist()) == positions.tolist()
+    assert [order.position(document) for document in found.tolist()] == positions.tolist()
+    blocks = [order.documents_of(span).tolist() for span in order.spans()]
+    assert [document for block in blocks for document in block] == found.tolist()
+    of_document = np.searchsorted(order.starts, positions, side="right")
+    for block in blocks:  # whole segments, so many to a block
+        numbers = {int(of_document[document]) for document in block}
+        assert len(numbers) <= max(pool_bytes // segment_bytes, 1)
+        assert len(block) == sum(int((of_document == number).sum()) for number in numbers)
+
+
+class Sized:
+    """Documents of which only the size is known."""
+
+    dtype, masked = np.dtype(np.uint16), False
+
+    def __init__(self, size: int) -> None:
+        self.stated_lengths = StatedLengths(size // 2, None)
+
+
+@pytest.mark.parametrize(
+    ("size", "segment_bytes", "lanes"),
+    [
+        (2**31 - 2, 0, 1),  # below 2 GiB: single documents
+        (2**31, 2**20, 32),  # 256 pools of 8 MiB, at least 8 a lane
+        (2**31 - 2 + 2**23 * 8 * 31, 2**20, 32),
+        (2**32, 2**20, 64),
+        (10**13, 2**20, 512),
+    ],
+)
+def test_what_is_decided_by_size(size: int, segment_bytes: int, lanes: int) -> None:
+    docs: Any = Sized(size)
+    found = resolved(docs, PackSettings(2048, order=2))
+    assert (found.segment_bytes, found.lanes) == (segment_bytes, lanes)
+    assert resolved(docs, PackSettings(2048)) == PackSettings(2048)
+    given_lanes = resolved(docs, PackSettings(2048, order=2, lanes=4))
+    assert (given_lanes.segment_bytes, given_lanes.lanes) == (segment_bytes, 4)
+
+
+def test_rows_in_lanes_are_not_written_out(tmp_path: Path) -> None:
+    rows = jaxdata.pack(documents([9] * 9), seq_len=8, order=2, lanes=2)
+    with pytest.raises(InputError, match=r"lie in 2 lanes.*: pack with lanes=1"):
+        jaxdata.materialize(rows, tmp_path / "rows")
+
+
+def test_the_state_names_what_was_decided() -> None:
+    facts = jaxdata.pack(documents([9] * 9), seq_len=8, order=2).table.identity()
+    chosen = {"order": 2, "segment_bytes": 0, "pool_bytes": 2**23, "lanes": 1}
+    assert {name: facts[name] for name in chosen} == chosen
+    assert "block" not in facts
+    old = jaxdata.pack(documents([9] * 9), seq_len=8).table.identity()
+    assert not old.keys() & chosen.keys()
+
+
+@pytest.mark.parametrize(
+    ("given_settings", "message"),
+    [
+        ({"order": 2, "block": 9}, "block=9 belongs to order 1: leave it out, or use order=1"),
+        ({"order": 2, "shuffle_run": 9}, "shuffle_run=9 belongs to order 1"),
+        ({"lanes": 8}, "lanes=8 belongs to order 2: leave it out, or use order=2"),
+        ({"order": 2, "lanes": 6}, "lanes=6: expected a power of two, or None"),
+        ({"order": 2, "segment_bytes": -1}, "segment_bytes=-1: expected at least 0, or None"),
+    ],
+)
+def test_settings_of_the_other_order_are_refused(
+    given_settings: dict[str, int], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        PackSettings(8, **given_settings)

@@ -1,0 +1,198 @@
+"""Order 2: rows mix lengths, and hardly any padding is left."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import jaxdata
+from jaxdata.errors import InputError, StateMismatch
+from jaxdata.packing.best_fit import assign_best_fit, assign_mixed
+from jaxdata.packing.online_fit import assign_online
+from jaxdata.packing.planner import pack_block
+
+CORPORA = ("short", "wiki", "web", "code", "lognormal")
+SEQ_LEN = 2048
+
+
+@st.composite
+def items(draw: st.DrawFn) -> tuple[NDArray[np.int64], int, int]:
+    capacity = draw(st.integers(1, 300))
+    largest = draw(st.integers(1, capacity))
+    seed, count = draw(st.integers(0, 2**32 - 1)), draw(st.integers(0, 900))
+    chance = np.random.default_rng(seed)
+    some = chance.integers(1, largest + 1, draw(st.integers(1, 40)))  # few sizes, or many
+    sizes = (
+        chance.choice(some, count)
+        if draw(st.booleans())
+        else chance.integers(1, largest + 1, count)
+    )
+    return sizes, capacity, draw(st.sampled_from([1, 2, 5, capacity]))
+
+
+@given(items())
+def test_every_item_is_in_one_row_that_has_room(
+    given_items: tuple[NDArray[np.int64], int, int],
+) -> None:
+    sizes, capacity, limit = given_items
+    rows = assign_mixed(sizes, capacity, limit)
+    assert sorted(rows.items.tolist()) == list(range(len(sizes)))
+    row = np.repeat(np.arange(rows.rows), rows.counts)
+    assert (np.bincount(row, sizes[rows.items], rows.rows) <= capacity).all()
+    assert rows.rows == 0 or 1 <= rows.counts.min() <= rows.counts.max() <= limit
+
+
+@given(items())
+def test_it_needs_hardly_more_rows_than_best_fit_decreasing(
+    given_items: tuple[NDArray[np.int64], int, int],
+) -> None:
+    sizes, capacity, limit = given_items
+    least = assign_best_fit(sizes, capacity, limit).rows
+    assert assign_mixed(sizes, capacity, limit).rows <= 1.05 * least + 2
+
+
+def test_online_best_fit_takes_the_fullest_row() -> None:
+    rows = assign_online(np.array([3, 6, 2, 1, 4]), 8, 8)
+    assert [
+        sorted(part.tolist()) for part in np.split(rows.items, np.cumsum(rows.counts)[:-1])
+    ] == [
+        [1, 2],  # 6 + 2
+        [0, 3, 4],  # 3 + 1 + 4
+    ]
+
+
+def test_items_that_fit_nowhere_together_stay_as_they_were() -> None:
+    sizes = np.full(5_000, 1_500)
+    assert assign_mixed(sizes, SEQ_LEN, SEQ_LEN).rows == 5_000
+
+
+GOLDEN = {"best_fit": "f8d1607b40621904", "crop": "d78a2d2c1f37423f"}
+
+
+@pytest.mark.parametrize("strategy", GOLDEN)
+def test_the_plan_of_a_whole_block(strategy: str) -> None:
+    number = np.arange(20_000)
+    lengths = number * number * 31 % 5_003 // (1 + number % 7)
+    plan = pack_block(lengths, seq_len=2048, strategy=strategy, order=2).plan()
+    columns = (plan.row_starts, plan.document, plan.start, plan.slots, plan.context)
+    content = hashlib.sha256(b"".join(column.astype("<i8").tobytes() for column in columns))
+    assert content.hexdigest()[:16] == GOLDEN[strategy]
+
+
+def _texts(folder: Path, corpus: str) -> Iterator[str]:
+    if corpus == "web":
+        yield from pq.read_table(folder / "web.parquet")["text"].to_pylist()
+        return
+    for path in sorted(folder.glob(f"{corpus}*.jsonl.*")):
+        with path.open("rb") as file:
+            packed = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else _zstd(file)
+            yield from (json.loads(line)["text"] for line in io.TextIOWrapper(packed, "utf-8"))
+
+
+def _zstd(file: Any) -> Any:
+    return zstandard.ZstdDecompressor().stream_reader(file)
+
+
+def lengths_of(folder: Path, corpus: str) -> NDArray[np.int64]:
+    """Tokens of its documents, at four bytes each."""
+    if corpus == "lognormal":
+        drawn = np.random.default_rng(0).lognormal(6, 1, 65_536)
+        return np.clip(drawn, 8, 20_000).astype(np.int64)
+    return np.array([len(text.encode()) // 4 + 2 for text in _texts(folder, corpus)])
+
+
+class Rows:
+    """An epoch of rows as slots of segments, to measure how they are mixed."""
+
+    def __init__(self, lengths: NDArray[np.int64], strategy: str) -> None:
+        docs = jaxdata.ArrayDocuments([np.zeros(n, np.uint16) for n in lengths])
+        self.packed = jaxdata.pack(docs, seq_len=SEQ_LEN, strategy=strategy, order=2)
+        found = self.packed.table.segments(np.arange(len(self.packed)))
+        self.row, self.slots, self.document = found.row, found.slots, lengths[found.document]
+
+    def equal_neighbours(self) -> float:
+        """Share of neighbours inside rows that have the same number of slots."""
+        return _equal(self.row, self.slots)
+
+    def variance(self) -> float:
+        """Of the mean log length, weighted by tokens, over batches of 64 rows."""
+        return _variance(self.row, self.slots, self.document)
+
+
+def _equal(row: NDArray[Any], slots: NDArray[Any]) -> float:
+    inside = row[1:] == row[:-1]
+    return float(np.mean(slots[1:][inside] == slots[:-1][inside]))
+
+
+def _variance(row: NDArray[Any], slots: NDArray[Any], document: NDArray[Any]) -> float:
+    weighted = np.bincount(row, slots * np.log(document))
+    filled, found = np.bincount(row, slots), []
+    for seed in range(8):
+        order = np.random.default_rng(seed).permutation(len(filled))
+        batches = order[: len(order) // 64 * 64].reshape(-1, 64)
+        found.append(np.var(weighted[batches].sum(1) / filled[batches].sum(1)))
+    return float(np.mean(found))
+
+
+def _random_deal(rows: Rows, seed: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """The same segments in random order, a new row begun where the next does not fit."""
+    order = np.random.default_rng(seed).permutation(len(rows.slots))
+    number, filled, row = 0, 0, np.empty(len(order), np.int64)
+    for k, slots in enumerate(rows.slots[order].tolist()):
+        if filled + slots > SEQ_LEN:
+            number, filled = number + 1, 0
+        row[k], filled = number, filled + slots
+    return row, rows.slots[order], rows.document[order]
+
+
+@pytest.mark.parametrize("corpus", CORPORA)
+def test_rows_of_real_text_are_mixed(shared_data: Path, corpus: str) -> None:
+    lengths = lengths_of(shared_data, corpus)
+    rows = Rows(lengths, "best_fit")
+    random = [_random_deal(rows, seed) for seed in range(3)]
+    assert rows.equal_neighbours() <= 2 * max(np.mean([_equal(r, s) for r, s, _ in random]), 1e-3)
+    assert rows.variance() <= 1.5 * np.mean([_variance(*deal) for deal in random])
+    plan = rows.packed.plan
+    assert plan.padding <= max(0.001 * plan.slots, SEQ_LEN)
+
+
+@pytest.mark.parametrize("corpus", ["short", "lognormal"])
+def test_cropped_rows_are_mixed_and_full(shared_data: Path, corpus: str) -> None:
+    rows = Rows(lengths_of(shared_data, corpus), "crop")
+    random = [_random_deal(rows, seed) for seed in range(3)]
+    assert rows.equal_neighbours() <= 2.5 * np.mean([_equal(r, s) for r, s, _ in random])
+    assert rows.variance() <= 1.5 * np.mean([_variance(*deal) for deal in random])
+    assert rows.packed.plan.padding <= SEQ_LEN
+
+
+def test_the_longest_does_not_come_first() -> None:
+    lengths = np.random.default_rng(1).integers(2, 300, 4_000)
+    rows = Rows(lengths, "best_fit")
+    first = np.flatnonzero(np.append(True, np.diff(rows.row) > 0))
+    longest = np.maximum.reduceat(rows.slots, first)
+    of_row = np.diff(np.append(first, len(rows.row)))
+    expected = np.mean(1 / of_row)
+    assert abs(np.mean(rows.slots[first] == longest) - expected) < 0.1
+
+
+def test_another_order_is_refused_by_name() -> None:
+    docs = jaxdata.ArrayDocuments([[1, 2, 3]])
+    with pytest.raises(InputError, match=r"order=3: expected 1 \| 2"):
+        jaxdata.pack(docs, seq_len=4, order=3)
+    state = jaxdata.Loader(jaxdata.pack(docs, seq_len=4), batch_size=1).get_state()
+    other = jaxdata.Loader(jaxdata.pack(docs, seq_len=4, order=2), batch_size=1)
+    with pytest.raises(StateMismatch, match="order was absent, is 2: set order back"):
+        other.set_state(state)

@@ -1,0 +1,121 @@
+"""Rows of a batch, sorted by lane: the same set, in an order that hosts can share."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import jaxdata
+from jaxdata.rows.batch_order import reversed_bits
+from jaxdata.testing import assert_exactly_once, assert_same_on_hosts, distinct_documents
+
+POOLS = {"order": 2, "segment_bytes": 200, "pool_bytes": 800}
+CHANCE = np.random.default_rng(3)
+DOCS = {
+    name: jaxdata.ArrayDocuments(
+        distinct_documents(CHANCE.integers(2, 90, count).tolist(), first), name=f"train/{name}"
+    )
+    for name, count, first in (("web", 500, 1), ("code", 200, 10**5), ("wiki", 60, 2 * 10**5))
+}
+
+
+def mixed(lanes: dict[str, int], **options: Any) -> Any:
+    rows = {
+        name: jaxdata.pack(docs, seq_len=32, **(POOLS | {"lanes": lanes.get(name, 1)}))
+        for name, docs in DOCS.items()
+    }
+    return jaxdata.mix(rows, **options)
+
+
+def lane_of(rows: Any, row: int) -> float:
+    """The lane of a row of a source, by the definition."""
+    lanes = rows.table.lanes
+    turn = row % len(rows) % lanes
+    return int(f"{turn:0{lanes.bit_length() - 1}b}"[::-1] or "0", 2) / lanes
+
+
+@given(st.lists(st.integers(0, 2**63 - 1), max_size=20))
+def test_bits_are_reversed(numbers: list[int]) -> None:
+    expected = [int(f"{number:064b}"[::-1], 2) for number in numbers]
+    assert reversed_bits(np.array(numbers, np.int64)).tolist() == expected
+
+
+@pytest.mark.parametrize("batch_size", [1, 24, 30])
+def test_a_batch_is_the_same_rows_sorted_by_lane(batch_size: int) -> None:
+    rows = mixed({"web": 16, "code": 4})
+    loader = jaxdata.Loader(rows, batch_size=batch_size)
+    for step, batch in enumerate(loader):
+        numbers = loader.batch_rows(step)
+        first = step * batch_size
+        expected = range(first, min(first + batch_size, len(rows)))
+        assert sorted(numbers.tolist()) == list(expected)
+        _, source, rank = rows.table.select(numbers)
+        names = rows.table.names
+        places = [
+            (lane_of(rows.sources[names[s]], r), row)
+            for s, r, row in zip(source.tolist(), rank.tolist(), numbers.tolist(), strict=True)
+            if names[s] != "wiki"  # has no lanes, and is spread
+        ]
+        assert places == sorted(places)
+        for at, number in enumerate(numbers.tolist()):
+            assert (batch["inputs"][at] == rows[number]["inputs"]).all()
+            assert loader.step_of_row(number) == (step, at)
+        assert not batch["segment_ids"][len(numbers) :].any()  # padding stays last
+
+
+@pytest.mark.parametrize("lanes", [{}, {"web": 1, "code": 1}])
+def test_without_lanes_rows_keep_their_order(lanes: dict[str, int]) -> None:
+    loader = jaxdata.Loader(mixed(lanes), batch_size=24)
+    assert loader.batch_rows(2).tolist() == list(range(48, 72))
+
+
+def test_rows_of_one_source_are_sorted_too() -> None:
+    rows = jaxdata.pack(DOCS["web"], seq_len=32, **POOLS, lanes=8)
+    assert jaxdata.Loader(rows, batch_size=8).batch_rows(0).tolist() == [0, 4, 2, 6, 1, 5, 3, 7]
+    twice = jaxdata.Loader(rows.repeat(2), batch_size=8)
+    assert twice.batch_rows(0).tolist() == [0, 4, 2, 6, 1, 5, 3, 7]
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_hosts_see_one_global_order(prefetch: int) -> None:
+    rows = mixed({"web": 16, "code": 4})
+
+    def loader(shard: tuple[int, int]) -> jaxdata.Loader:
+        return jaxdata.Loader(rows, batch_size=24, shard=shard, prefetch=prefetch)
+
+    assert_same_on_hosts(loader, [1, 2, 3, 4, 6])
+    group = [loader((host, 3)) for host in range(3)]
+    assert_exactly_once((batch for one in group for batch in one), list(DOCS.values()))
+
+
+def test_a_state_and_transformed_rows_follow_the_order() -> None:
+    rows = mixed({"web": 16})
+    loader = jaxdata.Loader(rows, batch_size=24, skip_rows=[(30, 50)])
+    mapped = jaxdata.Loader(rows.map(dict), batch_size=24, skip_rows=[(30, 50)], num_workers=1)
+    for _ in range(3):
+        one, other = next(loader), next(mapped)
+        assert (one["inputs"] == other["inputs"]).all()
+    again = jaxdata.Loader(rows, batch_size=24)
+    again.set_state(json.loads(json.dumps(loader.get_state())))
+    assert (next(again)["inputs"] == next(loader)["inputs"]).all()
+    mapped.close()
+
+
+@pytest.mark.parametrize("hosts", [2, 3, 6])
+def test_a_host_reads_the_same_lanes_step_after_step(hosts: int) -> None:
+    rows = mixed({"web": 64, "code": 64, "wiki": 64})
+    loader = jaxdata.Loader(rows, batch_size=48)
+    names, share = rows.table.names, 48 // hosts
+    seen: list[set[float]] = [set() for _ in range(hosts)]
+    steps = len(loader) - 1
+    for step in range(steps):
+        _, source, rank = rows.table.select(loader.batch_rows(step))
+        for at, (s, r) in enumerate(zip(source.tolist(), rank.tolist(), strict=True)):
+            seen[at // share].add(lane_of(rows.sources[names[s]], r))
+    # Each reads about its part of the 64 lanes; in the order of rows all would read all of them.
+    assert max(map(len, seen)) <= 64 / hosts + 24

@@ -1,0 +1,361 @@
+"""Streams of records that a program gives: any iterable, and Hugging Face's datasets."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jaxdata
+from jaxdata.errors import InputError, StateMismatch
+from jaxdata.feed.saved_state import sealed
+from jaxdata.testing import assert_exactly_once, assert_resumes_everywhere, assert_same_batches
+
+pytestmark = pytest.mark.filterwarnings("ignore:stream_text")
+
+CHANCE = np.random.default_rng(4)
+TEXTS = ["".join(CHANCE.choice(list("abcdef \n"), n)) for n in CHANCE.integers(0, 90, 400)]
+TEXTS[7], TEXTS[150] = "", "long " * 400
+
+
+def stream(records: Any, **options: Any) -> Any:
+    chosen = {"tokenizer": "bytes", "seq_len": 64, "batch_size": 4, "buffer": 50, "num_workers": 0}
+    return jaxdata.stream_text(records, **chosen | options)
+
+
+def documents(texts: list[str]) -> jaxdata.ArrayDocuments:
+    return jaxdata.ArrayDocuments([[*text.encode(), 256] for text in texts])
+
+
+def dicts() -> list[dict[str, Any]]:
+    return [{"text": text, "number": number} for number, text in enumerate(TEXTS)]
+
+
+class Anew:
+    """An iterable that begins anew every time, without length or index."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(TEXTS)
+
+
+class Positioned:
+    """An iterable with a state of its own, of positions; `reads` counts what it gave."""
+
+    def __init__(self) -> None:
+        self.at, self.reads = 0, 0
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        while self.at < len(TEXTS):
+            self.at += 1
+            self.reads += 1
+            yield {"text": TEXTS[self.at - 1]}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"at": self.at, "nested": [self.at, None]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        assert state["nested"] == [state["at"], None]
+        self.at = state["at"]
+
+
+SOURCES = {
+    "dicts": dicts,
+    "texts": Anew,
+    "a generator": lambda: (text for text in TEXTS),
+    "of dicts": lambda: iter(dicts()),
+    "a state of its own": Positioned,
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("strategy", ["best_fit", "concat", "pad"])
+def test_every_token_once(source: str, strategy: str) -> None:
+    made = list(stream(SOURCES[source](), strategy=strategy))
+    assert_exactly_once(made, [documents(TEXTS)])
+
+
+@pytest.mark.parametrize("source", ["dicts", "texts", "a state of its own"])
+def test_every_pass_begins_anew(source: str) -> None:
+    made = stream(SOURCES[source](), epochs=3)
+    batches = list(made)
+    assert_exactly_once(batches, [documents(TEXTS)], epochs=3)
+    made.reset()
+    assert_same_batches(batches, made)
+
+
+def test_records_and_files_give_the_same_rows(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in dicts()))
+    for options in ({}, {"shard": (1, 2), "epochs": 2}, {"min_chars": 20, "task": "fim", **FIM}):
+        assert_same_batches(stream(path, **options), stream(dicts(), **options))
+
+
+FIM = {"fim_prefix": 1, "fim_middle": 2, "fim_suffix": 3}
+
+
+def test_hosts_share_the_documents() -> None:
+    parts = [list(stream(Anew(), batch_size=6, shard=(part, 3))) for part in range(3)]
+    assert_exactly_once([batch for part in parts for batch in part], [documents(TEXTS)])
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_it_resumes_at_every_step(source: str) -> None:
+    steps = assert_resumes_everywhere(lambda: stream(SOURCES[source]()), tail=3)
+    assert steps > 10
+
+
+def test_a_source_with_a_state_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = stream(Positioned(), prefetch=0)
+    batches, states = [], []
+    for batch in whole:
+        batches.append(batch)
+        states.append(json.loads(json.dumps(whole.get_state())))
+    late = len(states) * 3 // 4
+    source = Positioned()
+    rest = stream(source, prefetch=0)
+    rest.set_state(states[late])
+    assert_same_batches(batches[late + 1 :], rest)
+    assert 0 < source.reads < len(TEXTS) / 2
+
+
+class Lossy(Positioned):
+    """A source that forgets what it had taken ahead, as a shuffle buffer does."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.at += 3 if 0 < self.at < len(TEXTS) - 3 else 0
+
+
+class Unwritable(Positioned):
+    """A source whose state is no JSON."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"at": (self.at,), "data": b"1"}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        (self.at,) = state["at"]
+
+
+@pytest.mark.parametrize("source", [Lossy, Unwritable])
+def test_a_state_that_is_not_exact_is_replaced_by_counting(source: Any) -> None:
+    assert assert_resumes_everywhere(lambda: stream(source()), tail=3) > 10
+    made = list(stream(source(), epochs=2))
+    assert_exactly_once(made, [documents(TEXTS)], epochs=2)
+
+
+def test_a_source_that_gives_other_records_is_refused() -> None:
+    made = stream(Anew())
+    for _ in range(40):
+        next(made)
+    state = made.get_state()
+    for other in (TEXTS[1:], TEXTS[::-1], TEXTS[:50], [*TEXTS[:-1], "changed"][::-1]):
+        resumed = stream([{"text": text} for text in other])
+        resumed.set_state(state)
+        with pytest.raises(StateMismatch, match=r"from record \d+ on, the source gives others"):
+            next(resumed)
+    list(made)
+    longer = stream([*dicts(), {"text": "more"}])
+    longer.set_state(made.get_state())
+    with pytest.raises(StateMismatch, match="the same records in the same order"):
+        next(longer)
+
+
+def test_the_state_is_json_without_data() -> None:
+    made = stream(Positioned(), epochs=None)
+    for _ in islice(made, 150):
+        pass
+    state = json.loads(json.dumps(made.get_state()))
+    assert len(json.dumps(state)) < 1000
+    assert state["position"]["epoch"] > 0
+    assert "abc" not in json.dumps(state)
+    for name, wrong in (("record", "3"), ("row", -1), ("block", True), ("source", None)):
+        damaged = {**state, "position": {**state["position"], name: wrong}}
+        with pytest.raises(StateMismatch, match=rf"position\.{name} is {wrong!r}: expected a"):
+            made.set_state(sealed(damaged))
+    made.close()
+
+
+def test_states_of_files_and_of_records_are_kept_apart(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"text": "one"}))
+    of_files, of_records = stream(path), stream(dicts())
+    with pytest.raises(StateMismatch, match="inputs was 'records'"):
+        of_files.set_state(of_records.get_state())
+    with pytest.raises(StateMismatch, match="is 'records'"):
+        of_records.set_state(of_files.get_state())
+
+
+def test_a_generator_is_read_once() -> None:
+    for epochs in (2, None):
+        with pytest.raises(InputError, match=r"a generator can be read only once: use epochs=1"):
+            stream((text for text in TEXTS), epochs=epochs)
+    made = stream(text for text in TEXTS)
+    next(made)
+    made.reset()
+    with pytest.raises(InputError, match=r"a generator can be read only once: .* new stream"):
+        next(made)
+
+
+def test_an_endless_generator() -> None:
+    def endless() -> Iterator[str]:
+        while True:
+            yield from TEXTS
+
+    made = stream(endless())
+    assert len(list(islice(made, 900))) == 900
+    made.close()
+
+
+def test_paths_are_files_however_they_come(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").write_text('{"text": "one"}\n')
+    expected = list(stream(tmp_path))
+    os.chdir(tmp_path)
+    for given in (
+        tmp_path.glob("*.jsonl"),
+        set(tmp_path.glob("*.jsonl")),
+        (path.name for path in tmp_path.iterdir()),
+        [path.name for path in tmp_path.iterdir()],
+    ):
+        assert_same_batches(expected, stream(given))
+
+
+def test_what_records_cannot_be_is_refused() -> None:
+    for given, says in [
+        (7, "expected files, folders or globs; or an iterable of records"),
+        ({"train": dicts()}, "expected files, folders or globs; or an iterable of records"),
+        ([3, 4], "record 0 is a int: expected a string, or a dict with the key 'text'"),
+        (iter([{"text": "a"}, b"b"]), "record 1 is a bytes: expected a string, or a dict"),
+        (["one text"], "strings in a list are names of files; texts can be given as"),
+    ]:
+        with pytest.raises(InputError) as refused:
+            next(stream(given))
+        assert says in str(refused.value)
+    with pytest.raises(InputError, match=r"the records hold nothing to train on: .*no key 'text'"):
+        next(stream([{"body": "a"}] * 9))
+    with pytest.raises(InputError, match="no input files were given"):
+        stream([])
+    with pytest.raises(InputError, match="the records hold nothing to train on"):
+        next(stream(iter([])))
+
+
+def test_bad_records_are_counted_and_named() -> None:
+    made = stream([*dicts(), {"text": None}, {"other": "x"}, {"text": 7}])
+    with pytest.warns(UserWarning, match=r"left out: 1 'text' is null, .*first is records:400: "):
+        list(made)
+    assert made.report().startswith("400 documents, ")
+
+
+def test_it_says_when_converting_pays() -> None:
+    with pytest.warns(UserWarning, match=r"tokenizes these records again in every pass and run"):
+        jaxdata.stream_text(dicts(), tokenizer="bytes", seq_len=8)
+
+
+def test_tasks_of_records() -> None:
+    pairs = [{"prompt": f"what is {n}?", "completion": f" it is {n}"} for n in range(30)]
+    batches = list(stream(iter(pairs), task="sft"))
+    answers = sum(len(pair["completion"]) + 1 for pair in pairs)
+    assert sum(int(batch["loss_mask"].sum()) for batch in batches) == answers
+
+
+@pytest.mark.slow
+def test_worker_processes_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = list(stream(Anew(), prefetch=0))
+    made = stream(Anew(), num_workers=2)
+    assert_same_batches(expected, made)
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def datasets(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Hugging Face's library, an optional dependency."""
+    found = pytest.importorskip("datasets", reason="pip install datasets")
+    found.logging.set_verbosity_error()
+    return found
+
+
+def hugging_face(datasets: Any, folder: Path) -> dict[str, Any]:
+    """Datasets with states of all kinds."""
+    plain = datasets.Dataset.from_dict({"text": TEXTS})
+    arrow = plain.to_iterable_dataset(num_shards=4)
+    plain.to_parquet(folder / "a.parquet", batch_size=37)
+    parquet = datasets.load_dataset(
+        "parquet",
+        data_files=str(folder / "a.parquet"),
+        split="train",
+        streaming=True,
+        cache_dir=str(folder),
+    )
+    return {
+        "arrow": arrow,
+        "parquet": parquet,
+        "generator": datasets.IterableDataset.from_generator(lambda: iter(dicts())),
+        "mapped": parquet.map(lambda row: {"text": row["text"].upper()}),
+        "filtered": arrow.filter(lambda row: len(row["text"]) % 3 > 0),
+        "shuffled": arrow.shuffle(seed=1, buffer_size=20),
+        "small buffer": arrow.shuffle(seed=1, buffer_size=3),
+        "map-style": plain,
+    }
+
+
+KINDS = ["arrow", "parquet", "generator", "mapped", "filtered", "shuffled", "map-style"]
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "small buffer"])
+def test_hugging_face_resumes_exactly(datasets: Any, tmp_path: Path, kind: str) -> None:
+    source = hugging_face(datasets, tmp_path)[kind]
+    texts = [row["text"] for row in source]
+    whole = stream(source, buffer=20, prefetch=0)
+    before, states = [], [whole.get_state()]
+    for batch in whole:
+        before.append(batch)
+        states.append(json.loads(json.dumps(whole.get_state())))
+    assert_exactly_once(before, [documents(texts)])
+    for step in range(0, len(states), max(1, len(states) // 12)):
+        rest = stream(hugging_face(datasets, tmp_path)[kind], buffer=20)
+        rest.set_state(states[step])
+        assert_same_batches(before[step:], rest)
+
+
+def test_hugging_face_begins_at_the_beginning_though_it_was_looked_at(
+    datasets: Any, tmp_path: Path
+) -> None:
+    source = hugging_face(datasets, tmp_path)["arrow"]
+    next(iter(source))
+    assert_exactly_once(list(stream(source, epochs=2)), [documents(TEXTS)], epochs=2)
+    other = stream(source)
+    next(other)
+    assert_exactly_once(list(stream(source)), [documents(TEXTS)])  # it is not moved by the other
+    other.close()
+
+
+def test_hugging_faces_own_state_is_used(datasets: Any) -> None:
+    calls: list[int] = []
+
+    def shard(starts: list[int]) -> Iterator[dict[str, str]]:
+        for start in starts:
+            calls.append(start)
+            yield from dicts()[start : start + 50]
+
+    def opened() -> Any:
+        return datasets.IterableDataset.from_generator(
+            shard, gen_kwargs={"starts": list(range(0, 400, 50))}
+        )
+
+    whole = stream(opened(), prefetch=0)
+    batches = list(islice(whole, 400))
+    late = stream(opened(), prefetch=0)
+    for _ in range(len(batches) * 3 // 4):
+        next(late)
+    state = late.get_state()
+    calls.clear()
+    rest = stream(opened(), prefetch=0)
+    rest.set_state(state)
+    assert_same_batches(batches[len(batches) * 3 // 4 :], rest)
+    assert min(calls) > 0

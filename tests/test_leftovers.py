@@ -1,0 +1,74 @@
+"""The check at the end of the suite names what tests left behind, and fails the run."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.leftovers import Leftovers
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+
+
+def test_each_kind_is_named_until_it_is_gone(tmp_path: Path) -> None:
+    leftovers, over = Leftovers(tmp_path), threading.Event()
+    with ExitStack() as stack:
+        path = tmp_path / "mapped"
+        path.write_bytes(b"1" * 99)
+        with path.open("rb") as file:
+            stack.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        stack.callback(os.close, os.memfd_create("batch"))
+        child = stack.enter_context(
+            subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        )
+        thread = threading.Thread(target=over.wait, name="stray")
+        thread.start()
+        stack.callback(thread.join)
+        stack.callback(over.set)
+        leftovers.note("tests.test_one")
+        lines = leftovers.report().splitlines()
+        assert all(line.endswith(", since tests.test_one") for line in lines)
+        for name in [
+            "of /memfd:batch (deleted), inode ",
+            f"map of {path} at ",
+            "thread stray, ",
+            f"process {child.pid}: {sys.executable} -c input() ",
+        ]:
+            assert any(name in line for line in lines), name
+    assert leftovers.report() == ""
+
+
+LEAKY = """
+import os
+
+def test_that_keeps_a_descriptor():
+    os.memfd_create("kept")
+"""
+
+
+def test_a_run_in_several_processes_fails(tmp_path: Path) -> None:
+    names = "_leftovers, _noted_leftovers"
+    (tmp_path / "conftest.py").write_text(f"from tests.conftest import {names}")
+    (tmp_path / "test_leaky.py").write_text(LEAKY)
+    (tmp_path / "test_tidy.py").write_text("def test_that_keeps_nothing():\n    pass\n")
+    command = [sys.executable, "-m", "pytest", "-n2", "--dist=loadfile", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, tmp_path],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "tests of this process left behind:\ndescriptor " in done.stdout
+    assert ", since test_leaky" in done.stdout
+    assert "2 passed, 1 error" in done.stdout

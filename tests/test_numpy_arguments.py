@@ -1,0 +1,279 @@
+"""Numbers of numpy, jax and torch at every door: the same rows, files and states as Python's own.
+
+The doors are found by reflection: an argument that is a number has to be in `tests/doors.py`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import jaxdata
+import jaxdata.megatron
+import jaxdata.torch
+from jaxdata import tokenizers
+from jaxdata.config import Config, load_config
+from jaxdata.converter.parameters import options
+from jaxdata.documents.dataset import Dataset
+from jaxdata.errors import InputError
+from jaxdata.map_datasets import MixedDataset, PackedDataset
+from jaxdata.preferences.pairs import PairDataset
+from jaxdata.scalars import plain, takes_numpy_beside
+from jaxdata.seeds import derive
+from jaxdata.streaming.iterator import TextStream
+from tests.doors import WEB, Door, delivered, doors, files, mixed, web, write_data
+
+KINDS: dict[str, dict[type, Callable[[Any], Any]]] = {
+    "numpy": {int: np.int64, float: np.float64, bool: np.bool_},
+    "small": {int: np.int32, float: np.float32, bool: np.array},
+    "jax, torch": {int: jnp.int32, float: torch.tensor, bool: jnp.bool_},
+}
+NUMBER = re.compile(r"\b(int|float|bool|Weights)\b")
+MEMBERS = [
+    *(("Loader", jaxdata.Loader), ("torch.Loader", jaxdata.torch.Loader)),
+    *(("torch.Batches", jaxdata.torch.Batches), ("TextStream", TextStream)),
+    *(("PackedDataset", PackedDataset), ("MixedDataset", MixedDataset)),
+    *(("PairDataset", PairDataset), ("Dataset", Dataset)),
+]
+NAMES = sorted(doors(Path(), Path()))
+OF_ARRAYS = {"torch.block_mask", "torch.cu_seqlens"}
+"""functions of arrays: no number of theirs decides a row, or is kept"""
+
+
+def of_kind(value: Any, kind: str) -> Any:
+    """The same value in numbers of another kind, in containers too."""
+    if isinstance(value, dict):
+        return {name: of_kind(inner, kind) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(of_kind(inner, kind) for inner in value)
+    return KINDS[kind][type(value)](value) if type(value) in KINDS[kind] else value
+
+
+@pytest.fixture(scope="module")
+def all_doors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Door]:
+    data = tmp_path_factory.mktemp("data")
+    write_data(data)
+    return doors(data, tmp_path_factory.mktemp("written"))
+
+
+def public() -> Iterator[tuple[str, Any]]:
+    """Every public callable, by name."""
+    modules = {"": jaxdata, "megatron.": jaxdata.megatron, "torch.": jaxdata.torch}
+    for above, module in {**modules, "tokenizers.": tokenizers}.items():
+        yield from ((above + name, getattr(module, name)) for name in module.__all__)
+    for name, members in MEMBERS:
+        for method, function in inspect.getmembers(members, inspect.isfunction):
+            if function.__module__.startswith("jaxdata") and not method.startswith("_"):
+                yield f"{name}.{method}", function
+
+
+def numbers_of(function: Any) -> set[str]:
+    """Names of its arguments that are numbers or flags, or are made of them."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # an exception, or a class of grain's
+        return set()
+    said = ((each.name, str(each.annotation)) for each in parameters)
+    return {name for name, hint in said if NUMBER.search(hint) and "Callable" not in hint}
+
+
+def test_every_door_with_a_number_is_known(all_doors: dict[str, Door]) -> None:
+    found = {name: numbers for name, each in public() if (numbers := numbers_of(each))}
+    shared = {name.replace("torch.Loader.", "Loader."): numbers for name, numbers in found.items()}
+    named = {name: {n for case in door.cases for n in case} for name, door in all_doors.items()}
+    assert shared.keys() - OF_ARRAYS == named.keys()
+    for name, numbers in named.items():
+        assert numbers >= shared[name], name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_door_takes_numbers_of_any_kind(all_doors: dict[str, Door], name: str, kind: str) -> None:
+    door = all_doors[name]
+    for case in door.cases:
+        assert door.call(**of_kind(case, kind)) == door.call(**case)
+
+
+def test_other_numbers_give_other_rows(all_doors: dict[str, Door]) -> None:
+    """What is compared above tells one number from another."""
+    for name in ("pack", "pairs", "megatron.gpt", "stream_text"):
+        door, (case, *_) = all_doors[name], all_doors[name].cases
+        assert door.call(**case) != door.call(**{**case, "seed": np.int64(case["seed"] + 1)})
+
+
+def test_a_seed_of_numpy_is_that_seed() -> None:
+    for seed in (np.int64(1), np.int32(1), np.uint8(1), np.array(1)[()]):
+        assert derive(seed, "rows", 2) == derive(1, "rows", 2) == derive(1, "rows", np.int64(2))
+    assert derive(1, np.str_("rows")) == derive(1, "rows")
+    assert derive(1, "rows") != derive(2, "rows")
+
+
+EXAMPLE = {
+    "dataset": "d",
+    "seed": 3,
+    "generations": {"web": 2},
+    "pack": {"seq_len": 64, "overlap": 8, "max_segments": 4, "block": 9, "shuffle_run": 2},
+    "curriculum": [
+        {"tokens": 5_000_000, "mix": {"web": 0.6, "code": 3}},
+        {"steps": 7, "batch_size": 8, "mix": {"web": 1.0}},
+        {"rows": 9, "mix": "size**0.5"},
+    ],
+    "epochs": {"web": 2, "code": 0.5},
+    "amendments": [{"at_row": 4, "epochs": {"web": 3}}, {"at_step": 5, "pack": {"seq_len": 32}}],
+    "loader": {
+        "batch_size": [[0, 4], [8, 2]],
+        "num_workers": 1,
+        "prefetch": 0,
+        "drop_remainder": True,
+        "skip_rows": [[3, 4]],
+    },
+    "allow_budget_mismatch": True,
+    "eval_tokens": 4096,
+    "eval_batch_size": 4,
+    "train": {"steps": 12, "model": {"layers": 2, "width": 64, "heads": 2}},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_config_takes_them_in_every_field(kind: str) -> None:
+    whole = load_config(EXAMPLE)
+    assert load_config(of_kind(EXAMPLE, kind)) == whole
+    assert load_config({"dataset": "x"}, of_kind(EXAMPLE, kind)) == whole
+    names = {"pack.seq_len": 128, "loader.drop_remainder": False, "curriculum.0.mix": {"web": 0.5}}
+    changed = load_config(EXAMPLE, names)
+    assert load_config(EXAMPLE, of_kind(names, kind)) == changed != whole
+    assert json.loads(changed.pack.model_dump_json())["seq_len"] == 128
+    named = set(whole.model_dump(exclude_unset=True))
+    numeric = {name for name, each in Config.model_fields.items() if NUMBER.search(str(each))}
+    assert numeric <= named | {"train"}
+
+
+OPTIONS = {
+    "bos": False,
+    "ftfy": False,
+    "min_chars": 23,
+    "max_chars": 400,
+    "min_tokens": 2,
+    "max_tokens": 350,
+    "record_tokens": 20,
+    "unit_bytes": 900,
+    "max_record_bytes": 5000,
+    "piece_bytes": 4000,
+    "short_length": 12,
+    "short_rate": 0.5,
+    "seed": 4,
+    "wikitext": True,
+    "split_contiguous": False,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_option_of_a_conversion_takes_them(kind: str, tmp_path: Path) -> None:
+    write_data(tmp_path)
+    named = {name for name, each in options().items() if NUMBER.search(str(each.field.annotation))}
+    other_tasks = {name for name in named - OPTIONS.keys() if "lm" not in options()[name].fields}
+    assert named - other_tasks == OPTIONS.keys()
+    reports = []
+    for name, given_options in (("a", OPTIONS), ("b", of_kind(OPTIONS, kind))):
+        report = jaxdata.convert(
+            tmp_path / "texts.jsonl",
+            output=tmp_path / name,
+            source="s",
+            tokenizer="bytes",
+            workers=1,
+            **given_options,
+        )
+        reports.append((report.documents, files(tmp_path / name)))
+    assert reports[0] == reports[1]
+    assert 0 < reports[0][0] < 60, "some documents are too short"
+
+
+def test_a_state_that_a_checkpointer_made_of_numpy() -> None:
+    loader = jaxdata.Loader(mixed(), batch_size=4, skip_rows=[(9, 11)], prefetch=0)
+    next(loader)
+    state = loader.get_state()
+    expected = delivered(loader)
+    for kind in KINDS:
+        other = jaxdata.Loader(mixed(), batch_size=4, prefetch=0)
+        other.set_state(of_kind(state, kind))
+        assert delivered(other) == expected
+        other = jaxdata.torch.Loader(mixed(), batch_size=4, prefetch=0)
+        other.load_state_dict(of_kind(state, kind))
+        assert json.dumps(other.get_state()) == json.dumps(state)
+
+
+@given(
+    st.recursive(
+        st.one_of(
+            st.integers(-(2**31), 2**31 - 1),
+            st.floats(width=32, allow_nan=False).map(lambda x: float(str(np.float32(x)))),
+            st.booleans(),
+            st.text(max_size=3),
+            st.none(),
+        ),
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=3),
+            st.tuples(inner, inner),
+            st.dictionaries(st.text(max_size=2), inner, max_size=3),
+        ),
+        max_leaves=8,
+    ),
+    st.sampled_from(["numpy", "small"]),
+)
+def test_any_value_comes_back_as_python_has_it(value: Any, kind: str) -> None:
+    found = plain(of_kind(value, kind))
+    assert repr(found) == repr(value)
+    assert repr(plain(value)) == repr(value)
+
+
+def test_what_is_no_number_stays_the_object_it_is() -> None:
+    rows, array = web(), np.zeros(3)
+    for each in (rows, array, jnp.zeros(2), WEB, "text", None, plain):
+        assert plain(each) is each
+    assert plain([array])[0] is array
+    records = [{"text": np.str_("a")}, {"text": "b"}]
+    opened = takes_numpy_beside("files")(lambda files, **named: (files, named))
+    for given_files, named in (opened(records, n=np.int8(3)), opened(n=np.int8(3), files=records)):
+        assert given_files is records
+        assert repr(named) == "{'n': 3}"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"seq_len": 8.0}, "seq_len=8.0: expected a whole number of at least 1"),
+        ({"seq_len": np.float32(8)}, "seq_len=8.0: expected a whole number of at least 1"),
+        ({"seq_len": "8"}, "seq_len='8': expected a whole number of at least 1"),
+        ({"overlap": 1.5}, "overlap=1.5: expected a whole number of at least 0"),
+        ({"block": np.array([8])}, "block=array([8]): expected a whole number of at least 1"),
+        ({"max_segments": 2.5}, "max_segments=2.5: expected a whole number of at least 1, or None"),
+        ({"seq_len": np.int64(0)}, "seq_len=0: expected at least 1"),
+    ],
+)
+def test_numbers_of_the_wrong_kind_are_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as refused:
+        web(**wrong)
+    assert str(refused.value) == message
+
+
+def test_whole_budgets_may_be_written_as_floats() -> None:
+    assert len(mixed(phases=[jaxdata.Phase(rows=3e1, weights={"web": 1})])) == 30
+    steps = jaxdata.Phase(steps=3.0, batch_size=np.float32(4), weights="proportional")
+    assert json.dumps(steps.budget(8)) == "12"
+    with pytest.raises(InputError, match=r"a phase of rows=2\.5: expected a whole number of at"):
+        jaxdata.Phase(rows=np.float64(2.5), weights={"web": 1})
+    with pytest.raises(InputError, match=r"epochs of 'web': True; expected a number of at least 0"):
+        mixed(weights={"web": 1}, epochs={"web": np.True_})
+    with pytest.raises(InputError, match=r"rows from row 2\.5 on: expected 0 to"):
+        mixed().amend(np.float32(2.5), epochs={"web": 2})

@@ -1,0 +1,116 @@
+"""Worker processes end when their parent does, whatever they are doing and however it ends."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jaxdata
+from jaxdata.processes import Pool, Worker, answer_tasks
+from tests.conftest import ROOT
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+
+def hold(given: Any) -> Any:
+    """Say that it has begun, then never come back to Python: no thread of its own gets a turn."""
+    print(os.getpid(), flush=True)
+    while True:
+        ctypes.PyDLL(None).pause()
+    return given
+
+
+def hold_with_a_child(connection: Any) -> None:
+    worker = Worker(f"{__name__}:hold")
+    hold(connection)
+    worker.close()
+
+
+def answer_by_holding(connection: Any) -> None:
+    answer_tasks(connection, lambda task, _: hold(task))
+
+
+def workers_of_workers() -> None:
+    Worker(f"{__name__}:hold_with_a_child").receive()
+
+
+def a_pool() -> None:
+    with Pool(f"{__name__}:answer_by_holding", workers=2) as pool:
+        list(pool.map(range(2)))
+
+
+def a_loader() -> None:
+    rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 3, 0]] * 100), seq_len=8)
+    next(jaxdata.Loader(rows.map(hold), batch_size=2, num_workers=2))
+
+
+def a_conversion() -> None:
+    lines = '{"text": "a"}\n' * 1000
+    Path("a.jsonl").write_text(lines)
+    Path("b.jsonl").write_text(lines)
+    given: dict[str, Any] = {"tokenizer": "bytes", "unit_bytes": 10_000, "transform": hold}
+    jaxdata.convert("*.jsonl", output="out", source="a", workers=2, **given)
+
+
+def with_a_forked_copy() -> None:
+    """The copy, which goes on, has the parent's end of everything."""
+    workers = [Worker(f"{__name__}:hold") for _ in range(2)]
+    if not os.fork():
+        signal.pause()
+    workers[0].receive()
+
+
+WORK: list[Callable[[], None]] = [
+    *(workers_of_workers, a_pool, a_loader, a_conversion, with_a_forked_copy),
+]
+
+
+@pytest.fixture
+def family(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Any, list[int]]]:
+    """A process at work, and its two workers, which hold; no process is left behind."""
+    code = f"import tests.test_processes as t; t.{request.param.__name__}()"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # nobody waits for those that hold it
+        cwd=tmp_path,
+        env=environment,
+        text=True,
+        start_new_session=True,
+    )
+    assert parent.stdout is not None
+    workers = [int(parent.stdout.readline()) for _ in range(2)]
+    yield parent, workers
+    with suppress(ProcessLookupError):
+        os.killpg(parent.pid, signal.SIGKILL)
+    parent.communicate()
+
+
+def runs(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+@pytest.mark.parametrize("family", WORK, indirect=True, ids=lambda work: work.__name__)
+def test_workers_end_with_a_parent_that_is_killed(family: tuple[Any, list[int]]) -> None:
+    parent, workers = family
+    assert all(map(runs, workers))
+    started = time.monotonic()
+    parent.kill()
+    while any(map(runs, workers)):
+        time.sleep(0.001)
+    print(f"ended after {time.monotonic() - started:.3f} s")

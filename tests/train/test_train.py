@@ -1,0 +1,256 @@
+"""Training runs, as processes that are killed, moved and changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jaxdata.converter import convert
+from jaxdata.demo.runs import last_logged_step
+from jaxdata.train.log import read_log
+
+ROOT = Path(__file__).parents[2]
+STEPS = 60
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two sources and a validation split, in bytes, of this project's own files."""
+    folder = tmp_path_factory.mktemp("corpus")
+    texts = {
+        "train/code": [path.read_text() for path in sorted((ROOT / "jaxdata").rglob("*.py"))],
+        "train/tests": [path.read_text() for path in sorted((ROOT / "tests").rglob("*.py"))],
+        "val/code": [path.read_text() for path in sorted((ROOT / "tools").rglob("*.py"))],
+    }
+    for name, documents in texts.items():
+        split, source = name.split("/")
+        file = folder / f"{split}-{source}.jsonl"
+        file.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
+        convert(
+            str(file),
+            output=folder / "data",
+            source=source,
+            split=split,
+            tokenizer="bytes",
+            workers=1,
+        )
+    return folder / "data"
+
+
+@pytest.fixture(scope="module")
+def config(dataset: Path) -> Path:
+    path = dataset.parent / "config.json"  # JSON is YAML
+    fields = {
+        "dataset": str(dataset),
+        "pack": {"seq_len": 32},
+        "curriculum": [
+            {"rows": STEPS * 2, "mix": {"code": 0.7, "tests": 0.3}},
+            {"rows": STEPS * 2, "mix": {"code": 0.4, "tests": 0.6}},
+        ],
+        "loader": {"batch_size": 4},
+        "eval_tokens": 512,
+        "train": {
+            "model": {"layers": 1, "width": 16, "heads": 2},
+            "optimizer": {"warmup_steps": 5, "learning_rate": 0.01},
+            "log_every": 1,
+            "checkpoint_every": 8,
+        },
+    }
+    path.write_text(json.dumps(fields))
+    return path
+
+
+def command(config: Path, output: Path, *more: str) -> list[str]:
+    train = [sys.executable, str(ROOT / "tools" / "train.py"), str(config)]
+    return [*train, "--train.output", str(output), *more]
+
+
+def environment(devices: int = 1) -> dict[str, str]:
+    flags = f"--xla_force_host_platform_device_count={devices}"
+    return {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+
+
+def run(arguments: Sequence[str], *, devices: int = 1, status: int = 0) -> str:
+    done = subprocess.run(
+        arguments,
+        env=environment(devices),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == status, done.stdout
+    assert "Traceback" not in done.stdout
+    return done.stdout
+
+
+def run_and_kill(arguments: Sequence[str], output: Path, after_step: int) -> None:
+    log = output / "log.jsonl"
+    process = subprocess.Popen(
+        arguments, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    for _ in process.stdout or ():
+        if last_logged_step(log) >= after_step:
+            break
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+
+
+def steps_of(output: Path) -> list[dict[str, Any]]:
+    return [record for record in read_log(output / "log.jsonl") if "loss" in record]
+
+
+def scores_of(output: Path) -> list[float]:
+    return [r["bits_per_byte"] for r in read_log(output / "log.jsonl") if "bits_per_byte" in r]
+
+
+def facts(record: dict[str, Any]) -> tuple[Any, ...]:
+    return record["loss"], record["gradient_norm"], record["targets"], record["rows"]
+
+
+@pytest.fixture(scope="module")
+def unbroken(config: Path) -> Path:
+    """A run of 60 steps that nothing disturbed."""
+    output = config.parent / "unbroken"
+    said = run(command(config, output))
+    assert f"step {STEPS}/{STEPS}  loss" in said
+    return output
+
+
+@pytest.mark.slow
+def test_the_log_tells_the_run(unbroken: Path) -> None:
+    records = steps_of(unbroken)
+    assert [record["step"] for record in records] == list(range(STEPS))
+    assert len({record["rows"] for record in records}) == STEPS
+    assert records[-1]["loss"] < records[0]["loss"] - 1
+    assert all(0 <= record["wait_share"] <= 1 for record in records)
+    assert len(scores_of(unbroken)) == 1
+    assert 1 < scores_of(unbroken)[0] < 8
+
+
+@pytest.mark.slow
+def test_the_log_says_what_was_read(unbroken: Path) -> None:
+    log = read_log(unbroken / "log.jsonl")
+    reports = [record for record in log if record.get("event") == "report"]
+    assert [report["step"] for report in reports] == [*range(8, STEPS, 8), STEPS]
+    for report in reports:
+        read, step = report["read"], report["step"]
+        trained = [record for record in steps_of(unbroken) if record["step"] < step]
+        assert read["tokens"] == sum(record["targets"] for record in trained)
+        assert (read["rows"], read["step"]) == (4 * step, step)
+        assert sum(source["share"] for source in read["sources"].values()) == pytest.approx(1)
+    for source in reports[-1]["read"]["sources"].values():
+        assert source["share"] == pytest.approx(source["planned"], abs=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_killed_run_goes_on_to_the_same_losses_to_the_bit(
+    config: Path, unbroken: Path, tmp_path: Path, seed: int
+) -> None:
+    moments = random.Random(seed)
+    killed_after = sorted(moments.sample(range(1, STEPS - 5), 2))
+    for step in killed_after:
+        run_and_kill(command(config, tmp_path), tmp_path, step)
+    run(command(config, tmp_path))
+    expected = {record["step"]: facts(record) for record in steps_of(unbroken)}
+    seen = steps_of(tmp_path)
+    assert len(seen) >= STEPS
+    for record in seen:  # those that a kill made it train twice as well
+        assert facts(record) == expected[record["step"]], (killed_after, record["step"])
+    assert {record["step"] for record in seen} == set(range(STEPS))
+    assert scores_of(tmp_path)[-1] == scores_of(unbroken)[-1]
+
+
+@pytest.mark.slow
+def test_other_numbers_of_devices_and_hosts_train_on_the_same_rows(
+    config: Path, unbroken: Path, tmp_path: Path
+) -> None:
+    run_and_kill(command(config, tmp_path), tmp_path, 20)
+    run(command(config, tmp_path, "--train.steps", "32"), devices=4)
+    with socket.socket() as listener:
+        listener.bind(("localhost", 0))
+        address = f"localhost:{listener.getsockname()[1]}"
+    cluster = ["--coordinator", address, "--num-processes", "2", "--process-id"]
+    hosts = [
+        subprocess.Popen(command(config, tmp_path, *cluster, str(host)), env=environment(2))
+        for host in range(2)
+    ]
+    assert [host.wait() for host in hosts] == [0, 0]
+    starts = [r for r in read_log(tmp_path / "log.jsonl") if r.get("event") == "start"]
+    assert [(r["devices"], r["processes"]) for r in starts] == [(1, 1), (4, 1), (4, 2)]
+    expected = {record["step"]: record for record in steps_of(unbroken)}
+    seen = steps_of(tmp_path)
+    assert {record["step"] for record in seen} == set(range(STEPS))
+    for record in seen:
+        assert record["rows"] == expected[record["step"]]["rows"]
+        assert record["targets"] == expected[record["step"]]["targets"]
+
+
+@pytest.mark.slow
+def test_what_cannot_go_on_says_why(config: Path, unbroken: Path, tmp_path: Path) -> None:
+    said = run(command(config, unbroken), devices=1)
+    assert f"resumed after step {STEPS}" in said, "a finished run only scores again"
+    assert len(steps_of(unbroken)) == STEPS
+    assert said.startswith("not compared with their checksums: 3 shards (")
+    said = run(command(config, unbroken, "--train.model.width", "32"), status=1)
+    assert "is of another model: model.width was 16, is 32. Set it back, or give another" in said
+    said = run(command(config, unbroken, "--seed", "1"), status=1)
+    assert "seed" in said
+    said = run(command(config, tmp_path, "--train.steps", "61"), status=1)
+    assert "train.steps is 61, but the curriculum has rows for only 60 steps" in said
+    said = run(command(config, tmp_path, "--loader.batch_size", "3"), devices=2, status=1)
+    assert "a batch of 3 rows of 32 does not divide over the devices" in said
+    said = run(command(config, tmp_path, "--process-id", "0"), status=2)
+    assert "require each other" in said
+
+
+@pytest.mark.slow
+def test_a_run_halts_is_amended_and_goes_on(config: Path, tmp_path: Path) -> None:
+    phases = [{"rows": 10_000, "mix": {"code": 0.5, "tests": 0.5}}]
+    recipe = [f"--curriculum={json.dumps(phases)}", "--on_exhaustion=halt"]
+    recipe += ["--epochs={code: 0.003, tests: 0.004}", "--train.checkpoint_every=500"]
+    said = run(command(config, tmp_path, *recipe, "--train.steps=900"), status=3)
+    dry = re.search(
+        r"halted after step (\d+), which is saved: source '\w+' runs dry in phase 0 at row (\d+)",
+        said,
+    )
+    assert dry, said
+    steps, row = int(dry[1]), int(dry[2])
+    log = list(read_log(tmp_path / "log.jsonl"))
+    assert (log[-1]["event"], log[-1]["status"], log[-1]["step"]) == ("end", "halted", steps)
+    assert f"runs dry in phase 0 at row {row}; the run halts there" in log[-1]["reason"]
+    assert [r["step"] for r in log if r.get("event") == "checkpoint"] == [steps]
+    said = run(command(config, tmp_path, *recipe), status=3)
+    assert f"resumed after step {steps}" in said, "it is where it was"
+    amendment = {
+        "at_row": row,
+        "epochs": {"code": 0.2, "tests": 0.2},
+        "pack": {"seq_len": 64},
+        "curriculum": [{"rows": 8, "mix": {"code": 1, "tests": 1}}],
+    }
+    said = run(command(config, tmp_path, *recipe, f"--amendments={json.dumps([amendment])}"))
+    assert f"resumed after step {steps}" in said
+    records = steps_of(tmp_path)
+    assert [record["step"] for record in records] == list(range(steps + 2))
+    assert len({record["rows"] for record in records}) == steps + 2
+    end = list(read_log(tmp_path / "log.jsonl"))[-1]
+    assert (end["event"], end["status"], end["step"]) == ("end", "done", steps + 2)
+
+
+def test_help_explains_overrides() -> None:
+    said = run([sys.executable, "-m", "jaxdata", "train", "--help"])
+    assert "jaxdata train pretrain --dataset data/mine --pack.seq_len 4096" in said
+    assert "--coordinator" in said

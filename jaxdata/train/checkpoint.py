@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,9 +30,9 @@ class Checkpoints:
 
     def __init__(self, directory: Path, keep: int) -> None:
         self._directory = directory.absolute()
-        options = ocp.CheckpointManagerOptions(
-            max_to_keep=keep, enable_async_checkpointing=False, cleanup_tmp_directories=True
-        )
+        options = ocp.CheckpointManagerOptions(max_to_keep=keep, enable_async_checkpointing=False)
+        if jax.process_index() == 0:
+            _remove_unfinished(self._directory)
         self._manager = ocp.CheckpointManager(self._directory, options=options)
 
     @property
@@ -96,6 +97,15 @@ class Checkpoints:
     def close(self) -> None:
         """End Orbax's threads."""
         self._manager.close()
+
+
+def _remove_unfinished(directory: Path) -> None:
+    """Those of killed processes.
+
+    Orbax can do it too, in a thread that nobody can join: it prints a traceback if a run ends soon.
+    """
+    for unfinished in directory.glob(f"*{ocp.utils.TMP_DIR_SUFFIX}*"):
+        shutil.rmtree(unfinished)
 
 
 @contextmanager

@@ -209,7 +209,10 @@ def test_what_cannot_go_on_says_why(config: Path, unbroken: Path, tmp_path: Path
     assert "is of another model: model.width was 16, is 32. Set it back, or give another" in said
     said = run(command(config, unbroken, "--seed", "1"), status=1)
     assert "seed" in said
+    unfinished = tmp_path / "checkpoints" / "3.orbax-checkpoint-tmp"
+    (unfinished / "model").mkdir(parents=True)
     said = run(command(config, tmp_path, "--train.steps", "61"), status=1)
+    assert not unfinished.exists(), "a killed process's"
     assert "train.steps is 61, but the curriculum has rows for only 60 steps" in said
     said = run(command(config, tmp_path, "--loader.batch_size", "3"), devices=2, status=1)
     assert "a batch of 3 rows of 32 does not divide over the devices" in said

@@ -30,12 +30,22 @@ from jaxdata.packing.settings import (
 from jaxdata.packing.strategies import evaluation_strategy
 from jaxdata.progress import progress_bar
 from jaxdata.rows.arrays import assemble
+from jaxdata.rows.batch_order import KeyedRows
 from jaxdata.rows.epochs import row_number, rows_of_epochs
 from jaxdata.rows.table import Batch, RowTable
 from jaxdata.scalars import takes_numpy
 
 
-class RowDataset(grain.MapDataset[Batch]):
+class KeyedDataset(grain.MapDataset[Batch]):
+    """Rows of which some know their place in a batch."""
+
+    @property
+    def keyed(self) -> Sequence[KeyedRows]:
+        """The rows of each section, whose numbers are those of the dataset; none: none do."""
+        return ()
+
+
+class RowDataset(KeyedDataset):
     """A row table as a `MapDataset`: `len`, `[]`, `.map`, `.batch` … work on it.
 
     A row is a dict of `inputs`, `targets`, `segment_ids`, `positions` (int32) and
@@ -45,6 +55,10 @@ class RowDataset(grain.MapDataset[Batch]):
     def __init__(self, table: RowTable) -> None:
         super().__init__()
         self.table = table
+
+    @property
+    def keyed(self) -> Sequence[KeyedRows]:
+        return [table for _, table in self.table.sections()]
 
     def __len__(self) -> int:
         return len(self.table)
@@ -319,7 +333,7 @@ def evaluation_rows(
     """
     if "strategy" in packing:
         packing["strategy"] = evaluation_strategy(packing["strategy"])
-    settings = PackSettings(seq_len, shuffle=False, **packing)
+    settings = PackSettings(seq_len, shuffle=False, order=1, **packing)
     sources = [dataset.source(split, name) for name in source_names(dataset, split)]
     if eval_tokens is not None and not 0 < eval_tokens < math.inf:
         raise InputError(f"eval_tokens={eval_tokens!r}: expected a number above 0, or None for all")
@@ -340,11 +354,23 @@ def section_starts(rows: Any) -> list[int]:
 
 def underlying_table(rows: Any) -> RowTable | None:
     """The table of rows, or of the rows they were made of one by one."""
+    found = _underlying(rows)
+    return found.table if isinstance(found, RowDataset) else None
+
+
+def underlying_keyed(rows: Any) -> Sequence[KeyedRows]:
+    """By section, the rows that know their place in a batch, under a dataset of rows."""
+    found = _underlying(rows)
+    return found.keyed if found else ()
+
+
+def _underlying(rows: Any) -> KeyedDataset | None:
+    """A dataset of rows, or the one they were made of one by one."""
+    if isinstance(rows, KeyedDataset):
+        return rows
     parents: Any = getattr(rows, "parents", ())
-    if isinstance(rows, RowDataset):
-        return rows.table
     one = len(parents) == 1 and len(parents[0]) == len(rows)
-    return underlying_table(parents[0]) if one else None
+    return _underlying(parents[0]) if one else None
 
 
 def underlying_identity(rows: Any) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def write_data(folder: Path) -> None:
 
 
 def web(**packing: Any) -> Any:
-    block = {} if packing.get("order") == 2 else {"block": 32}
+    block = {} if packing.get("order") == 2 else {"order": 1, "block": 32}
     return jaxdata.pack(WEB, **{"seq_len": 16, **block, **packing})
 
 
@@ -110,7 +110,7 @@ def _rows(data: Path) -> dict[str, Door]:
         "pack": Door(
             lambda **numbers: run_of(web(**numbers)),
             [
-                {**packing, "seed": 3, "block": 16, "shuffle_run": 2},
+                {**packing, "seed": 3, "order": 1, "block": 16, "shuffle_run": 2},
                 {"seq_len": 16, "order": 2, "segment_bytes": 64, "pool_bytes": 256, "lanes": 4},
             ],
         ),

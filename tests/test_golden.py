@@ -89,7 +89,12 @@ def test_rows_of_every_strategy(dataset: ConvertedDataset, strategy: str, overla
     if overlap and strategy in ("concat", "crop"):
         return
     rows = jaxdata.pack(
-        dataset.source("train", "words"), seq_len=64, strategy=strategy, overlap=overlap, block=50
+        dataset.source("train", "words"),
+        seq_len=64,
+        strategy=strategy,
+        overlap=overlap,
+        order=1,
+        block=50,
     )
     starts = [0, len(rows) - 16, len(rows), 5 * len(rows) + 7]
     found = [fingerprint(rows, start) for start in starts]
@@ -98,7 +103,7 @@ def test_rows_of_every_strategy(dataset: ConvertedDataset, strategy: str, overla
 
 def test_rows_of_a_mixture(dataset: ConvertedDataset) -> None:
     rows = {
-        name: jaxdata.pack(dataset.source("train", name), seq_len=64, seed=3)
+        name: jaxdata.pack(dataset.source("train", name), seq_len=64, seed=3, order=1)
         for name in ("words", "masked")
     }
     mixed = jaxdata.mix(rows, phases=PHASES, epochs={"masked": 2})
@@ -106,7 +111,7 @@ def test_rows_of_a_mixture(dataset: ConvertedDataset) -> None:
 
 
 def test_the_first_row_in_full(dataset: ConvertedDataset) -> None:
-    rows = jaxdata.pack(dataset.source("train", "words"), seq_len=16, block=7)
+    rows = jaxdata.pack(dataset.source("train", "words"), seq_len=16, order=1, block=7)
     assert rows[0]["inputs"].tolist() == GOLDEN_FIRST_INPUTS
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,7 @@ def train(
 def run(config: Any) -> Any:
     """Train as a `Config` says; call `jaxdata.train.devices.prepare` first."""
     from jaxdata.cli.preview import sources_of
-    from jaxdata.config import load, open_data
+    from jaxdata.config import Config, in_order_of, load, open_data
     from jaxdata.look.integrity import not_compared
     from jaxdata.look.terminal import printable
     from jaxdata.train.trainer import Data, Trainer
@@ -77,12 +78,18 @@ def run(config: Any) -> Any:
     if not scored:
         click.echo(f"{dataset.url} has no split {config.eval_split!r}: nothing is scored")
 
-    def open_loader(split: str, sharding: Any) -> Any:
+    def open_loader(config: Config, split: str, sharding: Any) -> Any:
         return load(config, split, sharding=sharding, loader={"layout": "jaxdata"})
 
+    def open_training(sharding: Any, state: Mapping[str, Any] | None) -> Any:
+        same = config if state is None else in_order_of(state, config)
+        if same is not config:
+            click.echo(f"resuming in order {same.pack.order}, in which the run began")
+        return open_loader(same, config.split, sharding)
+
     data = Data(
-        train=partial(open_loader, config.split),
-        validation=partial(open_loader, config.eval_split) if scored else None,
+        train=open_training,
+        validation=partial(open_loader, config, config.eval_split) if scored else None,
         token_bytes=dataset.token_bytes,
     )
     return Trainer(config.train, data, seed=config.seed, say=partial(click.echo)).run()

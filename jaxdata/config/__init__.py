@@ -13,11 +13,12 @@ loading          a `Config` to rows and loaders
 from jaxdata.config.config_fields import Config
 from jaxdata.config.config_reader import load_config
 from jaxdata.config.config_values import packaged_configs, parse_overrides
-from jaxdata.config.loading import build_rows, load, loader_arguments, open_data
+from jaxdata.config.loading import build_rows, in_order_of, load, loader_arguments, open_data
 
 __all__ = [
     "Config",
     "build_rows",
+    "in_order_of",
     "load",
     "load_config",
     "loader_arguments",

@@ -28,7 +28,11 @@ def _batch_size(value: object) -> int | list[tuple[int, int]]:
 BatchSize = Annotated[int | list[tuple[int, int]], PlainValidator(_batch_size)]
 
 
-class PackSection(section_of(PackSettings, without=("seed", "shuffle"), seq_len=2048)):  # type: ignore[misc]
+# A config that names no order was written when there was only the first: its rows stay the same.
+_PACK_SECTION = section_of(PackSettings, without=("seed", "shuffle"), seq_len=2048, order=1)
+
+
+class PackSection(_PACK_SECTION):  # type: ignore[valid-type, misc]
     """How documents become rows; the arguments of `jaxdata.pack`."""
 
 

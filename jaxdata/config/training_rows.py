@@ -12,6 +12,8 @@ from jaxdata.documents.dataset import Dataset, source_names
 from jaxdata.errors import ConfigError, InputError
 from jaxdata.map_datasets import MixedDataset, mix, pack
 from jaxdata.mixing.phases import Phase
+from jaxdata.packing.document_order import resolved
+from jaxdata.packing.packed_rows import PackedRows
 from jaxdata.packing.settings import PackSettings
 
 Phases = Sequence[PhaseSection] | None
@@ -59,7 +61,7 @@ def _amended(
     given = [
         name
         for name in wanted
-        if repacks or name not in known or known[name].table.settings != packing
+        if repacks or name not in known or _differs(known[name].table, packing)
     ]
     return mixed.amend(
         row,
@@ -68,6 +70,11 @@ def _amended(
         epochs={name: times for each in sections for name, times in each.epochs.items()} or None,
         on_exhaustion=on_exhaustion[-1] if on_exhaustion else None,
     )
+
+
+def _differs(table: PackedRows, packing: PackSettings) -> bool:
+    """Whether a source is not packed like that."""
+    return table.settings != resolved(table.documents[0], packing)
 
 
 def sources_read(names: list[str], config: Config) -> list[str]:

@@ -18,7 +18,7 @@ from jaxdata.feed.skips import Skips
 from jaxdata.lifeline import forget_in_forks
 from jaxdata.ragged import Ints
 from jaxdata.rows.arrays import HOST_BUFFERS, BufferPool, assemble
-from jaxdata.rows.batch_order import in_batch_order
+from jaxdata.rows.batch_order import KeyedRows, in_batch_order
 from jaxdata.rows.compact import compact
 from jaxdata.rows.table import Batch, RowTable
 
@@ -77,7 +77,7 @@ class Share:
     skips: Skips
     ends: Sequence[int]
     """ordinals at which the sections end"""
-    tables: Sequence[RowTable] = ()
+    keyed: Sequence[KeyedRows] = ()
     """of each section, what sorts the rows of a batch; none if nothing does"""
 
     def size(self, span: Span) -> int:
@@ -94,13 +94,13 @@ class Share:
 
     def is_sorted(self, span: Span) -> bool:
         """Whether the rows of the batch are in another order than theirs."""
-        return bool(self.tables) and self.tables[span.section].lanes > 1
+        return bool(self.keyed) and self.keyed[span.section].lanes > 1
 
     def _in_batch_order(self, span: Span) -> Ints:
         stop = min(span.first + span.size, self.ends[span.section])
         rows = self.skips.rows(np.arange(span.first, stop))
         wanted = self.offsets[span.size][: self._count(span)]
-        return in_batch_order(self.tables[span.section], rows)[wanted]
+        return in_batch_order(self.keyed[span.section], rows)[wanted]
 
     def _count(self, span: Span) -> int:
         offsets, end = self.offsets[span.size], self.ends[span.section]

@@ -40,11 +40,11 @@ from jaxdata.map_datasets import (
     row_table,
     section_starts,
     underlying_identity,
+    underlying_keyed,
     underlying_table,
 )
 from jaxdata.rows.batch_order import in_batch_order
 from jaxdata.rows.extras import check_extras
-from jaxdata.rows.table import RowTable
 from jaxdata.scalars import takes_numpy
 
 
@@ -89,7 +89,7 @@ class BatchPipeline:
             for _, size in ramp
             for section, start in enumerate(starts)
         }
-        self._sections = _sections(self._underlying)
+        self._keyed = list(underlying_keyed(rows))
         self._choose: Callable[[Iterator[Span]], Iterator[Span]] = iter
         self._run = underlying_identity(rows)
         self._amendments: list[dict[str, Any]] = []
@@ -148,21 +148,22 @@ class BatchPipeline:
 
     def _maker(self) -> BatchMaker:
         offsets = {size: where.rows for (size, _), where in self._placements.items()}
-        share = Share(offsets, self.schedule.skips, self.schedule.ends, self._sections)
+        share = Share(offsets, self.schedule.skips, self.schedule.ends, self._keyed)
         maker: BatchMaker
         if self._table is None:
             maker = DatasetBatches(self.rows, share)
         else:
-            maker = TableBatches(_sections(self._table), share, self._extras, self._on_host)
+            tables = [table for _, table in self._table.sections()]
+            maker = TableBatches(tables, share, self._extras, self._on_host)
         return maker if self._layout is native else LayoutBatches(maker, self._layout)
 
     def batch_rows(self, step: int) -> NDArray[np.int64]:
         rows = self.schedule.batch_rows(step)
-        return rows if self._underlying is None else in_batch_order(self._underlying, rows)
+        return in_batch_order(self._keyed[0], rows) if self._keyed else rows
 
     def find(self, row: int) -> tuple[int, int] | None:
         found = self.schedule.find(row)
-        if found is None or self._underlying is None or self._underlying.lanes == 1:
+        if found is None or not self._keyed or self._keyed[0].lanes == 1:
             return found
         return found[0], int(np.flatnonzero(self.batch_rows(found[0]) == row)[0])
 
@@ -236,10 +237,6 @@ class BatchPipeline:
     def _check_open(self) -> None:
         if self.closed:
             raise InputError("this loader is closed: make another")
-
-
-def _sections(table: RowTable | None) -> list[RowTable]:
-    return [] if table is None else [each for _, each in table.sections()]
 
 
 class BatchIterator:

@@ -14,6 +14,7 @@ from typing import Any
 
 from jaxdata.facts import differences, digest, itemized
 from jaxdata.feed.saved_state import STATE_VERSION, SavedState, refused, sealed
+from jaxdata.packing.settings import ORDERING
 
 _REMEDIES = {
     "data": "open the dataset that the run was started on (a new conversion changes its "
@@ -79,8 +80,8 @@ def check_run(
     changes = {name: run[name] for name in names if run[name] != was[name]}
     now = {**run, **{name: was[name] for name in changes}}
     if state.fingerprint != fingerprint(now):
-        changed = differences(itemized(was), itemized(json.loads(json.dumps(now))))
-        _refuse([f"{line}: {_remedy(name)}" for name, line in changed.items()], free)
+        changed = _changes(was, json.loads(json.dumps(now)))
+        _refuse([f"{line}: {_remedy(name, was)}" for name, line in changed.items()], free)
     _check_past(state, amendments)
     noted = [each for each in state.amendments if "was" in each]
     noted += [
@@ -97,8 +98,33 @@ def _refuse(lines: Sequence[str], free: str) -> None:
     )
 
 
-def _remedy(name: str) -> str:
+def order_of(run: Mapping[str, Any]) -> Any:
+    """The order of the rows of a run; those of the first version do not name theirs."""
+    return run.get("order", 1)
+
+
+def _changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
+    """By name, what differs; if the order does, without the settings that belong to one."""
+    facts = [itemized({**each, "order": order_of(each)}) for each in (was, now)]
+    changed = differences(*facts)
+    if not any(_setting(name) == "order" for name in changed):
+        return changed
+    return {name: line for name, line in changed.items() if _setting(name) not in ORDERING[1:]}
+
+
+def _setting(name: str) -> str:
+    """The setting that a fact is about, of all sources or of one."""
+    return name.rpartition(".")[2]
+
+
+def _remedy(name: str, was: Mapping[str, Any]) -> str:
     """What to do about a fact that differs."""
+    if name == "order" and order_of(was) in (1, 2):
+        first = order_of(was)
+        return (
+            f"set order: {first} in the config's pack, or order={first} for jaxdata.pack, or start "
+            "a new run"
+        )
     return _REMEDIES.get(name.split("[")[0], f"set {name} back, or start a new run")
 
 

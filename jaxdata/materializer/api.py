@@ -21,7 +21,14 @@ from jaxdata.format.storage import Store, open_store
 from jaxdata.format.unfinished import UnfinishedJob
 from jaxdata.map_datasets import underlying_identity
 from jaxdata.materializer.formats import RECORD_FORMATS, fields_of, row_bytes
-from jaxdata.materializer.row_manifest import ROWS, Recipe, RowSet, decode_receipt, read_rowset
+from jaxdata.materializer.row_manifest import (
+    BATCH_KEY,
+    ROWS,
+    Recipe,
+    RowSet,
+    decode_receipt,
+    read_rowset,
+)
 from jaxdata.materializer.selection import Selection
 from jaxdata.materializer.shard_writer import RowsJob, unfinished_rows, write_shards
 from jaxdata.processes import available_cores
@@ -91,7 +98,7 @@ def _complete(job: RowsJob, workers: int, progress: Advance | None) -> RowSet:
     unfinished = unfinished_rows(job.store())
     _begin(unfinished, job.recipe)
     _write(unfinished, job, workers, progress)
-    return _publish(unfinished, job.recipe)
+    return _publish(unfinished, job)
 
 
 def _recipe(
@@ -114,6 +121,7 @@ def _recipe(
         rows=len(selection),
         shard_rows=shard_rows or max(1, _SHARD_BYTES // row_bytes(fields)),
         run=underlying_identity(selection.rows),
+        lanes=selection.lanes,
     )
 
 
@@ -139,6 +147,7 @@ def _begin(unfinished: UnfinishedJob, wanted: Recipe) -> None:
     for name in store.list():
         if name.endswith(".array_record"):  # without a receipt: another run has other names
             store.delete(name)
+    store.delete(f"{BATCH_KEY}/")
     unfinished.begin(wanted.encode())
 
 
@@ -159,8 +168,10 @@ def _write(unfinished: UnfinishedJob, job: RowsJob, workers: int, progress: Adva
             unfinished.store.sweep("")  # temporary files of workers that were killed
 
 
-def _publish(unfinished: UnfinishedJob, recipe: Recipe) -> RowSet:
+def _publish(unfinished: UnfinishedJob, job: RowsJob) -> RowSet:
+    recipe, store = job.recipe, unfinished.store
     shards = [unfinished.receipt(name, decode_receipt) for name in recipe.shard_names]
-    done = RowSet(**recipe.model_dump(), shards=shards)
-    unfinished.store.write(ROWS, done.encode())
+    sha256 = store.write_array(BATCH_KEY, job.selection.batch_key()) if recipe.lanes > 1 else None
+    done = RowSet(**recipe.model_dump(), shards=shards, batch_key=sha256)
+    store.write(ROWS, done.encode())
     return done

@@ -16,6 +16,8 @@ from jaxdata.format.manifest import Entry
 from jaxdata.format.storage import Store
 
 ROWS = "rows.json"
+BATCH_KEY = "batch_key"
+"""uint64 (rows,): see `jaxdata.rows.batch_order`"""
 VERSION = 1
 
 _ROW_BYTES = 2**31
@@ -72,6 +74,8 @@ class Recipe(Entry):
     shard_rows: Positive
     run: Facts
     """The named facts that determine every row, as in a loader's state."""
+    lanes: Positive = 1
+    """Most lanes of a source; if there are several, `BATCH_KEY` sorts the rows of a batch."""
 
     @property
     def shard_names(self) -> list[str]:
@@ -100,6 +104,8 @@ class RowSet(Recipe):
     """The whole of `rows.json`."""
 
     shards: list[RowShard]
+    batch_key: str | None = None
+    """The sha256 of `BATCH_KEY`, if there is one."""
 
     @model_validator(mode="after")
     def _covers_rows(self) -> RowSet:

@@ -9,19 +9,21 @@ from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-import grain
+import numpy as np
 
 from jaxdata.errors import DatasetError
 from jaxdata.facts import digest
 from jaxdata.format.storage import open_store
+from jaxdata.map_datasets import KeyedDataset
 from jaxdata.materializer.formats import RECORD_FORMATS
-from jaxdata.materializer.row_manifest import ROWS, RowSet, RowShard, read_rowset
-from jaxdata.rows.table import Batch
+from jaxdata.materializer.row_manifest import BATCH_KEY, ROWS, RowSet, RowShard, read_rowset
+from jaxdata.ragged import Ints
+from jaxdata.rows.batch_order import Key, KeyedRows
 
 _MOST_READERS = 64
 
 
-class MaterializedRows(grain.MapDataset[Batch]):
+class MaterializedRows(KeyedDataset):
     """Rows that `jaxdata materialize` wrote, in order. Made by :func:`open_rows`."""
 
     def __init__(self, url: str, rowset: RowSet) -> None:
@@ -31,7 +33,8 @@ class MaterializedRows(grain.MapDataset[Batch]):
         self._url = url
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_reader"}
+        opened = ("_reader", "_batch_keys")
+        return {name: value for name, value in vars(self).items() if name not in opened}
 
     def __len__(self) -> int:
         return self.rowset.rows
@@ -56,6 +59,24 @@ class MaterializedRows(grain.MapDataset[Batch]):
     def _reader(self) -> Callable[[int], Any]:
         """Opens a shard, unless it is one of the last few in use: each keeps a descriptor."""
         return lru_cache(_MOST_READERS)(partial(_open, self._url, self.rowset.shards))
+
+    @property
+    def keyed(self) -> Sequence[KeyedRows]:
+        return [self]
+
+    @property
+    def lanes(self) -> int:
+        """See `KeyedRows`."""
+        return self.rowset.lanes
+
+    def batch_key(self, rows: Ints) -> Key:
+        """See `KeyedRows`."""
+        found: Key = self._batch_keys[rows % len(self)]
+        return found
+
+    @cached_property
+    def _batch_keys(self) -> Key:
+        return open_store(self._url).read_array(BATCH_KEY, np.uint64, len(self))
 
     def identity(self) -> dict[str, Any]:
         """The facts that determine every row, by name, as in a loader's state."""

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jaxdata.errors import InputError
 from jaxdata.feed.batches import BatchMaker, DatasetBatches, DirectStream, Share, TableBatches
 from jaxdata.feed.schedule import Span
 from jaxdata.feed.skips import Skips, check_skips
-from jaxdata.map_datasets import row_table, section_starts, underlying_table
+from jaxdata.map_datasets import row_table, section_starts, underlying_keyed
 from jaxdata.rows.table import Batch
 
 
@@ -40,12 +41,6 @@ class Selection:
                     f"rows {self.first}:{self.stop}: an amendment changes their shape at row "
                     f"{start}; export the rows before it and from it on separately"
                 )
-        table = underlying_table(self.rows)
-        if table is not None and table.lanes > 1:
-            raise InputError(
-                f"these rows lie in {table.lanes} lanes, and batches of written rows would not be "
-                "sorted by them: pack with lanes=1"
-            )
         check_skips(self.skip_rows, len(self.rows))
         if not len(self):
             raise InputError(
@@ -66,6 +61,18 @@ class Selection:
         stream = DirectStream(self._maker({span.size for span in spans}), iter(spans))
         for _ in spans:
             yield next(stream)[1]
+
+    @property
+    def lanes(self) -> int:
+        """See `KeyedRows`."""
+        keyed = underlying_keyed(self.rows)
+        return keyed[0].lanes if keyed else 1
+
+    def batch_key(self) -> NDArray[np.uint64]:
+        """See `KeyedRows`; of all rows."""
+        first = self._skips.ordinal(self.first)
+        numbers = self._skips.rows(np.arange(first, first + len(self)))
+        return underlying_keyed(self.rows)[0].batch_key(numbers)
 
     def _maker(self, sizes: Iterable[int]) -> BatchMaker:
         offsets = {size: np.arange(size) for size in sizes}

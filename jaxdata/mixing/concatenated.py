@@ -8,10 +8,10 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.packing.packed_rows import PackedRows
 from jaxdata.ragged import Ints
+from jaxdata.rows.batch_order import Key
 from jaxdata.rows.counts import TokenCounts
 from jaxdata.rows.table import RowTable, Segments
 
@@ -88,7 +88,7 @@ class RepeatedRows(RowTable):
     def lanes(self) -> int:
         return self._table.lanes
 
-    def batch_key(self, rows: Ints) -> NDArray[np.uint64] | None:
+    def batch_key(self, rows: Ints) -> Key:
         return self._table.batch_key(rows)
 
     def identity(self) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.errors import InputError, SourceExhausted
 from jaxdata.facts import brief
@@ -19,7 +18,7 @@ from jaxdata.mixing.timeline import Exhaustion, Interval, SourceBudget, Timeline
 from jaxdata.mixing.weights import check_weigh_by, exact
 from jaxdata.packing.packed_rows import PackedRows
 from jaxdata.ragged import Ints
-from jaxdata.rows.batch_order import joint_key
+from jaxdata.rows.batch_order import Key, joint_key
 from jaxdata.rows.counts import TokenCounts
 from jaxdata.rows.table import RowTable, Segments
 
@@ -264,7 +263,7 @@ class MixedRows(Mixture):
     def lanes(self) -> int:
         return max(table.lanes for table in self.tables.values())
 
-    def batch_key(self, rows: Ints) -> NDArray[np.uint64] | None:
+    def batch_key(self, rows: Ints) -> Key:
         _, source, rank = self.select(rows)
         tables = list(self.tables.values())
         return joint_key(source, rank, lambda number, mine: tables[number].batch_key(mine))
@@ -307,7 +306,9 @@ class MixedRows(Mixture):
         """See `RowTable`. Facts that all sources share are named once."""
         each = [table.identity() for table in self.tables.values()]
         shared = {
-            key: value for key, value in each[0].items() if all(e[key] == value for e in each)
+            key: value
+            for key, value in each[0].items()
+            if all(key in e and e[key] == value for e in each)
         }
         own = {
             f"{name}.{key}": value

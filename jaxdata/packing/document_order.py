@@ -23,9 +23,11 @@ Span = tuple[int, int]
 
 
 def resolved(documents: Documents, settings: PackSettings) -> PackSettings:
-    """The settings with numbers where they leave the choice."""
+    """The settings with numbers where they leave the choice; unshuffled rows have one lane."""
     if settings.order == 1 or None not in (settings.segment_bytes, settings.lanes):
         return settings
+    if not settings.shuffle:
+        return replace(settings, segment_bytes=0, lanes=1)
     stated = stated_lengths(documents)
     tokens = stated.tokens if stated else int(np.asarray(documents.lengths).sum(dtype=np.int64))
     size = tokens * (documents.dtype.itemsize + documents.masked)

@@ -22,7 +22,7 @@ from jaxdata.packing.planner import Planner
 from jaxdata.packing.settings import PackSettings, PackSummary
 from jaxdata.progress import Advance
 from jaxdata.ragged import Ints, consecutive
-from jaxdata.rows.batch_order import reversed_bits
+from jaxdata.rows.batch_order import Key, reversed_bits
 from jaxdata.rows.counts import TokenCounts
 from jaxdata.rows.table import RowTable, Segments
 from jaxdata.seeds import Permutation, derive
@@ -165,10 +165,10 @@ class PackedRows(RowTable):
     def lanes(self) -> int:
         return self._lanes.count
 
-    def batch_key(self, rows: Ints) -> NDArray[np.uint64] | None:
-        """See `RowTable`: the lane of each row, as a fraction of 2**64."""
+    def batch_key(self, rows: Ints) -> Key:
+        """See `RowTable`: row *j* of an epoch is in lane `bitreverse(j mod lanes)`."""
         if self.lanes == 1:
-            return None
+            return super().batch_key(rows)
         return reversed_bits(rows % max(len(self), 1) % self.lanes)
 
     def remaining(self, row: int) -> tuple[Ints, Ints]:

@@ -53,7 +53,7 @@ class PackSettings:
         "neighbouring documents that are shuffled together, for slow disks", 1, least=1
     )
     order: int = _setting(
-        "version of the order of documents and rows; in 2, rows mix lengths", 1, choices=(1, 2)
+        "version of the order of documents and rows; in 2, rows mix lengths", 2, choices=(1, 2)
     )
     segment_bytes: int | None = _setting(
         "bytes of neighbouring documents that stay together (order 2); 0: single documents; null: "

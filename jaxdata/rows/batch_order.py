@@ -8,19 +8,34 @@ does not change.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.ragged import Ints
-from jaxdata.rows.table import RowTable
 
 Key = NDArray[np.uint64]
 _MASKS = [
     (np.uint64(shift), np.uint64(mask))
     for shift, mask in ((1, 0x5555555555555555), (2, 0x3333333333333333), (4, 0x0F0F0F0F0F0F0F0F))
 ]
+
+
+class KeyedRows(Protocol):
+    """Rows that know their place in a batch."""
+
+    @property
+    def lanes(self) -> int:
+        """Most lanes of a source; 1: the rows of a batch keep their order."""
+        ...
+
+    def batch_key(self, rows: Ints) -> Key:
+        """What sorts some rows in a batch, (rows,): each row's lane, as a fraction of 2**64.
+
+        Rows of sources without lanes are spread evenly.
+        """
+        ...
 
 
 def reversed_bits(numbers: Ints) -> NDArray[np.uint64]:
@@ -35,26 +50,23 @@ def reversed_bits(numbers: Ints) -> NDArray[np.uint64]:
     return value.byteswap()
 
 
-def joint_key(
-    tables: NDArray[Any], rows: Ints, key_of: Callable[[int, Ints], Key | None]
-) -> Key | None:
-    """Keys of rows that several tables hold; where some have lanes, the others are spread evenly.
+def joint_key(tables: NDArray[Any], rows: Ints, key_of: Callable[[int, Ints], Key]) -> Key:
+    """Keys of rows that several tables hold.
 
     Args:
         tables: (rows,) number of the table that holds each row.
         rows: (rows,) its number there.
-        key_of: finds `RowTable.batch_key` of rows of one table.
+        key_of: finds `KeyedRows.batch_key` of rows of one table.
     """
-    found, any_lanes = reversed_bits(rows), False
+    found = np.empty(len(rows), np.uint64)
     for number in np.unique(tables).tolist():
         mine = np.flatnonzero(tables == number)
-        key = key_of(number, rows[mine])
-        if key is not None:
-            found[mine], any_lanes = key, True
-    return found if any_lanes else None
+        found[mine] = key_of(number, rows[mine])
+    return found
 
 
-def in_batch_order(table: RowTable, rows: Ints) -> Ints:
+def in_batch_order(keyed: KeyedRows, rows: Ints) -> Ints:
     """The rows of a batch, given in increasing order, as the batch holds them."""
-    key = table.batch_key(rows) if table.lanes > 1 else None
-    return rows if key is None else rows[np.argsort(key, kind="stable")]
+    if keyed.lanes == 1:
+        return rows
+    return rows[np.argsort(keyed.batch_key(rows), kind="stable")]

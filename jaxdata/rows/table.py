@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from jaxdata.documents.base import Documents
 from jaxdata.errors import InputError, SourceExhausted
 from jaxdata.ragged import Ints
+from jaxdata.rows.batch_order import Key, reversed_bits
 from jaxdata.rows.counts import TokenCounts
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class RowTable(ABC):
 
     @property
     def lanes(self) -> int:
-        """Most lanes of a source; 1: the rows of a batch keep their order."""
+        """See `KeyedRows`."""
         return 1
 
     @abstractmethod
@@ -126,9 +127,9 @@ class RowTable(ABC):
     def identity(self) -> dict[str, Any]:
         """The named facts that determine every row: plain JSON values, long ones as digests."""
 
-    def batch_key(self, _rows: Ints) -> NDArray[np.uint64] | None:
-        """What sorts rows in a batch, (rows,): see `batch_order`; None: they keep their order."""
-        return None
+    def batch_key(self, rows: Ints) -> Key:
+        """See `KeyedRows`."""
+        return reversed_bits(rows)
 
     def read_ranges(self, found: Segments, ended: NDArray[np.bool_]) -> ReadRanges:
         """Return the ranges of tokens that some of its segments are read from.

@@ -102,7 +102,7 @@ def stream_text(
         loaded,
         _completed(options, seed),
         Buffer(buffer, _CHARACTERS, part, epochs),
-        PackSettings(seq_len, seed=seed, shuffle=shuffle, **packing),
+        PackSettings(seq_len, seed=seed, shuffle=shuffle, order=1, **packing),
     )
     workers = max(1, available_cores() - 1) if num_workers is None else num_workers
     _advise(recipe, tokenizer)

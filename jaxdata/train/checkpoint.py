@@ -56,6 +56,7 @@ class Checkpoints:
             if jax.process_index() == 0:
                 write_checksums(self._directory, step)
         except Exception as error:  # Orbax and tensorstore raise many kinds
+            logging.getLogger("asyncio").disabled = True  # tasks left behind report as they go
             kept = [int(each) for each in self._manager.all_steps() if each != step]
             goes_on = f"step {max(kept)}, which is kept" if kept else "the beginning"
             raise DatasetError(

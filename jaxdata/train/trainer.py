@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,19 +26,18 @@ from jaxdata.train.optimizer import State, init_state, make_optimizer, make_step
 from jaxdata.train.settings import TrainSettings
 from jaxdata.train.whole_checkpoints import damaged_checkpoints, set_aside
 
-OpenLoader = Callable[[jax.sharding.Sharding], Any]
-
 
 @dataclass(frozen=True)
 class Data:
     """The data of a run.
 
     `train` and `validation` open a `jaxdata.Loader` of global batches with a given sharding;
-    `token_bytes` is the dataset's, int32 `(vocabulary,)`.
+    `train` also takes the state to resume from, if any. `token_bytes` is the dataset's, int32
+    `(vocabulary,)`.
     """
 
-    train: OpenLoader
-    validation: OpenLoader | None
+    train: Callable[[jax.sharding.Sharding, Mapping[str, Any] | None], Any]
+    validation: Callable[[jax.sharding.Sharding], Any] | None
     token_bytes: np.ndarray
 
 
@@ -75,9 +74,10 @@ class Trainer:
         _pass_over_damaged(output / "checkpoints", settings.resume, say)
         self._checkpoints = Checkpoints(output / "checkpoints", settings.keep)
         self.step = self._checkpoints.latest or 0
-        self.loader = data.train(batch_sharding(mesh))
-        if self.step:
-            self.loader.set_state(self._checkpoints.loader_state(self.step))
+        saved = self._checkpoints.loader_state(self.step) if self.step else None
+        self.loader = data.train(batch_sharding(mesh), saved)
+        if saved is not None:
+            self.loader.set_state(saved)
         self.steps = _last_step(settings, self.loader)
         self._validation = data.validation and data.validation(batch_sharding(mesh))
         optimizer = make_optimizer(settings.optimizer, self.steps)

@@ -133,9 +133,13 @@ def test_documents_are_what_was_written(foreign: tuple[str, Documents]) -> None:
 
 def test_all_the_rest_works_on_them(foreign: tuple[str, Documents]) -> None:
     spec, documents = foreign
-    rows = jaxdata.pack(open_foreign(spec), seq_len=32, overlap=4, block=16)
+    rows = jaxdata.pack(open_foreign(spec), seq_len=32, overlap=4, order=1, block=16)
     same = jaxdata.pack(
-        jaxdata.ArrayDocuments(documents, name="train/old"), seq_len=32, overlap=4, block=16
+        jaxdata.ArrayDocuments(documents, name="train/old"),
+        seq_len=32,
+        overlap=4,
+        order=1,
+        block=16,
     )
     assert_same_batches([rows[k] for k in range(len(same))], [same[k] for k in range(len(same))])
 

@@ -32,7 +32,7 @@ def mixed(dataset: str | Path, strategy: str) -> Any:
     opened = jaxdata.open_dataset(dataset)
     rows = {
         name: jaxdata.pack(
-            opened.source("train", name), seq_len=SEQ_LEN, strategy=strategy, block=64
+            opened.source("train", name), seq_len=SEQ_LEN, strategy=strategy, order=1, block=64
         )
         for name in SOURCES
     }

@@ -33,7 +33,7 @@ def packed(folder: Path, name: str, **settings: Any) -> Any:
     if not (folder / "data").exists():
         shutil.copytree(FORMAT_1, folder / "data")  # plans are written beside the data
     documents = jaxdata.open_dataset(folder / "data").source("train", name)
-    return jaxdata.pack(documents, **{"seq_len": 64, "block": 40, **settings})
+    return jaxdata.pack(documents, **{"seq_len": 64, "order": 1, "block": 40, **settings})
 
 
 def mixed(folder: Path, on_exhaustion: str = "refuse", **settings: Any) -> Any:

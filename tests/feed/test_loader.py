@@ -24,7 +24,7 @@ from jaxdata.testing import (
 DOCUMENTS = jaxdata.ArrayDocuments(
     distinct_documents(np.random.default_rng(0).integers(1, 120, 400)), name="train/a"
 )
-ROWS = jaxdata.pack(DOCUMENTS, seq_len=32, block=128)
+ROWS = jaxdata.pack(DOCUMENTS, seq_len=32, order=1, block=128)
 Loading = Callable[..., jaxdata.Loader]
 
 
@@ -136,9 +136,9 @@ def test_transformed_rows_are_loaded_row_by_row() -> None:
         assert_same_batches(stripped, REFERENCE)
     state = loader(rows=rows).get_state()
     with pytest.raises(StateMismatch, match="seed was 0, is 5"):
-        loader(rows=jaxdata.pack(DOCUMENTS, seq_len=32, block=128, seed=5).map(dict)).set_state(
-            state
-        )
+        loader(
+            rows=jaxdata.pack(DOCUMENTS, seq_len=32, order=1, block=128, seed=5).map(dict)
+        ).set_state(state)
 
 
 def test_repeated_rows_are_more_epochs() -> None:

@@ -38,7 +38,7 @@ def sources(lengths: dict[str, list[int]], masked: bool = False) -> dict[str, An
 
 
 def packed(docs: dict[str, Any], **settings: Any) -> dict[str, Any]:
-    small: Any = {} if settings.get("order") == 2 else {"block": 8}
+    small: Any = {} if settings.get("order") == 2 else {"order": 1, "block": 8}
     return {name: jaxdata.pack(each, **{**small, **settings}) for name, each in docs.items()}
 
 
@@ -79,7 +79,7 @@ PACKS = [
     {"seq_len": 16},
     {"seq_len": 32, "strategy": "concat"},
     {"seq_len": 24, "overlap": 6},
-    {"seq_len": 16, "strategy": "pad", "block": 5},
+    {"seq_len": 16, "strategy": "pad", "order": 1, "block": 5},
     {"seq_len": 48, "max_segments": 2},
     {"seq_len": 16, "order": 2, "lanes": 8, **POOLS},
 ]

@@ -32,7 +32,7 @@ lengths_lists = st.lists(
 
 def packed(name: str, lengths: Sequence[int], **pack: Any) -> Any:
     docs = jaxdata.ArrayDocuments(distinct_documents(lengths), name=name)
-    return jaxdata.pack(docs, seq_len=SEQ_LEN, block=8, **pack)
+    return jaxdata.pack(docs, seq_len=SEQ_LEN, order=1, block=8, **pack)
 
 
 def trained(rows: Any, count: int) -> NDArray[np.int64]:
@@ -103,7 +103,7 @@ def test_on_skewed_lengths_only_pad_drifts_by_more_than_a_few_rows(
     for name, median in (("a", 80), ("b", 20)):
         lengths = chance.lognormal(math.log(median), 1.5, 4_000).astype(int).clip(1, 5_000)
         docs = jaxdata.ArrayDocuments([np.ones(n, int) for n in lengths], name=name)
-        rows = jaxdata.pack(docs, seq_len=256, strategy=strategy, block=1_000)
+        rows = jaxdata.pack(docs, seq_len=256, strategy=strategy, order=1, block=1_000)
         counts = [rows.table.total(n).trained_tokens for n in range(1, len(rows) + 1, 7)]
         average = rows.plan.trained_tokens / len(rows)
         drifts[name] = np.abs(np.array(counts) / average - np.arange(1, len(rows) + 1, 7)).max()

@@ -57,7 +57,7 @@ def test_rows_follow_the_loss_that_an_epoch_really_has(
 ) -> None:
     docs = {f"s{k}": masked(*each, name=f"s{k}") for k, each in enumerate(given_)}
     rows = {
-        name: jaxdata.pack(each, **(pack if "order" in pack else {"block": 8} | pack))
+        name: jaxdata.pack(each, **(pack if "order" in pack else {"order": 1, "block": 8} | pack))
         for name, each in docs.items()
     }
     weights = {name: first + number for number, name in enumerate(rows)}

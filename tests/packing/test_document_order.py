@@ -94,25 +94,22 @@ class Sized:
 )
 def test_what_is_decided_by_size(size: int, segment_bytes: int, lanes: int) -> None:
     docs: Any = Sized(size)
-    found = resolved(docs, PackSettings(2048, order=2))
+    found = resolved(docs, PackSettings(2048))
     assert (found.segment_bytes, found.lanes) == (segment_bytes, lanes)
-    assert resolved(docs, PackSettings(2048)) == PackSettings(2048)
+    first = PackSettings(2048, order=1)
+    assert resolved(docs, first) == first
+    unshuffled = resolved(docs, PackSettings(2048, shuffle=False))
+    assert (unshuffled.segment_bytes, unshuffled.lanes) == (0, 1)
     given_lanes = resolved(docs, PackSettings(2048, order=2, lanes=4))
     assert (given_lanes.segment_bytes, given_lanes.lanes) == (segment_bytes, 4)
 
 
-def test_rows_in_lanes_are_not_written_out(tmp_path: Path) -> None:
-    rows = jaxdata.pack(documents([9] * 9), seq_len=8, order=2, lanes=2)
-    with pytest.raises(InputError, match=r"lie in 2 lanes.*: pack with lanes=1"):
-        jaxdata.materialize(rows, tmp_path / "rows")
-
-
 def test_the_state_names_what_was_decided() -> None:
-    facts = jaxdata.pack(documents([9] * 9), seq_len=8, order=2).table.identity()
+    facts = jaxdata.pack(documents([9] * 9), seq_len=8).table.identity()
     chosen = {"order": 2, "segment_bytes": 0, "pool_bytes": 2**23, "lanes": 1}
     assert {name: facts[name] for name in chosen} == chosen
     assert "block" not in facts
-    old = jaxdata.pack(documents([9] * 9), seq_len=8).table.identity()
+    old = jaxdata.pack(documents([9] * 9), seq_len=8, order=1).table.identity()
     assert not old.keys() & chosen.keys()
 
 
@@ -121,7 +118,7 @@ def test_the_state_names_what_was_decided() -> None:
     [
         ({"order": 2, "block": 9}, "block=9 belongs to order 1: leave it out, or use order=1"),
         ({"order": 2, "shuffle_run": 9}, "shuffle_run=9 belongs to order 1"),
-        ({"lanes": 8}, "lanes=8 belongs to order 2: leave it out, or use order=2"),
+        ({"order": 1, "lanes": 8}, "lanes=8 belongs to order 2: leave it out, or use order=2"),
         ({"order": 2, "lanes": 6}, "lanes=6: expected a power of two, or None"),
         ({"order": 2, "segment_bytes": -1}, "segment_bytes=-1: expected at least 0, or None"),
     ],

@@ -52,7 +52,7 @@ def documents_of(dataset: Path) -> ConvertedDocuments:
 
 
 def rows_of(dataset: Path) -> Any:
-    return jaxdata.pack(documents_of(dataset), seq_len=64, block=100)
+    return jaxdata.pack(documents_of(dataset), seq_len=64, order=1, block=100)
 
 
 def plans(folder: Path) -> list[Path]:

@@ -32,6 +32,7 @@ def mixed(strategy: str = "best_fit", **settings: Any) -> Any:
             jaxdata.ArrayDocuments(documents, name=f"train/{name}"),
             seq_len=32,
             strategy=strategy,
+            order=1,
             block=64,
             **settings,
         )

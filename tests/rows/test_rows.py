@@ -34,7 +34,7 @@ def first_targets(rows: object, count: int) -> list[int]:
 
 
 def test_an_epoch_has_the_same_rows_in_another_order() -> None:
-    rows = jaxdata.pack(source(), seq_len=64, block=64)
+    rows = jaxdata.pack(source(), seq_len=64, order=1, block=64)
     n = len(rows)
     epochs = [[rows[e * n + k]["inputs"].tobytes() for k in range(n)] for e in range(3)]
     assert len({tuple(epoch) for epoch in epochs}) == 3
@@ -61,9 +61,9 @@ def test_orders_differ_between_seeds_and_sources() -> None:
 @given(st.lists(st.integers(0, 10**6), max_size=30))
 def test_rows_do_not_depend_on_what_was_asked_before(indices: list[int]) -> None:
     docs = source(50)
-    warm = jaxdata.pack(docs, seq_len=32, block=8)
+    warm = jaxdata.pack(docs, seq_len=32, order=1, block=8)
     for index in indices:
-        cold = jaxdata.pack(docs, seq_len=32, block=8)
+        cold = jaxdata.pack(docs, seq_len=32, order=1, block=8)
         assert_same_batches([warm[index]], [cold[index]])
 
 
@@ -71,7 +71,7 @@ def test_blocks_end_at_documents_or_windows(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(planner, "MAX_WINDOWS", 10)
     windows = [1, 2, 3, 4, 25, 1, 1, 10, 1]
     docs = jaxdata.ArrayDocuments(distinct_documents([4 * count + 1 for count in windows]))
-    settings = PackSettings(seq_len=4, block=3, shuffle=False)
+    settings = PackSettings(seq_len=4, order=1, block=3, shuffle=False)
     table = BlockTable(*Planner(docs, settings).table().T)
     assert list(zip(table.first.tolist(), table.documents.tolist(), strict=True)) == [
         (0, 3),
@@ -87,7 +87,7 @@ def test_blocks_end_at_documents_or_windows(monkeypatch: pytest.MonkeyPatch) -> 
 def test_all_cores_plan_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = np.random.default_rng(0).integers(1, 90, 400)
     dataset = write_dataset(tmp_path, {"train/a": distinct_documents(lengths)})
-    docs, settings = dataset.source("train", "a"), PackSettings(seq_len=16, block=3)
+    docs, settings = dataset.source("train", "a"), PackSettings(seq_len=16, order=1, block=3)
     alone = Planner(docs, settings).table()
     seen: list[tuple[int, int]] = []
     monkeypatch.setattr(planner, "_WORTH_WORKERS", 2)
@@ -99,7 +99,7 @@ def test_all_cores_plan_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @given(st.integers(0, 300), st.integers(1, 40))
 def test_runs_of_neighbours_are_dealt_together(count: int, run: int) -> None:
     docs = jaxdata.ArrayDocuments([[1, 2]] * count)
-    shuffled = Planner(docs, PackSettings(seq_len=4, shuffle_run=run)).order.documents_of(
+    shuffled = Planner(docs, PackSettings(seq_len=4, order=1, shuffle_run=run)).order.documents_of(
         (0, count)
     )
     assert sorted(shuffled.tolist()) == list(range(count))
@@ -110,9 +110,11 @@ def test_runs_of_neighbours_are_dealt_together(count: int, run: int) -> None:
 
 def test_runs_make_other_rows_and_lose_nothing() -> None:
     docs = source(500)
-    rows = jaxdata.pack(docs, seq_len=64, block=64, shuffle_run=16)
+    rows = jaxdata.pack(docs, seq_len=64, order=1, block=64, shuffle_run=16)
     assert_exactly_once([rows[k] for k in range(len(rows))], [docs])
-    assert first_targets(rows, 20) != first_targets(jaxdata.pack(docs, seq_len=64, block=64), 20)
+    assert first_targets(rows, 20) != first_targets(
+        jaxdata.pack(docs, seq_len=64, order=1, block=64), 20
+    )
 
 
 def test_it_is_a_map_dataset() -> None:

@@ -54,7 +54,7 @@ def drift(lengths: tuple[Lengths, Lengths], documents: int, **pack: object) -> f
     for name, draw in zip(WEIGHTS, lengths, strict=True):
         drawn = draw(chance, documents).clip(1, 200_000).astype(np.uint32)
         docs = MadeDocuments(drawn, name=name)
-        rows[name] = jaxdata.pack(docs, seq_len=SEQ_LEN, block=BLOCK, **pack)
+        rows[name] = jaxdata.pack(docs, seq_len=SEQ_LEN, order=1, block=BLOCK, **pack)
     mixed = jaxdata.mix(rows, weights=WEIGHTS)
     _, source, rank = mixed.table.select(np.arange(len(mixed)))
     tokens = np.zeros((len(mixed), len(rows)))

@@ -9,7 +9,6 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.errors import InputError
 from jaxdata.mixing.amend.recipe import Amendment, Revision, revise, until
@@ -18,7 +17,7 @@ from jaxdata.mixing.mixture import MixedRows, Mixture, Recipe
 from jaxdata.mixing.phases import Phase
 from jaxdata.mixing.timeline import Timeline
 from jaxdata.ragged import Ints
-from jaxdata.rows.batch_order import joint_key
+from jaxdata.rows.batch_order import Key, joint_key
 from jaxdata.rows.counts import TokenCounts
 from jaxdata.rows.table import RowTable, Segments
 
@@ -113,7 +112,7 @@ class AmendedRows(Mixture):
     def lanes(self) -> int:
         return max(each.lanes for each in self._mixtures)
 
-    def batch_key(self, rows: Ints) -> NDArray[np.uint64] | None:
+    def batch_key(self, rows: Ints) -> Key:
         starts = [each.timeline.start for each in self._mixtures]
         number = np.searchsorted(starts, rows, side="right") - 1
         return joint_key(number, rows, lambda n, mine: self._mixtures[n].batch_key(mine))

@@ -9,14 +9,13 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.mixing.amend.remainder import RemainingDocuments, numbers_of
 from jaxdata.mixing.mixture import Recipe, size_of
 from jaxdata.mixing.timeline import SourceBudget
 from jaxdata.packing.packed_rows import PackedRows
 from jaxdata.ragged import Ints
-from jaxdata.rows.batch_order import joint_key
+from jaxdata.rows.batch_order import Key, joint_key
 from jaxdata.rows.counts import TokenCounts
 from jaxdata.rows.table import RowTable, Segments
 
@@ -69,8 +68,8 @@ class SourceCursor(RowTable):
     def lanes(self) -> int:
         return max(self.whole.lanes, 1 if self.remainder is None else self.remainder.lanes)
 
-    def batch_key(self, rows: Ints) -> NDArray[np.uint64] | None:
-        def find(late: int, mine: Ints) -> NDArray[np.uint64] | None:
+    def batch_key(self, rows: Ints) -> Key:
+        def find(late: int, mine: Ints) -> Key:
             if late or self.remainder is None:
                 return self.whole.batch_key(mine + self._shift)
             return self.remainder.batch_key(mine)

@@ -249,7 +249,10 @@ def test_a_restored_end_is_an_end() -> None:
 def test_another_run_is_refused_by_name() -> None:
     state = loader().get_state()
     other = jaxdata.pack(
-        jaxdata.ArrayDocuments(distinct_documents([9] * 9), name="train/a"), seq_len=64, seed=1
+        jaxdata.ArrayDocuments(distinct_documents([9] * 9), name="train/a"),
+        seq_len=64,
+        seed=1,
+        order=1,
     )
     with pytest.raises(StateMismatch) as caught:
         loader(rows=other).set_state(state)

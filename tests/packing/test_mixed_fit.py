@@ -192,7 +192,12 @@ def test_another_order_is_refused_by_name() -> None:
     docs = jaxdata.ArrayDocuments([[1, 2, 3]])
     with pytest.raises(InputError, match=r"order=3: expected 1 \| 2"):
         jaxdata.pack(docs, seq_len=4, order=3)
-    state = jaxdata.Loader(jaxdata.pack(docs, seq_len=4), batch_size=1).get_state()
-    other = jaxdata.Loader(jaxdata.pack(docs, seq_len=4, order=2), batch_size=1)
-    with pytest.raises(StateMismatch, match="order was absent, is 2: set order back"):
-        other.set_state(state)
+    for was, now in ((1, 2), (2, 1)):
+        state = jaxdata.Loader(jaxdata.pack(docs, seq_len=4, order=was), batch_size=1).get_state()
+        other = jaxdata.Loader(jaxdata.pack(docs, seq_len=4, order=now), batch_size=1)
+        with pytest.raises(StateMismatch) as refused:
+            other.set_state(state)
+        assert str(refused.value).splitlines()[1:-1] == [
+            f"  order was {was}, is {now}: set order: {was} in the config's pack, or order={was} "
+            "for jaxdata.pack, or start a new run"
+        ]

@@ -221,6 +221,17 @@ def test_what_cannot_go_on_says_why(config: Path, unbroken: Path, tmp_path: Path
 
 
 @pytest.mark.slow
+def test_a_run_goes_on_in_the_order_it_began_in(
+    config: Path, unbroken: Path, tmp_path: Path
+) -> None:
+    assert "resuming in order" not in run(command(config, tmp_path, "--train.steps=8"))
+    said = run(command(config, tmp_path, "--train.steps=12", "--pack.order=2"))
+    assert "resuming in order 1, in which the run began" in said
+    rows = [record["rows"] for record in steps_of(unbroken)[:12]]
+    assert [record["rows"] for record in steps_of(tmp_path)] == rows
+
+
+@pytest.mark.slow
 def test_a_run_halts_is_amended_and_goes_on(config: Path, tmp_path: Path) -> None:
     phases = [{"rows": 10_000, "mix": {"code": 0.5, "tests": 0.5}}]
     recipe = [f"--curriculum={json.dumps(phases)}", "--on_exhaustion=halt"]

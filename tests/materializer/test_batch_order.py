@@ -1,0 +1,80 @@
+"""Written rows keep the order of batches: a loader over them delivers the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jaxdata
+from jaxdata.materializer.verify_rows import verify_rows
+from jaxdata.testing import distinct_documents
+
+CHANCE = np.random.default_rng(4)
+DOCS = {
+    name: jaxdata.ArrayDocuments(
+        distinct_documents(CHANCE.integers(2, 90, count).tolist(), first), name=f"train/{name}"
+    )
+    for name, count, first in (("web", 300, 1), ("code", 100, 10**5))
+}
+
+
+def mixed(lanes: int = 16) -> Any:
+    pools = {"segment_bytes": 200, "pool_bytes": 800}
+    rows = {
+        "web": jaxdata.pack(DOCS["web"], seq_len=32, **pools, lanes=lanes),
+        "code": jaxdata.pack(DOCS["code"], seq_len=32, **pools, lanes=1),
+    }
+    return jaxdata.mix(rows)
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    jaxdata.materialize(mixed(), tmp_path / "rows", shard_rows=50)
+    return tmp_path / "rows"
+
+
+@pytest.mark.parametrize("shard", [(0, 1), (1, 3)])
+def test_batches_are_those_of_the_rows(written: Path, shard: tuple[int, int]) -> None:
+    ours = jaxdata.Loader(mixed(), batch_size=24, shard=shard)
+    read = jaxdata.Loader(jaxdata.open_rows(written), batch_size=24, shard=shard)
+    mapped = jaxdata.Loader(jaxdata.open_rows(written).map(dict), batch_size=24, shard=shard)
+    assert ours.batch_rows(1).tolist() != sorted(ours.batch_rows(1).tolist())
+    assert read.batch_rows(1).tolist() == ours.batch_rows(1).tolist()
+    for one, other, third in zip(ours, read, mapped, strict=True):
+        for name, array in other.items():
+            assert (one[name] == array).all() and (third[name] == array).all()
+
+
+def test_a_record_is_the_row_of_its_number(written: Path) -> None:
+    rows, read = mixed(), jaxdata.open_rows(written)
+    for number in (0, 1, 49, 50, len(rows) - 1):
+        assert (read[number]["inputs"] == rows[number]["inputs"]).all()
+
+
+def test_some_of_the_rows_are_sorted_as_they_would_be(tmp_path: Path) -> None:
+    rows = mixed()
+    jaxdata.materialize(rows, tmp_path / "rows", first_row=24, stop_row=80, skip_rows=[(48, 56)])
+    ours = jaxdata.Loader(rows, batch_size=24, skip_rows=[(0, 24), (48, 56)])
+    read = jaxdata.Loader(jaxdata.open_rows(tmp_path / "rows"), batch_size=24)
+    for one, other in zip((next(ours) for _ in range(2)), read, strict=False):
+        assert (one["inputs"] == other["inputs"]).all()
+
+
+def test_rows_without_lanes_have_no_keys(tmp_path: Path) -> None:
+    jaxdata.materialize(mixed(lanes=1), tmp_path / "rows")
+    assert not (tmp_path / "rows" / "batch_key").exists()
+    read = jaxdata.Loader(jaxdata.open_rows(tmp_path / "rows"), batch_size=24)
+    assert read.batch_rows(1).tolist() == list(range(24, 48))
+
+
+def test_verify_sees_damaged_keys(written: Path) -> None:
+    assert verify_rows(written).whole
+    (chunk,) = (path for path in (written / "batch_key").rglob("*") if path.name != "zarr.json")
+    content = bytearray(chunk.read_bytes())
+    content[9] ^= 1
+    chunk.write_bytes(content)
+    (damage,) = verify_rows(written).damage
+    assert str(damage) == "batch_key: its content differs from its checksum"

@@ -25,6 +25,7 @@ from jaxdata.rows.table import Batch, RowTable
 # Rows that are planned and located in one pass, and their limits: a pass costs about 0.1 ms and
 # 0.25 ms for each source, and the first batch waits for the first pass.
 _ROWS_PER_SOURCE = 256
+_ROWS_PER_LANE = 32
 _MIN_SOURCES = 4
 _MAX_ROWS = 16_384
 
@@ -137,8 +138,9 @@ class TableBatches:
 
     def together(self, span: Span) -> int:
         """See `BatchMaker`; a call has a cost for each source, however many rows it reads."""
-        sources = max(len(self.tables[0].documents), _MIN_SOURCES)
-        rows = min(_ROWS_PER_SOURCE * sources, _MAX_ROWS)
+        table = self.tables[0]
+        sources = max(len(table.documents), _MIN_SOURCES)
+        rows = min(max(_ROWS_PER_SOURCE * sources, _ROWS_PER_LANE * table.lanes), _MAX_ROWS)
         each = span.size if self.share.is_sorted(span) else self.share.size(span)
         return max(1, rows // max(1, each))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
+from itertools import pairwise
 from typing import Any
 from weakref import WeakMethod
 
@@ -18,16 +19,19 @@ from jaxdata.packing.document_order import resolved
 from jaxdata.packing.kept_plan import block_table, other_plan
 from jaxdata.packing.lanes import Lanes
 from jaxdata.packing.loss_tokens import loss_tokens
+from jaxdata.packing.plan_memory import PLANS, Key
 from jaxdata.packing.planner import Planner
 from jaxdata.packing.settings import PackSettings, PackSummary
 from jaxdata.progress import Advance
-from jaxdata.ragged import Ints, consecutive
-from jaxdata.rows.batch_order import Key, reversed_bits
+from jaxdata.ragged import AnyInts, Ints, consecutive
+from jaxdata.rows.batch_order import Key as BatchKey
+from jaxdata.rows.batch_order import reversed_bits
 from jaxdata.rows.counts import TokenCounts
 from jaxdata.rows.table import RowTable, Segments
 from jaxdata.seeds import Permutation, derive
 
-_CACHED_PLANS = 2
+_NEARLY_READ = 0.25
+"""share of a block's rows that are left when the next block is planned"""
 _CACHED_COUNTS = 64  # every report asks for the counts at the starts of phases
 
 
@@ -51,13 +55,12 @@ class PackedRows(RowTable):
         self._make_caches()
 
     def _make_caches(self) -> None:
-        self._plan: Callable[[int], BlockPlan] = _cached(self._plan_block, _CACHED_PLANS)
-        self._rows_of: Callable[[int, int], Ints] = _cached(self._row_order, _CACHED_PLANS)
+        self._number = PLANS.owned_by(self)
         self._epoch: Callable[[int], tuple[Ints, Ints]] = _cached(self._epoch_order, 2)
         self._counts: Callable[[int], TokenCounts] = _cached(self._count, _CACHED_COUNTS)
 
     def __getstate__(self) -> dict[str, Any]:
-        caches = ("_plan", "_rows_of", "_epoch", "_counts")
+        caches = ("_number", "_epoch", "_counts")
         return {name: value for name, value in vars(self).items() if name not in caches}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -165,7 +168,7 @@ class PackedRows(RowTable):
     def lanes(self) -> int:
         return self._lanes.count
 
-    def batch_key(self, rows: Ints) -> Key:
+    def batch_key(self, rows: Ints) -> BatchKey:
         """See `RowTable`: row *j* of an epoch is in lane `bitreverse(j mod lanes)`."""
         if self.lanes == 1:
             return super().batch_key(rows)
@@ -187,26 +190,29 @@ class PackedRows(RowTable):
         return epoch * len(self) + np.sort(rest), spans
 
     def _at_positions(self, epoch: int, positions: Ints) -> Segments:
+        if not len(positions):
+            return Segments.join([])
+        placed = np.argsort(positions, kind="stable")
+        positions = positions[placed]
+        visits = np.searchsorted(self._epoch(epoch)[1], positions, side="right")
+        edges = [0, *(np.flatnonzero(np.diff(visits)) + 1).tolist(), len(visits)]
+        found = [
+            self._in_block(epoch, visit, positions[a:b])
+            for visit, (a, b) in zip(visits[edges[:-1]].tolist(), pairwise(edges), strict=True)
+        ]
+        counts, *columns = (np.concatenate(each) for each in zip(*found, strict=True))
+        row = np.repeat(placed, counts)
+        segments = Segments(row, np.zeros_like(row), *(each.astype(np.int64) for each in columns))
+        ascending = bool((placed[1:] > placed[:-1]).all())
+        return segments if ascending else segments.take(np.argsort(row, kind="stable"))
+
+    def _in_block(self, epoch: int, visit: int, positions: Ints) -> tuple[AnyInts, ...]:
+        """How many segments each of some rows of a block has, and the columns of all."""
         order, ends = self._epoch(epoch)
-
-        def find(visit: int, mine: Ints | slice) -> Segments:
-            block = int(order[visit])
-            first = ends[visit] - self._blocks.rows[block]
-            return self._block_segments(epoch, block, positions[mine] - first)
-
-        return Segments.gather(np.searchsorted(ends, positions, side="right"), find)
-
-    def _block_segments(self, epoch: int, block: int, position: Ints) -> Segments:
-        plan = self._plan(block)
-        planned = self._rows_of(epoch, block)[position]
-        first = plan.row_starts[planned]
-        counts = plan.row_starts[planned + 1] - first
-        at = consecutive(first, counts)
-        columns = (plan.document, plan.start, plan.slots, plan.context)
-        # All indices are in range, and mode "raise" takes twice as long.
-        taken = (column.take(at, mode="clip").astype(np.int64) for column in columns)
-        row = np.repeat(np.arange(len(position)), counts)
-        return Segments(row, np.zeros_like(at), *taken)
+        plan, end = self._plan(epoch, int(order[visit])), int(ends[visit])
+        if end - positions[-1] < plan.rows * _NEARLY_READ and visit + 1 < len(order):
+            PLANS.prepare(*self._planning(epoch, int(order[visit + 1])))
+        return plan.segments_of(positions - (end - plan.rows))
 
     def rows_with(self, _: str, document: int, rows: int | None = None) -> list[int]:
         stop, found = len(self) if rows is None else rows, list[int]()
@@ -217,14 +223,21 @@ class PackedRows(RowTable):
     def _rows_in_epoch(self, document: int, epoch: int) -> Ints:
         position = self.planner.order.position(document)
         block = int(np.searchsorted(self._blocks.first, position, side="right")) - 1
-        plan, (order, ends) = self._plan(block), self._epoch(epoch)
+        plan, (order, ends) = self._plan(epoch, block), self._epoch(epoch)
         segments = np.flatnonzero(plan.document == document)
-        planned = np.searchsorted(plan.row_starts, segments, side="right") - 1
-        first = int(ends[order == block][0] - self._blocks.rows[block])
-        positions = np.flatnonzero(np.isin(self._rows_of(epoch, block), planned))
-        return epoch * len(self) + np.sort(self._lanes.row(first + positions))
+        rows = np.unique(np.searchsorted(plan.row_starts, segments, side="right") - 1)
+        first = int(ends[order == block][0]) - plan.rows
+        return epoch * len(self) + np.sort(self._lanes.row(first + rows))
 
-    def _plan_block(self, block: int) -> BlockPlan:
+    def _plan(self, epoch: int, block: int) -> BlockPlan:
+        return PLANS.get(*self._planning(epoch, block))
+
+    def _planning(self, epoch: int, block: int) -> tuple[Key, Callable[[], BlockPlan]]:
+        """What a plan is kept by, and how it is made."""
+        return (self._number, epoch, block), partial(self._plan_block, epoch, block)
+
+    def _plan_block(self, epoch: int, block: int) -> BlockPlan:
+        """The plan of a block, its rows in the order of an epoch."""
         first = int(self._blocks.first[block])
         documents, plan = self.planner.plan((first, first + int(self._blocks.documents[block])))
         planned = len(plan.row_starts) - 1, int(plan.slots.sum(dtype=np.int64))
@@ -233,15 +246,13 @@ class PackedRows(RowTable):
         # Plans are cached: 32 bits, where they suffice, halve the memory.
         small = np.int32 if max(len(self._source), int(plan.start.max(initial=0))) < 2**31 else int
         columns = (documents.take(plan.document), plan.start, plan.slots, plan.context)
-        return BlockPlan(plan.row_starts, *(column.astype(small, copy=False) for column in columns))
+        plan = BlockPlan(plan.row_starts, *(each.astype(small, copy=False) for each in columns))
+        return plan.with_rows(self._shuffled(plan.rows, "rows", epoch, block))
 
     def _epoch_order(self, epoch: int) -> tuple[Ints, Ints]:
         """The blocks in the order of an epoch, and the rows up to the end of each."""
         order = self._shuffled(len(self._blocks.rows), "blocks", epoch)
         return order, np.cumsum(self._blocks.rows[order])
-
-    def _row_order(self, epoch: int, block: int) -> Ints:
-        return self._shuffled(int(self._blocks.rows[block]), "rows", epoch, block)
 
     def _shuffled(self, count: int, *names: str | int) -> Ints:
         positions = np.arange(count)

@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.ragged import AnyInts, Ints
+from jaxdata.ragged import AnyInts, Ints, stable_order
 from jaxdata.rows.batch_order import in_batch_order
 from jaxdata.rows.table import RowTable, Segments
 
@@ -55,16 +55,32 @@ class Placement:
         return np.repeat(np.arange(self.rows), self.counts)
 
     def dealt(self, random: np.random.Generator) -> Self:
-        """The same segments in random order, laid end to end into rows as full as before.
+        """The same segments dealt to rows as full as before at random, and the rows shuffled.
 
-        A segment belongs to the row in which its middle comes to lie.
+        A segment that is alone in its row stays alone; the others are laid end to end in random
+        order, and each belongs to the row in which its middle comes to lie. Rows are shuffled, as
+        what they hold is no mere chance: a long segment leaves little room for others.
         """
-        order = random.permutation(len(self.slots))
-        slots = self.slots[order]
+        alone = (self.counts == 1)[self.row]
+        shared = random.permutation(np.flatnonzero(~alone))
+        slots = self.slots[shared]
         middle = 2 * np.cumsum(slots, dtype=np.int64) - slots
-        ends = 2 * np.cumsum(np.bincount(self.row, self.slots, self.rows).astype(np.int64))
-        row = np.searchsorted(ends, middle, side="right")
-        document, length = self.document[order], self.length[order]
+        filled = np.bincount(self.row[shared], slots, self.rows).astype(np.int64)
+        row = np.searchsorted(2 * np.cumsum(filled), middle, side="right")
+        segments = np.append(np.flatnonzero(alone), shared)
+        row = self._shuffled_rows(random)[np.append(self.row[alone], row)]
+        return self._with(segments[stable_order(row, self.rows)], row)
+
+    def _shuffled_rows(self, random: np.random.Generator) -> Ints:
+        """A new number for each row; rows without segments keep theirs."""
+        numbers, used = np.arange(self.rows), np.flatnonzero(self.counts)
+        numbers[used] = random.permutation(used)
+        return numbers
+
+    def _with(self, segments: Ints, row: Ints) -> Self:
+        """These segments, in this order, in these rows, in any order."""
+        columns = (each[segments] for each in (self.document, self.length, self.slots))
+        document, length, slots = columns
         counts = np.bincount(row, minlength=self.rows)
         return replace(self, counts=counts, document=document, length=length, slots=slots)
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxdata.packing.best_fit import assign_best_fit
 from jaxdata.packing.block_plan import Packed, Strategy
 from jaxdata.packing.mixed_fit import mixed_rows
-from jaxdata.packing.online_crop import crop_online
+from jaxdata.packing.online_fit import crop_online
 from jaxdata.packing.windows import AssignedWindows, BinAssignment, RowItems, Windows
 from jaxdata.ragged import AnyInts, descending_order, size_classes
 

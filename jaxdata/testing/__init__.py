@@ -11,8 +11,8 @@ makes the same proofs of a config.
         testing.assert_rows_conserve(make().rows)
 
 `datasets` makes data; `plans`, `conservation`, `contents` and `resuming` each check a promise, and
-`proofs` checks them all for a config. `placement`, `shuffle_figures`, `shuffle_limits`,
-`shuffle_quality` and `shuffle_report` measure how well rows are shuffled.
+`proofs` checks them all for a config. `document_places`, `shuffle_figures`,
+`shuffle_limits`, `shuffle_measure` and `shuffle_report` measure how well rows are shuffled.
 """
 
 from jaxdata.testing.conservation import assert_exactly_once
@@ -25,7 +25,7 @@ from jaxdata.testing.resuming import (
     assert_same_batches,
     assert_same_on_hosts,
 )
-from jaxdata.testing.shuffle_quality import ShuffleQuality, shuffle_quality
+from jaxdata.testing.shuffle_measure import ShuffleQuality, shuffle_quality
 
 __all__ = [
     "Proof",

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.ragged import AnyInts, Ints
-from jaxdata.testing.placement import Placement
+from jaxdata.testing.document_places import Placement
 
 Floats = NDArray[np.float64]
 Quantity = Callable[[Placement], Floats]

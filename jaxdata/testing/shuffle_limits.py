@@ -10,7 +10,7 @@ from statistics import mean, pstdev
 import numpy as np
 
 from jaxdata.testing import shuffle_figures as figures
-from jaxdata.testing.placement import Placement
+from jaxdata.testing.document_places import Placement
 from jaxdata.testing.shuffle_figures import Quantity
 
 LENGTH, NUMBER = "length", "number"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from jaxdata.testing.shuffle_limits import LENGTH, NUMBER, Figure
-from jaxdata.testing.shuffle_quality import ShuffleQuality
+from jaxdata.testing.shuffle_measure import ShuffleQuality
 
 _NAME, _CELL = 32, 24
 
@@ -13,7 +13,7 @@ _NAME, _CELL = 32, 24
 def shuffle_lines(quality: ShuffleQuality) -> Iterator[str]:
     r"""What was measured of a source: a line that sums up, and a table.
 
-    >>> from jaxdata.testing.shuffle_quality import ShuffleQuality
+    >>> from jaxdata.testing.shuffle_measure import ShuffleQuality
     >>> figures = (Figure("equal neighbours", "length", 0.85, 0.007, 0.014),)
     >>> web = ShuffleQuality("web", "best_fit, order 1", 640, 640, 64, 1, figures)
     >>> print("\n".join(line.rstrip() for line in shuffle_lines(web)))

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 import jaxdata
 from jaxdata.errors import InputError, StateMismatch
 from jaxdata.packing.best_fit import assign_best_fit, assign_mixed
-from jaxdata.packing.online_crop import crop_online
-from jaxdata.packing.online_fit import assign_online
+from jaxdata.packing.online_fit import assign_online, crop_online
 from jaxdata.packing.planner import pack_block
 
 CORPORA = ("short", "wiki", "web", "code", "lognormal")

@@ -20,9 +20,9 @@ from jaxdata.packing.packed_rows import PackedRows
 from jaxdata.packing.settings import PackSettings
 from jaxdata.rows.batch_order import in_batch_order
 from jaxdata.testing import shuffle_figures, shuffle_quality, write_dataset
-from jaxdata.testing.placement import Placement, placements
+from jaxdata.testing.document_places import Placement, placements
 from jaxdata.testing.shuffle_limits import Figure, measured, variance_name
-from jaxdata.testing.shuffle_quality import ShuffleQuality
+from jaxdata.testing.shuffle_measure import ShuffleQuality
 from jaxdata.testing.shuffle_report import shuffle_lines
 from tests.packing.test_mixed_fit import lengths_of
 

@@ -31,7 +31,7 @@ from jaxdata.map_datasets import PackedDataset
 from jaxdata.packing.packed_rows import PackedRows
 from jaxdata.packing.settings import PackSettings
 from jaxdata.testing import shuffle_quality
-from jaxdata.testing.placement import placements
+from jaxdata.testing.document_places import placements
 from jaxdata.testing.shuffle_limits import Figure, measured
 
 SEQ_LEN, SHARDS = 2048, 32

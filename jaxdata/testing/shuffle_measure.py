@@ -11,7 +11,7 @@ import numpy as np
 from jaxdata.map_datasets import row_table
 from jaxdata.packing.settings import PackSettings
 from jaxdata.rows.table import RowTable
-from jaxdata.testing.placement import Placement, placements
+from jaxdata.testing.document_places import Placement, placements
 from jaxdata.testing.shuffle_limits import Figure, measured
 
 _DEALS = 8
@@ -73,7 +73,7 @@ def shuffle_quality(
 
     >>> import jaxdata
     >>> docs = jaxdata.ArrayDocuments([[7] * (n % 61) + [0] for n in range(4_000)], name="web")
-    >>> (web,) = shuffle_quality(jaxdata.pack(docs, seq_len=256), batch_size=8)
+    >>> (web,) = shuffle_quality(jaxdata.pack(docs, seq_len=256, order=1), batch_size=8)
     >>> [figure.name for figure in web.poor][:2]
     ['place in the row', 'equal neighbours']
     """

@@ -1,7 +1,7 @@
 """Online best fit: items are placed in the order given, each in the fullest row that has room.
 
-`crop_online` fills row by row instead, and crops. Python loops, for few items; rows mix sizes as the
-order does.
+`crop_online` fills row by row instead, and crops. Python loops, for few items; rows mix sizes as
+the order does.
 """
 
 from __future__ import annotations

@@ -78,6 +78,7 @@ def selftest(
 
 def _show_shuffle(loader: Any, hosts: int, documents: int, seed: int) -> None:
     """Print how well each source is shuffled."""
+    from jaxdata.errors import InputError
     from jaxdata.look.terminal import printable
     from jaxdata.testing import shuffle_quality
     from jaxdata.testing.shuffle_report import shuffle_lines
@@ -86,7 +87,7 @@ def _show_shuffle(loader: Any, hosts: int, documents: int, seed: int) -> None:
     measure = {"batch_size": batch, "hosts": hosts, "documents": documents, "seed": seed}
     try:
         found = shuffle_quality(loader.rows, **measure)
-    except TypeError as error:
+    except InputError as error:
         click.echo(f"shuffle not measured: {printable(str(error))}")
         return
     for quality in found:

@@ -28,9 +28,8 @@ def number(placed: Placement) -> Floats:
 
 def place_in_row(placed: Placement, quantity: Quantity) -> float:
     """Correlation of a quantity with the place inside rows; nan where it cannot be told."""
-    first = np.cumsum(placed.counts) - placed.counts
-    place = np.arange(len(placed.row)) - first[placed.row]
-    return _correlation(quantity(placed), place.astype(np.float64), placed.row)
+    place = np.arange(len(placed.row), dtype=np.float64)  # what counts is the difference in a row
+    return _correlation(quantity(placed), place, placed.row)
 
 
 def place_in_batch(placed: Placement, quantity: Quantity) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxdata.errors import InputError
 from jaxdata.map_datasets import row_table
 from jaxdata.packing.settings import PackSettings
 from jaxdata.rows.table import RowTable
@@ -69,7 +70,7 @@ def shuffle_quality(
         seed: of the random deals.
 
     Raises:
-        TypeError: the rows say nothing of documents: they were transformed, or written to files.
+        InputError: the rows say nothing of documents: they were transformed, or written to files.
 
     >>> import jaxdata
     >>> docs = jaxdata.ArrayDocuments([[7] * (n % 61) + [0] for n in range(4_000)], name="web")
@@ -79,7 +80,7 @@ def shuffle_quality(
     """
     table = row_table(rows)
     if table is None:
-        raise TypeError(
+        raise InputError(
             f"which documents lie in {rows!r} is not known: expected rows as pack or mix return "
             "them"
         )

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 import jaxdata
 import jaxdata.megatron
+from jaxdata.errors import InputError
 from jaxdata.packing.packed_rows import PackedRows
 from jaxdata.packing.settings import PackSettings
 from jaxdata.rows.batch_order import in_batch_order
@@ -202,9 +203,11 @@ def test_sources_of_a_mixture_have_their_share_of_a_batch() -> None:
         for name, n in (("a", 4_000), ("b", 900))
     }
     mixed = jaxdata.mix(rows, weights={"a": 0.75, "b": 0.25}, on_exhaustion="renormalize")
-    found = shuffle_quality(mixed, batch_size=64, hosts=4)
-    assert [each.batch for each in found] == [52, 12]
-    assert [each.hosts for each in found] == [4, 4]
+    shares = [64 * mixed.counts()[name] / len(mixed) for name in ("a", "b")]
+    assert shares == pytest.approx([52.2, 11.8], abs=0.2)
+    found = shuffle_quality(mixed, batch_size=64, hosts=8)
+    assert [each.batch for each in found] == [56, 8]  # hosts have equal parts
+    assert [each.hosts for each in found] == [8, 8]
     assert [each.batch for each in shuffle_quality(mixed, batch_size=6, sources=1)] == [5]
     assert [each.batch for each in shuffle_quality(rows["a"], batch_size=12)] == [12]
 
@@ -217,7 +220,7 @@ def test_megatrons_order_is_measured_and_other_rows_say_why_not(tmp_path: Path) 
         "megatron order",
         True,
     )
-    with pytest.raises(TypeError, match="is not known: expected rows as pack or mix return them"):
+    with pytest.raises(InputError, match="is not known: expected rows as pack or mix return them"):
         shuffle_quality(jaxdata.pack(docs, seq_len=8).map(dict), batch_size=2)
 
 

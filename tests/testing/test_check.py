@@ -82,6 +82,19 @@ def test_every_strategy_is_proved(config: Path) -> None:
         assert_rows_conserve(build_rows(settings), epoch=1)
 
 
+def test_rows_in_lanes_are_proved(config: Path) -> None:
+    """Batches of which are sorted by lane."""
+    lanes = {"order": 2, "segment_bytes": 64, "pool_bytes": 512, "lanes": 4}
+    settings = load_config(config, {"pack": {"seq_len": 32, "overlap": 8, "block": 65_536} | lanes})
+
+    def open_loader(shard: Any = (0, 1), num_workers: int = 0) -> jaxdata.Loader:
+        return load(settings, shard=shard, loader={"num_workers": num_workers})
+
+    loader = open_loader()
+    assert any((np.diff(loader.batch_rows(step)) < 0).any() for step in range(5))
+    assert [proof.name for proof in prove(open_loader, steps=6) if proof.holds] == ALL
+
+
 def proofs_of(config: Path, change: Any) -> dict[str, str]:
     """What is said of each promise that does not hold, where `change` is made to each loader."""
 

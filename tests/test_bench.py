@@ -21,6 +21,7 @@ EXPECTED = {
     "memory": ["jaxdata: anonymous after first batch", "jaxdata: anonymous"],
     "reads": ["memmap crops: ranges", "shuffle_run 4: reads, neighbouring pages merged"],
     "shares": ["crop", "best_fit, overlap", "pad"],
+    "shuffle": ["log-normal: best_fit, order 2", "log-normal: shards and a buffer"],
     "mixture": ["one source, no mixture", "16 sources mixed"],
     "tensors": ["jaxdata, numpy", "Loader", "DataLoader of Loader", "StatefulDataLoader"],
     "shards": ["10 shards, a document", "1,000 shards, a row of 2048", "100 shards, opened: MB"],

@@ -10,8 +10,12 @@ import numpy as np
 from jaxdata.packing.best_fit import assign_best_fit
 from jaxdata.packing.block_plan import Packed, Strategy
 from jaxdata.packing.mixed_fit import mixed_rows
+from jaxdata.packing.online_fit import crop_online
 from jaxdata.packing.windows import AssignedWindows, BinAssignment, RowItems, Windows
 from jaxdata.ragged import AnyInts, descending_order, size_classes
+
+_LOOPED = 2048
+"""items that a Python loop may place"""
 
 
 def assign_crop(sizes: AnyInts, capacity: int, limit: int) -> BinAssignment:
@@ -79,14 +83,22 @@ def _pack(lengths: AnyInts, seq_len: int, _: int, limit: int) -> Packed:
 
 
 def _pack_mixed(lengths: AnyInts, seq_len: int, _: int, limit: int) -> Packed:
-    """Full rows that mix lengths; the documents that are left, by the rule above."""
+    """Full rows that mix lengths; the documents that are left, online, or by the rule above."""
     document = np.flatnonzero(lengths > 1)
     slots = np.minimum(lengths[document] - 1, seq_len)
     rows, left = mixed_rows(assign_best_fit, slots, seq_len, limit, full=True)
-    last = assign_crop(slots[left], seq_len, limit)
-    slots[left[last.items()]] = last.slots()
-    assigned = RowItems.chain([rows, RowItems.of(last).numbered(left)])
+    last, slots[left] = _crop_left(slots[left], seq_len, limit)
+    assigned = RowItems.chain([rows, last.numbered(left)])
     return AssignedWindows(_beginnings(document, slots), assigned)
+
+
+def _crop_left(sizes: AnyInts, capacity: int, limit: int) -> tuple[RowItems, AnyInts]:
+    """The rows of items that are left, and the slots of each."""
+    if len(sizes) <= _LOOPED:
+        return crop_online(sizes, capacity, limit)
+    last, slots = assign_crop(sizes, capacity, limit), sizes.copy()
+    slots[last.items()] = last.slots()
+    return RowItems.of(last), slots
 
 
 def _beginnings(document: AnyInts, slots: AnyInts) -> Windows:

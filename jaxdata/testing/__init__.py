@@ -11,7 +11,8 @@ makes the same proofs of a config.
         testing.assert_rows_conserve(make().rows)
 
 `datasets` makes data; `plans`, `conservation`, `contents` and `resuming` each check a promise, and
-`proofs` checks them all for a config.
+`proofs` checks them all for a config. `document_places`, `shuffle_figures`,
+`shuffle_limits`, `shuffle_measure` and `shuffle_report` measure how well rows are shuffled.
 """
 
 from jaxdata.testing.conservation import assert_exactly_once
@@ -24,9 +25,11 @@ from jaxdata.testing.resuming import (
     assert_same_batches,
     assert_same_on_hosts,
 )
+from jaxdata.testing.shuffle_measure import ShuffleQuality, shuffle_quality
 
 __all__ = [
     "Proof",
+    "ShuffleQuality",
     "assert_batches_hold_documents",
     "assert_exactly_once",
     "assert_resumes_everywhere",
@@ -35,5 +38,6 @@ __all__ = [
     "assert_same_on_hosts",
     "distinct_documents",
     "prove",
+    "shuffle_quality",
     "write_dataset",
 ]

@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxdata.feed.loader import Loader
 from jaxdata.packing.strategies import STRATEGIES
+from jaxdata.rows.batch_order import in_batch_order
 from jaxdata.testing.contents import assert_batches_hold_documents
 from jaxdata.testing.plans import (
     assert_mixture_takes_every_row,
@@ -102,12 +103,12 @@ def _delivered(loader: Loader, steps: list[int]) -> Iterator[tuple[list[int], An
             loader.seek(step=step)
         row = loader.next_row
         batch = next(loader)
-        left_in = (
+        left_in = [
             number
             for number in range(row, loader.next_row)
             if not any(first <= number < stop for first, stop, *_ in skipped)
-        )
-        yield list(left_in), batch
+        ]
+        yield in_batch_order(loader.rows.table, np.array(left_in, np.int64)).tolist(), batch
 
 
 def _resuming(open_loader: OpenLoader, steps: int, _random: Any) -> str:

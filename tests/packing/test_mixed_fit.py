@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 import jaxdata
 from jaxdata.errors import InputError, StateMismatch
 from jaxdata.packing.best_fit import assign_best_fit, assign_mixed
-from jaxdata.packing.online_fit import assign_online
+from jaxdata.packing.online_fit import assign_online, crop_online
 from jaxdata.packing.planner import pack_block
 
 CORPORA = ("short", "wiki", "web", "code", "lognormal")
@@ -74,12 +74,28 @@ def test_online_best_fit_takes_the_fullest_row() -> None:
     ]
 
 
+@given(items())
+def test_online_crop_fills_rows_and_crops_one_item_of_each(
+    given_items: tuple[NDArray[np.int64], int, int],
+) -> None:
+    sizes, capacity, limit = given_items
+    rows, slots = crop_online(sizes, capacity, limit)
+    assert sorted(rows.items.tolist()) == list(range(len(sizes)))
+    assert ((slots >= 1) & (slots <= sizes)).all()
+    row = np.repeat(np.arange(rows.rows), rows.counts)
+    filled = np.bincount(row, slots[rows.items], rows.rows)
+    assert (filled <= capacity).all()
+    assert ((filled == capacity) | (rows.counts == limit))[:-1].all()
+    assert np.bincount(row, (slots < sizes)[rows.items], rows.rows).max(initial=0) <= 1
+    assert rows.counts.max(initial=0) <= limit
+
+
 def test_items_that_fit_nowhere_together_stay_as_they_were() -> None:
     sizes = np.full(5_000, 1_500)
     assert assign_mixed(sizes, SEQ_LEN, SEQ_LEN).rows == 5_000
 
 
-GOLDEN = {"best_fit": "f8d1607b40621904", "crop": "d78a2d2c1f37423f"}
+GOLDEN = {"best_fit": "f8d1607b40621904", "crop": "8235dd9731c14be2"}
 
 
 @pytest.mark.parametrize("strategy", GOLDEN)
@@ -169,11 +185,11 @@ def test_rows_of_real_text_are_mixed(shared_data: Path, corpus: str) -> None:
     assert plan.padding <= max(0.001 * plan.slots, SEQ_LEN)
 
 
-@pytest.mark.parametrize("corpus", ["short", "lognormal"])
+@pytest.mark.parametrize("corpus", CORPORA)
 def test_cropped_rows_are_mixed_and_full(shared_data: Path, corpus: str) -> None:
     rows = Rows(lengths_of(shared_data, corpus), "crop")
     random = [_random_deal(rows, seed) for seed in range(3)]
-    assert rows.equal_neighbours() <= 2.5 * np.mean([_equal(r, s) for r, s, _ in random])
+    assert rows.equal_neighbours() <= 2 * max(np.mean([_equal(r, s) for r, s, _ in random]), 1e-3)
     assert rows.variance() <= 1.5 * np.mean([_variance(*deal) for deal in random])
     assert rows.packed.plan.padding <= SEQ_LEN
 

@@ -57,7 +57,8 @@ def test_the_command_says_what_it_proved(config: Path) -> None:
     code, said = check("--config", str(config), "--steps", "9")
     lines = said.splitlines()
     assert code == 0, said
-    assert [line.split()[:2] for line in lines[:-1]] == [["ok", name] for name in ALL]
+    assert [line.split()[:2] for line in lines[:6]] == [["ok", name] for name in ALL]
+    assert lines[6].split()[1] == "shuffle"
     assert "an epoch of 2 source(s) has each of its 8,836 " in lines[0]
     assert "9 steps hold what the documents hold: " in lines[2]
     assert "restored at 10 steps: the same state" in lines[3]
@@ -79,6 +80,19 @@ def test_every_strategy_is_proved(config: Path) -> None:
         assert [proof.name for proof in proofs if proof.holds] == ALL, proofs
         assert ("at most once (crop)" in proofs[0].says) == (strategy == "crop")
         assert_rows_conserve(build_rows(settings), epoch=1)
+
+
+def test_rows_in_lanes_are_proved(config: Path) -> None:
+    """Batches of which are sorted by lane."""
+    lanes = {"order": 2, "segment_bytes": 64, "pool_bytes": 512, "lanes": 4}
+    settings = load_config(config, {"pack": {"seq_len": 32, "overlap": 8, "block": 65_536} | lanes})
+
+    def open_loader(shard: Any = (0, 1), num_workers: int = 0) -> jaxdata.Loader:
+        return load(settings, shard=shard, loader={"num_workers": num_workers})
+
+    loader = open_loader()
+    assert any((np.diff(loader.batch_rows(step)) < 0).any() for step in range(5))
+    assert [proof.name for proof in prove(open_loader, steps=6) if proof.holds] == ALL
 
 
 def proofs_of(config: Path, change: Any) -> dict[str, str]:

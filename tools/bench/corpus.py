@@ -6,18 +6,21 @@ real one is the text of ../shared/data where there is any.
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
+import zstandard
 from numpy.typing import NDArray
 
 from jaxdata.converter import convert
 from jaxdata.testing import write_dataset
 
-__all__ = ["Corpus", "lengths_of", "made", "real", "real_text", "tokens_of"]
+__all__ = ["Corpus", "lengths_of", "lengths_of_text", "made", "real", "real_text", "tokens_of"]
 
 DOCUMENTS, QUICK_DOCUMENTS = 200_000, 3_000
 SHARD_DOCUMENTS = 10_000
@@ -48,6 +51,22 @@ def lengths_of(documents: int, seed: int = 0) -> NDArray[np.int64]:
     """Log-normal document lengths: mean of log 6, sigma 1, clipped to 8 … 20,000."""
     drawn = np.random.default_rng(seed).lognormal(6, 1, documents)
     return np.clip(drawn, 8, 20_000).astype(np.int64)
+
+
+def lengths_of_text(name: str) -> NDArray[np.int64] | None:
+    """Lengths of the documents of a real corpus, at four bytes a token; None where it is absent."""
+    folder = shared_data()
+    files = sorted(folder.glob(f"{name}*")) if folder else []
+    texts = [text for file in files for text in _texts(file)]
+    return np.array([len(text.encode()) // 4 + 2 for text in texts]) if texts else None
+
+
+def _texts(file: Path) -> list[str]:
+    if file.suffix == ".parquet":
+        return pq.read_table(file)["text"].to_pylist()  # type: ignore[no-any-return]
+    opened = gzip.open if file.suffix == ".gz" else zstandard.open
+    with opened(file, "rt", encoding="utf-8") as lines:
+        return [json.loads(line)["text"] for line in lines]
 
 
 def tokens_of(lengths: NDArray[np.int64]) -> NDArray[np.uint16]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.documents.base import Gathered
+from jaxdata.documents.base import Gathered, page_ends
 from jaxdata.format.storage import Store
 from jaxdata.ragged import ByteRanges
 
@@ -49,6 +49,10 @@ class MadeDocuments:
 
     def __len__(self) -> int:
         return len(self.lengths)
+
+    def page_ends(self, size: int) -> Ints:
+        """As if all were in one file."""
+        return page_ends(self, size)
 
     def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
         return {"tokens": np.zeros(int(self.lengths[index]), np.uint16)}

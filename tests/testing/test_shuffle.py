@@ -1,0 +1,279 @@
+"""What is measured of a shuffle: planted faults are found, a random deal passes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import jaxdata
+import jaxdata.megatron
+from jaxdata.errors import InputError
+from jaxdata.packing.packed_rows import PackedRows
+from jaxdata.packing.settings import PackSettings
+from jaxdata.rows.batch_order import in_batch_order
+from jaxdata.testing import shuffle_figures, shuffle_quality, write_dataset
+from jaxdata.testing.document_places import Placement, placements
+from jaxdata.testing.shuffle_limits import Figure, measured, variance_name
+from jaxdata.testing.shuffle_measure import ShuffleQuality
+from jaxdata.testing.shuffle_report import shuffle_lines
+from tests.packing.test_mixed_fit import lengths_of
+
+ROWS, BATCH = 3_200, 16
+Lengths = NDArray[np.int64]
+
+
+def documents(lengths: Lengths) -> jaxdata.ArrayDocuments:
+    return jaxdata.ArrayDocuments([np.zeros(n, np.uint16) for n in lengths], name="web")
+
+
+def dealt(seed: int = 0, rows: int = ROWS, stretches: int = 1) -> Placement:
+    """Documents of skewed lengths dealt at random."""
+    chance = np.random.default_rng(seed)
+    counts = chance.integers(0, 9, rows)
+    lengths = chance.lognormal(6, 1, counts.sum()).astype(np.int64) + 2
+    numbers = chance.permutation(len(lengths))
+    slots = np.minimum(lengths, 512)
+    at = np.arange(rows) / rows
+    return Placement(BATCH, stretches, at, counts, numbers, lengths, slots)
+
+
+def sorted_by(placed: Placement, order: NDArray[Any]) -> Placement:
+    columns = {name: getattr(placed, name)[order] for name in ("document", "length", "slots")}
+    return replace(placed, **columns)
+
+
+def poor(placed: Placement, hosts: int = 4) -> set[tuple[str, str]]:
+    deals = [placed.dealt(np.random.default_rng(seed)) for seed in range(8)]
+    return {(each.name, each.of) for each in measured(placed, hosts, deals) if each.good is False}
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 8]))
+def test_a_random_deal_passes(seed: int, stretches: int) -> None:
+    assert poor(dealt(seed, stretches=stretches)) <= set()
+
+
+def test_each_planted_fault_is_found_and_named() -> None:
+    placed = dealt()
+    row, batch = placed.row, placed.row // BATCH
+    by_length, by_number = placed.length, placed.document
+
+    longest_first = sorted_by(placed, np.lexsort((-by_length, row)))
+    assert ("place in the row", "length") in poor(longest_first)
+    assert not any(name.startswith("means") for name, _ in poor(longest_first))
+    assert ("place in the row", "number") in poor(sorted_by(placed, np.lexsort((by_number, row))))
+
+    in_batches = poor(sorted_by(placed, np.lexsort((by_length, batch))))
+    assert {("place in the batch", "length"), ("place in the row", "length")} <= in_batches
+    assert ("means of 1 batch, a host", "length") in in_batches
+    assert ("means of 1 batch", "length") not in in_batches
+
+    drifting = poor(
+        sorted_by(placed, np.argsort(by_number + 5_000 * np.sin(by_number), kind="stable"))
+    )
+    assert ("place in the epoch", "number") in drifting
+
+    sorted_corpus = poor(sorted_by(placed, np.argsort(by_number)))
+    assert ("kept neighbours", "number") in sorted_corpus
+    for together in (1, 10):
+        for parts in (1, 4):
+            assert (variance_name(together, parts), "number") in sorted_corpus
+
+
+def test_equal_lengths_side_by_side_are_found() -> None:
+    placed = dealt()
+    pairs = placed.length // 40 * 40 + 40
+    equal = replace(placed, length=pairs, slots=pairs + 1)
+    usual = shuffle_figures.equal_neighbours(equal)
+    assert ("equal neighbours", "length") not in poor(equal)
+    by_size = sorted_by(equal, np.lexsort((equal.slots, equal.row // 4)))
+    assert shuffle_figures.equal_neighbours(by_size) > 2.5 * usual
+    assert ("equal neighbours", "length") in poor(by_size)
+
+
+def test_figures_of_a_few_rows_by_hand() -> None:
+    one = np.ones(6, np.int64)
+    placed = Placement(
+        *(1, 1, np.arange(3) / 3, np.array([2, 3, 1])),
+        document=np.array([4, 5, 9, 8, 0, 1]),
+        length=np.array([4, 4, 2, 2, 8, 8]),
+        slots=one * 2,
+    )
+    assert shuffle_figures.kept_neighbours(placed) == 2 / 3  # 4 5, 9 8; 0 1 lie in two rows
+    assert shuffle_figures.equal_neighbours(placed) == 1
+    means = np.log([4, (2 * 2 * 8) ** (1 / 3), 8])
+    found = shuffle_figures.variance(placed, shuffle_figures.length)
+    assert found == pytest.approx(np.var(means))
+    weighted = replace(placed, slots=np.array([1, 1, 1, 1, 4, 1]))
+    means[1] = np.log(2 * 2 * 8**4) / 6
+    found = shuffle_figures.variance(weighted, shuffle_figures.length)
+    assert found == pytest.approx(np.var(means))
+    two = shuffle_figures.variance(weighted, shuffle_figures.length, together=2)
+    assert two == 0  # of one mean: the third batch has no second
+    assert np.isnan(shuffle_figures.place_in_batch(placed, shuffle_figures.length))
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_a_deal_keeps_documents_and_fill(seed: int) -> None:
+    placed = dealt(seed, rows=64)
+    again = placed.dealt(np.random.default_rng(seed))
+    columns = [np.stack([each.document, each.length, each.slots]) for each in (placed, again)]
+    assert np.array_equal(*(np.unique(each, axis=1) for each in columns))
+    empty = [np.flatnonzero(each.counts == 0) for each in (placed, again)]
+    assert np.isin(empty[0], empty[1]).all()  # rows of other sources stay
+    alone = [each.slots[(each.counts == 1)[each.row]] for each in (placed, again)]
+    assert np.isin(*alone).all()
+    filled = [np.sort(np.bincount(each.row, each.slots, each.rows)) for each in (placed, again)]
+    assert np.abs(np.subtract(*filled)).max() <= 512
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_short_pages_are_poor_in_order_1_and_good_in_order_2(shared_data: Path, order: int) -> None:
+    rows = jaxdata.pack(documents(lengths_of(shared_data, "short")), seq_len=2048, order=order)
+    (found,) = shuffle_quality(rows, batch_size=16)
+    assert found.packing == f"best_fit, order {order}"
+    assert found.figure("kept neighbours", "number").good
+    equal = found.figure("equal neighbours", "length")
+    assert equal.random == pytest.approx(0.007, abs=0.002)
+    if order == 2:
+        assert not found.poor
+    else:
+        assert equal.found is not None
+        assert equal.found > 0.8
+        names = {(each.name, each.of) for each in found.poor}
+        assert names >= {("means of 1 batch", "length"), ("place in the row", "length")}
+        assert not any(of == "number" for _, of in names)
+
+
+@pytest.mark.parametrize("strategy", ["best_fit", "concat", "crop", "pad"])
+def test_every_strategy_is_measured(strategy: str) -> None:
+    lengths = np.random.default_rng(5).integers(2, 90, 6_000)
+    for order in (1, 2):
+        rows = jaxdata.pack(documents(lengths), seq_len=128, strategy=strategy, order=order)
+        (found,) = shuffle_quality(rows, batch_size=16, hosts=4)
+        assert (found.rows, found.of_rows) == (len(rows) // 16 * 16, len(rows))
+        assert found.figure("means of 1 batch", "length").found is not None
+        equal = found.figure("equal neighbours", "length")
+        assert (equal.found is None) == (strategy == "pad")
+        assert found.poor or strategy in ("concat", "pad") or order == 2
+
+
+def test_a_sorted_corpus_that_is_not_shuffled_is_flagged() -> None:
+    lengths = np.sort(np.random.default_rng(5).integers(2, 90, 6_000))
+    table = PackedRows(documents(lengths), PackSettings(128, "concat", shuffle=False))
+    (found,) = shuffle_quality(jaxdata.map_datasets.PackedDataset(table), batch_size=16, hosts=4)
+    assert found.packing == "concat, not shuffled"
+    assert len(found.poor) >= len([each for each in found.figures if each.good is not None]) - 3
+    assert found.figure("place in the epoch", "length").found == pytest.approx(0.9, abs=0.1)
+    assert found.figure("kept neighbours", "number").found == 1
+
+
+def test_long_sources_are_sampled_in_stretches_of_batches() -> None:
+    lengths = np.random.default_rng(5).integers(2, 90, 6_000)
+    table = jaxdata.pack(
+        documents(lengths), seq_len=128, order=2, segment_bytes=256, pool_bytes=4096, lanes=4
+    ).table
+    ((name, placed),) = placements(table, 8, 900)
+    assert (name, placed.batch, placed.stretches) == ("web", 8, 8)
+    assert placed.rows % (8 * 8) == 0
+    assert 300 < len(placed.slots) <= 1_000
+    numbers = np.round(placed.at * len(table)).astype(int).reshape(-1, 8)
+    assert (numbers // 8 == numbers[:, :1] // 8).all()  # whole batches,
+    assert np.array_equal(numbers[3], in_batch_order(table, np.sort(numbers[3])))
+    assert not (np.diff(numbers) > 0).all()  # sorted by lane,
+    assert placed.at.min() < 0.01 < 0.95 < placed.at.max()  # from all of the epoch
+    found = table.segments(numbers.ravel())
+    assert np.array_equal(found.document, placed.document)
+    assert np.array_equal(placed.length, lengths[found.document])
+
+
+def test_sources_of_a_mixture_have_their_share_of_a_batch() -> None:
+    lengths = np.random.default_rng(5).integers(2, 90, 4_000)
+    rows = {
+        name: jaxdata.pack(documents(lengths[:n]), seq_len=64, order=2)
+        for name, n in (("a", 4_000), ("b", 900))
+    }
+    mixed = jaxdata.mix(rows, weights={"a": 0.75, "b": 0.25}, on_exhaustion="renormalize")
+    shares = [64 * mixed.counts()[name] / len(mixed) for name in ("a", "b")]
+    assert shares == pytest.approx([52.5, 11.5], abs=0.2)
+    found = shuffle_quality(mixed, batch_size=64, hosts=8)
+    assert [each.batch for each in found] == [56, 8]  # hosts have equal parts
+    assert [each.hosts for each in found] == [8, 8]
+    assert [each.batch for each in shuffle_quality(mixed, batch_size=6, sources=1)] == [5]
+    assert [each.batch for each in shuffle_quality(rows["a"], batch_size=12)] == [12]
+
+
+def test_megatrons_order_is_measured_and_other_rows_say_why_not(tmp_path: Path) -> None:
+    docs = documents(np.random.default_rng(5).integers(2, 90, 3_000))
+    rows = jaxdata.megatron.gpt(docs, seq_len=128, seed=3)
+    (found,) = shuffle_quality(rows, batch_size=16)
+    assert (found.packing, found.figure("means of 1 batch", "length").good) == (
+        "megatron order",
+        True,
+    )
+    with pytest.raises(InputError, match="is not known: expected rows as pack or mix return them"):
+        shuffle_quality(jaxdata.pack(docs, seq_len=8).map(dict), batch_size=2)
+
+
+def test_nothing_to_measure() -> None:
+    (found,) = shuffle_quality(jaxdata.pack(documents(np.array([9])), seq_len=8), batch_size=4)
+    assert found.figures
+    assert all(each.good is None for each in found.figures)
+    first, *others = shuffle_lines(found)
+    assert first == "web (best_fit, order 2): nothing could be measured; 1 of 1 rows, 1 in a batch"
+    assert others[0].startswith("  not measured (nothing to compare): place in the row; ")
+    assert others[1] == "  not measured (needs 16 rows): means of 1 batch"
+
+
+def test_lines_say_what_is_good() -> None:
+    figures = (
+        Figure("place in the row", "length", -0.5, 0.0, 0.05),
+        Figure("place in the row", "number", 0.02, 0.0, 0.05),
+        Figure("kept neighbours", "number", 0.001, 0.0, 0.01),
+        Figure("means of 10 batches", "length", None, None, None, "needs 160 rows"),
+    )
+    quality = ShuffleQuality("web", "crop, order 2", 64, 99, 8, 2, figures)
+    assert list(shuffle_lines(quality)) == [
+        "web (crop, order 2): 1 of 3 figures is not good; 64 of 99 rows, 8 in a batch over 2 hosts",
+        "                                  length of documents     number of documents",
+        "  place in the row                -0.50 POOR (0.05)       0.02 good (0.05)",
+        "  kept neighbours                                         0.10 % good (1.00 %)",
+        "  not measured (needs 160 rows): means of 10 batches",
+    ]
+    good = replace(quality, figures=figures[1:])
+    assert next(shuffle_lines(good)).startswith("web (crop, order 2): all 2 figures are good; ")
+
+
+def test_the_command_measures_real_text(shared_data: Path, tmp_path: Path) -> None:
+    lengths = lengths_of(shared_data, "short")[:9_000]
+    write_dataset(tmp_path / "d", {"train/short": [np.full(n, 7, np.uint16) for n in lengths]})
+    config = tmp_path / "c.yaml"
+    config.write_text(f"dataset: {tmp_path / 'd'}\npack: {{seq_len: 512}}\n")
+
+    def said(order: int) -> list[str]:
+        command = [sys.executable, "-m", "jaxdata", "selftest", "--config", str(config)]
+        command += ["--steps", "2", "--hosts", "4", "--pack.order", str(order)]
+        command += ["--loader.batch_size", "16", "--documents", "100000"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[-1].startswith("proved in ")
+        return done.stdout.splitlines()[6:-1]
+
+    first, _, *table = said(1)
+    assert first.startswith("poor    shuffle   train/short (best_fit, order 1): ")
+    assert first.endswith(", 16 in a batch over 4 hosts")
+    (equal,) = (line for line in table if "equal neighbours" in line)
+    assert " % POOR (" in equal
+    first, heading, *table = said(2)
+    assert first.startswith("ok      shuffle   train/short (best_fit, order 2): all ")
+    assert heading.split() == ["length", "of", "documents", "number", "of", "documents"]
+    assert not any("POOR" in line for line in table)

@@ -1,0 +1,175 @@
+"""How well are documents shuffled: order 1, order 2, `concat`, and whole shards with a buffer?
+
+The figures are those of `jaxdata.testing.shuffle_quality`, of real plans; rounds are seeds.
+"length" and "number" are variances of means of 1 and 10 batches over those of random deals of the
+same documents: of log lengths, and of places in the corpus. "equal" are neighbours inside rows of
+equal length, in times as often as at random; "kept" are neighbours in the corpus, too; "in row" is
+the correlation of lengths with places in rows.
+
+"shards and a buffer" is what streaming loaders do (Hugging Face, LitData, MosaicML): shards in
+random order, of whose stream a buffer of documents is drawn from at random, and laid end to end
+into rows: here 32 shards, and a buffer as large as one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from statistics import median
+from typing import NamedTuple
+
+import numpy as np
+from corpus import lengths_of, lengths_of_text
+from harness import Report, arguments, machine, parse
+from made_documents import MadeDocuments
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+import jaxdata
+from jaxdata.map_datasets import PackedDataset
+from jaxdata.packing.packed_rows import PackedRows
+from jaxdata.packing.settings import PackSettings
+from jaxdata.testing import shuffle_quality
+from jaxdata.testing.document_places import placements
+from jaxdata.testing.shuffle_limits import Figure, measured
+
+SEQ_LEN, SHARDS = 2048, 32
+REAL = {"short": 16, "wiki": 16, "web": 16, "code": 16}
+"""corpora of real text, and rows of a batch: few, so that there are many batches"""
+MANY = 8_000_000
+FIGURES = {
+    "length, 1": ("means of 1 batch", "length"),
+    "length, 10": ("means of 10 batches", "length"),
+    "number, 1": ("means of 1 batch", "number"),
+    "number, 10": ("means of 10 batches", "number"),
+    "equal": ("equal neighbours", "length"),
+    "kept %": ("kept neighbours", "number"),
+    "in row": ("place in the row", "length"),
+}
+"""column -> a figure of `shuffle_quality`"""
+Lengths = NDArray[np.int64]
+Found = dict[str, float]
+Way = Callable[[Lengths, int, int], Found]
+
+
+class Case(NamedTuple):
+    """Documents to shuffle, and the rows of a batch."""
+
+    name: str
+    lengths: Lengths
+    batch: int
+    rounds: int
+
+
+def packed(strategy: str, order: int) -> Way:
+    """The figures of rows that `jaxdata.pack` makes."""
+
+    def work(lengths: Lengths, batch: int, seed: int) -> Found:
+        docs = MadeDocuments(lengths.astype(np.uint32))
+        rows = jaxdata.pack(docs, seq_len=SEQ_LEN, strategy=strategy, order=order, seed=seed)
+        (found,) = shuffle_quality(rows, batch_size=batch, hosts=1, seed=seed)
+        return chosen(found.figures)
+
+    return work
+
+
+def shards_and_a_buffer(lengths: Lengths, batch: int, seed: int) -> Found:
+    """The figures of documents that come from whole shards through a buffer."""
+    chance = np.random.default_rng(seed)
+    shards = np.array_split(np.arange(len(lengths)), SHARDS)
+    stream = np.concatenate([shards[number] for number in chance.permutation(SHARDS)])
+    order = drawn(stream, len(lengths) // SHARDS, chance)
+    docs = MadeDocuments(lengths[order].astype(np.uint32))
+    rows = PackedDataset(PackedRows(docs, PackSettings(SEQ_LEN, "concat", shuffle=False)))
+    ((_, placed),) = placements(rows.table, batch, 2**20)
+    placed = replace(placed, document=order[placed.document])
+    deals = [placed.dealt(chance) for _ in range(8)]
+    return chosen(measured(placed, 1, deals))
+
+
+def drawn(stream: Lengths, size: int, chance: np.random.Generator) -> Lengths:
+    """A stream through a buffer of `size` documents: the next one takes the place of one drawn."""
+    buffer, rest = stream[:size].tolist(), stream[size:].tolist()
+    places = chance.integers(0, size, len(rest)).tolist()
+    out = []
+    for place, document in zip(places, rest, strict=True):
+        out.append(buffer[place])
+        buffer[place] = document
+    return np.array(out + chance.permutation(buffer).tolist())
+
+
+def chosen(figures: Iterable[Figure]) -> Found:
+    """The figures that the table shows, where they were measured."""
+    by_name = {(each.name, each.of): each for each in figures}
+    found = {}
+    for column, name in FIGURES.items():
+        figure = by_name[name]
+        if figure.found is None or figure.random is None:
+            continue
+        unit = {"equal": max(figure.random, 1e-4), "kept %": 0.01}.get(column, 1)
+        found[column] = figure.found / unit
+    return found
+
+
+WAYS: dict[str, Way] = {
+    "best_fit, order 1": packed("best_fit", 1),
+    "best_fit, order 2": packed("best_fit", 2),
+    "crop, order 1": packed("crop", 1),
+    "crop, order 2": packed("crop", 2),
+    "concat": packed("concat", 2),
+    "shards and a buffer": shards_and_a_buffer,
+}
+
+
+def cases(quick: bool, rounds: int) -> Iterator[Case]:
+    """Real text where there is some, and made lengths."""
+    if quick:
+        yield Case("log-normal", lengths_of(3_000), 8, rounds)
+        return
+    for name, batch in REAL.items():
+        if (lengths := lengths_of_text(name)) is not None:
+            yield Case(name, lengths, batch, rounds)
+    yield Case("log-normal", lengths_of(65_536), 64, rounds)
+    yield Case("log-normal, 8 million", lengths_of(MANY), 512, min(rounds, 2))
+
+
+def table(found: dict[str, dict[str, list[float]]]) -> Table:
+    """All figures: a line for each corpus and way, the median of the seeds."""
+    shown = Table(title="Shuffle quality, median of the seeds")
+    shown.add_column("", no_wrap=True)
+    for column in FIGURES:
+        shown.add_column(column, justify="right")
+    for name, figures in found.items():
+        cells = [f"{median(figures[c]):.3g}" if figures.get(c) else "" for c in FIGURES]
+        shown.add_row(name, *cells)
+    return shown
+
+
+def main() -> None:
+    """Measure every way on all corpora."""
+    given = parse(arguments(__doc__ or ""))
+    facts = machine() | {"seq_len": SEQ_LEN}
+    found: dict[str, dict[str, list[float]]] = {}
+    for case in cases(given.quick, given.rounds):
+        for way, work in WAYS.items():
+            if given.only and given.only not in f"{case.name}: {way}":
+                continue
+            figures = found.setdefault(f"{case.name}: {way}", {})
+            for seed in range(case.rounds):
+                for column, value in work(case.lengths, case.batch, seed).items():
+                    figures.setdefault(column, []).append(value)
+    if not given.json:
+        Console(width=130).print(table(found))
+        return
+    for column in FIGURES:
+        unit = "per cent" if "%" in column else "correlation" if column == "in row" else "times"
+        report = Report("shuffle", f"Shuffle quality: {column}", unit, "less", facts=facts)
+        for name, figures in found.items():
+            if figures.get(column):
+                report.add(name, *figures[column])
+        report.show(as_json=True)
+
+
+if __name__ == "__main__":
+    main()

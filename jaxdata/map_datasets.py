@@ -33,7 +33,7 @@ from jaxdata.rows.arrays import assemble
 from jaxdata.rows.batch_order import KeyedRows
 from jaxdata.rows.epochs import row_number, rows_of_epochs
 from jaxdata.rows.table import Batch, RowTable
-from jaxdata.scalars import takes_numpy
+from jaxdata.scalars import is_number, takes_numpy
 
 
 class KeyedDataset(grain.MapDataset[Batch]):
@@ -335,7 +335,7 @@ def evaluation_rows(
         packing["strategy"] = evaluation_strategy(packing["strategy"])
     settings = PackSettings(seq_len, shuffle=False, order=1, **packing)
     sources = [dataset.source(split, name) for name in source_names(dataset, split)]
-    if eval_tokens is not None and not 0 < eval_tokens < math.inf:
+    if eval_tokens is not None and not (is_number(eval_tokens) and 0 < eval_tokens < math.inf):
         raise InputError(f"eval_tokens={eval_tokens!r}: expected a number above 0, or None for all")
     limit = None if eval_tokens is None else math.ceil(eval_tokens / seq_len)
     return RowDataset(ConcatenatedRows([PackedRows(docs, settings) for docs in sources], limit))

@@ -7,12 +7,15 @@ another thing than `1`.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
+
+from jaxdata.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,30 +48,89 @@ def _own(scalar: np.generic) -> Any:
 def takes_numpy(door: F) -> F:
     """Let a function, or what makes the objects of a class, take numpy's numbers as Python's.
 
+    What a function's signature says to be an `int` has to be one: no float, not even a whole one,
+    no flag and no text. A class checks its own arguments.
+
+    Raises:
+        InputError: by the function, where an argument is no whole number; its name is in there.
+
     >>> takes_numpy(repr)(np.int64(3))
     '3'
     """
     if isinstance(door, type):
         made: Any = door
-        made.__init__ = takes_numpy(made.__init__)
+        made.__init__ = _opened(made.__init__, lambda *_: None)
         return door
-
-    @functools.wraps(door)
-    def called(*given: Any, **named: Any) -> Any:
-        return door(*map(plain, given), **plain(named))
-
-    return called  # type: ignore[return-value]
+    return _opened(door, _check_of(door))
 
 
 def takes_numpy_beside(data: str) -> Callable[[F], F]:
     """The same for a function whose first argument, `data`, holds texts: it stays as it is."""
+    return lambda door: _opened(door, _check_of(door), data)
 
-    def opened(door: F) -> F:
-        @functools.wraps(door)
-        def called(*given: Any, **named: Any) -> Any:
-            texts = {data: named.pop(data)} if data in named else {}
-            return door(*given[:1], *map(plain, given[1:]), **texts, **plain(named))
 
-        return called  # type: ignore[return-value]
+_Check = Callable[[tuple[Any, ...], dict[str, Any]], None]
 
-    return opened
+
+def _opened(door: F, check: _Check, data: str | None = None) -> F:
+    @functools.wraps(door)
+    def called(*given: Any, **named: Any) -> Any:
+        texts = {data: named.pop(data)} if data in named else {}
+        first = 0 if data is None else 1
+        values = (*given[:first], *map(plain, given[first:]))
+        names = plain(named)
+        check(values, names)
+        return door(*values, **texts, **names)
+
+    return called  # type: ignore[return-value]
+
+
+def _check_of(door: Callable[..., Any]) -> _Check:
+    """Refuses what is no number, or no whole one, where the signature says it is."""
+    try:
+        parameters = inspect.signature(door).parameters.values()
+    except ValueError:  # one written in C
+        return lambda *_: None
+    order = [each.name for each in parameters]
+    hints = {each.name: str(each.annotation).split(" | ") for each in parameters}
+    hints = {name: hint for name, hint in hints.items() if _NUMBERS.issuperset(hint)}
+
+    def check(given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        for name, value in (*zip(order, given, strict=False), *named.items()):
+            if name in hints and not _fits(value, hints[name]):
+                what = _SAID.get(hints[name][0], "a whole number")
+                also = ", or None" if "None" in hints[name] else ""
+                raise InputError(f"{name}={value!r}: expected {what}{also}")
+
+    return check
+
+
+_PAIR = "tuple[int, int]"
+_SAID = {_PAIR: "two whole numbers", "float": "a number"}
+_NUMBERS = {"int", "float", "bool", "None", _PAIR}
+
+
+def _fits(value: Any, hint: list[str]) -> bool:
+    """Tell whether a value is what a hint of whole numbers says."""
+    if value is None:
+        return "None" in hint
+    if hint[0] == _PAIR:
+        pair = isinstance(value, list | tuple) and len(value) == 2
+        return pair and all(is_whole(each) for each in value)
+    if "float" in hint:
+        return is_number(value)
+    return is_whole(value) or "bool" in hint
+
+
+def is_number(value: Any) -> bool:
+    """Tell whether a value is a number, which a flag is not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_whole(value: Any) -> bool:
+    """Tell whether a value is a whole number, which a flag is not.
+
+    >>> [is_whole(value) for value in (3, 3.0, True, "3")]
+    [True, False, False, False]
+    """
+    return isinstance(value, int) and not isinstance(value, bool)

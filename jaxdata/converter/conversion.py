@@ -15,6 +15,7 @@ from jaxdata.converter.continuing.compatibility import (
     bad_record,
     check_dataset,
     check_finished,
+    check_unchanged,
     modified_meanwhile,
     no_documents,
     unfinished_changes,
@@ -158,6 +159,12 @@ class Conversion:
                     "from a copy; jaxdata verify says whether that is all"
                 )
 
+    def _check_unchanged(self) -> None:
+        """Reject sources that another process published or added to, which the lease prevents."""
+        if self.store.read(MANIFEST) is not None:
+            manifest = read_manifest(self.store)
+            check_unchanged(manifest, self.outputs, self.base, self.store.url)
+
     def finished(self) -> dict[str, SourceEntry]:
         """Return the sources it made if it was finished before; rejects what cannot join."""
         if self.store.read(MANIFEST) is None:
@@ -176,6 +183,7 @@ class Conversion:
         self, make_engine: MakeEngine, progress: Callable[[int, int], None] | None
     ) -> dict[str, SourceEntry]:
         """Convert the units without a receipt, then publish the sources."""
+        self._check_unchanged()
         self.job.check_tables(self.task)
         self._check_whole()
         self._begin()
@@ -228,6 +236,7 @@ class Conversion:
             raise no_documents(merged, self.job.parameters.task.key_options)
         if self.stale:
             self._leftovers.discard_shards(merged.shards)
+        self._check_unchanged()  # before anything is written that it may have published
         self._note_inputs(merged.contents)
         return publish(self.store, self.job, self.task.masked, merged, self.base)
 

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.converter.continuing.compatibility import check_dataset
+from jaxdata.converter.continuing.compatibility import check_dataset, check_unchanged
 from jaxdata.converter.continuing.known_inputs import times_made
 from jaxdata.converter.job import Job
 from jaxdata.converter.merged_receipts import MergedReceipts
 from jaxdata.converter.statistics import DROPPED, derived
-from jaxdata.errors import DatasetError
 from jaxdata.facts import digest
 from jaxdata.format.index import write_index
 from jaxdata.format.lease import leased
@@ -84,12 +83,7 @@ def _with(
             record_tokens=job.parameters.record_tokens,
         )
     check_dataset(manifest, job.parameters, store.url)
-    for name in {*base, *entries}:
-        if manifest.sources.get(name) != base.get(name):
-            raise DatasetError(
-                f"{store.url}: {name} was changed by another process while documents were added to "
-                "it; run the same command again"
-            )
+    check_unchanged(manifest, {*base, *entries}, base, store.url)
     return manifest.model_copy(
         update={"sources": manifest.sources | entries, "files": manifest.files | files}
     )

@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxdata.errors import InputError
 from jaxdata.ragged import Ints
+from jaxdata.scalars import is_whole, plain
 
 Range = tuple[int, int, int]
 
@@ -87,11 +88,11 @@ def check_skips(given: Any, total: int) -> list[tuple[int, int]]:
 def whole_pairs(given: Any) -> list[tuple[int, int]] | None:
     """Pairs of whole numbers, as integers; None if they are anything else."""
     try:
-        pairs = [(int(a), int(b)) for a, b in given]
-        same = all(pair == tuple(each) for pair, each in zip(pairs, given, strict=True))
+        pairs = [(a, b) for a, b in given]
     except (TypeError, ValueError):
         return None
-    return pairs if same else None
+    whole = all(is_whole(plain(number)) for pair in pairs for number in pair)
+    return [(int(a), int(b)) for a, b in pairs] if whole else None
 
 
 def _widest(whole: list[tuple[int, int]], late: list[Range]) -> list[Range]:

@@ -14,7 +14,7 @@ from jaxdata.megatron.gpt_rows import BlendedRows, GptRows
 from jaxdata.megatron.order import check_part, split_range
 from jaxdata.megatron.settings import GptArguments, GptSettings
 from jaxdata.packing.settings import with_settings
-from jaxdata.scalars import takes_numpy
+from jaxdata.scalars import is_number, takes_numpy
 
 
 @takes_numpy
@@ -124,7 +124,7 @@ def _weights(datasets: Sequence[tuple[float | None, Any]]) -> list[float] | None
         raise InputError(
             f"{len(given)} of {len(datasets)} datasets have weights: expected all or none"
         )
-    if any(not weight > 0 for weight in given):
+    if not all(is_number(weight) and weight > 0 for weight in given):
         raise InputError(f"weights {given}: expected positive numbers; remove datasets of weight 0")
     return normalized(given) if given else None
 

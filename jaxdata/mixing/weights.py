@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Literal, get_args
 
 from jaxdata.errors import InputError
+from jaxdata.scalars import is_number
 
 Weights = Mapping[str, float] | str
 WeighBy = Literal["tokens", "loss_tokens"]
@@ -23,7 +24,8 @@ def check_weights(weights: Weights) -> None:
     if isinstance(weights, str):
         _exponent(weights)
         return
-    if not all(math.isfinite(weight) and weight >= 0 for weight in weights.values()):
+    numbers = weights.values()
+    if not all(is_number(each) and math.isfinite(each) and each >= 0 for each in numbers):
         raise InputError(f"weights {dict(weights)}: expected finite numbers, none below 0")
     if not any(weights.values()):
         raise InputError(f"weights {dict(weights)}: at least one source must be above 0")

@@ -12,6 +12,7 @@ from typing import Any, TypedDict, TypeVar
 from jaxdata.errors import InputError
 from jaxdata.packing.strategies import STRATEGIES, strategy_names
 from jaxdata.rows.table import POSITIONS
+from jaxdata.scalars import is_whole
 
 _ORDER_1 = ("block", "shuffle_run")
 _ORDER_2 = ("segment_bytes", "pool_bytes", "lanes")
@@ -113,7 +114,7 @@ def _check(setting: Field[Any], given: Any) -> None:
     if given is None and setting.default is None:
         return
     also = ", or None" if setting.default is None else ""
-    if least is not None and not isinstance(given, int):
+    if least is not None and not is_whole(given):
         raise InputError(
             f"{setting.name}={given!r}: expected a whole number of at least {least}{also}"
         )

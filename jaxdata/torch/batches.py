@@ -7,6 +7,7 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
+from jaxdata.scalars import takes_numpy
 from jaxdata.torch.loader import Loader
 from jaxdata.torch.tensors import Tensors
 
@@ -30,6 +31,7 @@ class Batches(Dataset[Tensors]):
     (2, torch.Size([1, 2]))
     """
 
+    @takes_numpy
     def __init__(
         self,
         rows: Any,
@@ -67,6 +69,7 @@ class Batches(Dataset[Tensors]):
         if self._loader.step != self._first + number:
             self._loader.seek(step=self._first + number)
 
+    @takes_numpy
     def get_state(self, batches: int) -> dict[str, Any]:
         """The state after training on the first `batches` of these.
 

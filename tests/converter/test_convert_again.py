@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from jaxdata import tokenizers
 from jaxdata.converter import conversion, publish
 from jaxdata.converter.inputs import units as parts
 from jaxdata.errors import DatasetError, InputError
+from jaxdata.format.lease import leased
 from jaxdata.format.manifest import update_manifest
+from jaxdata.format.storage import open_store
 from tests.converter.here import run_here
 from tests.converter.test_convert import (
     decoded,
@@ -212,18 +215,55 @@ def test_a_source_is_converted_by_one_at_a_time(tmp_path: Path) -> None:
     assert tree(tmp_path / "out") == tree(tmp_path / "alone")
 
 
-def test_what_another_published_is_never_discarded(
+def test_what_another_published_is_never_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = write_lines(tmp_path / "a.jsonl", records("a", "b", "c"))
     run_here(one, tmp_path / "out", unit_bytes=10)
     before = tree(tmp_path / "out")
     monkeypatch.setattr(conversion.Conversion, "finished", lambda _: {})  # as before it was there
+    for other in ({}, {"unit_bytes": 10, "min_chars": 1}, {"on_error": "fail"}):
+        with pytest.raises(DatasetError, match="train/web was changed by another process"):
+            run_here(one, tmp_path / "out", **other)
+        assert tree(tmp_path / "out") == before
+
+
+def test_what_another_published_meanwhile_keeps_its_index_and_hashes(tmp_path: Path) -> None:
+    """As if the lease had been lost, and nobody had noticed."""
+    one = write_lines(tmp_path / "in/a.jsonl", records("a", "b", "c", "d"))
+    published: dict[str, str] = {}
+
+    def another(done: int, total: int) -> None:
+        if done == total and not published:
+            alone = tmp_path / "alone"
+            run_here(one, alone, unit_bytes=10)
+            shutil.copytree(alone, tmp_path / "out", dirs_exist_ok=True)
+            published.update(tree(alone))
+
     with pytest.raises(DatasetError, match="train/web was changed by another process"):
-        run_here(one, tmp_path / "out")
+        run_here(one, tmp_path / "out", unit_bytes=20, min_chars=1, progress=another)
     after = tree(tmp_path / "out")
-    kept = [n for n in before if "00000-00000" not in n and not n.endswith("inputs.json")]
-    assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
+    assert published == {name: after[name] for name in published}
+
+
+def test_a_source_that_is_held_is_not_touched(tmp_path: Path) -> None:
+    """By one that would add to it, while another does."""
+    write_lines(tmp_path / "in/a.jsonl", records("a"))
+    run_here(tmp_path / "in", tmp_path / "out")
+    write_lines(tmp_path / "in/b.jsonl", records("b"))
+    os.utime(tmp_path / "in/a.jsonl", ns=(2**62, 2**62))  # it looks modified
+    before = times(tmp_path / "out")
+    with (
+        leased(open_store(tmp_path / "out"), ["train/web"]),
+        pytest.raises(DatasetError, match="is being written by another process"),
+    ):
+        run_here(tmp_path / "in", tmp_path / "out", append=True)
+    assert times(tmp_path / "out") == before
+
+
+def times(folder: Path) -> dict[Path, int]:
+    """When each file was written."""
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*.json*")}
 
 
 def test_an_addition_on_the_way_is_not_cleaned_away(tmp_path: Path) -> None:

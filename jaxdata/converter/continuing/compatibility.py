@@ -6,7 +6,7 @@ The errors name what does not fit.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -16,7 +16,7 @@ from jaxdata.converter.parameters import Parameters, default_of
 from jaxdata.converter.receipts import Quarantined
 from jaxdata.converter.splits import read_ratio
 from jaxdata.converter.tasks.registry import kept_by_sources
-from jaxdata.errors import InputError
+from jaxdata.errors import DatasetError, InputError
 from jaxdata.facts import differences
 from jaxdata.format.manifest import MANIFEST, Manifest, SourceEntry, read_manifest
 from jaxdata.format.storage import Store, open_store
@@ -72,6 +72,18 @@ def check_finished(manifest: Manifest, source: str, wanted: Parameters, url: str
             f"{'inputs' if added else 'settings'}: {'; '.join(changes[-1])}. "
             f"{remedy} another --source or --output"
         )
+
+
+def check_unchanged(
+    manifest: Manifest, outputs: Iterable[str], base: Mapping[str, SourceEntry], url: str
+) -> None:
+    """Raise DatasetError if sources are not what a conversion knows them as: files are replaced."""
+    for name in outputs:
+        if manifest.sources.get(name) != base.get(name):
+            raise DatasetError(
+                f"{url}: {name} was changed by another process while documents were added to "
+                "it; run the same command again"
+            )
 
 
 _FREELY_ADDED = {"text_key", "text_joiner", "transform", "transform_digest"}

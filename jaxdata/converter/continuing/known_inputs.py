@@ -10,8 +10,9 @@ from jaxdata.converter.inputs.content import content_of, joined_content
 from jaxdata.converter.inputs.cutting import cut
 from jaxdata.converter.inputs.discovery import InputFile
 from jaxdata.converter.inputs.units import ReadSettings
-from jaxdata.errors import InputError
+from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.input_hashes import InputHashes, hashes_name, read_hashes
+from jaxdata.format.lease import leased
 from jaxdata.format.manifest import SourceEntry
 from jaxdata.format.storage import Store
 
@@ -54,13 +55,21 @@ def check_known(
         again = {each: file for each, file in mine.items() if every or _touched(file, since)}
         if again:
             _compare(store, hashes, again, expansion)
-            with suppress(OSError):  # it may only be read
-                store.write(name, hashes.encode())  # as new as what was compared
+            _renew(store, folder, name, hashes)
     if every and known:
         raise InputError(
             f"--verify-inputs: {store.url}/{folder} has no hash of {next(iter(known))!r}, as an "
             "earlier jaxdata converted it. To compare, convert it into another --output"
         )
+
+
+def _renew(store: Store, folder: str, name: str, hashes: InputHashes) -> None:
+    """Write hashes again, to be as new as what was compared, unless another process is at work."""
+    with (
+        suppress(OSError, DatasetError),  # it may only be read, or is held
+        leased(store, [folder]) as lease,
+    ):
+        lease.fenced(store).write(name, hashes.encode())
 
 
 def _touched(file: InputFile, since: int | None) -> bool:

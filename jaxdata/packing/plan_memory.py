@@ -37,7 +37,7 @@ class PlanMemory:
     def forget(self) -> None:
         """Wait for no other thread: in a forked copy there is none."""
         self._lock = threading.Lock()
-        self._bytes = sum(value.nbytes for value in self._held.values())
+        self._bytes: int = sum(value.nbytes for value in self._held.values())
         self._making: dict[Key, threading.Event] = {}
 
     @property

@@ -1,0 +1,140 @@
+"""Which rows are followed to the bytes that they are read from: all, or those of some segments."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxdata.look.read_costs.batch_hosts import BatchHosts
+from jaxdata.look.read_costs.cluster import Cluster
+from jaxdata.look.read_costs.touched import Files, Touched, home_bytes
+from jaxdata.mixing.mixture import Mixture
+from jaxdata.packing.document_order import SegmentOrder
+from jaxdata.packing.packed_rows import PackedRows
+from jaxdata.ragged import Ints
+from jaxdata.rows.table import RowTable
+
+PIECES = 2**21
+"""segments of rows that are followed one by one; a longer run is sampled"""
+_KEYS = 2**26  # rows whose place in their batch is found
+_ROWS_OF_SEGMENT = 500  # about as many hold a part of it
+_MOST_SEGMENTS = 256
+_NOTHING = Touched(*[np.empty(0, np.int64)] * len(Touched._fields))
+
+
+class Followed(NamedTuple):
+    """The bytes touched by some rows, and how many there are for each that was followed."""
+
+    touched: Touched
+    scale: dict[int, float]
+    """by source; one that is absent is not followed"""
+    rows: int
+    """rows of the run that the result is about"""
+    exact: bool
+    """whether every row was followed"""
+    says: str
+    """what was followed, in words"""
+
+
+def pieces_a_row(table: RowTable) -> float:
+    """Segments of an average row, from a few."""
+    some = np.unique(np.linspace(0, len(table) - 1, 16).astype(np.int64))
+    return len(table.segments(some).row) / max(len(some), 1)
+
+
+def follow(table: RowTable, files: Files, cluster: Cluster, pieces: int = PIECES) -> Followed:
+    """Follow all rows where they have at most so many segments, else those of some segments."""
+    rows = len(table)
+    if rows * pieces_a_row(table) <= pieces:
+        return _first_rows(table, files, cluster, rows, "every row was followed")
+    if _tables(table):
+        return _Sample(table, files, cluster).followed()
+    most = min(max(int(pieces / pieces_a_row(table)), cluster.batch_size), rows)
+    says = f"only the first {most:,} of {rows:,} rows were followed, as if the run ended there"
+    return _first_rows(table, files, cluster, most, says)
+
+
+def _first_rows(
+    table: RowTable, files: Files, cluster: Cluster, rows: int, says: str
+) -> Followed:
+    numbers = np.arange(rows)
+    step, host = BatchHosts(table, cluster, rows).locate(numbers)
+    touched = files.touched(numbers, step, host)
+    return Followed(touched, dict.fromkeys(range(len(table.names)), 1.0), rows, True, says)
+
+
+def _tables(table: RowTable) -> dict[str, PackedRows]:
+    """The sources, where they can be sampled; none where an amendment cuts them."""
+    tables = table.tables if isinstance(table, Mixture) else {table.names[0]: table}
+    whole = {name: each for name, each in tables.items() if isinstance(each, PackedRows)}
+    return whole if len(whole) == len(tables) and not table.amendments else {}
+
+
+class _Sample:
+    """Segments chosen at random, followed through every row that holds a document of them."""
+
+    def __init__(self, table: RowTable, files: Files, cluster: Cluster) -> None:
+        self._table, self._files, self._cluster = table, files, cluster
+        self._hosts = BatchHosts(table, cluster, len(table))
+        self._chance = np.random.default_rng(0)
+
+    def followed(self) -> Followed:
+        """The bytes of the chosen segments, and how many segments each stands for."""
+        tables = list(_tables(self._table).values())
+        used, page = rows_used(self._table, len(self._table)), self._cluster.page_bytes
+        touched, scale, total, dealt = [_NOTHING], dict[int, float](), 0.0, list[int]()
+        for k, each in enumerate(tables):
+            dealt += [k] * bool(home_bytes(each, page) and used[k])
+        for k in dealt:
+            rows, visits = tables[k], tables[k].visits(used[k])
+            chosen = self._chance.choice(visits, self._number(visits, len(dealt)), replace=False)
+            touched += [self._segment(k, rows, used[k], *each) for each in chosen.tolist()]
+            begun = len(segment_starts(rows)[1:]) * len(visits) / rows.blocks
+            scale[k], total = begun / len(chosen), total + begun
+        says = (
+            f"{len(touched) - 1:,} of {total:,.0f} segments, chosen at random, were followed "
+            "through every row that holds a document of them, and figures scaled up"
+        )
+        return Followed(Touched.join(touched), scale, len(self._table), False, says)
+
+    def _number(self, visits: Ints, sources: int) -> int:
+        """Segments of a source to follow."""
+        affordable = _KEYS // (sources * _ROWS_OF_SEGMENT * self._cluster.batch_size)
+        return min(max(affordable, 2), _MOST_SEGMENTS, len(visits))
+
+    def _segment(
+        self, source: int, rows: PackedRows, used: int, epoch: int, visit: int
+    ) -> Touched:
+        """What is touched of one segment of a block."""
+        starts, mine = segment_starts(rows), rows.block_rows(epoch, visit)
+        mine = mine[mine < used]
+        found = rows.segments(mine)
+        segment = np.searchsorted(starts, found.document, side="right")
+        chosen = self._chance.choice(np.unique(segment))
+        ranks = mine[np.unique(found.row[segment == chosen])]
+        numbers = np.sort(self._rows_of(source, ranks))
+        step, host = self._hosts.locate(numbers)
+        touched = self._files.touched(numbers, step, host)
+        here = np.searchsorted(starts, touched.document, side="right") == chosen
+        return touched.take(np.flatnonzero(here & (touched.source == source)))
+
+    def _rows_of(self, source: int, ranks: Ints) -> Ints:
+        if not isinstance(self._table, Mixture):
+            return ranks
+        found = self._table.rows_of(source, ranks)
+        return found[found >= 0]
+
+
+def rows_used(table: RowTable, rows: int) -> list[int]:
+    """Rows of each source among the first rows of a run."""
+    if isinstance(table, Mixture):
+        return list(table.counts(rows).values())
+    return [rows] * len(table.names)
+
+
+def segment_starts(rows: PackedRows) -> Ints:
+    """The first document of each segment, and the end."""
+    order = rows.planner.order
+    assert isinstance(order, SegmentOrder)
+    return order.starts

@@ -194,10 +194,15 @@ class ConvertedDocuments(RangedDocuments):
         shard, stream = self.index.locate(documents)
         return shard, file_offset(stream)
 
-    @property
+    @cached_property
     def file_sizes(self) -> Ints:
-        """Bytes of each shard; int64 (shards,)."""
-        return self._shard_bytes
+        """Bytes of each shard up to the end of its last record; int64 (shards,)."""
+        counts = np.array([shard.documents for shard in self.entry.shards], np.int64)
+        last = (np.cumsum(counts) - 1)[counts > 0]
+        shard, stream = self.index.locate(last)
+        ends = np.zeros_like(counts)
+        ends[shard] = file_offset(stream + self.spec.stream_bytes(self.lengths[last]) - 1) + 1
+        return ends
 
     def places(self, documents: Ints, starts: Ints, counts: Ints) -> Places:
         """See `Placed`."""
@@ -258,28 +263,30 @@ class ConvertedDocuments(RangedDocuments):
 
 
 class _Spans(NamedTuple):
-    """Tokens `[start, start + count)` of documents of these lengths; (spans,) each."""
+    """Ranges of tokens of documents of these lengths; (spans,) each."""
 
     shard: Ints
     stream: Ints
     """stream offset of the document's first record"""
     length: AnyInts
-    start: Ints
-    count: Ints
+    first: Ints
+    """first token"""
+    tokens: Ints
+    """number of them"""
 
     def by_record(self, record_tokens: int) -> tuple[Ints, _Spans]:
         """The same tokens, cut where records end; and the span that each piece was cut from."""
         if self.length.max(initial=0) <= record_tokens:
-            return np.arange(len(self.start)), self
-        of, start, count = _split(self.start, self.count, record_tokens)
-        return of, _Spans(self.shard[of], self.stream[of], self.length[of], start, count)
+            return np.arange(len(self.first)), self
+        of, first, tokens = _split(self.first, self.tokens, record_tokens)
+        return of, _Spans(self.shard[of], self.stream[of], self.length[of], first, tokens)
 
     def places(self, owner: Ints, offsets: Offsets, item: int) -> Places:
         """Where they lie; a record may contain a block header of the file."""
-        begin = self.stream + offsets(self.length, self.start)
-        run, begin, size = _split(begin, self.count * item, STREAM_BLOCK)
-        first = file_offset(begin)
-        return Places(owner[run], self.shard[run], first, first + size)
+        begin = self.stream + offsets(self.length, self.first)
+        run, begin, size = _split(begin, self.tokens * item, STREAM_BLOCK)
+        start = file_offset(begin)
+        return Places(owner[run], self.shard[run], start, start + size)
 
 
 def _split(start: Ints, size: Ints, every: int) -> tuple[Ints, Ints, Ints]:

@@ -31,7 +31,7 @@ class Placed(Protocol):
 
     @property
     def file_sizes(self) -> Ints:
-        """Bytes of each file; int64 (files,)."""
+        """Bytes of each file up to the end of its last document; int64 (files,)."""
         ...
 
     def first_bytes(self, documents: Ints) -> tuple[Ints, Ints]:

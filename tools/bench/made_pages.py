@@ -1,6 +1,6 @@
 """Sources of any size, made of lengths that repeat: ten terabytes are planned in seconds.
 
-Of the plan only what is asked for is made: the blocks that somebody looks at are planned by the real
+Of the plan only what is asked for is made: blocks that somebody looks at are planned by the real
 planner, and all blocks are taken to have as many rows as the average of some that were planned.
 """
 

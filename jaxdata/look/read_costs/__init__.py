@@ -1,4 +1,4 @@
-"""What reading a run from far away will cost, from its plan alone      jaxdata plan --hosts N
+"""What reading a run from far away will cost, from its plan alone (`jaxdata plan --hosts N`).
 
 cluster        hosts, their batch, and how they fetch
 batch_hosts    the step of a row, and the host that reads it
@@ -13,7 +13,20 @@ cost_tables    the figures as tables and as JSON
 """
 
 from jaxdata.look.read_costs.cluster import Cluster
+from jaxdata.look.read_costs.cost_tables import as_json, cost_tables
+from jaxdata.look.read_costs.cost_warnings import dear, too_small
 from jaxdata.look.read_costs.costs import Costs, ReadCosts, SourceCosts, Way
 from jaxdata.look.read_costs.estimate import read_costs
 
-__all__ = ["Cluster", "Costs", "ReadCosts", "SourceCosts", "Way", "read_costs"]
+__all__ = [
+    "Cluster",
+    "Costs",
+    "ReadCosts",
+    "SourceCosts",
+    "Way",
+    "as_json",
+    "cost_tables",
+    "dear",
+    "read_costs",
+    "too_small",
+]

@@ -149,8 +149,9 @@ class _Estimate:
         pieces = pieces_a_row(table) * len(table)
         found = scattered_pages(count, pieces / count, self._cluster.hosts, epochs)
         fetched = found.fetched
-        ways = Way(fetched, fetched * size / count, first[0]), Way(
-            pieces * epochs, size * epochs, first[1]
+        ways = (
+            Way(fetched, fetched * size / count, first[0]),
+            Way(pieces * epochs, size * epochs, first[1]),
         )
         return *ways, found.held
 

@@ -55,9 +55,7 @@ def follow(table: RowTable, files: Files, cluster: Cluster, pieces: int = PIECES
     return _first_rows(table, files, cluster, most, says)
 
 
-def _first_rows(
-    table: RowTable, files: Files, cluster: Cluster, rows: int, says: str
-) -> Followed:
+def _first_rows(table: RowTable, files: Files, cluster: Cluster, rows: int, says: str) -> Followed:
     numbers = np.arange(rows)
     step, host = BatchHosts(table, cluster, rows).locate(numbers)
     touched = files.touched(numbers, step, host)
@@ -103,9 +101,7 @@ class _Sample:
         affordable = _KEYS // (sources * _ROWS_OF_SEGMENT * self._cluster.batch_size)
         return min(max(affordable, 2), _MOST_SEGMENTS, len(visits))
 
-    def _segment(
-        self, source: int, rows: PackedRows, used: int, epoch: int, visit: int
-    ) -> Touched:
+    def _segment(self, source: int, rows: PackedRows, used: int, epoch: int, visit: int) -> Touched:
         """What is touched of one segment of a block."""
         starts, mine = segment_starts(rows), rows.block_rows(epoch, visit)
         mine = mine[mine < used]

@@ -12,7 +12,7 @@ class Scattered(NamedTuple):
 
     fetched: float
     held: float
-    """pages that a host holds, on average"""
+    """pages that a host holds in the middle of an epoch, which is when it holds most"""
 
 
 def scattered_pages(pages: int, touches: float, hosts: int, epochs: float) -> Scattered:
@@ -30,9 +30,9 @@ def scattered_pages(pages: int, touches: float, hosts: int, epochs: float) -> Sc
     mean, most = touches / hosts, int(touches / hosts + 8 * np.sqrt(touches / hosts) + 8)
     times = np.arange(most + 1)  # that a host touches a page: Poisson
     chance = np.exp(times * np.log(max(mean, 1e-300)) - mean - _log_factorials(most))
-    lifetime = np.maximum(times - 1, 0) / (times + 1)  # from first to last, of the epoch
-    held = pages * float((chance * lifetime).sum())
-    fetched = pages * hosts * (1 - np.exp(-mean)) * epochs
+    open_then = np.where(times > 0, 1 - 0.5 ** (times - 1.0), 0)  # not all before, nor all after
+    held = pages * float((chance * open_then).sum())
+    fetched = pages * hosts * float(1 - np.exp(-mean)) * epochs
     return Scattered(round(fetched, 3), round(held, 3))
 
 

@@ -32,7 +32,7 @@ from jaxdata.cli.run_config import OVERRIDABLE, read_config, takes_config
     help="Size of a host's cache; refused if too small.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
-def plan(config: str, overrides: tuple[str, ...], as_json: bool, **given: int | None) -> int:
+def plan(config: str, overrides: tuple[str, ...], as_json: bool, **given: Any) -> int:
     """Prepare and keep a run's plan; with --hosts, say what reading it from far away costs.
 
     For each source and in total: GETs, bytes downloaded over those of the dataset, pages that a
@@ -58,12 +58,13 @@ def plan(config: str, overrides: tuple[str, ...], as_json: bool, **given: int | 
     return 0 if costs is None or _fits(costs) else 1
 
 
-def _costs(rows: Any, config: Any, given: dict[str, int | None]) -> Any:
+def _costs(rows: Any, config: Any, given: dict[str, Any]) -> Any:
     from jaxdata.look.read_costs import Cluster, read_costs
 
     sizes = config.loader.batch_size
     largest = sizes if isinstance(sizes, int) else max(size for _, size in sizes)
-    return read_costs(rows.table, Cluster(**given | {"batch_size": given["batch_size"] or largest}))
+    given |= {"batch_size": given["batch_size"] or largest, "hosts": given["hosts"] or 1}
+    return read_costs(rows.table, Cluster(**given))
 
 
 def _fits(costs: Any) -> bool:
@@ -98,11 +99,11 @@ def _print(rows: Any, seconds: float, costs: Any) -> None:
 
 
 def _print_costs(costs: Any, console: Any) -> None:
-    from jaxdata.look.read_costs import cost_tables, dear, too_small
+    from jaxdata.look.read_costs import LEGEND, cost_tables, dear, too_small
 
     for table in cost_tables(costs):
         console.print(table)
-    click.echo(costs.says)
+    click.echo(f"{LEGEND}\n{costs.says}")
     for warning in dear(costs):
         click.echo(f"dear: {warning}")
     if refused := too_small(costs):

@@ -9,16 +9,17 @@ scattered      an estimate where single documents are dealt
 estimate       the figures of a run
 costs          the figures themselves
 cost_warnings  what is dear, and why; a cache that is too small
-cost_tables    the figures as tables and as JSON
+cost_report    the figures as tables and as JSON
 """
 
 from jaxdata.look.read_costs.cluster import Cluster
-from jaxdata.look.read_costs.cost_tables import as_json, cost_tables
+from jaxdata.look.read_costs.cost_report import LEGEND, as_json, cost_tables
 from jaxdata.look.read_costs.cost_warnings import dear, too_small
 from jaxdata.look.read_costs.costs import Costs, ReadCosts, SourceCosts, Way
 from jaxdata.look.read_costs.estimate import read_costs
 
 __all__ = [
+    "LEGEND",
     "Cluster",
     "Costs",
     "ReadCosts",

@@ -99,7 +99,7 @@ class _Sample:
     def _number(self, visits: Ints, sources: int) -> int:
         """Segments of a source to follow."""
         affordable = _KEYS // (sources * _ROWS_OF_SEGMENT * self._cluster.batch_size)
-        return min(max(affordable, 2), _MOST_SEGMENTS, len(visits))
+        return min(max(affordable, 1), _MOST_SEGMENTS, len(visits))
 
     def _segment(self, source: int, rows: PackedRows, used: int, epoch: int, visit: int) -> Touched:
         """What is touched of one segment of a block."""

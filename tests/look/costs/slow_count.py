@@ -1,4 +1,4 @@
-"""Read costs counted one by one: every batch of a loader, every range that its rows are read from."""
+"""Read costs counted one by one: every batch of a loader, every range that rows are read from."""
 
 from __future__ import annotations
 

@@ -11,7 +11,12 @@ from rich.text import Text
 
 from jaxdata.look.read_costs.cost_warnings import count_text, dear, size_text, too_small
 from jaxdata.look.read_costs.costs import Costs, ReadCosts, Way
-from jaxdata.look.terminal import plain_table, printable
+from jaxdata.look.terminal import counted, plain_table, printable
+
+LEGEND = (
+    "x data: bytes of all hosts over those of the dataset; held, cache: of a host at a time; a "
+    "host: its bytes in an epoch"
+)
 
 
 def cost_tables(costs: ReadCosts) -> Iterator[Table]:
@@ -26,10 +31,10 @@ def cost_tables(costs: ReadCosts) -> Iterator[Table]:
 def _pages(costs: ReadCosts, each: dict[str, Any]) -> Table:
     cluster = costs.cluster
     title = (
-        f"{cluster.hosts:,} hosts, batches of {cluster.batch_size:,}; pages of "
+        f"{counted(cluster.hosts, 'host')}, batches of {cluster.batch_size:,}; pages of "
         f"{size_text(cluster.page_bytes)}, each fetched once a host"
     )
-    columns = ["GETs", "bytes", "x data", "held", "cache", "first batch", "host, epoch"]
+    columns = ["GETs", "bytes", "x data", "held", "cache", "first batch", "a host"]
     table = plain_table(title, ["source"], columns)
     for name, source in each.items():
         held = (f"{source.held_pages:,.0f}", size_text(source.held_bytes))
@@ -38,7 +43,7 @@ def _pages(costs: ReadCosts, each: dict[str, Any]) -> Table:
 
 
 def _ranges(costs: ReadCosts, each: dict[str, Any]) -> Table:
-    columns = ["GETs", "bytes", "x data", "first batch", "host, epoch"]
+    columns = ["GETs", "bytes", "x data", "first batch", "a host"]
     table = plain_table("exact ranges, merged in each batch, no cache", ["source"], columns)
     for name, source in each.items():
         table.add_row(Text(name), *_cells(source, source.ranges, costs.cluster.hosts, ()))

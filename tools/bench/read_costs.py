@@ -36,9 +36,9 @@ def source(size: float, name: str = "train/made", kind: Any = SampledRows, **pac
     return kind(MadePages(int(size), name=name, seed=seed), seq_len=SEQ_LEN, **pack)
 
 
-def mixed(size: float, shares: Sequence[float], kind: Any = SampledRows) -> Any:
+def mixed(size: float, shares: Sequence[float], kind: Any = SampledRows, **pack: Any) -> Any:
     """A mixture of sources of `size` bytes in all, each read to its end."""
-    tables = {f"s{k}": source(size * x, f"train/s{k}", kind) for k, x in enumerate(shares)}
+    tables = {f"s{k}": source(size * x, f"train/s{k}", kind, **pack) for k, x in enumerate(shares)}
     weights = dict(zip(tables, shares, strict=True))
     return mixture(tables, [Phase(weights=weights)], {}, "halt")
 
@@ -81,7 +81,9 @@ def main() -> None:
     for name, kind in (("one source", SampledRows), ("one source, unsorted", Unsorted)):
         measure(report, name, source(64 * gib, kind=kind, **lanes), [(48, 480)])
     four = [(8, 512), (64, 512), (64, 256)]
-    measure(report, "four sources", mixed(640 * gib, FOUR), four[: 1 if given.quick else None])
+    measure(
+        report, "four sources", mixed(640 * gib, FOUR, **lanes), four[: 1 if given.quick else None]
+    )
     if not given.quick:
         measure(report, "four sources, unsorted", mixed(640 * gib, FOUR, Unsorted), four[1:2])
         many = mixed(4 * TERABYTE, uneven(256))

@@ -32,10 +32,9 @@ def page_fetches(touched: Touched, file_sizes: Ints, page_bytes: int) -> Fetches
 
     Only the pages of the segment that a document was dealt with: see `spilled`.
     """
-    start = np.maximum(touched.start, touched.home_start)
     stop = np.minimum(touched.stop, touched.home_stop)
-    inside = np.flatnonzero(stop > start)
-    first, last = start[inside] // page_bytes, (stop[inside] - 1) // page_bytes
+    inside = np.flatnonzero(stop > touched.start)
+    first, last = touched.start[inside] // page_bytes, (stop[inside] - 1) // page_bytes
     of, number = expand(last - first + 1)
     own, page = inside[of], first[of] + number
     before = np.cumsum(-(-file_sizes // page_bytes))
@@ -57,11 +56,9 @@ def page_fetches(touched: Touched, file_sizes: Ints, page_bytes: int) -> Fetches
 
 
 def spilled(touched: Touched) -> Touched:
-    """The bytes outside the segment that their document was dealt with: fetched as they are."""
+    """The bytes after the segment that their document was dealt with: fetched as they are."""
     after = touched._replace(start=np.maximum(touched.start, touched.home_stop))
-    before = touched._replace(stop=np.minimum(touched.stop, touched.home_start))
-    parts = [part.take(np.flatnonzero(part.stop > part.start)) for part in (before, after)]
-    return Touched.join(parts)
+    return after.take(np.flatnonzero(after.stop > after.start))
 
 
 def range_fetches(touched: Touched, gap_bytes: int) -> Fetches:

@@ -17,9 +17,9 @@ from jaxdata.rows.table import RowTable
 
 PIECES = 2**21
 """segments of rows that are followed one by one; a longer run is sampled"""
-_KEYS = 2**26  # rows whose place in their batch is found
+_KEYS = 2**25  # rows whose place in their batch is found
 _ROWS_OF_SEGMENT = 500  # about as many hold a part of it
-_MOST_SEGMENTS = 256
+_LEAST_SEGMENTS, _MOST_SEGMENTS = 16, 256
 _NOTHING = Touched(*[np.empty(0, np.int64)] * len(Touched._fields))
 
 
@@ -84,9 +84,11 @@ class _Sample:
         touched, scale, total, dealt = [_NOTHING], dict[int, float](), 0.0, list[int]()
         for k, each in enumerate(tables):
             dealt += [k] * bool(home_bytes(each, page) and used[k])
+        size = {k: used[k] / len(tables[k]) * self._files.bytes_of(k) for k in dealt}
         for k in dealt:
             rows, visits = tables[k], tables[k].visits(used[k])
-            chosen = self._chance.choice(visits, self._number(visits, len(dealt)), replace=False)
+            number = min(self._number(size[k] / sum(size.values())), len(visits))
+            chosen = self._chance.choice(visits, number, replace=False)
             touched += [self._segment(k, rows, used[k], *each) for each in chosen.tolist()]
             begun = len(segment_starts(rows)[1:]) * len(visits) / rows.blocks
             scale[k], total = begun / len(chosen), total + begun
@@ -96,10 +98,10 @@ class _Sample:
         )
         return Followed(Touched.join(touched), scale, len(self._table), False, says)
 
-    def _number(self, visits: Ints, sources: int) -> int:
-        """Segments of a source to follow."""
-        affordable = _KEYS // (sources * _ROWS_OF_SEGMENT * self._cluster.batch_size)
-        return min(max(affordable, 1), _MOST_SEGMENTS, len(visits))
+    def _number(self, share: float) -> int:
+        """Segments to follow of a source that has this share of the bytes."""
+        affordable = max(_KEYS // (_ROWS_OF_SEGMENT * self._cluster.batch_size), _LEAST_SEGMENTS)
+        return min(max(round(affordable * share), 1), _MOST_SEGMENTS)
 
     def _segment(self, source: int, rows: PackedRows, used: int, epoch: int, visit: int) -> Touched:
         """What is touched of one segment of a block."""

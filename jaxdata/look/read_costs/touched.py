@@ -29,9 +29,8 @@ class Touched(NamedTuple):
     """number among the files of all sources"""
     start: Ints
     stop: Ints
-    home_start: Ints
-    """first byte of the segment that the document was dealt with; 0 without segments"""
     home_stop: Ints
+    """end of the segment that the document was dealt with, in which it begins; else of the file"""
 
     def take(self, chosen: Ints) -> Self:
         """Some of the ranges."""
@@ -81,17 +80,15 @@ class Files:
         return Touched.join(parts)
 
     def _in_files(self, source: int, found: Places, document: Ints) -> tuple[Ints, ...]:
-        """The last five columns of `Touched`."""
+        """The last four columns of `Touched`."""
         file = self._first_file[source] + found.file
         home = self._homes[source] if self._homes else 0
         if not home:
-            return file, found.start, found.stop, np.zeros_like(file), self.sizes[file]
+            return file, found.start, found.stop, self.sizes[file]
         own, first = self._placed[source].first_bytes(document)
-        start = first // home * home
-        elsewhere = own != found.file  # masks in a file of their own
-        start[elsewhere] = 0
-        stop = np.where(elsewhere, self.sizes[file], start + home)
-        return file, found.start, found.stop, start, stop
+        # Masks may have a file of their own.
+        stop = np.where(own == found.file, (first // home + 1) * home, self.sizes[file])
+        return file, found.start, found.stop, stop
 
     def _epochs(self, rows: Ints) -> Ints:
         """The epoch of its source that each row is of."""

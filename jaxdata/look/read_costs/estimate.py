@@ -104,7 +104,8 @@ class _Estimate:
         return _Requests.of(touched, self._files, self._cluster)
 
     def _source(self, number: int) -> SourceCosts:
-        table = [*self._table.sources.values(), self._table][number]
+        sources = list(self._table.sources.values())
+        table = sources[number] if sources else self._table
         packed = table if isinstance(table, PackedRows) else None
         rows, epochs = self._used[number], self._used[number] / max(len(table), 1)
         pages, ranges, held = self._ways(number, table, epochs)
@@ -148,12 +149,8 @@ class _Estimate:
         count = -(-size // page)
         pieces = pieces_a_row(table) * len(table)
         found = scattered_pages(count, pieces / count, self._cluster.hosts, epochs)
-        fetched = found.fetched
-        ways = (
-            Way(fetched, fetched * size / count, first[0]),
-            Way(pieces * epochs, size * epochs, first[1]),
-        )
-        return *ways, found.held
+        pages = Way(found.fetched, found.fetched * size / count, first[0])
+        return pages, Way(pieces * epochs, size * epochs, first[1]), found.held
 
     def _total(self, sources: list[SourceCosts]) -> Costs:
         first = self._first.largest()
@@ -165,20 +162,18 @@ class _Estimate:
             pages = self._requests.pages
             held = most_held(pages, np.ones_like(pages.size))
             held_bytes = most_held(pages, pages.size)
-        pages_way, ranges_way = (
-            Way(sum(each.gets for each in ways), sum(each.bytes for each in ways), most)
-            for ways, most in zip(
-                zip(*((each.pages, each.ranges) for each in sources), strict=True),
-                first,
-                strict=True,
-            )
-        )
         return Costs(
             rows=self._followed.rows,
             epochs=read / max(size, 1),
             file_bytes=size,
-            pages=pages_way,
-            ranges=ranges_way,
+            pages=_sum([each.pages for each in sources], first[0]),
+            ranges=_sum([each.ranges for each in sources], first[1]),
             held_pages=held,
             held_bytes=held_bytes,
         )
+
+
+def _sum(ways: list[Way], first_batch_bytes: int) -> Way:
+    """Requests and bytes of all sources; their first batches are of different hosts."""
+    gets, size = sum(each.gets for each in ways), sum(each.bytes for each in ways)
+    return Way(gets, size, first_batch_bytes)

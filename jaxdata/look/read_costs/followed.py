@@ -63,10 +63,11 @@ def _first_rows(table: RowTable, files: Files, cluster: Cluster, rows: int, says
 
 
 def _tables(table: RowTable) -> dict[str, PackedRows]:
-    """The sources, where they can be sampled; none where an amendment cuts them."""
+    """The sources, where they can be sampled: whole, and in a keyed order."""
     tables = table.tables if isinstance(table, Mixture) else {table.names[0]: table}
     whole = {name: each for name, each in tables.items() if isinstance(each, PackedRows)}
-    return whole if len(whole) == len(tables) and not table.amendments else {}
+    keyed = len(whole) == len(tables) and all(each.settings.shuffle for each in whole.values())
+    return whole if keyed and not table.amendments else {}
 
 
 class _Sample:
@@ -79,11 +80,10 @@ class _Sample:
 
     def followed(self) -> Followed:
         """The bytes of the chosen segments, and how many segments each stands for."""
-        tables = list(_tables(self._table).values())
-        used, page = rows_used(self._table, len(self._table)), self._cluster.page_bytes
-        touched, scale, total, dealt = [_NOTHING], dict[int, float](), 0.0, list[int]()
-        for k, each in enumerate(tables):
-            dealt += [k] * bool(home_bytes(each, page) and used[k])
+        tables, page = list(_tables(self._table).values()), self._cluster.page_bytes
+        used = rows_used(self._table, len(self._table))
+        dealt = [k for k, each in enumerate(tables) if home_bytes(each, page) and used[k]]
+        touched, scale, total = [_NOTHING], dict[int, float](), 0.0
         size = {k: used[k] / len(tables[k]) * self._files.bytes_of(k) for k in dealt}
         for k in dealt:
             rows, visits = tables[k], tables[k].visits(used[k])
@@ -128,6 +128,9 @@ def rows_used(table: RowTable, rows: int) -> list[int]:
     """Rows of each source among the first rows of a run."""
     if isinstance(table, Mixture):
         return list(table.counts(rows).values())
+    if len(table.sources) > 1:  # one after the other
+        counts = table.token_counts(rows)
+        return [counts[name].rows for name in table.names]
     return [rows] * len(table.names)
 
 

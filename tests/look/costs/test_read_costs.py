@@ -159,3 +159,24 @@ def test_scattered_pages_are_those_of_a_simulation(touches: float, hosts: int) -
     found = scattered_pages(pages, touches, hosts, epochs=2)
     assert found.fetched == pytest.approx(2 * fetched, rel=0.06)
     assert found.held == pytest.approx(held / hosts, rel=0.06)
+
+
+def test_part_of_an_epoch_touches_fewer_pages() -> None:
+    whole, part = (scattered_pages(100, 8, 4, epochs=epochs) for epochs in (2, 0.25))
+    assert scattered_pages(100, 2, 4, epochs=1) == part
+    both = scattered_pages(100, 8, 4, epochs=2.25)
+    assert both.fetched == pytest.approx(whole.fetched + part.fetched)
+    assert both.held == whole.held > part.held > 0
+    assert scattered_pages(100, 8, 4, epochs=0) == (0, 0)
+
+
+def test_rows_in_the_order_of_the_dataset(data: Path) -> None:
+    """They have no lanes, and are never sampled."""
+    from jaxdata.map_datasets import evaluation_rows
+
+    table = evaluation_rows(jaxdata.open_dataset(data), "train", seq_len=64).table
+    found = read_costs(table, Cluster(2, 8, page_bytes=2_048))
+    assert found.total.over(found.total.pages) == pytest.approx(2, rel=0.1)
+    assert {*found.sources} == {*table.names}
+    part = read_costs(table, Cluster(2, 8, page_bytes=2_048), pieces=1)
+    assert part.says.startswith("only the first 8 of ")

@@ -180,3 +180,12 @@ def test_rows_in_the_order_of_the_dataset(data: Path) -> None:
     assert {*found.sources} == {*table.names}
     part = read_costs(table, Cluster(2, 8, page_bytes=2_048), pieces=1)
     assert part.says.startswith("only the first 8 of ")
+
+
+def test_rows_of_megatron(data: Path) -> None:
+    docs = jaxdata.open_dataset(data).source("train", "web")
+    rows = jaxdata.megatron.gpt(docs, seq_len=64)
+    found = read_costs(rows.table, Cluster(2, 8, page_bytes=2_048)).total
+    assert found.rows == len(rows)
+    assert found.over(found.pages) == pytest.approx(2, rel=0.1)  # its order deals documents
+    assert found.over(found.ranges) == pytest.approx(1, rel=0.2)

@@ -19,6 +19,7 @@ EXPECTED = {
     "convert": ["bytes alone, 1", "convert with bytes, 1"],
     "stream": ["a pass over what was converted", "stream_text", "convert, all cores"],
     "memory": ["jaxdata: anonymous after first batch", "jaxdata: anonymous"],
+    "read_costs": ["one source: 480 rows over 48 hosts"],
     "reads": ["memmap crops: ranges", "shuffle_run 4: reads, neighbouring pages merged"],
     "shares": ["crop", "best_fit, overlap", "pad"],
     "shuffle": ["log-normal: best_fit, order 2", "log-normal: shards and a buffer"],

@@ -160,7 +160,7 @@ def test_the_tables_say_what_is_read() -> None:
 def test_every_command_is_in_the_table() -> None:
     from jaxdata.cli import COMMANDS
 
-    old = {"check", "validate", "plan"}
+    old = {"check", "validate"}
     assert set(of("cli").column("command")) == set(COMMANDS) - old
 
 

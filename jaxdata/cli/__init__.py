@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "inspect": ("jaxdata.cli.inspect:inspect", "Show a dataset, one document, or one row."),
     "verify": ("jaxdata.cli.verify:verify", "Compare a dataset's files with their checksums."),
     "preview": ("jaxdata.cli.preview:preview", "Plan a run and show what it will get."),
+    "plan": ("jaxdata.cli.plan:plan", "Keep a run's plan, and say what reading it costs."),
     "train": ("jaxdata.cli.train:train", "Train a small language model on a dataset."),
     "trace": (
         "jaxdata.cli.trace:trace",
@@ -40,7 +41,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 RENAMED: dict[str, tuple[str, str]] = {
     "check": ("jaxdata.cli.selftest:selftest", "selftest"),
-    "plan": ("jaxdata.cli.old_names:plan", "preview"),
     "validate": ("jaxdata.cli.old_names:validate", "preview"),
 }
 """Old name of a command -> where it is, and its new name. They work in version 0.1 only."""

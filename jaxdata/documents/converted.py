@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable, Collection
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from jaxdata.documents.base import Gathered, RangedDocuments, StatedLengths, run_ends
 from jaxdata.documents.dataset import Dataset
 from jaxdata.documents.foreign import ForeignDataset
+from jaxdata.documents.places import Places
 from jaxdata.errors import DatasetError, InputError, JaxdataError
 from jaxdata.format.foreign import is_foreign
 from jaxdata.format.index import SourceIndex
@@ -184,10 +185,34 @@ class ConvertedDocuments(RangedDocuments):
         """See `Documents`; pages of the shards."""
         pages = []
         for first in range(0, len(self), _AT_ONCE):
-            numbers = np.arange(first, min(first + _AT_ONCE, len(self)))
-            shard, stream = self.index.locate(numbers)
-            pages.append((shard << 40) + file_offset(stream) // size)  # a shard has 2**40 at most
+            shard, offset = self.first_bytes(np.arange(first, min(first + _AT_ONCE, len(self))))
+            pages.append((shard << 40) + offset // size)  # a shard has 2**40 at most
         return run_ends(pages)
+
+    def first_bytes(self, documents: Ints) -> tuple[Ints, Ints]:
+        """The shard of some documents, and the byte in it where the record of each begins."""
+        shard, stream = self.index.locate(documents)
+        return shard, file_offset(stream)
+
+    @cached_property
+    def file_sizes(self) -> Ints:
+        """Bytes of each shard up to the end of its last record; int64 (shards,)."""
+        counts = np.array([shard.documents for shard in self.entry.shards], np.int64)
+        last = (np.cumsum(counts) - 1)[counts > 0]
+        shard, stream = self.index.locate(last)
+        ends = np.zeros_like(counts)
+        ends[shard] = file_offset(stream + self.spec.stream_bytes(self.lengths[last]) - 1) + 1
+        return ends
+
+    def places(self, documents: Ints, starts: Ints, counts: Ints) -> Places:
+        """See `Placed`."""
+        shard, stream = self.index.locate(documents)
+        spans = _Spans(shard, stream, self.lengths[documents], starts, counts)
+        spec, (whole, spans) = self.spec, spans.by_record(self.spec.record_tokens)
+        found = [spans.places(whole, spec.token_offset, spec.item)]
+        if self.masked:
+            found.append(spans.places(whole, spec.mask_offset, 1))
+        return Places.join(*found)
 
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         """See `Documents`; views of the memory maps."""
@@ -200,19 +225,13 @@ class ConvertedDocuments(RangedDocuments):
         self, documents: Ints, starts: Ints, counts: Ints, offsets: Offsets, item: int
     ) -> Gathered:
         shard, stream = self.index.locate(documents)
-        lengths = self.lengths[documents]
-        record = self.spec.record_tokens
-        whole = np.arange(len(documents))
-        if lengths.max(initial=0) > record:
-            whole, starts, counts = _split(starts, counts, record)
-            shard, stream, lengths = shard[whole], stream[whole], lengths[whole]
-        if not self._seen[shard].all():
-            self._compare(shard, stream, lengths, starts, counts)
-        # A record may contain a block header of the file.
-        run, begin, size = _split(stream + offsets(lengths, starts), counts * item, STREAM_BLOCK)
-        first = file_offset(begin)
-        found = self.store.gather(self._shards, shard[run], first, first + size)
-        return Gathered(found, whole[run])
+        spans = _Spans(shard, stream, self.lengths[documents], starts, counts)
+        whole, spans = spans.by_record(self.spec.record_tokens)
+        if not self._seen[spans.shard].all():
+            self._compare(*spans)
+        found = spans.places(whole, offsets, item)
+        views = self.store.gather(self._shards, found.file, found.start, found.stop)
+        return Gathered(views, found.owner)
 
     def _compare(
         self, shard: Ints, stream: Ints, lengths: AnyInts, starts: Ints, counts: Ints
@@ -241,6 +260,33 @@ class ConvertedDocuments(RangedDocuments):
     @cached_property
     def _shard_bytes(self) -> NDArray[np.int64]:
         return np.array([shard.bytes for shard in self.entry.shards])
+
+
+class _Spans(NamedTuple):
+    """Ranges of tokens of documents of these lengths; (spans,) each."""
+
+    shard: Ints
+    stream: Ints
+    """stream offset of the document's first record"""
+    length: AnyInts
+    first: Ints
+    """first token"""
+    tokens: Ints
+    """number of them"""
+
+    def by_record(self, record_tokens: int) -> tuple[Ints, _Spans]:
+        """The same tokens, cut where records end; and the span that each piece was cut from."""
+        if self.length.max(initial=0) <= record_tokens:
+            return np.arange(len(self.first)), self
+        of, first, tokens = _split(self.first, self.tokens, record_tokens)
+        return of, _Spans(self.shard[of], self.stream[of], self.length[of], first, tokens)
+
+    def places(self, owner: Ints, offsets: Offsets, item: int) -> Places:
+        """Where they lie; a record may contain a block header of the file."""
+        begin = self.stream + offsets(self.length, self.first)
+        run, begin, size = _split(begin, self.tokens * item, STREAM_BLOCK)
+        start = file_offset(begin)
+        return Places(owner[run], self.shard[run], start, start + size)
 
 
 def _split(start: Ints, size: Ints, every: int) -> tuple[Ints, Ints, Ints]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from jaxdata.documents.base import Documents, Gathered, RangedDocuments
 from jaxdata.documents.dataset import Dataset
+from jaxdata.documents.places import Places
 from jaxdata.documents.token_ids import as_ids
 from jaxdata.errors import InputError
 from jaxdata.format.foreign import TokenRanges, beside, find_format, read_token_ranges, source_name
@@ -101,6 +102,29 @@ class ForeignDocuments(RangedDocuments):
         """Megatron's sequences, of which its documents consist, as documents."""
         spec, eod_id, _ = self._given
         return ForeignDocuments(spec, eod_id, sequences=True)
+
+    @cached_property
+    def file_sizes(self) -> Ints:
+        """Bytes of each file of tokens, then of each file of masks."""
+        parts = self._ranges.parts
+        files = [p.tokens for p in parts] + [p.mask for p in parts if p.mask is not None]
+        return np.array([file.stat().st_size for file in files])
+
+    def first_bytes(self, documents: Ints) -> tuple[Ints, Ints]:
+        """See `Placed`."""
+        return self._ranges.place(documents)
+
+    def places(self, documents: Ints, starts: Ints, counts: Ints) -> Places:
+        """See `Placed`."""
+        owner, item = np.arange(len(documents)), self._ranges.dtype.itemsize
+        part, offset = self._ranges.place(documents)
+        begin = offset + starts * item
+        found = Places(owner, part, begin, begin + counts * item)
+        if not self._mask_names:
+            return found
+        begin = offset // item + starts
+        masks = Places(owner, part + len(self._ranges.parts), begin, begin + counts)
+        return Places.join(found, masks)
 
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         """See `Documents`; views of the memory maps where the files have uint16 or uint32."""

@@ -13,4 +13,5 @@ explanation, traced    the answers of `jaxdata trace`, as JSON and as lines
 integrity              the state of a dataset's files, in seconds      jaxdata preview
 validation             what a run will get, as JSON
 preview_tables, plan   the same as tables
+read_costs             what reading a run from far away will cost      jaxdata plan
 """

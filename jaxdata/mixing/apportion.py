@@ -65,6 +65,22 @@ class Apportionment:
             active = active[node[active] >= 0]
         return ~node, rank.astype(np.int64)
 
+    def rows_of(self, source: int, ranks: Ints) -> Ints:
+        """The inverse of `select`: the row that has each rank of a source; int64 (ranks,)."""
+        path, node = list[tuple[int, bool]](), ~source
+        while node != self._root:
+            above, side = np.argwhere(self._children == node)[0].tolist()
+            path.append((above, bool(side)))
+            node = above
+        rows = ranks.astype(object)  # of any size
+        for above, light in path:
+            heavy = int(self._fractions[above])
+            if light:
+                rows = (rows * 2**64 + 2**63) // (2**64 - heavy)
+            else:
+                rows = -((2**63 - (rows + 1) * 2**64) // heavy) - 1
+        return rows.astype(np.int64)
+
     def counts(self, rows: int) -> list[int]:
         """Rows of each source among the first `rows`."""
         counts = [0] * self._size

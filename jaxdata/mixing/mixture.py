@@ -207,6 +207,17 @@ class Mixture(RowTable):
             phase[mine] = interval.phase
         return phase, source, rank
 
+    def rows_of(self, source: int, ranks: Ints) -> Ints:
+        """The inverse of `select`: the rows that are these rows of a source; -1 where none is."""
+        found = np.full(len(ranks), -1)
+        for interval in self.timeline.intervals:
+            first, last = interval.base[source], interval.used(interval.start + interval.rows)
+            mine = np.flatnonzero((ranks >= first) & (ranks < last[source]))
+            if len(mine):
+                here = interval.tree.rows_of(source, ranks[mine] - first)
+                found[mine] = interval.start + here
+        return found
+
     def _check_range(self, rows: Ints) -> None:
         start = self.timeline.start
         if len(rows) and not (rows.min() >= start and rows.max() < start + len(self)):

@@ -174,6 +174,24 @@ class PackedRows(RowTable):
             return super().batch_key(rows)
         return reversed_bits(rows % max(len(self), 1) % self.lanes)
 
+    @property
+    def blocks(self) -> int:
+        """Number of blocks."""
+        return len(self._blocks.rows)
+
+    def block_rows(self, epoch: int, visit: int) -> Ints:
+        """The rows of the block that an epoch visits after `visit` others, increasing."""
+        visits = np.arange(self.blocks) == visit
+        rows = self._lanes.row(self._positions(epoch, visits))
+        return epoch * len(self) + np.sort(rows)
+
+    def visits(self, rows: int) -> Ints:
+        """The blocks that the first `rows` rows begin: (epoch, visit) each; int64 (visits, 2)."""
+        epochs, within = divmod(rows, max(len(self), 1))
+        whole = np.indices((epochs, self.blocks)).reshape(2, -1)
+        begun = np.flatnonzero(self._visited(epochs, within)[1] > 0)
+        return np.concatenate([whole, [np.full_like(begun, epochs), begun]], axis=1).T
+
     def remaining(self, row: int) -> tuple[Ints, Ints]:
         """What an epoch has left from `row` on.
 

@@ -113,8 +113,7 @@ def read_batches(table: RowTable, batches: Sequence[Ints], batch_size: int) -> R
     numbers = [batch * batch_size + np.arange(len(rows)) for batch, rows in enumerate(batches)]
     found = table.segments(np.concatenate(batches))
     found = replace(found, row=np.concatenate(numbers)[found.row])
-    ended = _left(table.documents, found) <= found.slots
-    reads = table.read_ranges(found, ended)
+    reads = ranges_to_read(table, found)
     segments = reads.segments
     row_edges = np.searchsorted(segments.row, np.arange(len(batches) * batch_size + 1))
     pieces, dtype = read_tokens(table.documents, reads)
@@ -131,6 +130,11 @@ def read_batches(table: RowTable, batches: Sequence[Ints], batch_size: int) -> R
         dtype=dtype,
         masks=_read(table.documents, reads, _masks) if masked else None,
     )
+
+
+def ranges_to_read(table: RowTable, found: Segments) -> ReadRanges:
+    """The ranges of tokens of some segments of a table, sorted by row."""
+    return table.read_ranges(found, _left(table.documents, found) <= found.slots)
 
 
 def read_tokens(sources: Sequence[Documents], reads: ReadRanges) -> tuple[Gathered, np.dtype[Any]]:

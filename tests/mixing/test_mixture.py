@@ -43,6 +43,31 @@ def test_every_prefix_is_within_two_rows_of_its_share(weights: list[float]) -> N
         assert np.array_equal(mine, np.arange(len(mine)))
 
 
+@given(weights_lists, st.integers(0, 10**15))
+def test_the_row_of_a_rank_is_the_inverse(weights: list[float], first: int) -> None:
+    tree = Apportionment(shares(weights))
+    rows = np.arange(first, first + 300)
+    source, rank = tree.select(rows)
+    for number in np.unique(source).tolist():
+        mine = source == number
+        assert np.array_equal(tree.rows_of(number, rank[mine]), rows[mine])
+
+
+def test_the_row_that_takes_a_row_of_a_source() -> None:
+    rows = {name: packed(name, count) for name, count in (("a", 50), ("b", 30), ("c", 9))}
+    phases = [
+        jaxdata.Phase(rows=20, weights={"a": 1, "b": 1}),
+        jaxdata.Phase(rows=40, weights={"a": 2, "c": 1}),
+    ]
+    table = jaxdata.mix(rows, phases=phases, epochs={"c": 2}).table
+    _, source, rank = table.select(np.arange(60))
+    for number, used in enumerate(table.counts(60).values()):
+        found = table.rows_of(number, np.arange(used + 3))
+        assert found[:used].tolist() == np.flatnonzero(source == number).tolist()
+        assert (rank[found[:used]] == np.arange(used)).all()
+        assert found[used:].tolist() == [-1] * 3
+
+
 @given(weights_lists, st.integers(0, 3 * 10**12))
 def test_the_arithmetic_holds_far_out(weights: list[float], row: int) -> None:
     expected = shares(weights)

@@ -1,0 +1,129 @@
+"""Sources of any size, made of lengths that repeat: ten terabytes are planned in seconds.
+
+Of the plan only what is asked for is made: blocks that somebody looks at are planned by the real
+planner, and all blocks are taken to have as many rows as the average of some that were planned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from corpus import lengths_of
+from numpy.typing import NDArray
+
+from jaxdata.documents.base import StatedLengths
+from jaxdata.documents.places import Places
+from jaxdata.packing.block_plan import BlockPlan, BlockTable
+from jaxdata.packing.document_order import SegmentOrder, resolved
+from jaxdata.packing.lanes import Lanes
+from jaxdata.packing.packed_rows import PackedRows
+from jaxdata.packing.planner import Planner
+from jaxdata.packing.settings import PackSettings
+
+__all__ = ["MadePages", "SampledRows"]
+
+Ints = NDArray[np.int64]
+_TEMPLATE = 2**26  # bytes of documents that repeat
+_PLANNED = 16  # blocks whose average stands for all
+
+
+class _Lengths:
+    """Lengths by number, without an array of them."""
+
+    def __init__(self, template: NDArray[np.uint32]) -> None:
+        self._template = template
+
+    def __getitem__(self, documents: Ints) -> NDArray[np.uint32]:
+        return self._template[np.asarray(documents) % len(self._template)]
+
+
+class MadePages:
+    """Documents of made lengths in one file of about `size` bytes (see `Documents`)."""
+
+    masked = False
+    dtype = np.dtype(np.uint16)
+    store = None
+
+    def __init__(self, size: int, name: str = "train/made", seed: int = 0) -> None:
+        self.name = name
+        drawn = lengths_of(_TEMPLATE // 1_000, seed)
+        edges = np.append(0, np.cumsum(drawn.astype(np.int64) * 2))
+        stop = int(np.searchsorted(edges, _TEMPLATE, side="right")) - 1
+        lengths = drawn[:stop].astype(np.uint32)
+        lengths[-1] += (_TEMPLATE - edges[stop]) // 2  # the template is of whole pages
+        self._template, self._edges = lengths, np.append(0, np.cumsum(lengths.astype(np.int64) * 2))
+        self._times = max(round(size / _TEMPLATE), 1)
+        self.lengths: Any = _Lengths(lengths)
+        self.fingerprint = hashlib.sha256(f"{name}:{size}".encode()).hexdigest()
+
+    def __len__(self) -> int:
+        return len(self._template) * self._times
+
+    @property
+    def stated_lengths(self) -> StatedLengths:
+        """Their sum."""
+        return StatedLengths(_TEMPLATE // 2 * self._times, None)
+
+    def page_ends(self, size: int) -> Ints:
+        """See `Documents`."""
+        pages = self._edges[:-1] // size
+        ends = np.append(np.flatnonzero(np.diff(pages)) + 1, len(self._template))
+        return (np.arange(self._times)[:, None] * len(self._template) + ends).ravel()
+
+    @property
+    def file_sizes(self) -> Ints:
+        """See `Placed`."""
+        return np.array([_TEMPLATE * self._times])
+
+    def first_bytes(self, documents: Ints) -> tuple[Ints, Ints]:
+        """See `Placed`."""
+        turn, within = np.divmod(documents, len(self._template))
+        return np.zeros_like(documents), turn * _TEMPLATE + self._edges[within]
+
+    def places(self, documents: Ints, starts: Ints, counts: Ints) -> Places:
+        """See `Placed`."""
+        file, first = self.first_bytes(documents)
+        begin = first + 2 * starts
+        return Places(np.arange(len(file)), file, begin, begin + 2 * counts)
+
+
+class SampledRows(PackedRows):
+    """Rows of made pages: the real order and plans, but every block has the average of rows.
+
+    A block with more rows loses the last of them; one with fewer ends in empty rows.
+    """
+
+    def __init__(self, documents: MadePages, **settings: Any) -> None:
+        made: Any = documents
+        self.documents, self._source = (made,), made
+        self.settings = resolved(made, PackSettings(order=2, **settings))
+        self.seq_len, self.positions = self.settings.seq_len, self.settings.positions
+        self.planner = Planner(made, self.settings)
+        order = self.planner.order
+        assert isinstance(order, SegmentOrder)
+        spans = np.array(order.spans())
+        some = np.linspace(0, len(spans) - 1, min(_PLANNED, len(spans))).astype(int)
+        rows = [self.planner.plan(tuple(spans[k].tolist()))[1].rows for k in some]
+        each = np.full(len(spans), int(np.mean(rows)))
+        columns = dict.fromkeys(BlockTable._fields, each)
+        columns |= {"first": spans[:, 0], "documents": spans[:, 1] - spans[:, 0], "rows": each}
+        self._blocks = BlockTable(**columns)
+        self._rows = int(each.sum())
+        self._lanes = Lanes(self._rows, self.settings.lanes or 1)
+        self._make_caches()
+
+    @property
+    def summary(self) -> Any:
+        """Only what shares of a mixture need."""
+        return SimpleNamespace(trained_tokens=self._rows * self.seq_len)
+
+    def _plan_block(self, block: int) -> BlockPlan:
+        first, rows = int(self._blocks.first[block]), int(self._blocks.rows[block])
+        documents, plan = self.planner.plan((first, first + int(self._blocks.documents[block])))
+        starts = plan.row_starts[: rows + 1]
+        starts = np.append(starts, np.full(rows + 1 - len(starts), starts[-1]))
+        columns = (documents.take(plan.document), plan.start, plan.slots, plan.context)
+        return BlockPlan(starts, *columns)

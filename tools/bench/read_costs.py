@@ -1,0 +1,98 @@
+"""What do hosts download to read a run from far away, over the bytes of the dataset?
+
+The plans are real, of sources of made lengths: order of segments, pools, lanes and batches, and
+every block that is looked at. Pages are 1 MiB, pools 8 MiB, rows 2048; segments are followed by
+sampling, as `jaxdata plan --hosts` does. "unsorted" leaves out the order inside batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from harness import Report, arguments, machine, once, parse
+from made_pages import MadePages, SampledRows
+
+from jaxdata.look.read_costs import Cluster, ReadCosts, read_costs
+from jaxdata.mixing.mixture import mixture
+from jaxdata.mixing.phases import Phase
+
+SEQ_LEN = 2048
+TERABYTE = 10**12
+FOUR = (0.6, 0.2, 0.1, 0.1)
+
+
+class Unsorted(SampledRows):
+    """The same rows; batches keep their order."""
+
+    def batch_key(self, _rows: Any) -> None:
+        """See `RowTable`."""
+
+
+def source(size: float, name: str = "train/made", kind: Any = SampledRows, **pack: Any) -> Any:
+    """Rows of a source of so many bytes."""
+    seed = sum(name.encode())
+    return kind(MadePages(int(size), name=name, seed=seed), seq_len=SEQ_LEN, **pack)
+
+
+def mixed(size: float, shares: Sequence[float], kind: Any = SampledRows, **pack: Any) -> Any:
+    """A mixture of sources of `size` bytes in all, each read to its end."""
+    tables = {f"s{k}": source(size * x, f"train/s{k}", kind, **pack) for k, x in enumerate(shares)}
+    weights = dict(zip(tables, shares, strict=True))
+    return mixture(tables, [Phase(weights=weights)], {}, "halt")
+
+
+def uneven(count: int) -> list[float]:
+    """Shares that fall as 1/k."""
+    weights = 1 / np.arange(1, count + 1)
+    return list(weights / weights.sum())
+
+
+def note(found: ReadCosts) -> str:
+    """The other figures of a line."""
+    total, hosts = found.total, found.cluster.hosts
+    return (
+        f"{total.pages.gets:.2g} GETs; a host: {total.host_bytes(total.pages, hosts) / 1e9:.3g} GB "
+        f"an epoch, {total.pages.first_batch_bytes / 1e6:.3g} MB first, holds "
+        f"{total.held_pages:,.0f} pages; exact ranges: {total.over(total.ranges):.2f} in "
+        f"{total.ranges.gets:.2g} GETs"
+    )
+
+
+def measure(report: Report, name: str, table: Any, clusters: Sequence[tuple[int, int]]) -> None:
+    """A line for each number of hosts and batch size."""
+    for hosts, batch in clusters:
+        found: list[ReadCosts] = []
+        cluster = Cluster(hosts, batch)
+        took = once(lambda found=found, cluster=cluster: found.append(read_costs(table, cluster)))
+        total = found[0].total
+        label = f"{name}: {batch:,} rows over {hosts:,} hosts"
+        report.add(label, total.over(total.pages), note=f"{note(found[0])}; {took:.0f} s")
+
+
+def main() -> None:
+    """Measure the cases of the design, and ten terabytes."""
+    given = parse(arguments(__doc__ or ""))
+    gib = 2**30 / (64 if given.quick else 1)
+    facts = machine() | {"seq_len": SEQ_LEN, "page": "1 MiB", "pool": "8 MiB"}
+    report = Report("read_costs", "Downloaded over the dataset", "times", "less", facts=facts)
+    lanes = {"lanes": 8 if given.quick else 512, "segment_bytes": 2**20}
+    for name, kind in (("one source", SampledRows), ("one source, unsorted", Unsorted)):
+        measure(report, name, source(64 * gib, kind=kind, **lanes), [(48, 480)])
+    four = [(8, 512), (64, 512), (64, 256)]
+    measure(
+        report, "four sources", mixed(640 * gib, FOUR, **lanes), four[: 1 if given.quick else None]
+    )
+    if not given.quick:
+        measure(report, "four sources, unsorted", mixed(640 * gib, FOUR, Unsorted), four[1:2])
+        many = mixed(4 * TERABYTE, uneven(256))
+        measure(report, "256 sources, shares 1/k", many, [(8, 512), (32, 512), (128, 512)])
+        big = source(10 * TERABYTE, lanes=8192)
+        measure(report, "10 TB, 8,192 lanes", big, [(1024, 8192)])
+        measure(report, "10 TB, 512 lanes", source(10 * TERABYTE), [(512, 8192), (1024, 8192)])
+    report.show(given.json)
+
+
+if __name__ == "__main__":
+    main()

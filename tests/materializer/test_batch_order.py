@@ -45,7 +45,8 @@ def test_batches_are_those_of_the_rows(written: Path, shard: tuple[int, int]) ->
     assert read.batch_rows(1).tolist() == ours.batch_rows(1).tolist()
     for one, other, third in zip(ours, read, mapped, strict=True):
         for name, array in other.items():
-            assert (one[name] == array).all() and (third[name] == array).all()
+            assert (one[name] == array).all()
+            assert (third[name] == array).all()
 
 
 def test_a_record_is_the_row_of_its_number(written: Path) -> None:
@@ -72,7 +73,7 @@ def test_rows_without_lanes_have_no_keys(tmp_path: Path) -> None:
 
 def test_verify_sees_damaged_keys(written: Path) -> None:
     assert verify_rows(written).whole
-    (chunk,) = (path for path in (written / "batch_key").rglob("*") if path.name != "zarr.json")
+    chunk = written / "batch_key" / "c" / "0"
     content = bytearray(chunk.read_bytes())
     content[9] ^= 1
     chunk.write_bytes(content)

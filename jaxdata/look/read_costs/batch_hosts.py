@@ -60,8 +60,6 @@ class BatchHosts:
         size, end = self._cluster.batch_size, self._ends[section]
         rows = (self._starts[section] + steps[:, None] * size + np.arange(size)).ravel()
         key = self._tables[section].batch_key(np.minimum(rows, end - 1))
-        if key is None:
-            return np.broadcast_to(np.arange(size), (len(steps), size))
         key = np.where(rows < end, key, np.iinfo(np.uint64).max)  # padding stays last
         order = np.argsort(key.reshape(len(steps), size), axis=1, kind="stable")
         place = np.empty_like(order)

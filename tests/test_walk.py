@@ -33,7 +33,7 @@ def entered(work: Callable[[], Any]) -> list[str]:
     return sorted(str(file.relative_to(PACKAGE)) for file in inside)
 
 
-@pytest.mark.parametrize(("on_disk", "most"), [(False, 15), (True, 18)])
+@pytest.mark.parametrize(("on_disk", "most"), [(False, 18), (True, 21)])
 def test_a_batch_of_a_mixture_is_a_short_walk(tmp_path: Path, on_disk: bool, most: int) -> None:
     """Of documents on disk, the index and the shards are opened when they are first read."""
     documents = distinct_documents([100, 30, 7, 60] * 50)

@@ -28,6 +28,8 @@ _ROWS_PER_SOURCE = 256
 _ROWS_PER_LANE = 32
 _MIN_SOURCES = 4
 _MAX_ROWS = 16_384
+_MAX_SORTED = 65_536
+"""rows of global batches, where these are sorted"""
 
 
 class Placement(Protocol):
@@ -141,8 +143,10 @@ class TableBatches:
         table = self.tables[0]
         sources = max(len(table.documents), _MIN_SOURCES)
         rows = min(max(_ROWS_PER_SOURCE * sources, _ROWS_PER_LANE * table.lanes), _MAX_ROWS)
-        each = span.size if self.share.is_sorted(span) else self.share.size(span)
-        return max(1, rows // max(1, each))
+        count = rows // max(1, self.share.size(span))
+        if self.share.is_sorted(span):
+            count = min(count, _MAX_SORTED // span.size)
+        return max(1, count)
 
     def make(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Batch]:
         for (section, _), alike in groupby(spans, lambda span: (span.section, span.size)):

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from jaxdata.mixing.timeline import Exhaustion, Interval, SourceBudget, Timeline
 from jaxdata.mixing.weights import check_weigh_by, exact
 from jaxdata.packing.packed_rows import PackedRows
 from jaxdata.ragged import Ints
-from jaxdata.rows.batch_order import Key, joint_key
+from jaxdata.rows.batch_order import Key, cyclic_key, joint_key
 from jaxdata.rows.counts import TokenCounts
 from jaxdata.rows.table import RowTable, Segments
 
@@ -276,8 +277,17 @@ class MixedRows(Mixture):
 
     def batch_key(self, rows: Ints) -> Key:
         _, source, rank = self.select(rows)
+        if self._cycles is not None:
+            epoch, lanes = self._cycles[source].T
+            return cyclic_key(rank, epoch, lanes)
         tables = list(self.tables.values())
         return joint_key(source, rank, lambda number, mine: tables[number].batch_key(mine))
+
+    @cached_property
+    def _cycles(self) -> Ints | None:
+        """(sources, 2): the lane cycle of each source; None if one has none."""
+        cycles = [table.lane_cycle for table in self.tables.values()]
+        return None if None in cycles else np.array(cycles)
 
     def used(self, rows: int) -> dict[str, int]:
         """Rows of each source taken before row `rows` of the mixture."""

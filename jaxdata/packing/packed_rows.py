@@ -25,7 +25,7 @@ from jaxdata.packing.settings import PackSettings, PackSummary
 from jaxdata.progress import Advance
 from jaxdata.ragged import AnyInts, Ints, consecutive
 from jaxdata.rows.batch_order import Key as BatchKey
-from jaxdata.rows.batch_order import reversed_bits
+from jaxdata.rows.batch_order import cyclic_key
 from jaxdata.rows.counts import TokenCounts
 from jaxdata.rows.table import RowTable, Segments
 from jaxdata.seeds import Permutation, derive
@@ -169,10 +169,11 @@ class PackedRows(RowTable):
         return self._lanes.count
 
     def batch_key(self, rows: Ints) -> BatchKey:
-        """See `RowTable`: row *j* of an epoch is in lane `bitreverse(j mod lanes)`."""
-        if self.lanes == 1:
-            return super().batch_key(rows)
-        return reversed_bits(rows % max(len(self), 1) % self.lanes)
+        return cyclic_key(rows, *self.lane_cycle)
+
+    @property
+    def lane_cycle(self) -> tuple[int, int]:
+        return max(len(self), 1), self.lanes
 
     @property
     def blocks(self) -> int:

@@ -50,6 +50,17 @@ def reversed_bits(numbers: Ints) -> NDArray[np.uint64]:
     return value.byteswap()
 
 
+def cyclic_key(rows: Ints, epoch: Ints | int, lanes: Ints | int) -> Key:
+    """Keys of rows of which row *j* of an epoch is in lane `bitreverse(j mod lanes)`.
+
+    Args:
+        rows: numbers of rows.
+        epoch: rows of an epoch, of each row's source or of all.
+        lanes: number of lanes, as `epoch`; a power of two.
+    """
+    return reversed_bits(np.where(np.equal(lanes, 1), rows, rows % epoch % lanes))
+
+
 def joint_key(tables: NDArray[Any], rows: Ints, key_of: Callable[[int, Ints], Key]) -> Key:
     """Keys of rows that several tables hold.
 

@@ -127,6 +127,11 @@ class RowTable(ABC):
     def identity(self) -> dict[str, Any]:
         """The named facts that determine every row: plain JSON values, long ones as digests."""
 
+    @property
+    def lane_cycle(self) -> tuple[int, int] | None:
+        """(rows of an epoch, lanes) where these alone decide the keys: see `cyclic_key`."""
+        return None
+
     def batch_key(self, rows: Ints) -> Key:
         """See `KeyedRows`."""
         return reversed_bits(rows)

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 import jaxdata
 from jaxdata.errors import InputError, StateMismatch
-from jaxdata.packing.best_fit import assign_best_fit, assign_mixed
-from jaxdata.packing.online_fit import assign_online, crop_online
 from jaxdata.packing.planner import pack_block
+from jaxdata.packing.strategies.best_fit import assign_best_fit, assign_mixed, assign_online
+from jaxdata.packing.strategies.crop import crop_online
 
 CORPORA = ("short", "wiki", "web", "code", "lognormal")
 SEQ_LEN = 2048

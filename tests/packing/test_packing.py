@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from jaxdata.packing.best_fit import assign_best_fit
 from jaxdata.packing.block_plan import BlockPlan
-from jaxdata.packing.crop import assign_crop
 from jaxdata.packing.planner import pack_block
 from jaxdata.packing.strategies import STRATEGIES
+from jaxdata.packing.strategies.best_fit import assign_best_fit
+from jaxdata.packing.strategies.crop import assign_crop
 from jaxdata.packing.windows import BinAssignment, cut_windows, window_counts
 
 lengths_lists = st.lists(st.integers(0, 60), max_size=60)

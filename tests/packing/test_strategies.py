@@ -14,9 +14,9 @@ import yaml
 import jaxdata
 from jaxdata.cli import main
 from jaxdata.errors import ConfigError, InputError
-from jaxdata.packing.pad import PAD
 from jaxdata.packing.settings import PackSettings
 from jaxdata.packing.strategies import STRATEGIES
+from jaxdata.packing.strategies.pad import PAD
 from jaxdata.testing import assert_rows_conserve, distinct_documents, write_dataset
 
 

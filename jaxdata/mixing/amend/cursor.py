@@ -68,6 +68,10 @@ class SourceCursor(RowTable):
     def lanes(self) -> int:
         return max(self.whole.lanes, 1 if self.remainder is None else self.remainder.lanes)
 
+    @property
+    def lane_cycle(self) -> tuple[int, int] | None:
+        return self.whole.lane_cycle if self.remainder is None else None
+
     def batch_key(self, rows: Ints) -> Key:
         def find(late: int, mine: Ints) -> Key:
             if late or self.remainder is None:

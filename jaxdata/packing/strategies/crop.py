@@ -7,10 +7,9 @@ from bisect import bisect_left
 
 import numpy as np
 
-from jaxdata.packing.best_fit import assign_best_fit
 from jaxdata.packing.block_plan import Packed, Strategy
 from jaxdata.packing.mixed_fit import mixed_rows
-from jaxdata.packing.online_fit import crop_online
+from jaxdata.packing.strategies.best_fit import assign_best_fit
 from jaxdata.packing.windows import AssignedWindows, BinAssignment, RowItems, Windows
 from jaxdata.ragged import AnyInts, descending_order, size_classes
 
@@ -72,6 +71,41 @@ def _crop_pattern(
     if room and held < limit and shortest is not None:
         pattern.append((shortest, 1, room))
     return pattern
+
+
+def crop_online(sizes: AnyInts, capacity: int, limit: int) -> tuple[RowItems, AnyInts]:
+    """Fill row by row with the next item; when it does not fit, crop the one that loses least.
+
+    Args:
+        sizes: (items,) slots of each, 1 to `capacity`.
+        capacity: slots of a row.
+        limit: most items of a row.
+
+    Returns:
+        The rows, full but for the last and those of `limit` items, and (items,) the slots that are
+        left of each item.
+
+    >>> rows, slots = crop_online(np.array([5, 6, 2, 4, 9]), 9, 9)
+    >>> rows.items.tolist(), slots.tolist()
+    ([0, 3, 1, 2, 4], [5, 6, 2, 4, 1])
+    """
+    given = sizes.tolist()
+    slots, following = sizes.copy(), list(range(len(given) - 1, -1, -1))
+    waiting = sorted((size, item) for item, size in enumerate(given))
+    rows: list[list[int]] = []
+    while waiting:
+        row, room = list[int](), capacity
+        while room and waiting and len(row) < limit:
+            item = following[-1]
+            if given[item] > room:
+                item = waiting[bisect_left(waiting, (room, -1))][1]
+            row.append(item)
+            slots[item] = min(given[item], room)
+            room -= int(slots[item])
+            del waiting[bisect_left(waiting, (given[item], item))]
+            following.remove(item)
+        rows.append(row)
+    return RowItems.of_lists(rows), slots
 
 
 def _pack(lengths: AnyInts, seq_len: int, _: int, limit: int) -> Packed:

@@ -6,6 +6,7 @@ The Python steps grow with the number of different sizes, not with the number of
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left, insort
 from collections import defaultdict
 from functools import partial
 
@@ -14,12 +15,14 @@ from numpy.typing import NDArray
 
 from jaxdata.packing.block_plan import Packed, Strategy
 from jaxdata.packing.mixed_fit import mixed_rows
-from jaxdata.packing.online_fit import assign_online
+from jaxdata.packing.random_rows import scrambled
 from jaxdata.packing.windows import AssignedWindows, BinAssignment, RowItems, cut_windows
 from jaxdata.ragged import AnyInts, descending_order, size_classes
 
 _LOOPED = 2048
 """items that a Python loop may place"""
+_PLACED = 1024
+"""items that may be placed in looking for a better order"""
 Run = tuple[int, int, int, int]
 """(first row, rows, items already in each row, items added to each row)"""
 
@@ -144,6 +147,47 @@ def _between(groups: dict[int, list[Run]], size: int, last: int) -> list[int]:
     if last - size <= len(groups):
         return [room for room in range(last - 1, size, -1) if room in groups]
     return sorted((room for room in groups if size < room < last), reverse=True)
+
+
+def assign_online(sizes: AnyInts, capacity: int, limit: int) -> RowItems:
+    """Place items larger than half a row, largest first, then the others in the order given.
+
+    A Python loop, for few items; rows mix sizes as the order does. Of several orders of the others,
+    the first that needs the fewest rows is taken.
+    """
+    large = np.where(2 * sizes > capacity, sizes, 0)
+    least = -(-int(sizes.sum(dtype=np.int64)) // capacity)
+    order, found = np.arange(len(sizes)), list[RowItems]()
+    for _ in range(max(1, _PLACED // max(len(sizes), 1))):
+        by_size = order[np.argsort(-large[order], kind="stable")]
+        rows = _best_fit(sizes[by_size].tolist(), capacity, limit)
+        found.append(RowItems.of_lists(rows).numbered(by_size))
+        if found[-1].rows <= least:
+            break
+        order = order[scrambled(len(order))]
+    return min(found, key=lambda each: each.rows)
+
+
+def _best_fit(sizes: list[int], capacity: int, limit: int) -> list[list[int]]:
+    rows: list[list[int]] = []
+    open_rows: defaultdict[int, list[list[int]]] = defaultdict(list)  # by room
+    rooms: list[int] = []
+    for item, size in enumerate(sizes):
+        at = bisect_left(rooms, size)
+        if at < len(rooms):
+            room = rooms[at]
+            row = open_rows[room].pop()
+            if not open_rows[room]:
+                del open_rows[room], rooms[at]
+        else:
+            room, row = capacity, []
+            rows.append(row)
+        row.append(item)
+        if room > size and len(row) < limit:
+            if room - size not in open_rows:
+                insort(rooms, room - size)
+            open_rows[room - size].append(row)
+    return rows
 
 
 def assign_mixed(sizes: AnyInts, capacity: int, limit: int) -> RowItems:

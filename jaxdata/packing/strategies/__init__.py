@@ -6,11 +6,11 @@ compared by `jaxdata inspect`. Each strategy is a file of its own.
 
 from __future__ import annotations
 
-from jaxdata.packing.best_fit import BEST_FIT
 from jaxdata.packing.block_plan import Strategy
-from jaxdata.packing.concat import CONCAT
-from jaxdata.packing.crop import CROP
-from jaxdata.packing.pad import PAD
+from jaxdata.packing.strategies.best_fit import BEST_FIT
+from jaxdata.packing.strategies.concat import CONCAT
+from jaxdata.packing.strategies.crop import CROP
+from jaxdata.packing.strategies.pad import PAD
 
 STRATEGIES: dict[str, Strategy] = {each.name: each for each in (PAD, CONCAT, CROP, BEST_FIT)}
 """by name, in the order of comparisons"""

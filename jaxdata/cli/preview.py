@@ -55,7 +55,13 @@ def _look(config: Any) -> dict[str, Any]:
         dataset = open_data(config)
     except DatasetError as error:
         failed = {"name": "manifest", "ok": False, "mark": "FAILED", "says": str(error)}
-        return {"dataset": config.dataset, "ok": False, "checks": [failed], "not_compared": []}
+        return {
+            "dataset": config.dataset,
+            "ok": False,
+            "checks": [failed],
+            "not_compared": [],
+            "notes": [],
+        }
     names = sources_of(dataset, config)
     with progress_bar("checking the index") as progress:
         checks = list(check_dataset(dataset, names, progress))
@@ -69,8 +75,18 @@ def _look(config: Any) -> dict[str, Any]:
         checks.append(Check("rows", False, str(error)))
     described = [{"name": c.name, "ok": c.holds, "mark": c.mark, "says": c.says} for c in checks]
     ok = all(check.holds for check in checks)
-    trusted = {"not_compared": not_compared(dataset, names)}
-    return {"dataset": dataset.url, "ok": ok, "checks": described, **trusted, **found}
+    said = {"not_compared": not_compared(dataset, names), "notes": _notes(config)}
+    return {"dataset": dataset.url, "ok": ok, "checks": described, **said, **found}
+
+
+def _notes(config: Any) -> list[str]:
+    """What a user may want to change."""
+    if "order" in config.pack.model_fields_set:
+        return []
+    return [
+        "pack.order is not set: rows are of order 1, as a run that began before needs them. For a "
+        "new run set pack.order to 2, which mixes documents of all lengths in a row"
+    ]
 
 
 def sources_of(dataset: Any, config: Any) -> list[str]:
@@ -133,7 +149,7 @@ def _print(found: dict[str, Any]) -> None:
         click.echo(f"{check['mark']:<7} {check['name']:<9} {first}")
         for line in rest:
             click.echo(f"{'':<17} {line}")
-    for line in found["not_compared"]:
+    for line in found["not_compared"] + found["notes"]:
         click.echo(printable(line))
 
 

@@ -122,7 +122,7 @@ def test_no_circle_between_files() -> None:
                 "streaming/iterator.py",
             },
         ),
-        ("tensorstore", {"format/storage/remote.py", "format/storage/zarr.py"}),
+        ("tensorstore", {"format/storage/kvstores.py", "format/storage/zarr.py"}),
         (
             "array_record",
             {

@@ -129,7 +129,7 @@ def packaged_configs() -> dict[str, Path]:
 
 
 def _find(path: Path) -> Path:
-    if path.exists():
+    if path.is_file():
         return path
     packaged = packaged_configs()
     if str(path.parent) in (".", "configs") and path.stem in packaged:

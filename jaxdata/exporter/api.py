@@ -17,7 +17,7 @@ from jaxdata.documents.base import Documents
 from jaxdata.documents.custom import as_documents
 from jaxdata.errors import InputError
 from jaxdata.format.foreign import ForeignWriter, Ranges, Written, writers
-from jaxdata.format.storage import LocalStore
+from jaxdata.format.storage import LocalStore, local_path
 from jaxdata.progress import Advance
 from jaxdata.scalars import takes_numpy
 
@@ -73,7 +73,7 @@ def export(
     documents = as_documents(source)
     facts = Written(documents.name, documents.dtype, documents.masked, documents.lengths)
     writer = known[format](facts, eod_id)
-    path = Path(output).expanduser()
+    path = local_path(output, "export to a folder, then copy its files to the bucket")
     suffix = writer.index_suffix
     names = [path.name] if suffix is None else [f"{path.name}.bin", f"{path.name}{suffix}"]
     folder = LocalStore(path.parent)

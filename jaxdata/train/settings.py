@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
+from jaxdata.format.storage import local_path
 from jaxdata.settings import Count, Settings
+
+
+def _local(output: str) -> str:
+    local_path(output, "train into a folder, which may be a mounted bucket")
+    return output
 
 
 class ModelSettings(Settings):
@@ -70,7 +76,9 @@ class TrainSettings(Settings):
     )
     model: ModelSettings = ModelSettings()
     optimizer: OptimizerSettings = OptimizerSettings()
-    output: str = Field(default="runs/train", description="folder of the log and the checkpoints")
+    output: Annotated[str, AfterValidator(_local)] = Field(
+        default="runs/train", description="folder of the log and the checkpoints"
+    )
     log_every: int = Field(default=10, ge=1, description="steps between lines on the terminal")
     eval_every: int = Field(
         default=0, ge=0, description="steps between evaluations; 0: only at the end"

@@ -13,8 +13,10 @@ from typing import NamedTuple
 from jaxdata.converter.inputs.file_types import FileType, endings, is_readable, kind_of
 from jaxdata.converter.inputs.identity import look_at
 from jaxdata.errors import InputError
+from jaxdata.format.storage import local_path
 
 _TAIL = 16
+_FETCH = "download the files, or mount the bucket"
 Inputs = str | Path | Sequence[str | Path]
 _EXPANSION = 4  # what gzip usually makes of text, for files too small to be worth looking
 
@@ -56,7 +58,7 @@ def find_inputs(inputs: Inputs, files_from: Sequence[str | Path] = ()) -> list[I
         InputError: nothing was found, or a file has an unsupported suffix.
     """
     given = [inputs] if isinstance(inputs, str | Path) else list(inputs)
-    named = [Path(one).expanduser() for one in given]
+    named = [local_path(one, _FETCH) for one in given]
     found = (path for one in [*named, *_listed(files_from)] for path in _expand(one))
     paths = {os.path.abspath(path) for path in found}  # noqa: PTH100 (links stay links)
     if not paths:
@@ -91,7 +93,7 @@ def _listed(lists: Sequence[str | Path]) -> Iterator[Path]:
             ) from None
         for line in filter(None, map(str.strip, lines)):
             if not line.startswith("#"):
-                yield path.parent / Path(line).expanduser()
+                yield path.parent / local_path(line, _FETCH)
 
 
 def _expand(given: Path) -> Iterator[str]:

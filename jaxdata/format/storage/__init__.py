@@ -1,8 +1,9 @@
 """Where bytes live: a folder on disk, or an object store.
 
-`contract` says what a store does, `local` and `remote` are the stores, `zarr` writes and describes
-arrays. A store holds named byte strings and one-dimensional arrays below a root; names are relative
-and use `/`. Nothing outside this room may assume a local path.
+`contract` says what a store does, `local` and `remote` are the stores, `maps` maps files,
+`kvstores` opens buckets, `zarr` writes and describes arrays. A store holds named byte strings and
+one-dimensional arrays below a root; names are relative and use `/`. Nothing outside this room may
+assume a local path.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 
 from jaxdata.errors import InputError
 from jaxdata.format.storage.contract import Store, unwritable
-from jaxdata.format.storage.local import LocalStore
+from jaxdata.format.storage.local import LocalStore, local_path
 from jaxdata.format.storage.maps import map_file, map_handle
 from jaxdata.format.storage.remote import RemoteStore
 from jaxdata.format.storage.zarr import scan_array
@@ -20,6 +21,7 @@ __all__ = [
     "LocalStore",
     "RemoteStore",
     "Store",
+    "local_path",
     "map_file",
     "map_handle",
     "open_store",

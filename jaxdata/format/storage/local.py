@@ -6,6 +6,7 @@ Reading never calls tensorstore, which aborts in a forked child.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.errors import DatasetError
+from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.storage import zarr
 from jaxdata.format.storage.contract import MOST_READ, Fence, missing, too_large
 from jaxdata.format.storage.maps import MappedFolder, map_file, open_plain
@@ -25,6 +26,18 @@ from jaxdata.format.storage.maps import MappedFolder, map_file, open_plain
 _TEMPORARY = ".tmp-"
 _SCAN_BYTES = 2**20
 _LOCK_SECONDS = 60.0
+
+
+def local_path(given: str | os.PathLike[str], remedy: str) -> Path:
+    """A path on this machine.
+
+    Raises:
+        InputError: it is a URL, which would become a folder named `gs:`.
+    """
+    text = os.fspath(given)
+    if re.match(r"[a-z][a-z0-9+.-]*://", text):
+        raise InputError(f"{text!r} is a URL, expected a path on this machine: {remedy}")
+    return Path(text).expanduser()
 
 
 class LocalStore(MappedFolder):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,12 @@ from numpy.typing import NDArray
 from jaxdata.errors import DatasetError
 from jaxdata.format.storage import zarr
 from jaxdata.format.storage.contract import MOST_READ, Fence, missing, too_large, truncated
+from jaxdata.format.storage.kvstores import (
+    kvstore_spec,
+    open_kvstore,
+    process_context,
+    reason,
+)
 from jaxdata.ragged import ByteRanges, Ints
 
 _TOGETHER = 64  # objects that are deleted at a time
@@ -34,12 +39,10 @@ class RemoteStore:
 
     @property
     def _kvstore(self) -> Any:
-        import tensorstore
-
-        return tensorstore.KvStore.open(f"{self.url}/", context=_context()).result()
+        return open_kvstore(self.url)
 
     def read(self, name: str, most: int | None = MOST_READ) -> bytes | None:
-        result = self._kvstore.read(name).result()
+        result = self._answer(self._kvstore.read(name), name)
         if result.state == "missing":
             return None
         value: bytes = result.value
@@ -62,13 +65,19 @@ class RemoteStore:
             ]
         )
 
-    def _value(self, answer: Any, name: str, stop: int) -> bytes:
+    def _answer(self, asked: Any, name: str, stop: int = 0) -> Any:
         try:
-            result = answer.result()
-        except ValueError as error:
-            if "OUT_OF_RANGE" not in str(error):
-                raise
-            raise truncated(f"{self.url}/{name}", stop) from None
+            return asked.result()
+        except (ValueError, RuntimeError) as error:
+            if "OUT_OF_RANGE" in str(error):
+                raise truncated(f"{self.url}/{name}", stop) from None
+            raise DatasetError(
+                f"{self.url}/{name} cannot be read: {reason(error)}. Look whether the bucket is "
+                "there and these credentials may read it"
+            ) from None
+
+    def _value(self, asked: Any, name: str, stop: int) -> bytes:
+        result = self._answer(asked, name, stop)
         if result.state == "missing":
             raise missing(f"{self.url}/{name}")
         value: bytes = result.value
@@ -114,8 +123,9 @@ class RemoteStore:
                 return
 
     def list(self, prefix: str = "") -> list[str]:
-        keys = (key.decode() for key in self._kvstore.list().result())
-        return sorted(key for key in keys if key.startswith(prefix))
+        kvstore = self._kvstore
+        below = kvstore.KeyRange(prefix, _after(prefix))
+        return sorted(key.decode() for key in kvstore.list(below).result())
 
     def delete(self, prefix: str) -> None:
         if not prefix.endswith("/"):
@@ -134,7 +144,7 @@ class RemoteStore:
 
     def write_array(self, name: str, array: NDArray[Any]) -> str:
         zarr.make_room(self, name, array)
-        return zarr.write(f"{self.url}/{name}/", array, context=_context())
+        return zarr.write(kvstore_spec(f"{self.url}/{name}"), array, context=process_context())
 
     def read_array(
         self, name: str, dtype: type[np.generic] | None = None, size: int | None = None
@@ -146,19 +156,6 @@ class RemoteStore:
         return zarr.joined(self, stored, chunks)
 
 
-_contexts: dict[int, Any] = {}
-
-
-def _context() -> Any:
-    """The tensorstore context of this process; it must not be used across a fork."""
-    import tensorstore
-
-    process = os.getpid()
-    if process not in _contexts:
-        if _contexts:
-            raise DatasetError(
-                "remote data cannot be read in a forked process: start workers with 'spawn' "
-                "(torch: DataLoader(multiprocessing_context='spawn'))"
-            )
-        _contexts[process] = tensorstore.Context()
-    return _contexts[process]
+def _after(prefix: str) -> str:
+    """The first name behind all that begin with a prefix; "" for no end."""
+    return prefix and prefix[:-1] + chr(ord(prefix[-1]) + 1)

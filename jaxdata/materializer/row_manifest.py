@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Annotated, Literal
 
 import numpy as np
@@ -25,6 +26,9 @@ _ROW_BYTES = 2**31
 
 def _plain(fields: list[Field]) -> list[Field]:
     """Refuse arrays of objects, and rows that nothing could hold."""
+    for name, dtype, _ in fields:
+        if not re.fullmatch(r"[<>=|]?[A-Za-z]\w{0,15}", dtype):  # numpy parses much more
+            raise ValueError(f"the array {name} is of {dtype!r}, which is no dtype")
     row = np.dtype([(name, dtype, tuple(shape)) for name, dtype, shape in fields])
     if row.hasobject or not 0 < row.itemsize < _ROW_BYTES:
         raise ValueError(f"a row of these arrays has {row.itemsize:,} bytes, or objects")

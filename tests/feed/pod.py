@@ -112,9 +112,13 @@ def run_pod(job: dict[str, Any], processes: int, devices: int) -> None:
 
 
 def kill_pod(job: dict[str, Any], processes: int, devices: int, row: int, delay: float) -> None:
-    """Run a job until some batch that begins at `row` or later is delivered, then SIGKILL all."""
+    """Run a job until it delivers some batch that begins at `row` or later, then SIGKILL all.
+
+    A pod of another number of processes may have been there before.
+    """
+    own = f"*@*-{processes}-*.npz"
     with pod(job, processes, devices) as started:
-        while not any(first_row(path) >= row for path in Path(job["output"]).glob("*.npz")):
+        while not any(first_row(path) >= row for path in Path(job["output"]).glob(own)):
             assert all(one.poll() is None for one in started), job
             time.sleep(0.01)
         time.sleep(delay)

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -409,7 +410,8 @@ def test_a_killed_worker_is_named_and_its_work_done_again(
     monkeypatch.setattr(Worker, "__init__", noted)
 
     def kill(done: int, total: int) -> None:
-        os.kill(workers[0].pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it was killed before
+            os.kill(workers[0].pid, signal.SIGKILL)
 
     with pytest.raises(WorkerDied, match=r"SIGKILL.*the same command resumes"):
         jaxdata.materialize(rows, tmp_path / "out", shard_rows=4, workers=2, progress=kill)

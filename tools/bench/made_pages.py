@@ -120,10 +120,10 @@ class SampledRows(PackedRows):
         """Only what shares of a mixture need."""
         return SimpleNamespace(trained_tokens=self._rows * self.seq_len)
 
-    def _plan_block(self, block: int) -> BlockPlan:
+    def _plan_block(self, epoch: int, block: int) -> BlockPlan:
         first, rows = int(self._blocks.first[block]), int(self._blocks.rows[block])
         documents, plan = self.planner.plan((first, first + int(self._blocks.documents[block])))
         starts = plan.row_starts[: rows + 1]
         starts = np.append(starts, np.full(rows + 1 - len(starts), starts[-1]))
         columns = (documents.take(plan.document), plan.start, plan.slots, plan.context)
-        return BlockPlan(starts, *columns)
+        return BlockPlan(starts, *columns).with_rows(self._shuffled(rows, "rows", epoch, block))

@@ -76,7 +76,7 @@ def watch(corpus: Corpus, run: int, batches: int) -> list[list[Any]]:
     """The ranges that each of some batches reads, from the beginning of an epoch."""
     documents = jaxdata.open_dataset(corpus.path).source("train", corpus.sources[0])
     store = documents.store = Watched(str(corpus.path))
-    table = jaxdata.pack(documents, seq_len=SEQ_LEN, shuffle_run=run).table
+    table = jaxdata.pack(documents, seq_len=SEQ_LEN, order=1, shuffle_run=run).table
     found = []
     for batch in range(min(batches, len(table) // BATCH)):
         store.ranges.clear()

@@ -139,7 +139,7 @@ def test_a_reader_waits_for_what_is_made_in_the_background() -> None:
     memory.prepare((0, 1), unexpected)
     begun = threading.active_count()
     memory.prepare((0, 2), Slow().make)
-    assert threading.active_count() == begun  # one at a time
+    assert threading.active_count() <= begun  # one at a time
     assert memory.get((0, 3), plan) is memory.get((0, 3), unexpected)  # others do not wait
     with ThreadPoolExecutor(4) as readers:
         found = [readers.submit(memory.get, (0, 1), unexpected) for _ in range(4)]

@@ -23,6 +23,10 @@ EXPECTED = {
     "reads": ["memmap crops: ranges", "shuffle_run 4: reads, neighbouring pages merged"],
     "shares": ["crop", "best_fit, overlap", "pad"],
     "shuffle": ["log-normal: best_fit, order 2", "log-normal: shards and a buffer"],
+    "lanes": [
+        *("order 1", "pools, 512 lanes", "order 2: first batch", "pools, 64 lanes: first batch"),
+        *("planning, order 2 by segments", "plans of 512 open pools"),
+    ],
     "mixture": ["one source, no mixture", "16 sources mixed"],
     "tensors": ["jaxdata, numpy", "Loader", "DataLoader of Loader", "StatefulDataLoader"],
     "shards": ["10 shards, a document", "1,000 shards, a row of 2048", "100 shards, opened: MB"],

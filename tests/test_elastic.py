@@ -11,7 +11,7 @@ import pytest
 
 import jaxdata
 from jaxdata.testing import assert_exactly_once, distinct_documents, write_dataset
-from tests.feed.pod import SEQ_LEN, SOURCES, kill_pod, mixed, put_together, run_pod
+from tests.feed.pod import PACKS, SEQ_LEN, SOURCES, kill_pod, mixed, put_together, run_pod
 
 pytestmark = pytest.mark.slow
 
@@ -31,11 +31,13 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def uninterrupted(dataset: Path, strategy: str) -> dict[str, np.ndarray]:
-    """All rows of one run in one process."""
-    rows = mixed(dataset, strategy)
-    batches = list(jaxdata.Loader(rows, batch_size=BATCH))
-    return {key: np.concatenate([b[key] for b in batches])[: len(rows)] for key in batches[0]}
+def uninterrupted(dataset: Path, pack: str) -> dict[str, np.ndarray]:
+    """All rows of one run in one process, in their order."""
+    rows = mixed(dataset, pack)
+    loader = jaxdata.Loader(rows, batch_size=BATCH)
+    numbers = np.concatenate([loader.batch_rows(step) for step in range(len(loader))])
+    batches, order = list(loader), np.argsort(numbers)
+    return {key: np.concatenate([b[key] for b in batches])[order] for key in batches[0]}
 
 
 def assert_same_rows(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
@@ -48,6 +50,7 @@ def assert_same_rows(found: dict[str, np.ndarray], expected: dict[str, np.ndarra
 def test_killed_and_moved_to_other_numbers_of_hosts(dataset: Path, tmp_path: Path) -> None:
     job = {
         "task": "stream",
+        "packs": list(PACKS),
         "dataset": str(dataset),
         "output": str(tmp_path / "seen"),
         "checkpoints": str(tmp_path / "checkpoints"),
@@ -60,9 +63,9 @@ def test_killed_and_moved_to_other_numbers_of_hosts(dataset: Path, tmp_path: Pat
     kill_pod(job, processes=3, devices=2, row=32 * BATCH, delay=0.1)
     run_pod(job, processes=1, devices=4)
     opened = jaxdata.open_dataset(dataset)
-    for strategy in ("best_fit", "concat"):
-        expected = uninterrupted(dataset, strategy)
-        found = put_together(tmp_path / "seen", strategy, len(expected["inputs"]))
+    for pack in PACKS:
+        expected = uninterrupted(dataset, pack)
+        found = put_together(tmp_path / "seen", pack, len(expected["inputs"]))
         assert_same_rows(found, expected)
         sources = [opened.source("train", name) for name in SOURCES]
         assert assert_exactly_once([found], sources, epochs=2) > 30_000

@@ -10,6 +10,7 @@ import hashlib
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -142,13 +143,162 @@ GOLDEN_BLOCKS = {
 }
 
 
-@pytest.mark.parametrize(("strategy", "overlap", "limit"), GOLDEN_BLOCKS)
-def test_the_plan_of_a_whole_block(strategy: str, overlap: int, limit: int | None) -> None:
+def plan_digest(strategy: str, overlap: int, limit: int | None, **order: int) -> str:
     number = np.arange(20_000)
     lengths = number * number * 31 % 5_003 // (1 + number % 7)  # some of 0, some of three windows
     plan = pack_block(
-        lengths, seq_len=2048, strategy=strategy, overlap=overlap, max_segments=limit
+        lengths, seq_len=2048, strategy=strategy, overlap=overlap, max_segments=limit, **order
     ).plan()
     columns = (plan.row_starts, plan.document, plan.start, plan.slots, plan.context)
     content = hashlib.sha256(b"".join(column.astype("<i8").tobytes() for column in columns))
-    assert content.hexdigest()[:16] == GOLDEN_BLOCKS[strategy, overlap, limit]
+    return content.hexdigest()[:16]
+
+
+@pytest.mark.parametrize(("strategy", "overlap", "limit"), GOLDEN_BLOCKS)
+def test_the_plan_of_a_whole_block(strategy: str, overlap: int, limit: int | None) -> None:
+    assert plan_digest(strategy, overlap, limit) == GOLDEN_BLOCKS[strategy, overlap, limit]
+
+
+# Order 2: the same documents, as `pack` makes rows by default.
+
+POOLS: dict[str, Any] = {"segment_bytes": 1024, "pool_bytes": 8192, "lanes": 8}
+LAYOUTS: dict[str, dict[str, Any]] = {"documents": {}, "pools": POOLS}
+GOLDEN_2: dict[tuple[str, int, str], list[str]] = {
+    ("best_fit", 0, "documents"): [
+        "85a07985464825d7",
+        "5391e5a52992471d",
+        "8592dc614457428f",
+        "ab610f7ac3c09c22",
+    ],
+    ("best_fit", 16, "documents"): [
+        "baf280b3a833c46a",
+        "2982f1179bfa3f89",
+        "c4ad0df8b5ab5763",
+        "75f3c2a93296aa6f",
+    ],
+    ("concat", 0, "documents"): [
+        "a31663d4ff995e21",
+        "ba76fe21a9549ca9",
+        "26ee8e4cae7b21ee",
+        "3fc568c8fb42d65c",
+    ],
+    ("crop", 0, "documents"): [
+        "87b04a488e5cbe2b",
+        "917d8be59c5581d7",
+        "9cacf3dde40ee0ae",
+        "e705311173df45d7",
+    ],
+    ("pad", 0, "documents"): [
+        "f42387741371e0cd",
+        "8a72a509206704f4",
+        "a0c5bcf66454d949",
+        "b2a929eee8d7eb8a",
+    ],
+    ("pad", 16, "documents"): [
+        "179921a785b211cc",
+        "7ecd248c5aaccc8e",
+        "dc501d5bea84f94b",
+        "b3078ba0c304e6a3",
+    ],
+    ("best_fit", 0, "pools"): [
+        "a64baa4ec3e73ce5",
+        "04a8f3dafff718a5",
+        "a2f9431606c4c8a9",
+        "0bb9038fedab3d64",
+    ],
+    ("best_fit", 16, "pools"): [
+        "db75093c81a9e326",
+        "85a1c8887368871a",
+        "0d1327fa946bcb52",
+        "f60474558a73b49b",
+    ],
+    ("concat", 0, "pools"): [
+        "d1e4a532ce92d151",
+        "1a08e170431e44b5",
+        "3c2e9480e4af3d3c",
+        "778588ab092ea3a8",
+    ],
+    ("crop", 0, "pools"): [
+        "89edba960d0823d8",
+        "7893915bb899e74c",
+        "f39a92d3384da6c3",
+        "602451646a2d52f9",
+    ],
+    ("pad", 0, "pools"): [
+        "9009c56ba8f333bf",
+        "b4acd41b5b7cb738",
+        "614c9181aa0a8ec1",
+        "ec75b64ed6ed7674",
+    ],
+    ("pad", 16, "pools"): [
+        "5e134599f93b9a15",
+        "c3e93b2645fa8480",
+        "146a5434d5358842",
+        "d7d157608e119cae",
+    ],
+}
+GOLDEN_2_MIXTURE: dict[str, list[str]] = {
+    "documents": ["1e4ba13e45e2e060", "bd836807a3c45fec"],
+    "pools": ["068ae0c13b4ac5cb", "6eb738daf5fa4239"],
+}
+GOLDEN_2_BATCH: list[int] = [24, 32, 28, 26, 34, 30, 25, 33, 29, 27, 35, 31]
+GOLDEN_2_MIXED_BATCH: list[int] = [28, 35, 29, 40, 34, 37, 32, 31, 36, 30, 41, 38, 39, 33]
+GOLDEN_2_BLOCKS: dict[tuple[str, int, int | None], str] = {
+    ("best_fit", 0, None): "f8d1607b40621904",
+    ("best_fit", 128, None): "395e770c0bb6c7b3",
+    ("best_fit", 0, 4): "64be3edee7a95d3f",
+    ("concat", 0, None): "04a2bb48d76a2885",
+    ("crop", 0, None): "8235dd9731c14be2",
+    ("pad", 0, None): "c3372c30e6a1a093",
+}
+
+
+@pytest.mark.parametrize(("strategy", "overlap", "layout"), GOLDEN_2)
+def test_rows_of_every_strategy_in_order_2(
+    dataset: ConvertedDataset, strategy: str, overlap: int, layout: str
+) -> None:
+    rows = jaxdata.pack(
+        dataset.source("train", "words"),
+        seq_len=64,
+        strategy=strategy,
+        overlap=overlap,
+        **LAYOUTS[layout],
+    )
+    starts = [0, len(rows) - 16, len(rows), 5 * len(rows) + 7]
+    found = [fingerprint(rows, start) for start in starts]
+    assert found == GOLDEN_2[strategy, overlap, layout]
+
+
+def mixture_in_order_2(dataset: ConvertedDataset, layout: str) -> Any:
+    rows = {
+        name: jaxdata.pack(dataset.source("train", name), seq_len=64, seed=3, **LAYOUTS[layout])
+        for name in ("words", "masked")
+    }
+    return jaxdata.mix(rows, phases=PHASES, epochs={"masked": 2})
+
+
+@pytest.mark.parametrize("layout", GOLDEN_2_MIXTURE)
+def test_rows_of_a_mixture_in_order_2(dataset: ConvertedDataset, layout: str) -> None:
+    mixed = mixture_in_order_2(dataset, layout)
+    found = [fingerprint(mixed, start, count) for start, count in ((0, 16), (0, len(mixed)))]
+    assert found == GOLDEN_2_MIXTURE[layout]
+
+
+def test_the_order_of_rows_inside_a_batch(dataset: ConvertedDataset) -> None:
+    rows = jaxdata.pack(dataset.source("train", "words"), seq_len=64, **POOLS)
+    assert jaxdata.Loader(rows, batch_size=12).batch_rows(2).tolist() == GOLDEN_2_BATCH
+    mixed = mixture_in_order_2(dataset, "pools")
+    assert jaxdata.Loader(mixed, batch_size=14).batch_rows(2).tolist() == GOLDEN_2_MIXED_BATCH
+
+
+@pytest.mark.parametrize(("strategy", "overlap", "limit"), GOLDEN_2_BLOCKS)
+def test_the_plan_of_a_whole_block_in_order_2(
+    strategy: str, overlap: int, limit: int | None
+) -> None:
+    found = plan_digest(strategy, overlap, limit, order=2)
+    assert found == GOLDEN_2_BLOCKS[strategy, overlap, limit]
+
+
+def test_the_orders_differ_where_rows_mix_lengths() -> None:
+    same = {key for key, digest in GOLDEN_BLOCKS.items() if GOLDEN_2_BLOCKS[key] == digest}
+    assert same == {("concat", 0, None), ("pad", 0, None)}

@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
+from pathlib import Path
 from typing import Any, TypeVar
 
 from jaxdata.lifeline import forget_in_forks
 
 _LEAST_BYTES = 2**29
 _SHARE = 1 / 8
-"""of the machine's memory"""
+"""of the machine's memory, or of the part of it that the process may use"""
+_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+"""of a container: control groups, versions 2 and 1"""
 Key = tuple[int, ...]
 T = TypeVar("T")
 
@@ -31,6 +35,7 @@ class PlanMemory:
         self.most = most
         self._held: OrderedDict[Key, Any] = OrderedDict()
         self._owners: count[int] = count()
+        self._gone: deque[int] = deque()
         self.forget()
         forget_in_forks(self)
 
@@ -64,7 +69,11 @@ class PlanMemory:
             if key in self._held or self._making:
                 return
             made = self._making[key] = threading.Event()
-        threading.Thread(target=self._prepare, args=(key, make, made), daemon=True).start()
+        thread = threading.Thread(target=self._prepare, args=(key, make, made), daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # there are too many, or the process ends: it is made when needed
+            self._done(key, made)
 
     def _prepare(self, key: Key, make: Callable[[], Any], made: threading.Event) -> None:
         try:
@@ -72,11 +81,15 @@ class PlanMemory:
         except Exception:  # noqa: S110 - whoever needs the value meets the error, too
             pass
         finally:
-            self._making.pop(key, None)
-            made.set()
+            self._done(key, made)
+
+    def _done(self, key: Key, made: threading.Event) -> None:
+        self._making.pop(key, None)
+        made.set()
 
     def _keep(self, key: Key, value: T) -> T:
         with self._lock:
+            self._drop_gone()
             if key not in self._held:
                 self._held[key] = value
                 self._bytes += value.nbytes  # type: ignore[attr-defined]
@@ -91,14 +104,36 @@ class PlanMemory:
         return number
 
     def _drop(self, number: int) -> None:
-        with self._lock:
-            for key in [key for key in self._held if key[0] == number]:
-                self._bytes -= self._held.pop(key).nbytes
+        """Drop the values of an owner, at once or with the next that is kept.
+
+        The garbage collector calls it at any time, also in a thread that holds the lock.
+        """
+        self._gone.append(number)
+        if self._lock.acquire(blocking=False):
+            try:
+                self._drop_gone()
+            finally:
+                self._lock.release()
+
+    def _drop_gone(self) -> None:
+        gone = set[int]()
+        while self._gone:
+            gone.add(self._gone.popleft())
+        for key in [key for key in self._held if key[0] in gone] if gone else []:
+            self._bytes -= self._held.pop(key).nbytes
 
 
 def _most() -> int:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(_LEAST_BYTES, int(memory * _SHARE))
+    return max(_LEAST_BYTES, int(_memory() * _SHARE))
+
+
+def _memory() -> int:
+    """Bytes of memory that this process may use."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for limit in _LIMITS:
+        with suppress(OSError, ValueError):  # there is none, or it is "max"
+            found.append(int(Path(limit).read_text()))
+    return min(found)
 
 
 PLANS = PlanMemory(_most())

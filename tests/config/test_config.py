@@ -11,7 +11,12 @@ import pytest
 import jaxdata
 from jaxdata.config import Config, build_rows, load, load_config, packaged_configs, parse_overrides
 from jaxdata.errors import ConfigError, InputError, SourceExhausted
-from jaxdata.testing import assert_exactly_once, distinct_documents, write_dataset
+from jaxdata.testing import (
+    assert_exactly_once,
+    assert_same_batches,
+    distinct_documents,
+    write_dataset,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -239,6 +244,35 @@ def test_every_field_of_pack_and_loader_reaches_its_call(dataset: str) -> None:
     assert ramp.get_state()["skips"] == [[0, 2]]
     assert ramp.get_state()["batch_sizes"] == [[2, 4], [10, 2]]
     assert len(next(load(small(dataset, loader={"batch_size": [[0, 3]]}), "val"))["inputs"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("pack", "order"),
+    [
+        ({}, {"order": 1}),
+        ({"block": 10}, {"order": 1, "block": 10}),
+        ({"order": 1}, {"order": 1}),
+        ({"order": 2}, {"order": 2}),
+        (
+            {"order": 2, "segment_bytes": 256, "pool_bytes": 512, "lanes": 8},
+            {"order": 2, "segment_bytes": 256, "pool_bytes": 512, "lanes": 8},
+        ),
+    ],
+)
+def test_a_config_that_names_no_order_is_of_the_first(
+    dataset: str, pack: dict[str, int], order: dict[str, Any]
+) -> None:
+    """It was written before there was another."""
+    chosen = small(dataset, pack={"seq_len": 32, **pack}, curriculum={"mix": {"a": 1}})
+    found = load(chosen)
+    documents = sources(dataset, "train")[0]
+    mixed = jaxdata.mix({"a": jaxdata.pack(documents, seq_len=32, **order)})
+    assert_same_batches(found, jaxdata.Loader(mixed, batch_size=4))
+    other = {"order": 3 - order["order"]}
+    mixed = jaxdata.mix({"a": jaxdata.pack(documents, seq_len=32, **other)})
+    found.reset()
+    with pytest.raises(AssertionError):
+        assert_same_batches(found, jaxdata.Loader(mixed, batch_size=4))
 
 
 def test_an_unknown_source_is_named_with_those_there_are(dataset: str) -> None:

@@ -27,13 +27,20 @@ SEQ_LEN = 32
 SOURCES = ("web", "code", "wiki")
 
 
-def mixed(dataset: str | Path, strategy: str) -> Any:
-    """Three sources through two phases, each source exactly twice."""
+POOLS = {"segment_bytes": 1_024, "pool_bytes": 4_096}
+PACKS: dict[str, dict[str, Any]] = {
+    "best_fit": {"order": 1, "block": 64},
+    "concat": {"order": 1, "block": 64, "strategy": "concat"},
+    "order 2": {},
+    **{f"lanes {lanes}": POOLS | {"lanes": lanes} for lanes in (1, 8, 512)},
+}
+
+
+def mixed(dataset: str | Path, pack: str) -> Any:
+    """Three sources through two phases, each source exactly twice; packed in one of `PACKS`."""
     opened = jaxdata.open_dataset(dataset)
     rows = {
-        name: jaxdata.pack(
-            opened.source("train", name), seq_len=SEQ_LEN, strategy=strategy, order=1, block=64
-        )
+        name: jaxdata.pack(opened.source("train", name), seq_len=SEQ_LEN, **PACKS[pack])
         for name in SOURCES
     }
     total = 2 * sum(map(len, rows.values()))
@@ -132,20 +139,19 @@ def first_row(path: Path) -> int:
 
 
 def put_together(output: Path, name: str, rows: int) -> dict[str, np.ndarray]:
-    """The stream of rows of a loader from the pieces of all processes, which have to agree."""
+    """The rows of a loader, in order, from the pieces of all processes, which have to agree."""
     whole: dict[str, np.ndarray] = {}
     for path in sorted(output.glob(f"{name}@*.npz")):
-        begin = first_row(path)
-        for key, piece in np.load(path).items():
+        pieces = dict(np.load(path))
+        numbers = pieces.pop("numbers")
+        for key, piece in pieces.items():
             array, row, column = key.split("|")
             if array not in whole:
                 whole[array] = np.zeros((rows + 1000, SEQ_LEN), piece.dtype)
                 whole[f"seen {array}"] = np.zeros((rows + 1000, SEQ_LEN), bool)
             height, width = piece.shape
-            part = (
-                slice(begin + int(row), begin + int(row) + height),
-                slice(int(column), int(column) + width),
-            )
+            mine = numbers[int(row) : int(row) + height]
+            part = np.ix_(mine, np.arange(int(column), int(column) + width))
             seen = whole[f"seen {array}"][part]
             assert np.array_equal(whole[array][part][seen], piece[seen]), (path, array)
             whole[array][part], whole[f"seen {array}"][part] = piece, True
@@ -174,12 +180,12 @@ class Member:
         axes = ("x", "y")[: len(shape)]
         return NamedSharding(Mesh(devices, axes), PartitionSpec(*spec))
 
-    def loader(self, strategy: str, sharding: Any, **settings: Any) -> jaxdata.Loader:
-        rows = mixed(self.job["dataset"], strategy)
+    def loader(self, pack: str, sharding: Any, **settings: Any) -> jaxdata.Loader:
+        rows = mixed(self.job["dataset"], pack)
         settings = {"batch_size": self.job["batch_size"], **settings}
         return jaxdata.Loader(rows, sharding=sharding, **settings)
 
-    def note(self, name: str, row: int, batch: Any) -> None:
+    def note(self, name: str, row: int, numbers: Any, batch: Any) -> None:
         """Write what this process holds of a batch; whole or not at all."""
         pieces = {
             f"{key}|{shard.index[0].start or 0}|{shard.index[1].start or 0}": np.asarray(shard.data)
@@ -188,16 +194,16 @@ class Member:
         }
         path = self.output / f"{name}@{row:06}-{self.name}.tmp"
         with path.open("wb") as file:
-            np.savez(file, **pieces)
+            np.savez(file, numbers=numbers, **pieces)
         path.rename(path.with_suffix(".npz"))
 
     def stream(self) -> None:
-        """Deliver two loaders to their ends from the newest checkpoint, saving on the way."""
+        """Deliver some loaders to their ends from the newest checkpoint, saving on the way."""
         import jax
         import orbax.checkpoint as ocp
 
         sharding = self.sharding([jax.device_count()], ["x"])
-        loaders = {name: self.loader(name, sharding) for name in ("best_fit", "concat")}
+        loaders = {name: self.loader(name, sharding) for name in self.job["packs"]}
         options = ocp.CheckpointManagerOptions(max_to_keep=2)
         with ocp.CheckpointManager(self.job["checkpoints"], options=options) as manager:
             step = manager.latest_step() or 0
@@ -217,7 +223,10 @@ class Member:
         row = loader.next_row
         if loader.step == len(loader):
             return False
-        self.note(name, row, next(loader))
+        numbers = loader.batch_rows(loader.step)
+        batch = next(loader)
+        padding = np.arange(row + len(numbers), row + len(batch["inputs"]))
+        self.note(name, row, np.append(numbers, padding), batch)
         return True
 
     def meshes(self) -> None:

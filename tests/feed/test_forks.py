@@ -34,7 +34,7 @@ SETTINGS: list[dict[str, Any]] = [
 
 
 def in_a_process(function: Callable[..., None], *args: str) -> None:
-    code = f"import tests.feed.test_forks as t; t.{function.__name__}(*{args!r})"
+    code = f"import {function.__module__} as t; t.{function.__name__}(*{args!r})"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )

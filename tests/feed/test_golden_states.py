@@ -1,7 +1,8 @@
 """States that were saved once: they restore for ever, with the same batches after them.
 
-`tests/data/states-1.json` was written by the first version, whose states had no checksum:
-`python -m tests.test_golden_states` prints such a file.
+`tests/data/states-1.json` was written by the first version, whose states had no checksum, and
+`states-order-2.json` by the first whose rows lie in lanes:
+`python -m tests.feed.test_golden_states plain mixture` prints such a file.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -22,10 +24,15 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 import jaxdata
 import jaxdata.megatron
 import jaxdata.torch
-from tests.test_golden import FORMAT_1, PHASES
+from tests.test_golden import FORMAT_1, PHASES, POOLS
 
 pytestmark = pytest.mark.filterwarnings("ignore:stream_text")
-SAVED = Path(__file__).parents[1] / "data" / "states-1.json"
+DATA = Path(__file__).parents[1] / "data"
+SAVED = {
+    name: record
+    for file in ("states-1.json", "states-order-2.json")
+    for name, record in json.loads((DATA / file).read_text()).items()
+}
 STEPS = 5
 
 
@@ -33,7 +40,8 @@ def packed(folder: Path, name: str, **settings: Any) -> Any:
     if not (folder / "data").exists():
         shutil.copytree(FORMAT_1, folder / "data")  # plans are written beside the data
     documents = jaxdata.open_dataset(folder / "data").source("train", name)
-    return jaxdata.pack(documents, **{"seq_len": 64, "order": 1, "block": 40, **settings})
+    order = {} if settings.get("order") == 2 else {"order": 1, "block": 40}
+    return jaxdata.pack(documents, **{"seq_len": 64, **order, **settings})
 
 
 def mixed(folder: Path, on_exhaustion: str = "refuse", **settings: Any) -> Any:
@@ -100,11 +108,40 @@ def in_workers(folder: Path) -> Any:
     return StatefulDataLoader(in_torch(folder), batch_size=None, num_workers=2)
 
 
+def order_2(folder: Path) -> Any:
+    return jaxdata.Loader(packed(folder, "words", order=2), batch_size=8)
+
+
+def order_2_lanes(folder: Path) -> Any:
+    rows, ramp = packed(folder, "words", order=2, **POOLS), [(0, 4), (20, 8), (60, 6)]
+    return jaxdata.Loader(rows.repeat(2), batch_size=ramp, skip_rows=[(0, 2), (9, 13)])
+
+
+def order_2_mixture(folder: Path) -> Any:
+    return jaxdata.Loader(mixed(folder, order=2, **POOLS), batch_size=6)
+
+
+def order_2_amended(folder: Path) -> Any:
+    """From order 1 to lanes to other lanes, in the middle of each."""
+    names, fewer = ("words", "masked"), POOLS | {"lanes": 2}
+    lanes = {name: packed(folder, name, order=2, **POOLS) for name in names}
+    longer = {name: packed(folder, name, order=2, seq_len=96, **fewer) for name in names}
+    rows = mixed(folder, "renormalize").amend(14, rows=lanes).amend(38, rows=longer)
+    return jaxdata.Loader(rows, batch_size=6)
+
+
+def order_2_in_workers(folder: Path) -> Any:
+    rows = mixed(folder, order=2, **POOLS)
+    torch = jaxdata.torch.Loader(rows, batch_size=6)
+    return StatefulDataLoader(torch, batch_size=None, num_workers=2)
+
+
 MAKERS: dict[str, Callable[[Path], Any]] = {
     function.__name__: function
     for function in (
         *(plain, sizes_and_skips, mixture, amended, going_on, endless, transformed, megatron),
         *(streamed, in_torch, in_workers),
+        *(order_2, order_2_lanes, order_2_mixture, order_2_amended, order_2_in_workers),
     )
 }
 
@@ -155,10 +192,10 @@ def record(name: str, folder: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_it_restores_with_the_same_batches(tmp_path: Path, name: str) -> None:
-    saved = json.loads(SAVED.read_text())[name]
+    saved = SAVED[name]
     one = MAKERS[name](tmp_path)
     restore(one, saved["state"])
-    if name != "in_workers":  # before it iterates, that one only has what it was given
+    if not name.endswith("in_workers"):  # before it iterates, that one only has what it was given
         now = state_of(one)
         assert {key: now[key] for key in saved["state"]} == saved["state"]
         assert now.keys() - saved["state"].keys() <= {"checksum"}
@@ -168,7 +205,7 @@ def test_it_restores_with_the_same_batches(tmp_path: Path, name: str) -> None:
 
 
 def test_a_loader_takes_the_state_of_a_data_loader(tmp_path: Path) -> None:
-    saved = json.loads(SAVED.read_text())["in_workers"]
+    saved = SAVED["in_workers"]
     one = in_torch(tmp_path)
     one.load_state_dict(saved["state"])
     assert one.next_row == STEPS * 6
@@ -176,10 +213,10 @@ def test_a_loader_takes_the_state_of_a_data_loader(tmp_path: Path) -> None:
     one.close()
 
 
-def records() -> dict[str, Any]:
+def records(names: list[str]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        return {name: record(name, Path(folder)) for name in MAKERS}
+        return {name: record(name, Path(folder)) for name in names}
 
 
 if __name__ == "__main__":
-    print(json.dumps(records(), indent=1))
+    print(json.dumps(records(sys.argv[1:] or list(MAKERS)), indent=1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 
 import jaxdata
 from jaxdata.materializer.verify_rows import verify_rows
-from jaxdata.testing import distinct_documents
+from jaxdata.testing import assert_same_batches, distinct_documents
+from tests.test_golden import FORMAT_1, PHASES
 
 CHANCE = np.random.default_rng(4)
 DOCS = {
@@ -79,3 +81,20 @@ def test_verify_sees_damaged_keys(written: Path) -> None:
     chunk.write_bytes(content)
     (damage,) = verify_rows(written).damage
     assert str(damage) == "batch_key: its content differs from its checksum"
+
+
+def test_rows_written_before_there_were_lanes_open(tmp_path: Path) -> None:
+    """The same files are written today; `tests/data/rows-1.json` described them then."""
+    shutil.copytree(FORMAT_1, tmp_path / "data")
+    opened = jaxdata.open_dataset(tmp_path / "data")
+    packed = {
+        name: jaxdata.pack(opened.source("train", name), seq_len=64, order=1, block=40)
+        for name in ("words", "masked")
+    }
+    rows = jaxdata.mix(packed, phases=PHASES, epochs={"masked": 2})
+    jaxdata.materialize(rows, tmp_path / "rows", shard_rows=40)
+    shutil.copy(FORMAT_1.parent / "rows-1.json", tmp_path / "rows" / "rows.json")
+    assert verify_rows(tmp_path / "rows").whole
+    read = jaxdata.Loader(jaxdata.open_rows(tmp_path / "rows"), batch_size=8)
+    assert read.batch_rows(1).tolist() == list(range(8, 16))
+    assert_same_batches(read, jaxdata.Loader(rows, batch_size=8))

@@ -17,7 +17,12 @@ from jaxdata.errors import InputError
 from jaxdata.packing.document_order import SegmentOrder, resolved
 from jaxdata.packing.planner import Planner
 from jaxdata.packing.settings import PackSettings
-from jaxdata.testing import distinct_documents, write_dataset
+from jaxdata.testing import (
+    assert_exactly_once,
+    assert_rows_conserve,
+    distinct_documents,
+    write_dataset,
+)
 
 
 def documents(lengths: list[int]) -> jaxdata.ArrayDocuments:
@@ -128,3 +133,23 @@ def test_settings_of_the_other_order_are_refused(
 ) -> None:
     with pytest.raises(InputError, match=message):
         PackSettings(8, **given_settings)
+
+
+@pytest.mark.parametrize("lanes", [1, 8])
+def test_pools_of_too_many_windows_are_cut(lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = [*[1, 2] * 200, *[40] * 100, 900, *[3] * 300]
+    docs = jaxdata.ArrayDocuments(distinct_documents(lengths))
+    pools = {"segment_bytes": 256, "pool_bytes": 1_024, "lanes": lanes}
+    whole = jaxdata.pack(docs, seq_len=16, **pools).table
+    monkeypatch.setattr("jaxdata.packing.planner.MAX_WINDOWS", 60)
+    rows = jaxdata.pack(docs, seq_len=16, **pools)
+    table = rows.table
+    assert table.blocks > whole.blocks
+    for epoch in range(2):
+        assert_rows_conserve(rows, epoch=epoch)
+    found = table.segments(np.arange(len(table)))
+    for document in (0, 410, 500, 700):
+        expected = np.unique(found.row[found.document == document]).tolist()
+        assert table.rows_with("documents", document) == expected
+    mixed = jaxdata.mix({"a": rows}).amend(5, rows={"a": jaxdata.pack(docs, seq_len=24, **pools)})
+    assert_exactly_once(jaxdata.Loader(mixed, batch_size=4), [docs])

@@ -21,6 +21,7 @@ from jaxdata.format.storage import open_store
 from jaxdata.packing.planner import Planner
 from jaxdata.testing import distinct_documents, write_dataset
 from tests.format.strangers import edit_json, little_memory
+from tests.test_golden import FORMAT_1, POOLS
 
 STRANGER = 12_345
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
@@ -266,6 +267,39 @@ def test_a_plan_of_an_earlier_jaxdata_is_used(dataset: Path, planned: list[Any])
     assert rows_of(dataset).plan == rows
     assert not planned
     assert len(plans(dataset)) == 1
+
+
+NAMES: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "order 1": ({"order": 1, "block": 40}, ["133f7699f41fc819ac87461629ca3c11"]),
+    "order 1, concat": (
+        {"order": 1, "strategy": "concat"},
+        ["3e0b26df4bd4b4e30e68d51630566868"],
+    ),
+    "order 2": ({}, ["53fa7e9d31ce0b2f4deb2e8685695f35"]),
+    "pools": (POOLS, ["a0f8bb5c1826b68d0a2ac8c77556e497", "e6fa389642e9f6b5c14d2aa4053997a6"]),
+    "pools, one lane": (POOLS | {"lanes": 1}, ["e37dafec9d3a99ae2e65a8cbd9971a36"]),
+}
+"""settings of `pack`, and what it keeps: a plan and, if there is none yet, a table of segments"""
+
+
+def test_plans_of_both_orders_are_found_by_the_names_they_always_had(
+    tmp_path: Path, planned: list[Any]
+) -> None:
+    """Those of order 1 were written before there was another."""
+    dataset, expected = shutil.copytree(FORMAT_1, tmp_path / "data"), set[str]()
+
+    def summary(settings: Any) -> Any:
+        words = jaxdata.open_dataset(dataset).source("train", "words")
+        return jaxdata.pack(words, seq_len=64, **settings).plan
+
+    made = {}
+    for name, (settings, files) in NAMES.items():
+        made[name], expected = summary(settings), expected | set(files)
+        assert {path.stem for path in plans(dataset)} == expected, name
+    planned.clear()
+    for name, (settings, _) in NAMES.items():
+        assert summary(settings) == made[name]
+    assert not planned
 
 
 def test_datasets_that_claim_the_same_fingerprint_share_no_plan(

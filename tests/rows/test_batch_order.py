@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxdata
+import jaxdata.megatron
 from jaxdata.rows.batch_order import reversed_bits
-from jaxdata.testing import assert_exactly_once, assert_same_on_hosts, distinct_documents
+from jaxdata.testing import (
+    assert_exactly_once,
+    assert_same_on_hosts,
+    distinct_documents,
+    write_dataset,
+)
 
 POOLS = {"order": 2, "segment_bytes": 200, "pool_bytes": 800}
 CHANCE = np.random.default_rng(3)
@@ -24,12 +32,15 @@ DOCS = {
 }
 
 
-def mixed(lanes: dict[str, int], **options: Any) -> Any:
-    rows = {
-        name: jaxdata.pack(docs, seq_len=32, **(POOLS | {"lanes": lanes.get(name, 1)}))
+def packed(lanes: dict[str, int], seq_len: int = 32) -> dict[str, Any]:
+    return {
+        name: jaxdata.pack(docs, seq_len=seq_len, **(POOLS | {"lanes": lanes.get(name, 1)}))
         for name, docs in DOCS.items()
     }
-    return jaxdata.mix(rows, **options)
+
+
+def mixed(lanes: dict[str, int], **options: Any) -> Any:
+    return jaxdata.mix(packed(lanes), **options)
 
 
 def lane_of(rows: Any, row: int) -> float:
@@ -104,6 +115,46 @@ def test_a_state_and_transformed_rows_follow_the_order() -> None:
     again.set_state(json.loads(json.dumps(loader.get_state())))
     assert (next(again)["inputs"] == next(loader)["inputs"]).all()
     mapped.close()
+
+
+def batch_rows(rows: Any) -> list[list[int]]:
+    loader = jaxdata.Loader(rows, batch_size=24)
+    return [loader.batch_rows(step).tolist() for step in range(len(loader))]
+
+
+@pytest.mark.parametrize("seq_len", [32, 48])
+@pytest.mark.parametrize(("before", "after"), [({}, {"web": 16}), ({"web": 16}, {})])
+def test_batches_before_an_amendment_stay_as_they_were_delivered(
+    before: dict[str, int], after: dict[str, int], seq_len: int
+) -> None:
+    """Also where only what comes later lies in lanes."""
+    rows = mixed(before)
+    amended = rows.amend(24 * 4, rows=packed(after, seq_len))
+    was, now = batch_rows(rows), batch_rows(amended)
+    assert now[:4] == was[:4]
+    for sorted_by_lane, some in ((before, now[:4]), (after, now[4:-1])):
+        assert any(each != sorted(each) for each in some) == bool(sorted_by_lane)
+    inside = rows.amend(24 * 4 + 9, rows=packed(after, seq_len))
+    assert sorted(chain(*batch_rows(inside))) == list(range(len(inside)))
+    loader = jaxdata.Loader(inside, batch_size=24, prefetch=0)
+    for step, batch in enumerate(loader):
+        for at, number in enumerate(loader.batch_rows(step).tolist()):
+            assert (batch["inputs"][at] == inside[number]["inputs"]).all()
+
+
+def test_evaluation_megatron_and_order_1_are_never_sorted(tmp_path: Path) -> None:
+    texts = {f"{split}/web": [d["tokens"] for d in DOCS["web"]] for split in ("train", "val")}
+    opened = write_dataset(tmp_path / "d", texts)
+    config = {"dataset": str(tmp_path / "d"), "pack": POOLS | {"seq_len": 32, "lanes": 8}}
+    never = {
+        "evaluation": jaxdata.evaluation_rows(opened, "val", seq_len=32),
+        "another split": jaxdata.load(config, "val").rows,
+        "megatron": jaxdata.megatron.gpt(DOCS["web"], seq_len=32, seed=1),
+        "order 1": jaxdata.pack(DOCS["web"], seq_len=32, order=1),
+    }
+    for name, rows in never.items():
+        assert batch_rows(rows)[1] == list(range(24, 48)), name
+    assert batch_rows(jaxdata.load(config, "train").rows)[1] != list(range(24, 48))
 
 
 @pytest.mark.parametrize("hosts", [2, 3, 6])

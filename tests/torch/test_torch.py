@@ -126,6 +126,23 @@ def test_ranks_concatenated_are_the_batch(rows: Any, reference: Any, world_size:
     check(joined, reference)
 
 
+@pytest.mark.parametrize("pack", ["order 2", "lanes 1", "lanes 8", "lanes 512"])
+def test_both_orders_and_any_lanes(path: Path, pack: str) -> None:
+    rows = mixed(path, pack)
+    numpy = jaxdata.Loader(rows, batch_size=BATCH, prefetch=0)
+    assert (np.diff(numpy.batch_rows(3)) > 0).all() == (pack in ("order 2", "lanes 1"))
+    reference = list(numpy)
+    check(loader(rows), reference)
+    check(from_batches(rows, 2), reference)
+    ranks = [stateful(loader(rows, rank=rank, world_size=2), rank) for rank in range(2)]
+    joined = zip(*ranks, strict=True)
+    check(({key: torch.cat([a[key], b[key]]) for key in a} for a, b in joined), reference)
+    for begin in (jax_state, state_by_itself, state_of_stateful(2)):
+        again = loader(rows)
+        again.load_state_dict(begin(rows))
+        check(again, reference[STEP:])
+
+
 STEP = 7
 
 

@@ -115,7 +115,12 @@ class AmendedRows(Mixture):
     def batch_key(self, rows: Ints) -> Key:
         starts = [each.timeline.start for each in self._mixtures]
         number = np.searchsorted(starts, rows, side="right") - 1
-        return joint_key(number, rows, lambda n, mine: self._mixtures[n].batch_key(mine))
+
+        def find(n: int, mine: Ints) -> Key:
+            mixed = self._mixtures[n]  # without lanes its batches keep the order of their rows
+            return mixed.batch_key(mine) if mixed.lanes > 1 else np.zeros(len(mine), np.uint64)
+
+        return joint_key(number, rows, find)
 
     def sections(self) -> Sequence[tuple[int, RowTable]]:
         found: list[tuple[int, AmendedRows]] = []

@@ -27,8 +27,8 @@ SMALLER = {"segment_bytes": 2**14, "pool_bytes": 2**17}  # of 1,024 sources of 2
 OPEN = 512
 LARGE = {"segment_bytes": 2**20, "pool_bytes": 2**23, "lanes": OPEN}
 HOSTS = 64
-BATCHES = 8
-NO_END = 10**6
+TOGETHER, QUICK_TOGETHER = 128, 8  # as many batches as a host prepares together
+NO_END = 2**22
 
 
 def orders(pools: dict[str, int]) -> dict[str, dict[str, int]]:
@@ -63,14 +63,14 @@ def mixture(sources: int, documents: int, pack: dict[str, Any]) -> Any:
     return jaxdata.mix(rows, phases=[phase], epochs=dict.fromkeys(rows, NO_END))
 
 
-def batches(rows: Any, batch_size: int) -> Callable[[], float]:
+def batches(rows: Any, batch_size: int, count: int = TOGETHER) -> Callable[[], float]:
     """Seconds a batch of some in a row: they may be prepared together."""
     loader = jaxdata.Loader(rows, batch_size=batch_size, shard=(0, HOSTS), prefetch=0)
 
     def work() -> float:
-        if loader.next_row + BATCHES * batch_size > NO_END:
+        if loader.next_row + count * batch_size > NO_END:
             loader.reset()
-        return once(lambda: list(islice(loader, BATCHES))) / BATCHES
+        return once(lambda: list(islice(loader, count))) / count
 
     return work
 
@@ -88,12 +88,13 @@ def first_batch(rows: Any, batch_size: int) -> Callable[[], float]:
 def many_sources(given: Namespace) -> Report:
     """Milliseconds a batch of one of many hosts."""
     sources, documents, batch = (16, 1_000, 512) if given.quick else (1_024, 20_000, 8_192)
+    count = QUICK_TOGETHER if given.quick else TOGETHER
     contestants = []
     for name, pack in orders(SMALLER).items():
         if name == f"pools, {OPEN} lanes":
             continue  # a lane of 200 pools would have less than one
         rows = mixture(sources, documents, pack)
-        contestants.append(Contestant(name, batches(rows, batch), DEFAULT))
+        contestants.append(Contestant(name, batches(rows, batch, count), DEFAULT))
         first = f"{name}: first batch"
         contestants.append(Contestant(first, first_batch(rows, batch), f"{DEFAULT}: first batch"))
     facts = machine() | {"sources": sources, "documents of each": documents, "hosts": HOSTS}

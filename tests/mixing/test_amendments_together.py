@@ -238,9 +238,7 @@ def test_every_token_comes_once_however_they_are_given(changes: Sequence[tuple[i
 def test_fewer_epochs_than_were_read_of_a_source_that_is_weighed_no_more(mode: str) -> None:
     """It is dry already, which ends nothing: no later phase asks for it."""
     docs = distinct_documents([9] * 200)
-    rows = {
-        name: jaxdata.pack(jaxdata.ArrayDocuments(docs, name=name), seq_len=8) for name in "ab"
-    }
+    rows = {name: jaxdata.pack(jaxdata.ArrayDocuments(docs, name=name), seq_len=8) for name in "ab"}
     phases = [
         jaxdata.Phase(rows=60, weights={"a": 1, "b": 1}),
         jaxdata.Phase(rows=40, weights={"b": 1}),

@@ -132,7 +132,7 @@ def _unescaped(value: str) -> str:
 def _json(value: str) -> dict[str, Any]:
     try:
         given = json.loads(value)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise click.BadParameter(f"not JSON: {error}") from None
     if not isinstance(given, dict):
         raise click.BadParameter('expected an object, such as {"enable_thinking": false}')

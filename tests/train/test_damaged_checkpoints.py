@@ -76,7 +76,7 @@ def test_checksums_that_are_damaged_themselves(content: str, tmp_path: Path) -> 
     assert damaged_checkpoints(folder.parent, "newest") == []
     (tmp_path / "checksums/8.json").write_text(content)
     if content.startswith('{"'):
-        with pytest.raises(DatasetError, match="is damaged: its file .* is missing"):
+        with pytest.raises(DatasetError, match=r"is damaged: its file .* is missing"):
             damaged_checkpoints(folder.parent, "newest")
     else:
         assert damaged_checkpoints(folder.parent, "newest") == []

@@ -23,7 +23,7 @@ _IN_FILE = b""  # instead of the message: no pickle is empty
 
 
 class Channel(Connection):
-    """One end of a channel: a `Connection` whose `send` does not block.
+    """One end of a channel: a `Connection` whose `send` rarely blocks: see above.
 
     >>> here, there = Channel.pair()
     >>> here.send(bytes(10**7))

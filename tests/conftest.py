@@ -38,6 +38,12 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "cache"))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Let go of a test's arguments: pytest keeps the last test's until after `_leftovers`."""
+    getattr(item, "funcargs", {}).clear()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _leftovers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Leftovers]:
     """At the end of a process's tests, nothing that they took is left; what is fails the last."""

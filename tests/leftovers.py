@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +16,14 @@ _LIBRARIES = (
     *("tqdm_monitor", "/dev/shm/sem."),  # of tqdm, which Hugging Face's datasets use
 )
 """what lives as long as this process"""
+_TRACKERS = [
+    ("multiprocessing.resource_tracker", "_resource_tracker", "_fd"),
+    ("multiprocess.resource_tracker", "_resource_tracker", "_fd"),
+    ("multiprocessing.forkserver", "_forkserver", "_forkserver_alive_fd"),
+]
+"""where libraries keep the descriptor of a pipe for as long as this process lives"""
+_GRACE = (0, 0.1, 0.4, 1.5, 3)
+"""seconds to wait for what is just ending"""
 
 
 def held() -> set[str]:
@@ -25,6 +35,13 @@ def _descriptors() -> Iterator[str]:
     for each in (_ME / "fd").iterdir() if _ME.exists() else ():
         with suppress(OSError):  # the descriptor of this very loop
             yield f"descriptor {each.name} of {each.readlink()}, inode {each.stat().st_ino}"
+
+
+def _of_trackers() -> set[str]:
+    """The beginnings of the names of their descriptors."""
+    trackers = [(sys.modules.get(module), name, field) for module, name, field in _TRACKERS]
+    found = [getattr(getattr(module, name, None), field, None) for module, name, field in trackers]
+    return {f"descriptor {number} of pipe:" for number in found if number is not None}
 
 
 def _maps() -> Iterator[str]:
@@ -52,11 +69,12 @@ class Leftovers:
     """What tests of this process have taken and still hold, with the module that took it.
 
     Args:
-        folder: where tests write. Of descriptors and maps, those of files elsewhere are libraries'.
+        folder: where tests write. Of descriptors and maps, those of pipes count, and of files
+            there; those of files elsewhere, and of sockets, are libraries'.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._marks = (str(folder), "memfd:", "(deleted)")
+        self._marks = (str(folder), "memfd:", "(deleted)", "pipe:[")
         self._known: dict[str, str] = dict.fromkeys(held(), "")
 
     def note(self, module: str) -> None:
@@ -64,15 +82,22 @@ class Leftovers:
         for each in held() - self._known.keys():
             self._known[each] = module
 
-    def report(self) -> str:
+    def report(self, grace: Sequence[float] = _GRACE) -> str:
         """A line for each of them; empty if there are none."""
-        gc.collect()
         self.note("a fixture of the session")
-        left = [each for each in sorted(held()) if self._known.get(each) and self._is_ours(each)]
+        left: list[str] = []
+        for seconds in grace:
+            time.sleep(seconds)
+            gc.collect()
+            left = [each for each in sorted(held()) if self._known.get(each)]
+            if not (left := [each for each in left if self._is_ours(each)]):
+                break
         return "\n".join(f"{each}, since {self._known[each]}" for each in left)
 
     def _is_ours(self, name: str) -> bool:
         if any(library in name for library in _LIBRARIES):
+            return False
+        if name.startswith(tuple(_of_trackers())):
             return False
         is_file = name.startswith(("descriptor", "map"))
         return not is_file or any(mark in name for mark in self._marks)

@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from contextlib import ExitStack
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,9 @@ def test_each_kind_is_named_until_it_is_gone(tmp_path: Path) -> None:
         with path.open("rb") as file:
             stack.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         stack.callback(os.close, os.memfd_create("batch"))
+        pipe = os.pipe()
+        for end in pipe:
+            stack.callback(os.close, end)
         child = stack.enter_context(
             subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
         )
@@ -34,10 +39,11 @@ def test_each_kind_is_named_until_it_is_gone(tmp_path: Path) -> None:
         stack.callback(thread.join)
         stack.callback(over.set)
         leftovers.note("tests.test_one")
-        lines = leftovers.report().splitlines()
+        lines = leftovers.report(grace=[0]).splitlines()
         assert all(line.endswith(", since tests.test_one") for line in lines)
         for name in [
             "of /memfd:batch (deleted), inode ",
+            *(f"descriptor {end} of pipe:[" for end in pipe),
             f"map of {path} at ",
             "thread stray, ",
             f"process {child.pid}: {sys.executable} -c input() ",
@@ -46,19 +52,59 @@ def test_each_kind_is_named_until_it_is_gone(tmp_path: Path) -> None:
     assert leftovers.report() == ""
 
 
+def test_what_is_just_ending_is_not_left(tmp_path: Path) -> None:
+    leftovers = Leftovers(tmp_path)
+    ends = os.pipe()
+    thread = threading.Thread(target=lambda: (time.sleep(0.3), *map(os.close, ends)))
+    thread.start()
+    assert leftovers.report() == ""
+
+
+def test_the_pipe_of_pythons_own_tracker_is_not_left(tmp_path: Path) -> None:
+    tracker = resource_tracker.ResourceTracker()
+    leftovers = Leftovers(tmp_path)
+    tracker.ensure_running()
+    try:
+        assert f"descriptor {tracker.getfd()} of pipe:[" in leftovers.report(grace=[0])
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(resource_tracker, "_resource_tracker", tracker)
+            assert leftovers.report() == ""
+    finally:
+        tracker._stop()
+
+
 LEAKY = """
 import os
 
 def test_that_keeps_a_descriptor():
     os.memfd_create("kept")
 """
+TIDY = """
+import os
+
+import pytest
+
+class Held:
+    def __init__(self):
+        self.handle = os.memfd_create("held")
+
+    def __del__(self):
+        os.close(self.handle)
+
+@pytest.fixture(scope="module")
+def held():
+    return Held()
+
+def test_that_is_given_what_its_module_holds(held):
+    pass
+"""
 
 
 def test_a_run_in_several_processes_fails(tmp_path: Path) -> None:
-    names = "_leftovers, _noted_leftovers"
+    names = "_leftovers, _noted_leftovers, pytest_runtest_teardown"
     (tmp_path / "conftest.py").write_text(f"from tests.conftest import {names}")
     (tmp_path / "test_leaky.py").write_text(LEAKY)
-    (tmp_path / "test_tidy.py").write_text("def test_that_keeps_nothing():\n    pass\n")
+    (tmp_path / "test_tidy.py").write_text(TIDY)
     command = [sys.executable, "-m", "pytest", "-n2", "--dist=loadfile", "-p", "no:cacheprovider"]
     done = subprocess.run(
         [*command, tmp_path],

@@ -24,6 +24,7 @@ import jaxdata.megatron
 import jaxdata.torch
 from jaxdata import tokenizers
 from jaxdata.config import Config, load_config
+from jaxdata.converter.options import kinds_of
 from jaxdata.converter.parameters import options
 from jaxdata.documents.dataset import Dataset
 from jaxdata.errors import InputError
@@ -197,6 +198,56 @@ def test_every_option_of_a_conversion_takes_them(kind: str, tmp_path: Path) -> N
         reports.append((report.documents, files(tmp_path / name)))
     assert reports[0] == reports[1]
     assert 0 < reports[0][0] < 60, "some documents are too short"
+
+
+@pytest.mark.parametrize("name", sorted(options()))
+def test_every_option_of_a_conversion_refuses_what_is_no_number(name: str, tmp_path: Path) -> None:
+    """Nothing is taken for a number that is none, and no option ends in a raw error."""
+    write_data(tmp_path)
+    task, field = next(iter(options()[name].fields.items()))
+    kinds = kinds_of(field)
+    wrong: list[Any] = [object()]
+    if {int, float}.intersection(kinds):
+        wrong += [True, np.True_, 9.5, float("nan"), [9]]
+        wrong += [] if float in kinds else [9.0, np.float32(9)]
+        wrong += [] if str in kinds else ["9"]
+    wrong += [] if (least := options()[name].told("least")) is None else [least - 1]
+    for each in wrong:
+        with pytest.raises(InputError, match=re.escape(name)):
+            jaxdata.convert(
+                tmp_path / "texts.jsonl",
+                output=tmp_path / "out",
+                source="s",
+                tokenizer="bytes",
+                workers=1,
+                **({"task": task} if task else {}),
+                **{name: each},
+            )
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"min_chars": True}, "min_chars=True: expected a whole number or None"),
+        ({"record_tokens": 9.0}, "record_tokens=9.0: expected a whole number"),
+        ({"max_tokens": -1}, "max_tokens=-1: expected at least 1"),
+        ({"unit_bytes": 0}, "unit_bytes=0: expected at least 1"),
+        (
+            {"task": "fim", "fim_prefix": True},
+            "task 'fim': fim_prefix=True: expected a whole number or a text or None",
+        ),
+        ({"transform": 3}, 'transform=3: expected a function, or "module:function"'),
+    ],
+)
+def test_a_wrong_option_of_a_conversion_says_what_is_expected(
+    wrong: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    write_data(tmp_path)
+    named = {"output": tmp_path / "out", "source": "s", "tokenizer": "bytes"}
+    with pytest.raises(InputError) as refused:
+        jaxdata.convert(tmp_path / "more.jsonl", **named, **wrong)
+    assert str(refused.value) == message
 
 
 def test_a_state_that_a_checkpointer_made_of_numpy() -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from itertools import groupby
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
 
 import click
 
@@ -25,6 +25,7 @@ from jaxdata.converter.options import (
     SPLITS,
     TASK,
     Option,
+    kinds_of,
 )
 from jaxdata.converter.parameters import options
 from jaxdata.converter.tasks.registry import task_names
@@ -89,10 +90,8 @@ def _click_option(one: Option) -> click.Option:
 
 def _values(one: Option) -> dict[str, Any]:
     """What click is told of an option's values."""
-    annotation, metavar = one.field.annotation, one.told("metavar")
-    union = get_origin(annotation) in (Union, UnionType)
-    kinds = [k for k in (get_args(annotation) if union else [annotation]) if k is not NoneType]
-    (first, *others) = kinds
+    metavar = one.told("metavar")
+    first, *others = (kind for kind in kinds_of(one.field) if kind is not NoneType)
     if first is bool:
         return {"is_flag": True}
     if others:
@@ -133,7 +132,7 @@ def _unescaped(value: str) -> str:
 def _json(value: str) -> dict[str, Any]:
     try:
         given = json.loads(value)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise click.BadParameter(f"not JSON: {error}") from None
     if not isinstance(given, dict):
         raise click.BadParameter('expected an object, such as {"enable_thinking": false}')

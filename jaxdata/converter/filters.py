@@ -7,9 +7,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
-
-from jaxdata.converter.options import CLEANING, option
+from jaxdata.converter.options import CLEANING, OptionModel, option
 from jaxdata.converter.tasks.base import Clean, Dropped, Encoded
 from jaxdata.errors import MissingExtra
 
@@ -18,10 +16,8 @@ def _limit(what: str) -> Any:
     return option(None, f"Drop documents of {what}.", heading=CLEANING, least=1)
 
 
-class LengthFilter(BaseModel):
+class LengthFilter(OptionModel):
     """Limits on the length of documents; a part of the parameters."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     min_chars: int | None = _limit("fewer characters, counted after cleaning")
     max_chars: int | None = _limit("more characters, counted after cleaning")
@@ -54,10 +50,8 @@ class LengthFilter(BaseModel):
         return streams
 
 
-class Cleaning(BaseModel):
+class Cleaning(OptionModel):
     """Cleaning of every text, in this order; a part of the parameters."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     strip: bool = option(False, "Remove white space at both ends of texts.", heading=CLEANING)
     ftfy: bool = option(

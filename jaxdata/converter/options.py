@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
+
+from jaxdata.scalars import is_number, is_whole
 
 OPTIONS, INPUT, TASK = "Options", "What is read", "What records become"
 CLEANING, SPLITS = "Cleaning (off by default)", "Splits and output"
@@ -35,7 +39,7 @@ def option(
         heading: where `--help` lists it.
         metavar: what `--help` calls its value.
         shown: what `--help` gives as the default, where the value does not say it.
-        least: the smallest value that the command line takes.
+        least: its smallest value.
         hidden: leave it out of `--help`.
         escapes: take \n and \t, as typed, for a new line and a tab.
         **constraints: of :func:`pydantic.Field`.
@@ -47,6 +51,45 @@ def option(
     else:
         constraints["default"] = default
     return Field(description=description, json_schema_extra={**extra, **more}, **constraints)
+
+
+class OptionModel(BaseModel):
+    """A model whose numbers are numbers: no flags and no texts; whole ones are no floats."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_number(cls, value: Any, info: ValidationInfo) -> Any:
+        field = cls.model_fields[info.field_name or ""]
+        if expected := _expected(field, value):
+            raise PydanticCustomError("number", "expected {expected}", {"expected": expected})
+        return value
+
+
+def _expected(field: FieldInfo, value: Any) -> str | None:
+    """What a field expects in the place of a value that is no number, or too small."""
+    kinds, least = kinds_of(field), _told(field, "least")
+    if not {int, float}.intersection(kinds) or (value is None and NoneType in kinds):
+        return None
+    if isinstance(value, str) and str in kinds:
+        return None
+    if is_number(value) if float in kinds else is_whole(value):
+        return None if least is None or value >= least else f"at least {least:,}"
+    named = {int: "a whole number", float: "a number", str: "a text", NoneType: "None"}
+    return " or ".join(named[kind] for kind in kinds)
+
+
+def kinds_of(field: FieldInfo) -> tuple[Any, ...]:
+    """The types of its values, None's own among them."""
+    union = get_origin(field.annotation) in (Union, UnionType)
+    return get_args(field.annotation) if union else (field.annotation,)
+
+
+def _told(field: FieldInfo, name: str) -> Any:
+    """What :func:`option` was told of a field that pydantic does not know."""
+    extra = field.json_schema_extra
+    return extra.get(name) if isinstance(extra, dict) else None
 
 
 @dataclass(frozen=True)
@@ -63,8 +106,7 @@ class Option:
 
     def told(self, name: str) -> Any:
         """What :func:`option` was told of the field that pydantic does not know."""
-        extra = self.field.json_schema_extra
-        return extra.get(name) if isinstance(extra, dict) else None
+        return _told(self.field, name)
 
     @property
     def help(self) -> str:
@@ -84,9 +126,8 @@ class Option:
 
 
 def _shown(field: FieldInfo) -> str:
-    extra = field.json_schema_extra
-    if isinstance(extra, dict) and extra.get("shown"):
-        return str(extra["shown"])
+    if shown := _told(field, "shown"):
+        return str(shown)
     value = field.get_default(call_default_factory=True)
     return str(value) if isinstance(value, int | float | str) and value is not False else ""
 

@@ -7,12 +7,21 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ValidationError
 
 from jaxdata.converter.filters import Cleaning, LengthFilter
 from jaxdata.converter.inputs.discovery import InputFile
 from jaxdata.converter.inputs.units import PIECE_BYTES, RECORD_BYTES, UNIT_BYTES, unit_bytes_for
-from jaxdata.converter.options import INPUT, LIMITS, OPTIONS, SPLITS, Option, option, options_of
+from jaxdata.converter.options import (
+    INPUT,
+    LIMITS,
+    OPTIONS,
+    SPLITS,
+    Option,
+    OptionModel,
+    option,
+    options_of,
+)
 from jaxdata.converter.splits import read_ratio
 from jaxdata.converter.tasks import Settings
 from jaxdata.converter.tasks.base import token_dtype
@@ -33,10 +42,8 @@ def _keys(keys: Any) -> Any:
     return tuple(filter(None, map(str.strip, keys.split(",")))) if isinstance(keys, str) else keys
 
 
-class Parameters(BaseModel):
+class Parameters(OptionModel):
     """Everything that decides what a conversion writes; not the number of workers."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     task: TaskSettings
     record_tokens: int = option(

@@ -26,6 +26,8 @@ def transform_name(transform: str | Transform | None) -> str | None:
     """Return how a function is named, "module:function", for other processes to import."""
     if transform is None or isinstance(transform, str):
         return transform
+    if not callable(transform):
+        raise InputError(f'transform={transform!r}: expected a function, or "module:function"')
     name = f"{transform.__module__}:{transform.__qualname__}"
     if transform.__module__ == "__main__" or "<" in name:
         raise InputError(

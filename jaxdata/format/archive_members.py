@@ -99,7 +99,10 @@ def line_of_json(lines: NDArray[np.uint8], ends: NDArray[np.uint64], number: int
     start, stop = int(ends[number - 1]) if number else 0, int(ends[number])
     if not start <= stop <= min(len(lines), start + _LINE_BYTES):
         raise ValueError(f"a line from byte {start} to {stop} of {len(lines)}")
-    fields = json.loads(lines[start:stop].tobytes())
+    try:
+        fields = json.loads(lines[start:stop].tobytes())
+    except RecursionError:
+        raise ValueError("a line that is nested too deep") from None
     if not isinstance(fields, dict):
         raise ValueError("a line that is no object")
     return fields

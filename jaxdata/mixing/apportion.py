@@ -9,9 +9,11 @@ at any leaf. A row is found in O(depth), a batch of rows in the same number of n
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import count
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,11 +34,12 @@ class Apportionment:
     ([0, 1, 0, 0, 1, 0], [0, 0, 1, 2, 1, 3], [4, 2, 0])
     """
 
-    def __init__(self, shares: Sequence[Fraction]) -> None:
+    def __init__(self, shares: Sequence[Fraction] | Sequence[int]) -> None:
         self._size = len(shares)
         tie = count()
         # A node is a leaf ~source, or the number of a split, as the arrays below hold them.
-        heap = [(share, next(tie), ~source) for source, share in enumerate(shares) if share > 0]
+        numbers = enumerate(whole_numbers(shares))  # quicker to add and compare than fractions
+        heap = [(share, next(tie), ~source) for source, share in numbers if share > 0]
         heapq.heapify(heap)
         children: list[tuple[int, int]] = []
         fractions: list[int] = []
@@ -44,7 +47,7 @@ class Apportionment:
             light, heavy = heapq.heappop(heap), heapq.heappop(heap)
             total = light[0] + heavy[0]
             children.append((heavy[2], light[2]))
-            fractions.append(min(round(heavy[0] / total * 2**64), 2**64 - 1))
+            fractions.append(min(_rounded(heavy[0] << 64, total), 2**64 - 1))
             heapq.heappush(heap, (total, next(tie), len(children) - 1))
         self._root = heap[0][2]
         self._children = np.asarray(children, np.int64).reshape(-1, 2)
@@ -74,12 +77,22 @@ class Apportionment:
             node = above
         rows = ranks.astype(object)  # of any size
         for above, light in path:
-            heavy = int(self._fractions[above])
-            if light:
-                rows = (rows * 2**64 + 2**63) // (2**64 - heavy)
-            else:
-                rows = -((2**63 - (rows + 1) * 2**64) // heavy) - 1
+            rows = _row_of_rank(rows, int(self._fractions[above]), light)
         return rows.astype(np.int64)
+
+    def first_beyond(self, limits: Sequence[int]) -> tuple[int, int]:
+        """The first row that is one more of its source than its limit, and that source."""
+        firsts: list[tuple[int, int]] = []
+
+        def first(node: int) -> tuple[int, int]:
+            return (limits[~node], ~node) if node < 0 else firsts[node]
+
+        splits = zip(self._children.tolist(), self._fractions.tolist(), strict=True)
+        for (left, right), heavy in splits:  # below a split are earlier ones
+            on_left, on_right = first(left), first(right)
+            of_left = _row_of_rank(on_left[0], heavy, False), on_left[1]
+            firsts.append(min(of_left, (_row_of_rank(on_right[0], heavy, True), on_right[1])))
+        return first(self._root)
 
     def counts(self, rows: int) -> list[int]:
         """Rows of each source among the first `rows`."""
@@ -94,6 +107,29 @@ class Apportionment:
             left, right = self._children[node].tolist()
             pending += [(left, heavy), (right, here - heavy)]
         return counts
+
+
+def whole_numbers(shares: Sequence[Fraction] | Sequence[int]) -> list[int]:
+    """Whole numbers in the same proportions.
+
+    >>> whole_numbers([Fraction(1, 2), Fraction(1, 3), Fraction(0)])
+    [3, 2, 0]
+    """
+    scale = math.lcm(*(share.denominator for share in shares))
+    return [share.numerator * (scale // share.denominator) for share in shares]
+
+
+def _rounded(number: int, divisor: int) -> int:
+    """The nearest whole number to a quotient; the even one, halfway between two."""
+    quotient, rest = divmod(number, divisor)
+    return quotient + (2 * rest + quotient % 2 > divisor)
+
+
+def _row_of_rank(rank: Any, heavy: int, light: bool) -> Any:
+    """The row of a split that is this rank of one of its sides; a whole number or an array."""
+    if light:
+        return (rank * 2**64 + 2**63) // (2**64 - heavy)
+    return -((2**63 - (rank + 1) * 2**64) // heavy) - 1
 
 
 def _heavy_count(rows: NDArray[np.uint64], fraction: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from jaxdata.errors import InputError, SourceExhausted
-from jaxdata.mixing.apportion import Apportionment
+from jaxdata.mixing.apportion import Apportionment, whole_numbers
 from jaxdata.mixing.phases import Phase
 from jaxdata.mixing.weights import exact
 
@@ -139,29 +138,40 @@ class _SourceProgress:
         """Lay a phase out; returns whether it reached its end."""
         end = self._row + (_left(self._budgets, self._used) if budget is None else budget)
         renormalizes = self._on_exhaustion == "renormalize"
-        dry: set[int] = set()
+        weighing = _Weighing(self._budgets, phase)
         while self._row < end:
-            weighed = [k for k in _weighed(self._budgets, phase) if k not in dry]
-            first_dry = self._interval(number, phase, weighed, end) if weighed else None
+            weighs = any(weighing.of_rows)
+            first_dry = self._interval(number, weighing, end) if weighs else None
             if first_dry is not None and (renormalizes or budget is not None):
-                dry.add(first_dry)
+                weighing.leave_out(first_dry)
                 self.met.append(Exhaustion(self._budgets[first_dry].name, number, self._row))
-            if self._row < end and not (weighed and renormalizes):
+            if self._row < end and not (weighs and renormalizes):
                 self.halted = None if budget is None else self.met[-1]
                 return False
         return True
 
-    def _interval(self, number: int, phase: Phase, weighed: list[int], end: int) -> int | None:
+    def _interval(self, number: int, weighing: _Weighing, end: int) -> int | None:
         """Add the next interval; returns the source whose exhaustion ends it."""
-        tree = Apportionment(_shares(self._budgets, phase, weighed))
-        rows, first_dry = _lasts(tree, end - self._row, self._used, self._budgets)
+        tree = Apportionment(weighing.of_rows)
+        rows, first_dry = _lasts(tree, weighing, end - self._row, self._used, self._budgets)
         if rows:
-            shares = _asked(self._budgets, phase, weighed)
+            shares = _asked(self._budgets, weighing.of_tokens)
             interval = Interval(self._row, rows, number, shares, tree, tuple(self._used))
             self.intervals.append(interval)
             self._row += rows
             self._used = interval.used(self._row)
         return first_dry
+
+
+class _Weighing:
+    """Shares in a phase, in whole numbers; only their proportions count, and 0 is none."""
+
+    def __init__(self, budgets: Sequence[SourceBudget], phase: Phase) -> None:
+        self.of_rows = whole_numbers(_shares(budgets, phase))
+        self.of_tokens = whole_numbers([exact(phase.weight(source.name)) for source in budgets])
+
+    def leave_out(self, source: int) -> None:
+        self.of_rows[source] = self.of_tokens[source] = 0
 
 
 def _demand(
@@ -173,7 +183,7 @@ def _demand(
         budget = phase.budget(seq_len)
         if budget is None:
             continue
-        asked = Apportionment(_shares(budgets, phase, _weighed(budgets, phase))).counts(budget)
+        asked = Apportionment(_shares(budgets, phase)).counts(budget)
         for number_of_source, (source, rows) in enumerate(zip(budgets, asked, strict=True)):
             there = max(source.available - used[number_of_source], 0)
             used[number_of_source] += rows
@@ -192,44 +202,31 @@ def _demand(
 
 
 def _lasts(
-    tree: Apportionment, rows: int, used: Sequence[int], budgets: Sequence[SourceBudget]
+    tree: Apportionment,
+    weighing: _Weighing,
+    rows: int,
+    used: Sequence[int],
+    budgets: Sequence[SourceBudget],
 ) -> tuple[int, int | None]:
     """How many of the next `rows` the sources can give, and the source that ends them."""
     limits = [source.available - taken for source, taken in zip(budgets, used, strict=True)]
-    asked = zip(tree.counts(rows), limits, strict=True)
-    ends = {
-        source: _last_within(tree, source, limits[source], rows)
-        for source, (count, limit) in enumerate(asked)
-        if count > limit
-    }
-    first_dry = min(ends, key=ends.__getitem__, default=None)
-    return (rows, None) if first_dry is None else (ends[first_dry], first_dry)
-
-
-def _last_within(tree: Apportionment, source: int, limit: int, rows: int) -> int:
-    """The longest prefix, shorter than `rows`, in which a source has at most `limit` rows."""
-    return bisect_left(range(rows), limit + 1, key=lambda prefix: tree.counts(prefix + 1)[source])
+    for source, limit in enumerate(limits):  # an amendment may allow less than is used already
+        if limit < 0 and weighing.of_rows[source]:
+            return 0, source
+    row, dry = tree.first_beyond(limits)
+    return (row, dry) if row < rows else (rows, None)
 
 
 def _left(budgets: Sequence[SourceBudget], used: Sequence[int]) -> int:
     return sum(max(s.available - taken, 0) for s, taken in zip(budgets, used, strict=True))
 
 
-def _weighed(budgets: Sequence[SourceBudget], phase: Phase) -> list[int]:
-    return [number for number, source in enumerate(budgets) if phase.weight(source.name)]
-
-
-def _shares(budgets: Sequence[SourceBudget], phase: Phase, chosen: Sequence[int]) -> list[Fraction]:
+def _shares(budgets: Sequence[SourceBudget], phase: Phase) -> list[Fraction]:
     """Shares of rows: weights are of trained tokens, so a source with fuller rows gets fewer."""
-    shares = [Fraction(0)] * len(budgets)
-    for number in chosen:
-        source = budgets[number]
-        shares[number] = exact(phase.weight(source.name)) / source.tokens_per_row
-    return shares
+    return [exact(phase.weight(source.name)) / source.tokens_per_row for source in budgets]
 
 
-def _asked(
-    budgets: Sequence[SourceBudget], phase: Phase, chosen: Sequence[int]
-) -> dict[str, float]:
-    weights = {budgets[k].name: exact(phase.weight(budgets[k].name)) for k in chosen}
-    return {name: float(weight / sum(weights.values())) for name, weight in weights.items()}
+def _asked(budgets: Sequence[SourceBudget], weights: Sequence[int]) -> dict[str, float]:
+    total = sum(weights)
+    weighed = zip(budgets, weights, strict=True)
+    return {source.name: weight / total for source, weight in weighed if weight}

@@ -1,7 +1,7 @@
 """Which checkpoints are whole: checksums of their files, written when one is saved.
 
 They lie in `checksums/`, beside `checkpoints/`. A checkpoint without them is of an earlier version,
-or its process was killed just then: it counts as whole.
+or its process was killed just then: it counts as whole, as one whose checksums cannot be read.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ def _damage(directory: Path, step: int) -> str | None:
     folder = directory / str(step)
     try:
         written = json.loads(_checksums(directory, step).read_bytes())
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return None
-    for name, sha256 in written.items():
+    for name, sha256 in written.items() if isinstance(written, dict) else ():
         if not (folder / name).is_file():
             return f"its file {name} is missing"
         if _sha256(folder / name) != sha256:

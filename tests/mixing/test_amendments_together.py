@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.errors import ConfigError, InputError, SourceExhausted
-from jaxdata.testing import assert_exactly_once, assert_same_batches, write_dataset
+from jaxdata.testing import (
+    assert_exactly_once,
+    assert_same_batches,
+    distinct_documents,
+    write_dataset,
+)
 from tests.mixing.test_amendments import packed, sources
 
 LENGTHS = [np.random.default_rng(seed).integers(2, 60, 120).tolist() for seed in (0, 1)]
@@ -227,3 +232,18 @@ def test_every_token_comes_once_however_they_are_given(changes: Sequence[tuple[i
     assert [each["row"] for each in run.amendments] == list(asked)
     for row, seq_len in asked.items():
         assert len(run[row]["inputs"]) == seq_len
+
+
+@pytest.mark.parametrize("mode", ["refuse", "halt", "renormalize"])
+def test_fewer_epochs_than_were_read_of_a_source_that_is_weighed_no_more(mode: str) -> None:
+    """It is dry already, which ends nothing: no later phase asks for it."""
+    docs = distinct_documents([9] * 200)
+    rows = {name: jaxdata.pack(jaxdata.ArrayDocuments(docs, name=name), seq_len=8) for name in "ab"}
+    phases = [
+        jaxdata.Phase(rows=60, weights={"a": 1, "b": 1}),
+        jaxdata.Phase(rows=40, weights={"b": 1}),
+    ]
+    run = jaxdata.mix(rows, phases=phases, on_exhaustion=mode)
+    amended = run.amend(60, epochs={"a": 0.1})
+    assert amended.counts(len(amended)) == run.counts(len(run)) == {"a": 30, "b": 70}
+    assert not amended.exhaustions

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.errors import InputError, SourceExhausted
-from jaxdata.mixing.apportion import Apportionment
+from jaxdata.mixing.apportion import Apportionment, whole_numbers
 from jaxdata.testing import distinct_documents
 
 weights_lists = st.lists(
@@ -51,6 +51,26 @@ def test_the_row_of_a_rank_is_the_inverse(weights: list[float], first: int) -> N
     for number in np.unique(source).tolist():
         mine = source == number
         assert np.array_equal(tree.rows_of(number, rank[mine]), rows[mine])
+
+
+@given(weights_lists, st.data())
+def test_the_first_row_beyond_the_limits(weights: list[float], data: st.DataObject) -> None:
+    tree = Apportionment(shares(weights))
+    used = st.integers(0, 10**13).map(tree.counts)
+    limits = data.draw(used | st.lists(st.integers(0, 10**13), min_size=len(weights)))
+    row, source = tree.first_beyond(limits)
+    before, after = tree.counts(row), tree.counts(row + 1)
+    pairs = zip(before, limits[: len(weights)], strict=True)
+    assert all(count <= limit for count, limit in pairs)
+    assert after[source] == limits[source] + 1
+
+
+@given(weights_lists)
+def test_only_proportions_count(weights: list[float]) -> None:
+    rows = np.arange(500)
+    exact = Apportionment(shares(weights)).select(rows)
+    in_whole_numbers = Apportionment(whole_numbers([7 * share for share in shares(weights)]))
+    assert np.array_equal(in_whole_numbers.select(rows), exact)
 
 
 def test_the_row_that_takes_a_row_of_a_source() -> None:

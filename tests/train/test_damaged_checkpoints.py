@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jaxdata.errors import DatasetError
+from jaxdata.train.whole_checkpoints import damaged_checkpoints, write_checksums
 from tests.train.test_train import (
     ROOT,
     command,
@@ -62,6 +64,22 @@ def test_the_newest_whole_one_is_offered_and_used(config: Path, begun: Path, har
     for record in steps_of(begun):  # steps 8 to 15 came again, as they were
         assert seen.setdefault(record["step"], record["rows"]) == record["rows"]
     assert sorted(seen) == list(range(24))
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "3", "[" * 10**5, '{"a": {}}', '{"": ""}'])
+def test_checksums_that_are_damaged_themselves(content: str, tmp_path: Path) -> None:
+    """Where they name no file of the checkpoint, nothing speaks against it."""
+    folder = tmp_path / "checkpoints/8"
+    folder.mkdir(parents=True)
+    (folder / "weights").write_text("1 2 3")
+    write_checksums(folder.parent, 8)
+    assert damaged_checkpoints(folder.parent, "newest") == []
+    (tmp_path / "checksums/8.json").write_text(content)
+    if content.startswith('{"'):
+        with pytest.raises(DatasetError, match=r"is damaged: its file .* is missing"):
+            damaged_checkpoints(folder.parent, "newest")
+    else:
+        assert damaged_checkpoints(folder.parent, "newest") == []
 
 
 def test_none_is_whole(config: Path, begun: Path) -> None:

@@ -24,6 +24,8 @@ _ROLES = {
 _ROLE_KEYS, _CONTENT_KEYS, _TEXT_KEYS = ("role", "from"), ("content", "value"), ("text", "value")
 _TURNS = ("user", "assistant")
 _WEIGHT_KEYS = ("weight", "loss_weight")
+_DEEPEST = 64
+_TOO_DEEP = f"messages or 'tools' are nested more than {_DEEPEST} deep"
 
 
 @dataclass(frozen=True)
@@ -161,12 +163,18 @@ def _tools(tools: Any) -> dict[str, Any]:
             tools = json.loads(tools) if tools.strip() else None
         except ValueError:
             raise BadRecord("'tools' is not JSON") from None
+        except RecursionError:
+            raise BadRecord(_TOO_DEEP) from None
     return {"tools": tools} if tools else {}
 
 
-def _strings(value: Any) -> Sequence[str]:
+def _strings(value: Any, depth: int = 0) -> Sequence[str]:
     if isinstance(value, str):
         return [value]
     if isinstance(value, Mapping):
         value = list(value.values())
-    return [text for one in value for text in _strings(one)] if isinstance(value, list) else []
+    if not isinstance(value, list):
+        return []
+    if depth == _DEEPEST:
+        raise BadRecord(_TOO_DEEP)
+    return [text for one in value for text in _strings(one, depth + 1)]

@@ -150,7 +150,7 @@ def _saved_files(entries: list[os.DirEntry[str]]) -> list[str]:
     try:
         state = json.loads(Path(paths["state.json"]).read_bytes())
         names = [Path(one["filename"]).name for one in state["_data_files"]]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
             f"{paths['state.json']} was not written by save_to_disk ({error!r}): save the "
             "dataset again"

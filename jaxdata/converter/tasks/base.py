@@ -12,10 +12,10 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from jaxdata.converter.inputs.raw_records import TextPiece
-from jaxdata.converter.options import OPTIONS, option
+from jaxdata.converter.options import OPTIONS, OptionModel, option
 from jaxdata.tokenizers import Tokenizer
 
 Clean = Callable[[str], str]
@@ -76,14 +76,13 @@ class Prepared(NamedTuple):
     raw: Sequence[str]
 
 
-class Settings(BaseModel):
+class Settings(OptionModel):
     """The options of a task; a part of the parameters, so that a resume compares them by name.
 
     A field that users may set is an `option` with its description: the command line and the
     keyword arguments of `convert` follow from it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     makes: ClassVar[str] = ""
     """What records become, in a few words for `--help`."""
     key_options: ClassVar[str] = "--text-key"

@@ -59,6 +59,8 @@ class TurnSettings(Settings):
 
 def _template(given: Mapping[str, Any], tokenizer: Tokenizer) -> str | None:
     named = given.get("chat_template")
+    if not isinstance(named, str | None):
+        raise InputError(f"chat_template={named!r}: expected a file, 'tokenizer', 'none' or None")
     affixes = [name for name in AFFIXES if given.get(name)]
     if named not in (None, "none") and affixes:
         raise InputError(

@@ -54,7 +54,7 @@ def make_room(store: Store, name: str, array: NDArray[Any]) -> None:
     data = store.read(f"{name}/zarr.json")
     try:
         same = data is not None and json.loads(data) == _metadata(*_layout(array))
-    except ValueError:
+    except (ValueError, RecursionError):
         same = False
     if not same:
         store.delete(f"{name}/")

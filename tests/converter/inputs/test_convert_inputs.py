@@ -199,6 +199,9 @@ def test_a_saved_dataset_of_several_splits_asks_for_one(tmp_path: Path) -> None:
     (tmp_path / "both/train/data-00000-of-00001.arrow").unlink()
     with pytest.raises(InputError, match=r"lacks 'data-00000-of-00001\.arrow'"):
         run(tmp_path / "both/train", tmp_path / "more")
+    (tmp_path / "both/train/state.json").write_text("[" * 10**5)
+    with pytest.raises(InputError, match=r"state\.json was not written by save_to_disk"):
+        run(tmp_path / "both/train", tmp_path / "more")
 
 
 def test_objects_over_several_lines(tmp_path: Path) -> None:

@@ -229,6 +229,8 @@ def test_the_command_takes_the_options_of_its_task(tmp_path: Path) -> None:
     assert dataset.decode(dataset.source("train", "x")[0]["tokens"]) == "2+2\n4"
     done = CliRunner().invoke(cli, [*arguments, "--template-variables", "[1]"])
     assert "expected an object" in done.output
+    done = CliRunner().invoke(cli, [*arguments, "--template-variables", "[" * 10**5])
+    assert "Invalid value for '--template-variables': not JSON: " in done.output
 
 
 @pytest.mark.parametrize("name", FILES)

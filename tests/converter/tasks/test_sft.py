@@ -167,12 +167,24 @@ def test_calls_of_functions_are_the_assistants_and_results_are_not() -> None:
             "a message holds something that is not text",
         ),
         ({"messages": ["q", "a"], "tools": "{"}, "'tools' is not JSON"),
+        ({"messages": ["q", "a"], "tools": "[" * 10**5}, "'tools' are nested more than 64 deep"),
         ({"messages": [{"role": "a", "content": "\udc00"}]}, "'content' holds half a surrogate"),
     ],
 )
 def test_what_is_not_usable_is_set_aside(record: dict[str, Any], reason: str) -> None:
     with pytest.raises(BadRecord, match=reason):
         documents(record, separator="|")
+
+
+@pytest.mark.parametrize("depth", [100, 900])
+@pytest.mark.parametrize("as_text", [True, False])
+def test_what_is_nested_deep_is_set_aside(depth: int, as_text: bool, tmp_path: Path) -> None:
+    """However far Python itself would follow it."""
+    tools = "[" * depth + "]" * depth
+    source = {"messages": ["q", "a"], "tools": tools if as_text else json.loads(tools)}
+    (tmp_path / "t.jinja").write_text("{% for m in messages %}{{ m.content }}|{% endfor %}")
+    with pytest.raises(BadRecord, match="'tools' are nested more than 64 deep"):
+        documents(source, chat_template=str(tmp_path / "t.jinja"))
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _leftovers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Leftovers]:
     """At the end of a process's tests, nothing that they took is left; what is fails the last."""
-    leftovers = Leftovers(tmp_path_factory.getbasetemp())
+    leftovers = Leftovers(tmp_path_factory.getbasetemp(), pipes=16)
     yield leftovers
     if left := leftovers.report():
         pytest.fail(f"tests of this process left behind:\n{left}", pytrace=False)

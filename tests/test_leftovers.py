@@ -60,6 +60,15 @@ def test_what_is_just_ending_is_not_left(tmp_path: Path) -> None:
     assert leftovers.report() == ""
 
 
+def test_more_pipes_than_libraries_keep_are_a_leak(tmp_path: Path) -> None:
+    leftovers = Leftovers(tmp_path, pipes=4)
+    with ExitStack() as stack:
+        for pairs in (2, 1):
+            for end in (end for _ in range(pairs) for end in os.pipe()):
+                stack.callback(os.close, end)
+            assert leftovers.report(grace=[0]).count(" of pipe:[") == (0 if pairs == 2 else 6)
+
+
 def test_the_pipe_of_pythons_own_tracker_is_not_left(tmp_path: Path) -> None:
     tracker = resource_tracker.ResourceTracker()
     leftovers = Leftovers(tmp_path)

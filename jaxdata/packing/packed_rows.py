@@ -30,6 +30,7 @@ from jaxdata.rows.counts import TokenCounts
 from jaxdata.rows.table import RowTable, Segments
 from jaxdata.seeds import Permutation, derive
 
+_FEW_BLOCKS, _NO_EPOCH = 2, -1
 _NEARLY_READ = 0.25
 """share of a block's rows that are left when the next block is planned"""
 _CACHED_COUNTS = 64  # every report asks for the counts at the starts of phases
@@ -257,6 +258,14 @@ class PackedRows(RowTable):
 
     def _plan_block(self, epoch: int, block: int) -> BlockPlan:
         """The plan of a block, its rows in the order of an epoch."""
+        pack = partial(self._pack_block, block)
+        # Sources of few blocks may be read in many epochs.
+        again = self.blocks <= _FEW_BLOCKS
+        plan = PLANS.get((self._number, _NO_EPOCH, block), pack) if again else pack()
+        return plan.with_rows(self._shuffled(plan.rows, "rows", epoch, block))
+
+    def _pack_block(self, block: int) -> BlockPlan:
+        """The plan of a block, its rows as they were packed."""
         first = int(self._blocks.first[block])
         documents, plan = self.planner.plan((first, first + int(self._blocks.documents[block])))
         planned = len(plan.row_starts) - 1, int(plan.slots.sum(dtype=np.int64))
@@ -265,8 +274,7 @@ class PackedRows(RowTable):
         # Plans are cached: 32 bits, where they suffice, halve the memory.
         small = np.int32 if max(len(self._source), int(plan.start.max(initial=0))) < 2**31 else int
         columns = (documents.take(plan.document), plan.start, plan.slots, plan.context)
-        plan = BlockPlan(plan.row_starts, *(each.astype(small, copy=False) for each in columns))
-        return plan.with_rows(self._shuffled(plan.rows, "rows", epoch, block))
+        return BlockPlan(plan.row_starts, *(each.astype(small, copy=False) for each in columns))
 
     def _epoch_order(self, epoch: int) -> tuple[Ints, Ints]:
         """The blocks in the order of an epoch, and the rows up to the end of each."""

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,6 @@ from jaxdata.errors import DatasetError, InputError, StateMismatch, WorkerDied
 from jaxdata.materializer import api as driver
 from jaxdata.materializer.formats import RECORD_FORMATS
 from jaxdata.materializer.formats.tf_example import decode_example, encode_example
-from jaxdata.processes import Worker
 from jaxdata.testing import (
     assert_resumes_everywhere,
     assert_same_batches,
@@ -396,27 +394,25 @@ def _kill_after(command: list[str], output: Path, receipts: int) -> None:
             jaxdata.open_rows(output)
 
 
+def killing_once(batch: Row) -> Row:
+    """A layout that kills the first worker process that comes to it."""
+    parent, mark = os.environ["JAXDATA_TEST_KILLED"].split(":")
+    if os.getpid() != int(parent) and not Path(mark).exists():
+        Path(mark).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return batch
+
+
 def test_a_killed_worker_is_named_and_its_work_done_again(
     config: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = jaxdata.load(config).rows
-    workers: list[Worker] = []
-    start = Worker.__init__
-
-    def noted(self: Worker, *args: Any) -> None:
-        start(self, *args)
-        workers.append(self)
-
-    monkeypatch.setattr(Worker, "__init__", noted)
-
-    def kill(done: int, total: int) -> None:
-        with suppress(ProcessLookupError):  # it was killed before
-            os.kill(workers[0].pid, signal.SIGKILL)
-
+    monkeypatch.setenv("JAXDATA_TEST_KILLED", f"{os.getpid()}:{tmp_path / 'mark'}")
+    settings: Any = {"shard_rows": 4, "layout": killing_once}
     with pytest.raises(WorkerDied, match=r"SIGKILL.*the same command resumes"):
-        jaxdata.materialize(rows, tmp_path / "out", shard_rows=4, workers=2, progress=kill)
-    jaxdata.materialize(rows, tmp_path / "out", shard_rows=4, workers=1)
-    jaxdata.materialize(rows, tmp_path / "expected", shard_rows=4, workers=1)
+        jaxdata.materialize(rows, tmp_path / "out", workers=2, **settings)
+    jaxdata.materialize(rows, tmp_path / "out", workers=2, **settings)
+    jaxdata.materialize(rows, tmp_path / "expected", workers=1, **settings)
     assert tree(tmp_path / "out") == tree(tmp_path / "expected")
 
 

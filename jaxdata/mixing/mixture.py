@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -309,19 +308,14 @@ class MixedRows(Mixture):
         }
 
     def rows_with(self, name: str, document: int, rows: int | None = None) -> list[int]:
-        """See `RowTable`; the row that takes a row of a source is found by bisection."""
         start, stop = self.timeline.start, self.timeline.start + len(self)
         stop = stop if rows is None else min(stop, rows)
         if name not in self.tables or stop <= start:
             return []
-        before, after = self.used(start)[name], self.used(stop)[name]
         table = self.tables[name]
-        ranks = [r for r in set(table.rows_with(table.names[0], document, after)) if r >= before]
-
-        def taken(row: int) -> int:
-            return self.used(row + 1)[name]
-
-        return [start + bisect_left(range(start, stop), r + 1, key=taken) for r in sorted(ranks)]
+        ranks = set(table.rows_with(table.names[0], document, self.used(stop)[name]))
+        found = self.rows_of(list(self.tables).index(name), np.array(sorted(ranks), np.int64))
+        return [row for row in found.tolist() if row >= 0]
 
     def identity(self) -> dict[str, Any]:
         """See `RowTable`. Facts that all sources share are named once."""

@@ -18,7 +18,7 @@ from jaxdata.testing.buckets.serving import bucket_server, fault_proxy
 
 def main() -> None:
     """Serve until Ctrl-C, a signal, or the end of the process that started it."""
-    parser = _parser()
+    parser = make_parser()
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -45,7 +45,8 @@ def _show(server: BucketServer) -> None:
     print("\n".join(lines), flush=True)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The options of the command."""
     parser = argparse.ArgumentParser(
         "python -m jaxdata.testing.buckets", description=(__doc__ or "").splitlines()[0]
     )

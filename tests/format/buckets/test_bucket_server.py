@@ -292,6 +292,19 @@ def test_a_body_in_chunks_is_understood() -> None:
         assert (server.read("bkt/a"), server.read("bkt/b")) == (b"0123456789", b"abcde")
 
 
+def test_what_is_no_request_is_refused(tmp_path: Path) -> None:
+    for scheme, path in (("gs", "/upload/storage/v1/b/bkt/o?name=a/../b"), ("s3", "/bkt/a//b")):
+        with bucket_server(scheme, folder=tmp_path) as server:  # type: ignore[arg-type]
+            method = "POST" if scheme == "gs" else "PUT"
+            assert plain(server, method, path, b"1")[0] == 400
+            assert plain(server, "PATCH", path)[0] == 405
+            connection = http.client.HTTPConnection(urlsplit(server.address).netloc)
+            connection.connect()
+            connection.sock.sendall(b"no HTTP at all\r\n\r\n")
+            assert connection.sock.recv(1) == b"", "the connection is closed"
+            connection.close()
+
+
 def test_64_connections_at_once_are_counted_exactly(server: BucketServer) -> None:
     server.write("bkt/a", bytes(1000))
     server.faults = Faults(latency=0.03)

@@ -38,9 +38,12 @@ def check(server: BucketServer, local: Path, batches: int = BATCHES) -> None:
     near.close()
 
 
+@pytest.mark.parametrize("fault", ["", "unavailable", "reset", "lost"])
 def test_a_conversion_into_a_bucket_is_that_into_a_folder(
-    server: BucketServer, tmp_path: Path
+    server: BucketServer, tmp_path: Path, fault: str
 ) -> None:
+    if fault:
+        server.faults = Faults(**{fault: 0.1})  # type: ignore[arg-type]
     texts = [json.dumps({"text": f"document {number} " * (number % 50)}) for number in range(900)]
     (tmp_path / "a.jsonl").write_text("\n".join(texts))
     for output in (server.url("bkt/ds"), tmp_path / "ds"):
@@ -48,6 +51,7 @@ def test_a_conversion_into_a_bucket_is_that_into_a_folder(
             tmp_path / "a.jsonl", output=output, source="web", tokenizer="bytes", workers=1
         )
         assert made.documents == 900
+    assert bool(fault) == bool(server.counts.faults)
     check(server, tmp_path / "ds")
     files = [file.relative_to(tmp_path) for file in (tmp_path / "ds").rglob("*") if file.is_file()]
     shards = [str(file) for file in files if file.suffix == ".array_record"]

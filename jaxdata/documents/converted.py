@@ -20,7 +20,14 @@ from jaxdata.format.foreign import is_foreign
 from jaxdata.format.index import SourceIndex
 from jaxdata.format.manifest import Manifest, SourceEntry, read_manifest
 from jaxdata.format.records import STREAM_BLOCK, RecordSpec, file_offset
-from jaxdata.format.storage import Store, open_store
+from jaxdata.format.storage import (
+    PAGE_BYTES,
+    PagedFiles,
+    RemoteStore,
+    Store,
+    StoredFile,
+    open_store,
+)
 from jaxdata.ragged import AnyInts, Ints, expand
 from jaxdata.scalars import takes_numpy
 
@@ -230,8 +237,36 @@ class ConvertedDocuments(RangedDocuments):
         if not self._seen[spans.shard].all():
             self._compare(*spans)
         found = spans.places(whole, offsets, item)
-        views = self.store.gather(self._shards, found.file, found.start, found.stop)
+        if self.store.local:
+            views = self.store.gather(self._shards, found.file, found.start, found.stop)
+        else:
+            home = self._is_home(found, documents)
+            views = self.pages.gather(found.file, found.start, found.stop, home)
         return Gathered(views, found.owner)
+
+    @cached_property
+    def pages(self) -> PagedFiles:
+        """See `Far`."""
+        assert isinstance(self.store, RemoteStore)
+        files = [StoredFile(each.name, each.bytes, each.sha256) for each in self.entry.shards]
+        return PagedFiles(self.store, files)
+
+    def prefetch(self, documents: Ints, starts: Ints, counts: Ints) -> int:
+        """See `Far`."""
+        found = self.places(documents, starts, counts)
+        home = self._is_home(found, documents)
+        self.pages.prefetch(found.file, found.start, found.stop, home)
+        return int((found.stop - found.start).sum())
+
+    def _is_home(self, found: Places, documents: Ints) -> NDArray[np.bool_]:
+        """Whether places lie in the page where their document begins, or in one that it fills."""
+        _, stream = self.index.locate(documents)
+        taken = self.spec.stream_bytes(self.lengths[documents])
+        first = file_offset(stream) // PAGE_BYTES
+        end = file_offset(stream + taken - 1) + 1
+        page = found.start // PAGE_BYTES
+        fills = (page + 1) * PAGE_BYTES <= end[found.owner]
+        return np.asarray((page == first[found.owner]) | fills, bool)
 
     def _compare(
         self, shard: Ints, stream: Ints, lengths: AnyInts, starts: Ints, counts: Ints

@@ -96,9 +96,15 @@ class Store(Protocol):
         """
 
     def read_array(
-        self, name: str, dtype: type[np.generic] | None = None, size: int | None = None
+        self,
+        name: str,
+        dtype: type[np.generic] | None = None,
+        size: int | None = None,
+        sha256: str | None = None,
     ) -> NDArray[Any]:
         """The array, read-only; a view of the mapped file if that is local, large and all of it.
+
+        With the `sha256` of its values, an array of a bucket is copied to this host and mapped.
 
         Raises:
             DatasetError: it is missing, damaged, or not of this `dtype` and `size` (None for any).
@@ -116,6 +122,14 @@ def truncated(url: str, stop: int) -> DatasetError:
     """The error for a file that ends before the index says."""
     return DatasetError(
         f"{url} ends before byte {stop}: the file is truncated; restore it or convert again"
+    )
+
+
+def overwritten(url: str) -> DatasetError:
+    """The error for an object that is not the one that this process began to read."""
+    return DatasetError(
+        f"{url} was overwritten while this process reads it: the dataset is not what it was; "
+        "write new data under a new name, and start again from the last checkpoint"
     )
 
 

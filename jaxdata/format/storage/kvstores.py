@@ -12,6 +12,13 @@ _AWS_FILES = {
     "AWS_CONFIG_FILE": "~/.aws/config",
     "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials",
 }
+_RETRIES = {"max_retries": 3, "initial_delay": "100ms", "max_delay": "1s"}
+_LIMITS = {
+    f"{service}_request_{limit}": value
+    for service in ("gcs", "s3")
+    for limit, value in (("concurrency", {"limit": 64}), ("retries", _RETRIES))
+}
+"""of requests: beyond these few tries `Request` tries again, and says so"""
 
 
 def open_kvstore(url: str) -> Any:
@@ -78,5 +85,5 @@ def process_context() -> Any:
                 "remote data cannot be read in a forked process: start workers with 'spawn' "
                 "(torch: DataLoader(multiprocessing_context='spawn'))"
             )
-        _contexts[process] = tensorstore.Context()
+        _contexts[process] = tensorstore.Context(_LIMITS)
     return _contexts[process]

@@ -15,7 +15,12 @@ from jaxdata.errors import InputError
 from jaxdata.format.storage.contract import Store, unwritable
 from jaxdata.format.storage.local import LocalStore, local_path
 from jaxdata.format.storage.maps import map_file, map_handle
-from jaxdata.format.storage.pages.page_cache import most_ahead, page_cache, read_counts
+from jaxdata.format.storage.pages.page_cache import (
+    close_caches,
+    most_ahead,
+    page_cache,
+    read_counts,
+)
 from jaxdata.format.storage.pages.page_folder import PAGE_BYTES
 from jaxdata.format.storage.pages.paged_files import PagedFiles, StoredFile
 from jaxdata.format.storage.pages.read_counts import ReadCounts
@@ -31,6 +36,7 @@ __all__ = [
     "RemoteStore",
     "Store",
     "StoredFile",
+    "close_caches",
     "local_path",
     "map_file",
     "map_handle",

@@ -33,6 +33,13 @@ class ReadCounts:
         pairs = zip(asdict(self).values(), asdict(other).values(), strict=True)
         return type(self)(*(a + b for a, b in pairs))
 
+    def __str__(self) -> str:
+        found = 100 * self.hits / max(self.hits + self.misses, 1)
+        return (
+            f"{self.gets:,} GETs, {self.bytes / 1e6:,.1f} MB for {self.used_bytes / 1e6:,.1f} MB "
+            f"of rows, {found:.1f} % of ranges in cached pages, {self.wait_seconds:.1f} s waited"
+        )
+
     @classmethod
     def of(cls, values: NDArray[np.float64]) -> Self:
         """The counts in the first entries of an array."""

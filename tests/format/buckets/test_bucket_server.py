@@ -228,7 +228,7 @@ def test_another_process_reads_counts_and_switches(monkeypatch: pytest.MonkeyPat
         assert server.faults == (Faults(latency=0.001),)
         open_store(server.url("bkt/ds")).write("a", b"0123456789")
         server.faults = Faults(forbidden=1.0, path="*/ds/a", methods="GET")
-        with pytest.raises(DatasetError, match="these credentials may read it"):
+        with pytest.raises(DatasetError, match="ds/a cannot be read: PERMISSION_DENIED"):
             open_store(server.url("bkt/ds")).read("a")
         counts = server.counts
         assert (counts.requests, counts.received, counts.most_at_once) == (2, 10, 1)

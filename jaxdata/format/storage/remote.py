@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from jaxdata.format.storage import zarr
 from jaxdata.format.storage.contract import MOST_READ, Fence, missing, too_large
 from jaxdata.format.storage.kvstores import kvstore_spec, open_kvstore, process_context
-from jaxdata.format.storage.pages.columns import cached_column
+from jaxdata.format.storage.pages.index_columns import cached_column
 from jaxdata.format.storage.patience import Request
 from jaxdata.format.storage.ranges import ExactRanges
 from jaxdata.ragged import ByteRanges, Ints

@@ -9,7 +9,6 @@ import pytest
 import tensorstore
 
 from jaxdata.format.storage import kvstores
-from jaxdata.format.storage.pages.page_cache import close_caches
 from jaxdata.testing.buckets import BucketServer, bucket_server
 
 _RETRIES = {"max_retries": 100, "initial_delay": "1ms", "max_delay": "10ms"}
@@ -32,4 +31,3 @@ def server(
     with bucket_server(request.param) as served:
         use(served, monkeypatch)
         yield served
-        close_caches()  # also where a test had several

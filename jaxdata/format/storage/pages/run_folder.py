@@ -100,6 +100,7 @@ def _locked_name(runs: Path) -> tuple[int, Path]:
 def _remove(folder: Path, lock: int, process: int) -> None:
     if os.getpid() != process:  # a forked copy
         return
+    READS.move_to(np.zeros(ENTRIES))  # else their file stays mapped
     shutil.rmtree(folder, ignore_errors=True)
     folder.with_suffix(".lock").unlink(missing_ok=True)
     os.close(lock)

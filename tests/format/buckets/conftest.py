@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -28,6 +29,7 @@ def server(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[BucketServer]:
     """A server of either kind, with objects in memory; gs:// or s3:// leads to it."""
+    gc.collect()  # an open store of this bucket would lead to the server before
     with bucket_server(request.param) as served:
         use(served, monkeypatch)
         yield served

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 from jaxdata.errors import DatasetError, InputError
+from jaxdata.format.storage.credentials import credentials_of
 
-_AWS_FILES = {
-    "AWS_CONFIG_FILE": "~/.aws/config",
-    "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials",
-}
 _RETRIES = {"max_retries": 3, "initial_delay": "100ms", "max_delay": "1s"}
 _LIMITS = {
     f"{service}_request_{limit}": value
@@ -39,31 +35,20 @@ def kvstore_spec(url: str) -> Any:
     """What tensorstore opens for the objects below a URL.
 
     Of `s3://`, `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL` names a service other than Amazon's
-    (MinIO, R2, Ceph); tensorstore itself reads the other `AWS_…` variables.
+    (MinIO, R2, Ceph), and `credentials` says with which credentials it is asked.
     """
     if not url.startswith("s3://"):
         return f"{url}/"
-    _quiet_about_missing_files()
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    if not endpoint:
-        return f"{url}/"
     bucket, _, path = url.removeprefix("s3://").partition("/")
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    return {
-        "driver": "s3",
-        "bucket": bucket,
-        "path": f"{path}/" if path else "",
-        "endpoint": endpoint.rstrip("/"),
+    spec: dict[str, Any] = {"driver": "s3", "bucket": bucket, "path": f"{path}/" if path else ""}
+    if credentials := credentials_of(url).spec:
+        spec["aws_credentials"] = credentials
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if endpoint:
+        region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
         # Without a region tensorstore asks Amazon, which does not know the service.
-        "aws_region": region or "us-east-1",
-    }
-
-
-def _quiet_about_missing_files() -> None:
-    """Name no file that is not there: the client prints an error for each, for every request."""
-    for name, file in _AWS_FILES.items():
-        if not Path(file).expanduser().exists():
-            os.environ.setdefault(name, os.devnull)
+        spec |= {"endpoint": endpoint.rstrip("/"), "aws_region": region or "us-east-1"}
+    return spec
 
 
 def reason(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 config_values    a YAML file or mapping, with the line of each field, and overrides
 curriculum       fields: phases, weights, epochs
 sections         fields made from a room's own settings
+storage_section  fields: buckets, the cache of a host; and their use
 config_fields    all other fields: `Config`
 config_reader    values to a `Config`, or errors that name line and remedy
 training_rows    a `Config` to the mixture of its training split

@@ -8,6 +8,7 @@ from pydantic import Field, PlainValidator, model_validator
 
 from jaxdata.config.curriculum import Curriculum, Epochs, OnExhaustion, check_budgets
 from jaxdata.config.sections import section_of
+from jaxdata.config.storage_section import StorageSection
 from jaxdata.feed.layouts import LAYOUTS
 from jaxdata.feed.schedule import check_batch_size
 from jaxdata.mixing.weights import WeighBy
@@ -180,6 +181,7 @@ class Config(Settings):
     eval_batch_size: Count | None = Field(
         default=None, description="rows in an evaluation batch; null: as in training"
     )
+    storage: StorageSection = StorageSection()
     train: TrainSettings = TrainSettings()
 
     @model_validator(mode="after")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from jaxdata.config.config_fields import Config, PackSection
 from jaxdata.config.config_reader import load_config
+from jaxdata.config.storage_section import use_storage
 from jaxdata.errors import ConfigError
 from jaxdata.feed.saved_state import parse_state
 from jaxdata.feed.state import order_of
@@ -57,6 +58,7 @@ def open_data(config: Config) -> Dataset:
     from jaxdata.documents.joined import JoinedDataset, source_meant
     from jaxdata.format.foreign import is_foreign
 
+    use_storage(config.storage)
     paths = [one.dataset for one in (config.sources or {}).values()] or [str(config.dataset)]
     if config.tokenizer is not None and not any(map(is_foreign, paths)):
         raise ConfigError(

@@ -1,10 +1,10 @@
 """Where bytes live: a folder on disk, or an object store.
 
 `contract` says what a store does, `local` and `remote` are the stores, `maps` maps files,
-`kvstores` opens buckets with `credentials`, `patience` waits for their answers, `ranges` reads exact ranges (near ones
-`merged`), `pages/` keeps pages on this host, `zarr` writes and describes arrays. A store holds
-named byte strings and one-dimensional arrays below a root; names are relative and use `/`. Nothing
-outside this room may assume a local path.
+`kvstores` opens buckets with `credentials`, `patience` waits for their answers, `ranges` reads
+exact ranges (near ones `merged`), `pages/` keeps pages on this host, `zarr` writes and describes
+arrays. A store holds named byte strings and one-dimensional arrays below a root; names are relative
+and use `/`. Nothing outside this room may assume a local path.
 """
 
 from __future__ import annotations

@@ -1,0 +1,166 @@
+"""The section `storage`: where buckets are and what this host keeps of them; never a secret.
+
+The environment wins: a config is shared between machines, and a variable is of this one. What a
+config says becomes a variable of the process, so worker processes have it, too.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from typing import Annotated, Any, NamedTuple
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, model_validator
+
+from jaxdata.settings import Count, Settings
+
+_log = logging.getLogger("jaxdata")
+_SECRET = re.compile(r"secret|password|token|private|credential$|(^|_)key(_id)?$")
+
+
+def _no_secret_in(url: str) -> str:
+    """The URL of a service."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("expected the URL of a service, like https://minio.example:9000")
+    if parts.username or parts.password:
+        raise ValueError("a config holds no secrets: write the URL without what is before the @")
+    return url
+
+
+Endpoint = Annotated[str, AfterValidator(_no_secret_in)]
+
+
+class _WithoutSecrets(Settings):
+    """A section that refuses secrets by their names, and does not repeat them."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_secrets(cls, value: object) -> object:
+        names = [str(name) for name in value] if isinstance(value, dict) else []
+        for name in names:
+            if name not in cls.model_fields and _SECRET.search(name.lower()):
+                raise ValueError(
+                    f"{name!r} is a secret, and a config holds none. For s3://, set "
+                    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, or name a "
+                    "profile of ~/.aws/credentials (profile: mine); for gs://, name a file "
+                    "(credentials_file: PATH)"
+                )
+        return value
+
+
+class S3Section(_WithoutSecrets):
+    """What `s3://` means."""
+
+    endpoint: Endpoint | None = Field(
+        default=None, description="URL of a service other than Amazon's: MinIO, R2, Ceph"
+    )
+    region: str | None = Field(default=None, description="region of that service; us-east-1")
+    profile: str | None = Field(default=None, description="profile of ~/.aws/credentials")
+    anonymous: bool = Field(default=False, description="read a public bucket without credentials")
+
+    @model_validator(mode="after")
+    def _one_way(self) -> S3Section:
+        if self.anonymous and self.profile is not None:
+            raise ValueError("profile and anonymous exclude each other: keep one")
+        return self
+
+
+class GsSection(_WithoutSecrets):
+    """What `gs://` means."""
+
+    endpoint: Endpoint | None = Field(default=None, description="URL of another service")
+    credentials_file: str | None = Field(
+        default=None, description="file of the account, as gcloud or the console writes it"
+    )
+
+
+class CacheSection(Settings):
+    """What this host keeps of buckets."""
+
+    folder: str | None = Field(default=None, description="the folder; ~/.cache/jaxdata")
+    bytes: Count | None = Field(
+        default=None, description="limit of all pages; a tenth of the free disk"
+    )
+
+
+class StorageSection(_WithoutSecrets):
+    """Buckets and the cache; variables of the environment win over each field."""
+
+    s3: S3Section = S3Section()
+    gs: GsSection = GsSection()
+    cache: CacheSection = CacheSection()
+    seconds: float | None = Field(
+        default=None, gt=0, description="how long a bucket may fail before a run ends; 600"
+    )
+
+
+class _Variable(NamedTuple):
+    field: str
+    name: str
+    others: tuple[str, ...] = ()
+    """variables that say the same, and win as well"""
+
+
+_VARIABLES = (
+    _Variable("s3.endpoint", "AWS_ENDPOINT_URL_S3", ("AWS_ENDPOINT_URL",)),
+    _Variable("s3.region", "AWS_REGION", ("AWS_DEFAULT_REGION",)),
+    _Variable("s3.profile", "AWS_PROFILE", ("AWS_ACCESS_KEY_ID", "JAXDATA_S3_ANONYMOUS")),
+    _Variable("s3.anonymous", "JAXDATA_S3_ANONYMOUS", ("AWS_ACCESS_KEY_ID", "AWS_PROFILE")),
+    _Variable("gs.endpoint", "TENSORSTORE_GCS_HTTP_URL"),
+    _Variable("gs.credentials_file", "GOOGLE_APPLICATION_CREDENTIALS"),
+    _Variable("cache.folder", "JAXDATA_CACHE"),
+    _Variable("cache.bytes", "JAXDATA_CACHE_BYTES"),
+    _Variable("seconds", "JAXDATA_STORAGE_SECONDS"),
+)
+_ours: dict[str, str] = {}
+"""variables that a config set"""
+_said: set[str] = set()
+
+
+def use_storage(storage: StorageSection) -> None:
+    """Have this process, and processes that it starts, open buckets as a config says.
+
+    A config that says nothing changes nothing; of several, the last counts.
+    """
+    wanted = {each: text for each in _VARIABLES if (text := _text(storage, each.field))}
+    if not wanted:
+        return
+    for name in [name for name in _ours if _is_ours(name)]:
+        if name not in {each.name for each in wanted}:
+            del os.environ[name]
+    for variable, text in wanted.items():
+        _set(variable, text)
+
+
+def _set(variable: _Variable, text: str) -> None:
+    field, name, others = variable
+    given = [each for each in (name, *others) if os.environ.get(each) and not _is_ours(each)]
+    if not given:
+        if os.environ.get(name) not in (None, "", text):
+            _say(f"storage.{field} of this config counts from now on for all of this process")
+        _ours[name] = os.environ[name] = text
+    elif os.environ[given[0]] != text:
+        _say(f"storage.{field} of the config is not used: {given[0]} is set, which wins")
+
+
+def _is_ours(name: str) -> bool:
+    return name in _ours and os.environ.get(name) == _ours[name]
+
+
+def _say(message: str) -> None:
+    if message not in _said:
+        _said.add(message)
+        _log.warning(message)
+
+
+def _text(storage: StorageSection, field: str) -> str:
+    """A field as a variable has it; "" for none."""
+    value: Any = storage
+    for name in field.split("."):
+        value = getattr(value, name)
+    if value is True:
+        return "1"
+    return str(value) if value else ""

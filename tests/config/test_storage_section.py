@@ -1,0 +1,145 @@
+"""The section `storage`: what it sets, what the environment sets instead, and what it refuses."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from jaxdata.config import load, load_config, storage_section
+from jaxdata.config.storage_section import _VARIABLES, StorageSection, use_storage
+from jaxdata.errors import ConfigError
+from jaxdata.testing import write_dataset
+from jaxdata.testing.buckets import bucket_process
+
+NAMES = {name for each in _VARIABLES for name in (each.name, *each.others)}
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """None of the variables is set, nor by a config before."""
+    before = {name: os.environ.pop(name, None) for name in NAMES}
+    monkeypatch.setattr(storage_section, "_ours", {})
+    monkeypatch.setattr(storage_section, "_said", set())
+    yield
+    for name, value in before.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
+
+
+def use(**storage: Any) -> None:
+    use_storage(load_config({"dataset": "d", "storage": storage}).storage)
+
+
+def environment() -> dict[str, str]:
+    return {name: os.environ[name] for name in sorted(NAMES & os.environ.keys())}
+
+
+def test_every_field_sets_its_variable() -> None:
+    use(
+        s3={"endpoint": "http://minio:9000", "region": "here", "profile": "team"},
+        gs={"endpoint": "http://gcs:1", "credentials_file": "/keys/a.json"},
+        cache={"folder": "/mnt/cache", "bytes": 2e11},
+        seconds=90,
+    )
+    assert environment() == {
+        "AWS_ENDPOINT_URL_S3": "http://minio:9000",
+        "AWS_PROFILE": "team",
+        "AWS_REGION": "here",
+        "GOOGLE_APPLICATION_CREDENTIALS": "/keys/a.json",
+        "JAXDATA_CACHE": "/mnt/cache",
+        "JAXDATA_CACHE_BYTES": "200000000000",
+        "JAXDATA_STORAGE_SECONDS": "90.0",
+        "TENSORSTORE_GCS_HTTP_URL": "http://gcs:1",
+    }
+    use(s3={"anonymous": True})
+    assert environment() == {"JAXDATA_S3_ANONYMOUS": "1"}
+    use_storage(StorageSection())
+    assert environment() == {"JAXDATA_S3_ANONYMOUS": "1"}, "nothing said, nothing changed"
+
+
+@pytest.mark.parametrize(
+    ("field", "variable"),
+    [(each.field, name) for each in _VARIABLES for name in (each.name, *each.others)],
+)
+def test_the_environment_wins(
+    field: str, variable: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    given: dict[str, Any] = {"s3.anonymous": True, "cache.bytes": 5, "seconds": 5}
+    value = given.get(field, "http://config")
+    monkeypatch.setenv(variable, "of this machine")
+    with caplog.at_level(logging.WARNING, "jaxdata"):
+        for _ in range(2):
+            use_storage(
+                load_config({"dataset": "d"}, {f"storage.{field}": value}).storage,
+            )
+    assert environment() == {variable: "of this machine"}
+    assert caplog.messages == [
+        f"storage.{field} of the config is not used: {variable} is set, which wins"
+    ]
+
+
+def test_the_last_config_counts_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    use(cache={"folder": "/a"})
+    use(cache={"folder": "/b"})
+    assert environment() == {"JAXDATA_CACHE": "/b"}
+    assert caplog.messages == [
+        "storage.cache.folder of this config counts from now on for all of this process"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("storage", "message"),
+    [
+        (
+            "s3: {secret_access_key: hush}",
+            "storage.s3: 'secret_access_key' is a secret, and a config holds none. For s3://, set "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, or name a profile",
+        ),
+        ("s3: {access_key: hush}", "storage.s3: 'access_key' is a secret"),
+        ("s3: {AWS_SESSION_TOKEN: hush}", "storage.s3: 'AWS_SESSION_TOKEN' is a secret"),
+        ("gs: {private_key: hush}", "storage.gs: 'private_key' is a secret"),
+        ("access_key_id: hush", "storage: 'access_key_id' is a secret"),
+        ("s3: {endpoint: 'http://me:hush@host'}", "write the URL without what is before the @"),
+        ("s3: {endpoint: minio}", "storage.s3.endpoint: expected the URL of a service, like"),
+        ("s3: {regoin: x}", "unknown field 'storage.s3.regoin'; did you mean 'region'?"),
+        ("s3: {profile: a, anonymous: true}", "storage.s3: profile and anonymous exclude each"),
+        ("cache: {bytes: 0}", "storage.cache.bytes: should be greater than or equal to 1, got 0"),
+    ],
+)
+def test_what_is_refused(storage: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(f"dataset: d\nstorage: {{{storage}}}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert message in str(caught.value)
+    assert f"({path}, line 2)" in str(caught.value)
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_run_reads_the_bucket_that_its_config_names(tmp_path: Path, workers: int) -> None:
+    tokens = [np.arange(1, 90)] * 40
+    write_dataset(tmp_path / "bkt/ds", {"train/web": tokens})
+    with bucket_process("s3", folder=tmp_path) as server:
+        s3 = {"endpoint": server.env["AWS_ENDPOINT_URL"], "anonymous": True}
+        config = {
+            "dataset": "s3://bkt/ds",
+            "pack": {"seq_len": 64, "order": 2},
+            "loader": {"batch_size": 4, "num_workers": workers},
+            "storage": {"s3": s3, "cache": {"folder": str(tmp_path / "pages")}},
+        }
+        (tmp_path / "run.yaml").write_text(yaml.safe_dump(config))
+        loader = load(tmp_path / "run.yaml")
+        inputs = [batch["inputs"] for batch in loader]
+        loader.close()
+    near = load(config | {"dataset": str(tmp_path / "bkt/ds")})
+    assert all((a == b["inputs"]).all() for a, b in zip(inputs, near, strict=True))
+    assert [*(tmp_path / "pages").rglob("*-*")]

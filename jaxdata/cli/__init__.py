@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "verify": ("jaxdata.cli.verify:verify", "Compare a dataset's files with their checksums."),
     "preview": ("jaxdata.cli.preview:preview", "Plan a run and show what it will get."),
     "plan": ("jaxdata.cli.plan:plan", "Keep a run's plan, and say what reading it costs."),
+    "cache": ("jaxdata.cli.cache:cache", "Show, fill or clear what this host keeps of buckets."),
     "train": ("jaxdata.cli.train:train", "Train a small language model on a dataset."),
     "trace": (
         "jaxdata.cli.trace:trace",

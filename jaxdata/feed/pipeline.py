@@ -138,7 +138,7 @@ class BatchPipeline:
 
     def _open(self) -> Stream:
         placements, spans = self._placements, self._choose(self.schedule.spans())
-        made = self._made(self._maker(), spans)
+        made = self._made(self.maker(), spans)
         placed = PlacedStream(
             made, lambda span, batch: placements[span.size, span.section].place(batch)
         )
@@ -153,7 +153,8 @@ class BatchPipeline:
             return WorkerStream(maker, spans, self._num_workers, self._prefetch)
         return FarStream(maker, spans) if maker.is_far else DirectStream(maker, spans)
 
-    def _maker(self) -> BatchMaker:
+    def maker(self) -> BatchMaker:
+        """Makes this process's rows of batches."""
         offsets = {size: where.rows for (size, _), where in self._placements.items()}
         share = Share(offsets, self.schedule.skips, self.schedule.ends, self._keyed)
         maker: BatchMaker

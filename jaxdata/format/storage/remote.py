@@ -153,7 +153,8 @@ class RemoteStore:
             return ranges.send(chunk, begin, begin + stop - start)
 
         edges = [*range(0, total, stored.chunk_bytes), total]
-        return cached_column(f"{self.url}/{name}", sha256, edges, send)
+        label = f"{self.url}\n{name}"
+        return cached_column(f"{self.url}/{name}", sha256, edges, send, label)
 
 
 def _value(request: Request) -> bytes:

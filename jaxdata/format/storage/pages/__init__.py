@@ -3,5 +3,5 @@
 `paged_files` reads ranges of files; `page_cache` is the cache of the process, made of
 `page_folder` (what is here) and `page_fetcher` (what is coming); `index_columns` copies those of an
 index; `run_folder` marks the pages that a process needs, `claims` lets one process fetch a page
-for all; `read_counts` counts.
+for all; `read_counts` counts; `inventory` lists and clears what is here.
 """

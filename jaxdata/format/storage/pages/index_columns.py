@@ -11,6 +11,8 @@ from typing import Any
 
 from jaxdata.errors import DatasetError
 from jaxdata.format.storage.pages.page_cache import PageCache, page_cache
+from jaxdata.format.storage.pages.page_folder import COLUMN, key_of
+from jaxdata.format.storage.pages.read_counts import READS
 from jaxdata.format.storage.patience import Request, check_stop
 
 _PART_BYTES = 2**24
@@ -23,7 +25,9 @@ Send = Callable[[int, int], Request]
 """`(first byte, byte after the last)` -> a request for a part, which lies in one object"""
 
 
-def cached_column(url: str, sha256: str, edges: list[int], send: Send) -> memoryview | None:
+def cached_column(
+    url: str, sha256: str, edges: list[int], send: Send, label: str
+) -> memoryview | None:
     """The bytes of a column, mapped; None if the cache has no room for it.
 
     Args:
@@ -31,6 +35,7 @@ def cached_column(url: str, sha256: str, edges: list[int], send: Send) -> memory
         sha256: of its bytes, in hex.
         edges: its first byte, those where another object begins, and the byte after its last.
         send: asks for a part.
+        label: what `PageFolder.label` says.
 
     Raises:
         DatasetError: they are not the bytes that were written.
@@ -38,7 +43,8 @@ def cached_column(url: str, sha256: str, edges: list[int], send: Send) -> memory
     cache = page_cache()
     if cache is None or edges[-1] > cache.most * _MOST:
         return None
-    name = f"{sha256[:32]}/column"
+    name = f"{key_of(sha256)}/{COLUMN}"
+    cache.folder.label(sha256, label)
     while (found := cache.folder.get([name])[0]) is None:
         if not cache.folder.claims.take(name):
             check_stop()
@@ -74,7 +80,9 @@ def _parts(edges: list[int], send: Send) -> Iterator[bytes]:
     waiting = _requests(edges, send)
     sent = list(islice(waiting, _AT_ONCE))
     while sent:
-        answer: Any = sent.pop(0).result()
+        request = sent.pop(0)
+        answer: Any = request.result()
+        READS.add(gets=request.tries, bytes=len(answer.value))
         sent += islice(waiting, 1)
         yield answer.value
 

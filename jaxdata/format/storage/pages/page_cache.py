@@ -50,12 +50,17 @@ def page_cache() -> PageCache | None:
     It lies in `$JAXDATA_CACHE` (`~/.cache/jaxdata`) and holds at most `$JAXDATA_CACHE_BYTES`, by
     default a tenth of the free disk.
     """
-    root = Path(os.environ.get("JAXDATA_CACHE", "~/.cache/jaxdata")).expanduser()
+    root = cache_root()
     key = (os.getpid(), str(root))
     if key not in _open:
         _open[key] = _try_to_open(root)
         atexit.register(close_caches)
     return _open[key]
+
+
+def cache_root() -> Path:
+    """`$JAXDATA_CACHE`, or `~/.cache/jaxdata`."""
+    return Path(os.environ.get("JAXDATA_CACHE", "~/.cache/jaxdata")).expanduser()
 
 
 def most_ahead() -> int:
@@ -121,8 +126,13 @@ def limit_bytes(root: Path) -> int:
     """`$JAXDATA_CACHE_BYTES`, or a tenth of what the disk has free."""
     text = os.environ.get("JAXDATA_CACHE_BYTES", "")
     try:
-        return int(text) if text else int(shutil.disk_usage(root).free * _SHARE)
+        return int(text) if text else int(shutil.disk_usage(_there(root)).free * _SHARE)
     except ValueError:
         raise InputError(
             f"JAXDATA_CACHE_BYTES={text!r}: expected a whole number of bytes, like 200000000000"
         ) from None
+
+
+def _there(path: Path) -> Path:
+    """The folder, or the first above it that exists."""
+    return next(each for each in (path, *path.absolute().parents) if each.exists())

@@ -56,6 +56,11 @@ class PageFetcher:
                 check()
                 self._changed.wait(min(remains, 0.05))
 
+    @property
+    def left(self) -> int:
+        """Pages that are wanted and not here yet."""
+        return len(self._wanted) + len(self._sent)
+
     def close(self) -> None:
         """Fetch nothing more; wait for the threads, whose calls must not outlive Python."""
         with self._changed:

@@ -24,9 +24,17 @@ from jaxdata.format.storage.pages.read_counts import READS
 from jaxdata.format.storage.pages.run_folder import RunFolder, sweep
 
 PAGE_BYTES = 2**20
+LABELS = "labels"
+COLUMN = "column"
+"""the only page of a column of an index"""
 _MOST_MAPS = 2**13
 _SLACK = 1 / 32
 """of the limit: bytes that a process adds before it looks at all pages again"""
+
+
+def key_of(sha256: str) -> str:
+    """The name of the folder of the pages of a file."""
+    return sha256[:32]
 
 
 class _Page(NamedTuple):
@@ -48,6 +56,7 @@ class PageFolder:
     def __init__(self, root: Path, most: int) -> None:
         self.most = most
         self._pages, self.runs = root / "pages", root / "runs"
+        self._labels, self._labelled = root / LABELS, set[str]()
         self._pages.mkdir(parents=True, exist_ok=True)
         self.claims, self._run = Claims(root / "claims"), RunFolder(self.runs)
         self._maps: OrderedDict[str, memoryview] = OrderedDict()
@@ -113,6 +122,19 @@ class PageFolder:
         self.get([name])
         if self._added > self.most * _SLACK:
             self.make_room()
+
+    def column_bytes(self) -> int:
+        """Bytes of the columns of an index that this process needs."""
+        with self._lock:
+            return sum(len(data) for name, data in self._maps.items() if name.endswith(COLUMN))
+
+    def label(self, sha256: str, text: str) -> None:
+        """Say what file it is that pages are of, for people who look at the cache."""
+        if sha256 not in self._labelled:
+            self._labelled.add(sha256)
+            with suppress(OSError):
+                self._labels.mkdir(exist_ok=True)
+                (self._labels / key_of(sha256)).write_text(text)
 
     def make_room(self) -> None:
         """Evict what is beyond the limit; one process at a time."""

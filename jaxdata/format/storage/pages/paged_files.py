@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.format.storage.pages.page_cache import PageCache, page_cache
-from jaxdata.format.storage.pages.page_folder import PAGE_BYTES
+from jaxdata.format.storage.pages.page_folder import PAGE_BYTES, key_of
 from jaxdata.format.storage.pages.read_counts import READS
 from jaxdata.format.storage.patience import check_stop
 from jaxdata.format.storage.ranges import ExactRanges
@@ -51,6 +51,8 @@ class PagedFiles:
         self._exact: ExactRanges = store.ranges([file.name for file in files])
         self.by_pages = True
         """whether pages are worth fetching: whoever reads knows which will be used"""
+        self.account: dict[int, int] | None = None
+        """bytes of each page asked for ahead, by number, where nothing else is to be asked for"""
         self.dealt_by_pages = False
         """whether documents that share a page are needed together, and their neighbours are not"""
 
@@ -62,6 +64,11 @@ class PagedFiles:
     def size(self) -> int:
         """Bytes of all files."""
         return sum(file.size for file in self._files)
+
+    @property
+    def page_count(self) -> int:
+        """Pages of all files."""
+        return sum(-(-file.size // PAGE_BYTES) for file in self._files)
 
     def gather(self, file: Ints, start: Ints, stop: Ints, home: Bools) -> ByteRanges:
         """See `Store`; `home` says whether the page of a range is worth fetching for it."""
@@ -112,9 +119,20 @@ class PagedFiles:
         by_page = self._by_page(home)
         numbers = (file * _PAGES_A_FILE + start // PAGE_BYTES)[by_page]
         pages, first = np.unique(numbers, return_index=True)
-        self._want(pages[np.argsort(first)])
+        pages = pages[np.argsort(first)]
+        self._want(pages)
+        if self.account is not None:
+            self.account |= {page: self._bytes(page) for page in pages.tolist()}
+            return
         self._exact.forget(_MOST_AHEAD)
         self._exact.ask(*(column[~by_page] for column in (file, start, stop)))
+
+    def fetch_missing(self) -> None:
+        """Fetch now what was asked for and did not come; raises DatasetError for the reason."""
+        for number in self.account or {}:
+            name = self._name(number)
+            if self._cache is not None and not self._cache.folder.has(name):
+                self._cache.folder.add(name, self._fetch(number))
 
     def _want(self, numbers: Ints) -> None:
         """Have pages fetched that are not here."""
@@ -127,7 +145,11 @@ class PagedFiles:
         cache.fetcher.want((name, partial(self._fetch, number)) for number, name in absent)
 
     def _fetch(self, number: int) -> bytes:
-        data = self._exact.fetch(*self._range(number))
+        file, start, stop = self._range(number)
+        if self._cache is not None:
+            known = self._files[file]
+            self._cache.folder.label(known.sha256, f"{self._url}\n{known.name}")
+        data = self._exact.fetch(file, start, stop)
         self._fetched += len(data)
         READS.add(pages=1)
         return data
@@ -149,10 +171,14 @@ class PagedFiles:
 
     def _name(self, number: int) -> str:
         file, start, stop = self._range(number)
-        return f"{self._files[file].sha256[:32]}/{start}-{stop}"
+        return f"{key_of(self._files[file].sha256)}/{start}-{stop}"
 
     def _range(self, number: int) -> tuple[int, int, int]:
         """The file of a page, its first byte and the byte after its last."""
         file, page = divmod(number, _PAGES_A_FILE)
         start = page * PAGE_BYTES
         return file, start, min(start + PAGE_BYTES, self._files[file].size)
+
+    def _bytes(self, number: int) -> int:
+        _, start, stop = self._range(number)
+        return stop - start

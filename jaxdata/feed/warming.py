@@ -1,0 +1,177 @@
+"""Fetching into this host's cache what a run is going to read first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from jaxdata.documents.base import far
+from jaxdata.errors import InputError
+from jaxdata.feed.batches import BatchMaker, HostPlacement
+from jaxdata.feed.pipeline import BatchPipeline
+from jaxdata.feed.schedule import Span
+from jaxdata.format.storage import PagedFiles, page_cache, read_counts
+from jaxdata.map_datasets import underlying_table
+from jaxdata.progress import Advance
+
+_AT_ONCE = 8
+"""batches that are looked up in a pass"""
+_MOST_WAITING = 256
+"""pages"""
+_MOST = 7 / 8
+"""of the cache: what is beyond would drive out what comes first"""
+_TICK = 0.02
+
+
+@dataclass(frozen=True)
+class Warmed:
+    """What the first batches of a host need, and what of it had to be fetched."""
+
+    steps: int
+    """batches whose pages are all here"""
+    asked_steps: int
+    """that were asked for, at most those of the run"""
+    pages: int
+    """that they need"""
+    bytes: int
+    """of these"""
+    gets: int
+    """requests for parts of files that were sent, columns of the index included"""
+    fetched_bytes: int
+    seconds: float
+    skipped: tuple[str, ...]
+    """sources that a run reads by exact ranges, which no cache keeps"""
+
+    @property
+    def full(self) -> bool:
+        """Whether the cache, not the run or its steps, was the end."""
+        return self.steps < self.asked_steps
+
+
+def warm(
+    open_rows: Callable[[], Any],
+    *,
+    batch_size: int | Sequence[tuple[int, int]],
+    shard: tuple[int, int] = (0, 1),
+    skip_rows: Sequence[tuple[int, int]] = (),
+    drop_remainder: bool = False,
+    steps: int | None = None,
+    progress: Advance = lambda _done, _total: None,
+) -> Warmed:
+    """Fetch the index and the first pages that a loader with the same arguments reads.
+
+    Args:
+        open_rows: opens the rows, as `jaxdata.mix` gives them; the index is fetched meanwhile.
+        batch_size: as for `jaxdata.Loader`, like the next three.
+        shard: `(i, n)`, this host and the number of hosts.
+        skip_rows: ranges that are never read.
+        drop_remainder: as for `jaxdata.Loader`.
+        steps: batches; None for as many as the cache holds.
+        progress: called with (bytes of pages that are here, bytes of those asked for so far).
+
+    Raises:
+        InputError: no row is read from a bucket, or there is no cache.
+        DatasetError: the bucket refuses.
+    """
+    began, before = time.perf_counter(), read_counts()
+    pipeline = BatchPipeline(
+        open_rows(),
+        lambda size, _row: HostPlacement(size, shard),
+        batch_size=batch_size,
+        skip_rows=skip_rows,
+        drop_remainder=drop_remainder,
+    )
+    sources = _far_files(pipeline.rows)
+    total = len(pipeline.schedule)
+    wanted = total if steps is None else min(steps, total)
+    job = _Warming([*sources.values()], pipeline.maker(), progress)
+    done = job.run(islice(pipeline.schedule.spans(), wanted), wanted)
+    counts = read_counts() - before
+    return Warmed(
+        done,
+        wanted,
+        job.pages,
+        job.bytes,
+        counts.gets,
+        counts.bytes,
+        time.perf_counter() - began,
+        tuple(name for name, pages in sources.items() if not pages.by_pages),
+    )
+
+
+class _Warming:
+    """Pages that are asked for, batch by batch, until the cache is full."""
+
+    def __init__(self, files: Sequence[PagedFiles], maker: BatchMaker, progress: Advance) -> None:
+        cache = page_cache()
+        if cache is None:
+            raise InputError(
+                "there is no cache to fetch into: let JAXDATA_CACHE name a folder that you may "
+                "write"
+            )
+        self._cache, self._files, self._maker, self._progress = cache, files, maker, progress
+        self._room = int(cache.most * _MOST) - cache.folder.column_bytes()
+        for each in files:
+            each.account = {}
+
+    @property
+    def pages(self) -> int:
+        """Pages that the batches need."""
+        return sum(len(each.account or {}) for each in self._files)
+
+    @property
+    def bytes(self) -> int:
+        """Of these."""
+        return sum(sum((each.account or {}).values()) for each in self._files)
+
+    def run(self, spans: Iterator[Span], total: int) -> int:
+        """The number of batches whose pages are here, of `total`."""
+        done, size = 0, 1
+        while some := list(islice(spans, size)):
+            self._maker.prefetch(some)
+            if self._all_asked():
+                done = total
+                break
+            if self.bytes > self._room:
+                break
+            done, size = done + len(some), _AT_ONCE
+            self._wait(_MOST_WAITING)
+        self._wait(0)
+        for each in self._files:
+            each.fetch_missing()
+        return done
+
+    def _all_asked(self) -> bool:
+        """Whether there is no other page that any batch could need."""
+        return all(
+            not each.by_pages or len(each.account or {}) == each.page_count for each in self._files
+        )
+
+    def _wait(self, most: int) -> None:
+        """Wait until at most so many pages are on their way."""
+        while True:
+            left = self._cache.fetcher.left
+            here = self.bytes * max(self.pages - left, 0) // max(self.pages, 1)
+            self._progress(min(here, self._room), min(self.bytes, self._room))
+            if left <= most:
+                return
+            time.sleep(_TICK)
+
+
+def _far_files(rows: Any) -> dict[str, PagedFiles]:
+    """The files of each source that lies in a bucket."""
+    table = underlying_table(rows)
+    found = {}
+    for _, part in [] if table is None else table.sections():
+        for name, one in part.sources.items():
+            if (bucket := far(one.documents[0])) is not None:
+                found[name] = bucket.pages
+    if not found:
+        raise InputError(
+            "nothing to fetch: no source of this run lies in a bucket, and local files are mapped "
+            "where they are"
+        )
+    return found

@@ -1,0 +1,92 @@
+"""What this host's cache holds, as lines and a table for a terminal, and as JSON."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import asdict
+from typing import Any
+
+from rich.table import Table
+
+from jaxdata.format.storage.pages.inventory import CachedFile, Cleared, Inventory
+from jaxdata.look.terminal import counted, plain_table, printable
+
+
+def cache_lines(found: Inventory) -> list[str]:
+    """What is there in all, a line each."""
+    shards, columns = _split(found.files)
+    used = sum(each.bytes for each in found.files)
+    needed = sum(each.needed_bytes for each in found.files)
+    return [
+        f"folder   {printable(str(found.folder))} (JAXDATA_CACHE)",
+        f"limit    {_mb(found.limit)}, of which {_mb(used)} are used (JAXDATA_CACHE_BYTES)",
+        f"pages    {counted(sum(each.pages for each in shards), 'page')} of "
+        f"{counted(len(shards), 'shard')}, {_mb(sum(each.bytes for each in shards))}",
+        f"index    {counted(len(columns), 'column')}, {_mb(sum(each.bytes for each in columns))}",
+        f"needed   {_mb(needed)} by {_processes(found.runs)} under way",
+        f"kept     {counted(found.kept_files, 'file')} of plans, {_mb(found.kept_bytes)}",
+    ]
+
+
+def cache_table(found: Inventory) -> Table:
+    """A line for each source, or other folder, of each dataset."""
+    groups: dict[tuple[str, str], list[CachedFile]] = defaultdict(list)
+    for each in found.files:
+        groups[each.dataset, _source(each)].append(each)
+    table = plain_table(
+        "what they are of",
+        ["dataset", "source"],
+        ["shards", "pages", "MB", "index MB", "needed MB"],
+    )
+    for (dataset, source), files in sorted(groups.items()):
+        shards, columns = _split(files)
+        table.add_row(
+            printable(dataset) or "unknown",
+            printable(source),
+            f"{len(shards):,}",
+            f"{sum(each.pages for each in shards):,}",
+            _figure(sum(each.bytes for each in shards)),
+            _figure(sum(each.bytes for each in columns)),
+            _figure(sum(each.needed_bytes for each in files)),
+        )
+    return table
+
+
+def cache_json(found: Inventory) -> dict[str, Any]:
+    """The same, file by file."""
+    return asdict(found) | {"folder": str(found.folder)}
+
+
+def cleared_line(done: Cleared) -> str:
+    """What was removed, and what stays."""
+    kept = f" and {counted(done.kept_files, 'kept file')} ({_mb(done.kept_bytes)})"
+    line = f"{counted(done.pages, 'page')} ({_mb(done.bytes)}){kept if done.kept_files else ''} "
+    line += "removed"
+    if done.needed_pages:
+        line += (
+            f"; {counted(done.needed_pages, 'page')} ({_mb(done.needed_bytes)}) stay: runs under "
+            "way need them"
+        )
+    return line
+
+
+def _split(files: list[CachedFile]) -> tuple[list[CachedFile], list[CachedFile]]:
+    """Shards, and columns of an index."""
+    return [each for each in files if not each.column], [each for each in files if each.column]
+
+
+def _source(file: CachedFile) -> str:
+    """`train/web` of `train/web/00000-00000.array_record` or of `train/web/index/length`."""
+    return file.name.rpartition("/")[0].removesuffix("/index")
+
+
+def _processes(count: int) -> str:
+    return f"{count:,} process{'es' * (count != 1)}"
+
+
+def _mb(size: int) -> str:
+    return f"{_figure(size)} MB"
+
+
+def _figure(size: int) -> str:
+    return f"{size / 1e6:,.1f}"

@@ -1,0 +1,165 @@
+"""`jaxdata cache`: what it fetches is what a run then finds, and what it removes nobody needs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from jaxdata.testing import write_dataset
+from jaxdata.testing.buckets import BucketServer, Faults, bucket_server
+from tests.cli.test_cli import run
+
+HOSTS = 2
+
+
+@pytest.fixture(params=["gs", "s3"])
+def server(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[BucketServer]:
+    """A bucket with 10 MB of two sources, and `run.yaml`, which trains on them."""
+    (tmp_path / "bkt").mkdir()
+    chance = np.random.default_rng(3)
+    tokens = [chance.integers(1, 50_000, n).astype(np.uint16) for n in [5_000] * 1_000]
+    sources = {"train/web": tokens[:800], "train/code": tokens[800:]}
+    write_dataset(tmp_path / "bkt/ds", sources, shard_documents=200)
+    with bucket_server(request.param, folder=tmp_path) as served:
+        for name, value in served.env.items():
+            monkeypatch.setenv(name, value)
+        config = {
+            "dataset": served.url("bkt/ds"),
+            "pack": {"seq_len": 512, "order": 2, "lanes": 2, "segment_bytes": 2**20},
+            "loader": {"batch_size": 16},
+        }
+        (tmp_path / "run.yaml").write_text(yaml.safe_dump(config))
+        yield served
+
+
+def read(folder: Path, batches: int, host: int = 1) -> str:
+    """Have another process train for some batches; returns the digest of its rows."""
+    code = (
+        "import sys, zlib, itertools, jaxdata\n"
+        f"loader = jaxdata.load(sys.argv[1], shard=({host}, {HOSTS}))\n"
+        f"rows = [b['inputs'].tobytes() for b in itertools.islice(loader, {batches})]\n"
+        "print(zlib.crc32(b''.join(rows)))"
+    )
+    command = [sys.executable, "-c", code, str(folder / "run.yaml")]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def shards(server: BucketServer) -> list[str]:
+    return [each.object for each in server.requests if each.object.endswith(".array_record")]
+
+
+def warm(folder: Path, *words: str, status: int = 0) -> list[str]:
+    given = ["--config", folder / "run.yaml", "--hosts", str(HOSTS), "--host", "1"]
+    done = run("cache", "warm", *given, *words, status=status)
+    return (done.stdout or done.stderr).splitlines()
+
+
+def test_a_run_finds_what_was_fetched(server: BucketServer, tmp_path: Path) -> None:
+    expected = read(tmp_path, 40)
+    assert shards(server)
+    run("cache", "clear")
+    server.clear()
+    (line,) = warm(tmp_path, "--steps", "40")
+    found = re.fullmatch(
+        r"40 batches of host 1 of 2: (\d+) pages \((.*) MB\) are here; (\d+) GETs, (.*) MB "
+        r"fetched in [\d.]+ s",
+        line,
+    )
+    assert found, line
+    pages, megabytes = int(found[1]), float(found[2])
+    assert len(shards(server)) == pages < 11, "a page once, and not all"
+    assert pages < int(found[3])
+    assert pages <= megabytes <= float(found[4]) < 11
+    server.clear()
+    assert read(tmp_path, 40) == expected
+    assert not shards(server)
+    assert not [each for each in server.requests if "/c/" in each.object], "columns of the index"
+    assert "; 0 GETs, 0.0 MB fetched in" in warm(tmp_path, "--steps", "40")[0]
+
+
+def test_ls_says_what_is_there(server: BucketServer, tmp_path: Path) -> None:
+    cache = os.environ["JAXDATA_CACHE"]
+    lines = run("cache", "ls").stdout.splitlines()
+    assert lines[0] == f"folder   {cache} (JAXDATA_CACHE)"
+    assert lines[2] == "pages    0 pages of 0 shards, 0.0 MB"
+    warm(tmp_path)
+    (Path(cache) / "plan.bin").write_bytes(bytes(3_000_000))
+    printed = run("cache", "ls", env=os.environ | {"JAXDATA_CACHE_BYTES": "50000000"}).stdout
+    assert "limit    50.0 MB, of which 10." in printed
+    assert "pages    10 pages of 5 shards, 10." in printed
+    assert "kept     1 file of plans, 3.0 MB" in printed
+    assert "needed   0.0 MB by 0 processes under way" in printed
+    table = {tuple(line.split()[:2]): line.split()[2:] for line in printed.splitlines()}
+    assert table[server.url("bkt/ds"), "train/web"][:2] == ["4", "8"]
+    assert table[server.url("bkt/ds"), "train/code"][:2] == ["1", "2"]
+    found = json.loads(run("cache", "ls", "--json").stdout)
+    assert sum(each["bytes"] for each in found["files"]) > 10**7
+    assert {each["name"] for each in found["files"] if each["column"]} > {"train/web/index/length"}
+
+
+def test_clear_leaves_what_runs_need(server: BucketServer, tmp_path: Path) -> None:
+    code = (
+        "import sys, jaxdata\n"
+        "loader = jaxdata.load(sys.argv[1], shard=(1, 2)); next(loader)\n"
+        "import time; time.sleep(.3); print(flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "run.yaml")]
+    kept = Path(os.environ["JAXDATA_CACHE"]) / "plan.bin"
+    warm(tmp_path)
+    kept.write_bytes(bytes(1_000))
+    with subprocess.Popen(command, stdin=-1, stdout=-1) as under_way:
+        assert under_way.stdout is not None
+        under_way.stdout.readline()
+        assert "by 1 process under way" in run("cache", "ls").stdout
+        said = run("cache", "clear").stdout
+        assert "stay: runs under way need them" in said
+        under_way.communicate()
+    assert kept.exists()
+    said = run("cache", "clear", "--all").stdout
+    assert re.match(r"\d+ pages \(.* MB\) and \d+ kept files? \(.* MB\) removed\n", said), said
+    assert not kept.exists()
+    assert run("cache", "clear").stdout == "0 pages (0.0 MB) removed\n"
+
+
+def test_the_cache_is_the_limit(
+    server: BucketServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAXDATA_CACHE_BYTES", str(8 * 2**20))
+    small = ["--pack.pool_bytes", str(2**20), "--pack.lanes", "1"]
+    full, _ = warm(tmp_path, *small)
+    assert re.match(r"the cache is full after [\d,]+ of [\d,]+ batches: JAXDATA_CACHE_BYTES", full)
+    assert sum(path.stat().st_size for path in (tmp_path / "cache").rglob("*-*")) <= 9 * 2**20
+    monkeypatch.setenv("JAXDATA_CACHE_BYTES", str(2**20))
+    skipped, *_ = warm(tmp_path)[-3:]
+    assert "nothing is kept, as the cache is too small for what its rows read" in skipped
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--host", "2"], "error: --host 2 of --hosts 2: expected 0 to 1"),
+        (["--dataset", "{local}"], "error: nothing to fetch: no source of this run lies in a b"),
+    ],
+)
+def test_what_cannot_be_fetched(
+    server: BucketServer, tmp_path: Path, words: list[str], message: str
+) -> None:
+    given = [word.format(local=tmp_path / "bkt/ds") for word in words]
+    assert warm(tmp_path, *given, status=1)[-1].startswith(message)
+
+
+def test_a_bucket_that_refuses_is_named(server: BucketServer, tmp_path: Path) -> None:
+    server.faults = Faults(forbidden=1.0, path="*.array_record")
+    line = warm(tmp_path, status=1)[-1]
+    assert re.match(r"error: .*://bkt/ds/train/\w+/.*array_record cannot be read: .*may not", line)

@@ -24,6 +24,7 @@ from jaxdata.format.storage.pages.read_counts import READS
 from jaxdata.format.storage.pages.run_folder import RunFolder, sweep
 
 PAGE_BYTES = 2**20
+"""fixed: an index has a checksum of each page"""
 LABELS = "labels"
 COLUMN = "column"
 """the only page of a column of an index"""

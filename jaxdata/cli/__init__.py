@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tokenizer": ("jaxdata.cli.tokenizer:tokenizer", "Train a tokenizer on raw text files."),
     "inspect": ("jaxdata.cli.inspect:inspect", "Show a dataset, one document, or one row."),
     "verify": ("jaxdata.cli.verify:verify", "Compare a dataset's files with their checksums."),
+    "mirror": ("jaxdata.cli.mirror:mirror", "Copy a dataset between folders and buckets."),
     "preview": ("jaxdata.cli.preview:preview", "Plan a run and show what it will get."),
     "plan": ("jaxdata.cli.plan:plan", "Keep a run's plan, and say what reading it costs."),
     "cache": ("jaxdata.cli.cache:cache", "Show, fill or clear what this host keeps of buckets."),

@@ -27,7 +27,7 @@ from jaxdata.format.storage.pages.paged_files import PagedFiles
 from jaxdata.format.storage.pages.read_counts import ReadCounts
 from jaxdata.format.storage.patience import until
 from jaxdata.format.storage.remote import RemoteStore
-from jaxdata.format.storage.zarr import scan_array
+from jaxdata.format.storage.zarr import array_files, scan_array
 
 __all__ = [
     "PAGE_BYTES",
@@ -37,6 +37,7 @@ __all__ = [
     "RemoteStore",
     "Store",
     "StoredFile",
+    "array_files",
     "close_caches",
     "local_path",
     "map_file",

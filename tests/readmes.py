@@ -69,7 +69,8 @@ class Readme:
 TOP = Readme("README.md")
 OF_ROOMS = [Readme(f"jaxdata/{room}/README.md") for room in ROOMS]
 READMES = [TOP, *OF_ROOMS]
-DOCUMENTS = [*READMES, Readme(".github/CONTRIBUTING.md"), Readme(".github/CHANGELOG.md")]
+STORAGE = Readme("jaxdata/format/storage/README.md")
+DOCUMENTS = [*READMES, STORAGE, Readme(".github/CONTRIBUTING.md"), Readme(".github/CHANGELOG.md")]
 
 
 def of(room: str) -> Readme:

@@ -12,7 +12,7 @@ import click
 import pytest
 
 from tests.conftest import ROOT
-from tests.readmes import DOCUMENTS, OF_ROOMS, PACKAGE, READMES, ROOMS, TOP, Readme, of
+from tests.readmes import DOCUMENTS, OF_ROOMS, PACKAGE, READMES, ROOMS, STORAGE, TOP, Readme, of
 
 
 def test_the_top_one_is_short() -> None:
@@ -112,7 +112,7 @@ def test_the_commands_and_options_it_names_exist() -> None:
     known = {*options(cli), *make_parser()._option_string_actions} | {
         f"--{name}" for name in Config.model_fields
     }
-    for readme in READMES:
+    for readme in [*READMES, STORAGE]:
         shown = "".join(readme.blocks("text")).replace("\\\n", "").splitlines()
         for span in [*readme.commands(), *shown, *readme.named()]:
             for option in re.findall(r"(?<![\w-])--[a-z][\w-]*", span):

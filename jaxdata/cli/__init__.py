@@ -29,7 +29,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "mirror": ("jaxdata.cli.mirror:mirror", "Copy a dataset between folders and buckets."),
     "preview": ("jaxdata.cli.preview:preview", "Plan a run and show what it will get."),
     "plan": ("jaxdata.cli.plan:plan", "Keep a run's plan, and say what reading it costs."),
-    "cache": ("jaxdata.cli.cache:cache", "Show, fill or clear what this host keeps of buckets."),
+    "cache": (
+        "jaxdata.cli.host_cache:cache",
+        "Show, fill or clear what this host keeps of buckets.",
+    ),
     "train": ("jaxdata.cli.train:train", "Train a small language model on a dataset."),
     "trace": (
         "jaxdata.cli.trace:trace",

@@ -7,6 +7,7 @@ pipeline    opens the streams of a schedule at any row, and closes them
 schedule    the rows of each step: batch sizes and ramps, over the rows that `skips` leaves
 batches     the rows of a batch that this process needs, and making them
 streams     batches made in worker processes (through `shared` memory), or ahead in a thread
+warming     fetching what a run in a bucket reads first
 layouts     names, dtypes and masks of other trainers, with `attention` for their kernels
 device/     batches as global arrays of JAX
 state       the position of a run, and why a state is refused

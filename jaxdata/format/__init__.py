@@ -6,5 +6,5 @@ describes the whole, with the checksums of `checksums` and within `bounds`; `unf
 killed job leaves, `input_hashes` what a finished one was made from; `lease` says who may write, and
 `lease_holder` whether that process lives.
 `storage` knows where bytes live, `cache` keeps what was computed from them, `verify` compares them
-with their checksums, `foreign` reads and writes other tools' files.
+with their checksums, `mirroring` copies them, `foreign` reads and writes other tools' files.
 """

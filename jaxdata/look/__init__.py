@@ -14,4 +14,5 @@ integrity              the state of a dataset's files, in seconds      jaxdata p
 validation             what a run will get, as JSON
 preview_tables, plan   the same as tables
 read_costs             what reading a run from far away will cost      jaxdata plan
+cache_tables           what this host keeps of buckets                 jaxdata cache ls
 """

@@ -1,0 +1,68 @@
+"""What the environment says of a bucket: the service, the region, the keys."""
+
+from __future__ import annotations
+
+import os
+import urllib.error
+import urllib.request
+from configparser import ConfigParser, Error
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+_SECONDS = "60s"  # an answer takes at most, of 16 MiB
+_CLIENT = {"allow_http": True, "timeout": _SECONDS, "connect_timeout": "10s"}
+
+
+def settings_of(scheme: str, bucket: str) -> dict[str, Any]:
+    """The arguments with which obstore opens a bucket, as tensorstore would open it."""
+    config = _google() if scheme == "gs" else _amazon(bucket)
+    return {"config": config, "client_options": _CLIENT}
+
+
+def _google() -> dict[str, Any]:
+    """Where tests put Google's store; its credentials obstore finds itself."""
+    elsewhere = os.environ.get("TENSORSTORE_GCS_HTTP_URL")
+    return {"base_url": elsewhere, "skip_signature": True} if elsewhere else {}
+
+
+def _amazon(bucket: str) -> dict[str, Any]:
+    said, profile = os.environ, _profile()
+    endpoint = said.get("AWS_ENDPOINT_URL_S3") or said.get("AWS_ENDPOINT_URL")
+    region = said.get("AWS_REGION") or said.get("AWS_DEFAULT_REGION") or profile.get("region")
+    config: dict[str, Any] = {"region": region or ("us-east-1" if endpoint else _region(bucket))}
+    if endpoint:
+        config["endpoint"] = endpoint.rstrip("/")
+    if "AWS_ACCESS_KEY_ID" not in said and "aws_access_key_id" in profile:
+        names = ("access_key_id", "secret_access_key", "session_token")
+        config |= {name: profile[f"aws_{name}"] for name in names if f"aws_{name}" in profile}
+    return config
+
+
+def _profile() -> dict[str, str]:
+    """What the files of Amazon's tools say under the name of the profile."""
+    name = os.environ.get("AWS_PROFILE") or "default"
+    found: dict[str, str] = {}
+    for variable, file, prefix in (
+        ("AWS_CONFIG_FILE", "~/.aws/config", "" if name == "default" else "profile "),
+        ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials", ""),
+    ):
+        parser = ConfigParser(interpolation=None)
+        with suppress(OSError, Error, UnicodeDecodeError):
+            parser.read(Path(os.environ.get(variable) or file).expanduser())
+            found |= parser[prefix + name] if prefix + name in parser else {}
+    return found
+
+
+def _region(bucket: str) -> str:
+    """The region that Amazon says a bucket is in."""
+    asked = urllib.request.Request(f"https://{bucket}.s3.amazonaws.com", method="HEAD")
+    headers: Any = {}
+    try:
+        with urllib.request.urlopen(asked, timeout=10) as answer:  # noqa: S310
+            headers = answer.headers
+    except urllib.error.HTTPError as error:  # it says so to anybody
+        headers = error.headers
+    except (OSError, ValueError):
+        pass
+    return headers.get("x-amz-bucket-region") or "us-east-1"

@@ -9,6 +9,7 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 
 from jaxdata.converter.inputs.file_types import endings, is_readable, kind_of
@@ -60,7 +61,7 @@ def _found_objects(urls: Sequence[str]) -> list[InputFile]:
         objects: Objects = {}
         for some in threads.map(expand_url, urls):
             objects |= some
-        root = "/".join(os.path.commonprefix([url.split("/")[:-1] for url in objects]))
+        root = _shared_folder([*objects])
 
         def look(url: str) -> InputFile:
             found = look_at_object(url, objects[url])
@@ -68,6 +69,17 @@ def _found_objects(urls: Sequence[str]) -> list[InputFile]:
             return file._replace(version=objects[url].tag)
 
         return list(threads.map(look, sorted(objects)))
+
+
+def _shared_folder(urls: Sequence[str]) -> str:
+    """The URL of the innermost folder with all of them.
+
+    >>> _shared_folder(["gs://b/raw/a.txt", "gs://b/raw/c/d.txt"])
+    'gs://b/raw'
+    """
+    first, *others = (url.split("/")[:-1] for url in (min(urls), max(urls)))
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(first, *others, strict=False))
+    return "/".join(one for one, _ in same)
 
 
 def _input_file(root: str, name: str, look: Look) -> InputFile:

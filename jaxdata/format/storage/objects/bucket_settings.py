@@ -50,7 +50,7 @@ def _profile() -> dict[str, str]:
         parser = ConfigParser(interpolation=None)
         with suppress(OSError, Error, UnicodeDecodeError):
             parser.read(Path(os.environ.get(variable) or file).expanduser())
-            found |= parser[prefix + name] if prefix + name in parser else {}
+            found |= dict(parser.items(prefix + name))
     return found
 
 

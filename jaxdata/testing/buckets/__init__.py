@@ -1,0 +1,23 @@
+"""Buckets on this machine, for tests: gs:// and s3:// without an account, and with faults.
+
+    from jaxdata.testing.buckets import Faults, bucket_server
+
+    with bucket_server("gs") as server:
+        os.environ |= server.env
+        jaxdata.convert("texts", output=server.url("bucket/data"), source="web")
+        server.faults = Faults(latency=0.03, unavailable=0.1)
+        ...
+        print(server.counts)
+
+`http_messages` reads and writes HTTP; `objects` are what a bucket holds, `gcs_server` and
+`s3_server` (with `s3_uploads`) answer what clients ask of them; `faults` says what goes wrong,
+`request_log` counts, and `proxy` stands between clients and any server; `control` lets others look
+and switch, `server` is what they hold, and `server_thread` and `serving` run all of it.
+"""
+
+from jaxdata.testing.buckets.faults import Faults
+from jaxdata.testing.buckets.request_log import Counts, Served
+from jaxdata.testing.buckets.server import BucketServer
+from jaxdata.testing.buckets.serving import bucket_server, fault_proxy
+
+__all__ = ["BucketServer", "Counts", "Faults", "Served", "bucket_server", "fault_proxy"]

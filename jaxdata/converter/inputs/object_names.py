@@ -34,8 +34,6 @@ def expand_url(given: str) -> Objects:
 
 
 def _matching(pattern: str) -> Objects:
-    start = re.match(r"[^*?\[]*/", pattern)
-    assert start is not None
     matches = _glob(pattern)
     listed = place_of(pattern).listed(re.split(r"[*?\[]", pattern)[0])
     found = {url: facts for url, facts in listed if matches.fullmatch(url) and url[-1] != "/"}

@@ -8,6 +8,10 @@ from typing import Any
 
 from jaxdata.errors import DatasetError, InputError
 
+FORKED = (
+    "remote data cannot be read in a forked process: start workers with 'spawn' "
+    "(torch: DataLoader(multiprocessing_context='spawn'))"
+)
 _AWS_FILES = {
     "AWS_CONFIG_FILE": "~/.aws/config",
     "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials",
@@ -74,9 +78,6 @@ def process_context() -> Any:
     process = os.getpid()
     if process not in _contexts:
         if _contexts:
-            raise DatasetError(
-                "remote data cannot be read in a forked process: start workers with 'spawn' "
-                "(torch: DataLoader(multiprocessing_context='spawn'))"
-            )
+            raise DatasetError(FORKED)
         _contexts[process] = tensorstore.Context()
     return _contexts[process]

@@ -9,11 +9,12 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from jaxdata.errors import MissingExtra
-from jaxdata.format.storage.objects.bucket_settings import settings_of
+from jaxdata.errors import DatasetError, MissingExtra
+from jaxdata.format.storage.kvstores import FORKED
+from jaxdata.format.storage.objects.bucket_settings import said_of_services, settings_of
 from jaxdata.format.storage.objects.contract import Facts, changed, unreadable
 
-_opened: dict[tuple[int, str], Any] = {}
+_opened: dict[tuple[Any, ...], Any] = {}
 
 
 class Bucket:
@@ -62,8 +63,10 @@ def open_bucket(url: str) -> tuple[Any, str]:
     """Obstore's store of the bucket of a URL, and the name of the object in it."""
     scheme, _, rest = url.partition("://")
     bucket, _, name = rest.partition("/")
-    key = os.getpid(), f"{scheme}://{bucket}"
+    key = os.getpid(), scheme, bucket, *said_of_services()
     if key not in _opened:
+        if any(process != os.getpid() for process, *_ in _opened):
+            raise DatasetError(FORKED)
         kind = _library().store.GCSStore if scheme == "gs" else _library().store.S3Store
         _opened[key] = kind(bucket, **settings_of(scheme, bucket))
     return _opened[key], name

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 _SECONDS = "60s"  # an answer takes at most, of 16 MiB
+_SERVICES = "TENSORSTORE_GCS_HTTP_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_PROFILE"
 _CLIENT = {"allow_http": True, "timeout": _SECONDS, "connect_timeout": "10s"}
 
 
@@ -18,6 +19,11 @@ def settings_of(scheme: str, bucket: str) -> dict[str, Any]:
     """The arguments with which obstore opens a bucket, as tensorstore would open it."""
     config = _google() if scheme == "gs" else _amazon(bucket)
     return {"config": config, "client_options": _CLIENT}
+
+
+def said_of_services() -> tuple[str | None, ...]:
+    """What else the environment said, a bucket would be another one."""
+    return tuple(map(os.environ.get, _SERVICES))
 
 
 def _google() -> dict[str, Any]:

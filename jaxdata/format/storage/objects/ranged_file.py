@@ -20,10 +20,7 @@ _AHEAD = 16
 """Blocks that are asked for before they are needed."""
 _KEPT = 16
 """Blocks that were read and are kept."""
-_THREADS = 32
 _BUFFER = 2**18
-
-_threads: dict[int, ThreadPoolExecutor] = {}
 
 Read = Callable[[int, int], bytes]
 """Bytes `[start, stop)` of an object; several threads call it."""
@@ -42,7 +39,8 @@ class RangedFile(io.RawIOBase):
         self._read, self._size = read, size
         self._ahead_to = size if ahead_to is None else min(size, ahead_to)
         self._position = 0
-        self._blocks: OrderedDict[int, Future[bytes]] = OrderedDict()
+        self._threads = ThreadPoolExecutor(_AHEAD + 1, "ranges")  # started when they are needed
+        self._blocks: dict[int, Future[bytes]] = {}
         self._ahead: dict[int, int] = {}  # block -> blocks to ask for ahead of it
         self._done: OrderedDict[int, None] = OrderedDict()  # blocks that were read, the last last
 
@@ -105,7 +103,7 @@ class RangedFile(io.RawIOBase):
         if number not in self._blocks:
             start = number * BLOCK
             stop = min(start + BLOCK, self._size)
-            self._blocks[number] = _pool().submit(self._read, start, stop)
+            self._blocks[number] = self._threads.submit(self._read, start, stop)
         return self._blocks[number]
 
     def _forget(self) -> None:
@@ -117,16 +115,7 @@ class RangedFile(io.RawIOBase):
 
     def close(self) -> None:
         """Ask for nothing more."""
-        for asked in self._blocks.values():
-            asked.cancel()
+        self._threads.shutdown(wait=False, cancel_futures=True)
         self._blocks.clear()
         self._done.clear()
         super().close()
-
-
-def _pool() -> ThreadPoolExecutor:
-    """The threads of this process that wait for answers."""
-    process = os.getpid()
-    if process not in _threads:
-        _threads[process] = ThreadPoolExecutor(_THREADS, "ranges")
-    return _threads[process]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jaxdata.errors import InputError
-from jaxdata.format.storage import Store
+from jaxdata.format.storage import PagedFiles, Store
 from jaxdata.ragged import ByteRanges, Ints
 
 _AT_ONCE = 2**20  # documents
@@ -103,6 +103,26 @@ class Documents(Protocol):
     def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         """Stored masks of the same ranges, a byte each (1: has loss when it is a target)."""
         ...
+
+
+class Far(Documents, Protocol):
+    """Documents in a bucket, of which ranges are fetched ahead."""
+
+    @property
+    def pages(self) -> PagedFiles:
+        """Their files."""
+        ...
+
+    def prefetch(self, documents: Ints, starts: Ints, counts: Ints) -> int:
+        """Begin to fetch ranges of tokens that are soon read; returns their bytes."""
+        ...
+
+
+def far(documents: Documents) -> Far | None:
+    """The documents, if they lie in a bucket and can be fetched ahead."""
+    known: Any = documents
+    local = documents.store is None or documents.store.local
+    return None if local or not hasattr(known, "prefetch") else known
 
 
 class StatedLengths(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Collection
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,8 +20,8 @@ from jaxdata.format.foreign import is_foreign
 from jaxdata.format.index import SourceIndex
 from jaxdata.format.manifest import Manifest, SourceEntry, read_manifest
 from jaxdata.format.records import STREAM_BLOCK, RecordSpec, file_offset
-from jaxdata.format.storage import Store, open_store
-from jaxdata.ragged import AnyInts, Ints, expand
+from jaxdata.format.storage import PagedFiles, RemoteStore, Store, StoredFile, open_store
+from jaxdata.ragged import AnyInts, ByteRanges, Ints, expand
 from jaxdata.scalars import takes_numpy
 
 if TYPE_CHECKING:
@@ -230,8 +230,25 @@ class ConvertedDocuments(RangedDocuments):
         if not self._seen[spans.shard].all():
             self._compare(*spans)
         found = spans.places(whole, offsets, item)
-        views = self.store.gather(self._shards, found.file, found.start, found.stop)
-        return Gathered(views, found.owner)
+        return Gathered(self._gather(found.file, found.start, found.stop), found.owner)
+
+    @cached_property
+    def _gather(self) -> Callable[[Ints, Ints, Ints], ByteRanges]:
+        """Ranges of shards: of maps of them, or of pages of them where they lie in a bucket."""
+        return partial(self.store.gather, self._shards) if self.store.local else self.pages.gather
+
+    @cached_property
+    def pages(self) -> PagedFiles:
+        """The shards in pages, where they lie in a bucket."""
+        assert isinstance(self.store, RemoteStore)
+        files = [StoredFile(each.name, each.bytes, each.sha256) for each in self.entry.shards]
+        return PagedFiles(self.store, files)
+
+    def prefetch(self, documents: Ints, starts: Ints, counts: Ints) -> int:
+        """See `Far`."""
+        found = self.places(documents, starts, counts)
+        self.pages.prefetch(found.file, found.start, found.stop)
+        return int((found.stop - found.start).sum())
 
     def _compare(
         self, shard: Ints, stream: Ints, lengths: AnyInts, starts: Ints, counts: Ints

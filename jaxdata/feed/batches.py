@@ -6,11 +6,13 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby, islice
 from typing import Any, Protocol
 
 import numpy as np
 
+from jaxdata.documents.base import far
 from jaxdata.errors import InputError
 from jaxdata.feed.layouts import Layout
 from jaxdata.feed.schedule import Span
@@ -20,6 +22,7 @@ from jaxdata.ragged import Ints
 from jaxdata.rows.arrays import HOST_BUFFERS, BufferPool, assemble
 from jaxdata.rows.batch_order import KeyedRows, in_batch_order
 from jaxdata.rows.compact import compact
+from jaxdata.rows.reading import prefetch
 from jaxdata.rows.table import Batch, RowTable
 
 # Rows that are planned and located in one pass, and their limits: a pass costs about 0.1 ms and
@@ -28,6 +31,8 @@ _ROWS_PER_SOURCE = 256
 _ROWS_PER_LANE = 32
 _MIN_SOURCES = 4
 _MAX_ROWS = 16_384
+_MAX_FAR_ROWS = 512
+"""of a bucket: the first of a group must not wait long for the pages of all"""
 _MAX_SORTED = 65_536
 """rows of global batches, where these are sorted"""
 
@@ -119,6 +124,15 @@ class BatchMaker(Protocol):
         """The number of batches like this one that are best made in one call."""
         ...
 
+    @property
+    def is_far(self) -> bool:
+        """Whether rows are read from a bucket, which wants to know beforehand which."""
+        ...
+
+    def prefetch(self, spans: Sequence[Span]) -> int:
+        """Begin to fetch what some batches are made of; returns its bytes."""
+        ...
+
     def make(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Batch]:
         """The local rows of some global batches, in order, in memory of `buffers` where it can.
 
@@ -143,10 +157,22 @@ class TableBatches:
         table = self.tables[0]
         sources = max(len(table.documents), _MIN_SOURCES)
         rows = min(max(_ROWS_PER_SOURCE * sources, _ROWS_PER_LANE * table.lanes), _MAX_ROWS)
+        rows = min(rows, _MAX_FAR_ROWS) if self.is_far else rows
         count = rows // max(1, self.share.size(span))
         if self.share.is_sorted(span):
             count = min(count, _MAX_SORTED // span.size)
         return max(1, count)
+
+    @cached_property
+    def is_far(self) -> bool:
+        return any(far(documents) for table in self.tables for documents in table.documents)
+
+    def prefetch(self, spans: Sequence[Span]) -> int:
+        size = 0
+        for (section, _), alike in groupby(spans, lambda span: (span.section, span.size)):
+            rows = self.share.rows(list(alike))
+            size += prefetch(self.tables[section], np.concatenate(rows))
+        return size
 
     def make(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Batch]:
         for (section, _), alike in groupby(spans, lambda span: (span.section, span.size)):
@@ -165,10 +191,15 @@ class DatasetBatches:
 
     rows: Any
     share: Share
+    is_far = False
 
     def together(self, span: Span) -> int:  # noqa: ARG002 - one like any other
         """See `BatchMaker`; rows are read one by one in any case."""
         return 1
+
+    def prefetch(self, spans: Sequence[Span]) -> int:  # noqa: ARG002
+        """Nothing is known of what transformed rows read."""
+        return 0
 
     def make(
         self,
@@ -204,6 +235,13 @@ class LayoutBatches:
 
     def together(self, span: Span) -> int:
         return self.maker.together(span)
+
+    @property
+    def is_far(self) -> bool:
+        return self.maker.is_far
+
+    def prefetch(self, spans: Sequence[Span]) -> int:
+        return self.maker.prefetch(spans)
 
     def make(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Batch]:
         return map(self.layout, self.maker.make(spans, buffers))

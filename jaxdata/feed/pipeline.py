@@ -30,6 +30,7 @@ from jaxdata.feed.batches import (
     TableBatches,
 )
 from jaxdata.feed.layouts import Layout, check_layout, native
+from jaxdata.feed.read_ahead import FarStream
 from jaxdata.feed.report import RunReport, make_report
 from jaxdata.feed.saved_state import parse_state
 from jaxdata.feed.schedule import Schedule, Span, check_batch_size
@@ -134,17 +135,18 @@ class BatchPipeline:
 
     def _open(self) -> Stream:
         placements, spans = self._placements, self._choose(self.schedule.spans())
-        made: Stream = (
-            WorkerStream(self._maker(), spans, self._num_workers, self._prefetch)
-            if self._num_workers
-            else DirectStream(self._maker(), spans)
-        )
+        made = self._made(self._maker(), spans)
         placed = PlacedStream(
             made, lambda span, batch: placements[span.size, span.section].place(batch)
         )
         # Workers run ahead by themselves: a thread would only pass their batches on.
         works = not self._num_workers or any(where.works for where in placements.values())
         return AheadStream(placed, self._prefetch) if self._prefetch and works else placed
+
+    def _made(self, maker: BatchMaker, spans: Iterator[Span]) -> Stream:
+        if self._num_workers:
+            return WorkerStream(maker, spans, self._num_workers, self._prefetch)
+        return FarStream(maker, spans) if maker.is_far else DirectStream(maker, spans)
 
     def _maker(self) -> BatchMaker:
         offsets = {size: where.rows for (size, _), where in self._placements.items()}

@@ -14,6 +14,7 @@ from typing import Any
 from jaxdata.feed.batches import BatchMaker, Stream, make_in_groups
 from jaxdata.feed.schedule import Span
 from jaxdata.feed.shared import BatchReceiver, BatchSender
+from jaxdata.format.storage import until
 from jaxdata.rows.table import Batch
 
 _MIN_TOLD = 8  # batches that a worker is told of at once
@@ -125,9 +126,10 @@ def _pump(
 ) -> None:
     try:
         room.get()
-        while not stopped.is_set():
-            ready.put(next(stream))
-            room.get()
+        with until(stopped):
+            while not stopped.is_set():
+                ready.put(next(stream))
+                room.get()
     except BaseException as error:  # handed to the consumer, StopIteration included
         if not stopped.is_set():
             ready.put(_Raised(error))
@@ -147,6 +149,8 @@ def serve(connection: Connection, maker: BatchMaker, ready: int) -> None:
         received, more = sender.listen()
         wanted += received
         spans.extend(more)
+        if more and maker.is_far:
+            maker.prefetch(more)
 
     def take(count: int) -> list[Span]:
         while not spans:

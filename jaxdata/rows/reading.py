@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.documents.base import Documents, Gathered
+from jaxdata.documents.base import Documents, Gathered, far
 from jaxdata.ragged import ByteRanges, Ints
 from jaxdata.rows.table import ReadRanges, RowTable, Segments
 
@@ -130,6 +130,17 @@ def read_batches(table: RowTable, batches: Sequence[Ints], batch_size: int) -> R
         dtype=dtype,
         masks=_read(table.documents, reads, _masks) if masked else None,
     )
+
+
+def prefetch(table: RowTable, rows: Ints) -> int:
+    """Have buckets asked for what some rows are read from; returns its bytes."""
+    reads = ranges_to_read(table, table.segments(rows))
+    ranges, size = reads.ranges, 0
+    for documents, mine in _by_source(table.documents, ranges):
+        if (bucket := far(documents)) is not None:
+            asked = (column[mine] for column in (ranges.document, ranges.start, reads.tokens))
+            size += bucket.prefetch(*asked)
+    return size
 
 
 def ranges_to_read(table: RowTable, found: Segments) -> ReadRanges:

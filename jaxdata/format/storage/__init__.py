@@ -1,9 +1,10 @@
 """Where bytes live: a folder on disk, or an object store.
 
 `contract` says what a store does, `local` and `remote` are the stores, `maps` maps files,
-`kvstores` opens buckets, `zarr` writes and describes arrays. A store holds named byte strings and
-one-dimensional arrays below a root; names are relative and use `/`. Nothing outside this room may
-assume a local path.
+`kvstores` opens buckets, `patience` waits for their answers, `ranges` reads exact ranges (near ones
+`merged`), `pages/` keeps pages on this host, `zarr` writes and describes arrays. A store holds
+named byte strings and one-dimensional arrays below a root; names are relative and use `/`. Nothing
+outside this room may assume a local path.
 """
 
 from __future__ import annotations
@@ -14,18 +15,23 @@ from jaxdata.errors import InputError
 from jaxdata.format.storage.contract import Store, unwritable
 from jaxdata.format.storage.local import LocalStore, local_path
 from jaxdata.format.storage.maps import map_file, map_handle
+from jaxdata.format.storage.pages.paged_files import PagedFiles, StoredFile
+from jaxdata.format.storage.patience import until
 from jaxdata.format.storage.remote import RemoteStore
 from jaxdata.format.storage.zarr import scan_array
 
 __all__ = [
     "LocalStore",
+    "PagedFiles",
     "RemoteStore",
     "Store",
+    "StoredFile",
     "local_path",
     "map_file",
     "map_handle",
     "open_store",
     "scan_array",
+    "until",
     "unwritable",
 ]
 

@@ -119,6 +119,14 @@ def truncated(url: str, stop: int) -> DatasetError:
     )
 
 
+def overwritten(url: str) -> DatasetError:
+    """The error for an object that is not the one that this process began to read."""
+    return DatasetError(
+        f"{url} was overwritten while this process reads it: the dataset is not what it was; "
+        "write new data under a new name, and start again from the last checkpoint"
+    )
+
+
 def too_large(url: str, size: int, most: int) -> DatasetError:
     """The error for a file that is larger than any of its kind."""
     return DatasetError(

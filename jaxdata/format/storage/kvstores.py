@@ -16,6 +16,13 @@ _AWS_FILES = {
     "AWS_CONFIG_FILE": "~/.aws/config",
     "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials",
 }
+_RETRIES = {"max_retries": 3, "initial_delay": "100ms", "max_delay": "1s"}
+_LIMITS = {
+    f"{service}_request_{limit}": value
+    for service in ("gcs", "s3")
+    for limit, value in (("concurrency", {"limit": 64}), ("retries", _RETRIES))
+}
+"""of requests: beyond these few tries `Request` tries again, and says so"""
 
 
 def open_kvstore(url: str) -> Any:
@@ -79,5 +86,5 @@ def process_context() -> Any:
     if process not in _contexts:
         if _contexts:
             raise DatasetError(FORKED)
-        _contexts[process] = tensorstore.Context()
+        _contexts[process] = tensorstore.Context(_LIMITS)
     return _contexts[process]

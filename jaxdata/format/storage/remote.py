@@ -11,15 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.errors import DatasetError
 from jaxdata.format.storage import zarr
-from jaxdata.format.storage.contract import MOST_READ, Fence, missing, too_large, truncated
-from jaxdata.format.storage.kvstores import (
-    kvstore_spec,
-    open_kvstore,
-    process_context,
-    reason,
-)
+from jaxdata.format.storage.contract import MOST_READ, Fence, missing, too_large
+from jaxdata.format.storage.kvstores import kvstore_spec, open_kvstore, process_context
+from jaxdata.format.storage.patience import Request
+from jaxdata.format.storage.ranges import ExactRanges
 from jaxdata.ragged import ByteRanges, Ints
 
 _TOGETHER = 64  # objects that are deleted at a time
@@ -42,7 +38,7 @@ class RemoteStore:
         return open_kvstore(self.url)
 
     def read(self, name: str, most: int | None = MOST_READ) -> bytes | None:
-        result = self._answer(self._kvstore.read(name), name)
+        result = self._request(name).result()
         if result.state == "missing":
             return None
         value: bytes = result.value
@@ -54,34 +50,18 @@ class RemoteStore:
         return None
 
     def gather(self, names: Sequence[str], file: Ints, start: Ints, stop: Ints) -> ByteRanges:
+        return ByteRanges.of(self.ranges(names).read(file, start, stop))
+
+    def ranges(self, names: Sequence[str]) -> ExactRanges:
+        """Ranges of files of these names."""
+        return ExactRanges(self._read_range, self.url, names)
+
+    def _read_range(self, name: str, part: slice) -> Any:
+        return self._kvstore.read(name, byte_range=part)
+
+    def _request(self, name: str) -> Request:
         kvstore = self._kvstore
-        ranges = list(zip(file.tolist(), start.tolist(), stop.tolist(), strict=True))
-        # All requests run concurrently.
-        asked = [kvstore.read(names[f], byte_range=slice(a, b)) for f, a, b in ranges]
-        return ByteRanges.of(
-            [
-                self._value(answer, names[f], b)
-                for answer, (f, _, b) in zip(asked, ranges, strict=True)
-            ]
-        )
-
-    def _answer(self, asked: Any, name: str, stop: int = 0) -> Any:
-        try:
-            return asked.result()
-        except (ValueError, RuntimeError) as error:
-            if "OUT_OF_RANGE" in str(error):
-                raise truncated(f"{self.url}/{name}", stop) from None
-            raise DatasetError(
-                f"{self.url}/{name} cannot be read: {reason(error)}. Look whether the bucket is "
-                "there and these credentials may read it"
-            ) from None
-
-    def _value(self, asked: Any, name: str, stop: int) -> bytes:
-        result = self._answer(asked, name, stop)
-        if result.state == "missing":
-            raise missing(f"{self.url}/{name}")
-        value: bytes = result.value
-        return value
+        return Request(lambda: kvstore.read(name), f"{self.url}/{name}")
 
     def scan(self, name: str) -> Iterator[bytes]:
         data = self.read(name)
@@ -150,10 +130,17 @@ class RemoteStore:
         self, name: str, dtype: type[np.generic] | None = None, size: int | None = None
     ) -> NDArray[Any]:
         stored = zarr.describe(self, name, dtype, size)
-        kvstore = self._kvstore
-        asked = [kvstore.read(each) for each in stored.chunks]  # all run concurrently
-        chunks = [self._value(one, name, 0) for one, name in zip(asked, stored.chunks, strict=True)]
+        asked = [self._request(each) for each in stored.chunks]  # all run concurrently
+        chunks = [_value(request) for request in asked]
         return zarr.joined(self, stored, chunks)
+
+
+def _value(request: Request) -> bytes:
+    result = request.result()
+    if result.state == "missing":
+        raise missing(request.url)
+    value: bytes = result.value
+    return value
 
 
 def _after(prefix: str) -> str:

@@ -1,0 +1,102 @@
+"""Batches from a bucket: what they are made of is fetched before it is needed.
+
+Every coming row is known, so what it is read from is, too. A thread tells the stores, in the order
+of the batches, a window of bytes ahead of the batch that is made.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+
+from jaxdata.errors import JaxdataError
+from jaxdata.feed.batches import BatchMaker, make_in_groups
+from jaxdata.feed.schedule import Span
+from jaxdata.format.storage import until
+from jaxdata.rows.table import Batch
+
+_WINDOW_SECONDS = 4.0
+_LEAST_WINDOW, _MOST_WINDOW = 2**24, 2**28
+"""bytes of rows"""
+_AT_ONCE = 64
+"""batches that are looked up in a pass"""
+
+
+class FarStream:
+    """Batches made when they are requested, of rows that are fetched ahead."""
+
+    def __init__(self, maker: BatchMaker, spans: Iterator[Span]) -> None:
+        self._ahead = ReadAhead(maker, spans)
+        self._batches = make_in_groups(maker, self._ahead.take)
+        self.close = self._ahead.close
+
+    def __next__(self) -> tuple[Span, Batch]:
+        return next(self._batches)
+
+
+class ReadAhead:
+    """Hands out spans, ahead of which a thread has the stores fetch."""
+
+    def __init__(self, maker: BatchMaker, spans: Iterator[Span]) -> None:
+        self._maker, self._spans = maker, spans
+        self._known: deque[tuple[Span, int]] = deque()
+        self._changed, self._stopped = threading.Condition(), threading.Event()
+        self._ended = False
+        self._ahead = self._taken = 0  # bytes
+        self._began = time.monotonic()
+        threading.Thread(target=self._work, daemon=True, name="jaxdata-read-ahead").start()
+
+    def take(self, count: int) -> list[Span]:
+        """The next spans, at most `count`; none at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._known or self._ended)
+            some = [self._known.popleft() for _ in range(min(count, len(self._known)))]
+            size = sum(each for _, each in some)
+            self._ahead, self._taken = self._ahead - size, self._taken + size
+            self._changed.notify_all()
+        return [span for span, _ in some]
+
+    def close(self) -> None:
+        """Tell stores nothing more; whoever takes, gets nothing more."""
+        with self._changed:
+            self._stopped.set()
+            self._ended = True
+            self._changed.notify_all()
+
+    @property
+    def _window(self) -> float:
+        """Bytes that are taken in a few seconds."""
+        rate = self._taken / max(time.monotonic() - self._began, 1e-3)
+        return min(max(rate * _WINDOW_SECONDS, _LEAST_WINDOW), _MOST_WINDOW)
+
+    def _work(self) -> None:
+        count = 1
+        with until(self._stopped):
+            while spans := list(islice(self._spans, count)):
+                if not self._room_for(spans, self._tell(spans)):
+                    return
+                count = min(2 * count, _AT_ONCE)
+        self._end()
+
+    def _tell(self, spans: list[Span]) -> int:
+        try:
+            return self._maker.prefetch(spans)
+        except JaxdataError:  # whoever makes the batch meets it, too
+            return 0
+
+    def _room_for(self, spans: list[Span], size: int) -> bool:
+        """Hand out spans, and wait until more may be fetched; False at the end."""
+        with self._changed:
+            self._known.extend((span, size // len(spans)) for span in spans)
+            self._ahead += size // len(spans) * len(spans)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._ended or self._ahead < self._window)
+            return not self._ended
+
+    def _end(self) -> None:
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()

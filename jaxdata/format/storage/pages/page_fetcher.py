@@ -1,0 +1,110 @@
+"""Fetching pages in the background, in the order in which they are needed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from jaxdata.errors import JaxdataError
+from jaxdata.format.storage.pages.page_folder import PageFolder
+
+_THREADS = 32
+_OTHERS_SECONDS = 0.02
+Fetch = Callable[[], bytes]
+
+
+class PageFetcher:
+    """Threads that fetch wanted pages into a folder, each page once for all processes."""
+
+    def __init__(self, folder: PageFolder) -> None:
+        self._folder = folder
+        self._wanted: OrderedDict[str, Fetch] = OrderedDict()
+        self._sent: set[str] = set()
+        self._changed = threading.Condition()
+        self._threads = 0
+        self._idle = 0
+        self._closed = False
+
+    def want(self, pages: Iterable[tuple[str, Fetch]]) -> None:
+        """Fetch pages that are neither here nor asked for, after those that were wanted before."""
+        with self._changed:
+            for name, fetch in pages:
+                if name not in self._sent and name not in self._wanted:
+                    self._wanted[name] = fetch
+            for _ in range(min(len(self._wanted) - self._idle, _THREADS - self._threads)):
+                self._threads += 1
+                threading.Thread(target=self._work, daemon=True, name="jaxdata-pages").start()
+            self._changed.notify_all()
+
+    def is_sent(self, name: str) -> bool:
+        """Whether a request for the page is under way."""
+        return name in self._sent
+
+    def wait(self, names: Iterable[str], seconds: float, check: Callable[[], None]) -> None:
+        """Wait until the requests for these pages have ended, for some seconds at most."""
+        end = time.monotonic() + seconds
+        left = set(names)
+        with self._changed:
+            while (left := left & self._sent) and (remains := end - time.monotonic()) > 0:
+                check()
+                self._changed.wait(min(remains, 0.05))
+
+    def forget(self, most: int) -> None:
+        """Of the pages that are wanted and not asked for yet, keep the last ones."""
+        with self._changed:
+            while len(self._wanted) > most:
+                self._wanted.popitem(last=False)
+
+    def close(self) -> None:
+        """Fetch nothing more."""
+        with self._changed:
+            self._closed = True
+            self._wanted.clear()
+            self._changed.notify_all()
+
+    def _work(self) -> None:
+        while (job := self._next()) is not None:
+            name, fetch = job
+            try:
+                done = self._fetch(name, fetch)
+            # Whoever needs the page asks for its ranges, and meets the error.
+            except (JaxdataError, OSError, ValueError, RuntimeError):
+                done = True
+            self._ended(name, None if done else fetch)
+
+    def _next(self) -> tuple[str, Fetch] | None:
+        with self._changed:
+            self._idle += 1
+            while not self._wanted and not self._closed:
+                self._changed.wait()
+            self._idle -= 1
+            if self._closed:
+                return None
+            name, fetch = self._wanted.popitem(last=False)
+            self._sent.add(name)
+            return name, fetch
+
+    def _fetch(self, name: str, fetch: Fetch) -> bool:
+        """Fetch a page, unless another process does."""
+        if self._folder.has(name):
+            return True
+        if not self._folder.claims.take(name):
+            time.sleep(_OTHERS_SECONDS)
+            return False
+        try:
+            if not self._folder.has(name):  # the other process may have ended meanwhile
+                self._folder.add(name, fetch())
+        finally:
+            with suppress(OSError):
+                self._folder.claims.release(name)
+        return True
+
+    def _ended(self, name: str, again: Fetch | None) -> None:
+        with self._changed:
+            self._sent.discard(name)
+            if again is not None and not self._closed:
+                self._wanted[name] = again
+            self._changed.notify_all()

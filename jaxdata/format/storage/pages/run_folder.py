@@ -1,0 +1,76 @@
+"""The pages that a process needs: hard links in a folder of its own.
+
+A page with another link is needed by a run under way. The folder is that of a process as long as
+this has its lock; whoever finds the lock free removes it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+import weakref
+from contextlib import suppress
+from pathlib import Path
+
+
+class RunFolder:
+    """A folder of links, gone with the process, or soon after if that is killed."""
+
+    def __init__(self, runs: Path) -> None:
+        runs.mkdir(parents=True, exist_ok=True)
+        sweep(runs)
+        self._lock, self.path = _locked_name(runs)
+        self.path.mkdir()
+        self.close = weakref.finalize(self, _remove, self.path, self._lock, os.getpid())
+
+    def pin(self, page: Path, name: str) -> Path | None:
+        """A link to a page; None if that is not there."""
+        link = self.path / name
+        with suppress(FileExistsError):
+            try:
+                os.link(page, link)
+            except FileNotFoundError:
+                return None
+        return link
+
+    def unpin(self, name: str) -> None:
+        """Remove the link."""
+        with suppress(FileNotFoundError):
+            (self.path / name).unlink()
+
+
+def sweep(runs: Path) -> None:
+    """Remove the folders of processes that are gone."""
+    for path in runs.glob("*.lock"):
+        with suppress(FileNotFoundError):
+            lock = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path.with_suffix(""), ignore_errors=True)
+                path.unlink()
+            except BlockingIOError:
+                pass
+            finally:
+                os.close(lock)
+
+
+def _locked_name(runs: Path) -> tuple[int, Path]:
+    """A lock that this process has, and the folder that it stands for."""
+    while True:
+        path = runs / f"{os.getpid()}-{secrets.token_hex(4)}.lock"
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with suppress(BlockingIOError, FileNotFoundError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if path.stat().st_ino == os.fstat(lock).st_ino:  # else it was swept in between
+                return lock, path.with_suffix("")
+        os.close(lock)
+
+
+def _remove(folder: Path, lock: int, process: int) -> None:
+    if os.getpid() != process:  # a forked copy
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.with_suffix(".lock").unlink(missing_ok=True)
+    os.close(lock)

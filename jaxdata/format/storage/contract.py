@@ -48,8 +48,10 @@ class Store(Protocol):
             DatasetError: a file is missing, or ends before a range does.
         """
 
-    def scan(self, name: str) -> Iterator[memoryview | bytes]:
+    def scan(self, name: str, size: int | None = None) -> Iterator[memoryview | bytes]:
         """The content from beginning to end, in buffers; each is valid until the next one.
+
+        `size` is how many bytes are expected, where that is known; they may be more or fewer.
 
         Nothing is mapped: if the disk cannot read the file, this raises OSError, whereas touching
         a mapped page would end the process.
@@ -112,9 +114,13 @@ def missing(url: str) -> DatasetError:
     )
 
 
+class Truncated(DatasetError):
+    """A file ends before bytes that are asked for."""
+
+
 def truncated(url: str, stop: int) -> DatasetError:
     """The error for a file that ends before the index says."""
-    return DatasetError(
+    return Truncated(
         f"{url} ends before byte {stop}: the file is truncated; restore it or convert again"
     )
 

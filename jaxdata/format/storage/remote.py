@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from numpy.typing import NDArray
 from jaxdata.format.storage import zarr
 from jaxdata.format.storage.contract import MOST_READ, Fence, missing, too_large
 from jaxdata.format.storage.kvstores import kvstore_spec, open_kvstore, process_context
+from jaxdata.format.storage.objects.uploads import upload
 from jaxdata.format.storage.patience import Request
 from jaxdata.format.storage.ranges import ExactRanges
+from jaxdata.format.storage.streamed import scan_object
 from jaxdata.ragged import ByteRanges, Ints
 
 _TOGETHER = 64  # objects that are deleted at a time
@@ -63,11 +66,8 @@ class RemoteStore:
         kvstore = self._kvstore
         return Request(lambda: kvstore.read(name), f"{self.url}/{name}")
 
-    def scan(self, name: str) -> Iterator[bytes]:
-        data = self.read(name)
-        if data is None:
-            raise missing(f"{self.url}/{name}")
-        yield data
+    def scan(self, name: str, size: int | None = None) -> Iterator[bytes]:
+        return scan_object(partial(self._read_range, name), f"{self.url}/{name}", size)
 
     def write(self, name: str, data: bytes) -> None:
         self._put(name, data)
@@ -89,7 +89,8 @@ class RemoteStore:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "file"
             yield path
-            self.write(name, path.read_bytes())
+            if not upload(f"{self.url}/{name}", path, self._fence):
+                self.write(name, path.read_bytes())
 
     def update(self, name: str, change: Callable[[bytes | None], bytes | None]) -> None:
         while True:

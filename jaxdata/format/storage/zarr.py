@@ -150,7 +150,7 @@ def _scan(store: Store, array: StoredArray) -> Iterator[memoryview | bytes]:
     left, expected = array.size * array.dtype.itemsize, array.chunk_bytes
     for chunk in array.chunks:
         size = 0
-        for buffer in store.scan(chunk):
+        for buffer in store.scan(chunk, expected):
             size += len(buffer)
             if size > expected:
                 raise DatasetError(

@@ -23,7 +23,7 @@ class Bucket:
     def look(self, url: str) -> Facts | None:
         store, name = open_bucket(url)
         try:
-            return _facts(_library().head(store, name))
+            return _facts(library().head(store, name))
         except FileNotFoundError:
             return None
         except Exception as error:  # obstore's have no base that is public
@@ -35,7 +35,7 @@ class Bucket:
         # A prefix of obstore's ends where a folder does.
         folder, _, begin = name.rpartition("/")
         try:
-            for some in _library().list(store, folder or None):
+            for some in library().list(store, folder or None):
                 for one in some:
                     if one["path"].startswith(f"{folder}/{begin}" if folder else begin):
                         yield root + one["path"], _facts(one)
@@ -47,7 +47,7 @@ class Bucket:
             return b""
         store, name = open_bucket(url)
         wanted = {"range": (start, stop), "if_match": tag or None}
-        library = _library()
+        library = library()
         try:
             got = library.get(store, name, options=wanted)
             if tag and got.meta["e_tag"] != tag:  # of a service that heeds no condition
@@ -67,12 +67,13 @@ def open_bucket(url: str) -> tuple[Any, str]:
     if key not in _opened:
         if any(process != os.getpid() for process, *_ in _opened):
             raise DatasetError(FORKED)
-        kind = _library().store.GCSStore if scheme == "gs" else _library().store.S3Store
+        kind = library().store.GCSStore if scheme == "gs" else library().store.S3Store
         _opened[key] = kind(bucket, **settings_of(scheme, bucket))
     return _opened[key], name
 
 
-def _library() -> Any:
+def library() -> Any:
+    """obstore; raises MissingExtra."""
     try:
         import obstore
         import obstore.exceptions

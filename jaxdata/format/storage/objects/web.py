@@ -69,7 +69,7 @@ def _ask(url: str, start: int, stop: int) -> _Answer:
         try:
             answer = _answer(urllib.request.Request(url, headers=wanted), stop - start)  # noqa: S310
         except (OSError, HTTPException) as error:
-            reason = error
+            reason = getattr(error, "reason", error)
             continue
         if answer.status == 206 and len(answer.data) < _promised(answer):
             reason = "its answers are cut short"

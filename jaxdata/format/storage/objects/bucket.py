@@ -47,15 +47,15 @@ class Bucket:
             return b""
         store, name = open_bucket(url)
         wanted = {"range": (start, stop), "if_match": tag or None}
-        library = library()
+        obstore = library()
         try:
-            got = library.get(store, name, options=wanted)
+            got = obstore.get(store, name, options=wanted)
             if tag and got.meta["e_tag"] != tag:  # of a service that heeds no condition
                 raise changed(url)
             return bytes(got.bytes())
-        except (FileNotFoundError, library.exceptions.PreconditionError):
+        except (FileNotFoundError, obstore.exceptions.PreconditionError):
             raise changed(url) from None
-        except library.exceptions.BaseError as error:
+        except obstore.exceptions.BaseError as error:
             raise unreadable(url, reason(error)) from None
 
 

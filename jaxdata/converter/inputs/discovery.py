@@ -17,10 +17,10 @@ from jaxdata.converter.inputs.identity import Look, look_at, look_at_object
 from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.inputs.object_names import Objects, expand_url
 from jaxdata.errors import InputError
-from jaxdata.format.storage.objects import is_url, plain_path, read_object
+from jaxdata.format.storage.objects import is_url, plain_path
+from jaxdata.format.storage.small_files import read_small
 
 _TAIL = 16
-_LIST_BYTES = 2**30
 _AT_ONCE = 32
 """Objects that are looked at at a time."""
 Inputs = str | Path | Sequence[str | Path]
@@ -98,7 +98,7 @@ def _listed(lists: Sequence[str | Path]) -> Iterator[str]:
     """
     for path in map(plain_path, lists):
         try:
-            lines = _text_of(path).splitlines()
+            lines = read_small(path).decode().splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(
                 f"--files-from {path} cannot be read ({error}); expected a text file with a file, "
@@ -108,15 +108,6 @@ def _listed(lists: Sequence[str | Path]) -> Iterator[str]:
         for line in filter(None, map(str.strip, lines)):
             if not line.startswith("#"):
                 yield _beside(folder, plain_path(line))
-
-
-def _text_of(path: str) -> str:
-    if not is_url(path):
-        return Path(path).expanduser().read_text()
-    data = read_object(path, _LIST_BYTES)
-    if data is None:
-        raise FileNotFoundError("there is no such object")
-    return data.decode()
 
 
 def _beside(folder: str, given: str) -> str:

@@ -35,6 +35,9 @@ class Store(Protocol):
             DatasetError: it has more than `most` bytes, or is no plain file.
         """
 
+    def exists(self, name: str) -> bool:
+        """Whether there is a file of this name, or, on this machine, anything else."""
+
     def written_at(self, name: str) -> int | None:
         """When a file was written, in ns since 1970; None if that is unknown."""
 

@@ -70,6 +70,9 @@ class LocalStore(MappedFolder):
         except (FileNotFoundError, NotADirectoryError):
             return None
 
+    def exists(self, name: str) -> bool:
+        return self._path(name).exists()
+
     def written_at(self, name: str) -> int | None:
         return self._path(name).stat().st_mtime_ns
 

@@ -49,6 +49,11 @@ class RemoteStore:
             raise too_large(f"{self.url}/{name}", len(value), most)
         return value
 
+    def exists(self, name: str) -> bool:
+        kvstore = self._kvstore
+        asked = Request(lambda: kvstore.read(name, byte_range=slice(0, 0)), f"{self.url}/{name}")
+        return bool(asked.result().state != "missing")
+
     def written_at(self, name: str) -> int | None:  # noqa: ARG002
         return None
 

@@ -117,5 +117,6 @@ def test_what_has_to_be_on_this_machine_says_so(
     with pytest.raises(SystemExit):
         main(["demo", "--output", url])
     assert re.search(f"{expected}run the demo in a folder", capsys.readouterr().err)
+    (tmp_path / "a.txt").write_text("text")
     with pytest.raises(InputError, match="cannot open 'https://host/ds'"):
         jaxdata.convert(tmp_path, output="https://host/ds", source="a", tokenizer="bytes")

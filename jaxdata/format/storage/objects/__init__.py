@@ -1,76 +1,26 @@
 """Objects of buckets and web servers as inputs: how large they are, their names, their bytes.
 
-`contract` says what a place of objects does; `bucket` is Google's and Amazon's, `web` a server,
-`memory` this process; `ranged_file` makes a file of an object. Datasets are read by
-`storage.remote`: an input has a size and a version, and is read from beginning to end.
+`contract` says what a place of objects does; `bucket` is Google's and Amazon's (`bucket_settings`
+says what the environment says of them), `web` a server, `memory` this process; `places` finds the
+one of a URL. `ranged_file` makes a file of an object, `object_path` what a path is for a file;
+`uploads` writes a large file. Datasets are read by `storage.remote`: an input has a size and a
+version, and is read from beginning to end.
 """
 
-from __future__ import annotations
-
-import os
-import re
-from functools import cache
-from importlib import import_module
-
-from jaxdata.errors import InputError
 from jaxdata.format.storage.objects.contract import Facts, Place
+from jaxdata.format.storage.objects.object_path import AnyPath, ObjectPath, any_path
+from jaxdata.format.storage.objects.places import is_url, place_of, plain_path, read_object
 from jaxdata.format.storage.objects.ranged_file import RangedFile
 
-__all__ = ["Facts", "Place", "RangedFile", "is_url", "place_of", "plain_path", "read_object"]
-
-_PLACES = {
-    "gs": "bucket:Bucket",
-    "s3": "bucket:Bucket",
-    "http": "web:Web",
-    "https": "web:Web",
-    "memory": "memory:Memory",
-}
-
-
-def is_url(given: str | os.PathLike[str]) -> bool:
-    """Tell whether this is a URL of an object, and not a path on this machine.
-
-    >>> [is_url(given) for given in ("gs://bucket/a", "a/b", "file:///a", "C:/a")]
-    [True, False, False, False]
-    """
-    return bool(re.match(r"(?!file:)[a-z][a-z0-9+.-]*://", os.fspath(given)))
-
-
-def plain_path(given: str | os.PathLike[str]) -> str:
-    """A path or URL as text, `file://` without that.
-
-    >>> plain_path("file:///data/a"), plain_path("gs://b/a")
-    ('/data/a', 'gs://b/a')
-    """
-    return os.fspath(given).removeprefix("file://")
-
-
-def place_of(url: str) -> Place:
-    """The place that has the object of a URL; raises InputError for one of another kind."""
-    scheme = url.partition("://")[0]
-    if scheme not in _PLACES:
-        raise InputError(
-            f"cannot read {url!r}: expected a path on this machine, gs://, s3:// or https://"
-        )
-    return _open(scheme)
-
-
-@cache
-def _open(scheme: str) -> Place:
-    module, name = _PLACES[scheme].split(":")
-    made: Place = getattr(import_module(f"{__name__}.{module}"), name)()
-    return made
-
-
-def read_object(url: str, most: int) -> bytes | None:
-    """All of an object, None if there is none.
-
-    Raises:
-        InputError: it has more than `most` bytes, or cannot be read.
-    """
-    place = place_of(url)
-    if (facts := place.look(url)) is None:
-        return None
-    if facts.size > most:
-        raise InputError(f"{url} has {facts.size:,} bytes, expected at most {most:,}")
-    return place.read(url, 0, facts.size, facts.tag)
+__all__ = [
+    "AnyPath",
+    "Facts",
+    "ObjectPath",
+    "Place",
+    "RangedFile",
+    "any_path",
+    "is_url",
+    "place_of",
+    "plain_path",
+    "read_object",
+]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,9 +34,12 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plans of read-only datasets go to a folder of the test's own."""
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Plans of read-only datasets, and pages of buckets, go to a folder of the test's own."""
     monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "cache"))
+    yield
+    if storage := sys.modules.get("jaxdata.format.storage"):
+        storage.close_caches()
 
 
 @pytest.hookimpl(tryfirst=True)

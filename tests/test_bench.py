@@ -30,6 +30,7 @@ EXPECTED = {
     "mixture": ["one source, no mixture", "16 sources mixed"],
     "tensors": ["jaxdata, numpy", "Loader", "DataLoader of Loader", "StatefulDataLoader"],
     "shards": ["10 shards, a document", "1,000 shards, a row of 2048", "100 shards, opened: MB"],
+    "buckets": ["folder: ms a batch", "gs: requests a batch", "gs: bytes over bytes of the rows"],
     "small_files": ["20 files: list, wall time", "40 files: convert, processor time"],
     "scale": ["O(documents): planning, once: 20,000", "16 sources, mix"],
 }

@@ -68,6 +68,7 @@ PRINTS = {
     "class Mine": "=1\n",
     "masks=[[0, 0, 1, 1]": "loss_mask [False, True, True, True, True, False]",
     "testing.prove": "['plan', 'mixture', 'contents', 'resuming', 'hosts', 'workers']",
+    'bucket_server("gs")': "=2 True {}\n",
     "loader.skip(8, 16)": "=['batch_sizes', 'checksum', 'fingerprint', 'next_row', 'run', "
     "'version'] 16 [16, 17, 18, 19]\n",
     "tokenizers.load": "=8 one text 256\n",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Collection
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,8 +20,15 @@ from jaxdata.format.foreign import is_foreign
 from jaxdata.format.index import SourceIndex
 from jaxdata.format.manifest import Manifest, SourceEntry, read_manifest
 from jaxdata.format.records import STREAM_BLOCK, RecordSpec, file_offset
-from jaxdata.format.storage import PagedFiles, RemoteStore, Store, StoredFile, open_store
-from jaxdata.ragged import AnyInts, ByteRanges, Ints, expand
+from jaxdata.format.storage import (
+    PAGE_BYTES,
+    PagedFiles,
+    RemoteStore,
+    Store,
+    StoredFile,
+    open_store,
+)
+from jaxdata.ragged import AnyInts, Ints, expand
 from jaxdata.scalars import takes_numpy
 
 if TYPE_CHECKING:
@@ -230,16 +237,16 @@ class ConvertedDocuments(RangedDocuments):
         if not self._seen[spans.shard].all():
             self._compare(*spans)
         found = spans.places(whole, offsets, item)
-        return Gathered(self._gather(found.file, found.start, found.stop), found.owner)
-
-    @cached_property
-    def _gather(self) -> Callable[[Ints, Ints, Ints], ByteRanges]:
-        """Ranges of shards: of maps of them, or of pages of them where they lie in a bucket."""
-        return partial(self.store.gather, self._shards) if self.store.local else self.pages.gather
+        if self.store.local:
+            views = self.store.gather(self._shards, found.file, found.start, found.stop)
+        else:
+            home = self._is_home(found, documents)
+            views = self.pages.gather(found.file, found.start, found.stop, home)
+        return Gathered(views, found.owner)
 
     @cached_property
     def pages(self) -> PagedFiles:
-        """The shards in pages, where they lie in a bucket."""
+        """See `Far`."""
         assert isinstance(self.store, RemoteStore)
         files = [StoredFile(each.name, each.bytes, each.sha256) for each in self.entry.shards]
         return PagedFiles(self.store, files)
@@ -247,8 +254,19 @@ class ConvertedDocuments(RangedDocuments):
     def prefetch(self, documents: Ints, starts: Ints, counts: Ints) -> int:
         """See `Far`."""
         found = self.places(documents, starts, counts)
-        self.pages.prefetch(found.file, found.start, found.stop)
+        home = self._is_home(found, documents)
+        self.pages.prefetch(found.file, found.start, found.stop, home)
         return int((found.stop - found.start).sum())
+
+    def _is_home(self, found: Places, documents: Ints) -> NDArray[np.bool_]:
+        """Whether places lie in the page where their document begins, or in one that it fills."""
+        _, stream = self.index.locate(documents)
+        taken = self.spec.stream_bytes(self.lengths[documents])
+        first = file_offset(stream) // PAGE_BYTES
+        end = file_offset(stream + taken - 1) + 1
+        page = found.start // PAGE_BYTES
+        fills = (page + 1) * PAGE_BYTES <= end[found.owner]
+        return np.asarray((page == first[found.owner]) | fills, bool)
 
     def _compare(
         self, shard: Ints, stream: Ints, lengths: AnyInts, starts: Ints, counts: Ints

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from jaxdata.documents.base import far
 from jaxdata.errors import InputError
 from jaxdata.feed.layouts import Layout
+from jaxdata.feed.page_choice import choose_pages
 from jaxdata.feed.schedule import Span
 from jaxdata.feed.skips import Skips
 from jaxdata.lifeline import forget_in_forks
@@ -165,10 +165,21 @@ class TableBatches:
 
     @cached_property
     def is_far(self) -> bool:
-        return any(far(documents) for table in self.tables for documents in table.documents)
+        stores = [documents.store for table in self.tables for documents in table.documents]
+        return any(store is not None and not store.local for store in stores)
+
+    @cached_property
+    def _by_pages(self) -> bool:
+        """Whether it was chosen what is read by pages."""
+        tables = {name: each for table in self.tables for name, each in table.sources.items()}
+        size, offsets = next(iter(self.share.offsets.items()))
+        sorts = any(each.lanes > 1 for each in self.share.keyed)
+        choose_pages(tables, len(offsets) / size if sorts else 1.0)
+        return True
 
     def prefetch(self, spans: Sequence[Span]) -> int:
         size = 0
+        assert self._by_pages
         for (section, _), alike in groupby(spans, lambda span: (span.section, span.size)):
             rows = self.share.rows(list(alike))
             size += prefetch(self.tables[section], np.concatenate(rows))

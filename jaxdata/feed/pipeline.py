@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.errors import InputError, SourceExhausted, StateMismatch
+from jaxdata.feed.arguments import check_counts, is_on_host
 from jaxdata.feed.batches import (
     BatchMaker,
     DatasetBatches,
@@ -37,6 +38,7 @@ from jaxdata.feed.schedule import Schedule, Span, check_batch_size
 from jaxdata.feed.skips import check_skips
 from jaxdata.feed.state import check_run, make_state
 from jaxdata.feed.streams import AheadStream, WorkerStream
+from jaxdata.format.storage import ReadCounts, read_counts
 from jaxdata.map_datasets import (
     row_table,
     section_starts,
@@ -75,10 +77,10 @@ class BatchPipeline:
         layout: str | Layout = "jaxdata",
         extras: Sequence[str] = (),
     ) -> None:
-        _check_counts(num_workers=num_workers, prefetch=prefetch)
+        check_counts(num_workers=num_workers, prefetch=prefetch)
         self.rows, self._table = rows, row_table(rows)
         self._underlying = underlying_table(rows)
-        self._on_host = _is_on_host(expand, on_devices, self._table is not None)
+        self._on_host = is_on_host(expand, on_devices, self._table is not None)
         self._layout = check_layout(layout, self._on_host)
         self._extras = check_extras(extras, self._table)
         self._num_workers, self._prefetch = num_workers, prefetch
@@ -170,7 +172,12 @@ class BatchPipeline:
         return found[0], int(np.flatnonzero(self.batch_rows(found[0]) == row)[0])
 
     def report(self) -> RunReport:
-        return make_report(self._table, self.schedule)
+        return make_report(self._table, self.schedule, self.reads)
+
+    @property
+    def reads(self) -> ReadCounts | None:
+        """What was fetched from buckets here; None where the rows are not in one."""
+        return read_counts() if self._maker().is_far else None
 
     def halt(self) -> SourceExhausted | None:
         return None if self._underlying is None else self._underlying.end()
@@ -300,9 +307,15 @@ class BatchIterator:
         """The report of all hosts together so far, source by source, against the plan.
 
         Computed from lengths up to the next row, so it is the same on every host and after any
-        seek or resume. Raises InputError for transformed rows.
+        seek or resume; only `reads`, what was fetched from buckets, is this host's own. Raises
+        InputError for transformed rows.
         """
         return self._pipeline.report()
+
+    @property
+    def reads(self) -> ReadCounts | None:
+        """What this process and its workers have fetched from buckets; None of local rows."""
+        return self._pipeline.reads
 
     def halt(self) -> SourceExhausted | None:
         """The error that ends the run, if its mixture halts before the budget is met."""
@@ -371,24 +384,3 @@ class BatchIterator:
         from jaxdata.feed.checkpoint import load_later
 
         return load_later(directory, self)
-
-
-def _is_on_host(expand: str, on_devices: bool, packed_rows: bool) -> bool:
-    """Whether `expand=` has batches assembled on the host, not on devices."""
-    if expand not in ("host", "device"):
-        raise InputError(f"expand={expand!r}: expected 'host' or 'device'")
-    if expand == "device" and not on_devices:
-        raise InputError("expand='device' makes arrays on devices: give sharding= with it")
-    if expand == "device" and not packed_rows:
-        raise InputError(
-            "expand='device' takes rows as pack and mix return them, but these were transformed: "
-            "apply the function to the batches of the loader instead"
-        )
-    return expand == "host"
-
-
-def _check_counts(**given: Any) -> None:
-    """Refuse all but whole numbers of at least 0, by name."""
-    for name, value in given.items():
-        if not isinstance(value, int | np.integer) or value < 0:
-            raise InputError(f"{name}={value!r}: expected a whole number of at least 0")

@@ -15,11 +15,11 @@ from itertools import islice
 from jaxdata.errors import JaxdataError
 from jaxdata.feed.batches import BatchMaker, make_in_groups
 from jaxdata.feed.schedule import Span
-from jaxdata.format.storage import until
+from jaxdata.format.storage import most_ahead, until
 from jaxdata.rows.table import Batch
 
 _WINDOW_SECONDS = 4.0
-_LEAST_WINDOW, _MOST_WINDOW = 2**24, 2**28
+_LEAST_WINDOW = 2**24
 """bytes of rows"""
 _AT_ONCE = 64
 """batches that are looked up in a pass"""
@@ -44,7 +44,7 @@ class ReadAhead:
         self._maker, self._spans = maker, spans
         self._known: deque[tuple[Span, int]] = deque()
         self._changed, self._stopped = threading.Condition(), threading.Event()
-        self._ended = False
+        self._ended, self._most = False, most_ahead()
         self._ahead = self._taken = 0  # bytes
         self._began = time.monotonic()
         threading.Thread(target=self._work, daemon=True, name="jaxdata-read-ahead").start()
@@ -70,7 +70,7 @@ class ReadAhead:
     def _window(self) -> float:
         """Bytes that are taken in a few seconds."""
         rate = self._taken / max(time.monotonic() - self._began, 1e-3)
-        return min(max(rate * _WINDOW_SECONDS, _LEAST_WINDOW), _MOST_WINDOW)
+        return min(max(rate * _WINDOW_SECONDS, _LEAST_WINDOW), self._most)
 
     def _work(self) -> None:
         count = 1

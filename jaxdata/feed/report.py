@@ -7,6 +7,7 @@ from typing import Any
 
 from jaxdata.errors import InputError
 from jaxdata.feed.schedule import Schedule
+from jaxdata.format.storage import ReadCounts
 from jaxdata.mixing.preview import asked_shares, planned_intervals
 from jaxdata.rows.counts import TokenCounts
 from jaxdata.rows.table import RowTable
@@ -45,6 +46,8 @@ class RunReport:
     """slots, without the rows that complete a last batch"""
     slots: int
     sources: dict[str, SourceReport]
+    reads: ReadCounts | None = None
+    """what this host's process and its workers fetched from buckets; None where nothing is far"""
 
     @property
     def padding_share(self) -> float:
@@ -64,6 +67,8 @@ class RunReport:
             f"{'documents':>11}  {'epochs':>7}",
         ]
         lines += [f"{name:<{width}}  {_columns(each)}" for name, each in self.sources.items()]
+        if self.reads is not None:
+            lines.append(f"this host fetched from buckets: {self.reads}")
         return "\n".join(lines)
 
 
@@ -75,7 +80,9 @@ def _columns(source: SourceReport) -> str:
     )
 
 
-def make_report(table: RowTable | None, schedule: Schedule) -> RunReport:
+def make_report(
+    table: RowTable | None, schedule: Schedule, reads: ReadCounts | None = None
+) -> RunReport:
     """The report of a loader's rows up to where its schedule is."""
     row = schedule.next_row
     if table is None:
@@ -95,6 +102,7 @@ def make_report(table: RowTable | None, schedule: Schedule) -> RunReport:
         tokens=whole.trained_tokens,
         padding=whole.padding,
         slots=whole.slots,
+        reads=reads,
         sources={
             name: SourceReport(
                 rows=each.rows,

@@ -241,4 +241,7 @@ class SourceIndex:
         return f"{self.name}/{self.entry.index}/{column}"
 
     def _column(self, name: str) -> NDArray[Any]:
-        return self.store.read_array(self.file(name), *self.columns[name])
+        dtype, size = self.columns[name]
+        return self.store.read_array(
+            self.file(name), dtype, size, sha256=self.entry.checksums.get(name)
+        )

@@ -97,7 +97,8 @@ def _take(store: Store, folder: str, mine: Holder, wait: bool) -> None:
     def change(content: bytes | None) -> bytes:
         holder = Holder.decode(content)
         same = content == seen and time.monotonic() - since >= SECONDS
-        if content is None or same or (holder and holder.is_dead()):
+        # It is there already when the answer to writing it was lost, and the write was tried again.
+        if content is None or mine.wrote(content) or same or (holder and holder.is_dead()):
             return mine.renewed()
         raise _Held(content)
 

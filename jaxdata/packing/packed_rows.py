@@ -177,6 +177,15 @@ class PackedRows(RowTable):
         return max(len(self), 1), self.lanes
 
     @property
+    def open_bytes(self) -> int | None:
+        """Of each lane the block that it is in, and the next."""
+        if self.settings.shuffle and not self.settings.segment_bytes:
+            return None
+        tokens = int(self._blocks.targets.sum()) + len(self._source)
+        size = tokens * (self._source.dtype.itemsize + self._source.masked)
+        return 2 * self.lanes * (size // max(self.blocks, 1))
+
+    @property
     def blocks(self) -> int:
         """Number of blocks."""
         return len(self._blocks.rows)

@@ -128,6 +128,11 @@ class RowTable(ABC):
         """The named facts that determine every row: plain JSON values, long ones as digests."""
 
     @property
+    def open_bytes(self) -> int | None:
+        """Bytes of documents that consecutive rows are read from; None for all of them."""
+        return None
+
+    @property
     def lane_cycle(self) -> tuple[int, int] | None:
         """(rows of an epoch, lanes) where these alone decide the keys: see `cyclic_key`."""
         return None

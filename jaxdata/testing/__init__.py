@@ -13,6 +13,7 @@ makes the same proofs of a config.
 `datasets` makes data; `plans`, `conservation`, `contents` and `resuming` each check a promise, and
 `proofs` checks them all for a config. `document_places`, `shuffle_figures`,
 `shuffle_limits`, `shuffle_measure` and `shuffle_report` measure how well rows are shuffled.
+`buckets` has servers of gs:// and s3:// on this machine.
 """
 
 from jaxdata.testing.conservation import assert_exactly_once

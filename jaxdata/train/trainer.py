@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -98,7 +98,11 @@ class Trainer:
     def run(self) -> Summary:
         """Train to the last step; a finished run only evaluates."""
         progress = Progress(
-            self._log, self._say, lambda: float(self.loader.wait_seconds), self.steps
+            self._log,
+            self._say,
+            lambda: float(self.loader.wait_seconds),
+            self.steps,
+            lambda: {} if (reads := self.loader.reads) is None else asdict(reads),
         )
         progress.record(self._describe())
         try:

@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 
 from jaxdata.converter import convert
+from jaxdata.testing.buckets import bucket_server
 from tests.converter.test_convert_kill import UNIT_BYTES, tree, write_corpus
-from tests.format.bucket_server import Bucket, serving
 
 pytestmark = pytest.mark.slow
 SEED = int(os.environ.get("JAXDATA_TEST_SEED", "0"))
@@ -94,16 +94,19 @@ def output(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Output]:
             lambda target: folder.rename(target) and None,
         )
         return
-    bucket = Bucket()
+    with bucket_server("gs") as server:
+        below = "bucket/out/"
 
-    def copy(target: Path) -> None:
-        for name, (_, data) in bucket.objects.items():
-            path = target / name.removeprefix("out/")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
+        def names() -> set[str]:
+            return {name.removeprefix(below) for name in server.names(below)}
 
-    with serving(bucket) as environment:
-        yield Output("gs://bucket/out", environment, lambda: set(bucket.objects), copy)
+        def copy(target: Path) -> None:
+            for name in names():
+                path = target / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(server.read(below + name))
+
+        yield Output("gs://bucket/out", server.env, names, copy)
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:

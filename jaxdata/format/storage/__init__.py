@@ -15,21 +15,35 @@ from jaxdata.errors import InputError
 from jaxdata.format.storage.contract import Store, unwritable
 from jaxdata.format.storage.local import LocalStore, local_path
 from jaxdata.format.storage.maps import map_file, map_handle
+from jaxdata.format.storage.pages.page_cache import (
+    close_caches,
+    most_ahead,
+    page_cache,
+    read_counts,
+)
+from jaxdata.format.storage.pages.page_folder import PAGE_BYTES
 from jaxdata.format.storage.pages.paged_files import PagedFiles, StoredFile
+from jaxdata.format.storage.pages.read_counts import ReadCounts
 from jaxdata.format.storage.patience import until
 from jaxdata.format.storage.remote import RemoteStore
 from jaxdata.format.storage.zarr import scan_array
 
 __all__ = [
+    "PAGE_BYTES",
     "LocalStore",
     "PagedFiles",
+    "ReadCounts",
     "RemoteStore",
     "Store",
     "StoredFile",
+    "close_caches",
     "local_path",
     "map_file",
     "map_handle",
+    "most_ahead",
     "open_store",
+    "page_cache",
+    "read_counts",
     "scan_array",
     "until",
     "unwritable",

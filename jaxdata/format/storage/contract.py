@@ -101,9 +101,15 @@ class Store(Protocol):
         """
 
     def read_array(
-        self, name: str, dtype: type[np.generic] | None = None, size: int | None = None
+        self,
+        name: str,
+        dtype: type[np.generic] | None = None,
+        size: int | None = None,
+        sha256: str | None = None,
     ) -> NDArray[Any]:
         """The array, read-only; a view of the mapped file if that is local, large and all of it.
+
+        With the `sha256` of its values, an array of a bucket is copied to this host and mapped.
 
         Raises:
             DatasetError: it is missing, damaged, or not of this `dtype` and `size` (None for any).

@@ -165,7 +165,11 @@ class LocalStore(MappedFolder):
         return zarr.write({"driver": "file", "path": f"{self._path(name).resolve()}/"}, array)
 
     def read_array(
-        self, name: str, dtype: type[np.generic] | None = None, size: int | None = None
+        self,
+        name: str,
+        dtype: type[np.generic] | None = None,
+        size: int | None = None,
+        sha256: str | None = None,  # noqa: ARG002 - it is here
     ) -> NDArray[Any]:
         stored = zarr.describe(self, name, dtype, size)
         return zarr.joined(self, stored, [self._chunk(each, stored) for each in stored.chunks])

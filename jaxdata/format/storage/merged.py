@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxdata.ragged import Ints
 
-GAP_BYTES = 2**14
+GAP_BYTES = 2**12
 """that lie between two ranges and are fetched rather than asked for apart"""
 
 

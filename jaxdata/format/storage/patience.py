@@ -14,6 +14,7 @@ from typing import Any
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.storage.contract import truncated
 from jaxdata.format.storage.kvstores import reason
+from jaxdata.format.storage.refusals import refusal
 
 _log = logging.getLogger("jaxdata")
 
@@ -100,10 +101,7 @@ class Request:
     def _refusal(self, error: Exception) -> DatasetError:
         if self._part is not None and "OUT_OF_RANGE" in str(error):
             return truncated(self.url, self._part.stop)
-        return DatasetError(
-            f"{self.url} cannot be read: {reason(error)}. Look whether the bucket is there and "
-            "these credentials may read it"
-        )
+        return refusal(self.url, error)
 
     def _send(self, also: bool = False) -> None:
         self._sent = [*(self._sent if also else []), self._ask()]

@@ -9,7 +9,7 @@ from typing import Any
 
 from jaxdata.format.storage.contract import missing, overwritten
 from jaxdata.format.storage.merged import merged
-from jaxdata.format.storage.pages.counts import READS
+from jaxdata.format.storage.pages.read_counts import READS
 from jaxdata.format.storage.patience import Request
 from jaxdata.ragged import Ints
 
@@ -88,8 +88,7 @@ class ExactRanges:
         if self._generations.setdefault(file, generation) != generation:
             raise overwritten(request.url)
         value: bytes = found.value
-        READS.gets += request.tries
-        READS.bytes += len(value)
+        READS.add(gets=request.tries, bytes=len(value))
         return value
 
 

@@ -12,12 +12,22 @@
 `http_messages` reads and writes HTTP; `objects` are what a bucket holds, `gcs_server` and
 `s3_server` (with `s3_uploads`) answer what clients ask of them; `faults` says what goes wrong,
 `request_log` counts, and `proxy` stands between clients and any server; `control` lets others look
-and switch, `server` is what they hold, and `server_thread` and `serving` run all of it.
+and switch, `server` is what they hold; `server_thread` and `serving` run all of it, and
+`server_process` does so in another process.
 """
 
 from jaxdata.testing.buckets.faults import Faults
 from jaxdata.testing.buckets.request_log import Counts, Served
 from jaxdata.testing.buckets.server import BucketServer
+from jaxdata.testing.buckets.server_process import bucket_process
 from jaxdata.testing.buckets.serving import bucket_server, fault_proxy
 
-__all__ = ["BucketServer", "Counts", "Faults", "Served", "bucket_server", "fault_proxy"]
+__all__ = [
+    "BucketServer",
+    "Counts",
+    "Faults",
+    "Served",
+    "bucket_process",
+    "bucket_server",
+    "fault_proxy",
+]

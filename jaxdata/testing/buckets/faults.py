@@ -33,7 +33,8 @@ class Faults:
         short: the second half of the body is missing, and Content-Length says so.
         silent: accepted, and never answered.
         methods: of which methods, as "GET" or "PUT POST"; empty for all.
-        path: of which objects, a pattern for `<bucket>/<name>` as of `fnmatch`.
+        path: of which objects: a pattern as of `fnmatch` for `<bucket>/<name>`, or `<bucket>/`
+            of a list.
         after: so many of these requests go well first.
         seed: of what is drawn. A request is drawn by what it asks and how often it was asked
             before, so that a run meets the same faults in whatever order requests arrive.

@@ -73,12 +73,18 @@ class Response:
 async def read_request(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> Request | None:
-    """The next request of a connection; None when the client has closed it."""
+    """The next request of a connection; None when the client has closed it.
+
+    Raises:
+        ValueError: what comes is no request of HTTP/1.
+    """
     try:
         first, headers = await read_head(reader)
     except (asyncio.IncompleteReadError, ConnectionError):
         return None
-    method, target, _ = first.split(" ", 2)
+    method, target, version = first.split(" ", 2)
+    if not version.startswith("HTTP/1."):
+        raise ValueError(f"{first!r} is no request of HTTP/1")
     if headers.get("expect", "").lower() == "100-continue":
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     body = await read_body(reader, headers)

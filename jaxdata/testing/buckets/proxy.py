@@ -27,6 +27,11 @@ from jaxdata.testing.buckets.request_log import Served
 Answer = Callable[[Request], Awaitable[Response]]
 
 _PIECE = 1 << 16  # bytes that are sent between two looks at the bandwidth
+_ENDED = (
+    *(ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError),
+    asyncio.CancelledError,  # a task that ends so makes Python 3.11's streams print a traceback
+)
+"""how a connection ends: by its client, by what is no HTTP, by the end of the server"""
 _HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "date"}
 
 
@@ -50,16 +55,17 @@ class FaultProxy:
         )
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # A task that ends cancelled makes Python 3.11's streams print a traceback.
-        with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+        with suppress(*_ENDED):
             while request := await read_request(reader, writer):
                 if told := self._control.answer(request):
                     writer.write(told.head() + told.body)
-                elif not await self._served(request, writer):
+                elif not await self._served(request, reader, writer):
                     break
         writer.close()
 
-    async def _served(self, request: Request, writer: asyncio.StreamWriter) -> bool:
+    async def _served(
+        self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
         """Answer a request, or not; True while the connection may go on."""
         control = self._control
         fate, one = control.draws.draw(request), control.log.begin(request)
@@ -68,19 +74,27 @@ class FaultProxy:
                 await asyncio.sleep(fate.latency)
             if fate.fault == "silent":
                 one.fault = fate.fault
-                await asyncio.Event().wait()
+                return bool(await reader.read())  # until the client has had enough
             if fate.fault == "reset":
                 return _reset(one, fate.fault, writer)
             if fate.fault in STATUSES:
                 one.fault = fate.fault
                 response = Response(STATUSES[fate.fault], f"{fate.fault}, for a test".encode())
             else:
-                response = await self._answer(request)
+                response = await self._answered(request)
             if fate.fault == "lost":
                 return _reset(one, fate.fault, writer)
             return await self._deliver(response, request, fate, one, writer)
         finally:
             control.log.end(one)
+
+    async def _answered(self, request: Request) -> Response:
+        try:
+            return await self._answer(request)
+        except FileNotFoundError as error:  # others change the folder, too
+            return Response(404, str(error).encode())
+        except (ValueError, OSError) as error:
+            return Response(400, str(error).encode())
 
     async def _deliver(
         self,

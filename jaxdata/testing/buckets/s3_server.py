@@ -106,13 +106,16 @@ class S3Server:
         names = self._objects.names(f"{bucket}/{asked.get('prefix', '')}")
         names = [name for name in names if name.partition("/")[2] > after]
         page = names[: min(int(asked.get("max-keys", _PAGE)), _PAGE)]
-        items = "".join(self._item(name, asked.get("encoding-type") == "url") for name in page)
+        quoted = asked.get("encoding-type") == "url"
+        items = "".join(self._item(name, quoted) for name in page)
         further = len(names) > len(page)
         token = quote(page[-1].partition("/")[2]) if further and page else ""
+        prefix = asked.get("prefix", "")
         return _xml(
             "ListBucketResult",
-            f"<Name>{bucket}</Name><Prefix>{escape(asked.get('prefix', ''))}</Prefix>"
-            f"<KeyCount>{len(page)}</KeyCount><MaxKeys>{_PAGE}</MaxKeys>"
+            f"<Name>{bucket}</Name><Prefix>{quote(prefix) if quoted else escape(prefix)}</Prefix>"
+            + ("<EncodingType>url</EncodingType>" if quoted else "")
+            + f"<KeyCount>{len(page)}</KeyCount><MaxKeys>{_PAGE}</MaxKeys>"
             f"<IsTruncated>{str(further).lower()}</IsTruncated>"
             + (f"<NextContinuationToken>{token}</NextContinuationToken>" if token else "")
             + items,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import shutil
@@ -12,8 +13,11 @@ from stat import S_IWGRP, S_IWOTH
 from jaxdata.errors import InputError
 from jaxdata.format.storage.pages.page_fetcher import PageFetcher
 from jaxdata.format.storage.pages.page_folder import PageFolder
+from jaxdata.format.storage.pages.read_counts import READS, ReadCounts
+from jaxdata.format.storage.pages.run_folder import counts_of_family
 
 _log = logging.getLogger("jaxdata")
+_MOST_AHEAD = 2**28
 _SHARE = 1 / 10
 """of the free disk, by default"""
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -50,7 +54,20 @@ def page_cache() -> PageCache | None:
     key = (os.getpid(), str(root))
     if key not in _open:
         _open[key] = _try_to_open(root)
+        atexit.register(close_caches)
     return _open[key]
+
+
+def most_ahead() -> int:
+    """Bytes of rows that are fetched before they are needed: an eighth of the cache, at most."""
+    cache = page_cache()
+    return _MOST_AHEAD if cache is None else min(_MOST_AHEAD, cache.most // 8)
+
+
+def read_counts() -> ReadCounts:
+    """What this process and its children have fetched from buckets."""
+    cache = page_cache()
+    return READS.read() if cache is None else counts_of_family(cache.folder.runs)
 
 
 def close_caches() -> None:

@@ -10,9 +10,12 @@ from contextlib import suppress
 
 from jaxdata.errors import JaxdataError
 from jaxdata.format.storage.pages.page_folder import PageFolder
+from jaxdata.format.storage.patience import Stopped, until
 
 _THREADS = 32
 _OTHERS_SECONDS = 0.02
+_IDLE_SECONDS = 5.0
+_GRACE_SECONDS = 1.0
 Fetch = Callable[[], bytes]
 
 
@@ -24,9 +27,9 @@ class PageFetcher:
         self._wanted: OrderedDict[str, Fetch] = OrderedDict()
         self._sent: set[str] = set()
         self._changed = threading.Condition()
-        self._threads = 0
+        self._threads: set[threading.Thread] = set()
         self._idle = 0
-        self._closed = False
+        self._closed = threading.Event()
 
     def want(self, pages: Iterable[tuple[str, Fetch]]) -> None:
         """Fetch pages that are neither here nor asked for, after those that were wanted before."""
@@ -34,9 +37,10 @@ class PageFetcher:
             for name, fetch in pages:
                 if name not in self._sent and name not in self._wanted:
                     self._wanted[name] = fetch
-            for _ in range(min(len(self._wanted) - self._idle, _THREADS - self._threads)):
-                self._threads += 1
-                threading.Thread(target=self._work, daemon=True, name="jaxdata-pages").start()
+            for _ in range(min(len(self._wanted) - self._idle, _THREADS - len(self._threads))):
+                thread = threading.Thread(target=self._work, daemon=True, name="jaxdata-pages")
+                self._threads.add(thread)
+                thread.start()
             self._changed.notify_all()
 
     def is_sent(self, name: str) -> bool:
@@ -52,36 +56,35 @@ class PageFetcher:
                 check()
                 self._changed.wait(min(remains, 0.05))
 
-    def forget(self, most: int) -> None:
-        """Of the pages that are wanted and not asked for yet, keep the last ones."""
-        with self._changed:
-            while len(self._wanted) > most:
-                self._wanted.popitem(last=False)
-
     def close(self) -> None:
-        """Fetch nothing more."""
+        """Fetch nothing more; wait for the threads, whose calls must not outlive Python."""
         with self._changed:
-            self._closed = True
+            self._closed.set()
             self._wanted.clear()
+            threads = list(self._threads)
             self._changed.notify_all()
+        for thread in threads:
+            thread.join(_GRACE_SECONDS)
 
     def _work(self) -> None:
-        while (job := self._next()) is not None:
-            name, fetch = job
-            try:
-                done = self._fetch(name, fetch)
-            # Whoever needs the page asks for its ranges, and meets the error.
-            except (JaxdataError, OSError, ValueError, RuntimeError):
-                done = True
-            self._ended(name, None if done else fetch)
+        with until(self._closed):
+            while (job := self._next()) is not None:
+                name, fetch = job
+                try:
+                    done = self._fetch(name, fetch)
+                # Whoever needs the page asks for its ranges, and meets the error.
+                except (JaxdataError, OSError, Stopped):
+                    done = True
+                self._ended(name, None if done else fetch)
 
     def _next(self) -> tuple[str, Fetch] | None:
+        """The next page to fetch; None ends the thread."""
         with self._changed:
             self._idle += 1
-            while not self._wanted and not self._closed:
-                self._changed.wait()
+            self._changed.wait_for(lambda: self._wanted or self._closed.is_set(), _IDLE_SECONDS)
             self._idle -= 1
-            if self._closed:
+            if not self._wanted:
+                self._threads.discard(threading.current_thread())
                 return None
             name, fetch = self._wanted.popitem(last=False)
             self._sent.add(name)
@@ -105,6 +108,6 @@ class PageFetcher:
     def _ended(self, name: str, again: Fetch | None) -> None:
         with self._changed:
             self._sent.discard(name)
-            if again is not None and not self._closed:
+            if again is not None and not self._closed.is_set():
                 self._wanted[name] = again
             self._changed.notify_all()

@@ -9,10 +9,10 @@ among these, the one that was needed longest ago goes first.
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -46,9 +46,9 @@ class PageFolder:
 
     def __init__(self, root: Path, most: int) -> None:
         self.most = most
-        self._pages, self._runs = root / "pages", root / "runs"
+        self._pages, self.runs = root / "pages", root / "runs"
         self._pages.mkdir(parents=True, exist_ok=True)
-        self.claims, self._run = Claims(root / "claims"), RunFolder(self._runs)
+        self.claims, self._run = Claims(root / "claims"), RunFolder(self.runs)
         self._maps: OrderedDict[str, memoryview] = OrderedDict()
         self._lock = threading.Lock()
         self._added = most  # nothing is known yet
@@ -92,18 +92,24 @@ class PageFolder:
 
     def add(self, name: str, data: bytes) -> None:
         """Publish a page, which this run needs."""
-        path = self._pages / name
-        path.parent.mkdir(exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=self._runs, prefix=".tmp-")
+
+        def write(path: Path) -> None:
+            path.write_bytes(data)
+
+        self.add_file(name, write)
+
+    def add_file(self, name: str, write: Callable[[Path], None]) -> None:
+        """Publish a file, which this run needs; `write` writes it."""
+        page = self._pages / name
+        page.parent.mkdir(exist_ok=True)
+        temporary = self.runs / f".tmp-{secrets.token_hex(8)}"
         try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            os.replace(temporary, path)  # noqa: PTH105 (Path takes longer than the call)
-        except BaseException:
-            os.unlink(temporary)  # noqa: PTH108
-            raise
+            write(temporary)
+            self._added += temporary.stat().st_size
+            temporary.replace(page)
+        finally:
+            temporary.unlink(missing_ok=True)
         self.get([name])
-        self._added += len(data)
         if self._added > self.most * _SLACK:
             self.make_room()
 
@@ -118,7 +124,7 @@ class PageFolder:
             self.claims.release("room")
 
     def _evict(self) -> None:
-        sweep(self._runs)
+        sweep(self.runs)
         found = _scan(self._pages)
         beyond = sum(page.size for page in found) - int(self.most * (1 - _SLACK))
         if beyond <= 0:

@@ -14,6 +14,13 @@ import weakref
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.format.storage.pages.read_counts import ENTRIES, READS, ReadCounts
+
+_COUNTS = "counts"
+
 
 class RunFolder:
     """A folder of links, gone with the process, or soon after if that is killed."""
@@ -23,6 +30,7 @@ class RunFolder:
         sweep(runs)
         self._lock, self.path = _locked_name(runs)
         self.path.mkdir()
+        READS.move_to(_shared_counts(self.path))
         self.close = weakref.finalize(self, _remove, self.path, self._lock, os.getpid())
 
     def pin(self, page: Path, name: str) -> Path | None:
@@ -39,6 +47,24 @@ class RunFolder:
         """Remove the link."""
         with suppress(FileNotFoundError):
             (self.path / name).unlink()
+
+
+def counts_of_family(runs: Path) -> ReadCounts:
+    """What this process and its children have fetched."""
+    total = READS.read()
+    for path in runs.glob(f"*/{_COUNTS}"):
+        with suppress(OSError, ValueError):
+            values = np.fromfile(path, np.float64)
+            if int(values[ENTRIES]) == os.getpid():
+                total += ReadCounts.of(values)
+    return total
+
+
+def _shared_counts(folder: Path) -> NDArray[np.float64]:
+    """Entries for the counts of this process, in a file, with the number of its parent."""
+    path = folder / _COUNTS
+    np.array([0.0] * ENTRIES + [os.getppid()]).tofile(path)
+    return np.memmap(path, np.float64, "r+")[:ENTRIES]
 
 
 def sweep(runs: Path) -> None:

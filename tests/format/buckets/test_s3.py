@@ -1,4 +1,4 @@
-"""A bucket of a service other than Amazon's: moto's server, which the environment names."""
+"""A service other than Amazon's, which the environment names: our server of S3, and moto's."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("moto.server", reason="needs moto[s3,server], an S3 server for tests")
+from jaxdata.testing.buckets import bucket_server
 
 
-@pytest.fixture(scope="module")
-def service() -> Iterator[dict[str, str]]:
+@pytest.fixture(scope="module", params=["ours", "moto"])
+def service(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
     """The environment in which s3:// leads to the server; it has a bucket `bkt`."""
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    if request.param == "ours":
+        with bucket_server("s3", buckets=["bkt"]) as server:
+            yield os.environ | server.env
+        return
+    reason = "needs moto[s3,server], another S3 server for tests"
+    moto = pytest.importorskip("moto.server", reason=reason)
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
     server.start()
     host, port = server.get_host_and_port()
     address = f"http://{host}:{port}"

@@ -1,0 +1,30 @@
+"""Arguments of loaders, refused in words where they cannot be meant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from jaxdata.errors import InputError
+
+
+def is_on_host(expand: str, on_devices: bool, packed_rows: bool) -> bool:
+    """Whether `expand=` has batches assembled on the host, not on devices."""
+    if expand not in ("host", "device"):
+        raise InputError(f"expand={expand!r}: expected 'host' or 'device'")
+    if expand == "device" and not on_devices:
+        raise InputError("expand='device' makes arrays on devices: give sharding= with it")
+    if expand == "device" and not packed_rows:
+        raise InputError(
+            "expand='device' takes rows as pack and mix return them, but these were transformed: "
+            "apply the function to the batches of the loader instead"
+        )
+    return expand == "host"
+
+
+def check_counts(**given: Any) -> None:
+    """Refuse all but whole numbers of at least 0, by name."""
+    for name, value in given.items():
+        if not isinstance(value, int | np.integer) or value < 0:
+            raise InputError(f"{name}={value!r}: expected a whole number of at least 0")

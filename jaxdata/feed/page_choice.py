@@ -1,0 +1,52 @@
+"""Which sources in buckets are read by pages: those whose open pages the cache can hold."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from jaxdata.documents.base import far
+from jaxdata.format.storage import PagedFiles, page_cache
+from jaxdata.rows.table import RowTable
+
+_log = logging.getLogger("jaxdata")
+_MOST = 3 / 4
+"""of the cache: the rest is for pages fetched ahead"""
+
+
+def choose_pages(tables: Mapping[str, RowTable], share: float) -> None:
+    """Have sources read by pages as far as the cache holds what is open; the others by ranges.
+
+    Args:
+        tables: one epoch of each source, by name.
+        share: of the open lanes that this host meets.
+    """
+    cache = page_cache()
+    room = 0 if cache is None else int(cache.most * _MOST)
+    wanted = [(*_need(table, share), name) for name, table in tables.items()]
+    for need, pages, name in sorted(wanted, key=lambda each: each[0]):
+        if pages is None:
+            continue
+        pages.by_pages = need <= room
+        pages.dealt_by_pages = need < pages.size
+        if pages.by_pages:
+            room -= need
+        elif cache is not None:
+            _log.warning(
+                "%s: its rows are read from %d MB at a time, of which a cache of %d MB has no room "
+                "left: they are fetched by exact ranges, with far more requests. "
+                "JAXDATA_CACHE_BYTES sets the size of the cache, and order 2 with segments "
+                "(segment_bytes) needs little of it",
+                name,
+                need // 10**6,
+                cache.most // 10**6,
+            )
+
+
+def _need(table: RowTable, share: float) -> tuple[int, PagedFiles | None]:
+    """Bytes that are open at a time, of a source in a bucket."""
+    documents = far(table.documents[0])
+    if documents is None:
+        return 0, None
+    size, opened = documents.pages.size, table.open_bytes
+    return (size if opened is None else min(size, int(opened * share))), documents.pages

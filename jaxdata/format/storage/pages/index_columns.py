@@ -1,0 +1,85 @@
+"""Columns of an index: copied to this host once, in parallel parts, and mapped by all processes."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any
+
+from jaxdata.errors import DatasetError
+from jaxdata.format.storage.pages.page_cache import PageCache, page_cache
+from jaxdata.format.storage.patience import Request, check_stop
+
+_PART_BYTES = 2**24
+_AT_ONCE = 16
+"""parts that are under way; so many are in memory"""
+_MOST = 1 / 2
+"""of the cache: a larger column is read into memory"""
+_OTHERS_SECONDS = 0.02
+Send = Callable[[int, int], Request]
+"""`(first byte, byte after the last)` -> a request for a part, which lies in one object"""
+
+
+def cached_column(url: str, sha256: str, edges: list[int], send: Send) -> memoryview | None:
+    """The bytes of a column, mapped; None if the cache has no room for it.
+
+    Args:
+        url: of the column, for messages.
+        sha256: of its bytes, in hex.
+        edges: its first byte, those where another object begins, and the byte after its last.
+        send: asks for a part.
+
+    Raises:
+        DatasetError: they are not the bytes that were written.
+    """
+    cache = page_cache()
+    if cache is None or edges[-1] > cache.most * _MOST:
+        return None
+    name = f"{sha256[:32]}/column"
+    while (found := cache.folder.get([name])[0]) is None:
+        if not cache.folder.claims.take(name):
+            check_stop()
+            time.sleep(_OTHERS_SECONDS)
+            continue
+        try:
+            if not cache.folder.has(name):
+                _copy(cache, name, url, sha256, edges, send)
+        finally:
+            cache.folder.claims.release(name)
+    return found
+
+
+def _copy(cache: PageCache, name: str, url: str, sha256: str, edges: list[int], send: Send) -> None:
+    content = hashlib.sha256()
+
+    def write(path: Path) -> None:
+        with path.open("wb") as file:
+            for part in _parts(edges, send):
+                content.update(part)
+                file.write(part)
+        if content.hexdigest() != sha256:
+            raise DatasetError(
+                f"{url} is not what was written: its checksum is another. Restore it from a copy, "
+                "or convert the source again"
+            )
+
+    cache.folder.add_file(name, write)
+
+
+def _parts(edges: list[int], send: Send) -> Iterator[bytes]:
+    """All bytes in order, some parts ahead."""
+    waiting = _requests(edges, send)
+    sent = list(islice(waiting, _AT_ONCE))
+    while sent:
+        answer: Any = sent.pop(0).result()
+        sent += islice(waiting, 1)
+        yield answer.value
+
+
+def _requests(edges: list[int], send: Send) -> Iterator[Request]:
+    for begin, end in pairwise(edges):
+        for start in range(begin, end, _PART_BYTES):
+            yield send(start, min(start + _PART_BYTES, end))

@@ -1,0 +1,35 @@
+"""Servers of buckets for these tests, and clients that try again at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+import tensorstore
+
+from jaxdata.format.storage import kvstores
+from jaxdata.format.storage.pages.page_cache import close_caches
+from jaxdata.testing.buckets import BucketServer, bucket_server
+
+_RETRIES = {"max_retries": 100, "initial_delay": "1ms", "max_delay": "10ms"}
+
+
+def use(server: BucketServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lead this process to a server, as if it had just begun."""
+    for name, value in server.env.items():
+        monkeypatch.setenv(name, value)
+    # As it is, tensorstore waits for a second before it tries again.
+    quick = {"gcs_request_retries": _RETRIES, "s3_request_retries": _RETRIES}
+    monkeypatch.setattr(kvstores, "_contexts", {os.getpid(): tensorstore.Context(quick)})
+
+
+@pytest.fixture(params=["gs", "s3"])
+def server(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[BucketServer]:
+    """A server of either kind, with objects in memory; gs:// or s3:// leads to it."""
+    with bucket_server(request.param) as served:
+        use(served, monkeypatch)
+        yield served
+        close_caches()  # also where a test had several

@@ -1,0 +1,140 @@
+"""What does training from a bucket cost, next to training from a folder?
+
+The same files, from the folder and through a server of gs:// or s3:// in a process of its own, with
+the latency and bandwidth of a service. An epoch is read, or `--steps` batches of it; requests and
+bytes are counted by the server. Every round opens the dataset anew, with nothing kept on this
+machine but the plan.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from corpus import lengths_of, tokens_of
+from harness import Line, Report, arguments, machine, parse
+
+import jaxdata
+from jaxdata.testing import write_dataset
+from jaxdata.testing.buckets import BucketServer, Faults, bucket_process
+
+BUCKET, SHARDS = "buckets", 32
+
+
+@dataclass
+class Run:
+    """One reading: seconds of each batch that was waited for, and what the server sent."""
+
+    first: float
+    waits: list[float]
+    rows: int
+    requests: int = 0
+    sent: int = 0
+
+    def figures(self, seq_len: int) -> dict[str, float]:
+        """By their names in the report."""
+        batches = 1 + len(self.waits)
+        return {
+            "s to the first batch": self.first,
+            "ms a batch": 1e3 * float(np.mean(self.waits)),
+            "ms of the longest wait": 1e3 * max(self.waits),
+            "requests a batch": self.requests / batches,
+            "bytes over bytes of the rows": self.sent / (2 * seq_len * self.rows),
+        }
+
+
+def main() -> None:
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--scheme", choices=("gs", "s3"), default="gs")
+    parser.add_argument("--latency", type=float, default=0.03, help="seconds a request (0.03)")
+    parser.add_argument("--bandwidth", type=float, default=0.0, help="bytes a second (no limit)")
+    parser.add_argument("--documents", type=int, help="of the dataset (13,000; quick: 1,000)")
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--seq-len", type=int, default=2048)
+    parser.add_argument("--order", type=int, choices=(1, 2), default=2)
+    parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--steps", type=int, help="batches of a round (an epoch)")
+    parser.add_argument("--train", type=float, default=0.0, help="seconds a step of training (0)")
+    given = parse(parser)
+    documents = given.documents or (1_000 if given.quick else 13_000)
+    path = made(given.data, documents)
+    faults = Faults(latency=given.latency, bandwidth=given.bandwidth)
+    with bucket_process(given.scheme, folder=given.data) as server:
+        os.environ |= server.env
+        read = partial(reading, given=given)
+        bucket = server.url(f"{BUCKET}/{path.name}")
+        read(str(path))  # makes the plan, and warms the page cache
+        server.faults = faults
+        found = [(read(str(path)), read(bucket, server)) for _ in range(given.rounds)]
+    show(given, documents, found)
+
+
+def made(folder: Path, documents: int) -> Path:
+    """The dataset, made where it is not there yet."""
+    path = folder / BUCKET / f"lognormal-{documents}"
+    if not (path / "dataset.json").exists():
+        lengths = lengths_of(documents)
+        each = np.split(tokens_of(lengths), np.cumsum(lengths)[:-1])
+        write_dataset(path, {"train/web": each}, shard_documents=-(-documents // SHARDS))
+    return path
+
+
+def reading(path: str, server: BucketServer | None = None, *, given: Any) -> Run:
+    """Open a dataset, and read an epoch as training would."""
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["JAXDATA_CACHE"] = cache
+        if server:
+            server.clear()
+        began = time.perf_counter()
+        source = jaxdata.open_dataset(path).source("train", "web")
+        rows = jaxdata.pack(source, seq_len=given.seq_len, order=given.order)
+        options = {"shard": (0, 1), "num_workers": given.workers}
+        loader = jaxdata.Loader(rows, batch_size=given.batch, **options)
+        next(loader)
+        first, steps = time.perf_counter() - began, -(-len(rows) // given.batch)
+        steps = min(steps, given.steps or steps)
+        waits = [waited(loader, given.train) for _ in range(steps - 1)]
+        loader.close()
+    run = Run(first, waits, steps * given.batch)
+    if server:
+        counts = server.counts
+        run.requests, run.sent = counts.requests, counts.sent
+    return run
+
+
+def waited(loader: Any, train: float) -> float:
+    """Seconds that training waits for a batch, after a step."""
+    time.sleep(train)
+    began = time.perf_counter()
+    next(loader)
+    return time.perf_counter() - began
+
+
+def show(given: Any, documents: int, found: list[tuple[Run, Run]]) -> None:
+    """A line for each figure, local and remote."""
+    facts = machine("tensorstore") | {"documents": documents}
+    named = ("scheme", "latency", "bandwidth", "batch", "seq_len", "order", "workers", "train")
+    facts |= {name: getattr(given, name) for name in named}
+    question = "Training from a bucket, next to a folder"
+    report = Report("buckets", question, "as said", "less", facts=facts)
+    local, remote = (
+        [run.figures(given.seq_len) for run in runs] for runs in zip(*found, strict=True)
+    )
+    for what in local[0]:
+        own, other = [one[what] for one in local], [one[what] for one in remote]
+        if any(own):
+            report.lines.append(Line(f"folder: {what}", own))
+        ratios = [b / a for a, b in zip(own, other, strict=True) if a]
+        against = f"folder: {what}" if ratios else None
+        report.lines.append(Line(f"{given.scheme}: {what}", other, against, ratios))
+    report.show(given.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from functools import cached_property, partial
+from collections.abc import Collection
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from jaxdata.documents.places import Places
 from jaxdata.documents.token_ids import as_ids
 from jaxdata.errors import InputError
 from jaxdata.format.foreign import TokenRanges, beside, find_format, read_token_ranges, source_name
-from jaxdata.format.storage import LocalStore, PagedFiles, RemoteStore, StoredFile
+from jaxdata.format.storage import PAGE_BYTES, LocalStore, PagedFiles, RemoteStore, StoredFile
 from jaxdata.format.storage.objects import AnyPath, ObjectPath
 from jaxdata.ragged import ByteRanges, Ints
 
@@ -126,13 +126,27 @@ class ForeignDocuments(RangedDocuments):
         masks = Places(owner, part + len(self._ranges.parts), begin, begin + counts)
         return Places.join(found, masks)
 
-    @cached_property
-    def _gather(self) -> Callable[[Ints, Ints, Ints], ByteRanges]:
+    def _gather(self, documents: Ints, file: Ints, start: Ints, stop: Ints) -> ByteRanges:
         """Ranges of files: of maps of them, or of pages of them where they lie in a bucket."""
+        if self._folder is not None:
+            return self._folder.gather([each.name for each in self._files], file, start, stop)
+        return self.pages.gather(file, start, stop, self._is_home(documents, file, start))
+
+    @cached_property
+    def _folder(self) -> LocalStore | None:
+        """Where the files are, if that is on this machine."""
         folder = self._files[0].parent
-        if isinstance(folder, Path):
-            return partial(LocalStore(folder).gather, [file.name for file in self._files])
-        return self.pages.gather
+        return LocalStore(folder) if isinstance(folder, Path) else None
+
+    def _is_home(self, documents: Ints, file: Ints, start: Ints) -> NDArray[np.bool_]:
+        """Whether ranges lie in the page where their document begins, or in one that it fills."""
+        _, begin = self._ranges.place(documents)
+        size, item = self.lengths[documents].astype(np.int64), self._ranges.dtype.itemsize
+        of_masks = file >= len(self._ranges.parts)
+        begin = np.where(of_masks, begin // item, begin)
+        end = begin + size * np.where(of_masks, 1, item)
+        page = start // PAGE_BYTES
+        return np.asarray((page == begin // PAGE_BYTES) | ((page + 1) * PAGE_BYTES <= end), bool)
 
     @cached_property
     def pages(self) -> PagedFiles:
@@ -144,7 +158,8 @@ class ForeignDocuments(RangedDocuments):
     def prefetch(self, documents: Ints, starts: Ints, counts: Ints) -> int:
         """See `Far`."""
         found = self.places(documents, starts, counts)
-        self.pages.prefetch(found.file, found.start, found.stop)
+        home = self._is_home(documents[found.owner], found.file, found.start)
+        self.pages.prefetch(found.file, found.start, found.stop, home)
         return int((found.stop - found.start).sum())
 
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
@@ -152,7 +167,7 @@ class ForeignDocuments(RangedDocuments):
         part, offset = self._ranges.place(documents)
         item = self._ranges.dtype.itemsize
         begin = offset + starts * item
-        found = self._gather(part, begin, begin + counts * item)
+        found = self._gather(documents, part, begin, begin + counts * item)
         if self._as_is:
             return Gathered(found, np.arange(len(documents)))
         stored = np.frombuffer(found.join(), self._ranges.dtype)
@@ -162,7 +177,8 @@ class ForeignDocuments(RangedDocuments):
         if self._stores_masks:
             part, offset = self._ranges.place(documents)
             begin = offset // self._ranges.dtype.itemsize + starts
-            found = self._gather(part + len(self._ranges.parts), begin, begin + counts)
+            part += len(self._ranges.parts)
+            found = self._gather(documents, part, begin, begin + counts)
             return Gathered(found, np.arange(len(documents)))
         assert self._ranges.context is not None
         hidden = np.clip(self._ranges.context[documents] - starts, 0, counts)

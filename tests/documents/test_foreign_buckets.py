@@ -12,7 +12,7 @@ import pytest
 import jaxdata
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.foreign import beside, is_foreign, source_name
-from jaxdata.format.storage.pages.page_cache import close_caches
+from jaxdata.format.storage.pages.read_counts import ENTRIES, READS
 from jaxdata.testing.buckets import BucketServer, bucket_server
 
 pytest.importorskip("obstore", reason="needs jaxdata[buckets]")
@@ -25,14 +25,11 @@ def server(request: pytest.FixtureRequest) -> Iterator[BucketServer]:
 
 
 @pytest.fixture
-def bucket(
-    server: BucketServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Iterator[BucketServer]:
+def bucket(server: BucketServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[BucketServer]:
     for name, value in server.env.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "cache"))
     yield server
-    close_caches()
+    READS.move_to(np.zeros(ENTRIES))  # from the file that the cache shared with other processes
     for name in server.names():
         server.delete(name)
 

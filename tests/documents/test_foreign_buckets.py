@@ -14,6 +14,7 @@ from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.foreign import beside, is_foreign, source_name
 from jaxdata.format.storage.pages.read_counts import ENTRIES, READS
 from jaxdata.testing.buckets import BucketServer, bucket_server
+from tests.format.buckets.conftest import use
 
 pytest.importorskip("obstore", reason="needs jaxdata[buckets]")
 
@@ -26,8 +27,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[BucketServer]:
 
 @pytest.fixture
 def bucket(server: BucketServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[BucketServer]:
-    for name, value in server.env.items():
-        monkeypatch.setenv(name, value)
+    use(server, monkeypatch)
     yield server
     READS.move_to(np.zeros(ENTRIES))  # from the file that the cache shared with other processes
     for name in server.names():

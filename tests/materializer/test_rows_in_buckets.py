@@ -12,6 +12,7 @@ import pytest
 import jaxdata
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.testing.buckets import BucketServer, bucket_server
+from tests.format.buckets.conftest import use
 
 
 @pytest.fixture(scope="module", params=["gs", "s3"])
@@ -22,8 +23,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[BucketServer]:
 
 @pytest.fixture
 def bucket(server: BucketServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[BucketServer]:
-    for name, value in server.env.items():
-        monkeypatch.setenv(name, value)
+    use(server, monkeypatch)
     yield server
     for name in server.names():
         server.delete(name)

@@ -19,6 +19,7 @@ from jaxdata.errors import ConfigError, InputError
 from jaxdata.format.storage.small_files import read_small, write_small
 from jaxdata.look.states import read_state
 from jaxdata.testing.buckets import BucketServer, bucket_server
+from tests.format.buckets.conftest import use
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +30,7 @@ def server() -> Iterator[BucketServer]:
 
 @pytest.fixture
 def bucket(server: BucketServer, monkeypatch: pytest.MonkeyPatch) -> BucketServer:
-    for name, value in server.env.items():
-        monkeypatch.setenv(name, value)
+    use(server, monkeypatch)
     return server
 
 

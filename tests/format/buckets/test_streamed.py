@@ -14,6 +14,7 @@ from jaxdata.errors import DatasetError
 from jaxdata.format.storage import open_store, streamed
 from jaxdata.format.storage.objects import uploads
 from jaxdata.testing.buckets import BucketServer, Faults, bucket_server
+from tests.format.buckets.conftest import use
 
 PIECE = 1000
 
@@ -31,8 +32,7 @@ def bucket(server: BucketServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bu
     monkeypatch.setattr(streamed, "_PIECE", PIECE)
     monkeypatch.setattr(uploads, "_MOST_WHOLE", PIECE)
     monkeypatch.setattr(uploads, "_PART", 5 * 2**20)  # the least that Amazon takes
-    for name, value in server.env.items():
-        monkeypatch.setenv(name, value)
+    use(server, monkeypatch)
     yield server
     server.faults = ()
     for name in server.names():

@@ -11,8 +11,8 @@ from typing import IO, NamedTuple
 
 from jaxdata.errors import DatasetError
 from jaxdata.format.storage.objects.contract import Facts
-from jaxdata.format.storage.objects.places import is_url, place_of, plain_path
 from jaxdata.format.storage.objects.ranged_file import RangedFile
+from jaxdata.format.storage.objects.schemes import is_url, place_of, plain_path
 
 _COPIED = 2**22
 

@@ -34,8 +34,10 @@ def expand_url(given: str) -> Objects:
 
 
 def _matching(pattern: str) -> Objects:
-    matches = _glob(pattern)
-    listed = place_of(pattern).listed(re.split(r"[*?\[]", pattern)[0])
+    matches, prefix = _glob(pattern), re.split(r"[*?\[]", pattern)[0]
+    if prefix.count("/") < 3:
+        raise InputError(f"{pattern}: a glob begins after the name of a bucket; give one bucket")
+    listed = place_of(pattern).listed(prefix)
     found = {url: facts for url, facts in listed if matches.fullmatch(url) and url[-1] != "/"}
     if not found:
         raise InputError(f"{pattern}: no object matches this glob")

@@ -166,6 +166,7 @@ def test_what_cannot_be_found_is_said(s3: BucketServer, tmp_path: Path) -> None:
     for url, said in {
         "s3://bkt/none": "there is no such object, and none below s3://bkt/none/",
         "s3://bkt/*.txt": "s3://bkt/*.txt: no object matches this glob",
+        "s3://b*/a.jsonl": "s3://b*/a.jsonl: a glob begins after the name of a bucket",
         "s3://bkt/a.csv": "s3://bkt/a.csv: unsupported file type; expected .jsonl",
         "ftp://bkt/a.jsonl": "cannot read 'ftp://bkt/a.jsonl': expected a path on this machine",
     }.items():
@@ -173,6 +174,7 @@ def test_what_cannot_be_found_is_said(s3: BucketServer, tmp_path: Path) -> None:
             find_inputs(url)
     with pytest.raises(InputError, match="the inputs are on this machine and s3://: convert those"):
         find_inputs(["s3://bkt/a.jsonl", tmp_path / "a.jsonl"])
+    assert [file.where for file in find_inputs("s3://bkt")] == ["s3://bkt/a.jsonl"]
 
 
 def test_no_permission_is_said(bucket: BucketServer) -> None:

@@ -22,6 +22,8 @@ class Bucket:
 
     def look(self, url: str) -> Facts | None:
         store, name = open_bucket(url)
+        if not name:  # a whole bucket
+            return None
         try:
             return _facts(library().head(store, name))
         except FileNotFoundError:

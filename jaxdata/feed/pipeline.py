@@ -99,6 +99,7 @@ class BatchPipeline:
         self._stream = OpenStream(on_devices)
         self.ended = self.closed = False
         self.wait_seconds = 0.0
+        self._read_before: ReadCounts | None = None
 
     @property
     def source_names(self) -> list[str]:
@@ -146,6 +147,8 @@ class BatchPipeline:
         return AheadStream(placed, self._prefetch) if self._prefetch and works else placed
 
     def _made(self, maker: BatchMaker, spans: Iterator[Span]) -> Stream:
+        if maker.is_far and self._read_before is None:
+            self._read_before = read_counts()
         if self._num_workers:
             return WorkerStream(maker, spans, self._num_workers, self._prefetch)
         return FarStream(maker, spans) if maker.is_far else DirectStream(maker, spans)
@@ -176,8 +179,8 @@ class BatchPipeline:
 
     @property
     def reads(self) -> ReadCounts | None:
-        """What was fetched from buckets here; None where the rows are not in one."""
-        return read_counts() if self._maker().is_far else None
+        """What was fetched from buckets here since it began; None where no row is in one."""
+        return None if self._read_before is None else read_counts() - self._read_before
 
     def halt(self) -> SourceExhausted | None:
         return None if self._underlying is None else self._underlying.end()
@@ -314,7 +317,10 @@ class BatchIterator:
 
     @property
     def reads(self) -> ReadCounts | None:
-        """What this process and its workers have fetched from buckets; None of local rows."""
+        """What this process and its running workers have fetched from buckets since it began.
+
+        None where rows are local, and before the first batch is asked for.
+        """
         return self._pipeline.reads
 
     def halt(self) -> SourceExhausted | None:

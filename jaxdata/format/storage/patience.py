@@ -27,6 +27,7 @@ _SAY = 30.0
 """seconds between lines about a stall"""
 _LIMIT = 600.0
 _MOST_PAUSE = 5.0
+_SHORT_TRIES = 3
 _PASSING = ("ABORTED", "UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "INTERNAL")
 
 _stop: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
@@ -92,11 +93,16 @@ class Request:
             except TimeoutError:
                 stall.failed(f"no answer in {_TRY:.0f} s")
             except (ValueError, RuntimeError) as error:
-                if not str(error).startswith(_PASSING):
+                if not self._may_pass(error):
                     raise self._refusal(error) from None
                 stall.failed(reason(error))
             stall.pause()
             self._send()
+
+    def _may_pass(self, error: Exception) -> bool:
+        """Whether another try may do; a body that came short looks like an object's end."""
+        said = str(error)
+        return said.startswith(_PASSING) or ("OUT_OF_RANGE" in said and self.tries < _SHORT_TRIES)
 
     def _refusal(self, error: Exception) -> DatasetError:
         if self._part is not None and "OUT_OF_RANGE" in str(error):

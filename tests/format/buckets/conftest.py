@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -9,7 +10,6 @@ import pytest
 import tensorstore
 
 from jaxdata.format.storage import kvstores
-from jaxdata.format.storage.pages.page_cache import close_caches
 from jaxdata.testing.buckets import BucketServer, bucket_server
 
 _RETRIES = {"max_retries": 100, "initial_delay": "1ms", "max_delay": "10ms"}
@@ -29,7 +29,7 @@ def server(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[BucketServer]:
     """A server of either kind, with objects in memory; gs:// or s3:// leads to it."""
+    gc.collect()  # an open store of this bucket would lead to the server before
     with bucket_server(request.param) as served:
         use(served, monkeypatch)
         yield served
-        close_caches()  # also where a test had several

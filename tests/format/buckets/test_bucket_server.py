@@ -150,22 +150,33 @@ def test_only_buckets_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_folder_holds_the_objects_as_files(tmp_path: Path) -> None:
+    path, seen = "/storage/v1/b/bkt/o/deep%2Fa?alt=media", set()
+    for content in (b"0123456789", b"abcdefghij"):
+        with bucket_server("gs", folder=tmp_path) as server:
+            server.write("bkt/deep/a", content)
+            assert (tmp_path / "bkt/deep/a").read_bytes() == content
+            _, body, told = plain(server, "GET", path, Range="bytes=3-4")
+            assert body == content[3:5]
+            seen.add(told["x-goog-generation"])
     with bucket_server("gs", folder=tmp_path) as server:
-        path = "/storage/v1/b/bkt/o/deep%2Fa"
-        server.write("bkt/deep/a", b"0123456789")
-        assert (tmp_path / "bkt/deep/a").read_bytes() == b"0123456789"
-        _, body, first = plain(server, "GET", f"{path}?alt=media", Range="bytes=3-4")
-        assert body == b"34"
         (tmp_path / "bkt/deep/a").write_bytes(b"by hand")
-        _, body, second = plain(server, "GET", f"{path}?alt=media")
+        _, body, told = plain(server, "GET", path)
         assert body == b"by hand"
-        assert first["x-goog-generation"] != second["x-goog-generation"]
+        assert len(seen | {told["x-goog-generation"]}) == 3
         assert server.names("bkt/de") == ["bkt/deep/a"]
-        with pytest.raises(ValueError, match=r"no file can be called 'bkt/\.\./\.\./a'"):
-            server.write("bkt/../../a", b"outside")
-        assert plain(server, "GET", "/storage/v1/b/..%2F..%2Fetc/o/passwd")[0] == 404
         server.delete("bkt/deep/a")
         assert not (tmp_path / "bkt/deep/a").exists()
+
+
+def test_nothing_outside_the_folder_is_served(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"1")
+    with bucket_server("gs", folder=tmp_path / "buckets") as server:
+        (tmp_path / "buckets/bkt").mkdir()
+        assert plain(server, "GET", "/storage/v1/b/../o/secret?alt=media")[0] == 404
+        assert plain(server, "GET", "/storage/v1/b/bkt/o/..%2F..%2Fsecret?alt=media")[0] == 404
+        with pytest.raises(ValueError, match=r"no file can be called 'bkt/\.\./\.\./a'"):
+            server.write("bkt/../../a", b"outside")
+        assert sorted(file.name for file in tmp_path.iterdir()) == ["buckets", "secret"]
 
 
 def test_s3_puts_an_object_together_from_parts() -> None:
@@ -222,17 +233,22 @@ def test_boto3_is_served(tmp_path: Path) -> None:
         client.close()
 
 
-def test_another_process_reads_counts_and_switches(monkeypatch: pytest.MonkeyPatch) -> None:
-    with bucket_process("gs", faults=Faults(latency=0.001)) as server:
+def test_another_process_reads_counts_and_switches(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with bucket_process("gs", folder=tmp_path, faults=Faults(latency=0.001)) as server:
         use(server, monkeypatch)
         assert server.faults == (Faults(latency=0.001),)
         open_store(server.url("bkt/ds")).write("a", b"0123456789")
         server.faults = Faults(forbidden=1.0, path="*/ds/a", methods="GET")
-        with pytest.raises(DatasetError, match="these credentials may read it"):
+        with pytest.raises(DatasetError, match="ds/a cannot be read: PERMISSION_DENIED"):
             open_store(server.url("bkt/ds")).read("a")
         counts = server.counts
         assert (counts.requests, counts.received, counts.most_at_once) == (2, 10, 1)
         assert (counts.methods, counts.faults) == ({"POST": 1, "GET": 1}, {"forbidden": 1})
+        assert (tmp_path / "bkt/ds/a").read_bytes() == b"0123456789"
+        with bucket_process("gs", upstream=server.address) as proxy:
+            assert plain(proxy, "GET", "/storage/v1/b/bkt/o/ds%2Fa?alt=media")[0] == 403
         with pytest.raises(LookupError, match="there is no objects/bkt/b"):
             server.read("bkt/b")
 
@@ -303,6 +319,20 @@ def test_what_is_no_request_is_refused(tmp_path: Path) -> None:
             connection.sock.sendall(b"no HTTP at all\r\n\r\n")
             assert connection.sock.recv(1) == b"", "the connection is closed"
             connection.close()
+
+
+def test_a_client_may_wait_for_leave_to_send_a_body() -> None:
+    with bucket_server("s3") as server:
+        connection = http.client.HTTPConnection(urlsplit(server.address).netloc)
+        connection.putrequest("PUT", "/bkt/a")
+        connection.putheader("Expect", "100-continue")
+        connection.putheader("Content-Length", "3")
+        connection.endheaders()
+        assert connection.sock.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.send(b"123")
+        assert connection.getresponse().status == 200
+        connection.close()
+        assert server.read("bkt/a") == b"123"
 
 
 def test_64_connections_at_once_are_counted_exactly(server: BucketServer) -> None:

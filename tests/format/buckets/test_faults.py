@@ -59,8 +59,9 @@ def test_an_answer_that_refuses(faulty: BucketServer, fault: str, status: int) -
 
 def test_a_connection_is_reset(faulty: BucketServer) -> None:
     faulty.faults = Faults(reset=1.0)
-    with pytest.raises(ConnectionResetError):
+    with pytest.raises(ConnectionResetError) as raised:
         get(faulty)
+    assert not isinstance(raised.value, http.client.RemoteDisconnected), "it was closed, not reset"
     (one,) = faulty.requests
     assert (one.fault, one.status, one.sent) == ("reset", 0, 0)
 
@@ -122,6 +123,9 @@ def test_latency_and_bandwidth_take_their_time(faulty: BucketServer) -> None:
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(lambda _: get(faulty), range(4))) == [(200, CONTENT)] * 4
     assert time.monotonic() - began >= 0.2 + 4 * 0.1, "bytes go one after the other"
+    most = faulty.counts.most_at_once
+    get(faulty)
+    assert faulty.counts.most_at_once == most > 1
 
 
 def test_only_some_requests_go_wrong(faulty: BucketServer, s3: BucketServer) -> None:

@@ -14,8 +14,7 @@ import pytest
 
 import jaxdata
 from jaxdata.errors import DatasetError
-from jaxdata.format.storage import kvstores
-from jaxdata.format.storage.pages.page_cache import close_caches
+from jaxdata.format.storage import close_caches, kvstores
 from jaxdata.testing import assert_same_batches, write_dataset
 from jaxdata.testing.buckets import BucketServer, Faults
 
@@ -94,19 +93,22 @@ def test_requests_that_fail_change_no_batch(
         check(server, tmp_path / "ds")
 
 
-def test_short_bodies_are_errors_never_other_rows(
+def test_short_bodies_never_make_other_rows(
     server: BucketServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    errors = []
     faults = Faults(short=0.1, path="*.array_record")
+    said = []
     for _ in runs(server, tmp_path, monkeypatch, faults):
         try:
             check(server, tmp_path / "ds")
         except DatasetError as error:
-            errors.append(str(error))
-    assert errors
-    assert all(".array_record" in error for error in errors)
-    print(errors)
+            said.append(str(error))
+    assert all(".array_record ends before byte" in error for error in said)
+    close_caches()
+    monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "cache"))
+    server.faults = replace(faults, short=1.0)
+    with pytest.raises(DatasetError, match=r"array_record ends before byte \d+: the file is trunc"):
+        check(server, tmp_path / "ds")
 
 
 def test_a_shard_that_vanishes_is_named(server: BucketServer) -> None:

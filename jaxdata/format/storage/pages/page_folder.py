@@ -20,6 +20,7 @@ from typing import NamedTuple
 from jaxdata.errors import DatasetError
 from jaxdata.format.storage.maps import map_file
 from jaxdata.format.storage.pages.claims import Claims
+from jaxdata.format.storage.pages.read_counts import READS
 from jaxdata.format.storage.pages.run_folder import RunFolder, sweep
 
 PAGE_BYTES = 2**20
@@ -139,6 +140,7 @@ class PageFolder:
         """Need no page any more."""
         with self._lock:
             self._maps.clear()
+        READS.move_to(None)
         self._run.close()
         self.claims.close()
 

@@ -127,9 +127,7 @@ class PagedFiles:
         cache.fetcher.want((name, partial(self._fetch, number)) for number, name in absent)
 
     def _fetch(self, number: int) -> bytes:
-        file, page = divmod(number, _PAGES_A_FILE)
-        start = page * PAGE_BYTES
-        data = self._exact.fetch(file, start, min(start + PAGE_BYTES, self._files[file].size))
+        data = self._exact.fetch(*self._range(number))
         self._fetched += len(data)
         READS.add(pages=1)
         return data
@@ -150,5 +148,11 @@ class PagedFiles:
             )
 
     def _name(self, number: int) -> str:
+        file, start, stop = self._range(number)
+        return f"{self._files[file].sha256[:32]}/{start}-{stop}"
+
+    def _range(self, number: int) -> tuple[int, int, int]:
+        """The file of a page, its first byte and the byte after its last."""
         file, page = divmod(number, _PAGES_A_FILE)
-        return f"{self._files[file].sha256[:32]}/{page}"
+        start = page * PAGE_BYTES
+        return file, start, min(start + PAGE_BYTES, self._files[file].size)

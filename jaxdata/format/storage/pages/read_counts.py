@@ -33,6 +33,10 @@ class ReadCounts:
         pairs = zip(asdict(self).values(), asdict(other).values(), strict=True)
         return type(self)(*(a + b for a, b in pairs))
 
+    def __sub__(self, other: Self) -> Self:
+        pairs = zip(asdict(self).values(), asdict(other).values(), strict=True)
+        return type(self)(*(a - b for a, b in pairs))
+
     def __str__(self) -> str:
         found = 100 * self.hits / max(self.hits + self.misses, 1)
         return (
@@ -74,11 +78,12 @@ class Counter:
         """The counts so far."""
         return ReadCounts.of(self._values)
 
-    def move_to(self, values: NDArray[np.float64]) -> None:
-        """Count in these entries from now on, which others may see."""
+    def move_to(self, values: NDArray[np.float64] | None) -> None:
+        """Count in these entries from now on, which others may see; None for none."""
         with self._lock:
-            values[:] = self._values
-            self._values = values
+            moved = np.zeros(ENTRIES) if values is None else values
+            moved[:] = self._values
+            self._values = moved
 
 
 READS = Counter()

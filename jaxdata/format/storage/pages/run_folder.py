@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxdata.format.storage.maps import map_handle
 from jaxdata.format.storage.pages.read_counts import ENTRIES, READS, ReadCounts
 
 _COUNTS = "counts"
@@ -62,9 +63,11 @@ def counts_of_family(runs: Path) -> ReadCounts:
 
 def _shared_counts(folder: Path) -> NDArray[np.float64]:
     """Entries for the counts of this process, in a file, with the number of its parent."""
-    path = folder / _COUNTS
-    np.array([0.0] * ENTRIES + [os.getppid()]).tofile(path)
-    return np.memmap(path, np.float64, "r+")[:ENTRIES]
+    values = np.array([0.0] * ENTRIES + [os.getppid()])
+    with (folder / _COUNTS).open("w+b") as file:
+        file.write(values.tobytes())
+        file.flush()
+        return np.frombuffer(map_handle(file.fileno(), values.nbytes, writable=True))[:ENTRIES]
 
 
 def sweep(runs: Path) -> None:
@@ -97,6 +100,7 @@ def _locked_name(runs: Path) -> tuple[int, Path]:
 def _remove(folder: Path, lock: int, process: int) -> None:
     if os.getpid() != process:  # a forked copy
         return
+    READS.move_to(np.zeros(ENTRIES))  # else their file stays mapped
     shutil.rmtree(folder, ignore_errors=True)
     folder.with_suffix(".lock").unlink(missing_ok=True)
     os.close(lock)

@@ -1,0 +1,220 @@
+"""Batches from a bucket through the page cache: the same rows, few requests, few bytes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jaxdata
+from jaxdata.errors import DatasetError
+from jaxdata.format.storage.pages.page_cache import close_caches
+from jaxdata.testing import assert_same_batches, write_dataset
+from jaxdata.testing.buckets import BucketServer, Faults
+
+SEGMENTS: dict[str, Any] = {"segment_bytes": 2**16, "pool_bytes": 2**18, "lanes": 4}
+
+
+@pytest.fixture(autouse=True)
+def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages of a block, so that small data has many."""
+    for module in ("pages.paged_files", "pages.page_folder"):
+        monkeypatch.setattr(f"jaxdata.format.storage.{module}.PAGE_BYTES", 2**16)
+    monkeypatch.setattr("jaxdata.documents.converted.PAGE_BYTES", 2**16)
+
+
+def documents(count: int = 4_000, masked: bool = False) -> tuple[list[Any], list[Any] | None]:
+    chance = np.random.default_rng(7)
+    lengths = np.clip(chance.lognormal(5.5, 1.2, count), 5, 60_000).astype(int)
+    tokens = [chance.integers(1, 50_000, n).astype(np.uint16) for n in lengths]
+    return tokens, [chance.integers(0, 2, n) for n in lengths] if masked else None
+
+
+def write(server: BucketServer, folder: Path, masked: bool = False) -> int:
+    """The same dataset in the folder and in the bucket; returns the bytes of its shards."""
+    tokens, masks = documents(masked=masked)
+    for path in (folder / "ds", server.url("bkt/ds")):
+        write_dataset(
+            path,
+            {"train/web": tokens},
+            {"train/web": masks} if masks else None,
+            shard_documents=500,
+        )
+    server.clear()
+    return sum(path.stat().st_size for path in (folder / "ds").rglob("*.array_record"))
+
+
+def loader(path: str | Path, workers: int = 0, **settings: Any) -> jaxdata.Loader:
+    rows = jaxdata.pack(jaxdata.open_dataset(path).source("train", "web"), seq_len=256, **settings)
+    return jaxdata.Loader(rows, batch_size=16, num_workers=workers, shard=(0, 1))
+
+
+def same(server: BucketServer, folder: Path, batches: int | None = None, **given: Any) -> Any:
+    """Compare batches; returns the report of those from the bucket."""
+    far, near = loader(server.url("bkt/ds"), **given), loader(folder / "ds", **given)
+    count = len(near) if batches is None else batches
+    assert_same_batches(islice(far, count), islice(near, count))
+    report = far.report()
+    far.close()
+    near.close()
+    return report
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("settings", [{"order": 1}, {}, {"strategy": "concat"}, SEGMENTS])
+def test_every_row_is_the_one_on_disk(
+    server: BucketServer, tmp_path: Path, settings: dict[str, Any], masked: bool
+) -> None:
+    size = write(server, tmp_path, masked)
+    reads = same(server, tmp_path, **settings).reads
+    assert reads.hits > 10 * reads.misses
+    assert reads.used_bytes <= size
+    shards = [each for each in server.requests if each.object.endswith(".array_record")]
+    assert sum(each.sent for each in shards) <= 1.1 * size
+
+
+def test_with_segments_a_page_is_fetched_once(server: BucketServer, tmp_path: Path) -> None:
+    size = write(server, tmp_path)
+    reads = same(server, tmp_path, **SEGMENTS).reads
+    assert reads.bytes <= 1.1 * size
+    batches = len(loader(tmp_path / "ds", **SEGMENTS))
+    assert reads.gets <= 2 * batches
+
+
+def test_workers_fetch_a_page_once_for_all(server: BucketServer, tmp_path: Path) -> None:
+    size = write(server, tmp_path)
+    rows = loader(server.url("bkt/ds"), workers=3)
+    near = loader(tmp_path / "ds")
+    assert_same_batches(islice(rows, len(near)), near)
+    pages = [each.range for each in server.requests if each.sent == 2**16]
+    assert len(pages) <= size / 2**16
+    reads = rows.report().reads
+    assert reads is not None
+    assert reads.pages >= len(pages)
+    assert reads.hits > reads.misses
+    rows.close()
+
+
+def test_a_second_process_finds_the_pages(server: BucketServer, tmp_path: Path) -> None:
+    write(server, tmp_path)
+    same(server, tmp_path)
+    server.clear()
+    code = (
+        "import sys; from tests.format.buckets import test_pages as t; import jaxdata\n"
+        "far = t.loader(sys.argv[1]); near = t.loader(sys.argv[2])\n"
+        "t.assert_same_batches(far, near)\n"
+    )
+    # Its pages have their usual size: the index alone is found.
+    command = [sys.executable, "-c", code, server.url("bkt/ds"), str(tmp_path / "ds")]
+    subprocess.run(command, check=True, env=os.environ | server.env)
+    asked = {each.object for each in server.requests}
+    assert not any("/c/" in name for name in asked)  # chunks of columns
+
+
+def test_a_cache_too_small_is_said_and_ranges_are_exact(
+    server: BucketServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    size = write(server, tmp_path)
+    monkeypatch.setenv("JAXDATA_CACHE_BYTES", str(size // 4))
+    with caplog.at_level(logging.WARNING, "jaxdata"):
+        reads = same(server, tmp_path, order=1).reads
+    assert reads.pages == 0
+    (said,) = [text for text in caplog.messages if "train/web" in text]
+    assert "its rows are read from" in said
+    assert "JAXDATA_CACHE_BYTES sets the size of the cache" in said
+
+
+def test_pages_that_go_before_they_were_used_are_given_up(
+    server: BucketServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Where nothing tells beforehand that the cache is too small: it is seen, and said."""
+    size = write(server, tmp_path)
+    monkeypatch.setenv("JAXDATA_CACHE_BYTES", str(size // 8))
+    monkeypatch.setattr("jaxdata.feed.batches.choose_pages", lambda *_: None)
+    with caplog.at_level(logging.WARNING, "jaxdata"):
+        same(server, tmp_path, order=1)
+    assert any("before they had to go" in text for text in caplog.messages)
+
+
+def test_without_a_cache_rows_come_by_ranges(
+    server: BucketServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    write(server, tmp_path)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "file"))
+    with caplog.at_level(logging.WARNING, "jaxdata"):
+        assert same(server, tmp_path, batches=5).reads.pages == 0
+    assert any("no pages are cached in" in text for text in caplog.messages)
+
+
+def test_an_object_that_is_overwritten_under_a_run_is_refused_by_name(
+    server: BucketServer, tmp_path: Path
+) -> None:
+    write(server, tmp_path)
+    docs = jaxdata.open_dataset(server.url("bkt/ds")).source("train", "web")
+
+    def read(document: int) -> bytes:
+        one = (np.array([number]) for number in (document, 0, 2))
+        return docs.tokens(*one).views.join()
+
+    assert read(0)
+    name = "bkt/ds/train/web/00000-00000.array_record"
+    server.write(name, server.read(name)[:-1] + b"?")
+    with pytest.raises(DatasetError, match=r"00000-00000.array_record was overwritten while"):
+        read(450)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ({"forbidden": 1.0}, r"array_record cannot be read: .*may not read it"),
+        ({"vanished": 1.0}, r"array_record is missing"),
+    ],
+)
+def test_what_goes_wrong_in_the_middle_names_the_object(
+    server: BucketServer, tmp_path: Path, fault: dict[str, float], message: str
+) -> None:
+    write(server, tmp_path)
+    rows = loader(server.url("bkt/ds"))
+    server.faults = Faults(**fault, path="*.array_record")  # type: ignore[arg-type]
+    with pytest.raises(DatasetError, match=message):
+        list(rows)
+
+
+def test_a_damaged_column_is_refused(server: BucketServer, tmp_path: Path) -> None:
+    write(server, tmp_path)
+    name = "bkt/ds/train/web/index/length/c/0"
+    server.write(name, bytes(len(server.read(name))))
+    with pytest.raises(DatasetError, match=r"index/length is not what was written: its checksum"):
+        loader(server.url("bkt/ds"))
+
+
+def test_a_run_goes_on_where_it_was(server: BucketServer, tmp_path: Path) -> None:
+    write(server, tmp_path)
+    far = loader(server.url("bkt/ds"), **SEGMENTS)
+    for _ in range(7):
+        next(far)
+    state = far.get_state()
+    far.close()
+    close_caches()
+    again, near = loader(server.url("bkt/ds"), **SEGMENTS), loader(tmp_path / "ds", **SEGMENTS)
+    again.set_state(state)
+    near.set_state(state)
+    assert_same_batches(islice(again, 20), islice(near, 20))
+    again.close()

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.format.storage import zarr
-from jaxdata.format.storage.contract import MOST_READ, Fence, missing, too_large
-from jaxdata.format.storage.kvstores import kvstore_spec, open_kvstore, process_context
+from jaxdata.format.storage.contract import MOST_READ, Fence, Unwritten, missing, too_large
+from jaxdata.format.storage.kvstores import kvstore_spec, open_kvstore, process_context, reason
 from jaxdata.format.storage.objects.uploads import upload
 from jaxdata.format.storage.pages.index_columns import cached_column
 from jaxdata.format.storage.patience import Request
@@ -82,13 +82,21 @@ class RemoteStore:
         """Write an object, or delete it; behind a fence only as it was when that let it pass."""
         kvstore = self._kvstore
         if self._fence is None:
-            kvstore.write(name, data).result()
+            self._done(kvstore.write(name, data), name)
             return
         written = False
         while not written:
             seen = kvstore.read(name, byte_range=slice(0, 0)).result().stamp.generation
             self._fence()
-            written = bool(kvstore.write(name, data, if_equal=seen).result().generation)
+            asked = kvstore.write(name, data, if_equal=seen)
+            written = bool(self._done(asked, name).generation)
+
+    def _done(self, asked: Any, name: str) -> Any:
+        """The answer to a write."""
+        try:
+            return asked.result()
+        except (ValueError, RuntimeError) as error:
+            raise Unwritten(f"{self.url}/{name}", reason(error)) from None
 
     @contextmanager
     def create(self, name: str) -> Iterator[Path]:
@@ -106,7 +114,8 @@ class RemoteStore:
             data = change(None if result.state == "missing" else result.value)
             # Compare and swap: the answer has no generation if another writer was faster.
             expected = result.stamp.generation
-            if self._kvstore.write(name, data, if_equal=expected).result().generation:
+            asked = self._kvstore.write(name, data, if_equal=expected)
+            if self._done(asked, name).generation:
                 return
 
     def list(self, prefix: str = "") -> list[str]:
@@ -122,9 +131,10 @@ class RemoteStore:
         for start in range(0, len(names), _TOGETHER):
             if self._fence:
                 self._fence()
-            deleted = [kvstore.write(name, None) for name in names[start : start + _TOGETHER]]
-            for one in deleted:
-                one.result()
+            some = names[start : start + _TOGETHER]
+            deleted = [kvstore.write(name, None) for name in some]
+            for one, name in zip(deleted, some, strict=True):
+                self._done(one, name)
 
     def sweep(self, prefix: str) -> None:
         """Nothing to do: objects appear whole or not at all."""

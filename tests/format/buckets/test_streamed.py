@@ -111,10 +111,18 @@ def test_a_writer_who_lost_his_right_leaves_no_object(bucket: BucketServer) -> N
 
 def test_no_right_to_write_is_said(bucket: BucketServer) -> None:
     pytest.importorskip("obstore", reason="needs jaxdata[buckets]")
-    bucket.faults = Faults(forbidden=1.0)
-    said = r"\w+://pieces/a cannot be written: .*403.*whether these credentials may write there"
-    with pytest.raises(DatasetError, match=said):
-        write(bucket.url("pieces"), bytes(2**20))
+    bucket.faults = Faults(forbidden=1.0, methods="PUT POST DELETE")
+    store = open_store(bucket.url("pieces"))
+    bucket.write("pieces/b/c", b"")
+    for name, change in {
+        "a": lambda: write(store.url, bytes(2**20)),
+        "d": lambda: store.write("d", b""),
+        "e": lambda: store.update("e", lambda _: b""),
+        "b/c": lambda: store.delete("b/"),
+    }.items():
+        said = rf"pieces/{name} cannot be written: .*these credentials may write to it"
+        with pytest.raises(DatasetError, match=said):
+            change()
 
 
 def test_without_obstore_files_are_written_whole_up_to_5_gb(

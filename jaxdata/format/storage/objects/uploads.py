@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from jaxdata.errors import DatasetError, MissingExtra
-from jaxdata.format.storage.contract import Fence
+from jaxdata.format.storage.contract import Fence, Unwritten
 from jaxdata.format.storage.objects.bucket import library, open_bucket, reason
 
 _MOST_WHOLE = 2**26
@@ -49,10 +49,7 @@ def upload(url: str, path: Path, fence: Fence | None) -> bool:
             max_concurrency=_AT_ONCE,
         )
     except obstore.exceptions.BaseError as error:
-        raise DatasetError(
-            f"{url} cannot be written: {reason(error)}. Look whether these credentials may write "
-            "there"
-        ) from None
+        raise Unwritten(url, reason(error)) from None
     return True
 
 

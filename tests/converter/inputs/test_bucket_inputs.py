@@ -28,7 +28,7 @@ from jaxdata.converter.api import texts
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.errors import InputError
 from jaxdata.format.storage import open_store
-from jaxdata.format.storage.objects import RangedFile, is_url, ranged_file
+from jaxdata.format.storage.objects import RangedFile, is_url, place_of, ranged_file
 from jaxdata.testing.buckets import BucketServer, Faults, bucket_server
 from tests.format.buckets.conftest import use
 
@@ -214,6 +214,11 @@ def test_an_object_that_changes_while_it_is_read_is_refused(s3: BucketServer) ->
         opened.read()
 
 
+def test_an_object_without_a_version_is_read(s3: BucketServer) -> None:
+    s3.write("bkt/a", b"content")
+    assert place_of("s3://bkt/a").read("s3://bkt/a", 1, 4, "") == b"ont"
+
+
 def middle_changed(data: bytes) -> bytes:
     return data[:100_000] + data[100_000:].replace(b"document", b"DOCUMENT", 1)
 
@@ -302,6 +307,10 @@ def test_files_of_a_web_server(tmp_path: Path) -> None:
         assert content(tmp_path / "remote") == content(tmp_path / "local")
         with pytest.raises(InputError, match="raw/: a web server lists no files; give the URL"):
             find_inputs(f"{address}/raw/*.jsonl")
+        (file,) = find_inputs(given[1])
+        (tmp_path / "raw/b.jsonl").write_bytes(lines(900, "c"))
+        with file.open() as opened, pytest.raises(InputError, match=r"b\.jsonl changed while it"):
+            opened.read()
         with pytest.raises(InputError, match=r"raw/c\.jsonl: the server has no such file"):
             find_inputs(f"{address}/raw/c.jsonl")
     finally:
@@ -316,6 +325,27 @@ def test_a_web_server_without_ranges_is_refused(tmp_path: Path) -> None:
             find_inputs(f"http://127.0.0.1:{server.server_port}/a.jsonl")
     finally:
         server.shutdown()
+
+
+FORKED = """
+import os
+from jaxdata.format.storage.objects import place_of
+url = "s3://bkt/a"
+assert place_of(url).look(url).size == 7
+if os.fork() == 0:
+    try:
+        place_of(url).look(url)
+    except Exception as error:
+        print(error, flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_a_forked_process_is_refused(s3: BucketServer) -> None:
+    s3.write("bkt/a", b"content")
+    said = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True).stdout
+    assert said.startswith("remote data cannot be read in a forked process: start workers with")
 
 
 def test_inputs_in_memory_and_named_as_files(tmp_path: Path) -> None:

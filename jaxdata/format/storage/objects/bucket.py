@@ -48,7 +48,9 @@ class Bucket:
         if start == stop:
             return b""
         store, name = open_bucket(url)
-        wanted = {"range": (start, stop), "if_match": tag or None}
+        wanted: dict[str, Any] = {"range": (start, stop)}
+        if tag:
+            wanted["if_match"] = tag
         obstore = library()
         try:
             got = obstore.get(store, name, options=wanted)

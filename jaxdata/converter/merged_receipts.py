@@ -24,6 +24,7 @@ from jaxdata.converter.statistics import COUNTED
 from jaxdata.format.archive_members import Member, MemberTable
 from jaxdata.format.index import SourceIndex
 from jaxdata.format.manifest import ShardEntry
+from jaxdata.format.page_checksums import page_count
 
 _NONE = np.empty(0, np.uint8)
 _COLUMNS = {"lengths": np.uint32, "origin_file": np.uint32, "origin_row": np.uint64}
@@ -38,6 +39,7 @@ class MergedOutput:
         self._kept = tempfile.TemporaryFile()  # noqa: SIM115 (goes with this object)
         self._columns: dict[str, list[NDArray[Any]]] = {name: [] for name in _COLUMNS}
         self._members = MemberTable()
+        self._pages: list[NDArray[np.uint32]] = []
         self.shards: list[ShardEntry] = []
         self.counts: Counter[str] = Counter()
 
@@ -47,6 +49,7 @@ class MergedOutput:
         output = cls()
         output._extend(index.lengths, index.origin_file, index.origin_row)
         output.shards += index.entry.shards
+        output._pages += [] if index.pages is None else [index.pages]
         known = index.entry.statistics.items()
         output.counts.update({name: n for name, n in known if name in COUNTED})
         if index.entry.parameters.get("keep"):
@@ -69,6 +72,7 @@ class MergedOutput:
         """
         self._extend(wrote.lengths, files[wrote.part], rows[wrote.part] + wrote.record)
         self.shards.append(wrote.shard)
+        self._pages.append(wrote.pages)
         self.counts += wrote.counts
         self._kept.write(wrote.kept)
         for part, starts in sorted(members.items()):
@@ -90,6 +94,12 @@ class MergedOutput:
             name: np.concatenate([np.empty(0, dtype), *self._columns[name]])
             for name, dtype in _COLUMNS.items()
         }
+
+    @property
+    def pages(self) -> NDArray[np.uint32] | None:
+        """Checksums of the pages of all shards; None if an earlier jaxdata wrote some of them."""
+        pages = np.concatenate([np.empty(0, np.uint32), *self._pages])
+        return pages if len(pages) == page_count(self.shards) else None
 
     @property
     def members(self) -> dict[str, NDArray[Any]]:

@@ -115,6 +115,7 @@ class _Shard:
             lengths=self._writer.lengths,
             part=np.array(self._parts, np.uint32),
             record=np.array(self._records, np.uint32),
+            pages=self._writer.pages,
             kept=b"".join(self._kept),
             counts=self._counts,
         )

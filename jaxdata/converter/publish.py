@@ -40,6 +40,7 @@ def publish(
             **columns,
             kept=output.kept if job.parameters.keep else None,
             members=output.members,
+            pages=output.pages,
             spec=job.parameters.record_spec(masked),
             folder=entry.index,
         )

@@ -17,6 +17,7 @@ from jaxdata.format.archive_members import Member
 from jaxdata.format.bounds import Count
 from jaxdata.format.checksums import checked_bytes, with_checksum
 from jaxdata.format.manifest import ShardEntry
+from jaxdata.format.page_checksums import page_count
 
 Members = dict[int, list[tuple[int, Member]]]
 """For parts of archives: where files of the archive begin or continue, as the number of a record in
@@ -56,6 +57,7 @@ class OutputReceipt:
         lengths: uint32 (documents,), tokens of each document with EOD.
         part: uint32 (documents,), the part each document came from.
         record: uint32 (documents,), its record's number in that part, from 0.
+        pages: uint32 (pages,), checksums of the shard's pages; none if an earlier jaxdata wrote it.
         kept: a line of JSON for each document with the fields to keep; empty if there are none.
         counts: statistics that add up over units.
     """
@@ -64,6 +66,7 @@ class OutputReceipt:
     lengths: NDArray[np.uint32]
     part: NDArray[np.uint32]
     record: NDArray[np.uint32]
+    pages: NDArray[np.uint32]
     kept: bytes = b""
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -147,6 +150,8 @@ class Receipt:
                 raise ValueError(f"it wrote {shard.name} for {name}")
             if shard.tokens != int(lengths.sum(dtype=np.int64)) or not lengths.all():
                 raise ValueError(f"its lengths are not those of {shard.tokens} tokens")
+            if len(wrote.pages) not in (0, page_count([shard])):
+                raise ValueError(f"it has checksums of {len(wrote.pages)} pages of {shard.name}")
         counted = {len(self.records), len(self.contents) or parts}
         if counted != {parts} or not all(0 <= place < parts for place in places):
             raise ValueError(f"it is not of {parts} parts of files")
@@ -154,20 +159,22 @@ class Receipt:
 
 def _header(output: OutputReceipt) -> dict[str, Any]:
     shard = output.shard.model_dump()
-    return {"shard": shard, "kept_bytes": len(output.kept), "counts": output.counts}
+    sizes = {"pages": len(output.pages), "kept_bytes": len(output.kept)}
+    return {"shard": shard, **sizes, "counts": output.counts}
 
 
 def _columns(output: OutputReceipt) -> bytes:
     columns = np.stack([output.lengths, output.part, output.record]).astype("<u4")
-    return columns.tobytes() + output.kept
+    return columns.tobytes() + output.pages.astype("<u4").tobytes() + output.kept
 
 
 def _output(fields: dict[str, Any], file: io.BytesIO) -> OutputReceipt:
     shard = ShardEntry(**fields["shard"])
     columns = np.frombuffer(file.read(3 * 4 * shard.documents), "<u4")
     lengths, part, record = columns.reshape(3, shard.documents)
+    pages = np.frombuffer(file.read(4 * fields.get("pages", 0)), "<u4")
     kept = file.read(fields["kept_bytes"])
-    return OutputReceipt(shard, lengths, part, record, kept, Counter(fields["counts"]))
+    return OutputReceipt(shard, lengths, part, record, pages, kept, Counter(fields["counts"]))
 
 
 def _encode_quarantined(one: Quarantined) -> dict[str, Any]:

@@ -249,7 +249,7 @@ class ConvertedDocuments(RangedDocuments):
         """See `Far`."""
         assert isinstance(self.store, RemoteStore)
         files = [StoredFile(each.name, each.bytes, each.sha256) for each in self.entry.shards]
-        return PagedFiles(self.store, files)
+        return PagedFiles(self.store, files, lambda: self.index.pages)
 
     def prefetch(self, documents: Ints, starts: Ints, counts: Ints) -> int:
         """See `Far`."""

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from jaxdata.errors import DatasetError
 from jaxdata.format.archive_members import COLUMNS, Member, find_member, line_of_json
 from jaxdata.format.manifest import MANIFEST, SourceEntry
+from jaxdata.format.page_checksums import page_count
 from jaxdata.format.records import STREAM_START, RecordSpec
 from jaxdata.format.storage import Store
 
@@ -58,6 +59,7 @@ def write_index(
     spec: RecordSpec,
     kept: NDArray[np.uint8] | None = None,
     members: Mapping[str, NDArray[Any]] = MappingProxyType({}),
+    pages: NDArray[np.uint32] | None = None,
     folder: str = "index",
 ) -> dict[str, str]:
     """Write the columns of one source below `<split>/<source>/<folder>/`; returns their checksums.
@@ -65,8 +67,9 @@ def write_index(
     `lengths`, `origin_file` (number in the manifest's list of inputs) and `origin_row` (line from 1
     or row from 0 in that file) are of shape (documents,), in the order of the shards; `kept` has a
     line of JSON for each document with its kept fields, uint8 (bytes,); `members` are the columns
-    of a `MemberTable`, if documents came from archives. `folder` differs each time that documents
-    are appended.
+    of a `MemberTable`, if documents came from archives; `pages` are the checksums of the pages of
+    all shards, uint32 (pages,), None where some are unknown. `folder` differs each time that
+    documents are appended.
     """
     columns: dict[str, NDArray[Any]] = {
         "length": np.asarray(lengths, np.uint32),
@@ -76,6 +79,8 @@ def write_index(
     }
     if kept is not None:
         columns |= {"kept": kept, "kept_end": _line_ends(kept)}
+    if pages is not None:
+        columns["page"] = np.asarray(pages, np.uint32)
     columns |= members
     return {
         name: store.write_array(f"{split}/{source}/{folder}/{name}", column)
@@ -163,6 +168,11 @@ class SourceIndex:
             ) from error
 
     @cached_property
+    def pages(self) -> NDArray[np.uint32] | None:
+        """Checksums of the pages of all shards (`page_checksums`); None in older datasets."""
+        return self._column("page") if "page" in self.entry.checksums else None
+
+    @cached_property
     def member_columns(self) -> dict[str, NDArray[Any]]:
         """The columns of its `MemberTable`; empty if it has none."""
         return {name: self._column(name) for name in COLUMNS} if self._has_members else {}
@@ -190,7 +200,7 @@ class SourceIndex:
     def locate(self, document: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(shard number, stream offset of the first chunk) of documents; int64 (n,) each."""
         shard = np.searchsorted(self.shard_starts, document, side="right") - 1
-        stream = self._bytes_before(document) - self._shard_bytes[shard] + STREAM_START
+        stream = self._bytes_before(document) - self._before_shards(shard) + STREAM_START
         if stream.min(initial=STREAM_START) < STREAM_START:
             with self._checked(int(document[stream.argmin()])):
                 raise ValueError("its anchors fall")
@@ -202,10 +212,19 @@ class SourceIndex:
         counts = [shard.documents for shard in self.entry.shards]
         return np.cumsum([0, *counts])[:-1]
 
+    def _before_shards(self, shard: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Stream bytes of all documents before some shards, looked up once."""
+        found = self._shard_bytes[shard]
+        if len(found) and found.min() < 0:
+            new = np.unique(shard[found < 0])
+            self._shard_bytes[new] = self._bytes_before(self.shard_starts[new])
+            found = self._shard_bytes[shard]
+        return found
+
     @cached_property
     def _shard_bytes(self) -> NDArray[np.int64]:
-        """Stream bytes of all documents before each shard."""
-        return self._bytes_before(self.shard_starts)
+        """Those that are known, of each shard; -1 for the others."""
+        return np.full(len(self.entry.shards), -1)
 
     @cached_property
     def anchors(self) -> NDArray[np.uint64]:
@@ -233,6 +252,8 @@ class SourceIndex:
         }
         if self.entry.parameters.get("keep"):
             columns |= {"kept": (np.uint8, None), "kept_end": (np.uint64, documents)}
+        if "page" in self.entry.checksums:
+            columns["page"] = (np.uint32, page_count(self.entry.shards))
         if self._has_members:
             columns |= {name: (dtype, None) for name, dtype in COLUMNS.items()}
         return columns

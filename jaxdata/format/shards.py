@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.manifest import ShardEntry
+from jaxdata.format.page_checksums import page_checksums
 from jaxdata.format.records import RecordSpec, without_headers
 from jaxdata.format.storage import unwritable
 
@@ -29,6 +30,8 @@ class ShardWriter:
 
         self._path, self._spec = Path(path), spec
         self._writer: Any = ArrayRecordWriter(os.fspath(path), WRITER_OPTIONS)
+        self.pages = np.empty(0, np.uint32)
+        """checksums of the pages of the file, as soon as `entry` was asked for"""
         self._content = 0  # CRC-32 of all records: detects another file layout, not damage
         self._lengths = [np.empty(0, np.uint32)]
 
@@ -87,6 +90,7 @@ class ShardWriter:
         """The manifest's entry of the closed file, under its final name."""
         data = np.fromfile(self._path, np.uint8)
         self._verify(data, name)
+        self.pages = page_checksums(data)
         return ShardEntry(
             name=name,
             documents=len(self.lengths),

@@ -68,9 +68,9 @@ def write_dataset(
         spec = RecordSpec(dtype, name in (masks or {}), record_tokens)
         own: Sequence[Any] = (masks or {}).get(name) or [None] * len(documents)
         both = list(zip(documents, own, strict=True))
-        shards = _write_shards(store, name, both, spec, shard_documents)
+        shards, pages = _write_shards(store, name, both, spec, shard_documents)
         lengths = np.array([len(document) for document in documents], np.uint32)
-        entries[name] = _write_entry(store, name, lengths, shards, spec)
+        entries[name] = _write_entry(store, name, lengths, shards, pages, spec)
     tokenizer = TokenizerEntry(
         kind="bytes", name="toy", files={}, vocab_size=vocab, eod_id=0, bos_id=None, pad_id=None
     )
@@ -83,8 +83,8 @@ def write_dataset(
 
 def _write_shards(
     store: Store, name: str, documents: list[Any], spec: RecordSpec, each: int
-) -> list[ShardEntry]:
-    shards = []
+) -> tuple[list[ShardEntry], NDArray[np.uint32]]:
+    shards, pages = [], [np.empty(0, np.uint32)]
     for start in range(0, len(documents), each):
         shard = f"{name}/{start // each:05}-00000.array_record"
         with store.create(shard) as file:
@@ -92,7 +92,8 @@ def _write_shards(
                 for tokens, mask in documents[start : start + each]:
                     writer.add(tokens, mask)
             shards.append(writer.entry(shard))
-    return shards
+            pages.append(writer.pages)
+    return shards, np.concatenate(pages)
 
 
 def _write_entry(
@@ -100,6 +101,7 @@ def _write_entry(
     name: str,
     lengths: NDArray[np.uint32],
     shards: list[ShardEntry],
+    pages: NDArray[np.uint32],
     spec: RecordSpec,
 ) -> SourceEntry:
     split, _, source = name.partition("/")
@@ -111,6 +113,7 @@ def _write_entry(
         origin_file=np.zeros(len(lengths), np.uint32),
         origin_row=np.arange(len(lengths)).astype(np.uint64),
         spec=spec,
+        pages=pages,
     )
     return SourceEntry(
         documents=len(lengths),

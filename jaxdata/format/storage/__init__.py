@@ -22,7 +22,8 @@ from jaxdata.format.storage.pages.page_cache import (
     read_counts,
 )
 from jaxdata.format.storage.pages.page_folder import PAGE_BYTES
-from jaxdata.format.storage.pages.paged_files import PagedFiles, StoredFile
+from jaxdata.format.storage.pages.page_numbers import StoredFile
+from jaxdata.format.storage.pages.paged_files import PagedFiles
 from jaxdata.format.storage.pages.read_counts import ReadCounts
 from jaxdata.format.storage.patience import until
 from jaxdata.format.storage.remote import RemoteStore

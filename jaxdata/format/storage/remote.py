@@ -16,12 +16,15 @@ from jaxdata.format.storage import zarr
 from jaxdata.format.storage.contract import MOST_READ, Fence, Unwritten, missing, too_large
 from jaxdata.format.storage.kvstores import kvstore_spec, open_kvstore, process_context, reason
 from jaxdata.format.storage.objects.uploads import upload
+from jaxdata.format.storage.pages.far_column import FarColumn
 from jaxdata.format.storage.pages.index_columns import cached_column
 from jaxdata.format.storage.patience import Request
 from jaxdata.format.storage.ranges import ExactRanges
 from jaxdata.format.storage.streamed import scan_object
 from jaxdata.ragged import ByteRanges, Ints
 
+_MOST_COPIED = 2**26
+"""bytes of an array that is copied whole; of a longer one spans are fetched"""
 _TOGETHER = 64  # objects that are deleted at a time
 
 
@@ -151,6 +154,24 @@ class RemoteStore:
         sha256: str | None = None,
     ) -> NDArray[Any]:
         stored = zarr.describe(self, name, dtype, size)
+        if sha256 and stored.size * stored.dtype.itemsize > _MOST_COPIED:
+            far: Any = self._far(name, stored, sha256)
+            return far  # type: ignore[no-any-return]
+        return self._whole(name, stored, sha256)
+
+    def _far(self, name: str, stored: zarr.StoredArray, sha256: str) -> FarColumn:
+        """A long array: of most of it a host needs little."""
+        ranges = self.ranges(stored.chunks)
+
+        def read(start: Ints, stop: Ints) -> list[memoryview]:
+            chunk = start // stored.chunk_bytes
+            first = start - chunk * stored.chunk_bytes
+            return ranges.read(chunk, first, first + stop - start)
+
+        whole = partial(self._whole, name, stored, sha256)
+        return FarColumn(stored.size, stored.dtype, read, whole)
+
+    def _whole(self, name: str, stored: zarr.StoredArray, sha256: str | None) -> NDArray[Any]:
         if sha256 and (mapped := self._cached(name, stored, sha256)) is not None:
             return np.frombuffer(mapped, stored.dtype)
         asked = [self._request(each) for each in stored.chunks]  # all run concurrently

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import subprocess
-import sys
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ import pytest
 import jaxdata
 from jaxdata.errors import DatasetError
 from jaxdata.format.storage.pages.page_cache import close_caches
+from jaxdata.format.storage.pages.page_numbers import PageNumbers
 from jaxdata.testing import assert_same_batches, write_dataset
 from jaxdata.testing.buckets import BucketServer, Faults
 
@@ -25,7 +23,8 @@ SEGMENTS: dict[str, Any] = {"segment_bytes": 2**16, "pool_bytes": 2**18, "lanes"
 @pytest.fixture(autouse=True)
 def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of a block, so that small data has many."""
-    for module in ("pages.paged_files", "pages.page_folder"):
+    monkeypatch.setattr("jaxdata.format.page_checksums.PAGE_BYTES", 2**16)
+    for module in ("pages.paged_files", "pages.page_folder", "pages.page_numbers"):
         monkeypatch.setattr(f"jaxdata.format.storage.{module}.PAGE_BYTES", 2**16)
     monkeypatch.setattr("jaxdata.documents.converted.PAGE_BYTES", 2**16)
 
@@ -86,36 +85,6 @@ def test_with_segments_a_page_is_fetched_once(server: BucketServer, tmp_path: Pa
     assert reads.bytes <= 1.1 * size
     batches = len(loader(tmp_path / "ds", **SEGMENTS))
     assert reads.gets <= 2 * batches
-
-
-def test_workers_fetch_a_page_once_for_all(server: BucketServer, tmp_path: Path) -> None:
-    size = write(server, tmp_path)
-    rows = loader(server.url("bkt/ds"), workers=3)
-    near = loader(tmp_path / "ds")
-    assert_same_batches(islice(rows, len(near)), near)
-    pages = [each.range for each in server.requests if each.sent == 2**16]
-    assert len(pages) <= size / 2**16
-    reads = rows.report().reads
-    assert reads is not None
-    assert reads.pages >= len(pages)
-    assert reads.hits > reads.misses
-    rows.close()
-
-
-def test_a_second_process_finds_the_pages(server: BucketServer, tmp_path: Path) -> None:
-    write(server, tmp_path)
-    same(server, tmp_path)
-    server.clear()
-    code = (
-        "import sys; from tests.format.buckets import test_pages as t; import jaxdata\n"
-        "far = t.loader(sys.argv[1]); near = t.loader(sys.argv[2])\n"
-        "t.assert_same_batches(far, near)\n"
-    )
-    # Its pages have their usual size: the index alone is found.
-    command = [sys.executable, "-c", code, server.url("bkt/ds"), str(tmp_path / "ds")]
-    subprocess.run(command, check=True, env=os.environ | server.env)
-    asked = {each.object for each in server.requests}
-    assert not any("/c/" in name for name in asked)  # chunks of columns
 
 
 def test_a_cache_too_small_is_said_and_ranges_are_exact(
@@ -203,6 +172,57 @@ def test_a_damaged_column_is_refused(server: BucketServer, tmp_path: Path) -> No
     server.write(name, bytes(len(server.read(name))))
     with pytest.raises(DatasetError, match=r"index/length is not what was written: its checksum"):
         loader(server.url("bkt/ds"))
+
+
+@pytest.mark.parametrize("settings", [{}, SEGMENTS])
+def test_of_a_long_index_only_parts_are_fetched(
+    server: BucketServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, Any],
+) -> None:
+    write(server, tmp_path)
+    list(zip(loader(server.url("bkt/ds"), **settings), range(1), strict=False))  # keeps the plan
+    close_caches()
+    monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "another"))
+    monkeypatch.setattr("jaxdata.format.storage.remote._MOST_COPIED", 0)
+    monkeypatch.setattr("jaxdata.format.storage.pages.far_column.SPAN", 16)
+    monkeypatch.setattr("jaxdata.format.storage.merged.GAP_BYTES", 0)
+    server.clear()
+    far = loader(server.url("bkt/ds"), **settings)
+    asked = [each.object for each in server.requests]
+    assert not any("/length/c/" in name or "/anchor/c/" in name for name in asked)
+    assert_same_batches(islice(far, 1), islice(loader(tmp_path / "ds", **settings), 1))
+    far.close()
+    same(server, tmp_path, **settings)
+
+
+def test_a_damaged_page_is_refused(server: BucketServer, tmp_path: Path) -> None:
+    write(server, tmp_path)
+    name = "bkt/ds/train/web/00001-00000.array_record"
+    data = bytearray(server.read(name))
+    data[70_000] ^= 1
+    server.write(name, bytes(data))
+    with pytest.raises(DatasetError) as caught:
+        list(loader(server.url("bkt/ds")))
+    assert "00001-00000.array_record: bytes 65,536 to 131,072 are not what was written" in str(
+        caught.value
+    )
+
+
+def test_a_page_damaged_on_the_way_is_fetched_again(
+    server: BucketServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(server, tmp_path)
+    seen = set[int]()
+    is_whole = PageNumbers.is_whole
+
+    def damaged_once(self: PageNumbers, number: int, data: bytes) -> bool:
+        first, _ = number not in seen, seen.add(number)
+        return not first and is_whole(self, number, data)
+
+    monkeypatch.setattr(PageNumbers, "is_whole", damaged_once)
+    same(server, tmp_path)
 
 
 def test_a_run_goes_on_where_it_was(server: BucketServer, tmp_path: Path) -> None:

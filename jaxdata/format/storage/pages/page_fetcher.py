@@ -8,9 +8,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from jaxdata.errors import JaxdataError
 from jaxdata.format.storage.pages.page_folder import PageFolder
-from jaxdata.format.storage.patience import Stopped, until
+from jaxdata.format.storage.patience import until
 
 _THREADS = 32
 _OTHERS_SECONDS = 0.02
@@ -72,8 +71,7 @@ class PageFetcher:
                 name, fetch = job
                 try:
                     done = self._fetch(name, fetch)
-                # Whoever needs the page asks for its ranges, and meets the error.
-                except (JaxdataError, OSError, Stopped):
+                except Exception:  # whoever needs the page asks for its ranges, and meets it, too
                     done = True
                 self._ended(name, None if done else fetch)
 

@@ -24,6 +24,7 @@ from jaxdata.format.storage.pages.read_counts import READS
 from jaxdata.format.storage.pages.run_folder import RunFolder, sweep
 
 PAGE_BYTES = 2**20
+"""fixed: an index has a checksum of each page"""
 _MOST_MAPS = 2**13
 _SLACK = 1 / 32
 """of the limit: bytes that a process adds before it looks at all pages again"""

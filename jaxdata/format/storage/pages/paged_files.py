@@ -6,13 +6,14 @@ import logging
 import time
 from collections.abc import Sequence
 from functools import cached_property, partial
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxdata.errors import DatasetError
 from jaxdata.format.storage.pages.page_cache import PageCache, page_cache
 from jaxdata.format.storage.pages.page_folder import PAGE_BYTES
+from jaxdata.format.storage.pages.page_numbers import Checksums, PageNumbers, StoredFile
 from jaxdata.format.storage.pages.read_counts import READS
 from jaxdata.format.storage.patience import check_stop
 from jaxdata.format.storage.ranges import ExactRanges
@@ -21,21 +22,12 @@ from jaxdata.ragged import ByteRanges, Ints
 
 _log = logging.getLogger("jaxdata")
 
-Bools = NDArray[np.bool_]
-_PAGES_A_FILE = 2**24
 _PAGE_SECONDS = 0.25
 """how long a batch waits for a page that is under way, before it asks for its ranges"""
 _LEAST_USE = 1 / 4
 _MOST_AHEAD = 2**28
 """bytes of ranges that are asked for ahead, where pages are of no use"""
-
-
-class StoredFile(NamedTuple):
-    """What is known of a file before it is read."""
-
-    name: str
-    size: int
-    sha256: str
+Bools = NDArray[np.bool_]
 
 
 class PagedFiles:
@@ -45,10 +37,19 @@ class PagedFiles:
     comes too late, is read by exact ranges, so that a slow page delays nobody.
     """
 
-    def __init__(self, store: RemoteStore, files: Sequence[StoredFile]) -> None:
-        self._files, self._url = files, store.url
-        self._fetched = self._used = 0
+    def __init__(
+        self,
+        store: RemoteStore,
+        files: Sequence[StoredFile],
+        checksums: Checksums = lambda: None,
+    ) -> None:
+        self._url = store.url
+        self._pages = PageNumbers(store.url, files, checksums)
         self._exact: ExactRanges = store.ranges([file.name for file in files])
+        self._fetched = self._used = 0
+        self._damaged: dict[int, DatasetError] = {}
+        self.size = sum(file.size for file in files)
+        """bytes of all files"""
         self.by_pages = True
         """whether pages are worth fetching: whoever reads knows which will be used"""
         self.dealt_by_pages = False
@@ -57,11 +58,6 @@ class PagedFiles:
     @cached_property
     def _cache(self) -> PageCache | None:
         return page_cache()
-
-    @property
-    def size(self) -> int:
-        """Bytes of all files."""
-        return sum(file.size for file in self._files)
 
     def gather(self, file: Ints, start: Ints, stop: Ints, home: Bools) -> ByteRanges:
         """See `Store`; `home` says whether the page of a range is worth fetching for it."""
@@ -73,10 +69,9 @@ class PagedFiles:
             READS.add(used_bytes=size, wait_seconds=time.perf_counter() - began)
 
     def _gather(self, file: Ints, start: Ints, stop: Ints, home: Bools) -> ByteRanges:
-        page = start // PAGE_BYTES
-        numbers, which = np.unique(file * _PAGES_A_FILE + page, return_inverse=True)
-        maps = self._pages([self._name(number) for number in numbers.tolist()])
-        within = start - page * PAGE_BYTES
+        numbers, which = np.unique(self._pages.of(file, start), return_inverse=True)
+        maps = self._maps(numbers)
+        within = start % PAGE_BYTES
         here = np.array([data is not None for data in maps], bool)[which]
         here &= within + (stop - start) <= PAGE_BYTES
         found, late = np.flatnonzero(here), np.flatnonzero(~here)
@@ -90,18 +85,17 @@ class PagedFiles:
         order = np.argsort(np.concatenate([found, late]))
         return ByteRanges.chain([views, copies]).take(order)
 
-    def _by_page(self, home: Bools) -> Bools:
-        """Which ranges are worth their page."""
-        whole = np.full_like(home, self.by_pages and self._cache is not None)
-        return whole & home if self.dealt_by_pages else whole
-
-    def _pages(self, names: list[str]) -> list[memoryview | None]:
+    def _maps(self, numbers: Ints) -> list[memoryview | None]:
         """The pages that are here, or nearly."""
+        for number in self._damaged and numbers.tolist():
+            if number in self._damaged:
+                raise self._damaged[number]
         if (cache := self._cache) is None:
-            return [None] * len(names)
+            return [None] * len(numbers)
+        names = [self._pages.name(number) for number in numbers.tolist()]
         maps = cache.folder.get(names)
-        sent = [n for n, data in zip(names, maps, strict=True) if data is None]
-        sent = [name for name in sent if cache.fetcher.is_sent(name)]
+        absent = [name for name, data in zip(names, maps, strict=True) if data is None]
+        sent = [name for name in absent if cache.fetcher.is_sent(name)]
         if not sent:
             return maps
         cache.fetcher.wait(sent, _PAGE_SECONDS, check_stop)
@@ -110,49 +104,48 @@ class PagedFiles:
     def prefetch(self, file: Ints, start: Ints, stop: Ints, home: Bools) -> None:
         """Begin to fetch what holds some ranges, which are soon read, in this order."""
         by_page = self._by_page(home)
-        numbers = (file * _PAGES_A_FILE + start // PAGE_BYTES)[by_page]
-        pages, first = np.unique(numbers, return_index=True)
-        self._want(pages[np.argsort(first)])
+        numbers, first = np.unique(self._pages.of(file, start)[by_page], return_index=True)
+        self._want(numbers[np.argsort(first)])
         self._exact.forget(_MOST_AHEAD)
         self._exact.ask(*(column[~by_page] for column in (file, start, stop)))
+
+    def _by_page(self, home: Bools) -> Bools:
+        """Which ranges are worth their page."""
+        whole = np.full_like(home, self.by_pages and self._cache is not None)
+        return whole & home if self.dealt_by_pages else whole
 
     def _want(self, numbers: Ints) -> None:
         """Have pages fetched that are not here."""
         if (cache := self._cache) is None:
             return
         self._check_use(cache)
-        names = [(number, self._name(number)) for number in numbers.tolist()]
-        maps = cache.folder.get([name for _, name in names])
-        absent = [pair for pair, data in zip(names, maps, strict=True) if data is None]
-        cache.fetcher.want((name, partial(self._fetch, number)) for number, name in absent)
+        names = [self._pages.name(number) for number in numbers.tolist()]
+        pairs = zip(names, numbers.tolist(), cache.folder.get(names), strict=True)
+        cache.fetcher.want(
+            (name, partial(self._fetch, number)) for name, number, data in pairs if data is None
+        )
 
     def _fetch(self, number: int) -> bytes:
-        data = self._exact.fetch(*self._range(number))
+        """The content of a page, as it was written."""
+        data = self._exact.fetch(*self._pages.range(number))
+        if not self._pages.is_whole(number, data):  # on the way, or in the bucket?
+            data = self._exact.fetch(*self._pages.range(number))
+        if not self._pages.is_whole(number, data):
+            self._damaged[number] = error = self._pages.damage(number)
+            raise error
         self._fetched += len(data)
         READS.add(pages=1)
         return data
 
     def _check_use(self, cache: PageCache) -> None:
         """Fetch pages no more where they go before a quarter of them was used."""
-        if self._fetched > cache.most and self._used < self._fetched * _LEAST_USE:
-            self.by_pages = False
-            _log.warning(
-                "%s: pages of %d MB were fetched, but rows needed %d MB of them before they had to "
-                "go: from now on exact ranges are fetched. The cache of %d MB is too small for "
-                "what these rows read at a time: JAXDATA_CACHE_BYTES sets it, and `jaxdata plan "
-                "--hosts` says how much they need",
-                self._url,
-                self._fetched // 10**6,
-                self._used // 10**6,
-                cache.most // 10**6,
-            )
-
-    def _name(self, number: int) -> str:
-        file, start, stop = self._range(number)
-        return f"{self._files[file].sha256[:32]}/{start}-{stop}"
-
-    def _range(self, number: int) -> tuple[int, int, int]:
-        """The file of a page, its first byte and the byte after its last."""
-        file, page = divmod(number, _PAGES_A_FILE)
-        start = page * PAGE_BYTES
-        return file, start, min(start + PAGE_BYTES, self._files[file].size)
+        if self._fetched <= cache.most or self._used >= self._fetched * _LEAST_USE:
+            return
+        self.by_pages = False
+        _log.warning(
+            "%s: pages of %d MB were fetched, but rows needed %d MB of them before they had to go: "
+            "from now on exact ranges are fetched. The cache of %d MB is too small for what these "
+            "rows read at a time: JAXDATA_CACHE_BYTES sets it, and `jaxdata plan --hosts` says how "
+            "much they need",
+            *(self._url, self._fetched // 10**6, self._used // 10**6, cache.most // 10**6),
+        )

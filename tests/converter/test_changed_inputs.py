@@ -378,7 +378,7 @@ _RECORDS = st.lists(
     st.one_of(
         st.binary(max_size=9).map(lambda line: line.replace(b"\n", b"")),
         st.binary(max_size=9).map(TextPiece),
-        st.builds(Unreadable, st.text(max_size=3), st.binary(max_size=3)),
+        st.builds(Unreadable, st.just("a reason longer than lines"), st.binary(max_size=3)),
         st.dictionaries(st.text(max_size=2), st.text(max_size=3) | st.none() | st.integers()),
     ),
     max_size=6,

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 
 @click.command()
 @click.option(
     "--output",
-    type=click.Path(path_type=Path),
-    default=Path("jaxdata-demo"),
+    default="jaxdata-demo",
     show_default=True,
     help="Folder for all files; a folder of an earlier demo is emptied.",
 )
 @click.option("--quick", is_flag=True, help="Use less text and fewer steps: half a minute.")
-def demo(output: Path, quick: bool) -> None:
+def demo(output: str, quick: bool) -> None:
     """Run everything end to end: from raw text to an exactly resumed training run.
 
     Gathers text that ships with Python, trains a tokenizer, converts the text, plans the packing,
@@ -26,5 +23,7 @@ def demo(output: Path, quick: bool) -> None:
     from rich.console import Console
 
     from jaxdata.demo.walk import FULL, QUICK, Demo
+    from jaxdata.format.storage import local_path
 
-    Demo(output, QUICK if quick else FULL, Console()).run()
+    folder = local_path(output, "run the demo in a folder of this machine")
+    Demo(folder, QUICK if quick else FULL, Console()).run()

@@ -20,7 +20,9 @@ from jaxdata.format.foreign import writers
     required=True,
     help="megatron (Megatron-Core) and gpts (GPT-Simple): .bin and .idx; nanogpt: one file.",
 )
-@click.option("--output", required=True, help="Path without .bin and .idx; for nanogpt, the file.")
+@click.option(
+    "--output", required=True, help="Path or URL without .bin and .idx; for nanogpt, the file."
+)
 @click.option("--source", help="Source to export.  [default: the only one]")
 @click.option("--split", default="train", show_default=True, help="Split of that source.")
 @click.option("--eod-id", type=int, help="Token that ends documents.  [default: the dataset's]")

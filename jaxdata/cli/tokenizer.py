@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from itertools import chain
-from pathlib import Path
 from typing import Literal
 
 import click
@@ -29,7 +28,7 @@ Example:
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @click.option(
     "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=click.Path(dir_okay=False),
     required=True,
     help="The model file to write.",
 )
@@ -71,7 +70,7 @@ Example:
 )
 def train(
     inputs: tuple[str, ...],
-    output: Path,
+    output: str,
     vocab_size: int,
     digits: int | None,
     text_key: str,

@@ -21,6 +21,7 @@ from jaxdata.compat.cerebras_rules import RULES
 from jaxdata.compat.cerebras_splits import row_lengths
 from jaxdata.compat.cerebras_values import mapping
 from jaxdata.errors import InputError
+from jaxdata.format.storage.small_files import read_small
 
 _SECTIONS = ("setup", "processing", "dataset")
 _LARGEST = 2**20  # bytes of a file
@@ -48,7 +49,7 @@ def read_params(path: str | Path, task: str | None = None) -> Translation:
     "fim" or "dpo"; None to tell from the file.
     """
     try:
-        content = Path(path).read_bytes()
+        content = read_small(path)
         if len(content) > _LARGEST:
             raise InputError(f"{path} has {len(content):,} bytes; expected parameters, a few lines")
         given = yaml.safe_load(content.decode())

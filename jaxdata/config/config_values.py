@@ -14,7 +14,9 @@ from typing import Any
 
 import yaml
 
-from jaxdata.errors import ConfigError
+from jaxdata.errors import ConfigError, DatasetError
+from jaxdata.format.storage.objects import is_url, plain_path
+from jaxdata.format.storage.small_files import read_small
 
 Location = tuple[str | int, ...]
 
@@ -108,17 +110,17 @@ def read_values(config: str | Path | Mapping[str, Any]) -> ConfigValues:
     """Read a config: a mapping, a path, or the name of a config shipped with jaxdata."""
     if isinstance(config, Mapping):
         return ConfigValues(deepcopy(dict(config)), "the given config")
-    path = _find(Path(config))
+    path = plain_path(config) if is_url(config) else str(_find(Path(plain_path(config))))
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_small(path).decode()
+    except (OSError, UnicodeDecodeError, DatasetError) as error:
         raise ConfigError(f"cannot read the config {path}: {error}") from None
-    values = _parse_yaml(text, str(path))
+    values = _parse_yaml(text, path)
     if not isinstance(values, dict):
         raise ConfigError(
             f"{path}: expected fields like `dataset: data/demo`, got {type(values).__name__}"
         )
-    return ConfigValues(values, str(path), dict(_lines(yaml.compose(text, _Loader), ())))
+    return ConfigValues(values, path, dict(_lines(yaml.compose(text, _Loader), ())))
 
 
 def packaged_configs() -> dict[str, Path]:

@@ -55,14 +55,15 @@ def convert(
     """Convert raw text into one source of a dataset; an unfinished conversion is resumed.
 
     Args:
-        inputs: files, folders or globs of .jsonl, .json, .txt, .parquet and .arrow, the first three
-            also compressed (.gz, .zst) or in .tar archives; a text file is one document, one of
-            more than 64 MiB in pieces (see `piece_bytes` of :class:`Options`).
+        inputs: files, folders or globs, or `gs://`, `s3://` and `https://` URLs of them, of .jsonl,
+            .json, .txt, .parquet and .arrow, the first three also compressed (.gz, .zst) or in .tar
+            archives; a text file is one document, one of more than 64 MiB in pieces (see
+            `piece_bytes` of :class:`Options`).
         output: the dataset, a folder or URL; created if absent.
         source: what the source is called in its split.
         split: "train", "val", …
         tokenizer: a spec as `tokenizers.load` takes it, or a loaded tokenizer.
-        files_from: files that list more inputs, one per line.
+        files_from: files or URLs that list more inputs, one per line.
         workers: worker processes; None for one per core. The dataset does not depend on it.
         engine: "local" for processes of this machine, "ray" for a cluster, whose nodes must all see
             inputs and output. The dataset does not depend on it.

@@ -24,8 +24,8 @@ from jaxdata.converter.continuing.known_inputs import check_known, times_made
 from jaxdata.converter.continuing.leftovers import Leftovers
 from jaxdata.converter.engines import MakeEngine, Stopped
 from jaxdata.converter.inputs.cutting import cut
-from jaxdata.converter.inputs.discovery import InputFile
 from jaxdata.converter.inputs.identity import changed_since, stamp_of
+from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.inputs.units import Unit
 from jaxdata.converter.job import Job
 from jaxdata.converter.merged_receipts import MergedReceipts

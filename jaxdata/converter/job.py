@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from jaxdata import tokenizers
 from jaxdata.converter.filters import make_cleaner
-from jaxdata.converter.inputs.discovery import InputFile
 from jaxdata.converter.inputs.formats.tables import check_columns, check_strings
+from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.inputs.units import ReadSettings
 from jaxdata.converter.parameters import Parameters
 from jaxdata.converter.receipts import Receipt

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.converter.inputs.content import joined_content
-from jaxdata.converter.inputs.discovery import InputFile
+from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.inputs.units import Unit
 from jaxdata.converter.receipts import Members, OutputReceipt, Quarantined, Receipt
 from jaxdata.converter.statistics import COUNTED
@@ -251,8 +251,8 @@ class RecordPlace:
     def __str__(self) -> str:
         """`pages.jsonl:3`, or `pages.tar: a.jsonl:3`."""
         if self.member:
-            return f"{self.file.path}: {self.member.name}:{self.member.number}"
-        return f"{self.file.path}:{self.number}"
+            return f"{self.file.where}: {self.member.name}:{self.member.number}"
+        return f"{self.file.where}:{self.number}"
 
     def as_json(self) -> dict[str, Any]:
         """Its parts by name, as quarantine has them."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, TypeVar
 from pydantic import BaseModel, BeforeValidator, ValidationError
 
 from jaxdata.converter.filters import Cleaning, LengthFilter
-from jaxdata.converter.inputs.discovery import InputFile
+from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.inputs.units import PIECE_BYTES, RECORD_BYTES, UNIT_BYTES, unit_bytes_for
 from jaxdata.converter.options import (
     INPUT,

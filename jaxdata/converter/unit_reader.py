@@ -12,8 +12,8 @@ import orjson
 from jaxdata.converter.document_batch import Document, Documents
 from jaxdata.converter.filters import LengthFilter
 from jaxdata.converter.inputs.content import ContentHash
-from jaxdata.converter.inputs.discovery import InputFile
 from jaxdata.converter.inputs.identity import stamp_of
+from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.inputs.parsing import BadRecord, field_of, parse
 from jaxdata.converter.inputs.raw_records import Raw, TextPiece, Unreadable, in_runs
 from jaxdata.converter.inputs.readers import record_runs

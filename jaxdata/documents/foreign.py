@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +16,9 @@ from jaxdata.documents.places import Places
 from jaxdata.documents.token_ids import as_ids
 from jaxdata.errors import InputError
 from jaxdata.format.foreign import TokenRanges, beside, find_format, read_token_ranges, source_name
-from jaxdata.format.storage import LocalStore
-from jaxdata.ragged import Ints
+from jaxdata.format.storage import PAGE_BYTES, LocalStore, PagedFiles, RemoteStore, StoredFile
+from jaxdata.format.storage.objects import AnyPath, ObjectPath
+from jaxdata.ragged import ByteRanges, Ints
 
 if TYPE_CHECKING:
     from jaxdata.tokenizers import Tokenizer
@@ -77,9 +79,9 @@ class ForeignDocuments(RangedDocuments):
         # Unsigned numbers need no check and are handed out as mapped.
         self._as_is = self._ranges.dtype == self.dtype
         parts = self._ranges.parts
-        self._files = LocalStore(parts[0].tokens.parent)
-        self._names = [part.tokens.name for part in parts]
-        self._mask_names = [part.mask.name for part in parts if part.mask is not None]
+        self._files: list[AnyPath] = [part.tokens for part in parts]
+        self._files += [part.mask for part in parts if part.mask is not None]
+        self._stores_masks = len(self._files) > len(parts)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ForeignDocuments, self._given
@@ -106,9 +108,7 @@ class ForeignDocuments(RangedDocuments):
     @cached_property
     def file_sizes(self) -> Ints:
         """Bytes of each file of tokens, then of each file of masks."""
-        parts = self._ranges.parts
-        files = [p.tokens for p in parts] + [p.mask for p in parts if p.mask is not None]
-        return np.array([file.stat().st_size for file in files])
+        return np.array([file.stat().st_size for file in self._files])
 
     def first_bytes(self, documents: Ints) -> tuple[Ints, Ints]:
         """See `Placed`."""
@@ -120,28 +120,65 @@ class ForeignDocuments(RangedDocuments):
         part, offset = self._ranges.place(documents)
         begin = offset + starts * item
         found = Places(owner, part, begin, begin + counts * item)
-        if not self._mask_names:
+        if not self._stores_masks:
             return found
         begin = offset // item + starts
         masks = Places(owner, part + len(self._ranges.parts), begin, begin + counts)
         return Places.join(found, masks)
+
+    def _gather(self, documents: Ints, file: Ints, start: Ints, stop: Ints) -> ByteRanges:
+        """Ranges of files: of maps of them, or of pages of them where they lie in a bucket."""
+        if self._folder is not None:
+            return self._folder.gather([each.name for each in self._files], file, start, stop)
+        return self.pages.gather(file, start, stop, self._is_home(documents, file, start))
+
+    @cached_property
+    def _folder(self) -> LocalStore | None:
+        """Where the files are, if that is on this machine."""
+        folder = self._files[0].parent
+        return LocalStore(folder) if isinstance(folder, Path) else None
+
+    def _is_home(self, documents: Ints, file: Ints, start: Ints) -> NDArray[np.bool_]:
+        """Whether ranges lie in the page where their document begins, or in one that it fills."""
+        _, begin = self._ranges.place(documents)
+        size, item = self.lengths[documents].astype(np.int64), self._ranges.dtype.itemsize
+        of_masks = file >= len(self._ranges.parts)
+        begin = np.where(of_masks, begin // item, begin)
+        end = begin + size * np.where(of_masks, 1, item)
+        page = start // PAGE_BYTES
+        return np.asarray((page == begin // PAGE_BYTES) | ((page + 1) * PAGE_BYTES <= end), bool)
+
+    @cached_property
+    def pages(self) -> PagedFiles:
+        """The files in pages, where they lie in a bucket."""
+        files = [file for file in self._files if isinstance(file, ObjectPath)]
+        stored = [StoredFile(file.name, file.stat().st_size, file.version) for file in files]
+        return PagedFiles(RemoteStore(str(files[0].parent)), stored)
+
+    def prefetch(self, documents: Ints, starts: Ints, counts: Ints) -> int:
+        """See `Far`."""
+        found = self.places(documents, starts, counts)
+        home = self._is_home(documents[found.owner], found.file, found.start)
+        self.pages.prefetch(found.file, found.start, found.stop, home)
+        return int((found.stop - found.start).sum())
 
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         """See `Documents`; views of the memory maps where the files have uint16 or uint32."""
         part, offset = self._ranges.place(documents)
         item = self._ranges.dtype.itemsize
         begin = offset + starts * item
-        found = self._files.gather(self._names, part, begin, begin + counts * item)
+        found = self._gather(documents, part, begin, begin + counts * item)
         if self._as_is:
             return Gathered(found, np.arange(len(documents)))
         stored = np.frombuffer(found.join(), self._ranges.dtype)
         return as_ids(stored, self.dtype, self._ranges.spec, (documents, starts, counts))
 
     def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
-        if self._mask_names:
+        if self._stores_masks:
             part, offset = self._ranges.place(documents)
             begin = offset // self._ranges.dtype.itemsize + starts
-            found = self._files.gather(self._mask_names, part, begin, begin + counts)
+            part += len(self._ranges.parts)
+            found = self._gather(documents, part, begin, begin + counts)
             return Gathered(found, np.arange(len(documents)))
         assert self._ranges.context is not None
         hidden = np.clip(self._ranges.context[documents] - starts, 0, counts)

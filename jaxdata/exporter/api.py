@@ -17,7 +17,8 @@ from jaxdata.documents.base import Documents
 from jaxdata.documents.custom import as_documents
 from jaxdata.errors import InputError
 from jaxdata.format.foreign import ForeignWriter, Ranges, Written, writers
-from jaxdata.format.storage import LocalStore, local_path
+from jaxdata.format.storage import Store, open_store
+from jaxdata.format.storage.objects import is_url, plain_path
 from jaxdata.progress import Advance
 from jaxdata.scalars import takes_numpy
 
@@ -48,7 +49,7 @@ def export(
 
     Args:
         source: what can be packed, such as `dataset.source("train", "web")`.
-        output: for `megatron` and `gpts` the path without `.bin` and `.idx`, else the file.
+        output: for `megatron` and `gpts` the path or URL without `.bin` and `.idx`, else the file.
         format: `"megatron"`, `"gpts"` (GPT-Simple) or `"nanogpt"`.
         eod_id: the token that ends documents; nanoGPT separates them by it.
         progress: called with (tokens written, all tokens).
@@ -73,50 +74,63 @@ def export(
     documents = as_documents(source)
     facts = Written(documents.name, documents.dtype, documents.masked, documents.lengths)
     writer = known[format](facts, eod_id)
-    path = local_path(output, "export to a folder, then copy its files to the bucket")
+    folder, name = _place(output)
     suffix = writer.index_suffix
-    names = [path.name] if suffix is None else [f"{path.name}.bin", f"{path.name}{suffix}"]
-    folder = LocalStore(path.parent)
+    names = [name] if suffix is None else [f"{name}.bin", f"{name}{suffix}"]
     _check_absent(folder, names)
-    _publish(documents, writer, folder, names, progress)
+    size = _publish(documents, writer, folder, names, progress)
     return ExportReport(
-        files=[str(path.parent / name) for name in names],
+        files=[f"{folder.url}/{name}" for name in names],
         documents=len(documents),
         tokens=int(documents.lengths.sum(dtype=np.int64)),
-        bytes=sum((path.parent / name).stat().st_size for name in names),
+        bytes=size,
     )
+
+
+def _place(output: str | os.PathLike[str]) -> tuple[Store, str]:
+    """The folder of an output, and its name there."""
+    given = plain_path(output)
+    if is_url(given):
+        folder, _, name = given.rpartition("/")
+        return open_store(folder), name
+    path = Path(given).expanduser()
+    return open_store(path.parent), path.name
 
 
 def _publish(
     documents: Documents,
     writer: ForeignWriter,
-    folder: LocalStore,
+    folder: Store,
     names: list[str],
     progress: Advance | None,
-) -> None:
-    """Write the files; each appears when it is complete, the index last.
+) -> int:
+    """Write the files, and return their bytes; each appears when complete, the index last.
 
     Nothing is overwritten that another process wrote meanwhile.
     """
+    size = 0
     with ExitStack() as outer:
         first, *others = names
         paths = [outer.enter_context(_new(folder, [name]).create(name)) for name in others]
         with _new(folder, names).create(first) as tokens, tokens.open("wb") as file:
             _write_tokens(documents, writer, file, progress)
+            size += file.tell()
         for index in paths:
             with index.open("wb") as file:
                 file.writelines(writer.index())
+                size += file.tell()
+    return size
 
 
-def _new(folder: LocalStore, names: list[str]) -> LocalStore:
+def _new(folder: Store, names: list[str]) -> Store:
     """The folder, to which nothing is written if one of the names is there then."""
     return folder.fenced(partial(_check_absent, folder, names))
 
 
-def _check_absent(folder: LocalStore, names: list[str]) -> None:
+def _check_absent(folder: Store, names: list[str]) -> None:
     for name in names:
-        if (Path(folder.url) / name).exists():
-            raise InputError(f"{Path(folder.url) / name} exists already: choose another output")
+        if folder.exists(name):
+            raise InputError(f"{folder.url}/{name} exists already: choose another output")
 
 
 def _write_tokens(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxdata.errors import InputError
+from jaxdata.format.storage import local_path
 
 
 def read_state(path: str | Path) -> dict[str, Any]:
@@ -20,7 +21,7 @@ def read_state(path: str | Path) -> dict[str, Any]:
     Raises:
         InputError: there is no state at `path`, or that of the newest checkpoint is damaged.
     """
-    root = Path(path)
+    root = local_path(path, "copy the checkpoint, or only its loader's state, from the bucket")
     if not root.exists():
         raise InputError(f"no state at {root}: there is no such file or folder")
     for files in [[root]] if root.is_file() else _checkpoints(root):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import operator
 import os
+import tempfile
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -21,6 +23,8 @@ from jaxdata.ragged import Ints
 from jaxdata.rows.batch_order import Key, KeyedRows
 
 _MOST_READERS = 64
+_MOST_COPIES = 4
+"""Shards of a bucket that are on this machine; rows are mostly read in order."""
 
 
 class MaterializedRows(KeyedDataset):
@@ -58,7 +62,9 @@ class MaterializedRows(KeyedDataset):
     @cached_property
     def _reader(self) -> Callable[[int], Any]:
         """Opens a shard, unless it is one of the last few in use: each keeps a descriptor."""
-        return lru_cache(_MOST_READERS)(partial(_open, self._url, self.rowset.shards))
+        local = open_store(self._url).local
+        opened = partial(_open if local else _fetch, self._url, self.rowset.shards)
+        return lru_cache(_MOST_READERS if local else _MOST_COPIES)(opened)
 
     @property
     def keyed(self) -> Sequence[KeyedRows]:
@@ -85,21 +91,43 @@ class MaterializedRows(KeyedDataset):
 
 
 def _open(url: str, shards: Sequence[RowShard], number: int) -> Any:
+    shard = shards[number]
+    path = Path(url, shard.name)
+    if found := _not_as_written(path, shard):
+        raise _unreadable(str(path), found)
+    return _reader_of(path, str(path), shard)
+
+
+def _fetch(url: str, shards: Sequence[RowShard], number: int) -> Any:
+    """Open a copy of a shard in a bucket, which is gone when its reader is."""
+    shard = shards[number]
+    where, content = f"{url}/{shard.name}", hashlib.sha256()
+    with tempfile.NamedTemporaryFile(prefix="jaxdata-") as copy:
+        for piece in open_store(url).scan(shard.name, shard.bytes):
+            content.update(piece)
+            copy.write(piece)
+        copy.flush()
+        if content.hexdigest() != shard.sha256:
+            raise _unreadable(where, "its content differs from its checksum")
+        return _reader_of(Path(copy.name), where, shard)
+
+
+def _reader_of(path: Path, where: str, shard: RowShard) -> Any:
     from array_record.python.array_record_module import ArrayRecordReader
 
-    shard = shards[number]
-    path = f"{url}/{shard.name}"
-    found = _not_as_written(Path(path), shard) if "://" not in url else ""
-    if not found:
-        try:
-            reader = ArrayRecordReader(path)
-            found = f"it holds {reader.num_records()} of {shard.rows} rows"
-            if reader.num_records() == shard.rows:
-                return reader
-        except RuntimeError as error:
-            found = str(error)
-    raise DatasetError(
-        f"{path} cannot be read: {found}. Restore the file, or materialize the rows again"
+    try:
+        reader = ArrayRecordReader(os.fspath(path))
+        if reader.num_records() == shard.rows:
+            return reader
+        found = f"it holds {reader.num_records()} of {shard.rows} rows"
+    except RuntimeError as error:
+        found = str(error)
+    raise _unreadable(where, found)
+
+
+def _unreadable(where: str, found: str) -> DatasetError:
+    return DatasetError(
+        f"{where} cannot be read: {found}. Restore the file, or materialize the rows again"
     )
 
 
@@ -115,7 +143,7 @@ def open_rows(path: str | os.PathLike[str]) -> MaterializedRows:
     """Open rows that `jaxdata materialize` wrote; a `grain.MapDataset`, for a Loader or for grain.
 
     Args:
-        path: their folder.
+        path: their folder, or its URL: then a shard at a time is copied to this machine.
 
     Raises:
         DatasetError: they are missing, unfinished or of another version.

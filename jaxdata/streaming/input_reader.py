@@ -10,7 +10,7 @@ from typing import Any
 
 from jaxdata.converter.document_batch import Document
 from jaxdata.converter.inputs.cutting import cut
-from jaxdata.converter.inputs.discovery import InputFile
+from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.job import Job
 from jaxdata.converter.merged_receipts import place_of
 from jaxdata.converter.tasks import Task
@@ -55,7 +55,7 @@ class FileSource:
     def advice(self) -> tuple[str, str]:
         megabytes = sum(file.size for file in self.files) / 1e6
         more = " …" * (len(self.files) > 1)
-        return f"{megabytes:,.1f} MB", f"{Path(self.files[0].path).name}{more}"
+        return f"{megabytes:,.1f} MB", f"{Path(self.files[0].name).name}{more}"
 
     def documents(
         self, job: Job, task: Task, start: StreamPosition, counts: InputCounts

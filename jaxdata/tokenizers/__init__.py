@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from jaxdata.errors import InputError
+from jaxdata.format.storage.objects import is_url, plain_path
+from jaxdata.format.storage.small_files import local_copy
 from jaxdata.scalars import takes_numpy
 from jaxdata.tokenizers.base import CannotEncode, SpecialToken, Tokenizer
 from jaxdata.tokenizers.training import train
@@ -25,6 +28,8 @@ SPECS = (
     "tiktoken:NAME-or-FILE, gpt2:FOLDER (vocab.bpe and encoder.json), or bytes"
 )
 """The tokenizers that a user can name."""
+_ENDINGS = (".json", ".txt", ".model", ".tiktoken", ".jinja", ".bpe")
+"""of the files that are copied from a folder in a bucket"""
 _CLASSES = {
     "sentencepiece": "jaxdata.tokenizers.sentencepiece:SentencePieceTokenizer",
     "hf": "jaxdata.tokenizers.huggingface:HuggingFaceTokenizer",
@@ -45,7 +50,7 @@ def load(
 
     Args:
         spec: "sentencepiece:FILE", "hf:FILE-or-FOLDER", "tiktoken:NAME-or-FILE-or-FOLDER",
-            "gpt2:FOLDER" or "bytes".
+            "gpt2:FOLDER" or "bytes"; files and folders may be URLs, as in "hf:gs://bucket/model".
         eod: the end-of-document token, as its text or id; None for the tokenizer's own.
         bos: the begin-of-sequence token, as its text or id.
         pad: the padding token, as its text or id.
@@ -72,11 +77,26 @@ def load(
 
 def _load(spec: str, chosen: Mapping[str, SpecialToken]) -> Tokenizer:
     kind, _, where = spec.partition(":")
+    where = plain_path(where)
     if kind not in (*_CLASSES, "gpt2") or bool(where) != (kind != "bytes"):
         raise InputError(f"unknown tokenizer {spec!r}; expected {SPECS}")
-    path = Path(where).expanduser()
     if kind == "bytes":
         return _class("bytes")(**chosen)  # type: ignore[no-any-return]
+    with ExitStack() as copies:
+        found = [copies.enter_context(local_copy(one, _ENDINGS)) for one in _places(kind, where)]
+        if is_url(where):
+            where = ",".join(map(str, found))
+        return _load_local(kind, where, found[0], spec, chosen)
+
+
+def _places(kind: str, where: str) -> list[str]:
+    """The files or folders that a spec names."""
+    return where.split(",") if kind == "gpt2" else [where]
+
+
+def _load_local(
+    kind: str, where: str, path: Path, spec: str, chosen: Mapping[str, SpecialToken]
+) -> Tokenizer:
     if kind == "tiktoken":
         return _load_tiktoken(where, path, chosen)
     if kind == "sentencepiece":

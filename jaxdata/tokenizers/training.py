@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from jaxdata.errors import InputError
+from jaxdata.format.storage.small_files import write_small
 from jaxdata.scalars import takes_numpy_beside
 
 # Ends a piece in training. SentencePiece keeps U+2581 for the space and U+2585 for itself (it
@@ -99,9 +100,7 @@ def train(
             "give more text, another --vocab-size, or (many characters) a lower "
             f"--character-coverage than {character_coverage}. SentencePiece says: {error}"
         ) from error
-    path = Path(output)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(model.getvalue())
+    write_small(output, model.getvalue())
     return corpus.bytes
 
 

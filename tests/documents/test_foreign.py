@@ -340,8 +340,8 @@ def test_there_are_no_checksums_to_verify(
 def test_specs_that_are_none() -> None:
     with pytest.raises(InputError, match="expected megatron: followed by a path"):
         jaxdata.open_dataset("megatron:")
-    with pytest.raises(InputError, match="expected gpts: followed by a path"):
-        jaxdata.open_dataset("gpts:gs://bucket/old")
+    with pytest.raises(InputError, match=r"cannot open 'ftp://bucket/old\.jaxdata'"):
+        jaxdata.open_dataset("gpts:ftp://bucket/old")
 
 
 def test_text_is_asked_of_the_tokenizer_that_was_given(tmp_path: Path) -> None:

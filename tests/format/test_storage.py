@@ -3,7 +3,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import subprocess
 import sys
 from itertools import count
@@ -13,9 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import jaxdata
-from jaxdata.config import load_config
-from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.storage import Store, local, maps, open_store, scan_array, zarr
 
@@ -230,18 +226,3 @@ def test_local_reads_do_not_import_tensorstore(tmp_path: Path) -> None:
 def test_an_unknown_scheme_is_refused() -> None:
     with pytest.raises(InputError, match="expected a local path, gs://, s3:// or memory://"):
         open_store("ftp://host/dataset")
-
-
-@pytest.mark.parametrize("url", ["gs://bucket/a", "s3://bucket/a", "https://host/a"])
-def test_a_url_is_no_local_path(url: str, tmp_path: Path) -> None:
-    expected = re.escape(f"{url!r} is a URL, expected a path on this machine")
-    (tmp_path / "list.txt").write_text(f"{url}\n")
-    docs = jaxdata.ArrayDocuments([[5, 0]])
-    with pytest.raises(InputError, match=f"{expected}: download the files, or mount the bucket"):
-        find_inputs(url)
-    with pytest.raises(InputError, match=expected):
-        find_inputs([], [tmp_path / "list.txt"])
-    with pytest.raises(InputError, match=f"{expected}: export to a folder"):
-        jaxdata.export(docs, url, format="megatron")
-    with pytest.raises(InputError, match=f"{expected}: train into a folder"):
-        load_config({"dataset": "d", "train": {"output": url}})

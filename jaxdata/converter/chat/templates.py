@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from jaxdata.converter.chat.conversations import Conversation
 from jaxdata.converter.inputs.parsing import BadRecord
 from jaxdata.converter.tasks.spans import Span
 from jaxdata.errors import InputError, MissingExtra
+from jaxdata.format.storage.small_files import read_small
 from jaxdata.tokenizers import Tokenizer
 
 _PROBE = (("user", "one"), ("assistant", "two"), ("user", "three"), ("assistant", "four"))
@@ -152,7 +152,7 @@ def find_template(given: str | None, tokenizer: Tokenizer) -> str | None:
     if "{%" in given or "{{" in given:
         return given
     try:
-        return Path(given).expanduser().read_text(encoding="utf-8")
+        return read_small(given).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"--chat-template {given!r} cannot be read: {error}") from error
 

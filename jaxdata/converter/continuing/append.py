@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jaxdata.converter.continuing.compatibility import check_addition
-from jaxdata.converter.inputs.discovery import InputFile
+from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.job import Job
 from jaxdata.converter.parameters import Parameters
 from jaxdata.errors import InputError

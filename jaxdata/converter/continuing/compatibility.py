@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from jaxdata.converter.inputs.discovery import InputFile
+from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.merged_receipts import MergedReceipts, RecordPlace
 from jaxdata.converter.parameters import Parameters, default_of
 from jaxdata.converter.receipts import Quarantined
@@ -124,7 +124,7 @@ def unfinished_changes(begun: bytes, wanted: Parameters) -> list[str]:
 def modified_meanwhile(file: InputFile, folder: str) -> InputError:
     """The error for an input that became another one under a conversion in `folder`."""
     return InputError(
-        f"{file.path} was modified while it was converted. Delete {folder}, run the same command "
+        f"{file.where} was modified while it was converted. Delete {folder}, run the same command "
         "again, and do not modify inputs meanwhile"
     )
 

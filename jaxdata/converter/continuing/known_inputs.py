@@ -8,7 +8,8 @@ from contextlib import suppress
 
 from jaxdata.converter.inputs.content import content_of, joined_content
 from jaxdata.converter.inputs.cutting import cut
-from jaxdata.converter.inputs.discovery import InputFile
+from jaxdata.converter.inputs.identity import written_at
+from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.inputs.units import ReadSettings
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.input_hashes import InputHashes, hashes_name, read_hashes
@@ -76,8 +77,7 @@ def _touched(file: InputFile, since: int | None) -> bool:
     """Tell whether a file may have changed since a time; None is unknown."""
     if since is None:
         return False
-    facts = file.path.stat()
-    return max(facts.st_mtime_ns, facts.st_ctime_ns) >= since
+    return written_at(file) >= since
 
 
 def _compare(

@@ -97,7 +97,7 @@ class Engine(ABC):
     def again(self, attempt: Attempt, error: WorkerDied) -> None:
         """Retry a unit whose worker died."""
         unit = attempt.unit
-        first = unit.files[0].path
+        first = unit.files[0].where
         if attempt.number == ATTEMPTS:
             raise WorkerDied(
                 f"{error}; {ATTEMPTS} workers have died on the unit {unit.name} "

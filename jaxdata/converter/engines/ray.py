@@ -135,11 +135,11 @@ def _converter(job: Any) -> UnitConverter:
 
 
 def _check_shared(job: Job, unit: Unit) -> None:
-    output, first = f"{job.folder}/{LEASE_FILE}", unit.files[0].path
+    output, first = f"{job.folder}/{LEASE_FILE}", unit.files[0]
     seen = open_store(job.url).read(output) is not None
-    if seen and first.exists():
+    if seen and (first.is_object or first.path.exists()):
         return
-    absent = first if seen else f"{job.url}/{output}"
+    absent = first.where if seen else f"{job.url}/{output}"
     raise InputError(
         f"the node {socket.gethostname()} of the cluster does not see {absent}: all nodes must see "
         "the inputs and the output under the same paths; use a shared file system, or gs:// "

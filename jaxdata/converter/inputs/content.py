@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import orjson
 from isal import isal_zlib
 
-from jaxdata.converter.inputs.discovery import InputFile
+from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.inputs.raw_records import Raw, TextPiece, Unreadable, in_runs
 from jaxdata.converter.inputs.readers import record_runs
 from jaxdata.converter.inputs.units import FilePart, ReadSettings

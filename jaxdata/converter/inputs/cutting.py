@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from jaxdata.converter.inputs.discovery import InputFile
+from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.inputs.units import UNIT_BYTES, FilePart, ReadSettings, Unit
 from jaxdata.converter.inputs.unsplittable import feed_blocks
 

@@ -5,95 +5,119 @@ from __future__ import annotations
 import glob
 import json
 import os
+import posixpath
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
-from typing import NamedTuple
 
-from jaxdata.converter.inputs.file_types import FileType, endings, is_readable, kind_of
-from jaxdata.converter.inputs.identity import look_at
+from jaxdata.converter.inputs.file_types import endings, is_readable, kind_of
+from jaxdata.converter.inputs.identity import Look, look_at, look_at_object
+from jaxdata.converter.inputs.input_file import InputFile
+from jaxdata.converter.inputs.object_names import Objects, expand_url
 from jaxdata.errors import InputError
-from jaxdata.format.storage import local_path
+from jaxdata.format.storage.objects import is_url, plain_path
+from jaxdata.format.storage.small_files import read_small
 
 _TAIL = 16
-_FETCH = "download the files, or mount the bucket"
+_AT_ONCE = 32
+"""Objects that are looked at at a time."""
 Inputs = str | Path | Sequence[str | Path]
-_EXPANSION = 4  # what gzip usually makes of text, for files too small to be worth looking
-
-
-class InputFile(NamedTuple):
-    """One file of the corpus; there may be millions, so each is small.
-
-    Attributes:
-        root: the folder that holds all inputs.
-        name: its path below that, with "/".
-        size: bytes.
-        kind: how it is read.
-        digest: 16 hex digits over size, head and tail; not over path and time.
-        stamp: differs when the file may have changed.
-    """
-
-    root: str
-    name: str
-    size: int
-    kind: FileType
-    digest: str
-    stamp: int
-
-    @property
-    def path(self) -> Path:
-        """Where it is."""
-        return Path(self.root, self.name)
-
-    @property
-    def text_bytes(self) -> int:
-        """Bytes of its text, about."""
-        return self.size * (_EXPANSION if self.kind.compression else 1)
 
 
 def find_inputs(inputs: Inputs, files_from: Sequence[str | Path] = ()) -> list[InputFile]:
     """Find the files of files, folders (recursive) and globs, sorted by name.
 
+    Each may be a path, or a URL of a bucket (`gs://`, `s3://`) or a web server (`https://`, which
+    has neither folders nor globs); all are of one such place.
+
     Raises:
         InputError: nothing was found, or a file has an unsupported suffix.
     """
     given = [inputs] if isinstance(inputs, str | Path) else list(inputs)
-    named = [local_path(one, _FETCH) for one in given]
-    found = (path for one in [*named, *_listed(files_from)] for path in _expand(one))
+    every = [*map(plain_path, given), *_listed(files_from)]
+    places = {one.partition("://")[0] if is_url(one) else "" for one in every}
+    if len(places) > 1:
+        named = " and ".join(f"{name}://" if name else "this machine" for name in sorted(places))
+        raise InputError(
+            f"the inputs are on {named}: convert those of one first, then the others with --append"
+        )
+    return _found_files(every) if places <= {""} else _found_objects(every)
+
+
+def _found_files(given: Sequence[str]) -> list[InputFile]:
+    found = (path for one in given for path in _expand(Path(one).expanduser()))
     paths = {os.path.abspath(path) for path in found}  # noqa: PTH100 (links stay links)
     if not paths:
         raise InputError("no input files were given; give files, folders or globs")
     root = os.path.commonpath({os.path.split(path)[0] for path in paths})
     names = sorted(path[len(root) :].lstrip("/") for path in paths)
-    return [_input_file(root, name) for name in names]
+    return [_input_file(root, name, look_at(f"{root}/{name}")) for name in names]
 
 
-def _input_file(root: str, name: str) -> InputFile:
+def _found_objects(urls: Sequence[str]) -> list[InputFile]:
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        objects: Objects = {}
+        for some in threads.map(expand_url, urls):
+            objects |= some
+        root = _shared_folder([*objects])
+
+        def look(url: str) -> InputFile:
+            found = look_at_object(url, objects[url])
+            file = _input_file(root, url[len(root) + 1 :], found)
+            return file._replace(version=objects[url].tag)
+
+        return list(threads.map(look, sorted(objects)))
+
+
+def _shared_folder(urls: Sequence[str]) -> str:
+    """The URL of the innermost folder with all of them.
+
+    >>> _shared_folder(["gs://b/raw/a.txt", "gs://b/raw/c/d.txt"])
+    'gs://b/raw'
+    """
+    first, *others = (url.split("/")[:-1] for url in (min(urls), max(urls)))
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(first, *others, strict=False))
+    return "/".join(one for one, _ in same)
+
+
+def _input_file(root: str, name: str, look: Look) -> InputFile:
     try:
         name.encode()
     except UnicodeEncodeError:
         raise InputError(f"the name of {name!r} is not UTF-8; rename the file") from None
-    look = look_at(f"{root}/{name}")
     kind = kind_of(name, look.head, look.tail[-_TAIL:])
     return InputFile(root, name, look.size, kind, look.digest, look.stamp)
 
 
-def _listed(lists: Sequence[str | Path]) -> Iterator[Path]:
+def _listed(lists: Sequence[str | Path]) -> Iterator[str]:
     """Give the files, folders and globs listed in files, one per line; # begins a comment.
 
-    Relative paths are relative to the folder of the list.
+    Relative paths are relative to the folder of the list. A list may have a URL, too.
     """
-    for path in map(Path, lists):
+    for path in map(plain_path, lists):
         try:
-            lines = path.read_text().splitlines()
+            lines = read_small(path).decode().splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(
                 f"--files-from {path} cannot be read ({error}); expected a text file with a file, "
                 "folder or glob on each line"
             ) from None
+        folder = path.rpartition("/")[0]
         for line in filter(None, map(str.strip, lines)):
             if not line.startswith("#"):
-                yield path.parent / local_path(line, _FETCH)
+                yield _beside(folder, plain_path(line))
+
+
+def _beside(folder: str, given: str) -> str:
+    """A path or URL that is relative to a folder, unless it says where it begins."""
+    if is_url(given):
+        return given
+    if not is_url(folder):
+        return str(Path(folder, Path(given).expanduser()))
+    scheme, _, below = folder.partition("://")
+    return f"{scheme}://{posixpath.normpath(f'{below}/{given}')}{'/' * given.endswith('/')}"
 
 
 def _expand(given: Path) -> Iterator[str]:

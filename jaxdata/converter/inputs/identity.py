@@ -12,12 +12,15 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from jaxdata.converter.inputs.read_errors import reading
+from jaxdata.format.storage.objects import Facts, place_of
 
 if TYPE_CHECKING:
-    from jaxdata.converter.inputs.discovery import InputFile
+    from jaxdata.converter.inputs.input_file import InputFile
 
 HEAD = 2**16
 """Bytes of the head, and of the tail."""
+_CLOCKS = 60 * 10**9
+"""ns that the clock of a bucket may be behind ours."""
 
 
 class Look(NamedTuple):
@@ -46,6 +49,23 @@ def look_at(path: str, known_size: int | None = None) -> Look:
     return Look(size, head, tail[:size], _stamp(facts))
 
 
+def look_at_object(url: str, facts: Facts) -> Look:
+    """Look at the version of an object that has these facts."""
+    place, size = place_of(url), facts.size
+    head = place.read(url, 0, min(HEAD, size), facts.tag)
+    tail = place.read(url, size - HEAD, size, facts.tag) if size > HEAD else head
+    return Look(size, head, tail, _number(f"{size} {facts.tag}"))
+
+
+def written_at(file: InputFile) -> int:
+    """When a file was last written, in ns since 1970; of an object, at the latest."""
+    if not file.is_object:
+        facts = file.path.stat()
+        return max(facts.st_mtime_ns, facts.st_ctime_ns)
+    found = place_of(file.where).look(file.where)
+    return found.modified + _CLOCKS if found else 0
+
+
 def changed_since(files: Iterable[InputFile]) -> list[InputFile]:
     """Those of some files whose stamps have changed, as they are now but for their size.
 
@@ -55,6 +75,8 @@ def changed_since(files: Iterable[InputFile]) -> list[InputFile]:
 
 
 def _now(file: InputFile) -> InputFile:
+    if file.is_object:  # nobody can have read another version
+        return file
     path = file.path
     try:
         if _stamp(path.stat()) == file.stamp:
@@ -76,7 +98,11 @@ def _stamp(facts: os.stat_result) -> int:
     The time of the inode's change counts too: a program that edits a file can set the other back.
     """
     seen = facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino
-    return int.from_bytes(_hashed(repr(seen)), "big")
+    return _number(repr(seen))
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(_hashed(text), "big")
 
 
 def _hashed(text: str) -> bytes:

@@ -10,9 +10,9 @@ from typing import IO
 
 from jaxdata.converter.inputs.archives import Entry, entries
 from jaxdata.converter.inputs.compression import unpacked
-from jaxdata.converter.inputs.discovery import InputFile
 from jaxdata.converter.inputs.file_types import FileType, endings, is_readable, kind_of
 from jaxdata.converter.inputs.identity import HEAD
+from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.inputs.raw_records import Raw, TextPiece, Unreadable
 from jaxdata.converter.inputs.read_errors import reading
 from jaxdata.converter.inputs.units import Data, FilePart, ReadSettings
@@ -67,15 +67,14 @@ def record_runs(file: InputFile, part: FilePart, settings: ReadSettings) -> Iter
     elif file.kind.table or part.stop is not None:
         yield None, file.kind.reader.read_part(file, part, settings)
     else:
-        path = file.path
-        with reading(path), path.open("rb") as packed:
+        with reading(file.where), file.open() as packed:
             for content in contents(file, packed, settings.expansion):
                 yield content.first, content.records(settings)
 
 
 def contents(file: InputFile, packed: IO[bytes], expansion: int) -> Iterator[Content]:
     """Give what is in an open file: itself, or each file of an archive."""
-    path = str(file.path)
+    path = file.where
     stream = unpacked(packed, file.kind.compression, path, expansion)
     if not file.kind.archive:
         yield Content(path, file.kind, stream)

@@ -10,7 +10,7 @@ from jaxdata.converter.inputs.raw_records import Raw
 from jaxdata.format.archive_members import Member
 
 if TYPE_CHECKING:
-    from jaxdata.converter.inputs.discovery import InputFile
+    from jaxdata.converter.inputs.input_file import InputFile
 
 UNIT_BYTES = 64 * 2**20
 """Text in a unit of a large corpus, about."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from jaxdata.converter.inputs.discovery import InputFile
+from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.inputs.read_errors import reading
 from jaxdata.converter.inputs.readers import contents
 from jaxdata.converter.inputs.units import Block, Data, FilePart, ReadSettings, next_multiple
@@ -19,7 +19,7 @@ def feed_blocks(
 ) -> Iterator[Block]:
     """Give a file in blocks of about `unit_bytes`, each with its records in it."""
     feed = _Feed(number, unit_bytes)
-    with reading(file.path), file.path.open("rb") as raw:
+    with reading(file.where), file.open() as raw:
         before = 0
         for content in contents(file, raw, settings.expansion):
             place = content.first

@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
+from collections.abc import Sequence
 
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.foreign import datatrove, gpts, megatron, nanogpt
@@ -18,7 +19,8 @@ from jaxdata.format.foreign.contract import (
     Written,
 )
 from jaxdata.format.foreign.token_ranges import TokenRanges
-from jaxdata.format.storage import LocalStore
+from jaxdata.format.storage import LocalStore, Store, open_store
+from jaxdata.format.storage.objects import AnyPath, any_path
 
 __all__ = [
     "FORMATS",
@@ -62,15 +64,15 @@ def find_format(spec: str) -> ForeignFormat:
 def source_name(spec: str) -> str:
     """The last component of its path.
 
-    >>> source_name("megatron:data/pile_document"), source_name("nanogpt:owt/train.bin")
+    >>> source_name("megatron:data/pile_document"), source_name("nanogpt:gs://owt/train.bin")
     ('pile_document', 'train.bin')
     """
     return _path(spec).name
 
 
-def beside(spec: str) -> LocalStore:
+def beside(spec: str) -> Store:
     """The folder beside it for what is computed once."""
-    return LocalStore(f"{_path(spec)}.jaxdata")
+    return open_store(f"{_path(spec)}.jaxdata")
 
 
 def read_token_ranges(
@@ -78,27 +80,39 @@ def read_token_ranges(
 ) -> TokenRanges:
     """Find the documents of another tool's dataset; raises DatasetError if it is damaged.
 
-    The path of a pair of files is what precedes `.bin` and `.idx`; a folder stands for all files of
-    the format in it, sorted. `eod_id` ends documents (nanogpt); None for GPT-2's, -1 for no such
-    token. `sequences` takes Megatron's sequences for documents.
+    The path or URL of a pair of files is what precedes `.bin` and `.idx`, or `PREFIX,FILE.idx`
+    where the index lies elsewhere; a folder stands for all files of the format in it, sorted. The
+    index of a pair in a bucket is copied to the user's cache; tokens stay there. `eod_id` ends
+    documents (nanogpt); None for GPT-2's, -1 for no such token. `sequences` takes Megatron's
+    sequences for documents.
     """
-    options = ReadOptions(eod_id, sequences, beside(spec))
+    store = beside(spec)
+    index = any_path(where) if (where := _split(spec)[1]) else None
+    kept = store if isinstance(store, LocalStore) else None
+    options = ReadOptions(eod_id, sequences, kept, index)
     return TokenRanges(spec, [find_format(spec).read(path, options) for path in _files(spec)])
 
 
-def _path(spec: str) -> Path:
+def _split(spec: str) -> tuple[str, str]:
+    """The path of a dataset, and that of its index where that lies elsewhere, else ""."""
     name, _, where = spec.partition(":")
-    if not where or "://" in where:
-        raise InputError(f"{spec!r}: expected {name}: followed by a path on this machine")
-    pair = FORMATS[name].is_pair and where.endswith((".idx", ".bin"))
-    return Path(where[:-4] if pair else where).expanduser()
+    if not where:
+        raise InputError(f"{spec!r}: expected {name}: followed by a path, or by gs:// or s3://")
+    if not FORMATS[name].is_pair:
+        return where, ""
+    prefix, _, index = where.partition(",") if where.endswith(".idx") else (where, "", "")
+    return re.sub(r"\.(idx|bin)$", "", prefix), index
 
 
-def _files(spec: str) -> list[Path]:
+def _path(spec: str) -> AnyPath:
+    return any_path(_split(spec)[0])
+
+
+def _files(spec: str) -> Sequence[AnyPath]:
     path, format = _path(spec), find_format(spec)
-    if not path.is_dir() or Path(f"{path}.idx").is_file():
+    if _split(spec)[1] or not path.is_dir() or any_path(f"{path}.idx").is_file():
         return [path]
-    found = sorted(file for file in path.iterdir() if file.name.endswith(format.suffix))
+    found = sorted((file for file in path.iterdir() if file.name.endswith(format.suffix)), key=str)
     if not found:
         raise DatasetError(f"the folder {path} holds no file that ends in {format.suffix}")
     return [file.with_suffix("") if format.is_pair else file for file in found]

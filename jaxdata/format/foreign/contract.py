@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from jaxdata.errors import InputError
 from jaxdata.format.foreign.token_ranges import FlatPart
 from jaxdata.format.storage import LocalStore
+from jaxdata.format.storage.objects import AnyPath, any_path
 
 
 class ReadOptions(NamedTuple):
@@ -23,8 +23,14 @@ class ReadOptions(NamedTuple):
     """token that ends documents; None for the format's own"""
     sequences: bool
     """take Megatron's sequences for documents"""
-    beside: LocalStore
-    """where to keep what is computed once"""
+    beside: LocalStore | None
+    """where to keep what is computed once; None for the user's cache"""
+    index_path: AnyPath | None = None
+    """the `.idx` of a pair, where it is not beside the `.bin`"""
+
+    def index_of(self, prefix: AnyPath) -> AnyPath:
+        """The `.idx` of a pair of files."""
+        return self.index_path or any_path(f"{prefix}.idx")
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,7 @@ class ForeignFormat:
 
     name: str
     suffix: str
-    read: Callable[[Path, ReadOptions], FlatPart]
+    read: Callable[[AnyPath, ReadOptions], FlatPart]
     writer: type[ForeignWriter] | None = None
     eod_id: int | None = None
 

@@ -6,18 +6,24 @@ the sizes; the loss file has a byte for every token: 1 if it has loss as a targe
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from jaxdata.format.foreign.contract import ForeignFormat, ReadOptions
-from jaxdata.format.foreign.mapped_files import check_size, damaged, gaps, numbers, open_map
+from jaxdata.format.foreign.mapped_files import (
+    check_file,
+    check_size,
+    damaged,
+    gaps,
+    numbers,
+    open_map,
+)
 from jaxdata.format.foreign.token_ranges import FlatPart
+from jaxdata.format.storage.objects import AnyPath, any_path
 
 
-def _read(path: Path, _: ReadOptions) -> FlatPart:
-    index, loss = Path(f"{path}.index"), Path(f"{path}.loss")
-    open_map(path, "datatrove:PATH is a .ds file, or a folder of them")
+def _read(path: AnyPath, _: ReadOptions) -> FlatPart:
+    index, loss = any_path(f"{path}.index"), any_path(f"{path}.loss")
+    check_file(path, "datatrove:PATH is a .ds file, or a folder of them")
     data = open_map(index, f"{path.name} cannot be split into documents without it")
     if len(data) % 8:
         raise damaged(index, f"{len(data)} bytes", "8 for each document: it may be truncated")

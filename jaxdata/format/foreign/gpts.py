@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from jaxdata.format.foreign.contract import (
     Written,
 )
 from jaxdata.format.foreign.mapped_files import (
+    check_file,
     check_size,
     damaged,
     gaps,
@@ -32,17 +32,18 @@ from jaxdata.format.foreign.mapped_files import (
     read_header,
 )
 from jaxdata.format.foreign.token_ranges import FlatPart
+from jaxdata.format.storage.objects import AnyPath, any_path
 
 _MAGIC = b"GPTS"
 _HEADER = struct.Struct("<4sIII")
 _DTYPES = {2: "<u2", 4: "<u4"}
 
 
-def _read(prefix: Path, _: ReadOptions) -> FlatPart:
-    path, tokens = Path(f"{prefix}.idx"), Path(f"{prefix}.bin")
+def _read(prefix: AnyPath, options: ReadOptions) -> FlatPart:
+    path, tokens = options.index_of(prefix), any_path(f"{prefix}.bin")
     pair = f"gpts:{prefix} is the two files {prefix.name}.bin and {prefix.name}.idx"
     data = open_map(path, pair)
-    open_map(tokens, pair)
+    check_file(tokens, pair)
     code, count = read_header(path, data, _HEADER, _MAGIC, "GPT-Simple")
     if code not in _DTYPES:
         raise damaged(path, f"dtype code {code}", "2 (uint16) or 4 (uint32)")

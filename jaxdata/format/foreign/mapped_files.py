@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.errors import DatasetError
+from jaxdata.format.cache import cached_file
 from jaxdata.format.storage import map_file
+from jaxdata.format.storage.objects import AnyPath
 
 _SAMPLE = 64 * 2**10
 _MIDDLE_SAMPLE = 4 * 2**10
@@ -20,19 +22,35 @@ _MIDDLE_SAMPLES = 64
 _NUMBERS_AT_ONCE = 2**20
 
 
-def open_map(path: Path, needed: str) -> memoryview:
-    """A file as a memory map; raises DatasetError with the reason it is `needed`."""
+def check_file(path: AnyPath, needed: str) -> None:
+    """Raise DatasetError with the reason it is `needed` unless a file is there."""
     if not path.is_file():
         raise DatasetError(f"{path} is missing: {needed}")
-    return map_file(path)
 
 
-def damaged(path: Path, found: str, expected: str) -> DatasetError:
+def open_map(path: AnyPath, needed: str) -> memoryview:
+    """A file as a memory map; raises DatasetError with the reason it is `needed`.
+
+    Of an object, a copy in the user's cache, which all processes of a host share.
+    """
+    check_file(path, needed)
+    if isinstance(path, Path):
+        return map_file(path)
+    size = path.stat().st_size
+    return cached_file(
+        [f"copies/{path.version[:32]}-{path.name}"],
+        path.copy_to,
+        None,
+        lambda copy: map_file(copy) if copy.stat().st_size == size else None,
+    )
+
+
+def damaged(path: AnyPath, found: str, expected: str) -> DatasetError:
     """The error for a damaged file."""
     return DatasetError(f"{path} is damaged: it has {found}, expected {expected}; restore the file")
 
 
-def check_size(path: Path, expected: int, why: str) -> None:
+def check_size(path: AnyPath, expected: int, why: str) -> None:
     """Raise DatasetError unless a file has `expected` bytes."""
     size = path.stat().st_size
     if size != expected:
@@ -41,7 +59,7 @@ def check_size(path: Path, expected: int, why: str) -> None:
 
 
 def read_header(
-    path: Path, data: memoryview, form: struct.Struct, magic: bytes, tool: str
+    path: AnyPath, data: memoryview, form: struct.Struct, magic: bytes, tool: str
 ) -> tuple[Any, ...]:
     """The fields of a header of an index after its magic and its version, which must be 1."""
     if len(data) < form.size:
@@ -77,7 +95,7 @@ def gaps(ends: NDArray[Any], problem: Callable[[int], DatasetError]) -> NDArray[
     return found
 
 
-def sample(path: Path) -> str:
+def sample(path: AnyPath) -> str:
     """A digest of a file's size, head, tail, and of samples spread evenly between."""
     size = path.stat().st_size
     content = hashlib.sha256(str(size).encode())

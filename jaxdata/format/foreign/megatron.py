@@ -10,7 +10,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from jaxdata.errors import InputError
 from jaxdata.format.foreign.contract import ForeignFormat, ForeignWriter, ReadOptions, Written
 from jaxdata.format.foreign.mapped_files import (
+    check_file,
     check_size,
     damaged,
     gaps,
@@ -27,6 +27,7 @@ from jaxdata.format.foreign.mapped_files import (
     read_header,
 )
 from jaxdata.format.foreign.token_ranges import FlatPart
+from jaxdata.format.storage.objects import AnyPath, any_path
 
 _MAGIC = b"MMIDIDX\x00\x00"
 _HEADER = struct.Struct("<9sQBQQ")
@@ -36,21 +37,23 @@ _NUMBERS_AT_ONCE = 2**20
 
 @dataclass(frozen=True)
 class _Index:
-    path: Path
+    path: AnyPath
     dtype: np.dtype[Any]
     lengths: NDArray[Any]
     pointers: NDArray[np.int64]
     boundaries: NDArray[np.int64]
 
 
-def _read(prefix: Path, options: ReadOptions) -> FlatPart:
+def _read(prefix: AnyPath, options: ReadOptions) -> FlatPart:
     """The documents of a pair of files; or its sequences, of which a document may have several.
 
     Sequences are what Megatron's own GPT dataset takes for documents.
     """
-    index = _read_index(Path(f"{prefix}.idx"))
-    tokens = Path(f"{prefix}.bin")
-    open_map(tokens, f"megatron:{prefix} is the two files {prefix.name}.bin and {prefix.name}.idx")
+    index = _read_index(options.index_of(prefix))
+    tokens = any_path(f"{prefix}.bin")
+    check_file(
+        tokens, f"megatron:{prefix} is the two files {prefix.name}.bin and {prefix.name}.idx"
+    )
     item = index.dtype.itemsize
     total = int(index.pointers[-1]) + int(index.lengths[-1]) * item if len(index.lengths) else 0
     check_size(tokens, total, f"{total // item:,} tokens of {item} bytes, says {index.path.name}")
@@ -64,7 +67,7 @@ def _read(prefix: Path, options: ReadOptions) -> FlatPart:
     return FlatPart(tokens, index.dtype, lengths, starts[:-1], 1)
 
 
-def _read_index(path: Path) -> _Index:
+def _read_index(path: AnyPath) -> _Index:
     prefix = path.with_suffix("").name
     data = open_map(path, f"megatron:{prefix} is the two files {prefix}.bin and {prefix}.idx")
     code, count, documents = read_header(path, data, _HEADER, _MAGIC, "Megatron")

@@ -24,9 +24,10 @@ from jaxdata.format.foreign.contract import (
     Written,
     document_at,
 )
-from jaxdata.format.foreign.mapped_files import damaged, gaps, numbers, open_map, sample
+from jaxdata.format.foreign.mapped_files import check_file, damaged, gaps, numbers, sample
 from jaxdata.format.foreign.token_ranges import FlatPart
 from jaxdata.format.storage import map_file
+from jaxdata.format.storage.objects import AnyPath
 from jaxdata.progress import progress_bar
 
 _GPT2_EOD = 50256
@@ -34,10 +35,10 @@ _BYTES_AT_ONCE = 2**24
 _DTYPE = np.dtype("<u2")
 
 
-def _read(path: Path, options: ReadOptions) -> FlatPart:
+def _read(path: AnyPath, options: ReadOptions) -> FlatPart:
     """The documents of one file; with an EOD of -1, all of the file is one."""
     eod_id = _GPT2_EOD if options.eod_id is None else options.eod_id
-    open_map(path, "nanogpt:PATH is a .bin file, or a folder of them")
+    check_file(path, "nanogpt:PATH is a .bin file, or a folder of them")
     size = path.stat().st_size
     if size % _DTYPE.itemsize:
         raise damaged(path, f"{size:,} bytes", "2 for each token")
@@ -65,13 +66,13 @@ def _decode(kept: Path, tokens: int) -> tuple[NDArray[Any], NDArray[np.int64]] |
     return (lengths, ends[:-1]) if ends[-1] == tokens and not len(data) % 8 else None
 
 
-def _key(path: Path, eod_id: int) -> str:
+def _key(path: AnyPath, eod_id: int) -> str:
     """Changes when the file is rewritten, even if the samples stay the same."""
     facts = f"{sample(path)} {path.stat().st_mtime_ns} {eod_id}"
     return hashlib.sha256(facts.encode()).hexdigest()[:16]
 
 
-def _write_ends(path: Path, eod_id: int, output: Path) -> None:
+def _write_ends(path: AnyPath, eod_id: int, output: Path) -> None:
     content = hashlib.sha256()
     with output.open("wb") as file:
         for ends in _all_ends(path, eod_id):
@@ -81,7 +82,7 @@ def _write_ends(path: Path, eod_id: int, output: Path) -> None:
         file.write(content.digest())
 
 
-def _all_ends(path: Path, eod_id: int) -> Iterator[NDArray[np.int64]]:
+def _all_ends(path: AnyPath, eod_id: int) -> Iterator[NDArray[np.int64]]:
     total, last = path.stat().st_size // _DTYPE.itemsize, 0
     for ends in _ends(path, eod_id):
         yield ends
@@ -95,7 +96,7 @@ def _all_ends(path: Path, eod_id: int) -> Iterator[NDArray[np.int64]]:
         yield np.array([total])
 
 
-def _ends(path: Path, eod_id: int) -> Iterator[NDArray[np.int64]]:
+def _ends(path: AnyPath, eod_id: int) -> Iterator[NDArray[np.int64]]:
     """The places after each EOD, in chunks."""
     size, position = path.stat().st_size, 0
     bar = progress_bar(f"finding documents in {path.name}", in_bytes=True)

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,13 +13,14 @@ from numpy.typing import NDArray
 
 from jaxdata.errors import DatasetError
 from jaxdata.format.foreign.mapped_files import sample
+from jaxdata.format.storage.objects import AnyPath
 
 
 @dataclass(frozen=True)
 class FlatPart:
     """The documents of one flat file of tokens."""
 
-    tokens: Path
+    tokens: AnyPath
     dtype: np.dtype[Any]
     """of the tokens as stored, little-endian"""
     lengths: NDArray[Any]
@@ -30,7 +30,7 @@ class FlatPart:
     unit: int
     context: NDArray[np.uint16] | None = None
     """(documents,) first tokens of each that have no loss"""
-    mask: Path | None = None
+    mask: AnyPath | None = None
     """a byte for every token: 1 if it has loss"""
 
 

@@ -68,7 +68,7 @@ def _file(name: str, sha256: str, size: int | None) -> Part:
 
         def buffers() -> Iterator[_Buffer]:
             nonlocal copied
-            for buffer in source.scan(name):
+            for buffer in source.scan(name, size):
                 content.update(buffer)
                 copied += len(buffer)
                 yield buffer

@@ -35,6 +35,9 @@ class Store(Protocol):
             DatasetError: it has more than `most` bytes, or is no plain file.
         """
 
+    def exists(self, name: str) -> bool:
+        """Whether there is a file of this name, or, on this machine, anything else."""
+
     def written_at(self, name: str) -> int | None:
         """When a file was written, in ns since 1970; None if that is unknown."""
 
@@ -48,8 +51,10 @@ class Store(Protocol):
             DatasetError: a file is missing, or ends before a range does.
         """
 
-    def scan(self, name: str) -> Iterator[memoryview | bytes]:
+    def scan(self, name: str, size: int | None = None) -> Iterator[memoryview | bytes]:
         """The content from beginning to end, in buffers; each is valid until the next one.
+
+        `size` is how many bytes are expected, where that is known; they may be more or fewer.
 
         Nothing is mapped: if the disk cannot read the file, this raises OSError, whereas touching
         a mapped page would end the process.
@@ -118,9 +123,13 @@ def missing(url: str) -> DatasetError:
     )
 
 
+class Truncated(DatasetError):
+    """A file ends before bytes that are asked for."""
+
+
 def truncated(url: str, stop: int) -> DatasetError:
     """The error for a file that ends before the index says."""
-    return DatasetError(
+    return Truncated(
         f"{url} ends before byte {stop}: the file is truncated; restore it or convert again"
     )
 
@@ -139,6 +148,16 @@ def too_large(url: str, size: int, most: int) -> DatasetError:
         f"{url} has {size:,} bytes, expected at most {most:,}: it is not what its name says; "
         "restore it from a copy"
     )
+
+
+class Unwritten(DatasetError, ValueError):
+    """A bucket does not take an object; a ValueError, as the one that tensorstore raises."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(
+            f"{url} cannot be written: {reason}. Look whether the bucket is there and these "
+            "credentials may write to it"
+        )
 
 
 def unwritable(path: str | os.PathLike[str], error: Exception) -> OSError:

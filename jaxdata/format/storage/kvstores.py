@@ -8,6 +8,10 @@ from typing import Any
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.storage.credentials import credentials_of
 
+FORKED = (
+    "remote data cannot be read in a forked process: start workers with 'spawn' "
+    "(torch: DataLoader(multiprocessing_context='spawn'))"
+)
 _RETRIES = {"max_retries": 3, "initial_delay": "100ms", "max_delay": "1s"}
 _LIMITS = {
     f"{service}_request_{limit}": value
@@ -66,9 +70,6 @@ def process_context() -> Any:
     process = os.getpid()
     if process not in _contexts:
         if _contexts:
-            raise DatasetError(
-                "remote data cannot be read in a forked process: start workers with 'spawn' "
-                "(torch: DataLoader(multiprocessing_context='spawn'))"
-            )
+            raise DatasetError(FORKED)
         _contexts[process] = tensorstore.Context(_LIMITS)
     return _contexts[process]

@@ -70,15 +70,18 @@ class LocalStore(MappedFolder):
         except (FileNotFoundError, NotADirectoryError):
             return None
 
+    def exists(self, name: str) -> bool:
+        return self._path(name).exists()
+
     def written_at(self, name: str) -> int | None:
         return self._path(name).stat().st_mtime_ns
 
-    def scan(self, name: str) -> Iterator[memoryview]:
+    def scan(self, name: str, size: int | None = None) -> Iterator[memoryview]:  # noqa: ARG002
         buffer = memoryview(bytearray(_SCAN_BYTES))
         try:
             with open_plain(self._path(name)) as file:
-                while size := file.readinto(buffer):
-                    yield buffer[:size]
+                while count := file.readinto(buffer):
+                    yield buffer[:count]
         except FileNotFoundError:
             raise missing(str(self._path(name))) from None
 

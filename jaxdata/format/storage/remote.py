@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.format.storage import zarr
-from jaxdata.format.storage.contract import MOST_READ, Fence, missing, too_large
-from jaxdata.format.storage.kvstores import kvstore_spec, open_kvstore, process_context
+from jaxdata.format.storage.contract import MOST_READ, Fence, Unwritten, missing, too_large
+from jaxdata.format.storage.kvstores import kvstore_spec, open_kvstore, process_context, reason
+from jaxdata.format.storage.objects.uploads import upload
 from jaxdata.format.storage.pages.far_column import FarColumn
 from jaxdata.format.storage.pages.index_columns import cached_column
 from jaxdata.format.storage.patience import Request
 from jaxdata.format.storage.ranges import ExactRanges
+from jaxdata.format.storage.streamed import scan_object
 from jaxdata.ragged import ByteRanges, Ints
 
 _MOST_COPIED = 2**26
@@ -51,6 +53,11 @@ class RemoteStore:
             raise too_large(f"{self.url}/{name}", len(value), most)
         return value
 
+    def exists(self, name: str) -> bool:
+        kvstore = self._kvstore
+        asked = Request(lambda: kvstore.read(name, byte_range=slice(0, 0)), f"{self.url}/{name}")
+        return bool(asked.result().state != "missing")
+
     def written_at(self, name: str) -> int | None:  # noqa: ARG002
         return None
 
@@ -68,11 +75,8 @@ class RemoteStore:
         kvstore = self._kvstore
         return Request(lambda: kvstore.read(name), f"{self.url}/{name}")
 
-    def scan(self, name: str) -> Iterator[bytes]:
-        data = self.read(name)
-        if data is None:
-            raise missing(f"{self.url}/{name}")
-        yield data
+    def scan(self, name: str, size: int | None = None) -> Iterator[bytes]:
+        return scan_object(partial(self._read_range, name), f"{self.url}/{name}", size)
 
     def write(self, name: str, data: bytes) -> None:
         self._put(name, data)
@@ -81,20 +85,29 @@ class RemoteStore:
         """Write an object, or delete it; behind a fence only as it was when that let it pass."""
         kvstore = self._kvstore
         if self._fence is None:
-            kvstore.write(name, data).result()
+            self._done(kvstore.write(name, data), name)
             return
         written = False
         while not written:
             seen = kvstore.read(name, byte_range=slice(0, 0)).result().stamp.generation
             self._fence()
-            written = bool(kvstore.write(name, data, if_equal=seen).result().generation)
+            asked = kvstore.write(name, data, if_equal=seen)
+            written = bool(self._done(asked, name).generation)
+
+    def _done(self, asked: Any, name: str) -> Any:
+        """The answer to a write."""
+        try:
+            return asked.result()
+        except (ValueError, RuntimeError) as error:
+            raise Unwritten(f"{self.url}/{name}", reason(error)) from None
 
     @contextmanager
     def create(self, name: str) -> Iterator[Path]:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "file"
             yield path
-            self.write(name, path.read_bytes())
+            if not upload(f"{self.url}/{name}", path, self._fence):
+                self.write(name, path.read_bytes())
 
     def update(self, name: str, change: Callable[[bytes | None], bytes | None]) -> None:
         while True:
@@ -104,7 +117,8 @@ class RemoteStore:
             data = change(None if result.state == "missing" else result.value)
             # Compare and swap: the answer has no generation if another writer was faster.
             expected = result.stamp.generation
-            if self._kvstore.write(name, data, if_equal=expected).result().generation:
+            asked = self._kvstore.write(name, data, if_equal=expected)
+            if self._done(asked, name).generation:
                 return
 
     def list(self, prefix: str = "") -> list[str]:
@@ -120,9 +134,10 @@ class RemoteStore:
         for start in range(0, len(names), _TOGETHER):
             if self._fence:
                 self._fence()
-            deleted = [kvstore.write(name, None) for name in names[start : start + _TOGETHER]]
-            for one in deleted:
-                one.result()
+            some = names[start : start + _TOGETHER]
+            deleted = [kvstore.write(name, None) for name in some]
+            for one, name in zip(deleted, some, strict=True):
+                self._done(one, name)
 
     def sweep(self, prefix: str) -> None:
         """Nothing to do: objects appear whole or not at all."""

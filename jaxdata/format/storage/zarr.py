@@ -158,7 +158,7 @@ def array_files(
 
     def buffers(chunk: str) -> Iterator[memoryview | bytes]:
         nonlocal left
-        for buffer in store.scan(chunk):
+        for buffer in store.scan(chunk, found.chunk_bytes):
             content.update(buffer[: max(left, 0)])
             left -= len(buffer)
             yield buffer
@@ -171,7 +171,7 @@ def _scan(store: Store, array: StoredArray) -> Iterator[memoryview | bytes]:
     left, expected = array.size * array.dtype.itemsize, array.chunk_bytes
     for chunk in array.chunks:
         size = 0
-        for buffer in store.scan(chunk):
+        for buffer in store.scan(chunk, expected):
             size += len(buffer)
             if size > expected:
                 raise DatasetError(

@@ -1,6 +1,7 @@
 """Answers of Google Cloud Storage: what tensorstore asks of its JSON API, preconditions included.
 
-https://cloud.google.com/storage/docs/json_api/v1/objects
+Other clients ask its XML API, which reads, writes and lists as S3's.
+https://cloud.google.com/storage/docs/json_api/v1/objects and …/docs/xml-api
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from urllib.parse import quote, unquote
 
 from jaxdata.testing.buckets.http_messages import Request, Response, byte_range
 from jaxdata.testing.buckets.objects import Entry, Objects
+from jaxdata.testing.buckets.s3_server import S3Server
 
 _PAGE = 1000
 
@@ -27,6 +29,7 @@ class GcsServer:
     def __init__(self, objects: Objects, buckets: frozenset[str] | None = None) -> None:
         self._objects = objects
         self._buckets = buckets
+        self._xml = S3Server(objects, buckets)
 
     @staticmethod
     def environment(address: str) -> dict[str, str]:
@@ -35,7 +38,9 @@ class GcsServer:
 
     def answer(self, request: Request) -> Response:
         """The response to a request."""
-        _, _, place = request.path.partition("/storage/v1/b/")
+        _, asks_json, place = request.path.partition("/storage/v1/b/")
+        if not asks_json:
+            return self._xml.answer(request)
         bucket, slash, rest = place.partition("/o")
         bucket = unquote(bucket)
         if not slash or (self._buckets is not None and bucket not in self._buckets):

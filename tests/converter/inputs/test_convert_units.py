@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from jaxdata.converter import texts
 from jaxdata.converter.inputs.cutting import cut
-from jaxdata.converter.inputs.discovery import InputFile, find_inputs
+from jaxdata.converter.inputs.discovery import find_inputs
+from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.inputs.parsing import BadRecord, parse_line, text_of
 from jaxdata.converter.inputs.readers import raw_records
 from jaxdata.converter.inputs.units import ReadSettings, Unit

@@ -17,7 +17,7 @@ from jaxdata.converter.inputs.units import Block, Data, FilePart, ReadSettings
 from jaxdata.errors import InputError
 
 if TYPE_CHECKING:
-    from jaxdata.converter.inputs.discovery import InputFile
+    from jaxdata.converter.inputs.input_file import InputFile
 
 _formats: dict[str, Format] = {}
 
@@ -68,7 +68,7 @@ class Format(ABC):
 
     def read_part(self, file: InputFile, part: FilePart, settings: ReadSettings) -> Iterator[Raw]:
         """Give the records of a part that :meth:`cut` made."""
-        raise AssertionError(f"{file.path} is never cut: {part}, {settings}")
+        raise AssertionError(f"{file.where} is never cut: {part}, {settings}")
 
     def read_data(self, data: bytes, settings: ReadSettings) -> Iterator[Raw]:
         """Give the records of bytes that :meth:`cut` or :meth:`blocks` sends with a part."""
@@ -106,12 +106,12 @@ class SplittableFormat(Format):
 
     def read_part(self, file: InputFile, part: FilePart, settings: ReadSettings) -> Iterator[Raw]:
         assert part.stop is not None
-        with reading(file.path), file.path.open("rb") as stream:
+        with reading(file.where), file.open(ahead_to=part.stop) as stream:
             stream.seek(part.start)
             yield from self.records_between(stream, part.start, part.stop, file.size, settings)
             if stream.tell() != part.stop:
                 raise InputError(
-                    f"{file.path} was truncated while being read; do not modify inputs during a "
+                    f"{file.where} was truncated while being read; do not modify inputs during a "
                     "conversion"
                 )
 

@@ -14,7 +14,7 @@ from jaxdata.converter.inputs.scanning import json_values, lines
 from jaxdata.converter.inputs.units import Block, Data, FilePart, ReadSettings, next_multiple
 
 if TYPE_CHECKING:
-    from jaxdata.converter.inputs.discovery import InputFile
+    from jaxdata.converter.inputs.input_file import InputFile
 
 _LINES = 100  # that are looked at to tell lines from an array
 _LINE = 2**20  # bytes of a long line looked at at a time
@@ -42,7 +42,7 @@ class JsonLines(SplittableFormat):
         unit_bytes: int,
     ) -> Iterator[Block]:
         """After the first line end at or after each multiple of `unit_bytes`."""
-        with reading(file.path), file.path.open("rb") as stream:
+        with reading(file.where), file.open() as stream:
             start = 0
             while start < file.size:
                 stream.seek(next_multiple(start, unit_bytes))

@@ -16,7 +16,7 @@ from jaxdata.converter.inputs.read_errors import reading
 from jaxdata.converter.inputs.units import Block, FilePart, ReadSettings, next_multiple
 
 if TYPE_CHECKING:
-    from jaxdata.converter.inputs.discovery import InputFile
+    from jaxdata.converter.inputs.input_file import InputFile
 
 _HUGE = 16
 """Pieces that a text must be longer than to be read in pieces."""
@@ -55,7 +55,7 @@ class PlainText(SplittableFormat):
     ) -> Iterator[Block]:
         """Where the first piece ends at or after each multiple of `unit_bytes`."""
         size = settings.piece_bytes
-        with reading(file.path), file.path.open("rb") as text:
+        with reading(file.where), file.open() as text:
             start = 0
             while start < file.size:
                 wanted = next_multiple(start, unit_bytes)

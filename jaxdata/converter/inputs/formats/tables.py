@@ -1,4 +1,4 @@
-"""Tables: parquet files, and the Arrow files that Hugging Face's `save_to_disk` writes.
+"""Tables: what they have in common, and parquet files.
 
 What can be skipped to is called a group here: a row group of parquet, a record batch of Arrow.
 """
@@ -6,10 +6,9 @@ What can be skipped to is called a group here: a row group of parquet, a record 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from typing import IO, TYPE_CHECKING, Any
 
 from jaxdata.converter.inputs.formats.base import Format, register
@@ -20,10 +19,10 @@ from jaxdata.converter.inputs.units import Block, FilePart, ReadSettings
 from jaxdata.errors import InputError
 
 if TYPE_CHECKING:
-    from jaxdata.converter.inputs.discovery import InputFile
+    from jaxdata.converter.inputs.input_file import InputFile
 
 _ROWS = 1_024
-_BATCH_BYTES = 2**24  # a batch of long texts has fewer rows
+BATCH_BYTES = 2**24  # a batch of long texts has fewer rows
 _BUFFER = 2**20
 
 
@@ -94,7 +93,7 @@ class TableFormat(Format):
     def read_data(self, data: bytes, settings: ReadSettings) -> Iterator[Raw]:
         import pyarrow as pa
 
-        for batch in pa.ipc.open_stream(data):  # of a huge group, see `_packed`
+        for batch in pa.ipc.open_stream(data):  # of a huge group, see `packed`
             yield from rows(batch, settings.record_bytes)
 
 
@@ -111,25 +110,13 @@ class Parquet(TableFormat):
 
         # pyarrow's own setting takes all of a row group into memory, however large.
         with (
-            reading(file.path),
-            pq.ParquetFile(file.path, buffer_size=_BUFFER, pre_buffer=False) as parquet,
+            reading(file.where),
+            file.open() as opened,
+            pq.ParquetFile(
+                opened if file.is_object else file.path, buffer_size=_BUFFER, pre_buffer=False
+            ) as parquet,
         ):
             yield _parquet(parquet)
-
-
-class Arrow(TableFormat):
-    """Arrow files: those for random access, and streams."""
-
-    name = "arrow"
-    suffixes = ("arrow",)
-    magic = b"ARROW1"
-
-    @contextmanager
-    def open(self, file: InputFile) -> Iterator[Table]:
-        import pyarrow as pa
-
-        with reading(file.path), pa.memory_map(str(file.path)) as mapped:
-            yield _arrow(mapped)
 
 
 def check_columns(file: InputFile, keys: Sequence[str], options: str = "--text-key") -> None:
@@ -139,7 +126,7 @@ def check_columns(file: InputFile, keys: Sequence[str], options: str = "--text-k
     for key in keys:
         if column_of(schema, key) is None:
             raise InputError(
-                f"{file.path} has no column {key!r}; it has "
+                f"{file.where} has no column {key!r}; it has "
                 f"{', '.join(map(repr, schema.names))}: name one of these with {options}"
             )
 
@@ -155,7 +142,7 @@ def check_strings(file: InputFile, keys: Sequence[str]) -> None:
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
         if kind not in (*string_types(), pa.binary(), pa.large_binary()):
-            raise InputError(f"column {key!r} of {file.path} is {kind}; expected strings")
+            raise InputError(f"column {key!r} of {file.where} is {kind}; expected strings")
 
 
 def _open(file: InputFile) -> AbstractContextManager[Table]:
@@ -181,78 +168,37 @@ def _parquet(parquet: Any) -> Table:
         names = None if columns is None else list(columns)
         for number in numbers:
             average = sizes(columns)[number] // max(1, groups[number].num_rows)
-            rows = max(1, min(_ROWS, _BATCH_BYTES // max(1, average)))
+            rows = max(1, min(_ROWS, BATCH_BYTES // max(1, average)))
             yield from parquet.iter_batches(rows, row_groups=[number], columns=names)
 
     return Table(parquet.schema_arrow, sizes, read)
-
-
-def _arrow(mapped: Any) -> Table:
-    import pyarrow as pa
-
-    is_file = mapped.read(6) == b"ARROW1"
-    mapped.seek(0)
-    reader = pa.ipc.open_file(mapped) if is_file else pa.ipc.open_stream(mapped)
-    schema = reader.schema
-
-    def every() -> Iterator[Any]:
-        mapped.seek(0)
-        if not is_file:
-            yield from pa.ipc.open_stream(mapped)
-            return
-        yield from map(reader.get_batch, range(reader.num_record_batches))
-
-    def chosen(batch: Any, columns: Sequence[str] | None) -> Any:
-        return batch if columns is None else batch.select(_top(schema, columns))
-
-    def sizes(columns: Sequence[str] | None) -> list[int]:
-        return [chosen(batch, columns).nbytes for batch in every()]
-
-    def read(numbers: range, columns: Sequence[str] | None) -> Iterator[Any]:
-        # The file is mapped: passing over a batch reads nothing of it.
-        for batch in islice(every(), numbers.start, numbers.stop):
-            yield from _in_slices(_sound(chosen(batch, columns)), _BATCH_BYTES)
-
-    return Table(schema, sizes, read)
-
-
-def _sound(batch: Any) -> Any:
-    """Check that a batch's offsets stay in its buffers: pyarrow itself trusts the file.
-
-    Strings are looked at as bytes, so that one that is no UTF-8 costs its row alone.
-    """
-    import pyarrow as pa
-
-    as_bytes = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
-    columns = [c.cast(as_bytes[c.type]) if c.type in as_bytes else c for c in batch.columns]
-    pa.RecordBatch.from_arrays(columns, names=batch.schema.names).validate(full=True)
-    return batch
-
-
-def _top(schema: Any, columns: Sequence[str]) -> list[str]:
-    """The columns that hold fields, which may be dotted; each once."""
-    tops = (column if column in schema.names else column.split(".")[0] for column in columns)
-    return list(dict.fromkeys(tops))
 
 
 def _cut_group(
     number: int, table: Table, group: int, settings: ReadSettings, unit_bytes: int, share: float
 ) -> Iterator[Block]:
     """Read a group here: workers cannot begin in the middle of one."""
+    read = table.batches(settings.columns, group, group + 1)
+    yield from cut_batches(number, group, read, unit_bytes, share)
+
+
+def cut_batches(
+    number: int, group: int, read: Iterable[Any], unit_bytes: int, share: float
+) -> Iterator[Block]:
+    """Give the batches of a group in blocks of about `unit_bytes`, each with its rows in it."""
     batches = []
     size = 0
-    read = table.batches(settings.columns, group, group + 1)
-    for batch in (piece for whole in read for piece in _in_slices(whole, unit_bytes)):
+    for batch in (piece for whole in read for piece in in_slices(whole, unit_bytes)):
         batches.append(batch)
         size += batch.nbytes
         if size >= unit_bytes:
-            yield (FilePart(number, group, data=_packed(batches)),), int(size * share), size
+            yield (FilePart(number, group, data=packed(batches)),), int(size * share), size
             batches, size = [], 0
     if batches:
-        yield (FilePart(number, group, data=_packed(batches)),), int(size * share), size
+        yield (FilePart(number, group, data=packed(batches)),), int(size * share), size
 
 
-def _in_slices(batch: Any, size: int) -> Iterator[Any]:
+def in_slices(batch: Any, size: int) -> Iterator[Any]:
     """Give a batch in slices of about `size` bytes, and no more rows than a batch has."""
     average = batch.nbytes // max(1, batch.num_rows)
     rows = max(1, min(_ROWS, size // max(1, average)))
@@ -260,7 +206,7 @@ def _in_slices(batch: Any, size: int) -> Iterator[Any]:
         yield batch.slice(start, rows)
 
 
-def _packed(batches: Sequence[Any]) -> bytes:
+def packed(batches: Sequence[Any]) -> bytes:
     """Some batches as bytes, for another process."""
     import pyarrow as pa
 
@@ -272,4 +218,3 @@ def _packed(batches: Sequence[Any]) -> bytes:
 
 
 register(Parquet())
-register(Arrow())

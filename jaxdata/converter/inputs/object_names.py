@@ -1,0 +1,112 @@
+"""The objects that a URL stands for: itself, what lies below it, or what matches it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from fnmatch import translate
+
+from jaxdata.converter.inputs.file_types import endings, is_readable
+from jaxdata.errors import InputError
+from jaxdata.format.storage.objects import Facts, place_of, read_object
+
+_STATE_BYTES = 2**26
+Objects = dict[str, Facts]
+"""URL -> facts."""
+
+
+def expand_url(given: str) -> Objects:
+    """Find the objects of a URL, a prefix that ends with `/`, or a glob.
+
+    Raises:
+        InputError: there are none, or the object has an unsupported suffix.
+    """
+    web = given.startswith("http")
+    if "*" in given or (not web and re.search(r"[?\[]", given)):
+        return _matching(given)
+    if not given.endswith("/"):
+        if facts := place_of(given).look(given):
+            return {_supported(given): facts}
+        if web:
+            raise InputError(f"{given}: the server has no such file")
+    return _below(given.rstrip("/"))
+
+
+def _matching(pattern: str) -> Objects:
+    matches, prefix = _glob(pattern), re.split(r"[*?\[]", pattern)[0]
+    if prefix.count("/") < 3:
+        raise InputError(f"{pattern}: a glob begins after the name of a bucket; give one bucket")
+    listed = place_of(pattern).listed(prefix)
+    found = {url: facts for url, facts in listed if matches.fullmatch(url) and url[-1] != "/"}
+    if not found:
+        raise InputError(f"{pattern}: no object matches this glob")
+    return {_supported(url): facts for url, facts in found.items()}
+
+
+def _glob(pattern: str) -> re.Pattern[str]:
+    """As `glob` matches paths: `*` within a folder, `**` over folders, no hidden names.
+
+    >>> [bool(_glob("gs://b/**/*.txt").fullmatch(f"gs://b/{name}"))
+    ...     for name in ("a.txt", "c/d/a.txt", ".c/a.txt", "c/.a.txt", "c/a.txt/b")]
+    [True, True, False, False, False]
+    """
+    parts = []
+    for part in pattern.split("/"):
+        if part == "**":
+            parts.append(r"(?:(?!\.)[^/]+/)*")
+            continue
+        inside = re.sub(r"(?<!\\)\.(?=[*+?])", "[^/]", translate(part)) if _wild(part) else ""
+        hidden = "" if part.startswith(".") else r"(?!\.)"
+        parts.append((hidden + inside if inside else re.escape(part)) + "/")
+    return re.compile("".join(parts).removesuffix("/"))
+
+
+def _wild(part: str) -> bool:
+    return bool(re.search(r"[*?\[]", part))
+
+
+def _below(folder: str) -> Objects:
+    """The supported objects below a folder; those that are hidden are left out."""
+    listed = dict(place_of(folder).listed(f"{folder}/"))
+    if not listed:
+        raise InputError(f"{folder}: there is no such object, and none below {folder}/")
+    below = len(folder) + 1
+    names = [url for url in listed if not re.search(r"(^|/)\.", url[below:])]
+    if f"{folder}/dataset_dict.json" in listed:
+        raise InputError(
+            f"{folder}/ contains several splits of a Hugging Face dataset; give the folder of one"
+        )
+    saved = _saved(names)
+    found = {url: listed[url] for url in names if _belongs(url, saved)}
+    if not found:
+        raise InputError(f"{folder}/ contains no object that ends in {endings()}")
+    return found
+
+
+def _belongs(url: str, saved: dict[str, set[str]]) -> bool:
+    folder, _, name = url.rpartition("/")
+    return name in saved[folder] if folder in saved else is_readable(name)
+
+
+def _saved(names: Sequence[str]) -> dict[str, set[str]]:
+    """The names of the files of each folder that `save_to_disk` of datasets wrote."""
+    known = set(names)
+    found = {}
+    for url in names:
+        folder, _, name = url.rpartition("/")
+        if name == "state.json" and f"{folder}/dataset_info.json" in known:
+            try:
+                state = json.loads(read_object(url, _STATE_BYTES) or b"")
+                found[folder] = {str(one["filename"]) for one in state["_data_files"]}
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                raise InputError(
+                    f"{url} was not written by save_to_disk ({error!r}): save the dataset again"
+                ) from None
+    return found
+
+
+def _supported(url: str) -> str:
+    if not is_readable(url.partition("?")[0] if url.startswith("http") else url):
+        raise InputError(f"{url}: unsupported file type; expected {endings()}")
+    return url

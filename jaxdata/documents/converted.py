@@ -280,13 +280,9 @@ class ConvertedDocuments(RangedDocuments):
         new = shard[at]
         fields, sizes = self.spec.size_field(lengths[at], starts[at])
         places = file_offset((stream[at] + fields)[:, None] + _SIZE_BYTES).ravel()
-        files = new.repeat(len(_SIZE_BYTES))
-        if self.store.local:
-            begin = np.concatenate([places, self._shard_bytes[new] - 1])
-            files = np.concatenate([files, new])
-            found = self.store.gather(self._shards, files, begin, begin + 1)
-        else:  # a bucket refuses ranges beyond the end, and the page may be here
-            found = self.pages.gather(files, places, places + 1, np.ones(len(files), bool))
+        begin = np.concatenate([places, self._shard_bytes[new] - 1])
+        files = np.concatenate([new.repeat(len(_SIZE_BYTES)), new])
+        found = self.store.gather(self._shards, files, begin, begin + 1)
         headers = np.frombuffer(found.take(slice(len(places))).join(), "<u4")
         if (headers != sizes).any():
             wrong = self._shards[new[headers != sizes][0]]

@@ -16,7 +16,7 @@ from jaxdata.format.lease import leased
 from jaxdata.format.manifest import MANIFEST, read_manifest
 from jaxdata.format.mirroring.mirror_journal import MirrorJournal, check_target
 from jaxdata.format.mirroring.mirror_parts import Part, parts
-from jaxdata.format.storage import Store, open_store
+from jaxdata.format.storage import Store, open_store, until
 from jaxdata.progress import Advance
 
 _THREADS = 8
@@ -103,6 +103,7 @@ class _Copying:
         self._threads, self._progress = threads, progress
         self._there = set(target.list())
         self._room, self._free = threading.Condition(), _MOST_BYTES
+        self._stopped = threading.Event()
 
     def run(self, wanted: Sequence[Part]) -> tuple[int, int, int]:
         """The number of parts that were copied, their bytes, and parts that were there."""
@@ -131,14 +132,16 @@ class _Copying:
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
                         yield running.pop(future), future.result()
             except BaseException:
+                self._stopped.set()  # else threads would wait for a bucket that does not answer
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
     def _bring(self, part: Part) -> int | None:
-        if self._is_there(part):
-            return None
-        with self._memory(part.size):
-            return part.copy(self._source, self._target)
+        with until(self._stopped):
+            if self._is_there(part):
+                return None
+            with self._memory(part.size):
+                return part.copy(self._source, self._target)
 
     def _is_there(self, part: Part) -> bool:
         if part.name not in self._there and f"{part.name}/zarr.json" not in self._there:

@@ -166,3 +166,25 @@ def test_a_claim_is_one_process_s_and_ends_with_it(tmp_path: Path) -> None:
         other.wait()
         assert mine.take("a")
         mine.close()
+
+
+def test_a_folder_that_is_closed_needs_no_page(tmp_path: Path) -> None:
+    """A thread that fetches may end later: what it adds is a page like any other."""
+    folder = PageFolder(tmp_path, 10**6)
+    folder.close()
+    page = tmp_path / "pages/a/0"
+    page.parent.mkdir()
+    page.write_bytes(b"page")
+    assert folder.get(["a/0"]) == [None]
+    assert page.stat().st_nlink == 1
+    assert not list((tmp_path / "runs").iterdir())
+
+
+def test_links_that_nobody_would_remove_are_removed(tmp_path: Path) -> None:
+    page, orphan = tmp_path / "pages/a/0", tmp_path / "runs/17-abcd"
+    for path in (page.parent, orphan):
+        path.mkdir(parents=True)
+    page.write_bytes(b"page")
+    os.link(page, orphan / "a-0")
+    PageFolder(tmp_path, 10**6).close()
+    assert page.stat().st_nlink == 1

@@ -61,7 +61,7 @@ class PageFolder:
         self._pages.mkdir(parents=True, exist_ok=True)
         self.claims, self._run = Claims(root / "claims"), RunFolder(self.runs)
         self._maps: OrderedDict[str, memoryview] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock, self._closed = threading.Lock(), False
         self._added = most  # nothing is known yet
 
     def get(self, names: Sequence[str]) -> list[memoryview | None]:
@@ -81,6 +81,8 @@ class PageFolder:
         return data
 
     def _map(self, name: str) -> memoryview | None:
+        if self._closed:  # a thread that fetches may be late: no link is made any more
+            return None
         page = self._pages / name
         link = self._run.pin(page, name.replace("/", "-"))
         if link is None:
@@ -162,6 +164,7 @@ class PageFolder:
     def close(self) -> None:
         """Need no page any more."""
         with self._lock:
+            self._closed = True
             self._maps.clear()
         READS.move_to(None)
         self._run.close()

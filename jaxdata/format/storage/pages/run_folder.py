@@ -83,6 +83,10 @@ def sweep(runs: Path) -> None:
                 pass
             finally:
                 os.close(lock)
+    # Whoever has a folder had its lock before: this one was left, and nobody would remove it.
+    for path in runs.iterdir():
+        if path.is_dir() and not path.with_suffix(".lock").exists():
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _locked_name(runs: Path) -> tuple[int, Path]:

@@ -12,6 +12,7 @@ import pytest
 
 from jaxdata.errors import InputError
 from jaxdata.format.storage.credentials import credentials_of
+from jaxdata.format.storage.objects.bucket_settings import settings_of
 from jaxdata.testing.buckets import bucket_server
 
 PROFILES = """
@@ -94,3 +95,10 @@ def test_the_client_says_nothing(way: str, tmp_path: Path) -> None:
         done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert done.stdout == "b'content'\n" * 2, done.stderr
     assert done.stderr == ""
+
+
+def test_inputs_are_read_with_the_same_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    assert "skip_signature" not in settings_of("s3", "bkt")["config"]
+    monkeypatch.setenv("JAXDATA_S3_ANONYMOUS", "1")
+    assert settings_of("s3", "bkt")["config"]["skip_signature"] is True

@@ -1,81 +1,95 @@
 """Rows that mix sizes, with hardly more padding than best-fit decreasing leaves.
 
 Best-fit decreasing sorts: items of one size lie side by side, and a row is all of long documents or
-all of short ones. Its rows stay only where they could hardly be others: where each item takes more
-than half of the room that it finds. All other items are dealt to rows at random, again and again:
-rows that come out full stay. The last items, about one in a hundred, are returned.
+all of short ones. Here, too, an item larger than half a row begins a row, and takes the largest item
+that fits, but only where that fills more than half of what is left. All other items are dealt to
+rows at random, again and again: rows that come out full stay. The last items, about one in a
+hundred, are left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxdata.packing.pooled_rows import PooledRows
 from jaxdata.packing.random_rows import RandomRows
-from jaxdata.packing.windows import Assigned, RowItems
-from jaxdata.ragged import AnyInts, Ints
-
-Assign = Callable[[AnyInts, int, int], Assigned]
-"""(sizes, capacity, most items in a row) -> rows"""
+from jaxdata.packing.size_stock import SizeStock
+from jaxdata.ragged import AnyInts
 
 _DEALS = 8
-_WORTHWHILE = 0.1
-"""share of the slots that a deal must have filled for another one"""
-_RARE = 0.05
-"""share of rows with an item larger than half a row below which no row is forced"""
-_FEW = 64, 0.01
-"""items, or share of the items, that are not worth a deal"""
+_WORTHWHILE = 5
+"""a deal must have placed one item in so many for another one"""
+_RARE = 20
+"""rows begun by a large item are dealt like others where they are less than one in so many"""
+_FITS = 8
+"""items that a row takes at most because they fill half of what is left"""
+_FEW = 64, 100
+"""items, or one item in so many, that are not worth a deal"""
 
 
 def mixed_rows(
-    assign: Assign, sizes: AnyInts, capacity: int, limit: int, *, full: bool = False
-) -> tuple[RowItems, Ints]:
-    """Assign most items to rows that mix sizes.
+    sizes: AnyInts, bounds: AnyInts, capacity: int, limit: int, *, slack: int
+) -> PooledRows:
+    """Assign most items of some blocks to rows that mix sizes.
 
     Args:
-        assign: best-fit decreasing.
-        sizes: (items,) slots of each, 1 to `capacity`; in random order.
+        sizes: (items,) slots of each, 1 to `capacity`; in random order, block after block.
+        bounds: (blocks + 1,) where the items of each block begin.
         capacity: slots of a row.
         limit: most items of a row.
-        full: whether rows of `assign` that have room are made again, too.
-
-    Returns:
-        The rows, and the items that are in none: few where sizes fit together.
+        slack: slots that a row may lack and still be full.
     """
-    stay, left = _forced_rows(assign, sizes, capacity, limit, full=full)
-    parts, few = [stay], max(_FEW[0], int(len(left) * _FEW[1]))
+    rows = PooledRows(sizes, bounds, capacity, limit, slack)
+    large = np.flatnonzero(2 * sizes > capacity)
+    room = (capacity - sizes[large]).astype(rows.block.dtype)
+    rows.row[large] = rows.begin(rows.block_of[large], room, np.ones_like(room))
+    _take_close_fits(rows)
+    _deal(rows)
+    return rows
+
+
+def _take_close_fits(rows: PooledRows) -> None:
+    """Rows take the largest item that fits, again and again, where it fills half of their room."""
+    open_rows = rows.open_rows()
+    open_rows = open_rows[~_rarely_large(rows)[rows.block[open_rows]]]
+    small = rows.unplaced()
+    stock = SizeStock(rows.keys[small], small, rows.blocks * rows.width)
+    for _ in range(_FITS):
+        if not len(open_rows):
+            break
+        room = rows.room[open_rows]
+        wanted = rows.block[open_rows] * rows.keys.dtype.type(rows.width) + room
+        able, met, items = stock.take(wanted, (room - 1) // 2)
+        row = open_rows[met]
+        rows.row[items] = row
+        rows.room[row] -= rows.sizes[items]
+        rows.held[row] += 1
+        open_rows = open_rows[np.sort(able)]
+        open_rows = open_rows[
+            (rows.room[open_rows] > rows.slack) & (rows.held[open_rows] < rows.limit)
+        ]
+
+
+def _rarely_large(rows: PooledRows) -> NDArray[np.bool_]:
+    """Whether hardly any row of a block begins with a large item; (blocks,)."""
+    ends = np.append(0, np.cumsum(rows.sizes, dtype=np.int64))
+    begun = np.bincount(rows.block, minlength=rows.blocks)
+    found: NDArray[np.bool_] = begun * rows.capacity * _RARE < np.diff(ends[rows.bounds])
+    return found
+
+
+def _deal(rows: PooledRows) -> None:
+    """Deal what is in no row, in each block as long as it is worthwhile."""
+    left = rows.unplaced()
+    counts = np.bincount(rows.block_of[left], minlength=rows.blocks)
+    few = np.maximum(_FEW[0], counts // _FEW[1])
+    going = counts > few
     for _ in range(_DEALS):
-        if len(left) <= few:
+        if not going.all():
+            left = left[going[rows.block_of[left]]]
+        if not len(left):
             break
-        dealt, left = RandomRows(sizes, capacity, left).full_rows(limit)
-        parts.append(dealt)
-        if dealt.rows * capacity < _WORTHWHILE * int(sizes[left].sum(dtype=np.int64)):
-            break
-    return RowItems.chain(parts), left
-
-
-def _forced_rows(
-    assign: Assign, sizes: AnyInts, capacity: int, limit: int, *, full: bool
-) -> tuple[RowItems, Ints]:
-    """The rows that could hardly be others, and the items that are in none."""
-    led = np.count_nonzero(2 * sizes > capacity) * capacity
-    if led < _RARE * int(sizes.sum(dtype=np.int64)):
-        return RowItems.of_lists([]), np.arange(len(sizes))
-    rows = RowItems.of(assign(sizes, capacity, limit))
-    stay = _are_forced(rows, sizes, capacity, full=full)
-    return rows.take(stay), np.sort(rows.take(~stay).items)
-
-
-def _are_forced(rows: RowItems, sizes: AnyInts, capacity: int, *, full: bool) -> NDArray[np.bool_]:
-    """Whether each item of a row takes more than half of the room that it finds; (rows,)."""
-    if not rows.rows:
-        return np.zeros(0, bool)
-    slots = sizes[rows.items]
-    ends = np.cumsum(slots)
-    first = np.cumsum(rows.counts) - rows.counts
-    before = np.append(0, ends)[first]
-    room = np.repeat(before + capacity, rows.counts) - (ends - slots)
-    forced = np.logical_and.reduceat(2 * slots > room, first)
-    return forced & (ends[first + rows.counts - 1] - before == capacity) if full else forced
+        before = np.where(going, counts, 0)
+        left, counts = RandomRows(rows, left, going).close()
+        going &= (counts > few) & ((before - counts) * _WORTHWHILE >= before)

@@ -31,6 +31,16 @@ class Windows:
         """Slots of masked context in windows that begin at `start`; 0 where a document begins."""
         return (start > 0) * start.dtype.type(self.overlap)
 
+    def part(self, first: int, stop: int, document: int) -> Windows:
+        """Some of them, of a block that begins with a document."""
+        mine = slice(first, stop)
+        return Windows(
+            self.document[mine] - self.document.dtype.type(document),
+            self.start[mine],
+            self.slots[mine],
+            self.overlap,
+        )
+
     def size(self, rows: int) -> BlockSize:
         """Their totals in `rows` rows."""
         filled = int(self.slots.sum(dtype=np.int64))

@@ -1,0 +1,102 @@
+"""Rows of several blocks that are packed side by side: numpy's calls cost the same for all.
+
+A row holds items of one block, and what becomes of a block never depends on the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.packing.windows import RowItems
+from jaxdata.ragged import AnyInts, Ints, stable_order
+
+
+class PooledRows:
+    """Items, the rows that they are in, and what room is left there.
+
+    Args:
+        sizes: (items,) slots of each item, 1 to `capacity`, block after block.
+        bounds: (blocks + 1,) where the items of each block begin.
+        capacity: slots of a row.
+        limit: most items of a row.
+        slack: slots that a row may lack and still be full.
+    """
+
+    def __init__(
+        self, sizes: AnyInts, bounds: AnyInts, capacity: int, limit: int, slack: int
+    ) -> None:
+        self.sizes, self.capacity, self.limit, self.slack = sizes, capacity, limit, slack
+        self.bounds, self.blocks = bounds, len(bounds) - 1
+        # A key is a size in a block; less `slack`, it is still no key of the block before.
+        self.width = capacity + slack + 1
+        kind = np.int32 if self.blocks * self.width < 2**31 else np.int64
+        self.block_of = np.repeat(np.arange(self.blocks, dtype=kind), np.diff(bounds))
+        self.keys: AnyInts = self.block_of * kind(self.width) + sizes.astype(kind, copy=False)
+        self.row: Ints = np.full(len(sizes), -1)
+        """(items,) the row of each; -1: none"""
+        nothing = np.zeros(0, kind)
+        self.block, self.room, self.held = nothing, nothing, nothing
+        """(rows,) the block of each row, slots that are left, and items in it"""
+
+    def begin(self, block: AnyInts, room: AnyInts, held: AnyInts) -> Ints:
+        """New rows; returns their numbers."""
+        rows: Ints = np.arange(len(self.block), len(self.block) + len(block))
+        self.block = np.concatenate([self.block, block])
+        self.room = np.concatenate([self.room, room])
+        self.held = np.concatenate([self.held, held])
+        return rows
+
+    def unplaced(self) -> Ints:
+        """The items that are in no row."""
+        return np.flatnonzero(self.row < 0)
+
+    def open_rows(self, room: int | None = None) -> Ints:
+        """Rows that can take more: that have `room` and more; None: that are not full."""
+        least = self.slack + 1 if room is None else room
+        return np.flatnonzero((self.room >= least) & (self.held < self.limit) & (self.held > 0))
+
+    def dissolve(self, rows: AnyInts) -> None:
+        """Take the items of some rows out again."""
+        gone = np.zeros(len(self.block) + 1, bool)  # the last is that of items in no row
+        gone[rows] = True
+        self.row[gone[self.row]] = -1
+        self.room[rows], self.held[rows] = self.capacity, 0
+
+    def row_counts(self) -> Ints:
+        """(blocks,) rows of each block."""
+        return np.bincount(self.block[self.held > 0], minlength=self.blocks)
+
+    def of_block(self, block: int) -> NDArray[np.int64]:
+        """(items of the block,) the row of each."""
+        return self.row[self.bounds[block] : self.bounds[block + 1]]
+
+
+@dataclass(frozen=True)
+class PooledBlock:
+    """The rows of one of the blocks (see `Assigned`)."""
+
+    row: Ints
+    """(items,) the row of each: any numbers, -1 for none"""
+    rows: int
+    """number of rows"""
+
+    def by_row(self) -> tuple[AnyInts, AnyInts]:
+        """(rows + 1,) where each row begins, and (items,) the items of all rows."""
+        return rows_in_order(self.row).by_row()
+
+
+def rows_in_order(row: Ints) -> RowItems:
+    """The items of rows, from the row of each item; -1 is none.
+
+    >>> rows_in_order(np.array([7, -1, 5, 7]))
+    RowItems(counts=array([1, 2]), items=array([2, 0, 3]))
+    """
+    placed = np.flatnonzero(row >= 0)
+    numbers = row[placed]
+    numbers = numbers - (numbers.min() if len(numbers) else 0)
+    order = stable_order(numbers, int(numbers.max(initial=0)))
+    edges = np.flatnonzero(np.diff(numbers[order], prepend=-1))
+    return RowItems(np.diff(edges, append=len(order)), placed[order])

@@ -14,17 +14,16 @@ from numpy.typing import NDArray
 
 from jaxdata.packing.pooled_rows import PooledRows
 from jaxdata.packing.random_rows import RandomRows
-from jaxdata.packing.size_stock import SizeStock
 from jaxdata.ragged import AnyInts
 
-_DEALS = 8
-_WORTHWHILE = 5
+_DEALS = 4
+_WORTHWHILE = 3
 """a deal must have placed one item in so many for another one"""
 _RARE = 20
 """rows begun by a large item are dealt like others where they are less than one in so many"""
-_FITS = 8
+_FITS = 4
 """items that a row takes at most because they fill half of what is left"""
-_FEW = 64, 100
+_FEW = 128, 33
 """items, or one item in so many, that are not worth a deal"""
 
 
@@ -44,31 +43,11 @@ def mixed_rows(
     large = np.flatnonzero(2 * sizes > capacity)
     room = (capacity - sizes[large]).astype(rows.block.dtype)
     rows.row[large] = rows.begin(rows.block_of[large], room, np.ones_like(room))
-    _take_close_fits(rows)
-    _deal(rows)
-    return rows
-
-
-def _take_close_fits(rows: PooledRows) -> None:
-    """Rows take the largest item that fits, again and again, where it fills half of their room."""
     open_rows = rows.open_rows()
     open_rows = open_rows[~_rarely_large(rows)[rows.block[open_rows]]]
-    small = rows.unplaced()
-    stock = SizeStock(rows.keys[small], small, rows.blocks * rows.width)
-    for _ in range(_FITS):
-        if not len(open_rows):
-            break
-        room = rows.room[open_rows]
-        wanted = rows.block[open_rows] * rows.keys.dtype.type(rows.width) + room
-        able, met, items = stock.take(wanted, (room - 1) // 2)
-        row = open_rows[met]
-        rows.row[items] = row
-        rows.room[row] -= rows.sizes[items]
-        rows.held[row] += 1
-        open_rows = open_rows[np.sort(able)]
-        open_rows = open_rows[
-            (rows.room[open_rows] > rows.slack) & (rows.held[open_rows] < rows.limit)
-        ]
+    rows.fill(open_rows, _FITS, closely=True)
+    _deal(rows)
+    return rows
 
 
 def _rarely_large(rows: PooledRows) -> NDArray[np.bool_]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxdata.packing.size_stock import SizeStock
 from jaxdata.packing.windows import RowItems
 from jaxdata.ragged import AnyInts, Ints, stable_order
 
@@ -64,6 +65,29 @@ class PooledRows:
         gone[rows] = True
         self.row[gone[self.row]] = -1
         self.room[rows], self.held[rows] = self.capacity, 0
+
+    def fill(self, rows: AnyInts, rounds: int, *, closely: bool) -> None:
+        """Some rows take the largest item that is in no row and fits, again and again.
+
+        Args:
+            rows: their numbers; open rows.
+            rounds: items that a row takes at most.
+            closely: only items that fill more than half of what is left of a row.
+        """
+        small = self.unplaced()
+        stock = SizeStock(self.keys[small], small, self.blocks * self.width)
+        for _ in range(rounds):
+            if not len(rows):
+                break
+            room = self.room[rows]
+            wanted = self.block[rows] * self.keys.dtype.type(self.width) + room
+            able, met, items = stock.take(wanted, (room - 1) // (2 if closely else 1))
+            row = rows[met]
+            self.row[items] = row
+            self.room[row] -= self.sizes[items]
+            self.held[row] += 1
+            rows = rows[able]
+            rows = rows[(self.room[rows] > self.slack) & (self.held[rows] < self.limit)]
 
     def row_counts(self) -> Ints:
         """(blocks,) rows of each block."""

@@ -139,7 +139,9 @@ class RandomRows:
         self._gap[gaps[met]] = wanted[met] - rows.sizes[stream[found]]
         if place is not None:
             stream[place[met]], stream[found] = stream[found], stream[place[met]]
-        return gaps[met], found, np.delete(gaps, met)
+        others = np.ones(len(gaps), bool)
+        others[met] = False
+        return gaps[met], found, gaps[others]
 
 
 def scattered(counts: AnyInts) -> Ints:

@@ -19,11 +19,9 @@ class SizeStock:
     def __init__(self, keys: AnyInts, items: Ints, largest: int) -> None:
         order = stable_order(keys, largest)
         self._largest = largest
-        self._hold(keys[order], items[order])
-
-    def _hold(self, keys: AnyInts, items: Ints) -> None:
-        self._items = items
-        self._keys = np.append(np.iinfo(keys.dtype).min, keys)  # the first is no item
+        # The first is no item, and below all others.
+        self._keys: AnyInts = np.append(np.iinfo(keys.dtype).min, keys[order])
+        self._items: Ints = np.append(-1, items[order])
 
     def take(self, wanted: AnyInts, slack: AnyInts | int) -> tuple[Ints, Ints, Ints]:
         """Take for each wish the item of the wanted key, or the nearest one below.
@@ -51,13 +49,12 @@ class SizeStock:
         turn = np.arange(len(below)) - np.repeat(first, wishes)
         own = turn < np.repeat(np.diff(below[first], prepend=0), wishes)
         met = own & (self._keys[below - turn] >= least)
-        at = below[met] - turn[met] - 1
-        return order, order[met], self._without(at)
+        return order, order[met], self._without(below[met] - turn[met])
 
     def _without(self, at: Ints) -> Ints:
         """Remove some items, and return them."""
-        taken = self._items[at]
+        taken: Ints = self._items[at]
         stay = np.ones(len(self._items), bool)
         stay[at] = False
-        self._hold(self._keys[1:][stay], self._items[stay])
+        self._keys, self._items = self._keys[stay], self._items[stay]
         return taken

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from jaxdata.packing.block_plan import Packed, Strategy
 from jaxdata.packing.mixed_fit import mixed_rows
-from jaxdata.packing.online_fit import place_rest
+from jaxdata.packing.last_rows import place_rest
 from jaxdata.packing.pooled_rows import PooledBlock, PooledRows
 from jaxdata.packing.windows import AssignedWindows, BinAssignment, cut_windows
 from jaxdata.ragged import AnyInts, descending_order, size_classes

@@ -1,0 +1,176 @@
+"""The last items of each block: the largest begin rows, and rows take the largest that fit.
+
+What is left then is placed one by one, in a Python loop.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.packing.pooled_rows import PooledRows
+from jaxdata.packing.windows import Assigned, RowItems
+from jaxdata.ragged import AnyInts, Ints, consecutive, stable_order
+
+Assign = Callable[[AnyInts, int, int], Assigned]
+"""(sizes, capacity, most items in a row) -> rows"""
+OpenRow = tuple[int, int]
+"""(slots that are left, items in it)"""
+
+_ONLINE = 24
+"""items that are placed one by one at once"""
+_FITS = 12
+"""items that a row takes at most because they are the largest that fit"""
+_LOOPED = 2048
+"""items of a block that a Python loop may place"""
+
+
+def place_rest(rows: PooledRows, assign: Assign) -> None:
+    """Place all items that are in no row; where they are many, as `assign` does."""
+    counts = _left_of_blocks(rows)
+    for block in np.flatnonzero(counts > _LOOPED).tolist():
+        _place_many(rows, block, assign)
+    _fill_rows(rows, (counts > _ONLINE) & (counts <= _LOOPED))
+    _place_online(rows)
+
+
+def _left_of_blocks(rows: PooledRows) -> Ints:
+    """(blocks,) items that are in no row."""
+    return np.bincount(rows.block_of[rows.unplaced()], minlength=rows.blocks)
+
+
+def _fill_rows(rows: PooledRows, blocks: NDArray[np.bool_]) -> None:
+    """Place most items of some blocks."""
+    for begin in (False, True):
+        if begin:
+            _begin_rows(rows, blocks)
+        open_rows = rows.open_rows()
+        rows.fill(open_rows[blocks[rows.block[open_rows]]], _FITS, closely=False)
+
+
+def _begin_rows(rows: PooledRows, blocks: NDArray[np.bool_]) -> None:
+    """The largest items of some blocks begin rows: as many as the others are sure to fill."""
+    left = rows.unplaced()
+    left = left[blocks[rows.block_of[left]]]
+    left = left[stable_order(rows.keys[left], rows.blocks * rows.width)]
+    edges = np.searchsorted(rows.block_of[left], np.arange(rows.blocks + 1))
+    slots = np.append(0, np.cumsum(rows.sizes[left], dtype=np.int64))[edges]
+    begun = np.diff(slots) // rows.capacity
+    items = left[consecutive(edges[1:] - begun, begun)]
+    room = (rows.capacity - rows.sizes[items]).astype(rows.room.dtype)
+    rows.row[items] = rows.begin(rows.block_of[items], room, np.ones_like(room))
+
+
+def _place_many(rows: PooledRows, block: int, assign: Assign) -> None:
+    """Place the items of a block anew that are in no full row."""
+    open_rows = rows.open_rows()
+    rows.dissolve(open_rows[rows.block[open_rows] == block])
+    first = int(rows.bounds[block])
+    left = first + np.flatnonzero(rows.of_block(block) < 0)
+    made = RowItems.of(assign(rows.sizes[left], rows.capacity, rows.limit)).numbered(left)
+    _add(rows, np.full(made.rows, block), made.items, np.repeat(np.arange(made.rows), made.counts))
+
+
+def _place_online(rows: PooledRows) -> None:
+    """Place the items of each block in its open rows, and in new ones."""
+    left, open_rows, edges, row_edges = _by_block(rows)
+    sizes, rooms, helds = (
+        each.tolist() for each in (rows.sizes[left], rows.room[open_rows], rows.held[open_rows])
+    )
+    found, blocks = list[int](), list[int]()
+    for block, ((a, b), (c, d)) in enumerate(zip(edges, row_edges, strict=True)):
+        if a == b:
+            continue
+        pairs = list(zip(rooms[c:d], helds[c:d], strict=True))
+        row = place_online(sizes[a:b], rows.capacity, rows.limit, pairs)
+        # Numbers below `len(open_rows)` are those of open rows.
+        new = len(open_rows) + len(blocks) - (d - c)
+        found += [c + each if each < d - c else new + each for each in row]
+        blocks += [block] * (max(row) + 1 - (d - c))
+    place = np.array(found, np.int64)
+    new = place >= len(open_rows)
+    rows.row[left[~new]] = open_rows[place[~new]]
+    _add(rows, np.array(blocks, np.int64), left[new], place[new] - len(open_rows))
+
+
+Edges = list[tuple[int, int]]
+
+
+def _by_block(rows: PooledRows) -> tuple[Ints, Ints, Edges, Edges]:
+    """The items that are in no row, the rows with room for one, and where those of blocks lie."""
+    blocks = np.arange(rows.blocks + 1)
+    left = rows.unplaced()
+    smallest = np.full(rows.blocks, rows.capacity + 1)
+    np.minimum.at(smallest, rows.block_of[left], rows.sizes[left])
+    open_rows = rows.open_rows(1)
+    open_rows = open_rows[rows.room[open_rows] >= smallest[rows.block[open_rows]]]
+    open_rows = open_rows[np.argsort(rows.block[open_rows], kind="stable")]
+    edges, row_edges = (
+        list(pairwise(np.searchsorted(each, blocks).tolist()))
+        for each in (rows.block_of[left], rows.block[open_rows])
+    )
+    return left, open_rows, edges, row_edges
+
+
+def _add(rows: PooledRows, blocks: Ints, items: Ints, row: Ints) -> None:
+    """Put items in new rows of some blocks."""
+    held = np.bincount(row, minlength=len(blocks))
+    filled = np.bincount(row, rows.sizes[items], len(blocks))
+    room = rows.capacity - filled.astype(rows.room.dtype)
+    rows.row[items] = rows.begin(blocks.astype(rows.block.dtype), room, held)[row]
+
+
+def place_online(
+    sizes: list[int], capacity: int, limit: int, open_rows: Sequence[OpenRow] = ()
+) -> list[int]:
+    """Place items in the order given, each in the fullest row that has room.
+
+    Rows mix sizes as the order does. If it needs more rows than items of any size would, the
+    largest are placed first.
+
+    Returns:
+        The row of each item: those of `open_rows` come first, then new ones.
+
+    >>> place_online([3, 5, 2, 1, 4], 8, 8, [(6, 1)])
+    [0, 1, 0, 0, 2]
+    """
+    found = _best_fit(sizes, capacity, limit, open_rows)
+    missing = sum(sizes) - sum(room for room, _ in open_rows)
+    least = len(open_rows) + max(-(-missing // capacity), 0)
+    if max(found, default=-1) < least:
+        return found
+    order = sorted(range(len(sizes)), key=lambda item: -sizes[item])
+    other = _best_fit([sizes[item] for item in order], capacity, limit, open_rows)
+    if max(other) >= max(found):
+        return found
+    return [row for _, row in sorted(zip(order, other, strict=True))]
+
+
+def _best_fit(
+    sizes: list[int], capacity: int, limit: int, open_rows: Sequence[OpenRow]
+) -> list[int]:
+    by_room: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)  # (row, items in it)
+    for row, (room, held) in enumerate(open_rows):
+        by_room[room].append((row, held))
+    rooms, begun, found = sorted(by_room), len(open_rows), list[int]()
+    for size in sizes:
+        at = bisect_left(rooms, size)
+        if at < len(rooms):
+            room = rooms[at]
+            row, held = by_room[room].pop()
+            if not by_room[room]:
+                del by_room[room], rooms[at]
+        else:
+            room, row, held = capacity, begun, 0
+            begun += 1
+        found.append(row)
+        if room > size and held + 1 < limit:
+            if room - size not in by_room:
+                insort(rooms, room - size)
+            by_room[room - size].append((row, held + 1))
+    return found

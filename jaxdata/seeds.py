@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
-from jaxdata.ragged import stable_order
 
 _ROUNDS = 6
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, odd
@@ -130,12 +129,15 @@ def shuffled_groups(counts: NDArray[np.int64], keys: Sequence[int]) -> NDArray[n
     >>> shuffled_groups(np.array([3]), [8]).tolist()
     [2, 0, 1]
     """
-    group = np.repeat(np.arange(len(counts)), counts)
-    within = np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)
+    edges = np.append(0, np.cumsum(counts))
+    within = np.arange(edges[-1]) - np.repeat(edges[:-1], counts)
     hashed = (within.view(np.uint64) + _ONE) * _MULTIPLIER
     hashed ^= np.repeat(np.array(keys, np.uint64), counts)
     hashed *= _MIXER
     hashed ^= hashed >> _TOP
     hashed *= _MULTIPLIER
-    order = np.argsort((hashed >> _LAST).astype(np.uint16), kind="stable")
-    return order[stable_order(group[order], len(counts))] if len(counts) > 1 else order
+    digits = (hashed >> _LAST).astype(np.uint16)
+    ordered = [np.argsort(digits[a:b], kind="stable") for a, b in pairwise(edges.tolist())]
+    found: NDArray[np.int64] = np.concatenate([edges[:0], *ordered])
+    found += np.repeat(edges[:-1], counts)
+    return found

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.packing.pooled_rows import PooledRows
 from jaxdata.packing.windows import Assigned, RowItems
@@ -32,38 +31,29 @@ _LOOPED = 2048
 
 def place_rest(rows: PooledRows, assign: Assign) -> None:
     """Place all items that are in no row; where they are many, as `assign` does."""
-    counts = _left_of_blocks(rows)
+    left = rows.unplaced()
+    counts = rows.in_blocks(rows.block_of[left])
     for block in np.flatnonzero(counts > _LOOPED).tolist():
         _place_many(rows, block, assign)
-    _fill_rows(rows, (counts > _ONLINE) & (counts <= _LOOPED))
+    filled = (counts > _ONLINE) & (counts <= _LOOPED)
+    left = left[filled[rows.block_of[left]]]
+    for begins in (False, True):
+        if begins:
+            left = _begin_rows(rows, left)
+        open_rows = rows.open_rows()
+        left = rows.fill(open_rows[filled[rows.block[open_rows]]], left, _FITS, closely=False)
     _place_online(rows)
 
 
-def _left_of_blocks(rows: PooledRows) -> Ints:
-    """(blocks,) items that are in no row."""
-    return np.bincount(rows.block_of[rows.unplaced()], minlength=rows.blocks)
-
-
-def _fill_rows(rows: PooledRows, blocks: NDArray[np.bool_]) -> None:
-    """Place most items of some blocks."""
-    for begin in (False, True):
-        if begin:
-            _begin_rows(rows, blocks)
-        open_rows = rows.open_rows()
-        rows.fill(open_rows[blocks[rows.block[open_rows]]], _FITS, closely=False)
-
-
-def _begin_rows(rows: PooledRows, blocks: NDArray[np.bool_]) -> None:
-    """The largest items of some blocks begin rows: as many as the others are sure to fill."""
-    left = rows.unplaced()
-    left = left[blocks[rows.block_of[left]]]
+def _begin_rows(rows: PooledRows, left: Ints) -> Ints:
+    """The largest items begin rows: as many as all are sure to fill; returns the others."""
     left = left[stable_order(rows.keys[left], rows.blocks * rows.width)]
     edges = np.searchsorted(rows.block_of[left], np.arange(rows.blocks + 1))
     slots = np.append(0, np.cumsum(rows.sizes[left], dtype=np.int64))[edges]
     begun = np.diff(slots) // rows.capacity
-    items = left[consecutive(edges[1:] - begun, begun)]
-    room = (rows.capacity - rows.sizes[items]).astype(rows.room.dtype)
-    rows.row[items] = rows.begin(rows.block_of[items], room, np.ones_like(room))
+    largest = consecutive(edges[1:] - begun, begun)
+    rows.begin_with(left[largest])
+    return np.delete(left, largest)
 
 
 def _place_many(rows: PooledRows, block: int, assign: Assign) -> None:

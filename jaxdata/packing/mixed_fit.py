@@ -10,20 +10,19 @@ hundred, are left.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.packing.pooled_rows import PooledRows
 from jaxdata.packing.random_rows import RandomRows
-from jaxdata.ragged import AnyInts
+from jaxdata.ragged import AnyInts, Ints
 
 _DEALS = 4
-_WORTHWHILE = 3
+_WORTHWHILE = 2
 """a deal must have placed one item in so many for another one"""
-_RARE = 20
-"""rows begun by a large item are dealt like others where they are less than one in so many"""
+_RARE = 200
+"""rows begun by large items are dealt like others where other items are so many times as many"""
 _FITS = 4
 """items that a row takes at most because they fill half of what is left"""
-_FEW = 128, 33
+_FEW = 192, 100
 """items, or one item in so many, that are not worth a deal"""
 
 
@@ -40,28 +39,20 @@ def mixed_rows(
         slack: slots that a row may lack and still be full.
     """
     rows = PooledRows(sizes, bounds, capacity, limit, slack)
-    large = np.flatnonzero(2 * sizes > capacity)
-    room = (capacity - sizes[large]).astype(rows.block.dtype)
-    rows.row[large] = rows.begin(rows.block_of[large], room, np.ones_like(room))
+    left = rows.unplaced()
+    large = 2 * sizes[left] > capacity
+    rows.begin_with(left[large])
+    left = left[~large]
+    begun, others = rows.in_blocks(rows.block), rows.in_blocks(rows.block_of[left])
     open_rows = rows.open_rows()
-    open_rows = open_rows[~_rarely_large(rows)[rows.block[open_rows]]]
-    rows.fill(open_rows, _FITS, closely=True)
-    _deal(rows)
+    open_rows = open_rows[(begun * _RARE >= others)[rows.block[open_rows]]]
+    _deal(rows, rows.fill(open_rows, left, _FITS, closely=True))
     return rows
 
 
-def _rarely_large(rows: PooledRows) -> NDArray[np.bool_]:
-    """Whether hardly any row of a block begins with a large item; (blocks,)."""
-    ends = np.append(0, np.cumsum(rows.sizes, dtype=np.int64))
-    begun = np.bincount(rows.block, minlength=rows.blocks)
-    found: NDArray[np.bool_] = begun * rows.capacity * _RARE < np.diff(ends[rows.bounds])
-    return found
-
-
-def _deal(rows: PooledRows) -> None:
-    """Deal what is in no row, in each block as long as it is worthwhile."""
-    left = rows.unplaced()
-    counts = np.bincount(rows.block_of[left], minlength=rows.blocks)
+def _deal(rows: PooledRows, left: Ints) -> None:
+    """Deal items that are in no row, in each block as long as it is worthwhile."""
+    counts = rows.in_blocks(rows.block_of[left])
     few = np.maximum(_FEW[0], counts // _FEW[1])
     going = counts > few
     for _ in range(_DEALS):

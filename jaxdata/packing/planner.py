@@ -184,7 +184,7 @@ class Planner:
             parts = (spans[:half], spans[half:]) if half else ()
             return [line for part in parts for line in self._lines(part)] or [None]
         tokens, empty = (
-            np.diff(np.append(0, np.cumsum(each, dtype=np.int64))[bounds]).tolist()
+            np.add.reduceat(each, bounds[:-1], dtype=np.int64).tolist()
             for each in (lengths, lengths == 0)
         )
         columns = zip(spans, counts.tolist(), tokens, empty, strict=True)

@@ -15,6 +15,10 @@ from jaxdata.packing.windows import RowItems
 from jaxdata.ragged import AnyInts, Ints, stable_order
 
 
+_NONE, _ALONE = -1, -2
+"""the row of an item that is in none, and of one that fills a row, which has no number yet"""
+
+
 class PooledRows:
     """Items, the rows that they are in, and what room is left there.
 
@@ -36,8 +40,10 @@ class PooledRows:
         kind = np.int32 if self.blocks * self.width < 2**31 else np.int64
         self.block_of = np.repeat(np.arange(self.blocks, dtype=kind), np.diff(bounds))
         self.keys: AnyInts = self.block_of * kind(self.width) + sizes.astype(kind, copy=False)
-        self.row: Ints = np.full(len(sizes), -1)
+        self._alone = np.flatnonzero(sizes == capacity)
+        self.row: Ints = np.full(len(sizes), _NONE)
         """(items,) the row of each; -1: none"""
+        self.row[self._alone] = _ALONE
         nothing = np.zeros(0, kind)
         self.block, self.room, self.held = nothing, nothing, nothing
         """(rows,) the block of each row, slots that are left, and items in it"""
@@ -50,9 +56,14 @@ class PooledRows:
         self.held = np.concatenate([self.held, held])
         return rows
 
+    def begin_with(self, items: Ints) -> None:
+        """Each of some items begins a row."""
+        room = (self.capacity - self.sizes[items]).astype(self.room.dtype)
+        self.row[items] = self.begin(self.block_of[items], room, np.ones_like(room))
+
     def unplaced(self) -> Ints:
         """The items that are in no row."""
-        return np.flatnonzero(self.row < 0)
+        return np.flatnonzero(self.row == _NONE)
 
     def open_rows(self, room: int | None = None) -> Ints:
         """Rows that can take more: that have `room` and more; None: that are not full."""
@@ -61,37 +72,47 @@ class PooledRows:
 
     def dissolve(self, rows: AnyInts) -> None:
         """Take the items of some rows out again."""
-        gone = np.zeros(len(self.block) + 1, bool)  # the last is that of items in no row
+        gone = np.zeros(len(self.block) + 2, bool)  # the last two: `_ALONE` and `_NONE`
         gone[rows] = True
-        self.row[gone[self.row]] = -1
+        self.row[gone[self.row]] = _NONE
         self.room[rows], self.held[rows] = self.capacity, 0
 
-    def fill(self, rows: AnyInts, rounds: int, *, closely: bool) -> None:
-        """Some rows take the largest item that is in no row and fits, again and again.
+    def in_blocks(self, items_or_rows: AnyInts) -> Ints:
+        """(blocks,) how many there are of each, from the block of each."""
+        return np.bincount(items_or_rows, minlength=self.blocks)
+
+    def fill(self, rows: AnyInts, items: Ints, rounds: int, *, closely: bool) -> Ints:
+        """Some rows take the largest item that fits, again and again.
 
         Args:
             rows: their numbers; open rows.
+            items: that are in no row.
             rounds: items that a row takes at most.
             closely: only items that fill more than half of what is left of a row.
+
+        Returns:
+            The items that are left.
         """
-        small = self.unplaced()
-        stock = SizeStock(self.keys[small], small, self.blocks * self.width)
+        stock = SizeStock(self.keys[items], items, self.blocks * self.width)
         for _ in range(rounds):
             if not len(rows):
                 break
             room = self.room[rows]
             wanted = self.block[rows] * self.keys.dtype.type(self.width) + room
-            able, met, items = stock.take(wanted, (room - 1) // (2 if closely else 1))
+            able, met, taken = stock.take(wanted, (room - 1) // (2 if closely else 1))
             row = rows[met]
-            self.row[items] = row
-            self.room[row] -= self.sizes[items]
+            self.row[taken] = row
+            self.room[row] -= self.sizes[taken]
             self.held[row] += 1
             rows = rows[able]
             rows = rows[(self.room[rows] > self.slack) & (self.held[rows] < self.limit)]
+        return items[self.row[items] == _NONE]
 
-    def row_counts(self) -> Ints:
-        """(blocks,) rows of each block."""
-        return np.bincount(self.block[self.held > 0], minlength=self.blocks)
+    def close(self) -> tuple[Ints, Ints]:
+        """(items,) the row of each item, and (blocks,) how many rows each block has."""
+        self.row[self._alone] = len(self.block) + np.arange(len(self._alone))
+        begun = self.in_blocks(self.block[self.held > 0])
+        return self.row, begun + self.in_blocks(self.block_of[self._alone])
 
     def of_block(self, block: int) -> NDArray[np.int64]:
         """(items of the block,) the row of each."""

@@ -115,7 +115,10 @@ class RandomRows:
         keys = rows.keys[self._stream[reserve]]
         stock = SizeStock(keys, reserve, rows.blocks * rows.width)
         gaps = np.flatnonzero((self._gap < 0) | (self._gap > rows.slack))
+        short = self._gap[gaps] > 0
+        over, gaps = gaps[~short], gaps[short]
         added, places, gaps = self._take(stock, gaps, None)
+        gaps = np.sort(np.concatenate([over, gaps]))
         for attempt in range(_EXCHANGES):
             gaps = gaps[self._count[gaps] > attempt]
             turn = (self._number[gaps] + attempt) % self._count[gaps]

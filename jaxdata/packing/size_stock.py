@@ -20,7 +20,8 @@ class SizeStock:
         order = stable_order(keys, largest)
         self._largest = largest
         # The first is no item, and below all others.
-        self._keys: AnyInts = np.append(np.iinfo(keys.dtype).min, keys[order])
+        lowest = np.full(1, np.iinfo(keys.dtype).min, keys.dtype)
+        self._keys: AnyInts = np.concatenate([lowest, keys[order]])
         self._items: Ints = np.append(-1, items[order])
 
     def take(self, wanted: AnyInts, slack: AnyInts | int) -> tuple[Ints, Ints, Ints]:
@@ -44,12 +45,13 @@ class SizeStock:
         order, below, least = order[able], below[able], least[able]
         if not len(order):
             return order, order, order
-        first = np.flatnonzero(np.diff(below, prepend=-1))
+        first = np.flatnonzero(np.append(True, below[1:] != below[:-1]))
         wishes = np.diff(first, append=len(below))
         turn = np.arange(len(below)) - np.repeat(first, wishes)
-        own = turn < np.repeat(np.diff(below[first], prepend=0), wishes)
-        met = own & (self._keys[below - turn] >= least)
-        return order, order[met], self._without(below[met] - turn[met])
+        at = np.maximum(below - turn, 0)
+        met = at > np.repeat(np.append(0, below[first[1:] - 1]), wishes)  # the nearest of others
+        met &= self._keys[at] >= least
+        return order, order[met], self._without(at[met])
 
     def _without(self, at: Ints) -> Ints:
         """Remove some items, and return them."""

@@ -20,9 +20,12 @@ from numpy.typing import NDArray
 
 import jaxdata
 from jaxdata.errors import InputError, StateMismatch
+from jaxdata.packing.last_rows import place_online
 from jaxdata.packing.planner import pack_block
-from jaxdata.packing.strategies.best_fit import assign_best_fit, assign_mixed, assign_online
+from jaxdata.packing.pooled_rows import rows_in_order
+from jaxdata.packing.strategies.best_fit import assign_best_fit, assign_mixed
 from jaxdata.packing.strategies.crop import crop_online
+from jaxdata.packing.windows import RowItems
 
 CORPORA = ("short", "wiki", "web", "code", "lognormal")
 SEQ_LEN = 2048
@@ -43,12 +46,19 @@ def items(draw: st.DrawFn) -> tuple[NDArray[np.int64], int, int]:
     return sizes, capacity, draw(st.sampled_from([1, 2, 5, capacity]))
 
 
+def mixed(sizes: NDArray[np.int64], capacity: int, limit: int) -> RowItems:
+    row, (count,) = assign_mixed(sizes, np.array([0, len(sizes)]), capacity, limit).close()
+    rows = rows_in_order(row)
+    assert rows.rows == count
+    return rows
+
+
 @given(items())
 def test_every_item_is_in_one_row_that_has_room(
     given_items: tuple[NDArray[np.int64], int, int],
 ) -> None:
     sizes, capacity, limit = given_items
-    rows = assign_mixed(sizes, capacity, limit)
+    rows = mixed(sizes, capacity, limit)
     assert sorted(rows.items.tolist()) == list(range(len(sizes)))
     row = np.repeat(np.arange(rows.rows), rows.counts)
     assert (np.bincount(row, sizes[rows.items], rows.rows) <= capacity).all()
@@ -61,17 +71,17 @@ def test_it_needs_hardly_more_rows_than_best_fit_decreasing(
 ) -> None:
     sizes, capacity, limit = given_items
     least = assign_best_fit(sizes, capacity, limit).rows
-    assert assign_mixed(sizes, capacity, limit).rows <= 1.05 * least + 2
+    assert mixed(sizes, capacity, limit).rows <= 1.05 * least + 2
 
 
 def test_online_best_fit_takes_the_fullest_row() -> None:
-    rows = assign_online(np.array([3, 6, 2, 1, 4]), 8, 8)
-    assert [
-        sorted(part.tolist()) for part in np.split(rows.items, np.cumsum(rows.counts)[:-1])
-    ] == [
-        [1, 2],  # 6 + 2
-        [0, 3, 4],  # 3 + 1 + 4
-    ]
+    assert place_online([6, 3, 2, 1, 4], 8, 8) == [0, 1, 0, 1, 1]
+    assert place_online([3, 2], 8, 8, [(7, 1), (4, 1), (3, 2)]) == [2, 1], "in rows that are open"
+    assert place_online([3, 2, 1], 8, 3, [(7, 2)]) == [0, 1, 1], "three in a row at most"
+
+
+def test_the_largest_come_first_where_the_order_needs_more_rows() -> None:
+    assert place_online([3, 3, 5, 5], 8, 8) == [1, 0, 0, 1]
 
 
 @given(items())
@@ -92,7 +102,7 @@ def test_online_crop_fills_rows_and_crops_one_item_of_each(
 
 def test_items_that_fit_nowhere_together_stay_as_they_were() -> None:
     sizes = np.full(5_000, 1_500)
-    assert assign_mixed(sizes, SEQ_LEN, SEQ_LEN).rows == 5_000
+    assert mixed(sizes, SEQ_LEN, SEQ_LEN).rows == 5_000
 
 
 GOLDEN = {"best_fit": "f8d1607b40621904", "crop": "8235dd9731c14be2"}

@@ -166,10 +166,10 @@ def _pack_mixed(
     windows = cut_windows(lengths, seq_len, overlap)
     begins = np.searchsorted(windows.document, bounds)
     rows = assign_mixed(windows.slots, begins, seq_len, limit)
-    counts = rows.row_counts().tolist()
-    parts = zip(bounds.tolist(), pairwise(begins.tolist()), counts, strict=False)
+    row, counts = rows.close()
+    parts = zip(bounds.tolist(), pairwise(begins.tolist()), counts.tolist(), strict=False)
     return [
-        AssignedWindows(windows.part(a, b, first), PooledBlock(rows.row[a:b], count))
+        AssignedWindows(windows.part(a, b, first), PooledBlock(row[a:b], count))
         for first, (a, b), count in parts
     ]
 

@@ -127,9 +127,10 @@ def _pack_mixed(
     begins = np.searchsorted(document, bounds)
     rows = mixed_rows(slots, begins, seq_len, limit, slack=0)
     rows.dissolve(rows.open_rows())
+    row, _ = rows.close()
     parts = zip(bounds.tolist(), pairwise(begins.tolist()), strict=False)
     return [
-        _with_rest(document[a:b] - first, slots[a:b], rows.row[a:b], seq_len, limit)
+        _with_rest(document[a:b] - first, slots[a:b], row[a:b], seq_len, limit)
         for first, (a, b) in parts
     ]
 

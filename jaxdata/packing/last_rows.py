@@ -20,6 +20,8 @@ Assign = Callable[[AnyInts, int, int], Assigned]
 """(sizes, capacity, most items in a row) -> rows"""
 OpenRow = tuple[int, int]
 """(slots that are left, items in it)"""
+Edges = list[tuple[int, int]]
+"""of each block, where its things begin and end"""
 
 _ONLINE = 24
 """items that are placed one by one at once"""
@@ -32,7 +34,7 @@ _LOOPED = 2048
 def place_rest(rows: PooledRows, assign: Assign) -> None:
     """Place all items that are in no row; where they are many, as `assign` does."""
     left = rows.unplaced()
-    counts = rows.in_blocks(rows.block_of[left])
+    counts = rows.per_block(rows.block_of[left])
     for block in np.flatnonzero(counts > _LOOPED).tolist():
         _place_many(rows, block, assign)
     filled = (counts > _ONLINE) & (counts <= _LOOPED)
@@ -60,8 +62,7 @@ def _place_many(rows: PooledRows, block: int, assign: Assign) -> None:
     """Place the items of a block anew that are in no full row."""
     open_rows = rows.open_rows()
     rows.dissolve(open_rows[rows.block[open_rows] == block])
-    first = int(rows.bounds[block])
-    left = first + np.flatnonzero(rows.of_block(block) < 0)
+    left = rows.unplaced_of(block)
     made = RowItems.of(assign(rows.sizes[left], rows.capacity, rows.limit)).numbered(left)
     _add(rows, np.full(made.rows, block), made.items, np.repeat(np.arange(made.rows), made.counts))
 
@@ -69,26 +70,22 @@ def _place_many(rows: PooledRows, block: int, assign: Assign) -> None:
 def _place_online(rows: PooledRows) -> None:
     """Place the items of each block in its open rows, and in new ones."""
     left, open_rows, edges, row_edges = _by_block(rows)
-    sizes, rooms, helds = (
+    sizes, rooms, held = (
         each.tolist() for each in (rows.sizes[left], rows.room[open_rows], rows.held[open_rows])
     )
-    found, blocks = list[int](), list[int]()
+    found, begun = list[int](), list[int]()  # begun: the block of each new row
     for block, ((a, b), (c, d)) in enumerate(zip(edges, row_edges, strict=True)):
         if a == b:
             continue
-        pairs = list(zip(rooms[c:d], helds[c:d], strict=True))
-        row = place_online(sizes[a:b], rows.capacity, rows.limit, pairs)
-        # Numbers below `len(open_rows)` are those of open rows.
-        new = len(open_rows) + len(blocks) - (d - c)
-        found += [c + each if each < d - c else new + each for each in row]
-        blocks += [block] * (max(row) + 1 - (d - c))
-    place = np.array(found, np.int64)
-    new = place >= len(open_rows)
-    rows.row[left[~new]] = open_rows[place[~new]]
-    _add(rows, np.array(blocks, np.int64), left[new], place[new] - len(open_rows))
-
-
-Edges = list[tuple[int, int]]
+        pairs = list(zip(rooms[c:d], held[c:d], strict=True))
+        placed = place_online(sizes[a:b], rows.capacity, rows.limit, pairs)
+        after = len(open_rows) + len(begun)  # new rows are numbered after all that are open
+        found += [c + row if row < d - c else after + row - (d - c) for row in placed]
+        begun += [block] * (max(placed) + 1 - (d - c))
+    row = np.array(found, np.int64)
+    new = row >= len(open_rows)
+    rows.row[left[~new]] = open_rows[row[~new]]
+    _add(rows, np.array(begun, np.int64), left[new], row[new] - len(open_rows))
 
 
 def _by_block(rows: PooledRows) -> tuple[Ints, Ints, Edges, Edges]:
@@ -111,8 +108,8 @@ def _add(rows: PooledRows, blocks: Ints, items: Ints, row: Ints) -> None:
     """Put items in new rows of some blocks."""
     held = np.bincount(row, minlength=len(blocks))
     filled = np.bincount(row, rows.sizes[items], len(blocks))
-    room = rows.capacity - filled.astype(rows.room.dtype)
-    rows.row[items] = rows.begin(blocks.astype(rows.block.dtype), room, held)[row]
+    room = rows.capacity - filled.astype(np.int64)
+    rows.row[items] = rows.begin(blocks, room, held)[row]
 
 
 def place_online(
@@ -127,7 +124,7 @@ def place_online(
         The row of each item: those of `open_rows` come first, then new ones.
 
     >>> place_online([3, 5, 2, 1, 4], 8, 8, [(6, 1)])
-    [0, 1, 0, 0, 2]
+    [0, 1, 1, 1, 2]
     """
     found = _best_fit(sizes, capacity, limit, open_rows)
     missing = sum(sizes) - sum(room for room, _ in open_rows)

@@ -48,43 +48,28 @@ def pack_block(
     >>> plan.row_starts.tolist(), plan.document.tolist(), plan.slots.tolist()
     ([0, 2, 4], [0, 3, 1, 2], [4, 1, 3, 2])
     """
+    settings = PackSettings(seq_len, strategy, overlap, max_segments=max_segments, order=order)
     given = np.asarray(lengths)
-    (packed,) = pack_blocks(
-        given,
-        np.array([0, len(given)]),
-        seq_len=seq_len,
-        strategy=strategy,
-        overlap=overlap,
-        max_segments=max_segments,
-        order=order,
-    )
+    (packed,) = pack_blocks(given, np.array([0, len(given)]), settings)
     return packed
 
 
-def pack_blocks(
-    lengths: AnyInts,
-    bounds: Ints,
-    *,
-    seq_len: int,
-    strategy: str,
-    overlap: int,
-    max_segments: int | None,
-    order: int,
-) -> Sequence[Packed]:
+def pack_blocks(lengths: AnyInts, bounds: Ints, settings: PackSettings) -> Sequence[Packed]:
     """Pack some blocks as `pack_block` does, side by side; none depends on the others.
 
     Args:
         lengths: (documents,) of all blocks, end to end.
         bounds: (blocks + 1,) where the documents of each block begin.
+        settings: how documents become rows.
     """
     # 32 bits where they hold every number: the work is mostly moving memory.
     small = np.int32 if int(lengths.sum(dtype=np.int64)) < 2**31 else np.int64
-    lengths, limit = lengths.astype(small, copy=False), max_segments or seq_len
-    chosen = STRATEGIES[strategy]
-    if chosen.mixed and order == 2:
-        return chosen.mixed(lengths, bounds, seq_len, overlap, limit)
+    lengths, chosen = lengths.astype(small, copy=False), STRATEGIES[settings.strategy]
+    numbers = settings.seq_len, settings.overlap, settings.max_segments or settings.seq_len
+    if chosen.mixed and settings.order == 2:
+        return chosen.mixed(lengths, bounds, *numbers)
     blocks = (lengths[a:b] for a, b in pairwise(bounds.tolist()))
-    return [chosen.pack(block, seq_len, overlap, limit) for block in blocks]
+    return [chosen.pack(block, *numbers) for block in blocks]
 
 
 class RunOrder(DocumentOrder):
@@ -184,20 +169,14 @@ class Planner:
             parts = (spans[:half], spans[half:]) if half else ()
             return [line for part in parts for line in self._lines(part)] or [None]
         tokens, empty = (
-            np.add.reduceat(each, bounds[:-1], dtype=np.int64).tolist()
-            for each in (lengths, lengths == 0)
+            np.add.reduceat(each, bounds[:-1], dtype=np.int64) for each in (lengths, lengths == 0)
         )
-        columns = zip(spans, counts.tolist(), tokens, empty, strict=True)
+        targets = (tokens - counts + empty).tolist()
+        lines = zip(spans, counts.tolist(), targets, self._pack(lengths, bounds), strict=True)
         return [
-            [span[0], count, size.rows, total - count + none]
-            + [size.trained, size.filled, size.overlap, size.begun]
-            for (span, count, total, none), size in zip(
-                columns, self._sizes(lengths, bounds), strict=True
-            )
+            _line(first, documents, of_block, packed.size())
+            for (first, _), documents, of_block, packed in lines
         ]
-
-    def _sizes(self, lengths: NDArray[np.unsignedinteger], bounds: Ints) -> list[BlockSize]:
-        return [packed.size() for packed in self._pack(lengths, bounds)]
 
     @cached_property
     def _spans(self) -> list[Span]:
@@ -234,7 +213,10 @@ class Planner:
     def _within_a_block(self, lengths: NDArray[np.unsignedinteger]) -> bool:
         """Whether documents have at most `MAX_WINDOWS` windows."""
         # An upper bound from the number of tokens usually suffices.
-        tokens, step = int(lengths.sum(dtype=np.int64)), self.settings.seq_len - self.settings.overlap
+        tokens, step = (
+            int(lengths.sum(dtype=np.int64)),
+            self.settings.seq_len - self.settings.overlap,
+        )
         few = len(lengths) + tokens // step <= MAX_WINDOWS
         return few or int(self._windows(lengths).sum()) <= MAX_WINDOWS
 
@@ -243,16 +225,13 @@ class Planner:
         return window_counts(signed, self.settings.seq_len, self.settings.overlap)
 
     def _pack(self, lengths: NDArray[np.unsignedinteger], bounds: Ints) -> Sequence[Packed]:
-        chosen = self.settings
-        return pack_blocks(
-            lengths,
-            bounds,
-            seq_len=chosen.seq_len,
-            strategy=chosen.strategy,
-            overlap=chosen.overlap,
-            max_segments=chosen.max_segments,
-            order=chosen.order,
-        )
+        return pack_blocks(lengths, bounds, self.settings)
+
+
+def _line(first: int, documents: int, targets: int, size: BlockSize) -> list[int]:
+    """A line of `BlockTable`."""
+    counted = (size.trained, size.filled, size.overlap, size.begun)
+    return [first, documents, size.rows, targets, *counted]
 
 
 def _groups(spans: Sequence[Span], documents: int) -> Iterator[Sequence[Span]]:

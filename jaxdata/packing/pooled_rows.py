@@ -8,12 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.packing.size_stock import SizeStock
 from jaxdata.packing.windows import RowItems
 from jaxdata.ragged import AnyInts, Ints, stable_order
-
 
 _NONE, _ALONE = -1, -2
 """the row of an item that is in none, and of one that fills a row, which has no number yet"""
@@ -38,27 +36,31 @@ class PooledRows:
         # A key is a size in a block; less `slack`, it is still no key of the block before.
         self.width = capacity + slack + 1
         kind = np.int32 if self.blocks * self.width < 2**31 else np.int64
-        self.block_of = np.repeat(np.arange(self.blocks, dtype=kind), np.diff(bounds))
+        self.block_of: AnyInts = np.repeat(np.arange(self.blocks, dtype=kind), np.diff(bounds))
         self.keys: AnyInts = self.block_of * kind(self.width) + sizes.astype(kind, copy=False)
         self._alone = np.flatnonzero(sizes == capacity)
         self.row: Ints = np.full(len(sizes), _NONE)
         """(items,) the row of each; -1: none"""
         self.row[self._alone] = _ALONE
-        nothing = np.zeros(0, kind)
-        self.block, self.room, self.held = nothing, nothing, nothing
-        """(rows,) the block of each row, slots that are left, and items in it"""
+        self.block: AnyInts = np.zeros(0, kind)
+        """(rows,) the block of each"""
+        self.room: AnyInts = np.zeros(0, kind)
+        """(rows,) slots that are left"""
+        self.held: AnyInts = np.zeros(0, kind)
+        """(rows,) items in each; 0: the row is no more"""
 
     def begin(self, block: AnyInts, room: AnyInts, held: AnyInts) -> Ints:
         """New rows; returns their numbers."""
         rows: Ints = np.arange(len(self.block), len(self.block) + len(block))
-        self.block = np.concatenate([self.block, block])
-        self.room = np.concatenate([self.room, room])
-        self.held = np.concatenate([self.held, held])
+        kind = self.block.dtype
+        self.block = np.concatenate([self.block, block.astype(kind, copy=False)])
+        self.room = np.concatenate([self.room, room.astype(kind, copy=False)])
+        self.held = np.concatenate([self.held, held.astype(kind, copy=False)])
         return rows
 
     def begin_with(self, items: Ints) -> None:
         """Each of some items begins a row."""
-        room = (self.capacity - self.sizes[items]).astype(self.room.dtype)
+        room = self.capacity - self.sizes[items]
         self.row[items] = self.begin(self.block_of[items], room, np.ones_like(room))
 
     def unplaced(self) -> Ints:
@@ -77,9 +79,9 @@ class PooledRows:
         self.row[gone[self.row]] = _NONE
         self.room[rows], self.held[rows] = self.capacity, 0
 
-    def in_blocks(self, items_or_rows: AnyInts) -> Ints:
-        """(blocks,) how many there are of each, from the block of each."""
-        return np.bincount(items_or_rows, minlength=self.blocks)
+    def per_block(self, block: AnyInts) -> Ints:
+        """(blocks,) how often each block occurs."""
+        return np.bincount(block, minlength=self.blocks)
 
     def fill(self, rows: AnyInts, items: Ints, rounds: int, *, closely: bool) -> Ints:
         """Some rows take the largest item that fits, again and again.
@@ -106,17 +108,20 @@ class PooledRows:
             self.held[row] += 1
             rows = rows[able]
             rows = rows[(self.room[rows] > self.slack) & (self.held[rows] < self.limit)]
-        return items[self.row[items] == _NONE]
+        left: Ints = items[self.row[items] == _NONE]
+        return left
 
     def close(self) -> tuple[Ints, Ints]:
         """(items,) the row of each item, and (blocks,) how many rows each block has."""
         self.row[self._alone] = len(self.block) + np.arange(len(self._alone))
-        begun = self.in_blocks(self.block[self.held > 0])
-        return self.row, begun + self.in_blocks(self.block_of[self._alone])
+        begun = self.per_block(self.block[self.held > 0])
+        return self.row, begun + self.per_block(self.block_of[self._alone])
 
-    def of_block(self, block: int) -> NDArray[np.int64]:
-        """(items of the block,) the row of each."""
-        return self.row[self.bounds[block] : self.bounds[block + 1]]
+    def unplaced_of(self, block: int) -> Ints:
+        """The items of a block that are in no row."""
+        first, stop = self.bounds[block : block + 2].tolist()
+        found: Ints = first + np.flatnonzero(self.row[first:stop] == _NONE)
+        return found
 
 
 @dataclass(frozen=True)
@@ -124,7 +129,7 @@ class PooledBlock:
     """The rows of one of the blocks (see `Assigned`)."""
 
     row: Ints
-    """(items,) the row of each: any numbers, -1 for none"""
+    """(items,) the row of each: any numbers"""
     rows: int
     """number of rows"""
 

@@ -19,9 +19,6 @@ from jaxdata.packing.pooled_rows import PooledRows
 from jaxdata.packing.size_stock import SizeStock
 from jaxdata.ragged import AnyInts, Ints, consecutive
 
-_EXCHANGES = 3
-"""items of a row that are tried"""
-
 
 class RandomRows:
     """Rows dealt from streams of items in random order: rows that are open, and new ones.
@@ -66,17 +63,25 @@ class RandomRows:
         self._row, full = self._row[made], full[made]
         after = np.searchsorted(ends, full)
         last = after - (full - ends[after - 1] < ends[after] - full)
-        counts = np.bincount(self._block, minlength=rows.blocks)
-        self._number = np.arange(len(full)) - np.repeat(np.cumsum(counts) - counts, counts)
+        counts = rows.per_block(self._block)
+        stops = np.cumsum(counts)
+        self._number = np.arange(len(full)) - np.repeat(stops - counts, counts)
         self._start = np.where(self._number, np.roll(last, 1), self._bounds[self._block])
         self._count = last - self._start
         self._gap = room[made] - (ends[last] - ends[self._start])
-        self._dealt = self._bounds[:-1].copy()
-        self._dealt[self._block] = last  # of each block's last row
+        dealt = np.append(last, 0)[stops - 1]
+        self._dealt = np.where(counts, dealt, self._bounds[:-1])
 
-    def close(self) -> tuple[Ints, Ints]:
-        """Keep the rows that come out full; returns all other items, and (blocks,) how many."""
-        items, added = self._exchange()
+    def close(self, exchanges: int) -> tuple[Ints, Ints]:
+        """Keep the rows that come out full.
+
+        Args:
+            exchanges: items of a row that are tried.
+
+        Returns:
+            All other items, and (blocks,) how many they are.
+        """
+        items, added = self._exchange(exchanges)
         rows, new = self._rows, self._row < 0
         held = self._count + np.append(rows.held, 0)[self._row]
         held[added] += 1
@@ -108,7 +113,7 @@ class RandomRows:
         sizes = np.stack([counts - turned, turned], axis=1).ravel()
         return self._stream[left[consecutive(begin, sizes)]], counts
 
-    def _exchange(self) -> tuple[Ints, Ints]:
+    def _exchange(self, exchanges: int) -> tuple[Ints, Ints]:
         """Fill gaps; returns the places of the items that were added, and the dealt rows."""
         rows = self._rows
         reserve = consecutive(self._dealt, self._bounds[1:] - self._dealt)
@@ -119,15 +124,13 @@ class RandomRows:
         over, gaps = gaps[~short], gaps[short]
         added, places, gaps = self._take(stock, gaps, None)
         gaps = np.sort(np.concatenate([over, gaps]))
-        for attempt in range(_EXCHANGES):
+        for attempt in range(exchanges):
             gaps = gaps[self._count[gaps] > attempt]
             turn = (self._number[gaps] + attempt) % self._count[gaps]
             _, _, gaps = self._take(stock, gaps, self._start[gaps] + turn)
         return places, added
 
-    def _take(
-        self, stock: SizeStock, gaps: Ints, place: Ints | None
-    ) -> tuple[Ints, Ints, Ints]:
+    def _take(self, stock: SizeStock, gaps: Ints, place: Ints | None) -> tuple[Ints, Ints, Ints]:
         """Take items for some rows, in exchange for those at some places.
 
         Returns:

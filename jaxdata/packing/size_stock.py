@@ -37,7 +37,7 @@ class SizeStock:
         Returns:
             The wishes that can be met at all; those that are met; and the items that they get.
         """
-        order = stable_order(wanted, self._largest)
+        order: Ints = stable_order(wanted, self._largest).astype(np.int64, copy=False)
         most = wanted[order]
         least = most - (slack if isinstance(slack, int) else slack[order])
         below = np.searchsorted(self._keys, most, side="right") - 1  # 0: there is none

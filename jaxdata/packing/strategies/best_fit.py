@@ -14,14 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.packing.block_plan import Packed, Strategy
-from jaxdata.packing.mixed_fit import mixed_rows
 from jaxdata.packing.last_rows import place_rest
+from jaxdata.packing.mixed_fit import mixed_rows
 from jaxdata.packing.pooled_rows import PooledBlock, PooledRows
 from jaxdata.packing.windows import AssignedWindows, BinAssignment, cut_windows
 from jaxdata.ragged import AnyInts, descending_order, size_classes
 
-_SLACK = 512
-"""a mixed row may lack one slot in so many"""
 Run = tuple[int, int, int, int]
 """(first row, rows, items already in each row, items added to each row)"""
 
@@ -150,7 +148,7 @@ def _between(groups: dict[int, list[Run]], size: int, last: int) -> list[int]:
 
 def assign_mixed(sizes: AnyInts, bounds: AnyInts, capacity: int, limit: int) -> PooledRows:
     """Place the items of some blocks, in random order, so that rows mix sizes: see `mixed_fit`."""
-    rows = mixed_rows(sizes, bounds, capacity, limit, slack=capacity // _SLACK)
+    rows = mixed_rows(sizes, bounds, capacity, limit)
     place_rest(rows, assign_best_fit)
     return rows
 

@@ -11,7 +11,6 @@ import numpy as np
 from jaxdata.packing.block_plan import Packed, Strategy
 from jaxdata.packing.mixed_fit import mixed_rows
 from jaxdata.packing.pooled_rows import rows_in_order
-from jaxdata.packing.strategies.best_fit import assign_best_fit
 from jaxdata.packing.windows import AssignedWindows, BinAssignment, RowItems, Windows
 from jaxdata.ragged import AnyInts, Ints, descending_order, size_classes
 
@@ -125,13 +124,13 @@ def _pack_mixed(
     document = np.flatnonzero(lengths > 1)
     slots = np.minimum(lengths[document] - 1, seq_len)
     begins = np.searchsorted(document, bounds)
-    rows = mixed_rows(slots, begins, seq_len, limit, slack=0)
+    rows = mixed_rows(slots, begins, seq_len, limit, full=True)
     rows.dissolve(rows.open_rows())
-    row, _ = rows.close()
+    row = rows.close()[0]
     parts = zip(bounds.tolist(), pairwise(begins.tolist()), strict=False)
     return [
-        _with_rest(document[a:b] - first, slots[a:b], row[a:b], seq_len, limit)
-        for first, (a, b) in parts
+        _with_rest(document[a:b] - before, slots[a:b], row[a:b], seq_len, limit)
+        for before, (a, b) in parts
     ]
 
 

@@ -125,9 +125,9 @@ def shuffled_groups(counts: NDArray[np.int64], keys: Sequence[int]) -> NDArray[n
     becomes of a group does not depend on the others.
 
     >>> shuffled_groups(np.array([4, 3]), [7, 8]).tolist()
-    [0, 2, 1, 3, 6, 4, 5]
+    [0, 1, 3, 2, 5, 4, 6]
     >>> shuffled_groups(np.array([3]), [8]).tolist()
-    [2, 0, 1]
+    [1, 0, 2]
     """
     edges = np.append(0, np.cumsum(counts))
     within = np.arange(edges[-1]) - np.repeat(edges[:-1], counts)

@@ -9,6 +9,7 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +21,7 @@ Assign = Callable[[AnyInts, int, int], Assigned]
 """(sizes, capacity, most items in a row) -> rows"""
 OpenRow = tuple[int, int]
 """(slots that are left, items in it)"""
+Number = TypeVar("Number", int, Ints)
 Edges = list[tuple[int, int]]
 """of each block, where its things begin and end"""
 
@@ -27,6 +29,8 @@ _ONLINE = 24
 """items that are placed one by one at once"""
 _FITS = 12
 """items that a row takes at most because they are the largest that fit"""
+_TOLERATED = 32
+"""rows of a block may be one in so many more than are needed"""
 _LOOPED = 2048
 """items of a block that a Python loop may place"""
 
@@ -64,7 +68,37 @@ def _place_many(rows: PooledRows, block: int, assign: Assign) -> None:
     rows.dissolve(open_rows[rows.block[open_rows] == block])
     left = rows.unplaced_of(block)
     made = RowItems.of(assign(rows.sizes[left], rows.capacity, rows.limit)).numbered(left)
-    _add(rows, np.full(made.rows, block), made.items, np.repeat(np.arange(made.rows), made.counts))
+    _add_all(rows, block, made)
+
+
+def pack_anew(rows: PooledRows, assign: Assign) -> None:
+    """Pack blocks as `assign` does that have many rows more than they need, if it makes fewer.
+
+    That happens where items have few sizes, such as 26 and 49 in rows of 100.
+    """
+    counts = rows.row_counts()
+    for block in np.flatnonzero(_too_many(counts, rows.fewest())).tolist():
+        items, of_all = rows.sharing(block), int(np.diff(rows.bounds[block : block + 2])[0])
+        mine = int(counts[block]) - (of_all - len(items))
+        sizes = rows.sizes[items]
+        large = int(np.count_nonzero(2 * sizes > rows.capacity))
+        if not _too_many(mine, max(large, -(-len(items) // rows.limit))):
+            continue
+        made = RowItems.of(assign(sizes, rows.capacity, rows.limit)).numbered(items)
+        if made.rows < mine:
+            rows.dissolve(np.flatnonzero((rows.block == block) & (rows.held > 0)))
+            _add_all(rows, block, made)
+
+
+def _too_many(rows: Number, needed: Number) -> Any:
+    """Whether rows are more than are needed, by some per cent."""
+    return (rows - needed - 1) * _TOLERATED > needed
+
+
+def _add_all(rows: PooledRows, block: int, made: RowItems) -> None:
+    """Add whole rows to a block."""
+    row = np.repeat(np.arange(made.rows), made.counts)
+    _add(rows, np.full(made.rows, block), made.items, row)
 
 
 def _place_online(rows: PooledRows) -> None:

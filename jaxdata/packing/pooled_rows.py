@@ -114,8 +114,24 @@ class PooledRows:
     def close(self) -> tuple[Ints, Ints]:
         """(items,) the row of each item, and (blocks,) how many rows each block has."""
         self.row[self._alone] = len(self.block) + np.arange(len(self._alone))
+        return self.row, self.row_counts()
+
+    def row_counts(self) -> Ints:
+        """(blocks,) rows of each block."""
         begun = self.per_block(self.block[self.held > 0])
-        return self.row, begun + self.per_block(self.block_of[self._alone])
+        return begun + self.per_block(self.block_of[self._alone])
+
+    def fewest(self) -> Ints:
+        """(blocks,) rows that the slots of all items of a block need at least."""
+        slots = np.append(self.sizes, 0)
+        sums = np.add.reduceat(slots, self.bounds[:-1], dtype=np.int64)
+        return np.where(np.diff(self.bounds), -(-sums // self.capacity), 0)
+
+    def sharing(self, block: int) -> Ints:
+        """The items of a block that are not as large as a row."""
+        first, stop = self.bounds[block : block + 2].tolist()
+        found: Ints = first + np.flatnonzero(self.row[first:stop] != _ALONE)
+        return found
 
     def unplaced_of(self, block: int) -> Ints:
         """The items of a block that are in no row."""

@@ -74,6 +74,12 @@ def test_it_needs_hardly_more_rows_than_best_fit_decreasing(
     assert mixed(sizes, capacity, limit).rows <= 1.05 * least + 2
 
 
+@pytest.mark.parametrize("sizes", [(26, 49), (26, 49, 100), (33, 35, 33, 35, 100)])
+def test_few_sizes_that_do_not_mix_are_packed_by_best_fit_decreasing(sizes: tuple[int]) -> None:
+    drawn = np.random.default_rng(0).choice(sizes, 900)
+    assert mixed(drawn, 100, 100).rows == assign_best_fit(drawn, 100, 100).rows
+
+
 def test_online_best_fit_takes_the_fullest_row() -> None:
     assert place_online([6, 3, 2, 1, 4], 8, 8) == [0, 1, 0, 1, 1]
     assert place_online([3, 2], 8, 8, [(7, 1), (4, 1), (3, 2)]) == [2, 1], "in rows that are open"

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.packing.block_plan import Packed, Strategy
-from jaxdata.packing.last_rows import place_rest
+from jaxdata.packing.last_rows import pack_anew, place_rest
 from jaxdata.packing.mixed_fit import mixed_rows
 from jaxdata.packing.pooled_rows import PooledBlock, PooledRows
 from jaxdata.packing.windows import AssignedWindows, BinAssignment, cut_windows
@@ -150,6 +150,7 @@ def assign_mixed(sizes: AnyInts, bounds: AnyInts, capacity: int, limit: int) -> 
     """Place the items of some blocks, in random order, so that rows mix sizes: see `mixed_fit`."""
     rows = mixed_rows(sizes, bounds, capacity, limit)
     place_rest(rows, assign_best_fit)
+    pack_anew(rows, assign_best_fit)
     return rows
 
 

@@ -27,6 +27,8 @@ MAX_WINDOWS = 2**20
 
 _TOGETHER = 2**17
 """documents whose blocks are packed together"""
+_SIZES, _FEW_BLOCKS = 15 * 2**12, 16
+"""different sizes, in all their blocks: 16 bits are sorted in one pass; or some blocks"""
 _A_TASK = 2**19
 """documents that a worker packs at a time"""
 _WORTH_WORKERS = 2**22
@@ -158,7 +160,13 @@ class Planner:
 
     def measure(self, spans: Sequence[Span]) -> list[list[int] | None]:
         """The lines of some blocks in the table; None for more than `MAX_WINDOWS` windows."""
-        return [line for some in _groups(spans, _TOGETHER) for line in self._lines(some)]
+        return [line for some in self._together(spans) for line in self._lines(some)]
+
+    def _together(self, spans: Sequence[Span]) -> Iterator[Sequence[Span]]:
+        """The blocks that are packed together: groups of about as many."""
+        most = max(_SIZES // self.settings.seq_len, _FEW_BLOCKS)
+        groups = -(-len(spans) // most)
+        return _groups(spans, _TOGETHER, -(-len(spans) // max(groups, 1)))
 
     def _lines(self, spans: Sequence[Span]) -> list[list[int] | None]:
         """The same, packed together if they fit together into the memory of a block."""
@@ -198,10 +206,10 @@ class Planner:
         """The lines of spans, in order; those of many documents are measured on all cores."""
         documents = sum(stop - first for first, stop in spans)
         if documents < _WORTH_WORKERS or self.documents.store is None:
-            for some in _groups(spans, _TOGETHER):
+            for some in self._together(spans):
                 yield from self.measure(some)
             return
-        tasks = list(_groups(spans, _A_TASK))
+        tasks = list(_groups(spans, _A_TASK, len(spans)))
         with Pool(f"{__name__}:serve", self, workers=available_cores()) as pool:
             for lines in pool.map(tasks):
                 yield from lines
@@ -234,11 +242,11 @@ def _line(first: int, documents: int, targets: int, size: BlockSize) -> list[int
     return [first, documents, size.rows, targets, *counted]
 
 
-def _groups(spans: Sequence[Span], documents: int) -> Iterator[Sequence[Span]]:
-    """Consecutive spans of at most so many documents; or single spans."""
+def _groups(spans: Sequence[Span], documents: int, most: int) -> Iterator[Sequence[Span]]:
+    """Consecutive spans, `most` or fewer, of at most so many documents; or single spans."""
     first = begun = 0
     for number, (_, stop) in enumerate(spans):
-        if number > first and stop - begun > documents:
+        if number > first and (stop - begun > documents or number - first == most):
             yield spans[first:number]
             first = number
         begun = spans[first][0]

@@ -42,7 +42,8 @@ class SizeStock:
         least = most - (slack if isinstance(slack, int) else slack[order])
         below = np.searchsorted(self._keys, most, side="right") - 1  # 0: there is none
         able = self._keys[below] >= least
-        order, below, least = order[able], below[able], least[able]
+        if not able.all():
+            order, below, least = order[able], below[able], least[able]
         if not len(order):
             return order, order, order
         first = np.flatnonzero(np.append(True, below[1:] != below[:-1]))

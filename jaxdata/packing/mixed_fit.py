@@ -55,26 +55,27 @@ def mixed_rows(
         full: whether rows that lack a slot are still open.
     """
     rows = PooledRows(sizes, bounds, capacity, limit, 0 if full else capacity // _SLACK)
-    left = rows.unplaced()
-    large = 2 * sizes[left] > capacity
-    rows.begin_with(left[large])
-    left = left[~large]
-    begun, others = rows.per_block(rows.block), rows.per_block(rows.block_of[left])
+    small = 2 * sizes <= capacity
+    rows.begin_with(np.flatnonzero(~small & (sizes < capacity)))
+    left = np.flatnonzero(small)
+    begun, others = rows.per_block(rows.block), np.diff(np.searchsorted(left, bounds))
     open_rows = rows.open_rows()
     open_rows = open_rows[(begun * _RARE >= others)[rows.block[open_rows]]]
-    _deal(rows, rows.fill(open_rows, left, _FITS, closely=True), _FULL if full else _NEARLY)
+    left = rows.fill(open_rows, left, _FITS, closely=True)
+    _deal(rows, left, _FULL if full else _NEARLY)
     return rows
 
 
 def _deal(rows: PooledRows, left: Ints, effort: Effort) -> None:
     """Deal items that are in no row, in each block as long as it is worthwhile."""
-    counts = rows.per_block(rows.block_of[left])
+    counts = np.diff(np.searchsorted(left, rows.bounds))
     few = np.maximum(effort.few, counts // 100)
     going = counts > few
     for _ in range(effort.deals):
-        left = left[going[rows.block_of[left]]]
+        if not going.all():
+            left = left[going[rows.block_of[left]]]
         if not len(left):
             break
         before = np.where(going, counts, 0)
-        left, counts = RandomRows(rows, left, going).close(effort.exchanges)
+        left, counts = RandomRows(rows, left, before).close(effort.exchanges)
         going &= (counts > few) & ((before - counts) * effort.worthwhile >= before)

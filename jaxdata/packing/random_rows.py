@@ -26,14 +26,14 @@ class RandomRows:
     Args:
         rows: the rows.
         stream: numbers of the items to deal, block after block.
-        dealt: (blocks,) the blocks that take part.
+        counts: (blocks,) how many of them are of each block; 0: it takes no part.
     """
 
-    def __init__(self, rows: PooledRows, stream: Ints, dealt: NDArray[np.bool_]) -> None:
+    def __init__(self, rows: PooledRows, stream: Ints, counts: Ints) -> None:
         self._rows, self._stream = rows, stream
-        self._bounds = np.searchsorted(rows.block_of[stream], np.arange(rows.blocks + 1))
+        self._bounds = np.append(0, np.cumsum(counts))
         self._ends = np.append(0, np.cumsum(rows.sizes[stream], dtype=np.int64))
-        self._choose(dealt)
+        self._choose(counts > 0)
         self._cut()
 
     def _choose(self, dealt: NDArray[np.bool_]) -> None:

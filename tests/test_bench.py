@@ -23,6 +23,7 @@ EXPECTED = {
     "reads": ["memmap crops: ranges", "shuffle_run 4: reads, neighbouring pages merged"],
     "shares": ["crop", "best_fit, overlap", "pad"],
     "shuffle": ["log-normal: best_fit, order 2", "log-normal: shards and a buffer"],
+    "orders": ["log-normal: order 1", "log-normal: order 2, segments"],
     "lanes": [
         *("order 1", "pools, 512 lanes", "order 2: first batch", "pools, 64 lanes: first batch"),
         *("planning, order 2 by segments", "plans of 512 open pools"),

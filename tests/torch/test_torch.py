@@ -405,6 +405,22 @@ def test_a_device_of_ones_own(rows: Any, reference: Any) -> None:
             loader(rows, device="cuda:0")
 
 
+def test_a_copy_is_done_before_memory_is_used_again(
+    rows: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy that is not awaited reads the next batch, on a Mac's GPU for one: pytorch#189690."""
+    inner, awaited = torch.Tensor.to, []
+
+    def spy(value: torch.Tensor, *args: Any, non_blocking: bool = False) -> torch.Tensor:
+        awaited.append(not non_blocking)
+        return inner(value, *args, non_blocking=non_blocking)
+
+    monkeypatch.setattr(torch.Tensor, "to", spy)
+    batch = next(loader(rows, device="meta", prefetch=0))
+    assert {value.device.type for value in batch.values()} == {"meta"}
+    assert awaited == [True] * 5
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 def test_batches_on_a_gpu(rows: Any, reference: Any) -> None:
     held = list(loader(rows, device="cuda", num_workers=2, long=True))

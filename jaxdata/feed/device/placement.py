@@ -117,7 +117,7 @@ class CompactPlacement(DevicePlacement):
     ) -> dict[str, jax.Array]:
         here = self._local(rows)
         sent = jax.device_put({name: array[here] for name, array in batch.items()}, device)
-        whole: dict[str, jax.Array] = expand(sent, positions=self._positions)
-        if columns == (0, self._shape[1], 1):
-            return whole
-        return {name: array[:, slice(*columns)] for name, array in whole.items()}
+        arrays: dict[str, jax.Array] = expand(
+            sent, positions=self._positions, columns=columns[:2]
+        )
+        return arrays

@@ -14,8 +14,8 @@ import pytest
 from rich.console import Console
 
 from jaxdata.config import Config, load, load_config
-from jaxdata.demo.corpus import gather
 from jaxdata.demo import runs
+from jaxdata.demo.corpus import gather
 from jaxdata.demo.proof import prove_rows, recompute_digests
 from jaxdata.demo.walk import QUICK, Demo
 from jaxdata.errors import InputError

@@ -117,7 +117,5 @@ class CompactPlacement(DevicePlacement):
     ) -> dict[str, jax.Array]:
         here = self._local(rows)
         sent = jax.device_put({name: array[here] for name, array in batch.items()}, device)
-        arrays: dict[str, jax.Array] = expand(
-            sent, positions=self._positions, columns=columns[:2]
-        )
+        arrays: dict[str, jax.Array] = expand(sent, positions=self._positions, columns=columns[:2])
         return arrays

@@ -32,6 +32,10 @@ EXPECTED = {
     "tensors": ["jaxdata, numpy", "Loader", "DataLoader of Loader", "StatefulDataLoader"],
     "shards": ["10 shards, a document", "1,000 shards, a row of 2048", "100 shards, opened: MB"],
     "buckets": ["folder: ms a batch", "gs: requests a batch", "gs: bytes over bytes of the rows"],
+    "bucket_hosts": [
+        "planned: bytes over those of the dataset",
+        "downloaded: bytes over those of the dataset",
+    ],
     "small_files": ["20 files: list, wall time", "40 files: convert, processor time"],
     "scale": ["O(documents): planning, once: 20,000", "16 sources, mix"],
 }

@@ -15,8 +15,7 @@ from math import gcd
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.packing.pooled_rows import PooledRows
-from jaxdata.packing.size_stock import SizeStock
+from jaxdata.packing.pooled_rows import PooledRows, SizeStock
 from jaxdata.ragged import AnyInts, Ints, consecutive
 
 

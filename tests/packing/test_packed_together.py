@@ -15,10 +15,9 @@ import jaxdata
 from jaxdata.packing import planner
 from jaxdata.packing.block_plan import BlockPlan
 from jaxdata.packing.planner import Planner, pack_block, pack_blocks
-from jaxdata.packing.pooled_rows import PooledRows, rows_in_order
+from jaxdata.packing.pooled_rows import PooledRows, SizeStock, rows_in_order
 from jaxdata.packing.random_rows import scattered
 from jaxdata.packing.settings import PackSettings
-from jaxdata.packing.size_stock import SizeStock
 from jaxdata.testing import distinct_documents, write_dataset
 
 Lengths = NDArray[np.int64]

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.errors import DatasetError
+from jaxdata.format.storage.kvstores import process_context
 from jaxdata.format.storage.pages.page_cache import PageCache, page_cache
 from jaxdata.format.storage.pages.page_folder import PAGE_BYTES
 from jaxdata.format.storage.pages.page_numbers import Checksums, PageNumbers, StoredFile
@@ -61,6 +62,7 @@ class PagedFiles:
 
     def gather(self, file: Ints, start: Ints, stop: Ints, home: Bools) -> ByteRanges:
         """See `Store`; `home` says whether the page of a range is worth fetching for it."""
+        process_context()  # refuses a forked process, whatever is cached
         began, size = time.perf_counter(), int((stop - start).sum())
         try:
             return self._gather(file, start, stop, home)
@@ -103,6 +105,7 @@ class PagedFiles:
 
     def prefetch(self, file: Ints, start: Ints, stop: Ints, home: Bools) -> None:
         """Begin to fetch what holds some ranges, which are soon read, in this order."""
+        process_context()
         alone, by_page = ~self._by_page(home), np.flatnonzero(self._by_page(home))
         numbers, first, which = np.unique(
             self._pages.of(file, start)[by_page], return_index=True, return_inverse=True

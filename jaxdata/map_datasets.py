@@ -247,7 +247,7 @@ def pack(docs: Any, *, seq_len: int, **packing: Unpack[PackArguments]) -> Packed
     >>> docs = jaxdata.ArrayDocuments([[5, 6, 7, 0], [8, 9, 0]])
     >>> rows = jaxdata.pack(docs, seq_len=5)
     >>> len(rows), rows[0]["inputs"].tolist(), rows[0]["targets"].tolist()
-    (1, [5, 6, 7, 8, 9], [6, 7, 0, 9, 0])
+    (1, [8, 9, 5, 6, 7], [9, 0, 6, 7, 0])
     """
     settings = PackSettings(seq_len, **packing)
     with progress_bar("planning blocks") as progress:

@@ -7,6 +7,8 @@ It is the hash of the root seed and of the names of what it is for.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 _ROUNDS = 6
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, odd
 _MIXER = np.uint64(0xD6E8FEB86659FD93)  # odd; Bailey and Evensen's search for xorshift-multiply
-_TOP, _ONE = np.uint64(32), np.uint64(1)
+_TOP, _ONE, _LAST = np.uint64(32), np.uint64(1), np.uint64(48)
 _MAX_SIZE = 2**62
 
 
@@ -114,3 +116,28 @@ class Permutation:
         mixed >>= _TOP
         mixed &= self._masks[number % 2]
         return mixed
+
+
+def shuffled_groups(counts: NDArray[np.int64], keys: Sequence[int]) -> NDArray[np.int64]:
+    """The things of some groups, group after group, each in an order keyed by its own key.
+
+    Unlike a :class:`Permutation`, it is made as a whole: a counting sort by 16 bits of a hash. What
+    becomes of a group does not depend on the others.
+
+    >>> shuffled_groups(np.array([4, 3]), [7, 8]).tolist()
+    [0, 1, 3, 2, 5, 4, 6]
+    >>> shuffled_groups(np.array([3]), [8]).tolist()
+    [1, 0, 2]
+    """
+    edges = np.append(0, np.cumsum(counts))
+    within = np.arange(edges[-1]) - np.repeat(edges[:-1], counts)
+    hashed = (within.view(np.uint64) + _ONE) * _MULTIPLIER
+    hashed ^= np.repeat(np.array(keys, np.uint64), counts)
+    hashed *= _MIXER
+    hashed ^= hashed >> _TOP
+    hashed *= _MULTIPLIER
+    digits = (hashed >> _LAST).astype(np.uint16)
+    ordered = [np.argsort(digits[a:b], kind="stable") for a, b in pairwise(edges.tolist())]
+    found: NDArray[np.int64] = np.concatenate([edges[:0], *ordered])
+    found += np.repeat(edges[:-1], counts)
+    return found

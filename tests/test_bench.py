@@ -23,6 +23,7 @@ EXPECTED = {
     "reads": ["memmap crops: ranges", "shuffle_run 4: reads, neighbouring pages merged"],
     "shares": ["crop", "best_fit, overlap", "pad"],
     "shuffle": ["log-normal: best_fit, order 2", "log-normal: shards and a buffer"],
+    "orders": ["log-normal: order 1", "log-normal: order 2, segments"],
     "lanes": [
         *("order 1", "pools, 512 lanes", "order 2: first batch", "pools, 64 lanes: first batch"),
         *("planning, order 2 by segments", "plans of 512 open pools"),
@@ -31,6 +32,10 @@ EXPECTED = {
     "tensors": ["jaxdata, numpy", "Loader", "DataLoader of Loader", "StatefulDataLoader"],
     "shards": ["10 shards, a document", "1,000 shards, a row of 2048", "100 shards, opened: MB"],
     "buckets": ["folder: ms a batch", "gs: requests a batch", "gs: bytes over bytes of the rows"],
+    "bucket_hosts": [
+        "planned: bytes over those of the dataset",
+        "downloaded: bytes over those of the dataset",
+    ],
     "small_files": ["20 files: list, wall time", "40 files: convert, processor time"],
     "scale": ["O(documents): planning, once: 20,000", "16 sources, mix"],
 }

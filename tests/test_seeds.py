@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxdata.seeds import Permutation, derive
+from jaxdata.seeds import Permutation, derive, shuffled_groups
 
 GOLDEN_SEED = 12717025599298937298
 GOLDEN_TEN = [5, 0, 2, 8, 7, 3, 9, 1, 4, 6]
+GOLDEN_GROUPS = [0, 1, 3, 2, 8, 5, 7, 6, 4, 9]
 GOLDEN_LARGE = [148632783486, 449960320040, 830299766943, 520552042901]
 EDGES = [size for k in range(1, 21) for size in (2**k - 1, 2**k, 2**k + 1)]
 
@@ -95,3 +96,30 @@ def test_an_index_outside_is_refused(index: int) -> None:
 def test_sizes_beyond_the_arithmetic_are_refused() -> None:
     with pytest.raises(ValueError, match=r"0 to 2\*\*62 elements, not -1"):
         Permutation(-1, 0)
+
+
+@given(st.lists(st.integers(0, 90), max_size=9), st.integers(0, 2**63))
+def test_groups_are_shuffled_each_by_its_key(counts: list[int], key: int) -> None:
+    keys = [key + number for number in range(len(counts))]
+    found = shuffled_groups(np.array(counts, np.int64), keys)
+    first = 0
+    for count, own in zip(counts, keys, strict=True):
+        part = found[first : first + count] - first
+        assert sorted(part.tolist()) == list(range(count))
+        assert part.tolist() == shuffled_groups(np.array([count]), [own]).tolist()
+        first += count
+    assert len(found) == first
+
+
+def test_the_order_of_groups_never_changes() -> None:
+    assert shuffled_groups(np.array([4, 6]), [7, 2**64 - 1]).tolist() == GOLDEN_GROUPS
+
+
+@pytest.mark.parametrize("count", [50, 5_000, 100_000])
+def test_groups_keep_nothing_of_their_order(count: int) -> None:
+    drawn = [shuffled_groups(np.array([count]), [derive(0, key)]) for key in range(40)]
+    together = np.mean([np.mean(np.diff(order) == 1) for order in drawn])
+    assert together * count < 1 + 3 / np.sqrt(40) + count / 2**16  # equal hashes stay in order
+    halves = [np.mean(order[: count // 2] < count // 2) for order in drawn]
+    assert abs(np.mean(halves) - 0.5) < 4 * 0.5 / np.sqrt(40 * count)
+    assert np.std(halves) < 2 * 0.5 / np.sqrt(count)

@@ -1,4 +1,7 @@
-"""The demo's training processes, started as a user starts them; one of them is killed."""
+"""The demo's training processes, started as a user starts them; one of them is killed.
+
+They train on the CPU, also where there are GPUs or TPUs: hosts on one machine cannot share one.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +112,7 @@ def last_logged_step(log: Path) -> int:
 def _start(arguments: Sequence[str], **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "jaxdata", "train", *arguments],
-        env={**os.environ, **environment},
+        env={**os.environ, "JAX_PLATFORMS": "cpu", **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -10,7 +10,7 @@ from jaxdata.format.storage import PagedFiles, page_cache
 from jaxdata.rows.table import RowTable
 
 _log = logging.getLogger("jaxdata")
-_MOST = 3 / 4
+_MOST = 7 / 8
 """of the cache: the rest is for pages fetched ahead"""
 
 

@@ -21,7 +21,7 @@ from jaxdata.rows.table import Batch
 _WINDOW_SECONDS = 4.0
 _LEAST_WINDOW = 2**24
 """bytes of rows"""
-_AT_ONCE = 64
+_AT_ONCE = 16
 """batches that are looked up in a pass"""
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from jaxdata.ragged import AnyInts, Ints, consecutive, stable_order
-from jaxdata.seeds import Permutation
+from jaxdata.seeds import shuffled_groups
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class BlockPlan:
 
     def in_random_order(self, key: int) -> BlockPlan:
         """The same rows, the segments of each in an order keyed by `key`."""
-        order = Permutation(len(self.document), key)(np.arange(len(self.document)))
+        order = shuffled_groups(np.array([len(self.document)]), [key])
         row = np.repeat(np.arange(self.rows), np.diff(self.row_starts))
         order = order[stable_order(row[order], self.rows)]
         return BlockPlan(self.row_starts, *(column[order] for column in self._columns))
@@ -131,6 +131,11 @@ Pack = Callable[[AnyInts, int, int, int], Packed]
 """(lengths, seq_len, overlap, most segments in a row) -> the packed block"""
 
 
+PackTogether = Callable[[AnyInts, AnyInts, int, int, int], Sequence[Packed]]
+"""(lengths of some blocks, end to end, (blocks + 1,) where each begins, seq_len, overlap, most
+segments in a row) -> the packed blocks; none depends on the others"""
+
+
 @dataclass(frozen=True)
 class Strategy:
     """A way to pack the documents of a block into rows."""
@@ -139,7 +144,7 @@ class Strategy:
     description: str
     """one line, for comparisons"""
     pack: Pack
-    mixed: Pack | None = None
+    mixed: PackTogether | None = None
     """packs under order 2, if that is another way: rows mix lengths"""
     streams: bool = False
     """whether a row continues the one before; else its segments come in any order"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
@@ -13,7 +14,7 @@ from jaxdata.documents.base import Documents, stated_lengths
 from jaxdata.packing.plan_cache import cached_table
 from jaxdata.packing.settings import PackSettings
 from jaxdata.ragged import Ints, consecutive
-from jaxdata.seeds import Permutation, derive
+from jaxdata.seeds import Permutation, derive, shuffled_groups
 
 _SMALL_BYTES = 2**31
 _SEGMENT_BYTES = 2**20
@@ -58,6 +59,12 @@ class DocumentOrder(ABC):
     def documents_of(self, span: Span) -> Ints:
         """The documents of a block."""
         return self.documents_at(np.arange(*span))
+
+    def documents_of_each(self, spans: Sequence[Span]) -> tuple[Ints, Ints]:
+        """The documents of consecutive blocks, end to end, and (blocks,) how many each has."""
+        counts = np.array([stop - first for first, stop in spans], np.int64)
+        documents = self.documents_at(np.arange(spans[0][0], spans[-1][1]))
+        return documents, counts
 
 
 class SegmentOrder(DocumentOrder):
@@ -122,9 +129,14 @@ class SegmentOrder(DocumentOrder):
         return found
 
     def documents_of(self, span: Span) -> Ints:
-        number = int(np.searchsorted(self._firsts, span[0], side="right")) - 1
-        whole = tuple(self._firsts[number : number + 2].tolist()) == span
-        return self._block(number) if whole else super().documents_of(span)
+        return self.documents_of_each([span])[0]
+
+    def documents_of_each(self, spans: Sequence[Span]) -> tuple[Ints, Ints]:
+        first = int(np.searchsorted(self._firsts, spans[0][0], side="right")) - 1
+        edges = self._firsts[first : first + len(spans) + 1]
+        if list(pairwise(edges.tolist())) != list(spans):  # blocks that `MAX_WINDOWS` ends
+            return super().documents_of_each(spans)
+        return self._blocks(first, first + len(spans)), np.diff(edges)
 
     def position(self, document: int) -> int:
         segment = int(np.searchsorted(self.starts, document, side="right")) - 1
@@ -133,9 +145,14 @@ class SegmentOrder(DocumentOrder):
 
     def _block(self, number: int) -> Ints:
         """The documents of a block."""
-        first = number * self._pool
-        segments = self._order(np.arange(first, min(first + self._pool, len(self._order))))
+        return self._blocks(number, number + 1)
+
+    def _blocks(self, first: int, stop: int) -> Ints:
+        """The documents of some blocks, end to end."""
+        places = np.arange(first * self._pool, min(stop * self._pool, len(self._order)))
+        segments = self._order(places)
         counts = self.starts[segments + 1] - self.starts[segments]
         found = consecutive(self.starts[segments], counts)
-        key = derive(self.settings.seed, "pool", self.documents.name, number)
-        return found[Permutation(len(found), key)(np.arange(len(found)))]
+        names = self.settings.seed, "pool", self.documents.name
+        keys = [derive(*names, number) for number in range(first, stop)]
+        return found[shuffled_groups(np.diff(self._firsts[first : stop + 1]), keys)]

@@ -50,6 +50,10 @@ class PlanMemory:
         """Bytes of all values."""
         return self._bytes
 
+    def has(self, key: Key) -> bool:
+        """Whether a value is there."""
+        return key in self._held
+
     def get(self, key: Key, make: Callable[[], T]) -> T:
         """The value of a key, made if it is not there."""
         with self._lock:

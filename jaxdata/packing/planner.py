@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -12,20 +13,26 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jaxdata.documents.base import Documents
-from jaxdata.packing.block_plan import BlockPlan, Packed
+from jaxdata.packing.block_plan import BlockPlan, BlockSize, Packed
 from jaxdata.packing.document_order import DocumentOrder, SegmentOrder, Span
 from jaxdata.packing.settings import PackSettings
 from jaxdata.packing.strategies import STRATEGIES
 from jaxdata.packing.windows import window_counts
 from jaxdata.processes import Pool, answer_tasks, available_cores
 from jaxdata.progress import Advance
-from jaxdata.ragged import Ints
+from jaxdata.ragged import AnyInts, Ints
 from jaxdata.seeds import Permutation, derive
 
 MAX_WINDOWS = 2**20
 
-_BLOCKS_A_TASK = 8
-_WORTH_WORKERS = 64  # blocks; a worker takes as long to start as 30 blocks to plan
+_TOGETHER = 2**17
+"""documents whose blocks are packed together"""
+_SIZES, _FEW_BLOCKS = 15 * 2**12, 16
+"""different sizes, in all their blocks: 16 bits are sorted in one pass; or some blocks"""
+_A_TASK = 2**19
+"""documents that a worker packs at a time"""
+_WORTH_WORKERS = 2**22
+"""documents; a worker takes as long to start as half of them to plan"""
 
 
 def pack_block(
@@ -43,13 +50,28 @@ def pack_block(
     >>> plan.row_starts.tolist(), plan.document.tolist(), plan.slots.tolist()
     ([0, 2, 4], [0, 3, 1, 2], [4, 1, 3, 2])
     """
+    settings = PackSettings(seq_len, strategy, overlap, max_segments=max_segments, order=order)
     given = np.asarray(lengths)
+    (packed,) = pack_blocks(given, np.array([0, len(given)]), settings)
+    return packed
+
+
+def pack_blocks(lengths: AnyInts, bounds: Ints, settings: PackSettings) -> Sequence[Packed]:
+    """Pack some blocks as `pack_block` does, side by side; none depends on the others.
+
+    Args:
+        lengths: (documents,) of all blocks, end to end.
+        bounds: (blocks + 1,) where the documents of each block begin.
+        settings: how documents become rows.
+    """
     # 32 bits where they hold every number: the work is mostly moving memory.
-    small = np.int32 if int(given.sum(dtype=np.int64)) < 2**31 else np.int64
-    limit = max_segments or seq_len
-    chosen = STRATEGIES[strategy]
-    pack = (chosen.mixed if order == 2 else None) or chosen.pack
-    return pack(given.astype(small, copy=False), seq_len, overlap, limit)
+    small = np.int32 if int(lengths.sum(dtype=np.int64)) < 2**31 else np.int64
+    lengths, chosen = lengths.astype(small, copy=False), STRATEGIES[settings.strategy]
+    numbers = settings.seq_len, settings.overlap, settings.max_segments or settings.seq_len
+    if chosen.mixed and settings.order == 2:
+        return chosen.mixed(lengths, bounds, *numbers)
+    blocks = (lengths[a:b] for a, b in pairwise(bounds.tolist()))
+    return [chosen.pack(block, *numbers) for block in blocks]
 
 
 class RunOrder(DocumentOrder):
@@ -99,7 +121,8 @@ class Planner:
     def key(self) -> dict[str, Any]:
         """Everything that the plan depends on: the key of the plan cache."""
         settings = self.settings.facts()
-        del settings["positions"]  # changes what a row says, not which tokens it holds
+        for name in ("positions", "lanes"):  # change what rows say and where, not what they hold
+            settings.pop(name, None)
         source = {"name": self.documents.name, "data": self.documents.fingerprint}
         return {"version": 3, **source, **settings}
 
@@ -113,7 +136,8 @@ class Planner:
     def plan(self, span: Span) -> tuple[Ints, BlockPlan]:
         """The documents of a block, and the plan of its rows."""
         documents = self.order.documents_of(span)
-        plan = self._pack(self._lengths(documents)).plan()
+        (packed,) = self._pack(self._lengths(documents), np.array([0, len(documents)]))
+        plan = packed.plan()
         if not self.settings.shuffle:
             return documents, plan.in_document_order()
         if self.settings.order == 1 or STRATEGIES[self.settings.strategy].streams:
@@ -134,16 +158,33 @@ class Planner:
                 progress(done, len(self._spans))
         return np.asarray(lines, np.int64).reshape(len(lines), 8)
 
-    def measure(self, span: Span) -> list[int] | None:
-        """The line of a block in the table; None if it has more than `MAX_WINDOWS` windows."""
-        lengths = self._lengths(self.order.documents_of(span))
-        tokens = int(lengths.sum(dtype=np.int64))
-        if len(lengths) > 1 and not self._within_a_block(lengths, tokens):
-            return None
-        packed = self._pack(lengths).size()
-        targets = tokens - int(np.count_nonzero(lengths))
-        counted = (packed.trained, packed.filled, packed.overlap, packed.begun)
-        return [span[0], len(lengths), packed.rows, targets, *counted]
+    def measure(self, spans: Sequence[Span]) -> list[list[int] | None]:
+        """The lines of some blocks in the table; None for more than `MAX_WINDOWS` windows."""
+        return [line for some in self._together(spans) for line in self._lines(some)]
+
+    def _together(self, spans: Sequence[Span]) -> Iterator[Sequence[Span]]:
+        """The blocks that are packed together: groups of about as many."""
+        most = max(_SIZES // self.settings.seq_len, _FEW_BLOCKS)
+        groups = -(-len(spans) // most)
+        return _groups(spans, _TOGETHER, -(-len(spans) // max(groups, 1)))
+
+    def _lines(self, spans: Sequence[Span]) -> list[list[int] | None]:
+        """The same, packed together if they fit together into the memory of a block."""
+        documents, counts = self.order.documents_of_each(spans)
+        lengths, bounds = self._lengths(documents), np.append(0, np.cumsum(counts))
+        if len(lengths) > 1 and not self._within_a_block(lengths):
+            half = len(spans) // 2
+            parts = (spans[:half], spans[half:]) if half else ()
+            return [line for part in parts for line in self._lines(part)] or [None]
+        tokens, empty = (
+            np.add.reduceat(each, bounds[:-1], dtype=np.int64) for each in (lengths, lengths == 0)
+        )
+        targets = (tokens - counts + empty).tolist()
+        lines = zip(spans, counts.tolist(), targets, self._pack(lengths, bounds), strict=True)
+        return [
+            _line(first, documents, of_block, packed.size())
+            for (first, _), documents, of_block, packed in lines
+        ]
 
     @cached_property
     def _spans(self) -> list[Span]:
@@ -162,11 +203,13 @@ class Planner:
             first = stop
 
     def _measured(self, spans: list[Span]) -> Iterator[list[int] | None]:
-        """The lines of spans, in order; many spans are measured on all cores."""
-        if len(spans) < _WORTH_WORKERS or self.documents.store is None:
-            yield from map(self.measure, spans)
+        """The lines of spans, in order; those of many documents are measured on all cores."""
+        documents = sum(stop - first for first, stop in spans)
+        if documents < _WORTH_WORKERS or self.documents.store is None:
+            for some in self._together(spans):
+                yield from self.measure(some)
             return
-        tasks = [spans[k : k + _BLOCKS_A_TASK] for k in range(0, len(spans), _BLOCKS_A_TASK)]
+        tasks = list(_groups(spans, _A_TASK, len(spans)))
         with Pool(f"{__name__}:serve", self, workers=available_cores()) as pool:
             for lines in pool.map(tasks):
                 yield from lines
@@ -175,10 +218,13 @@ class Planner:
         lengths: NDArray[np.unsignedinteger] = self.documents.lengths[documents]
         return lengths
 
-    def _within_a_block(self, lengths: NDArray[np.unsignedinteger], tokens: int) -> bool:
+    def _within_a_block(self, lengths: NDArray[np.unsignedinteger]) -> bool:
         """Whether documents have at most `MAX_WINDOWS` windows."""
         # An upper bound from the number of tokens usually suffices.
-        step = self.settings.seq_len - self.settings.overlap
+        tokens, step = (
+            int(lengths.sum(dtype=np.int64)),
+            self.settings.seq_len - self.settings.overlap,
+        )
         few = len(lengths) + tokens // step <= MAX_WINDOWS
         return few or int(self._windows(lengths).sum()) <= MAX_WINDOWS
 
@@ -186,18 +232,28 @@ class Planner:
         signed = lengths.astype(np.int64)
         return window_counts(signed, self.settings.seq_len, self.settings.overlap)
 
-    def _pack(self, lengths: NDArray[np.unsignedinteger]) -> Packed:
-        chosen = self.settings
-        return pack_block(
-            lengths,
-            seq_len=chosen.seq_len,
-            strategy=chosen.strategy,
-            overlap=chosen.overlap,
-            max_segments=chosen.max_segments,
-            order=chosen.order,
-        )
+    def _pack(self, lengths: NDArray[np.unsignedinteger], bounds: Ints) -> Sequence[Packed]:
+        return pack_blocks(lengths, bounds, self.settings)
+
+
+def _line(first: int, documents: int, targets: int, size: BlockSize) -> list[int]:
+    """A line of `BlockTable`."""
+    counted = (size.trained, size.filled, size.overlap, size.begun)
+    return [first, documents, size.rows, targets, *counted]
+
+
+def _groups(spans: Sequence[Span], documents: int, most: int) -> Iterator[Sequence[Span]]:
+    """Consecutive spans, `most` or fewer, of at most so many documents; or single spans."""
+    first = begun = 0
+    for number, (_, stop) in enumerate(spans):
+        if number > first and (stop - begun > documents or number - first == most):
+            yield spans[first:number]
+            first = number
+        begun = spans[first][0]
+    if len(spans) > first:
+        yield spans[first:]
 
 
 def serve(connection: Connection, planner: Planner) -> None:
     """A worker process: measures the blocks it is sent, until the parent is gone."""
-    answer_tasks(connection, lambda spans, _: [planner.measure(span) for span in spans])
+    answer_tasks(connection, lambda spans, _: planner.measure(spans))

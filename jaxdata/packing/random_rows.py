@@ -1,115 +1,172 @@
 """Full rows of random items: a stream of items is cut, and items that leave gaps are exchanged.
 
-1. The stream is cut where an item ends nearest to each full row.
-2. A row that is `gap` slots short, or over, exchanges one of its items for one that is larger by
-   `gap`, from the quarter of the items that was not dealt.
+1. Of each block's stream, three quarters are cut where an item ends nearest to each full row.
+2. A row that is `gap` slots short, or over, takes another item, or exchanges one of its items for
+   one that is larger by `gap`, from the last quarter.
 
-All of it is numpy over many rows at once: a row takes no step of its own.
+All of it is numpy over the rows of many blocks at once: a row takes no step of its own.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
+from math import gcd
+
 import numpy as np
+from numpy.typing import NDArray
 
-from jaxdata.packing.windows import RowItems
-from jaxdata.ragged import AnyInts, Ints, consecutive, stable_order
-
-_DEALT = 0.75
-"""share of the items that rows are made of; the others are there to be exchanged"""
-_EXCHANGES = 6
-"""items of a row that are tried"""
+from jaxdata.packing.pooled_rows import PooledRows, SizeStock
+from jaxdata.ragged import AnyInts, Ints, consecutive
 
 
 class RandomRows:
-    """Rows dealt from a stream of items in random order; what is not dealt is the pool.
-
-    A row has a place for an item larger than half of it, one for each smaller item, and a free one.
+    """Rows dealt from streams of items in random order: rows that are open, and new ones.
 
     Args:
-        sizes: (items,) slots of each item.
-        capacity: slots of a row.
-        stream: numbers of the items to deal.
+        rows: the rows.
+        stream: numbers of the items to deal, block after block.
+        counts: (blocks,) how many of them are of each block; 0: it takes no part.
     """
 
-    def __init__(self, sizes: AnyInts, capacity: int, stream: Ints) -> None:
-        self._sizes = np.append(sizes, sizes.dtype.type(0))  # -1 is no item
-        self._capacity = capacity
-        large = 2 * sizes[stream] > capacity
-        leads, small = stream[large], stream[~large]
-        rows = -(-int(sizes[stream].sum(dtype=np.int64)) // capacity)
-        led, others = -(-3 * len(leads) // 4), max(int((rows - len(leads)) * _DEALT), 0)
-        lead = np.append(leads[:led], np.full(others, -1))
-        lead = lead[scrambled(len(lead))]
-        made = self._cut(lead, small)
-        unused = lead[made:]
-        pool = (small[self._dealt :], leads[led:], unused[unused >= 0])
-        self._pool: Ints = np.concatenate(pool)
+    def __init__(self, rows: PooledRows, stream: Ints, counts: Ints) -> None:
+        self._rows, self._stream = rows, stream
+        self._bounds = np.append(0, np.cumsum(counts))
+        self._ends = np.append(0, np.cumsum(rows.sizes[stream], dtype=np.int64))
+        self._choose(counts > 0)
+        self._cut()
 
-    def _cut(self, lead: Ints, small: Ints) -> int:
-        """Fill rows with small items up to the end nearest to full; returns how many it could."""
-        ends = np.append(0, np.cumsum(self._sizes[small]))
-        full = np.append(0, np.cumsum(self._capacity - self._sizes[lead]))
-        rows = int(np.searchsorted(full, ends[-1], side="right")) - 1
-        full = full[: rows + 1]
+    def _choose(self, dealt: NDArray[np.bool_]) -> None:
+        """The rows to fill: those that are open, and as many new ones as the rest needs."""
+        rows = self._rows
+        open_rows = rows.open_rows()
+        open_rows = open_rows[dealt[rows.block[open_rows]]]
+        filled = np.append(0, np.cumsum(rows.room[open_rows], dtype=np.int64))
+        edges = np.searchsorted(rows.block[open_rows], np.arange(rows.blocks + 1))
+        rest = np.diff(self._ends[self._bounds]) - np.diff(filled[edges])
+        of_block = np.diff(edges) + np.maximum(-(-rest // rows.capacity), 0)
+        chosen = np.full(int(of_block.sum()), -1)
+        chosen[consecutive(np.cumsum(of_block) - of_block, np.diff(edges))] = open_rows
+        self._row = chosen[scattered(of_block)]
+        self._of_block = of_block
+
+    def _cut(self) -> None:
+        """Fill rows up to the end nearest to full, as far as three quarters of the items go."""
+        rows, ends = self._rows, self._ends
+        room = np.append(rows.room, rows.capacity)[self._row]
+        begin, stop = ends[self._bounds[:-1]], ends[self._bounds[1:]]
+        full = np.cumsum(room, dtype=np.int64)
+        before = np.append(0, full)[np.cumsum(self._of_block) - self._of_block]
+        full += np.repeat(begin - before, self._of_block)
+        made = full <= np.repeat(begin + 3 * (stop - begin) // 4, self._of_block)
+        self._block = np.repeat(np.arange(rows.blocks), self._of_block)[made]
+        self._row, full = self._row[made], full[made]
         after = np.searchsorted(ends, full)
-        before = np.maximum(after - 1, 0)
-        cut = np.where(full - ends[before] < ends[after] - full, before, after)
-        self._dealt = int(cut[-1])
-        self._gap = np.diff(full) - np.diff(ends[cut])
-        self._counts = np.diff(cut) + 2
-        self._first = np.cumsum(self._counts) - self._counts
-        self._items: Ints = np.full(int(self._counts.sum()), -1)
-        self._items[self._first] = lead[:rows]
-        self._items[consecutive(self._first + 1, np.diff(cut))] = small[: self._dealt]
-        return rows
+        last = after - (full - ends[after - 1] < ends[after] - full)
+        counts = rows.per_block(self._block)
+        stops = np.cumsum(counts)
+        self._number = np.arange(len(full)) - np.repeat(stops - counts, counts)
+        self._start = np.where(self._number, np.roll(last, 1), self._bounds[self._block])
+        self._count = last - self._start
+        self._gap = room[made] - (ends[last] - ends[self._start])
+        dealt = np.append(last, 0)[stops - 1]
+        self._dealt = np.where(counts, dealt, self._bounds[:-1])
 
-    def full_rows(self, limit: int) -> tuple[RowItems, Ints]:
-        """The rows that come out full, of at most `limit` items, and all other items."""
-        self._exchange()
-        there = self._items >= 0
-        held = np.diff(np.append(0, np.cumsum(there))[np.append(self._first, len(there))])
-        full = (self._gap == 0) & (held <= limit)
-        of_full = np.repeat(full, self._counts)
-        rest = np.concatenate([self._items[there & ~of_full], self._pool[self._pool >= 0]])
-        return RowItems(held[full], self._items[there & of_full]), rest[scrambled(len(rest))]
+    def close(self, exchanges: int) -> tuple[Ints, Ints]:
+        """Keep the rows that come out full.
 
-    def _exchange(self) -> None:
-        """Exchange an item of each row, or its free place, for an item that fills the gap."""
-        self._sort_pool()
-        rows = np.flatnonzero(self._gap)
-        for attempt in range(_EXCHANGES):
-            rows = rows[self._counts[rows] > attempt]
-            last = self._counts[rows] - 1
-            place = self._first[rows] + ((rows + attempt) % last if attempt else last)
-            wanted = self._sizes[self._items[place]] + self._gap[rows]
-            wanted[(wanted < 0) | (wanted > self._capacity)] = 0
-            met, item = self._take(wanted)
-            there = place[met]
-            self._items[there], self._pool[item] = self._pool[item], self._items[there]
-            self._gap[rows[met]] = 0
-            rows = np.delete(rows, met)
-
-    def _sort_pool(self) -> None:
-        sizes = self._sizes[self._pool]
-        self._by_size = stable_order(sizes, self._capacity)
-        self._after = np.cumsum(np.bincount(sizes, minlength=self._capacity + 1))
-        self._next = np.append(0, self._after[:-1])
-
-    def _take(self, wanted: AnyInts) -> tuple[AnyInts, AnyInts]:
-        """Items of the pool of the wanted sizes, as long as there are some.
+        Args:
+            exchanges: items of a row that are tried.
 
         Returns:
-            The wishes that are met, and the places in the pool of what meets them.
+            All other items, and (blocks,) how many they are.
         """
-        order = stable_order(wanted, self._capacity)
-        size = wanted[order]
-        at = self._next[size] + np.arange(len(size)) - np.searchsorted(size, size)
-        met = at < self._after[size]
-        np.add.at(self._next, size[met], 1)
-        return order[met], self._by_size[at[met]]
+        items, added = self._exchange(exchanges)
+        rows, new = self._rows, self._row < 0
+        held = self._count + np.append(rows.held, 0)[self._row]
+        held[added] += 1
+        full = (self._gap >= 0) & (self._gap <= rows.slack) & (held <= rows.limit)
+        self._row[~full] = -1
+        begun = full & new
+        self._row[begun] = rows.begin(self._block[begun], self._gap[begun], held[begun])
+        kept = self._row[full]
+        rows.room[kept], rows.held[kept] = self._gap[full], held[full]
+        self._place(items, added)
+        return self._others()
+
+    def _place(self, items: Ints, added: Ints) -> None:
+        """Write down the row of each item; those that were not dealt have none."""
+        rest = self._bounds[1:] - self._dealt
+        edges = np.searchsorted(self._block, np.arange(self._rows.blocks) + 1)
+        counts = np.insert(self._count, edges, rest)
+        self._found = np.repeat(np.insert(self._row, edges, -1), counts)
+        self._found[items] = self._row[added]
+        self._rows.row[self._stream] = self._found
+
+    def _others(self) -> tuple[Ints, Ints]:
+        """The items that are in no row; in each block those that were not dealt come first."""
+        left = np.flatnonzero(self._found < 0)
+        edges = np.searchsorted(left, self._bounds)
+        counts = np.diff(edges)
+        turned = np.searchsorted(left, self._dealt) - edges[:-1]
+        begin = np.stack([edges[:-1] + turned, edges[:-1]], axis=1).ravel()
+        sizes = np.stack([counts - turned, turned], axis=1).ravel()
+        return self._stream[left[consecutive(begin, sizes)]], counts
+
+    def _exchange(self, exchanges: int) -> tuple[Ints, Ints]:
+        """Fill gaps; returns the places of the items that were added, and the dealt rows."""
+        rows = self._rows
+        reserve = consecutive(self._dealt, self._bounds[1:] - self._dealt)
+        keys = rows.keys[self._stream[reserve]]
+        stock = SizeStock(keys, reserve, rows.blocks * rows.width)
+        gaps = np.flatnonzero((self._gap < 0) | (self._gap > rows.slack))
+        short = self._gap[gaps] > 0
+        over, gaps = gaps[~short], gaps[short]
+        added, places, gaps = self._take(stock, gaps, None)
+        gaps = np.sort(np.concatenate([over, gaps]))
+        for attempt in range(exchanges):
+            gaps = gaps[self._count[gaps] > attempt]
+            turn = (self._number[gaps] + attempt) % self._count[gaps]
+            _, _, gaps = self._take(stock, gaps, self._start[gaps] + turn)
+        return places, added
+
+    def _take(self, stock: SizeStock, gaps: Ints, place: Ints | None) -> tuple[Ints, Ints, Ints]:
+        """Take items for some rows, in exchange for those at some places.
+
+        Returns:
+            The rows that got one, the places where it was, and the other rows.
+        """
+        rows, stream = self._rows, self._stream
+        given = 0 if place is None else rows.sizes[stream[place]]
+        wanted = given + self._gap[gaps]
+        wanted[(wanted < 0) | (wanted > rows.capacity)] = 0
+        keys = self._block[gaps] * rows.width + wanted
+        _, met, found = stock.take(keys.astype(rows.keys.dtype), rows.slack)
+        self._gap[gaps[met]] = wanted[met] - rows.sizes[stream[found]]
+        if place is not None:
+            stream[place[met]], stream[found] = stream[found], stream[place[met]]
+        others = np.ones(len(gaps), bool)
+        others[met] = False
+        return gaps[met], found, gaps[others]
 
 
-def scrambled(count: int) -> Ints:
-    """A fixed order of `count` things in which neighbours lie far apart."""
-    golden = np.arange(count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    return np.argsort((golden >> np.uint64(48)).astype(np.uint16), kind="stable")
+def scattered(counts: AnyInts) -> Ints:
+    """A fixed order of the things of each group in which neighbours lie far apart.
+
+    >>> scattered(np.array([5, 2])).tolist()
+    [0, 3, 1, 4, 2, 5, 6]
+    """
+    first = np.cumsum(counts) - counts
+    step = np.array([_step(count) for count in counts.tolist()], np.int64)
+    start, count = np.repeat(first, counts), np.repeat(counts, counts)
+    place = np.arange(len(start)) - start
+    found: Ints = start + place * np.repeat(step, counts) % count
+    return found
+
+
+@lru_cache(2**12)
+def _step(count: int) -> int:
+    """About the golden section of `count`, without a common factor."""
+    step = max(count * 618 // 1000, 1)
+    while gcd(step, count) > 1:
+        step += 1
+    return step

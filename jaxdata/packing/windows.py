@@ -31,6 +31,16 @@ class Windows:
         """Slots of masked context in windows that begin at `start`; 0 where a document begins."""
         return (start > 0) * start.dtype.type(self.overlap)
 
+    def part(self, first: int, stop: int, document: int) -> Windows:
+        """Some of them, of a block that begins with a document."""
+        mine = slice(first, stop)
+        return Windows(
+            self.document[mine] - self.document.dtype.type(document),
+            self.start[mine],
+            self.slots[mine],
+            self.overlap,
+        )
+
     def size(self, rows: int) -> BlockSize:
         """Their totals in `rows` rows."""
         filled = int(self.slots.sum(dtype=np.int64))
@@ -45,12 +55,12 @@ def window_counts(lengths: ArrayLike, seq_len: int, overlap: int) -> AnyInts:
     >>> window_counts([1, 2, 9, 10], seq_len=4, overlap=0).tolist()
     [0, 1, 2, 3]
     """
-    return _counted(np.asarray(lengths), seq_len, overlap)[0]
+    return _counted(np.asarray(lengths), seq_len, overlap)[0].astype(np.int64, copy=False)
 
 
 def _counted(lengths: AnyInts, seq_len: int, overlap: int) -> tuple[AnyInts, AnyInts]:
     """Windows of each document, and the documents that have several."""
-    counts = (lengths > 1).astype(np.int64)
+    counts = (lengths > 1).astype(lengths.dtype)
     long = np.flatnonzero(lengths > seq_len + 1)
     counts[long] -= (seq_len + 1 - lengths[long]) // (seq_len - overlap)
     return counts, long
@@ -64,7 +74,7 @@ def cut_windows(lengths: ArrayLike, seq_len: int, overlap: int) -> Windows:
     """
     given = np.asarray(lengths)
     counts, long = _counted(given, seq_len, overlap)
-    document = np.repeat(np.arange(len(given)), counts)
+    document = np.repeat(np.arange(len(given), dtype=given.dtype), counts)
     start = np.zeros(len(document), given.dtype)
     slots = given[document]
     slots -= 1
@@ -72,7 +82,7 @@ def cut_windows(lengths: ArrayLike, seq_len: int, overlap: int) -> Windows:
     _, number = expand(counts[long])
     begin = number * (seq_len - overlap)
     start[several], slots[several] = begin, np.minimum(slots[several] - begin, seq_len)
-    return Windows(document.astype(given.dtype), start, slots, overlap)
+    return Windows(document, start, slots, overlap)
 
 
 class Assigned(Protocol):

@@ -40,7 +40,7 @@ class Loader(BatchIterator, IterableDataset[Tensors]):
         rank: number of this process among those that share a batch.
         world_size: number of those processes. The default for both is `torch.distributed`, else
             torchrun. With tensor or pipeline parallelism pass those of the data-parallel group.
-        device: device of the tensors; copies to a GPU run ahead, from pinned memory.
+        device: device of the tensors; copies to CUDA run ahead, from pinned memory.
         long: int64 instead of int32, which torch's cross entropy takes as targets. The layouts
             `"hf"` and `"megatron"` have int64 anyway.
         settings: as for `jaxdata.Loader`: `num_workers`, `prefetch`, `drop_remainder`, `layout` …

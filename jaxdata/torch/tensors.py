@@ -68,7 +68,10 @@ class Delivery:
     def _moved(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
-        moved = value if self.device is None else value.to(self.device, non_blocking=True)
+        # Only from pinned memory: other devices may read the memory of the host later, when it has
+        # the next batch.
+        pinned = self._stream is not None
+        moved = value if self.device is None else value.to(self.device, non_blocking=pinned)
         return moved.long() if self._long and moved.dtype == torch.int32 else moved
 
 

@@ -111,6 +111,33 @@ def test_a_loader_delivers_the_same(name: str, num_workers: int) -> None:
     assert all(array.sharding == settings["sharding"] for array in on_device[0].values())
 
 
+@pytest.mark.parametrize("expand", ["host", "device"])
+def test_batches_are_in_the_memory_that_is_asked_for(expand: str) -> None:
+    rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 3, 0]] * 40), seq_len=32)
+    expected = next(jaxdata.Loader(rows, batch_size=4))
+    mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y"))
+    for memory in ("device", "pinned_host"):
+        sharding = NamedSharding(mesh, PartitionSpec("x", "y"), memory_kind=memory)
+        batch = next(jaxdata.Loader(rows, batch_size=4, sharding=sharding, expand=expand))
+        assert {array.sharding for array in batch.values()} == {sharding}
+        assert_same_batches([batch], [expected])
+
+
+@pytest.mark.parametrize("expand", ["host", "device"])
+@pytest.mark.parametrize("name", MESHES)
+def test_only_batches_are_sent(name: str, expand: str) -> None:
+    """With jax_transfer_guard users find transfers that they did not ask for."""
+    rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 3, 0]] * 40), seq_len=32)
+    expected = next(jaxdata.Loader(rows, batch_size=4))
+    mesh = Mesh(np.array(jax.devices()[:4]).reshape(MESHES[name]), ("x", "y"))
+    spec = PartitionSpec("x", "y" if name == "batch x sequence" else None)
+    settings = {"sharding": NamedSharding(mesh, spec), "expand": expand, "prefetch": 0}
+    one = jaxdata.Loader(rows, batch_size=4, **settings)
+    with jax.transfer_guard("disallow"):
+        batch = next(one)
+    assert_same_batches([batch], [expected])
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

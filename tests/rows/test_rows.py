@@ -91,6 +91,7 @@ def test_all_cores_plan_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     alone = Planner(docs, settings).table()
     seen: list[tuple[int, int]] = []
     monkeypatch.setattr(planner, "_WORTH_WORKERS", 2)
+    monkeypatch.setattr(planner, "_A_TASK", 30)
     with_workers = Planner(docs, settings).table(lambda done, total: seen.append((done, total)))
     assert np.array_equal(with_workers, alone)
     assert seen == [(done, 134) for done in range(1, 135)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
@@ -405,6 +406,22 @@ def test_a_device_of_ones_own(rows: Any, reference: Any) -> None:
             loader(rows, device="cuda:0")
 
 
+def test_a_copy_is_done_before_memory_is_used_again(
+    rows: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy that is not awaited reads the next batch, on a Mac's GPU for one: pytorch#189690."""
+    inner, awaited = torch.Tensor.to, []
+
+    def spy(value: torch.Tensor, *args: Any, non_blocking: bool = False) -> torch.Tensor:
+        awaited.append(not non_blocking)
+        return inner(value, *args, non_blocking=non_blocking)
+
+    monkeypatch.setattr(torch.Tensor, "to", spy)
+    batch = next(loader(rows, device="meta", prefetch=0))
+    assert {value.device.type for value in batch.values()} == {"meta"}
+    assert awaited == [True] * 5
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 def test_batches_on_a_gpu(rows: Any, reference: Any) -> None:
     held = list(loader(rows, device="cuda", num_workers=2, long=True))
@@ -412,6 +429,33 @@ def test_batches_on_a_gpu(rows: Any, reference: Any) -> None:
     back = [{name: value.cpu() for name, value in batch.items()} for batch in held]
     for batch, expected in zip(back, reference, strict=True):
         assert all(np.array_equal(batch[name].numpy(), expected[name]) for name in expected)
+
+
+def test_jax_leaves_the_device_to_torch(path: Path) -> None:
+    """JAX would take most of a GPU's memory as soon as it is asked for its devices."""
+    code = f"""
+import jaxdata
+import jaxdata.torch
+rows = jaxdata.pack(jaxdata.open_dataset({str(path)!r}).source("train", "web"), seq_len=32)
+for make in (jaxdata.Loader, jaxdata.torch.Loader):
+    one = make(rows, batch_size=4, num_workers=1, layout="hf")
+    next(one)
+    one.set_state(one.get_state())
+    print(next(one)["labels"].shape[0], one.report() is not None)
+    one.close()
+import jax
+jax.devices()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "JAX_PLATFORMS": "none"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == ["4", "True"] * 2, done.stderr
+    assert "'none'" in done.stderr, "asked for devices JAX would have failed"
 
 
 def test_remote_data_is_refused_in_a_forked_worker() -> None:

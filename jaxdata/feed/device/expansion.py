@@ -9,18 +9,30 @@ import jax
 import jax.numpy as jnp
 
 
-@partial(jax.jit, static_argnames=("positions",))
-def expand(batch: Mapping[str, jax.Array], positions: str = "segment") -> dict[str, jax.Array]:
+@partial(jax.jit, static_argnames=("positions", "columns"))
+def expand(
+    batch: Mapping[str, jax.Array],
+    positions: str = "segment",
+    columns: tuple[int, int] | None = None,
+) -> dict[str, jax.Array]:
     """Expand a compact batch (`rows.compact`); equal to the host's arrays, to the bit.
 
     Args:
         batch: a batch that `compact` yields.
         positions: where positions restart, `"segment"` or `"row"`.
+        columns: the first slot wanted of each row, and the one after the last; None for all.
 
     Returns:
         `inputs`, `targets`, `segment_ids`, `positions` (int32) and `loss_mask` (bool), each
-        (batch, seq_len); `source` and `document` if the batch has them, -1 in padding.
+        (batch, seq_len) or as many columns as are wanted; `source` and `document` if the batch has
+        them, -1 in padding.
     """
+    first, stop = columns or (None, None)
+    # Outside of a jitted function the bounds would be transfers, which jax_transfer_guard forbids.
+    return {name: array[:, first:stop] for name, array in _whole_rows(batch, positions).items()}
+
+
+def _whole_rows(batch: Mapping[str, jax.Array], positions: str) -> dict[str, jax.Array]:
     tokens_BxT, slots_BxS = batch["tokens"], batch["slots"].astype(jnp.int32)
     slot_L = jnp.arange(tokens_BxT.shape[1] - slots_BxS.shape[1])
     ends_BxS = jnp.cumsum(slots_BxS, axis=1)

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import SingleDeviceSharding
 from numpy.typing import NDArray
 
 from jaxdata.errors import InputError
@@ -28,7 +29,7 @@ class DevicePlacement:
     """Global arrays of shape (batch, seq), of which this process supplies its devices' shards.
 
     Args:
-        sharding: any `jax.sharding.Sharding` of (batch, seq).
+        sharding: any `jax.sharding.Sharding` of (batch, seq), in any memory of its devices.
         batch_size: rows of the global batch.
         seq_len: slots of a row.
     """
@@ -54,6 +55,10 @@ class DevicePlacement:
                 f"none of this process's devices is in {sharding}: make the loader only on "
                 "processes that hold a shard of the batch"
             )
+        self._memory = {
+            device: SingleDeviceSharding(device, memory_kind=sharding.memory_kind)
+            for device in self._shards
+        }
         needed = [np.arange(*rows) for rows, _ in self._shards.values()]
         self.rows: NDArray[np.int64] = np.unique(np.concatenate(needed))
         """offsets in the global batch of the rows that this process reads, increasing"""
@@ -70,7 +75,7 @@ class DevicePlacement:
             )
         return self._join(
             [
-                jax.device_put(local[self._local(rows), slice(*columns)], device)
+                jax.device_put(local[self._local(rows), slice(*columns)], self._memory[device])
                 for device, (rows, columns) in self._shards.items()
             ]
         )
@@ -117,7 +122,6 @@ class CompactPlacement(DevicePlacement):
     ) -> dict[str, jax.Array]:
         here = self._local(rows)
         sent = jax.device_put({name: array[here] for name, array in batch.items()}, device)
-        whole: dict[str, jax.Array] = expand(sent, positions=self._positions)
-        if columns == (0, self._shape[1], 1):
-            return whole
-        return {name: array[:, slice(*columns)] for name, array in whole.items()}
+        arrays = expand(sent, positions=self._positions, columns=columns[:2])
+        placed: dict[str, jax.Array] = jax.device_put(arrays, self._memory[device])
+        return placed

@@ -36,13 +36,21 @@ class RemoteStore:
     def __init__(self, url: str, fence: Fence | None = None) -> None:
         self.url = url.rstrip("/")
         self._fence = fence
+        self._opened: Any = None
+
+    def __reduce__(self) -> tuple[type[RemoteStore], tuple[str]]:
+        return RemoteStore, (self.url,)
 
     def fenced(self, fence: Fence) -> RemoteStore:
         return RemoteStore(self.url, fence)
 
     @property
     def _kvstore(self) -> Any:
-        return open_kvstore(self.url)
+        """Opened once, as each time would cost more than a request; refused in a forked process."""
+        process_context()
+        if self._opened is None:
+            self._opened = open_kvstore(self.url)
+        return self._opened
 
     def read(self, name: str, most: int | None = MOST_READ) -> bytes | None:
         result = self._request(name).result()

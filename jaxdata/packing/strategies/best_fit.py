@@ -6,23 +6,20 @@ The Python steps grow with the number of different sizes, not with the number of
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left, insort
 from collections import defaultdict
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.packing.block_plan import Packed, Strategy
+from jaxdata.packing.last_rows import pack_anew, place_rest
 from jaxdata.packing.mixed_fit import mixed_rows
-from jaxdata.packing.random_rows import scrambled
-from jaxdata.packing.windows import AssignedWindows, BinAssignment, RowItems, cut_windows
+from jaxdata.packing.pooled_rows import PooledBlock, PooledRows
+from jaxdata.packing.windows import AssignedWindows, BinAssignment, cut_windows
 from jaxdata.ragged import AnyInts, descending_order, size_classes
 
-_LOOPED = 2048
-"""items that a Python loop may place"""
-_PLACED = 1024
-"""items that may be placed in looking for a better order"""
 Run = tuple[int, int, int, int]
 """(first row, rows, items already in each row, items added to each row)"""
 
@@ -149,60 +146,12 @@ def _between(groups: dict[int, list[Run]], size: int, last: int) -> list[int]:
     return sorted((room for room in groups if size < room < last), reverse=True)
 
 
-def assign_online(sizes: AnyInts, capacity: int, limit: int) -> RowItems:
-    """Place items larger than half a row, largest first, then the others in the order given.
-
-    A Python loop, for few items; rows mix sizes as the order does. Of several orders of the others,
-    the first that needs the fewest rows is taken.
-    """
-    large = np.where(2 * sizes > capacity, sizes, 0)
-    least = -(-int(sizes.sum(dtype=np.int64)) // capacity)
-    order, found = np.arange(len(sizes)), list[RowItems]()
-    for _ in range(max(1, _PLACED // max(len(sizes), 1))):
-        by_size = order[np.argsort(-large[order], kind="stable")]
-        rows = _best_fit(sizes[by_size].tolist(), capacity, limit)
-        found.append(RowItems.of_lists(rows).numbered(by_size))
-        if found[-1].rows <= least:
-            break
-        order = order[scrambled(len(order))]
-    return min(found, key=lambda each: each.rows)
-
-
-def _best_fit(sizes: list[int], capacity: int, limit: int) -> list[list[int]]:
-    rows: list[list[int]] = []
-    open_rows: defaultdict[int, list[list[int]]] = defaultdict(list)  # by room
-    rooms: list[int] = []
-    for item, size in enumerate(sizes):
-        at = bisect_left(rooms, size)
-        if at < len(rooms):
-            room = rooms[at]
-            row = open_rows[room].pop()
-            if not open_rows[room]:
-                del open_rows[room], rooms[at]
-        else:
-            room, row = capacity, []
-            rows.append(row)
-        row.append(item)
-        if room > size and len(row) < limit:
-            if room - size not in open_rows:
-                insort(rooms, room - size)
-            open_rows[room - size].append(row)
+def assign_mixed(sizes: AnyInts, bounds: AnyInts, capacity: int, limit: int) -> PooledRows:
+    """Place the items of some blocks, in random order, so that rows mix sizes: see `mixed_fit`."""
+    rows = mixed_rows(sizes, bounds, capacity, limit)
+    place_rest(rows, assign_best_fit)
+    pack_anew(rows, assign_best_fit)
     return rows
-
-
-def assign_mixed(sizes: AnyInts, capacity: int, limit: int) -> RowItems:
-    """Place items in random order so that rows mix sizes: see `mixed_fit`."""
-    alone, others = np.flatnonzero(sizes == capacity), np.flatnonzero(sizes < capacity)
-    shared = _assign_smaller(sizes[others], capacity, limit).numbered(others)
-    return RowItems.chain([RowItems(np.ones_like(alone), alone), shared])
-
-
-def _assign_smaller(sizes: AnyInts, capacity: int, limit: int) -> RowItems:
-    """The same for items smaller than a row."""
-    rows, left = mixed_rows(assign_best_fit, sizes, capacity, limit)
-    assign = assign_online if len(left) <= _LOOPED else assign_best_fit
-    last = RowItems.of(assign(sizes[left], capacity, limit)).numbered(left)
-    return RowItems.chain([rows, last])
 
 
 def _pack(lengths: AnyInts, seq_len: int, overlap: int, limit: int) -> Packed:
@@ -210,9 +159,18 @@ def _pack(lengths: AnyInts, seq_len: int, overlap: int, limit: int) -> Packed:
     return AssignedWindows(windows, assign_best_fit(windows.slots, seq_len, limit))
 
 
-def _pack_mixed(lengths: AnyInts, seq_len: int, overlap: int, limit: int) -> Packed:
+def _pack_mixed(
+    lengths: AnyInts, bounds: AnyInts, seq_len: int, overlap: int, limit: int
+) -> list[Packed]:
     windows = cut_windows(lengths, seq_len, overlap)
-    return AssignedWindows(windows, assign_mixed(windows.slots, seq_len, limit))
+    begins = np.searchsorted(windows.document, bounds)
+    rows = assign_mixed(windows.slots, begins, seq_len, limit)
+    row, counts = rows.close()
+    parts = zip(bounds.tolist(), pairwise(begins.tolist()), counts.tolist(), strict=False)
+    return [
+        AssignedWindows(windows.part(a, b, first), PooledBlock(row[a:b], count))
+        for first, (a, b), count in parts
+    ]
 
 
 _SAYS = "windows of documents fitted together; nothing is dropped"

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from itertools import pairwise
 
 import numpy as np
 
 from jaxdata.packing.block_plan import Packed, Strategy
 from jaxdata.packing.mixed_fit import mixed_rows
-from jaxdata.packing.strategies.best_fit import assign_best_fit
+from jaxdata.packing.pooled_rows import rows_in_order
 from jaxdata.packing.windows import AssignedWindows, BinAssignment, RowItems, Windows
-from jaxdata.ragged import AnyInts, descending_order, size_classes
+from jaxdata.ragged import AnyInts, Ints, descending_order, size_classes
 
 _LOOPED = 2048
 """items that a Python loop may place"""
@@ -116,13 +117,30 @@ def _pack(lengths: AnyInts, seq_len: int, _: int, limit: int) -> Packed:
     return AssignedWindows(_beginnings(document, slots), assignment)
 
 
-def _pack_mixed(lengths: AnyInts, seq_len: int, _: int, limit: int) -> Packed:
+def _pack_mixed(
+    lengths: AnyInts, bounds: AnyInts, seq_len: int, _: int, limit: int
+) -> list[Packed]:
     """Full rows that mix lengths; the documents that are left, online, or by the rule above."""
     document = np.flatnonzero(lengths > 1)
     slots = np.minimum(lengths[document] - 1, seq_len)
-    rows, left = mixed_rows(assign_best_fit, slots, seq_len, limit, full=True)
+    begins = np.searchsorted(document, bounds)
+    rows = mixed_rows(slots, begins, seq_len, limit, full=True)
+    rows.dissolve(rows.open_rows())
+    row = rows.close()[0]
+    parts = zip(bounds.tolist(), pairwise(begins.tolist()), strict=False)
+    return [
+        _with_rest(document[a:b] - before, slots[a:b], row[a:b], seq_len, limit)
+        for before, (a, b) in parts
+    ]
+
+
+def _with_rest(
+    document: AnyInts, slots: AnyInts, row: Ints, seq_len: int, limit: int
+) -> AssignedWindows:
+    """Crop the documents of a block that are in no row."""
+    left = np.flatnonzero(row < 0)
     last, slots[left] = _crop_left(slots[left], seq_len, limit)
-    assigned = RowItems.chain([rows, last.numbered(left)])
+    assigned = RowItems.chain([rows_in_order(row), last.numbered(left)])
     return AssignedWindows(_beginnings(document, slots), assigned)
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from jaxdata.ragged import AnyInts, Ints
 
-SPAN = 2**11
+SPAN = 2**9
 """entries that are fetched together"""
 _MOST = 1 / 8
 """of the spans: beyond, the whole column is copied to this host"""
@@ -92,6 +92,10 @@ class FarColumn:
         if "_whole" in vars(self):
             return self._whole[places]
         return self._spans[self._place[span], places - span * SPAN]
+
+    def fetch(self, places: AnyInts) -> None:
+        """Fetch what some entries need, all at once."""
+        self._at(places)
 
     def _fetch(self, span: Ints) -> None:
         """Fetch those spans that are not here; the whole, where they become many."""

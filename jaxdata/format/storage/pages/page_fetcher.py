@@ -46,6 +46,11 @@ class PageFetcher:
         """Whether a request for the page is under way."""
         return name in self._sent
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether a page that is wanted now comes late."""
+        return len(self._wanted) > _THREADS
+
     def wait(self, names: Iterable[str], seconds: float, check: Callable[[], None]) -> None:
         """Wait until the requests for these pages have ended, for some seconds at most."""
         end = time.monotonic() + seconds

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.errors import DatasetError
+from jaxdata.format.storage.kvstores import process_context
 from jaxdata.format.storage.pages.page_cache import PageCache, page_cache
 from jaxdata.format.storage.pages.page_folder import PAGE_BYTES
 from jaxdata.format.storage.pages.page_numbers import Checksums, PageNumbers, StoredFile
@@ -63,6 +64,7 @@ class PagedFiles:
 
     def gather(self, file: Ints, start: Ints, stop: Ints, home: Bools) -> ByteRanges:
         """See `Store`; `home` says whether the page of a range is worth fetching for it."""
+        process_context()  # refuses a forked process, whatever is cached
         began, size = time.perf_counter(), int((stop - start).sum())
         try:
             return self._gather(file, start, stop, home)
@@ -105,15 +107,22 @@ class PagedFiles:
 
     def prefetch(self, file: Ints, start: Ints, stop: Ints, home: Bools) -> None:
         """Begin to fetch what holds some ranges, which are soon read, in this order."""
-        by_page = self._by_page(home)
-        numbers, first = np.unique(self._pages.of(file, start)[by_page], return_index=True)
-        numbers = numbers[np.argsort(first)]
-        self._want(numbers)
+        process_context()
+        alone, by_page = ~self._by_page(home), np.flatnonzero(self._by_page(home))
+        numbers, first, which = np.unique(
+            self._pages.of(file, start)[by_page], return_index=True, return_inverse=True
+        )
+        order = np.argsort(first)
+        absent = np.zeros(len(numbers), bool)
+        absent[order] = self._want(numbers[order])
         if self.account is not None:
-            self.account |= {number: self._pages.size_of(number) for number in numbers.tolist()}
+            for number in numbers[order].tolist():
+                self.account[number] = self._pages.size_of(number)
             return
+        if self._cache and self._cache.fetcher.is_behind:
+            alone[by_page[absent[which]]] = True
         self._exact.forget(_MOST_AHEAD)
-        self._exact.ask(*(column[~by_page] for column in (file, start, stop)))
+        self._exact.ask(*(column[alone] for column in (file, start, stop)))
 
     def _by_page(self, home: Bools) -> Bools:
         """Which ranges are worth their page."""
@@ -132,16 +141,16 @@ class PagedFiles:
             if self._cache is not None and not self._cache.folder.has(name):
                 self._cache.folder.add(name, self._fetch(number))
 
-    def _want(self, numbers: Ints) -> None:
-        """Have pages fetched that are not here."""
+    def _want(self, numbers: Ints) -> Bools:
+        """Have pages fetched that are not here; returns which these are."""
         if (cache := self._cache) is None:
-            return
+            return np.ones(len(numbers), bool)
         self._check_use(cache)
         names = [self._pages.name(number) for number in numbers.tolist()]
-        pairs = zip(names, numbers.tolist(), cache.folder.get(names), strict=True)
-        cache.fetcher.want(
-            (name, partial(self._fetch, number)) for name, number, data in pairs if data is None
-        )
+        absent = np.array([data is None for data in cache.folder.get(names)], bool)
+        new = [(names[k], numbers[k]) for k in np.flatnonzero(absent).tolist()]
+        cache.fetcher.want((name, partial(self._fetch, int(number))) for name, number in new)
+        return absent
 
     def _fetch(self, number: int) -> bytes:
         """The content of a page, as it was written."""

@@ -21,8 +21,12 @@ _LIMITS = {
 """of requests: beyond these few tries `Request` tries again, and says so"""
 
 
-def open_kvstore(url: str) -> Any:
+def open_kvstore(url: str, *, ahead: bool = False) -> Any:
     """The KvStore of the objects below a URL.
+
+    Args:
+        url: as `gs://bucket/folder`.
+        ahead: for requests that nobody waits for yet: they delay no others.
 
     Raises:
         InputError: no store can have this URL.
@@ -30,7 +34,8 @@ def open_kvstore(url: str) -> Any:
     import tensorstore
 
     try:
-        return tensorstore.KvStore.open(kvstore_spec(url), context=process_context()).result()
+        context = _context_ahead() if ahead else process_context()
+        return tensorstore.KvStore.open(kvstore_spec(url), context=context).result()
     except ValueError as error:
         raise InputError(f"{url} cannot be opened: {reason(error)}") from None
 
@@ -73,3 +78,11 @@ def process_context() -> Any:
             raise DatasetError(FORKED)
         _contexts[process] = tensorstore.Context(_LIMITS)
     return _contexts[process]
+
+
+def _context_ahead() -> Any:
+    """The same with a queue of requests of its own."""
+    import tensorstore
+
+    own = {f"{service}_request_concurrency": {"limit": 64} for service in ("gcs", "s3")}
+    return tensorstore.Context(tensorstore.Context.Spec(own), process_context())

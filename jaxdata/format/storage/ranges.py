@@ -13,6 +13,7 @@ from jaxdata.format.storage.pages.read_counts import READS
 from jaxdata.format.storage.patience import Request
 from jaxdata.ragged import Ints
 
+Read = Callable[[str, slice], Any]
 Range = tuple[int, int, int]
 """number of the file, first byte, byte after the last"""
 
@@ -24,10 +25,11 @@ class ExactRanges:
         read: `(name, slice)` -> a tensorstore future.
         url: of the folder of the files.
         names: of the files.
+        read_ahead: the same, for what nobody waits for yet.
     """
 
-    def __init__(self, read: Callable[[str, slice], Any], url: str, names: Sequence[str]) -> None:
-        self._read, self._url, self._names = read, url, names
+    def __init__(self, read: Read, url: str, names: Sequence[str], read_ahead: Read) -> None:
+        self._read, self._url, self._names, self._read_ahead = read, url, names, read_ahead
         self._lock = threading.Lock()
         self._generations: dict[int, bytes] = {}
         self._ahead: OrderedDict[Range, Extent] = OrderedDict()
@@ -51,7 +53,7 @@ class ExactRanges:
         """Send requests for ranges that are soon read, once."""
         ranges = list(zip(file.tolist(), start.tolist(), stop.tolist(), strict=True))
         new = [number for number, each in enumerate(ranges) if each not in self._ahead]
-        asked = self._ask(file[new], start[new], stop[new])
+        asked = self._ask(file[new], start[new], stop[new], ahead=True)
         with self._lock:
             for number, extent in zip(new, asked, strict=True):
                 self._ahead[ranges[number]] = extent
@@ -67,17 +69,18 @@ class ExactRanges:
         self.ahead_bytes -= one[2] - one[1]
         return self._ahead.pop(one)
 
-    def _ask(self, file: Ints, start: Ints, stop: Ints) -> list[Extent]:
+    def _ask(self, file: Ints, start: Ints, stop: Ints, ahead: bool = False) -> list[Extent]:
         """The extent that holds each range, all of them asked for."""
         found = merged(file, start, stop)
         columns = (found.file.tolist(), found.start.tolist(), found.stop.tolist())
-        extents = [Extent(self, *one) for one in zip(*columns, strict=True)]
+        extents = [Extent(self, *one, ahead=ahead) for one in zip(*columns, strict=True)]
         return [extents[number] for number in found.owner.tolist()]
 
-    def send(self, file: int, start: int, stop: int) -> Request:
+    def send(self, file: int, start: int, stop: int, ahead: bool = False) -> Request:
         """A request for a range."""
         name, part = self._names[file], slice(start, stop)
-        return Request(lambda: self._read(name, part), f"{self._url}/{name}", part)
+        read = self._read_ahead if ahead else self._read
+        return Request(lambda: read(name, part), f"{self._url}/{name}", part)
 
     def value(self, request: Request, file: int) -> bytes:
         """The answer to a request; raises DatasetError if it is not from the file as it was."""
@@ -95,9 +98,11 @@ class ExactRanges:
 class Extent:
     """A range that is asked for, and its bytes when they are there."""
 
-    def __init__(self, ranges: ExactRanges, file: int, start: int, stop: int) -> None:
+    def __init__(
+        self, ranges: ExactRanges, file: int, start: int, stop: int, ahead: bool = False
+    ) -> None:
         self._ranges, self._file, self._start = ranges, file, start
-        self._request: Request | None = ranges.send(file, start, stop)
+        self._request: Request | None = ranges.send(file, start, stop, ahead)
         self._data = b""
 
     @property

@@ -37,6 +37,7 @@ class RemoteStore:
         self.url = url.rstrip("/")
         self._fence = fence
         self._opened: Any = None
+        self._opened_ahead: Any = None
 
     def __reduce__(self) -> tuple[type[RemoteStore], tuple[str]]:
         return RemoteStore, (self.url,)
@@ -74,10 +75,15 @@ class RemoteStore:
 
     def ranges(self, names: Sequence[str]) -> ExactRanges:
         """Ranges of files of these names."""
-        return ExactRanges(self._read_range, self.url, names)
+        return ExactRanges(self._read_range, self.url, names, self._read_ahead)
 
     def _read_range(self, name: str, part: slice) -> Any:
         return self._kvstore.read(name, byte_range=part)
+
+    def _read_ahead(self, name: str, part: slice) -> Any:
+        if self._opened_ahead is None:
+            self._opened_ahead = open_kvstore(self.url, ahead=True)
+        return self._opened_ahead.read(name, byte_range=part)
 
     def _request(self, name: str) -> Request:
         kvstore = self._kvstore

@@ -12,6 +12,7 @@ from jaxdata.format.storage.pages.page_folder import PageFolder
 from jaxdata.format.storage.patience import until
 
 _THREADS = 32
+_BEHIND = 8 * _THREADS
 _OTHERS_SECONDS = 0.02
 _IDLE_SECONDS = 5.0
 _GRACE_SECONDS = 1.0
@@ -49,7 +50,7 @@ class PageFetcher:
     @property
     def is_behind(self) -> bool:
         """Whether a page that is wanted now comes late."""
-        return len(self._wanted) > _THREADS
+        return len(self._wanted) > _BEHIND
 
     def wait(self, names: Iterable[str], seconds: float, check: Callable[[], None]) -> None:
         """Wait until the requests for these pages have ended, for some seconds at most."""

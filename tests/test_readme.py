@@ -77,7 +77,7 @@ PRINTS = {
 # Blocks of text that hold commands: their output, or what one machine cannot run.
 NOT_RUN = ("$ jaxdata preview --config demo", "ray start --head", "pip install", "gs://bucket/raw")
 # Run in a process of their own: they fork, or set up jax for themselves.
-APART = ("jaxdata train", "torch")
+APART = ("jaxdata train", "torch", "os.environ |=")
 
 
 def write_records(path: Path, records: Iterable[dict[str, Any]]) -> None:

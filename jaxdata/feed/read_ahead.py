@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import islice
 
-from jaxdata.errors import JaxdataError
 from jaxdata.feed.batches import BatchMaker, make_in_groups
 from jaxdata.feed.schedule import Span
 from jaxdata.format.storage import most_ahead, until
@@ -21,6 +20,7 @@ from jaxdata.rows.table import Batch
 _WINDOW_SECONDS = 4.0
 _LEAST_WINDOW = 2**24
 """bytes of rows"""
+_GRACE_SECONDS = 1.0
 _AT_ONCE = 16
 """batches that are looked up in a pass"""
 
@@ -47,7 +47,8 @@ class ReadAhead:
         self._ended, self._most = False, most_ahead()
         self._ahead = self._taken = 0  # bytes
         self._began = time.monotonic()
-        threading.Thread(target=self._work, daemon=True, name="jaxdata-read-ahead").start()
+        self._thread = threading.Thread(target=self._work, daemon=True, name="jaxdata-read-ahead")
+        self._thread.start()
 
     def take(self, count: int) -> list[Span]:
         """The next spans, at most `count`; none at the end."""
@@ -65,6 +66,10 @@ class ReadAhead:
             self._stopped.set()
             self._ended = True
             self._changed.notify_all()
+        if (
+            self._thread is not threading.current_thread()
+        ):  # a library's call must end before Python
+            self._thread.join(_GRACE_SECONDS)
 
     @property
     def _window(self) -> float:
@@ -74,22 +79,26 @@ class ReadAhead:
 
     def _work(self) -> None:
         count = 1
-        with until(self._stopped):
-            while spans := list(islice(self._spans, count)):
-                if not self._room_for(spans, self._tell(spans)):
-                    return
-                count = min(2 * count, _AT_ONCE)
-        self._end()
+        try:
+            with until(self._stopped):
+                while spans := list(islice(self._spans, count)):
+                    if not self._room_for(spans, self._tell(spans)):
+                        break
+                    count = min(2 * count, _AT_ONCE)
+        finally:
+            self._end()
 
     def _tell(self, spans: list[Span]) -> int:
         try:
             return self._maker.prefetch(spans)
-        except JaxdataError:  # whoever makes the batch meets it, too
+        except Exception:  # whoever makes the batch meets it, too
             return 0
 
     def _room_for(self, spans: list[Span], size: int) -> bool:
         """Hand out spans, and wait until more may be fetched; False at the end."""
         with self._changed:
+            if self._ended:
+                return False
             self._known.extend((span, size // len(spans)) for span in spans)
             self._ahead += size // len(spans) * len(spans)
             self._changed.notify_all()

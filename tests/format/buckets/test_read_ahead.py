@@ -1,0 +1,82 @@
+"""Telling stores what coming batches read: a window ahead, whatever goes wrong."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from jaxdata.feed import read_ahead
+from jaxdata.feed.read_ahead import FarStream, ReadAhead
+from jaxdata.feed.schedule import Span
+from jaxdata.format.storage.patience import check_stop
+
+BATCH_BYTES = 2**20
+
+
+class Maker:
+    """Makes numbers of batches, and notes of which it told."""
+
+    is_far = True
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.told: list[int] = []
+        self.error = error
+        self.waits = threading.Event()
+
+    def together(self, span: Span) -> int:
+        return 4
+
+    def prefetch(self, spans: Sequence[Span]) -> int:
+        if self.error:
+            raise self.error
+        self.told += [span.first for span in spans]
+        return BATCH_BYTES * len(spans)
+
+    def make(self, spans: Sequence[Span], *_: Any) -> Iterator[Any]:
+        yield from (span.first for span in spans)
+
+
+def spans(count: int) -> Iterator[Span]:
+    return (Span(number, 1) for number in range(count))
+
+
+@pytest.mark.parametrize("error", [None, ValueError("of a library")])
+def test_every_batch_comes_in_order(error: BaseException | None) -> None:
+    maker: Any = Maker(error)
+    stream = FarStream(maker, spans(500))
+    found = [batch for _, batch in iter(lambda: next(stream, None), None)]
+    assert found == list(range(500))
+    assert maker.told == ([] if error else found)
+    stream.close()
+
+
+def test_it_is_a_window_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_ahead, "_LEAST_WINDOW", 8 * BATCH_BYTES)
+    monkeypatch.setattr(read_ahead, "_WINDOW_SECONDS", 0)
+    maker: Any = Maker()
+    ahead = ReadAhead(maker, spans(500))
+    taken = 0
+    while taken < 100:
+        taken += len(ahead.take(1))
+        # Batches are told of in groups of up to 16.
+        assert len(maker.told) <= taken + 8 + 16
+    assert len(maker.told) >= taken
+    ahead.close()
+
+
+def test_it_ends_at_once_in_the_middle_of_a_request() -> None:
+    class Silent(Maker):
+        def prefetch(self, spans: Sequence[Span]) -> int:
+            self.waits.set()
+            while True:
+                check_stop()
+
+    maker: Any = Silent()
+    ahead = ReadAhead(maker, spans(5))
+    assert maker.waits.wait(10)
+    ahead.close()
+    assert not ahead._thread.is_alive()
+    assert ahead.take(1) == []

@@ -41,12 +41,12 @@ def test_what_is_not_compared_is_counted(config: dict[str, Any], tmp_path: Path)
     dataset = open_data(load_config(config))
     size = 6 * 131_072 / 1e6
     assert not_compared(dataset, ["train/new", "train/old", "train/other"]) == [
-        f"not compared with their checksums: 6 shards ({size:.1f} MB) and 4 columns of the index; "
+        f"not compared with their checksums: 6 shards ({size:.1f} MB) and 5 columns of the index; "
         f"to compare them: jaxdata verify {tmp_path}/new, jaxdata verify {tmp_path}/old",
         "without checksums, so damage may go unnoticed: train/old, train/other",
     ]
     assert not_compared(dataset, ["train/new"]) == [
-        f"not compared with their checksums: 3 shards ({size / 2:.1f} MB) and 4 columns of the "
+        f"not compared with their checksums: 3 shards ({size / 2:.1f} MB) and 5 columns of the "
         f"index; to compare them: jaxdata verify {tmp_path}/new"
     ]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -212,11 +211,11 @@ def test_an_endless_generator() -> None:
     made.close()
 
 
-def test_paths_are_files_however_they_come(tmp_path: Path) -> None:
+def test_paths_are_files_however_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in "ab":
         (tmp_path / f"{name}.jsonl").write_text('{"text": "one"}\n')
     expected = list(stream(tmp_path))
-    os.chdir(tmp_path)
+    monkeypatch.chdir(tmp_path)
     for given in (
         tmp_path.glob("*.jsonl"),
         set(tmp_path.glob("*.jsonl")),

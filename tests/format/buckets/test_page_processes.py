@@ -10,6 +10,7 @@ from pathlib import Path
 
 from jaxdata.testing import assert_same_batches
 from jaxdata.testing.buckets import BucketServer
+from tests.conftest import ROOT
 from tests.format.buckets.test_pages import loader, same, write
 
 
@@ -38,6 +39,9 @@ def test_a_second_process_finds_the_pages(server: BucketServer, tmp_path: Path) 
         "assert_same_batches(loader(sys.argv[1]), loader(sys.argv[2]))\n"
     )
     command = [sys.executable, "-c", code, server.url("bkt/ds"), str(tmp_path / "ds")]
-    subprocess.run(command, check=True, env=os.environ | server.env)
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | server.env, capture_output=True, text=True, check=False
+    )
+    assert not done.returncode, done.stderr
     asked = {each.object for each in server.requests}
     assert not any("/c/" in name or name.endswith("record") for name in asked)

@@ -14,6 +14,7 @@ import pytest
 
 from jaxdata.format.storage.pages.claims import Claims
 from jaxdata.format.storage.pages.page_folder import PageFolder
+from tests.conftest import ROOT
 
 KILLS = int(os.environ.get("JAXDATA_TEST_KILLS", "12"))
 SIZE = 1_000
@@ -119,9 +120,11 @@ def test_killed_processes_leave_a_cache_that_works(tmp_path: Path) -> None:
     chance, running = random.Random(1), []
     for seed in range(KILLS):
         command = [sys.executable, "-c", WORK, str(tmp_path), str(seed)]
-        running.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        running.append(subprocess.Popen(command, cwd=ROOT, **pipes))
         assert running[-1].stdout
-        assert running[-1].stdout.readline() == b"ready\n"
+        if running[-1].stdout.readline() != b"ready\n":
+            pytest.fail(running[-1].communicate()[1].decode())
         time.sleep(chance.random() / 10)
         if len(running) > 2:
             kill(running.pop(0))

@@ -44,9 +44,9 @@ def mixed(size: float, shares: Sequence[float], kind: Any = SampledRows, **pack:
     return mixture(tables, [Phase(weights=weights)], {}, "halt")
 
 
-def uneven(count: int) -> list[float]:
-    """Shares that fall as 1/k."""
-    weights = 1 / np.arange(1, count + 1)
+def uneven(count: int, power: int = 1) -> list[float]:
+    """Shares that fall as 1/k, or a power of that."""
+    weights = 1 / np.arange(1, count + 1) ** float(power)
     return list(weights / weights.sum())
 
 
@@ -89,6 +89,8 @@ def main() -> None:
         measure(report, "four sources, unsorted", mixed(640 * gib, FOUR, Unsorted), four[1:2])
         many = mixed(4 * TERABYTE, uneven(256))
         measure(report, "256 sources, shares 1/k", many, [(8, 512), (32, 512), (128, 512)])
+        steep = mixed(4 * TERABYTE, uneven(256, 2), segment_bytes=2**20)
+        measure(report, "256 sources, shares 1/k²", steep, [(8, 512), (32, 512), (128, 512)])
         big = source(10 * TERABYTE, lanes=8192)
         measure(report, "10 TB, 8,192 lanes", big, [(1024, 8192)])
         measure(report, "10 TB, 512 lanes", source(10 * TERABYTE), [(512, 8192), (1024, 8192)])

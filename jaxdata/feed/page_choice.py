@@ -10,7 +10,7 @@ from jaxdata.format.storage import PagedFiles, page_cache
 from jaxdata.rows.table import RowTable
 
 _log = logging.getLogger("jaxdata")
-_MOST = 7 / 8
+MOST_OPEN = 7 / 8
 """of the cache: the rest is for pages fetched ahead"""
 
 
@@ -22,7 +22,7 @@ def choose_pages(tables: Mapping[str, RowTable], share: float) -> None:
         share: of the open lanes that this host meets.
     """
     cache = page_cache()
-    room = 0 if cache is None else int(cache.most * _MOST)
+    room = 0 if cache is None else int(cache.most * MOST_OPEN)
     wanted = [(*_need(table, share), name) for name, table in tables.items()]
     for need, pages, name in sorted(wanted, key=lambda each: each[0]):
         if pages is None:

@@ -20,6 +20,7 @@ from jaxdata.rows.table import Batch
 _WINDOW_SECONDS = 4.0
 _LEAST_WINDOW = 2**24
 """bytes of rows"""
+_MOST_BATCHES = 4_096
 _GRACE_SECONDS = 1.0
 _AT_ONCE = 16
 """batches that are looked up in a pass"""
@@ -66,10 +67,8 @@ class ReadAhead:
             self._stopped.set()
             self._ended = True
             self._changed.notify_all()
-        if (
-            self._thread is not threading.current_thread()
-        ):  # a library's call must end before Python
-            self._thread.join(_GRACE_SECONDS)
+        if self._thread is not threading.current_thread():
+            self._thread.join(_GRACE_SECONDS)  # a library's call must end before Python does
 
     @property
     def _window(self) -> float:
@@ -102,8 +101,14 @@ class ReadAhead:
             self._known.extend((span, size // len(spans)) for span in spans)
             self._ahead += size // len(spans) * len(spans)
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._ended or self._ahead < self._window)
+            self._changed.wait_for(lambda: self._ended or self._wants_more)
             return not self._ended
+
+    @property
+    def _wants_more(self) -> bool:
+        """Whether less than the window is handed out; sources at hand count as no bytes."""
+        few = len(self._known) < _MOST_BATCHES
+        return not self._known or (few and self._ahead < self._window)
 
     def _end(self) -> None:
         with self._changed:

@@ -11,6 +11,7 @@ from typing import Any
 from jaxdata.documents.base import far
 from jaxdata.errors import InputError
 from jaxdata.feed.batches import BatchMaker, HostPlacement
+from jaxdata.feed.page_choice import MOST_OPEN
 from jaxdata.feed.pipeline import BatchPipeline
 from jaxdata.feed.schedule import Span
 from jaxdata.format.storage import PagedFiles, page_cache, read_counts
@@ -21,8 +22,6 @@ _AT_ONCE = 8
 """batches that are looked up in a pass"""
 _MOST_WAITING = 256
 """pages"""
-_MOST = 7 / 8
-"""of the cache: what is beyond would drive out what comes first"""
 _TICK = 0.02
 
 
@@ -113,7 +112,7 @@ class _Warming:
                 "write"
             )
         self._cache, self._files, self._maker, self._progress = cache, files, maker, progress
-        self._room = int(cache.most * _MOST) - cache.folder.column_bytes()
+        self._room = int(cache.most * MOST_OPEN) - cache.folder.column_bytes()
         for each in files:
             each.account = {}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Literal
 
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.storage.credentials import credentials_of
@@ -21,12 +21,20 @@ _LIMITS = {
 """of requests: beyond these few tries `Request` tries again, and says so"""
 
 
-def open_kvstore(url: str, *, ahead: bool = False) -> Any:
-    """The KvStore of the objects below a URL.
+Purpose = Literal["reading", "ahead", "writing"]
+_OWN: dict[Purpose, dict[str, Any]] = {
+    "reading": {},
+    "ahead": {f"{service}_request_concurrency": {"limit": 64} for service in ("gcs", "s3")},
+    "writing": {
+        f"{service}_request_retries": _RETRIES | {"max_retries": 32, "max_delay": "2s"}
+        for service in ("gcs", "s3")
+    },
+}
+"""What nobody waits for yet has a queue of its own; what is written is tried for a minute."""
 
-    Args:
-        url: as `gs://bucket/folder`.
-        ahead: for requests that nobody waits for yet: they delay no others.
+
+def open_kvstore(url: str, purpose: Purpose = "reading") -> Any:
+    """The KvStore of the objects below a URL.
 
     Raises:
         InputError: no store can have this URL.
@@ -34,7 +42,7 @@ def open_kvstore(url: str, *, ahead: bool = False) -> Any:
     import tensorstore
 
     try:
-        context = _context_ahead() if ahead else process_context()
+        context = context_for(purpose)
         return tensorstore.KvStore.open(kvstore_spec(url), context=context).result()
     except ValueError as error:
         raise InputError(f"{url} cannot be opened: {reason(error)}") from None
@@ -80,9 +88,10 @@ def process_context() -> Any:
     return _contexts[process]
 
 
-def _context_ahead() -> Any:
-    """The same with a queue of requests of its own."""
+def context_for(purpose: Purpose) -> Any:
+    """The context of this process, with what a purpose has of its own."""
     import tensorstore
 
-    own = {f"{service}_request_concurrency": {"limit": 64} for service in ("gcs", "s3")}
-    return tensorstore.Context(tensorstore.Context.Spec(own), process_context())
+    shared = process_context()
+    own = _OWN[purpose]
+    return tensorstore.Context(tensorstore.Context.Spec(own), shared) if own else shared

@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 
 from jaxdata.format.storage import zarr
 from jaxdata.format.storage.contract import MOST_READ, Fence, Unwritten, missing, too_large
-from jaxdata.format.storage.kvstores import kvstore_spec, open_kvstore, process_context, reason
+from jaxdata.format.storage.kvstores import (
+    Purpose,
+    context_for,
+    kvstore_spec,
+    open_kvstore,
+    process_context,
+    reason,
+)
 from jaxdata.format.storage.objects.uploads import upload
 from jaxdata.format.storage.pages.far_column import FarColumn
 from jaxdata.format.storage.pages.index_columns import cached_column
@@ -36,8 +43,7 @@ class RemoteStore:
     def __init__(self, url: str, fence: Fence | None = None) -> None:
         self.url = url.rstrip("/")
         self._fence = fence
-        self._opened: Any = None
-        self._opened_ahead: Any = None
+        self._opened: dict[Purpose, Any] = {}
 
     def __reduce__(self) -> tuple[type[RemoteStore], tuple[str]]:
         return RemoteStore, (self.url,)
@@ -45,13 +51,12 @@ class RemoteStore:
     def fenced(self, fence: Fence) -> RemoteStore:
         return RemoteStore(self.url, fence)
 
-    @property
-    def _kvstore(self) -> Any:
+    def _kvstore(self, purpose: Purpose = "reading") -> Any:
         """Opened once, as each time would cost more than a request; refused in a forked process."""
         process_context()
-        if self._opened is None:
-            self._opened = open_kvstore(self.url)
-        return self._opened
+        if purpose not in self._opened:
+            self._opened[purpose] = open_kvstore(self.url, purpose)
+        return self._opened[purpose]
 
     def read(self, name: str, most: int | None = MOST_READ) -> bytes | None:
         result = self._request(name).result()
@@ -63,7 +68,7 @@ class RemoteStore:
         return value
 
     def exists(self, name: str) -> bool:
-        kvstore = self._kvstore
+        kvstore = self._kvstore()
         asked = Request(lambda: kvstore.read(name, byte_range=slice(0, 0)), f"{self.url}/{name}")
         return bool(asked.result().state != "missing")
 
@@ -78,15 +83,13 @@ class RemoteStore:
         return ExactRanges(self._read_range, self.url, names, self._read_ahead)
 
     def _read_range(self, name: str, part: slice) -> Any:
-        return self._kvstore.read(name, byte_range=part)
+        return self._kvstore().read(name, byte_range=part)
 
     def _read_ahead(self, name: str, part: slice) -> Any:
-        if self._opened_ahead is None:
-            self._opened_ahead = open_kvstore(self.url, ahead=True)
-        return self._opened_ahead.read(name, byte_range=part)
+        return self._kvstore("ahead").read(name, byte_range=part)
 
     def _request(self, name: str) -> Request:
-        kvstore = self._kvstore
+        kvstore = self._kvstore()
         return Request(lambda: kvstore.read(name), f"{self.url}/{name}")
 
     def scan(self, name: str, size: int | None = None) -> Iterator[bytes]:
@@ -97,7 +100,7 @@ class RemoteStore:
 
     def _put(self, name: str, data: bytes | None) -> None:
         """Write an object, or delete it; behind a fence only as it was when that let it pass."""
-        kvstore = self._kvstore
+        kvstore = self._kvstore("writing")
         if self._fence is None:
             self._done(kvstore.write(name, data), name)
             return
@@ -124,19 +127,20 @@ class RemoteStore:
                 self.write(name, path.read_bytes())
 
     def update(self, name: str, change: Callable[[bytes | None], bytes | None]) -> None:
+        kvstore = self._kvstore("writing")
         while True:
-            result = self._kvstore.read(name).result()
+            result = kvstore.read(name).result()
             if self._fence:
                 self._fence()
             data = change(None if result.state == "missing" else result.value)
             # Compare and swap: the answer has no generation if another writer was faster.
             expected = result.stamp.generation
-            asked = self._kvstore.write(name, data, if_equal=expected)
+            asked = kvstore.write(name, data, if_equal=expected)
             if self._done(asked, name).generation:
                 return
 
     def list(self, prefix: str = "") -> list[str]:
-        kvstore = self._kvstore
+        kvstore = self._kvstore("writing")
         below = kvstore.KeyRange(prefix, _after(prefix))
         return sorted(key.decode() for key in kvstore.list(below).result())
 
@@ -144,7 +148,7 @@ class RemoteStore:
         if not prefix.endswith("/"):
             self._put(prefix, None)
             return
-        kvstore, names = self._kvstore, self.list(prefix)
+        kvstore, names = self._kvstore("writing"), self.list(prefix)
         for start in range(0, len(names), _TOGETHER):
             if self._fence:
                 self._fence()
@@ -158,7 +162,7 @@ class RemoteStore:
 
     def write_array(self, name: str, array: NDArray[Any]) -> str:
         zarr.make_room(self, name, array)
-        return zarr.write(kvstore_spec(f"{self.url}/{name}"), array, context=process_context())
+        return zarr.write(kvstore_spec(f"{self.url}/{name}"), array, context=context_for("writing"))
 
     def read_array(
         self,

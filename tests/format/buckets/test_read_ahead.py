@@ -80,3 +80,32 @@ def test_it_ends_at_once_in_the_middle_of_a_request() -> None:
     ahead.close()
     assert not ahead._thread.is_alive()
     assert ahead.take(1) == []
+
+
+@pytest.mark.parametrize("size", [0, BATCH_BYTES])
+def test_a_window_of_nothing_stops_nobody(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """As with a cache of 0 bytes."""
+    monkeypatch.setattr(read_ahead, "most_ahead", lambda: 0)
+    maker: Any = Maker()
+    maker.prefetch = lambda spans: size * len(spans)
+    stream = FarStream(maker, spans(50))
+    assert [batch for _, batch in iter(lambda: next(stream, None), None)] == list(range(50))
+    stream.close()
+
+
+def test_batches_of_no_far_bytes_are_not_all_handed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a bucket has little of a mixture: each lookup plans blocks."""
+    monkeypatch.setattr(read_ahead, "_MOST_BATCHES", 20)
+    maker: Any = Maker()
+    told = list[int]()
+
+    def prefetch(some: Sequence[Span]) -> int:
+        told.extend(span.first for span in some)
+        return 0
+
+    maker.prefetch = prefetch
+    ahead = ReadAhead(maker, spans(5_000))
+    for taken in range(1, 100):
+        assert len(ahead.take(1)) == 1
+        assert len(told) <= taken + 20 + 16
+    ahead.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
@@ -14,7 +15,7 @@ import pytest
 
 import jaxdata
 from jaxdata.errors import DatasetError
-from jaxdata.format.storage import close_caches, kvstores
+from jaxdata.format.storage import close_caches, kvstores, open_store
 from jaxdata.testing import assert_same_batches, write_dataset
 from jaxdata.testing.buckets import BucketServer, Faults
 
@@ -126,3 +127,12 @@ def test_tests_wait_no_second_for_another_try(server: BucketServer) -> None:
     for scheme in ("gcs", "s3"):
         said = context[f"{scheme}_request_retries"].to_json()
         assert said["initial_delay"] == "1ms"
+
+
+def test_an_outage_of_seconds_ends_no_writing(server: BucketServer) -> None:
+    server.faults = Faults(unavailable=1.0)
+    over = threading.Timer(2.5, lambda: setattr(server, "faults", ()))
+    over.start()
+    open_store(server.url("bkt/ds")).write("a", b"content")
+    over.join()
+    assert server.read("bkt/ds/a") == b"content"

@@ -20,7 +20,7 @@ from jaxdata.packing.kept_plan import block_table, other_plan
 from jaxdata.packing.lanes import Lanes
 from jaxdata.packing.loss_tokens import loss_tokens
 from jaxdata.packing.plan_memory import PLANS, Key
-from jaxdata.packing.planner import Planner
+from jaxdata.packing.planner import FEW_BLOCKS, Planner
 from jaxdata.packing.settings import PackSettings, PackSummary
 from jaxdata.progress import Advance
 from jaxdata.ragged import AnyInts, Ints, consecutive
@@ -30,7 +30,7 @@ from jaxdata.rows.counts import TokenCounts
 from jaxdata.rows.table import RowTable, Segments
 from jaxdata.seeds import Permutation, derive
 
-_FEW_BLOCKS, _NO_EPOCH = 2, -1
+_NO_EPOCH = -1
 _NEARLY_READ = 0.25
 """share of a block's rows that are left when the next block is planned"""
 _OPEN = 1.25  # blocks of a lane whose pages are needed at a time; 1.05 measured in a long run
@@ -55,6 +55,9 @@ class PackedRows(RowTable):
         self._rows = int(self._blocks.rows.sum())
         self._lanes = Lanes(self._rows, settings.lanes or 1)
         self._make_caches()
+        if self.planner.packed:
+            for block in range(self.blocks):
+                self._packed_plan(block)
 
     def _make_caches(self) -> None:
         self._number = PLANS.owned_by(self)
@@ -286,14 +289,17 @@ class PackedRows(RowTable):
 
     def _plan_block(self, epoch: int, block: int) -> BlockPlan:
         """The plan of a block, its rows in the order of an epoch."""
-        pack = partial(self._pack_block, block)
-        # Sources of few blocks may be read in many epochs.
-        again = self.blocks <= _FEW_BLOCKS
-        plan = PLANS.get((self._number, _NO_EPOCH, block), pack) if again else pack()
+        plan = self._packed_plan(block)
         return plan.with_rows(self._shuffled(plan.rows, "rows", epoch, block))
 
+    def _packed_plan(self, block: int) -> BlockPlan:
+        """The plan of a block, its rows as they were packed; few may be read in many epochs."""
+        pack = partial(self._pack_block, block)
+        few = self.blocks <= FEW_BLOCKS
+        return PLANS.get((self._number, _NO_EPOCH, block), pack) if few else pack()
+
     def _pack_block(self, block: int) -> BlockPlan:
-        """The plan of a block, its rows as they were packed."""
+        """Pack a block."""
         first = int(self._blocks.first[block])
         documents, plan = self.planner.plan((first, first + int(self._blocks.documents[block])))
         planned = len(plan.row_starts) - 1, int(plan.slots.sum(dtype=np.int64))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from multiprocessing.connection import Connection
@@ -24,10 +24,12 @@ from jaxdata.ragged import AnyInts, Ints
 from jaxdata.seeds import Permutation, derive
 
 MAX_WINDOWS = 2**20
+FEW_BLOCKS = 2
+"""of a source: these stay in memory as they were packed, for all epochs"""
 
 _TOGETHER = 2**17
 """documents whose blocks are packed together"""
-_SIZES, _FEW_BLOCKS = 15 * 2**12, 16
+_SIZES, _SOME_BLOCKS = 15 * 2**12, 16
 """different sizes, in all their blocks: 16 bits are sorted in one pass; or some blocks"""
 _A_TASK = 2**19
 """documents that a worker packs at a time"""
@@ -117,6 +119,8 @@ class Planner:
 
     documents: Documents
     settings: PackSettings
+    packed: dict[Span, Packed] = field(default_factory=dict, compare=False, repr=False)
+    """what the table of few blocks was made of; `plan` takes it"""
 
     def key(self) -> dict[str, Any]:
         """Everything that the plan depends on: the key of the plan cache."""
@@ -136,7 +140,9 @@ class Planner:
     def plan(self, span: Span) -> tuple[Ints, BlockPlan]:
         """The documents of a block, and the plan of its rows."""
         documents = self.order.documents_of(span)
-        (packed,) = self._pack(self._lengths(documents), np.array([0, len(documents)]))
+        packed = self.packed.pop(span, None)
+        if packed is None:
+            (packed,) = self._pack(self._lengths(documents), np.array([0, len(documents)]))
         plan = packed.plan()
         if not self.settings.shuffle:
             return documents, plan.in_document_order()
@@ -152,6 +158,7 @@ class Planner:
             if line is None:  # too many windows: from here on, `MAX_WINDOWS` ends the blocks
                 spans = list(self._uneven_spans(sum(line[1] for line in lines)))
                 lines += [line for line in self._measured(spans) if line is not None]
+                self.packed.clear()
                 break
             lines.append(line)
             if progress:
@@ -164,7 +171,7 @@ class Planner:
 
     def _together(self, spans: Sequence[Span]) -> Iterator[Sequence[Span]]:
         """The blocks that are packed together: groups of about as many."""
-        most = max(_SIZES // self.settings.seq_len, _FEW_BLOCKS)
+        most = max(_SIZES // self.settings.seq_len, _SOME_BLOCKS)
         groups = -(-len(spans) // most)
         return _groups(spans, _TOGETHER, -(-len(spans) // max(groups, 1)))
 
@@ -180,7 +187,10 @@ class Planner:
             np.add.reduceat(each, bounds[:-1], dtype=np.int64) for each in (lengths, lengths == 0)
         )
         targets = (tokens - counts + empty).tolist()
-        lines = zip(spans, counts.tolist(), targets, self._pack(lengths, bounds), strict=True)
+        blocks = self._pack(lengths, bounds)
+        if len(self._spans) <= FEW_BLOCKS:
+            self.packed.update(zip(spans, blocks, strict=True))
+        lines = zip(spans, counts.tolist(), targets, blocks, strict=True)
         return [
             _line(first, documents, of_block, packed.size())
             for (first, _), documents, of_block, packed in lines

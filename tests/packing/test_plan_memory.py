@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.errors import DatasetError
-from jaxdata.packing import plan_memory
+from jaxdata.packing import plan_memory, planner
 from jaxdata.packing.plan_memory import PLANS, PlanMemory
-from jaxdata.packing.planner import Planner
 from jaxdata.testing import assert_same_batches, distinct_documents
 from tests.feed.test_forks import assert_done, forked, in_a_process
 
@@ -253,16 +252,16 @@ def test_it_takes_its_share_of_what_the_process_may_use(
     assert plan_memory._most() == most
 
 
-@pytest.mark.parametrize(("block", "plans"), [(65_536, 1), (10, 3 * 4)])
-def test_a_source_of_few_blocks_is_packed_once_for_all_epochs(
-    block: int, plans: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("block", "packings"), [(65_536, 1), (10, 1 + 3 * 4)])
+def test_a_source_of_few_blocks_is_packed_once_for_its_totals_and_all_epochs(
+    block: int, packings: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     docs = jaxdata.ArrayDocuments(distinct_documents([9] * 40))
-    table = jaxdata.pack(docs, seq_len=16, order=1, block=block).table
     packed: list[Any] = []
-    pack = Planner.plan
-    monkeypatch.setattr(Planner, "plan", lambda *args: packed.append(args) or pack(*args))
+    pack = planner.pack_blocks
+    monkeypatch.setattr(planner, "pack_blocks", lambda *args: packed.append(args) or pack(*args))
+    table = jaxdata.pack(docs, seq_len=16, order=1, block=block).table
     rows = [table.segments(np.arange(k * len(table), (k + 1) * len(table))) for k in range(3)]
-    assert len(packed) == plans
+    assert len(packed) == packings
     assert [sorted(each.document.tolist()) for each in rows] == 3 * [list(range(40))]
     assert rows[0].document.tolist() != rows[1].document.tolist()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 Advance = Callable[[int, int], None]
 """Called with (done, total)."""
+_PATIENCE = 1.0
+_TICK = 0.2
 
 
 @contextmanager
@@ -31,3 +34,29 @@ def progress_bar(label: str, *, in_bytes: bool = False) -> Iterator[Advance]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(label, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextmanager
+def status_line(text: Callable[[], str]) -> Iterator[None]:
+    """Say on stderr what is going on, if it takes more than a second and that is a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    ended = threading.Event()
+
+    def show() -> None:
+        if ended.wait(_PATIENCE):
+            return
+        from rich.console import Console
+
+        with Console(stderr=True).status(text()) as line:
+            while not ended.wait(_TICK):
+                line.update(text())
+
+    thread = threading.Thread(target=show, daemon=True, name="jaxdata-status")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -148,24 +148,30 @@ def check_lengths(documents: Documents) -> None:
 
 def page_ends(documents: Documents, size: int) -> Ints:
     """`Documents.page_ends` of one file that holds tokens, and masks, end to end."""
-    item, before, pages = documents.dtype.itemsize + documents.masked, 0, []
-    for first in range(0, len(documents), _AT_ONCE):
-        numbers = np.arange(first, min(first + _AT_ONCE, len(documents)))
+    item, before = documents.dtype.itemsize + documents.masked, 0
+
+    def pages(numbers: Ints) -> Ints:
+        nonlocal before
         ends = before + np.cumsum(documents.lengths[numbers].astype(np.int64)) * item
-        pages.append(np.append(before, ends[:-1]) // size)
-        before = int(ends[-1])
-    return run_ends(pages)
+        starts, before = np.append(before, ends[:-1]), int(ends[-1])
+        return starts // size
+
+    return run_ends(pages, len(documents))
 
 
-def run_ends(parts: Sequence[Ints]) -> Ints:
-    """Where runs of equal numbers end, in arrays end to end.
+def run_ends(numbers_of: Callable[[Ints], Ints], total: int) -> Ints:
+    """Where runs of equal numbers end, of things that are asked for some at a time, in order.
 
-    >>> run_ends([np.array([4, 4]), np.array([4, 7])]).tolist()
-    [3, 4]
+    >>> run_ends(lambda things: things // 3, 5).tolist()
+    [3, 5]
     """
-    found = np.concatenate([np.empty(0, np.int64), *parts])
-    changes = np.flatnonzero(found[1:] != found[:-1]) + 1
-    return np.append(changes, len(found)) if len(found) else changes
+    found = [np.empty(0, np.int64)]
+    last = np.empty(0, np.int64)
+    for first in range(0, total, _AT_ONCE):
+        numbers = np.append(last, numbers_of(np.arange(first, min(first + _AT_ONCE, total))))
+        found.append(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1 + first - len(last))
+        last = numbers[-1:]
+    return np.concatenate([*found, np.full(min(total, 1), total)])
 
 
 class RangedDocuments(ABC):

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from jaxdata.tokenizers import Tokenizer
 
 Offsets = Callable[[Any, Any], Ints]
-_AT_ONCE = 2**20  # documents
 _SIZE_BYTES = np.arange(4)  # of the eight that hold a record's size: none reaches 4 GiB
 
 
@@ -190,11 +189,12 @@ class ConvertedDocuments(RangedDocuments):
 
     def page_ends(self, size: int) -> Ints:
         """See `Documents`; pages of the shards."""
-        pages = []
-        for first in range(0, len(self), _AT_ONCE):
-            shard, offset = self.first_bytes(np.arange(first, min(first + _AT_ONCE, len(self))))
-            pages.append((shard << 40) + offset // size)  # a shard has 2**40 at most
-        return run_ends(pages)
+
+        def pages(documents: Ints) -> Ints:
+            shard, offset = self.first_bytes(documents)
+            return (shard << 40) + offset // size  # a shard has 2**40 at most
+
+        return run_ends(pages, len(self))
 
     def first_bytes(self, documents: Ints) -> tuple[Ints, Ints]:
         """The shard of some documents, and the byte in it where the record of each begins."""

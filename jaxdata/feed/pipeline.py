@@ -31,7 +31,7 @@ from jaxdata.feed.batches import (
     TableBatches,
 )
 from jaxdata.feed.layouts import Layout, check_layout, native
-from jaxdata.feed.read_ahead import FarStream
+from jaxdata.feed.read_ahead import FarStream, FirstFill
 from jaxdata.feed.report import RunReport, make_report
 from jaxdata.feed.saved_state import parse_state
 from jaxdata.feed.schedule import Schedule, Span, check_batch_size
@@ -147,11 +147,15 @@ class BatchPipeline:
         return AheadStream(placed, self._prefetch) if self._prefetch and works else placed
 
     def _made(self, maker: BatchMaker, spans: Iterator[Span]) -> Stream:
-        if maker.is_far and self._read_before is None:
-            self._read_before = read_counts()
+        before = self._read_before
+        if maker.is_far and before is None:
+            before = self._read_before = read_counts()
+        stream: Stream
         if self._num_workers:
-            return WorkerStream(maker, spans, self._num_workers, self._prefetch)
-        return FarStream(maker, spans) if maker.is_far else DirectStream(maker, spans)
+            stream = WorkerStream(maker, spans, self._num_workers, self._prefetch)
+        else:
+            stream = FarStream(maker, spans) if maker.is_far else DirectStream(maker, spans)
+        return stream if before is None else FirstFill(stream, lambda: read_counts() - before)
 
     def maker(self) -> BatchMaker:
         """Makes this process's rows of batches."""

@@ -6,16 +6,21 @@ of the batches, a window of bytes ahead of the batch that is made.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
+from typing import Any
 
-from jaxdata.feed.batches import BatchMaker, make_in_groups
+from jaxdata.feed.batches import BatchMaker, Stream, make_in_groups
 from jaxdata.feed.schedule import Span
-from jaxdata.format.storage import most_ahead, until
+from jaxdata.format.storage import ReadCounts, most_ahead, until
+from jaxdata.progress import status_line
 from jaxdata.rows.table import Batch
+
+_log = logging.getLogger("jaxdata")
 
 _WINDOW_SECONDS = 4.0
 _LEAST_WINDOW = 2**24
@@ -36,6 +41,28 @@ class FarStream:
 
     def __next__(self) -> tuple[Span, Batch]:
         return next(self._batches)
+
+
+class FirstFill:
+    """A stream from a bucket that says, while its first batch is waited for, what was fetched."""
+
+    def __init__(self, stream: Stream, reads: Callable[[], ReadCounts]) -> None:
+        self._stream, self._reads = stream, reads
+        self._filled, self._began = False, time.monotonic()
+        self.close = stream.close
+
+    def __next__(self) -> tuple[Span, Any]:
+        if self._filled:
+            return next(self._stream)
+        with status_line(lambda: f"fetching the first batch: {self._so_far()}"):
+            first = next(self._stream)
+        self._filled = True
+        _log.info("the first batch is here: %s", self._so_far())
+        return first
+
+    def _so_far(self) -> str:
+        counts, seconds = self._reads(), time.monotonic() - self._began
+        return f"{counts.bytes / 1e6:,.1f} MB in {counts.gets:,} GETs, {seconds:.1f} s"
 
 
 class ReadAhead:

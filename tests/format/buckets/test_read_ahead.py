@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import select
+import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
+from jaxdata import progress
 from jaxdata.feed import read_ahead
-from jaxdata.feed.read_ahead import FarStream, ReadAhead
+from jaxdata.feed.read_ahead import FarStream, FirstFill, ReadAhead
 from jaxdata.feed.schedule import Span
+from jaxdata.format.storage.pages.read_counts import Counter
 from jaxdata.format.storage.patience import check_stop
 
 BATCH_BYTES = 2**20
@@ -109,3 +115,45 @@ def test_batches_of_no_far_bytes_are_not_all_handed_out(monkeypatch: pytest.Monk
         assert len(ahead.take(1)) == 1
         assert len(told) <= taken + 20 + 16
     ahead.close()
+
+
+class Slow:
+    """A stream whose batches come when the test lets them."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def __next__(self) -> tuple[Span, Any]:
+        time.sleep(self.seconds)
+        return Span(0, 1), "batch"
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("seconds", "says"), [(0.6, True), (0.0, False)])
+def test_whoever_watches_a_long_first_fill_sees_what_came(
+    seconds: float, says: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "_PATIENCE", 0.2)
+    reader, writer = os.openpty()
+    fetched = Counter()
+    with os.fdopen(writer, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        stream = FirstFill(Slow(seconds), fetched.read)
+        fetched.add(gets=7, bytes=3_200_000)
+        assert [next(stream)[1] for _ in range(3)] == 3 * ["batch"]
+        terminal.flush()
+        ready, _, _ = select.select([reader], [], [], 0.1)
+        shown = os.read(reader, 65_536).decode() if ready else ""
+    os.close(reader)
+    assert ("fetching the first batch: 3.2 MB in 7 GETs" in shown) == says
+
+
+def test_a_log_says_what_the_first_batch_took(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "jaxdata")
+    stream = FirstFill(Slow(0), Counter().read)
+    assert [next(stream)[1] for _ in range(3)] == 3 * ["batch"]
+    assert [record.message for record in caplog.records] == [
+        "the first batch is here: 0.0 MB in 0 GETs, 0.0 s"
+    ]

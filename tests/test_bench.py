@@ -36,6 +36,7 @@ EXPECTED = {
         "planned: bytes over those of the dataset",
         "downloaded: bytes over those of the dataset",
     ],
+    "far_index": ["s to the first batch", "MB of index, plan and manifest"],
     "small_files": ["20 files: list, wall time", "40 files: convert, processor time"],
     "scale": ["O(documents): planning, once: 20,000", "16 sources, mix"],
 }

@@ -1,4 +1,4 @@
-"""Worker processes end when their parent does, whatever they are doing and however it ends."""
+"""Processes end when their parent does, whatever they are doing; threads, when Python does."""
 
 from __future__ import annotations
 
@@ -114,3 +114,42 @@ def test_workers_end_with_a_parent_that_is_killed(family: tuple[Any, list[int]])
     while any(map(runs, workers)):
         time.sleep(0.001)
     print(f"ended after {time.monotonic() - started:.3f} s")
+
+
+IN_A_LIBRARY = """
+import tensorstore
+from threading import Event
+from jaxdata.background import check_stop, in_background
+
+begun, (_, never) = Event(), tensorstore.Promise.new()
+
+
+def wait():
+    begun.set()
+    while True:
+        try:
+            never.result(timeout=0.2)
+        except TimeoutError:
+            check_stop()
+
+
+in_background(wait, name="waits")
+begun.wait()
+"""
+
+
+def test_python_ends_while_a_thread_waits_in_a_library() -> None:
+    """A daemon thread as Python has them would abort it."""
+    ran = subprocess.run([sys.executable, "-c", IN_A_LIBRARY], capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_a_thread_that_waits_for_something_else_is_woken_when_python_ends() -> None:
+    code = """
+import queue
+from jaxdata.background import in_background
+news = queue.SimpleQueue()
+in_background(lambda: print(news.get()), name="waits", wake=lambda: news.put("woken"))
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ran.stdout, ran.stderr) == ("woken\n", "")

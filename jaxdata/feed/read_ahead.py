@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
+from jaxdata.background import in_background
 from jaxdata.feed.batches import BatchMaker, Stream, make_in_groups
 from jaxdata.feed.schedule import Span
-from jaxdata.format.storage import ReadCounts, most_ahead, until
+from jaxdata.format.storage import ReadCounts, most_ahead
 from jaxdata.progress import status_line
 from jaxdata.rows.table import Batch
 
@@ -75,8 +76,9 @@ class ReadAhead:
         self._ended, self._most = False, most_ahead()
         self._ahead = self._taken = 0  # bytes
         self._began = time.monotonic()
-        self._thread = threading.Thread(target=self._work, daemon=True, name="jaxdata-read-ahead")
-        self._thread.start()
+        self._thread = in_background(
+            self._work, name="jaxdata-read-ahead", stopped=self._stopped, wake=self._end
+        )
 
     def take(self, count: int) -> list[Span]:
         """The next spans, at most `count`; none at the end."""
@@ -106,11 +108,10 @@ class ReadAhead:
     def _work(self) -> None:
         count = 1
         try:
-            with until(self._stopped):
-                while spans := list(islice(self._spans, count)):
-                    if not self._room_for(spans, self._tell(spans)):
-                        break
-                    count = min(2 * count, _AT_ONCE)
+            while spans := list(islice(self._spans, count)):
+                if not self._room_for(spans, self._tell(spans)):
+                    break
+                count = min(2 * count, _AT_ONCE)
         finally:
             self._end()
 

@@ -6,15 +6,16 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import cycle, islice
 from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from jaxdata.background import in_background
 from jaxdata.feed.batches import BatchMaker, Stream, make_in_groups
 from jaxdata.feed.schedule import Span
 from jaxdata.feed.shared import BatchReceiver, BatchSender
-from jaxdata.format.storage import until
 from jaxdata.rows.table import Batch
 
 _MIN_TOLD = 8  # batches that a worker is told of at once
@@ -85,10 +86,9 @@ class AheadStream:
         for _ in range(depth):
             self._room.put(None)
         self._stopped = threading.Event()
-        self._thread = threading.Thread(
-            target=_pump, args=(stream, self._ready, self._room, self._stopped), daemon=True
-        )
-        self._thread.start()
+        pump = partial(_pump, stream, self._ready, self._room, self._stopped)
+        wake = partial(self._room.put, None)
+        self._thread = in_background(pump, name="jaxdata-ahead", stopped=self._stopped, wake=wake)
 
     def __next__(self) -> tuple[Span, Any]:
         item: Any = self._ready.get()
@@ -126,10 +126,9 @@ def _pump(
 ) -> None:
     try:
         room.get()
-        with until(stopped):
-            while not stopped.is_set():
-                ready.put(next(stream))
-                room.get()
+        while not stopped.is_set():
+            ready.put(next(stream))
+            room.get()
     except BaseException as error:  # handed to the consumer, StopIteration included
         if not stopped.is_set():
             ready.put(_Raised(error))

@@ -17,8 +17,10 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from threading import Event, Thread
+from functools import partial
+from threading import Event
 
+from jaxdata.background import in_background
 from jaxdata.errors import DatasetError
 from jaxdata.format.lease_holder import Holder
 from jaxdata.format.storage import Store
@@ -69,8 +71,8 @@ def leased(store: Store, folders: Iterable[str], *, wait: bool = False) -> Itera
             _take(store, folder, mine, wait)
             held.callback(_release, store, folder, mine)
         done = Event()
-        renewing = Thread(target=_renew, args=(store, lease, mine, done), daemon=True)
-        renewing.start()
+        renew = partial(_renew, store, lease, mine, done)
+        renewing = in_background(renew, name="jaxdata-lease", stopped=done)
         try:
             yield lease
         except Exception as error:

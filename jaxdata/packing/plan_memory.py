@@ -8,10 +8,12 @@ import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
+from jaxdata.background import in_background
 from jaxdata.lifeline import forget_in_forks
 
 _LEAST_BYTES = 2**29
@@ -73,9 +75,8 @@ class PlanMemory:
             if key in self._held or self._making:
                 return
             made = self._making[key] = threading.Event()
-        thread = threading.Thread(target=self._prepare, args=(key, make, made), daemon=True)
         try:
-            thread.start()
+            in_background(partial(self._prepare, key, make, made), name="jaxdata-plan")
         except RuntimeError:  # there are too many, or the process ends: it is made when needed
             self._done(key, made)
 

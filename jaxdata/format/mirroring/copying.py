@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 
+from jaxdata.background import until
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.lease import leased
 from jaxdata.format.manifest import MANIFEST, read_manifest
 from jaxdata.format.mirroring.mirror_journal import MirrorJournal, check_target
 from jaxdata.format.mirroring.mirror_parts import Part, parts
-from jaxdata.format.storage import Store, open_store, until
+from jaxdata.format.storage import Store, open_store
 from jaxdata.progress import Advance
 
 _THREADS = 8

@@ -25,7 +25,6 @@ from jaxdata.format.storage.pages.page_folder import PAGE_BYTES
 from jaxdata.format.storage.pages.page_numbers import StoredFile
 from jaxdata.format.storage.pages.paged_files import PagedFiles
 from jaxdata.format.storage.pages.read_counts import ReadCounts
-from jaxdata.format.storage.patience import until
 from jaxdata.format.storage.remote import RemoteStore
 from jaxdata.format.storage.zarr import array_files, scan_array
 
@@ -47,7 +46,6 @@ __all__ = [
     "page_cache",
     "read_counts",
     "scan_array",
-    "until",
     "unwritable",
 ]
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from typing import Any
 
+from jaxdata.background import check_stop
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.storage.contract import truncated
 from jaxdata.format.storage.kvstores import reason
@@ -29,29 +27,6 @@ _LIMIT = 600.0
 _MOST_PAUSE = 5.0
 _SHORT_TRIES = 3
 _PASSING = ("ABORTED", "UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "INTERNAL")
-
-_stop: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
-
-
-class Stopped(Exception):
-    """Nobody waits any more for what this thread waits for."""
-
-
-@contextmanager
-def until(stop: threading.Event) -> Iterator[None]:
-    """Within, waiting ends with `Stopped` as soon as `stop` is set by another thread."""
-    token = _stop.set(stop)
-    try:
-        yield
-    finally:
-        _stop.reset(token)
-
-
-def check_stop() -> None:
-    """Raise `Stopped` where the thread waits in vain."""
-    stop = _stop.get()
-    if stop is not None and stop.is_set():
-        raise Stopped
 
 
 def limit_seconds() -> float:

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from jaxdata import progress
+from jaxdata.background import check_stop
 from jaxdata.feed import read_ahead
 from jaxdata.feed.read_ahead import FarStream, FirstFill, ReadAhead
 from jaxdata.feed.schedule import Span
 from jaxdata.format.storage.pages.read_counts import Counter
-from jaxdata.format.storage.patience import check_stop
 
 BATCH_BYTES = 2**20
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from jaxdata.background import Stopped, until
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.storage import patience
-from jaxdata.format.storage.patience import Request, Stopped, until
+from jaxdata.format.storage.patience import Request
 
 
 class Answer:

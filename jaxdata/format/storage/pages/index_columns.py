@@ -9,11 +9,12 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
+from jaxdata.background import check_stop
 from jaxdata.errors import DatasetError
 from jaxdata.format.storage.pages.page_cache import PageCache, page_cache
 from jaxdata.format.storage.pages.page_folder import COLUMN, key_of
 from jaxdata.format.storage.pages.read_counts import READS
-from jaxdata.format.storage.patience import Request, check_stop
+from jaxdata.format.storage.patience import Request
 
 _PART_BYTES = 2**24
 _AT_ONCE = 16

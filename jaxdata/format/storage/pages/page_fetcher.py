@@ -8,8 +8,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
+from jaxdata.background import in_background
 from jaxdata.format.storage.pages.page_folder import PageFolder
-from jaxdata.format.storage.patience import until
 
 _THREADS = 32
 _BEHIND = 8 * _THREADS
@@ -38,9 +38,10 @@ class PageFetcher:
                 if name not in self._sent and name not in self._wanted:
                     self._wanted[name] = fetch
             for _ in range(min(len(self._wanted) - self._idle, _THREADS - len(self._threads))):
-                thread = threading.Thread(target=self._work, daemon=True, name="jaxdata-pages")
+                thread = in_background(
+                    self._work, name="jaxdata-pages", stopped=self._closed, wake=self._wake
+                )
                 self._threads.add(thread)
-                thread.start()
             self._changed.notify_all()
 
     def is_sent(self, name: str) -> bool:
@@ -76,15 +77,18 @@ class PageFetcher:
         for thread in threads:
             thread.join(_GRACE_SECONDS)
 
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
     def _work(self) -> None:
-        with until(self._closed):
-            while (job := self._next()) is not None:
-                name, fetch = job
-                try:
-                    done = self._fetch(name, fetch)
-                except Exception:  # whoever needs the page asks for its ranges, and meets it, too
-                    done = True
-                self._ended(name, None if done else fetch)
+        while (job := self._next()) is not None:
+            name, fetch = job
+            try:
+                done = self._fetch(name, fetch)
+            except Exception:  # whoever needs the page asks for its ranges, and meets it, too
+                done = True
+            self._ended(name, None if done else fetch)
 
     def _next(self) -> tuple[str, Fetch] | None:
         """The next page to fetch; None ends the thread."""

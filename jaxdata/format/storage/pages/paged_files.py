@@ -10,13 +10,13 @@ from functools import cached_property, partial
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxdata.background import check_stop
 from jaxdata.errors import DatasetError
 from jaxdata.format.storage.kvstores import process_context
 from jaxdata.format.storage.pages.page_cache import PageCache, page_cache
 from jaxdata.format.storage.pages.page_folder import PAGE_BYTES
 from jaxdata.format.storage.pages.page_numbers import Checksums, PageNumbers, StoredFile
 from jaxdata.format.storage.pages.read_counts import READS
-from jaxdata.format.storage.patience import check_stop
 from jaxdata.format.storage.ranges import ExactRanges
 from jaxdata.format.storage.remote import RemoteStore
 from jaxdata.ragged import ByteRanges, Ints

@@ -13,6 +13,8 @@ import pytest
 
 import jaxdata
 from jaxdata.errors import DatasetError
+from jaxdata.format.manifest import Manifest, update_manifest
+from jaxdata.format.storage import open_store
 from jaxdata.format.storage.pages.page_cache import close_caches
 from jaxdata.format.storage.pages.page_fetcher import PageFetcher
 from jaxdata.format.storage.pages.page_numbers import PageNumbers
@@ -227,6 +229,43 @@ def test_a_damaged_page_is_refused(server: BucketServer, tmp_path: Path) -> None
     assert "00001-00000.array_record: bytes 65,536 to 131,072 are not what was written" in str(
         caught.value
     )
+
+
+@pytest.mark.usefixtures("_in_time")
+@pytest.mark.parametrize("damaged", [False, True])
+def test_files_without_checksums_of_pages_are_compared_when_they_are_whole(
+    server: BucketServer, tmp_path: Path, damaged: bool
+) -> None:
+    write(server, tmp_path)
+    as_written_earlier(server.url("bkt/ds"))
+    if damaged:
+        name = "bkt/ds/train/web/00001-00000.array_record"
+        data = bytearray(server.read(name))
+        data[70_000] ^= 1
+        server.write(name, bytes(data))
+    far, refused = loader(server.url("bkt/ds")), ""
+    for _ in range(4):  # once to have all pages, once more to compare them
+        far.reset()
+        try:
+            list(far)
+        except DatasetError as error:
+            refused = str(error)
+            break
+    far.close()
+    assert ("00001-00000.array_record: its bytes, of which some were read" in refused) == damaged
+
+
+def as_written_earlier(path: str) -> None:
+    """Take the checksums of pages from a dataset."""
+
+    def without(manifest: Manifest | None) -> Manifest:
+        assert manifest
+        entry = manifest.sources["train/web"]
+        checksums = {name: value for name, value in entry.checksums.items() if name != "page"}
+        older = entry.model_copy(update={"checksums": checksums})
+        return manifest.model_copy(update={"sources": {"train/web": older}})
+
+    update_manifest(open_store(path), without)
 
 
 def test_a_page_damaged_on_the_way_is_fetched_again(

@@ -126,6 +126,14 @@ class PageFolder:
         if self._added > self.most * _SLACK:
             self.make_room()
 
+    def remove(self, names: Sequence[str]) -> None:
+        """Delete pages."""
+        with self._lock:
+            for name in names:
+                if self._maps.pop(name, None) is not None:
+                    self._run.unpin(name.replace("/", "-"))
+                (self._pages / name).unlink(missing_ok=True)
+
     def column_bytes(self) -> int:
         """Bytes of the columns of an index that this process needs."""
         with self._lock:

@@ -42,6 +42,15 @@ class PageNumbers:
         """The page that a byte of a file lies in."""
         return file * _PAGES_A_FILE + start // PAGE_BYTES
 
+    def file_of(self, number: int) -> int:
+        """The file that a page is of."""
+        return number // _PAGES_A_FILE
+
+    def of_file(self, file: int) -> list[int]:
+        """All pages of a file."""
+        first, stop = self._first[file : file + 2].tolist()
+        return [file * _PAGES_A_FILE + page for page in range(stop - first)]
+
     def range(self, number: int) -> tuple[int, int, int]:
         """The file of a page, its first byte and the byte after its last."""
         file, page = divmod(number, _PAGES_A_FILE)
@@ -68,6 +77,15 @@ class PageNumbers:
         file, start, stop = self.range(number)
         return f"{key_of(self._files[file].sha256)}/{start}-{stop}"
 
+    def sha256_of(self, file: int) -> str:
+        """The checksum of a file."""
+        return self._files[file].sha256
+
+    @property
+    def have_checksums(self) -> bool:
+        """Whether pages can be compared one by one."""
+        return self._checksums is not None
+
     def is_whole(self, number: int, data: bytes) -> bool:
         """Whether a page is what was written, as far as that is known."""
         file, page = divmod(number, _PAGES_A_FILE)
@@ -77,7 +95,15 @@ class PageNumbers:
     def damage(self, number: int) -> DatasetError:
         """The error for a page that is not."""
         file, start, stop = self.range(number)
+        return self._damage(file, f"bytes {start:,} to {stop:,} are not what was written")
+
+    def file_damage(self, file: int) -> DatasetError:
+        """The error for a file whose pages together are not."""
+        said = "its bytes, of which some were read in this run, are not those that were written"
+        return self._damage(file, said)
+
+    def _damage(self, file: int, said: str) -> DatasetError:
         return DatasetError(
-            f"{self._url}/{self._files[file].name}: bytes {start:,} to {stop:,} are not what was "
-            f"written: restore it from a copy; jaxdata verify {self._url} names what is damaged"
+            f"{self._url}/{self._files[file].name}: {said}: restore it from a copy; jaxdata verify "
+            f"{self._url} names what is damaged"
         )

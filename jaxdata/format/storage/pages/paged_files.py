@@ -17,6 +17,7 @@ from jaxdata.format.storage.pages.page_cache import PageCache, page_cache
 from jaxdata.format.storage.pages.page_folder import PAGE_BYTES
 from jaxdata.format.storage.pages.page_numbers import Checksums, PageNumbers, StoredFile
 from jaxdata.format.storage.pages.read_counts import READS
+from jaxdata.format.storage.pages.whole_files import WholeFiles
 from jaxdata.format.storage.ranges import ExactRanges
 from jaxdata.format.storage.remote import RemoteStore
 from jaxdata.ragged import ByteRanges, Ints
@@ -61,6 +62,17 @@ class PagedFiles:
     @cached_property
     def _cache(self) -> PageCache | None:
         return page_cache()
+
+    @cached_property
+    def _whole(self) -> WholeFiles | None:
+        """What compares files whose pages have no checksums."""
+        if self._cache is None or self._pages.have_checksums:
+            return None
+        return WholeFiles(
+            self._pages,
+            self._cache.folder,
+            lambda number: self._exact.fetch(*self._pages.range(number)),
+        )
 
     def gather(self, file: Ints, start: Ints, stop: Ints, home: Bools) -> ByteRanges:
         """See `Store`; `home` says whether the page of a range is worth fetching for it."""
@@ -108,6 +120,8 @@ class PagedFiles:
     def prefetch(self, file: Ints, start: Ints, stop: Ints, home: Bools) -> None:
         """Begin to fetch what holds some ranges, which are soon read, in this order."""
         process_context()
+        if self._whole is not None:
+            self._damaged |= self._whole.compare()
         alone, by_page = ~self._by_page(home), np.flatnonzero(self._by_page(home))
         numbers, first, which = np.unique(
             self._pages.of(file, start)[by_page], return_index=True, return_inverse=True
@@ -164,6 +178,8 @@ class PagedFiles:
             raise error
         self._fetched += len(data)
         READS.add(pages=1)
+        if self._whole is not None:
+            self._whole.fetched(number)
         return data
 
     def _check_use(self, cache: PageCache) -> None:

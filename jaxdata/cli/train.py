@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import click
@@ -46,6 +45,7 @@ def train(
     options below.
     """  # noqa: D301 - \b is a mark of click's
     from jaxdata.train.devices import Cluster, prepare
+    from jaxdata.train.run_folder import COMPILED, run_path
 
     settings = read_config(config, overrides)
     given = (coordinator, num_processes, process_id)
@@ -58,7 +58,7 @@ def train(
         cluster=Cluster(coordinator, num_processes, process_id)  # type: ignore[arg-type]
         if coordinator
         else None,
-        compilation_cache=Path(settings.train.output) / "compiled",
+        compilation_cache=run_path(settings.train.output) / COMPILED,
     )
     return HALTED if run(settings).halted else 0
 

@@ -9,9 +9,13 @@ from pydantic import AfterValidator, Field, model_validator
 from jaxdata.format.storage import local_path
 from jaxdata.settings import Count, Settings
 
+BUCKETS = ("gs://", "s3://")
+"""how the outputs begin that are in a bucket"""
 
-def _local(output: str) -> str:
-    local_path(output, "train into a folder, which may be a mounted bucket")
+
+def _writable(output: str) -> str:
+    if not output.startswith(BUCKETS):
+        local_path(output, "train into a folder, gs://… or s3://…")
     return output
 
 
@@ -76,8 +80,8 @@ class TrainSettings(Settings):
     )
     model: ModelSettings = ModelSettings()
     optimizer: OptimizerSettings = OptimizerSettings()
-    output: Annotated[str, AfterValidator(_local)] = Field(
-        default="runs/train", description="folder of the log and the checkpoints"
+    output: Annotated[str, AfterValidator(_writable)] = Field(
+        default="runs/train", description="folder of the log and the checkpoints, or gs://…, s3://…"
     )
     log_every: int = Field(default=10, ge=1, description="steps between lines on the terminal")
     eval_every: int = Field(

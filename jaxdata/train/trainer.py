@@ -23,6 +23,7 @@ from jaxdata.train.loss import BitsPerByte
 from jaxdata.train.metrics import Progress
 from jaxdata.train.model import count_params
 from jaxdata.train.optimizer import State, init_state, make_optimizer, make_step
+from jaxdata.train.run_folder import open_run
 from jaxdata.train.settings import TrainSettings
 from jaxdata.train.whole_checkpoints import damaged_checkpoints, set_aside
 
@@ -69,8 +70,8 @@ class Trainer:
         say: Callable[[str], None] = print,
     ) -> None:
         mesh = data_mesh()
-        everywhere, output = replicated(mesh), Path(settings.output)
-        self.settings = settings
+        everywhere, self._folder = replicated(mesh), open_run(settings.output)
+        output, self.settings = self._folder.path, settings
         _pass_over_damaged(output / "checkpoints", settings.resume, say)
         self._checkpoints = Checkpoints(output / "checkpoints", settings.keep)
         self.step = self._checkpoints.latest or 0
@@ -109,6 +110,7 @@ class Trainer:
             score = self._train(progress)
             progress.flush()
             halted = self._end(progress)
+            self._folder.send()
         finally:
             self._close()
         return Summary(self.step, score, halted)
@@ -170,6 +172,7 @@ class Trainer:
         self._checkpoints.save(self.step, self.state, self.loader.get_state(), self.settings.model)
         progress.record({"event": "checkpoint", "step": self.step})
         self._report(progress)
+        self._folder.send()
         progress.restart_clock()
 
     def _report(self, progress: Progress) -> None:

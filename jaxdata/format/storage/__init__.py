@@ -16,6 +16,7 @@ from jaxdata.format.storage.contract import Store, unwritable
 from jaxdata.format.storage.local import LocalStore, local_path
 from jaxdata.format.storage.maps import map_file, map_handle
 from jaxdata.format.storage.pages.page_cache import (
+    cache_root,
     close_caches,
     most_ahead,
     page_cache,
@@ -37,6 +38,7 @@ __all__ = [
     "Store",
     "StoredFile",
     "array_files",
+    "cache_root",
     "close_caches",
     "local_path",
     "map_file",

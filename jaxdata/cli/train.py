@@ -45,7 +45,7 @@ def train(
     options below.
     """  # noqa: D301 - \b is a mark of click's
     from jaxdata.train.devices import Cluster, prepare
-    from jaxdata.train.run_folder import COMPILED, run_path
+    from jaxdata.train.output_folder import COMPILED, output_path
 
     settings = read_config(config, overrides)
     given = (coordinator, num_processes, process_id)
@@ -58,7 +58,7 @@ def train(
         cluster=Cluster(coordinator, num_processes, process_id)  # type: ignore[arg-type]
         if coordinator
         else None,
-        compilation_cache=run_path(settings.train.output) / COMPILED,
+        compilation_cache=output_path(settings.train.output) / COMPILED,
     )
     return HALTED if run(settings).halted else 0
 

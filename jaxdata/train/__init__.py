@@ -12,7 +12,7 @@ loss        cross entropy as sums and counts
 optimizer   AdamW, and the one jitted step
 evaluate    bits per byte of the validation rows
 checkpoint  model and loader, saved together
-run_folder  where these are kept, a bucket too
+output_folder  where these are kept, a bucket too
 progress    the metrics of steps, without holding up the devices
 log         one JSON object a line
 digests     a fingerprint of the rows of each batch

@@ -23,7 +23,7 @@ from jaxdata.train.loss import BitsPerByte
 from jaxdata.train.metrics import Progress
 from jaxdata.train.model import count_params
 from jaxdata.train.optimizer import State, init_state, make_optimizer, make_step
-from jaxdata.train.run_folder import open_run
+from jaxdata.train.output_folder import open_output
 from jaxdata.train.settings import TrainSettings
 from jaxdata.train.whole_checkpoints import damaged_checkpoints, set_aside
 
@@ -70,7 +70,7 @@ class Trainer:
         say: Callable[[str], None] = print,
     ) -> None:
         mesh = data_mesh()
-        everywhere, self._folder = replicated(mesh), open_run(settings.output)
+        everywhere, self._folder = replicated(mesh), open_output(settings.output)
         output, self.settings = self._folder.path, settings
         _pass_over_damaged(output / "checkpoints", settings.resume, say)
         self._checkpoints = Checkpoints(output / "checkpoints", settings.keep)

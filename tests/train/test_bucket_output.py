@@ -10,8 +10,8 @@ import pytest
 
 from jaxdata.errors import InputError
 from jaxdata.testing.buckets import BucketServer, bucket_server
-from jaxdata.train import run_folder
-from jaxdata.train.run_folder import BucketFolder, open_run
+from jaxdata.train import output_folder
+from jaxdata.train.output_folder import BucketOutput, open_output
 from tests.train.test_train import command, config, dataset, environment, facts, run, steps_of
 
 __all__ = ["config", "dataset"]
@@ -70,13 +70,13 @@ def test_a_checkpoint_without_checksums_counts_nowhere(
     server: BucketServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on(tmp_path / "first", monkeypatch)
-    folder = open_run(OUTPUT)
+    folder = open_output(OUTPUT)
     put(folder.path, "checkpoints/3/a", "checkpoints/3/b/c", "checksums/3.json", "log.jsonl")
     put(folder.path, "compiled/program")
     folder.send()
     server.write("runs/mine/checkpoints/6/a", b"its process was killed before it sent the others")
     on(tmp_path / "second", monkeypatch)
-    again = open_run(OUTPUT)
+    again = open_output(OUTPUT)
     files = sorted(str(each.relative_to(again.path)) for each in again.path.rglob("*.*"))
     assert files == ["checksums/3.json", "log.jsonl"]
     assert (again.path / "checkpoints/3/b/c").read_text() == "checkpoints/3/b/c"
@@ -87,8 +87,8 @@ def test_what_a_machine_has_left_does_not_count(
     server: BucketServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on(tmp_path, monkeypatch)
-    put(open_run(OUTPUT).path, "checkpoints/3/a", "compiled/program")
-    again = open_run(OUTPUT).path
+    put(open_output(OUTPUT).path, "checkpoints/3/a", "compiled/program")
+    again = open_output(OUTPUT).path
     assert [str(path.relative_to(again)) for path in again.rglob("*") if path.is_file()] == [
         "compiled/program"
     ]
@@ -98,7 +98,7 @@ def test_checksums_come_last_and_go_first(
     server: BucketServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on(tmp_path, monkeypatch)
-    folder = open_run(OUTPUT)
+    folder = open_output(OUTPUT)
     put(folder.path, "checkpoints/3/a", "checksums/3.json")
     folder.send()
     put(folder.path, "checkpoints/6/a", "checksums/6.json")
@@ -113,6 +113,6 @@ def test_checksums_come_last_and_go_first(
 
 
 def test_several_processes_need_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_folder.jax, "process_count", lambda: 2)
+    monkeypatch.setattr(output_folder.jax, "process_count", lambda: 2)
     with pytest.raises(InputError, match="of which 2 processes would each"):
-        BucketFolder(OUTPUT)
+        BucketOutput(OUTPUT)

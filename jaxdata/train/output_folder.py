@@ -19,24 +19,24 @@ COMPILED = "compiled"
 _THREADS = 8
 
 
-def run_path(output: str) -> Path:
+def output_path(output: str) -> Path:
     """Where a run that is kept in `output` works on this machine."""
     if not output.startswith(BUCKETS):
         return Path(output)
     return cache_root() / "runs-of-train" / hashlib.sha256(output.rstrip("/").encode()).hexdigest()
 
 
-class RunFolder:
+class OutputFolder:
     """A run's folder on this machine."""
 
     def __init__(self, output: str) -> None:
-        self.path = run_path(output)
+        self.path = output_path(output)
 
     def send(self) -> None:
         """Bring what is new to where the run is kept, after a checkpoint and at the end."""
 
 
-class BucketFolder(RunFolder):
+class BucketOutput(OutputFolder):
     """A copy of a run's folder in a bucket, which holds what counts.
 
     Checksums of a checkpoint are sent after it, and deleted before it: a checkpoint without them
@@ -76,7 +76,7 @@ class BucketFolder(RunFolder):
                 file.write(buffer)
 
     def send(self) -> None:
-        """See `RunFolder`; raises DatasetError if the bucket refuses."""
+        """See `OutputFolder`; raises DatasetError if the bucket refuses."""
         files = (path for path in self.path.rglob("*") if path.is_file())
         here = {path.relative_to(self.path).as_posix() for path in files}
         here = {name for name in here if not name.startswith(f"{COMPILED}/")}
@@ -96,9 +96,9 @@ class BucketFolder(RunFolder):
         self._there -= names
 
 
-def open_run(output: str) -> RunFolder:
+def open_output(output: str) -> OutputFolder:
     """The folder of a run that is kept in `output`."""
-    return (BucketFolder if output.startswith(BUCKETS) else RunFolder)(output)
+    return (BucketOutput if output.startswith(BUCKETS) else OutputFolder)(output)
 
 
 def _step(name: str) -> str | None:

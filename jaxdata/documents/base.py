@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jaxdata.errors import InputError
-from jaxdata.format.storage import PagedFiles, Store
+from jaxdata.format.storage import PagedFiles, PageRanges, Store
 from jaxdata.ragged import ByteRanges, Ints
 
 _AT_ONCE = 2**20  # documents
@@ -113,8 +113,8 @@ class Far(Documents, Protocol):
         """Their files."""
         ...
 
-    def prefetch(self, documents: Ints, starts: Ints, counts: Ints) -> int:
-        """Begin to fetch ranges of tokens that are soon read; returns their bytes."""
+    def page_ranges(self, documents: Ints, starts: Ints, counts: Ints) -> PageRanges:
+        """The bytes of these files that ranges of tokens, and of masks, are read from."""
         ...
 
 
@@ -122,7 +122,7 @@ def far(documents: Documents) -> Far | None:
     """The documents, if they lie in a bucket and can be fetched ahead."""
     known: Any = documents
     local = documents.store is None or documents.store.local
-    return None if local or not hasattr(known, "prefetch") else known
+    return None if local or not hasattr(known, "page_ranges") else known
 
 
 class StatedLengths(NamedTuple):

@@ -23,6 +23,7 @@ from jaxdata.format.records import STREAM_BLOCK, RecordSpec, file_offset
 from jaxdata.format.storage import (
     PAGE_BYTES,
     PagedFiles,
+    PageRanges,
     RemoteStore,
     Store,
     StoredFile,
@@ -240,33 +241,33 @@ class ConvertedDocuments(RangedDocuments):
         if self.store.local:
             views = self.store.gather(self._shards, found.file, found.start, found.stop)
         else:
-            home = self._is_home(found, documents)
-            views = self.pages.gather(found.file, found.start, found.stop, home)
+            views = self.pages.gather(self._in_pages(found, documents))
         return Gathered(views, found.owner)
 
     @cached_property
     def pages(self) -> PagedFiles:
         """See `Far`."""
         assert isinstance(self.store, RemoteStore)
-        files = [StoredFile(each.name, each.bytes, each.sha256) for each in self.entry.shards]
+        files = [
+            StoredFile(each.name, each.bytes, each.sha256, each.sha256)
+            for each in self.entry.shards
+        ]
         return PagedFiles(self.store, files, lambda: self.index.pages)
 
-    def prefetch(self, documents: Ints, starts: Ints, counts: Ints) -> int:
+    def page_ranges(self, documents: Ints, starts: Ints, counts: Ints) -> PageRanges:
         """See `Far`."""
-        found = self.places(documents, starts, counts)
-        home = self._is_home(found, documents)
-        self.pages.prefetch(found.file, found.start, found.stop, home)
-        return int((found.stop - found.start).sum())
+        return self._in_pages(self.places(documents, starts, counts), documents)
 
-    def _is_home(self, found: Places, documents: Ints) -> NDArray[np.bool_]:
-        """Whether places lie in the page where their document begins, or in one that it fills."""
+    def _in_pages(self, found: Places, documents: Ints) -> PageRanges:
+        """Ranges are at home in the page where their document begins, or in one that it fills."""
         _, stream = self.index.locate(documents)
         taken = self.spec.stream_bytes(self.lengths[documents])
         first = file_offset(stream) // PAGE_BYTES
         end = file_offset(stream + taken - 1) + 1
         page = found.start // PAGE_BYTES
         fills = (page + 1) * PAGE_BYTES <= end[found.owner]
-        return np.asarray((page == first[found.owner]) | fills, bool)
+        home = (page == first[found.owner]) | fills
+        return PageRanges(found.file, found.start, found.stop, home)
 
     def _compare(
         self, shard: Ints, stream: Ints, lengths: AnyInts, starts: Ints, counts: Ints

@@ -16,7 +16,14 @@ from jaxdata.documents.places import Places
 from jaxdata.documents.token_ids import as_ids
 from jaxdata.errors import InputError
 from jaxdata.format.foreign import TokenRanges, beside, find_format, read_token_ranges, source_name
-from jaxdata.format.storage import PAGE_BYTES, LocalStore, PagedFiles, RemoteStore, StoredFile
+from jaxdata.format.storage import (
+    PAGE_BYTES,
+    LocalStore,
+    PagedFiles,
+    PageRanges,
+    RemoteStore,
+    StoredFile,
+)
 from jaxdata.format.storage.objects import AnyPath, ObjectPath
 from jaxdata.ragged import ByteRanges, Ints
 
@@ -130,7 +137,7 @@ class ForeignDocuments(RangedDocuments):
         """Ranges of files: of maps of them, or of pages of them where they lie in a bucket."""
         if self._folder is not None:
             return self._folder.gather([each.name for each in self._files], file, start, stop)
-        return self.pages.gather(file, start, stop, self._is_home(documents, file, start))
+        return self.pages.gather(self._in_pages(documents, file, start, stop))
 
     @cached_property
     def _folder(self) -> LocalStore | None:
@@ -138,15 +145,16 @@ class ForeignDocuments(RangedDocuments):
         folder = self._files[0].parent
         return LocalStore(folder) if isinstance(folder, Path) else None
 
-    def _is_home(self, documents: Ints, file: Ints, start: Ints) -> NDArray[np.bool_]:
-        """Whether ranges lie in the page where their document begins, or in one that it fills."""
+    def _in_pages(self, documents: Ints, file: Ints, start: Ints, stop: Ints) -> PageRanges:
+        """Ranges are at home in the page where their document begins, or in one that it fills."""
         _, begin = self._ranges.place(documents)
         size, item = self.lengths[documents].astype(np.int64), self._ranges.dtype.itemsize
         of_masks = file >= len(self._ranges.parts)
         begin = np.where(of_masks, begin // item, begin)
         end = begin + size * np.where(of_masks, 1, item)
         page = start // PAGE_BYTES
-        return np.asarray((page == begin // PAGE_BYTES) | ((page + 1) * PAGE_BYTES <= end), bool)
+        home = (page == begin // PAGE_BYTES) | ((page + 1) * PAGE_BYTES <= end)
+        return PageRanges(file, start, stop, home)
 
     @cached_property
     def pages(self) -> PagedFiles:
@@ -155,12 +163,10 @@ class ForeignDocuments(RangedDocuments):
         stored = [StoredFile(file.name, file.stat().st_size, file.version) for file in files]
         return PagedFiles(RemoteStore(str(files[0].parent)), stored)
 
-    def prefetch(self, documents: Ints, starts: Ints, counts: Ints) -> int:
+    def page_ranges(self, documents: Ints, starts: Ints, counts: Ints) -> PageRanges:
         """See `Far`."""
-        found = self.places(documents, starts, counts)
-        home = self._is_home(documents[found.owner], found.file, found.start)
-        self.pages.prefetch(found.file, found.start, found.stop, home)
-        return int((found.stop - found.start).sum())
+        owner, *found = self.places(documents, starts, counts)
+        return self._in_pages(documents[owner], *found)
 
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         """See `Documents`; views of the memory maps where the files have uint16 or uint32."""

@@ -22,7 +22,7 @@ from jaxdata.ragged import Ints
 from jaxdata.rows.arrays import HOST_BUFFERS, BufferPool, assemble
 from jaxdata.rows.batch_order import KeyedRows, in_batch_order
 from jaxdata.rows.compact import compact
-from jaxdata.rows.reading import prefetch
+from jaxdata.rows.reading import FarRanges, far_ranges
 from jaxdata.rows.table import Batch, RowTable
 
 # Rows that are planned and located in one pass, and their limits: a pass costs about 0.1 ms and
@@ -129,8 +129,8 @@ class BatchMaker(Protocol):
         """Whether rows are read from a bucket, which wants to know beforehand which."""
         ...
 
-    def prefetch(self, spans: Sequence[Span]) -> int:
-        """Begin to fetch what some batches are made of; returns its bytes."""
+    def far_ranges(self, spans: Sequence[Span]) -> Iterator[FarRanges]:
+        """What some batches are made of, as far as it lies in buckets."""
         ...
 
     def make(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Batch]:
@@ -177,13 +177,11 @@ class TableBatches:
         choose_pages(tables, len(offsets) / size if sorts else 1.0)
         return True
 
-    def prefetch(self, spans: Sequence[Span]) -> int:
-        size = 0
+    def far_ranges(self, spans: Sequence[Span]) -> Iterator[FarRanges]:
         assert self._by_pages
         for (section, _), alike in groupby(spans, lambda span: (span.section, span.size)):
             rows = self.share.rows(list(alike))
-            size += prefetch(self.tables[section], np.concatenate(rows))
-        return size
+            yield from far_ranges(self.tables[section], np.concatenate(rows))
 
     def make(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Batch]:
         for (section, _), alike in groupby(spans, lambda span: (span.section, span.size)):
@@ -208,9 +206,9 @@ class DatasetBatches:
         """See `BatchMaker`; rows are read one by one in any case."""
         return 1
 
-    def prefetch(self, spans: Sequence[Span]) -> int:  # noqa: ARG002
+    def far_ranges(self, spans: Sequence[Span]) -> Iterator[FarRanges]:  # noqa: ARG002
         """Nothing is known of what transformed rows read."""
-        return 0
+        return iter(())
 
     def make(
         self,
@@ -251,11 +249,20 @@ class LayoutBatches:
     def is_far(self) -> bool:
         return self.maker.is_far
 
-    def prefetch(self, spans: Sequence[Span]) -> int:
-        return self.maker.prefetch(spans)
+    def far_ranges(self, spans: Sequence[Span]) -> Iterator[FarRanges]:
+        return self.maker.far_ranges(spans)
 
     def make(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Batch]:
         return map(self.layout, self.maker.make(spans, buffers))
+
+
+def prefetch(maker: BatchMaker, spans: Sequence[Span]) -> int:
+    """Begin to fetch what some batches are made of; returns its bytes."""
+    size = 0
+    for files, ranges in maker.far_ranges(spans):
+        files.prefetch(ranges)
+        size += ranges.nbytes
+    return size
 
 
 def make_in_groups(

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any
 
 from jaxdata.background import in_background
-from jaxdata.feed.batches import BatchMaker, Stream, make_in_groups
+from jaxdata.feed.batches import BatchMaker, Stream, make_in_groups, prefetch
 from jaxdata.feed.schedule import Span
 from jaxdata.format.storage import ReadCounts, most_ahead
 from jaxdata.progress import status_line
@@ -117,7 +117,7 @@ class ReadAhead:
 
     def _tell(self, spans: list[Span]) -> int:
         try:
-            return self._maker.prefetch(spans)
+            return prefetch(self._maker, spans)
         except Exception:  # whoever makes the batch meets it, too
             return 0
 

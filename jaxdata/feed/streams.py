@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from jaxdata.background import in_background
-from jaxdata.feed.batches import BatchMaker, Stream, make_in_groups
+from jaxdata.feed.batches import BatchMaker, Stream, make_in_groups, prefetch
 from jaxdata.feed.schedule import Span
 from jaxdata.feed.shared import BatchReceiver, BatchSender
 from jaxdata.rows.table import Batch
@@ -149,7 +149,7 @@ def serve(connection: Connection, maker: BatchMaker, ready: int) -> None:
         wanted += received
         spans.extend(more)
         if more and maker.is_far:
-            maker.prefetch(more)
+            prefetch(maker, more)
 
     def take(count: int) -> list[Span]:
         while not spans:

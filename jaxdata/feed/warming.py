@@ -111,26 +111,22 @@ class _Warming:
                 "there is no cache to fetch into: let JAXDATA_CACHE name a folder that you may "
                 "write"
             )
-        self._cache, self._files, self._maker, self._progress = cache, files, maker, progress
+        self._cache, self._maker, self._progress = cache, maker, progress
         self._room = int(cache.most * MOST_OPEN) - cache.folder.column_bytes()
-        for each in files:
-            each.account = {}
+        self._asked: dict[PagedFiles, set[int]] = {each: set() for each in files}
+        self.bytes = 0
+        """of the pages that the batches need"""
 
     @property
     def pages(self) -> int:
-        """Pages that the batches need."""
-        return sum(len(each.account or {}) for each in self._files)
-
-    @property
-    def bytes(self) -> int:
-        """Of these."""
-        return sum(sum((each.account or {}).values()) for each in self._files)
+        """Their number."""
+        return sum(map(len, self._asked.values()))
 
     def run(self, spans: Iterator[Span], total: int) -> int:
         """The number of batches whose pages are here, of `total`."""
         done, size = 0, 1
         while some := list(islice(spans, size)):
-            self._maker.prefetch(some)
+            self._ask(some)
             if self._all_asked():
                 done = total
                 break
@@ -139,14 +135,22 @@ class _Warming:
             done, size = done + len(some), _AT_ONCE
             self._wait(_MOST_WAITING)
         self._wait(0)
-        for each in self._files:
-            each.fetch_missing()
+        for files, pages in self._asked.items():
+            files.fetch_missing(pages)
         return done
+
+    def _ask(self, spans: Sequence[Span]) -> None:
+        for files, ranges in self._maker.far_ranges(spans):
+            files.prefetch_pages(ranges)
+            new = set(files.pages_of(ranges).tolist()) - self._asked[files]
+            self._asked[files] |= new
+            self.bytes += sum(map(files.size_of, new))
 
     def _all_asked(self) -> bool:
         """Whether there is no other page that any batch could need."""
         return all(
-            not each.by_pages or len(each.account or {}) == each.page_count for each in self._files
+            not files.by_pages or len(pages) == files.page_count
+            for files, pages in self._asked.items()
         )
 
     def _wait(self, most: int) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.documents.base import Documents, Gathered, far
+from jaxdata.format.storage import PagedFiles, PageRanges
 from jaxdata.ragged import ByteRanges, Ints
 from jaxdata.rows.table import ReadRanges, RowTable, Segments
 
@@ -132,15 +133,18 @@ def read_batches(table: RowTable, batches: Sequence[Ints], batch_size: int) -> R
     )
 
 
-def prefetch(table: RowTable, rows: Ints) -> int:
-    """Have buckets asked for what some rows are read from; returns its bytes."""
+FarRanges = tuple[PagedFiles, PageRanges]
+"""files in a bucket, and what is read of them"""
+
+
+def far_ranges(table: RowTable, rows: Ints) -> Iterator[FarRanges]:
+    """What some rows are read from in buckets."""
     reads = ranges_to_read(table, table.segments(rows))
-    ranges, size = reads.ranges, 0
+    ranges = reads.ranges
     for documents, mine in _by_source(table.documents, ranges):
         if (bucket := far(documents)) is not None:
             asked = (column[mine] for column in (ranges.document, ranges.start, reads.tokens))
-            size += bucket.prefetch(*asked)
-    return size
+            yield bucket.pages, bucket.page_ranges(*asked)
 
 
 def ranges_to_read(table: RowTable, found: Segments) -> ReadRanges:

@@ -23,7 +23,7 @@ from jaxdata.format.storage.pages.page_cache import (
     read_counts,
 )
 from jaxdata.format.storage.pages.page_folder import PAGE_BYTES
-from jaxdata.format.storage.pages.page_numbers import StoredFile
+from jaxdata.format.storage.pages.page_numbers import PageRanges, StoredFile
 from jaxdata.format.storage.pages.paged_files import PagedFiles
 from jaxdata.format.storage.pages.read_counts import ReadCounts
 from jaxdata.format.storage.remote import RemoteStore
@@ -32,6 +32,7 @@ from jaxdata.format.storage.zarr import array_files, scan_array
 __all__ = [
     "PAGE_BYTES",
     "LocalStore",
+    "PageRanges",
     "PagedFiles",
     "ReadCounts",
     "RemoteStore",

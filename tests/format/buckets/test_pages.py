@@ -14,7 +14,7 @@ import pytest
 import jaxdata
 from jaxdata.errors import DatasetError
 from jaxdata.format.manifest import Manifest, update_manifest
-from jaxdata.format.storage import open_store
+from jaxdata.format.storage import PageRanges, open_store
 from jaxdata.format.storage.pages.page_cache import close_caches
 from jaxdata.format.storage.pages.page_fetcher import PageFetcher
 from jaxdata.format.storage.pages.page_numbers import PageNumbers
@@ -39,11 +39,10 @@ def _in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy the machine: a page that was worth fetching is there when it is needed."""
     gather = PagedFiles.gather
 
-    def waiting(self: PagedFiles, file: Any, start: Any, stop: Any, home: Any) -> Any:
-        wanted = np.unique(self._pages.of(file, start)[self._by_page(home)])
-        while self._want(wanted).any():
+    def waiting(self: PagedFiles, ranges: PageRanges) -> Any:
+        while self._want(self.pages_of(ranges)).any():
             time.sleep(0.005)
-        return gather(self, file, start, stop, home)
+        return gather(self, ranges)
 
     monkeypatch.setattr(PagedFiles, "gather", waiting)
     monkeypatch.setattr(PageFetcher, "is_behind", False)

@@ -45,6 +45,12 @@ class Maker:
         yield from (span.first for span in spans)
 
 
+@pytest.fixture(autouse=True)
+def _tells_makers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makers here have no bucket that could be told."""
+    monkeypatch.setattr(read_ahead, "prefetch", lambda maker, spans: maker.prefetch(spans))
+
+
 def spans(count: int) -> Iterator[Span]:
     return (Span(number, 1) for number in range(count))
 

@@ -24,7 +24,25 @@ class StoredFile(NamedTuple):
 
     name: str
     size: int
-    sha256: str
+    version: str
+    """what no other content has: its sha256, or what the bucket calls this version of it"""
+    sha256: str | None = None
+
+
+class PageRanges(NamedTuple):
+    """Ranges of bytes of files; (ranges,) each."""
+
+    file: Ints
+    start: Ints
+    stop: Ints
+    home: NDArray[np.bool_]
+    """whether the page of a range is worth fetching for it, where documents are read in any
+    order"""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all."""
+        return int((self.stop - self.start).sum())
 
 
 class PageNumbers:
@@ -70,21 +88,21 @@ class PageNumbers:
     def label(self, number: int) -> tuple[str, str]:
         """The checksum of the file of a page, and what `PageFolder.label` says of it."""
         file = self._files[number // _PAGES_A_FILE]
-        return file.sha256, f"{self._url}\n{file.name}"
+        return file.version, f"{self._url}\n{file.name}"
 
     def name(self, number: int) -> str:
         """What the cache calls a page: it is the same in every copy of the file."""
         file, start, stop = self.range(number)
-        return f"{key_of(self._files[file].sha256)}/{start}-{stop}"
+        return f"{key_of(self._files[file].version)}/{start}-{stop}"
 
-    def sha256_of(self, file: int) -> str:
+    def sha256_of(self, file: int) -> str | None:
         """The checksum of a file."""
         return self._files[file].sha256
 
     @property
-    def have_checksums(self) -> bool:
-        """Whether pages can be compared one by one."""
-        return self._checksums is not None
+    def only_of_files(self) -> bool:
+        """Whether there are checksums of files, and none of pages."""
+        return self._checksums is None and all(file.sha256 for file in self._files)
 
     def is_whole(self, number: int, data: bytes) -> bool:
         """Whether a page is what was written, as far as that is known."""

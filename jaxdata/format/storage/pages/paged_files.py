@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property, partial
 
 import numpy as np
@@ -15,7 +15,12 @@ from jaxdata.errors import DatasetError
 from jaxdata.format.storage.kvstores import process_context
 from jaxdata.format.storage.pages.page_cache import PageCache, page_cache
 from jaxdata.format.storage.pages.page_folder import PAGE_BYTES
-from jaxdata.format.storage.pages.page_numbers import Checksums, PageNumbers, StoredFile
+from jaxdata.format.storage.pages.page_numbers import (
+    Checksums,
+    PageNumbers,
+    PageRanges,
+    StoredFile,
+)
 from jaxdata.format.storage.pages.read_counts import READS
 from jaxdata.format.storage.pages.whole_files import WholeFiles
 from jaxdata.format.storage.ranges import ExactRanges
@@ -54,8 +59,6 @@ class PagedFiles:
         """bytes of all files"""
         self.by_pages = True
         """whether pages are worth fetching: whoever reads knows which will be used"""
-        self.account: dict[int, int] | None = None
-        """bytes of each page asked for ahead, by number, where nothing else is to be asked for"""
         self.dealt_by_pages = False
         """whether documents that share a page are needed together, and their neighbours are not"""
 
@@ -66,7 +69,7 @@ class PagedFiles:
     @cached_property
     def _whole(self) -> WholeFiles | None:
         """What compares files whose pages have no checksums."""
-        if self._cache is None or self._pages.have_checksums:
+        if self._cache is None or not self._pages.only_of_files:
             return None
         return WholeFiles(
             self._pages,
@@ -74,17 +77,18 @@ class PagedFiles:
             lambda number: self._exact.fetch(*self._pages.range(number)),
         )
 
-    def gather(self, file: Ints, start: Ints, stop: Ints, home: Bools) -> ByteRanges:
-        """See `Store`; `home` says whether the page of a range is worth fetching for it."""
+    def gather(self, ranges: PageRanges) -> ByteRanges:
+        """The bytes of some ranges (see `Store`)."""
         process_context()  # refuses a forked process, whatever is cached
-        began, size = time.perf_counter(), int((stop - start).sum())
+        began, size = time.perf_counter(), ranges.nbytes
         try:
-            return self._gather(file, start, stop, home)
+            return self._gather(ranges)
         finally:
             self._used += size
             READS.add(used_bytes=size, wait_seconds=time.perf_counter() - began)
 
-    def _gather(self, file: Ints, start: Ints, stop: Ints, home: Bools) -> ByteRanges:
+    def _gather(self, ranges: PageRanges) -> ByteRanges:
+        file, start, stop, home = ranges
         numbers, which = np.unique(self._pages.of(file, start), return_inverse=True)
         maps = self._maps(numbers)
         within = start % PAGE_BYTES
@@ -117,26 +121,33 @@ class PagedFiles:
         cache.fetcher.wait(sent, _PAGE_SECONDS, check_stop)
         return cache.folder.get(names)
 
-    def prefetch(self, file: Ints, start: Ints, stop: Ints, home: Bools) -> None:
+    def prefetch(self, ranges: PageRanges) -> None:
         """Begin to fetch what holds some ranges, which are soon read, in this order."""
         process_context()
-        if self._whole is not None:
-            self._damaged |= self._whole.compare()
-        alone, by_page = ~self._by_page(home), np.flatnonzero(self._by_page(home))
-        numbers, first, which = np.unique(
-            self._pages.of(file, start)[by_page], return_index=True, return_inverse=True
-        )
-        order = np.argsort(first)
-        absent = np.zeros(len(numbers), bool)
-        absent[order] = self._want(numbers[order])
-        if self.account is not None:
-            for number in numbers[order].tolist():
-                self.account[number] = self._pages.size_of(number)
-            return
+        file, start, stop, home = ranges
+        absent = self.prefetch_pages(ranges)
+        alone = ~self._by_page(home)
         if self._cache and self._cache.fetcher.is_behind:
-            alone[by_page[absent[which]]] = True
+            alone |= np.isin(self._pages.of(file, start), absent)
         self._exact.forget(_MOST_AHEAD)
         self._exact.ask(*(column[alone] for column in (file, start, stop)))
+
+    def prefetch_pages(self, ranges: PageRanges) -> Ints:
+        """Begin to fetch the pages among it; returns those that are not here yet."""
+        if self._whole is not None:
+            self._damaged |= self._whole.compare()
+        numbers = self.pages_of(ranges)
+        return numbers[self._want(numbers)]
+
+    def pages_of(self, ranges: PageRanges) -> Ints:
+        """The pages that are worth fetching for some ranges, in the order of these."""
+        numbers = self._pages.of(ranges.file, ranges.start)[self._by_page(ranges.home)]
+        found, first = np.unique(numbers, return_index=True)
+        return found[np.argsort(first)]
+
+    def size_of(self, page: int) -> int:
+        """Bytes of a page."""
+        return self._pages.size_of(page)
 
     def _by_page(self, home: Bools) -> Bools:
         """Which ranges are worth their page."""
@@ -148,9 +159,9 @@ class PagedFiles:
         """Pages of all files."""
         return self._pages.count
 
-    def fetch_missing(self) -> None:
+    def fetch_missing(self, pages: Iterable[int]) -> None:
         """Fetch now what was asked for and did not come; raises DatasetError for the reason."""
-        for number in self.account or {}:
+        for number in pages:
             name = self._pages.name(number)
             if self._cache is not None and not self._cache.folder.has(name):
                 self._cache.folder.add(name, self._fetch(number))

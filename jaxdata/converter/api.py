@@ -95,7 +95,7 @@ def convert(
         raise InputError(f"on_error={on_error!r}; expected one of {get_args(OnError)}")
     make_engine = choose_engine(engine, workers, ray_address)
     loaded = tokenizers.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
-    files = find_inputs(inputs, files_from)
+    files = find_inputs(inputs, files_from, output)
     parameters = make_parameters(files, loaded, with_kept_options(options, output, split, source))
     parameters.check(split)
     job = Job(

@@ -2,7 +2,8 @@
 
 In the order in which data passes:
 
-- `discovery`: the files of folders and globs; `file_types`: the format of each.
+- `discovery`: the files of folders and globs; `made_here`: what of them is no input;
+  `file_types`: the format of each.
 - `units`, `cutting`: the units of work; `unsplittable`: streams that one process reads for all.
 - `readers`: what a file holds, through `compression` and `archives`; `read_errors`: failures.
 - `formats/`: one file for each format; `scanning`: streams of bytes cut into records.

@@ -9,28 +9,37 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 
 from jaxdata.converter.inputs.file_types import endings, is_readable, kind_of
 from jaxdata.converter.inputs.identity import Look, look_at, look_at_object
 from jaxdata.converter.inputs.input_file import InputFile
+from jaxdata.converter.inputs.made_here import IS_DATASET, MadeHere
 from jaxdata.converter.inputs.object_names import Objects, expand_url
 from jaxdata.errors import InputError
-from jaxdata.format.storage.objects import is_url, plain_path
+from jaxdata.format.storage.contract import MOST_READ
+from jaxdata.format.storage.objects import is_url, plain_path, read_object
 from jaxdata.format.storage.small_files import read_small
 
 _TAIL = 16
 _AT_ONCE = 32
 """Objects that are looked at at a time."""
 Inputs = str | Path | Sequence[str | Path]
+Output = str | os.PathLike[str] | None
 
 
-def find_inputs(inputs: Inputs, files_from: Sequence[str | Path] = ()) -> list[InputFile]:
+def find_inputs(
+    inputs: Inputs,
+    files_from: Sequence[str | Path] = (),
+    output: Output = None,
+) -> list[InputFile]:
     """Find the files of files, folders (recursive) and globs, sorted by name.
 
     Each may be a path, or a URL of a bucket (`gs://`, `s3://`) or a web server (`https://`, which
-    has neither folders nor globs); all are of one such place.
+    has neither folders nor globs); all are of one such place. What lies in a folder and is made
+    here is left out: `output`, and datasets.
 
     Raises:
         InputError: nothing was found, or a file has an unsupported suffix.
@@ -43,11 +52,13 @@ def find_inputs(inputs: Inputs, files_from: Sequence[str | Path] = ()) -> list[I
         raise InputError(
             f"the inputs are on {named}: convert those of one first, then the others with --append"
         )
-    return _found_files(every) if places <= {""} else _found_objects(every)
+    find = _found_files if places <= {""} else _found_objects
+    return find(every, output)
 
 
-def _found_files(given: Sequence[str]) -> list[InputFile]:
-    found = (path for one in given for path in _expand(Path(one).expanduser()))
+def _found_files(given: Sequence[str], output: Output) -> list[InputFile]:
+    made = MadeHere(output, lambda path: Path(path).read_bytes())
+    found = (path for one in given for path in _expand(Path(one).expanduser(), made))
     paths = {os.path.abspath(path) for path in found}  # noqa: PTH100 (links stay links)
     if not paths:
         raise InputError("no input files were given; give files, folders or globs")
@@ -56,10 +67,11 @@ def _found_files(given: Sequence[str]) -> list[InputFile]:
     return [_input_file(root, name, look_at(f"{root}/{name}")) for name in names]
 
 
-def _found_objects(urls: Sequence[str]) -> list[InputFile]:
+def _found_objects(urls: Sequence[str], output: Output) -> list[InputFile]:
+    made = MadeHere(output, lambda url: read_object(url, MOST_READ))
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         objects: Objects = {}
-        for some in threads.map(expand_url, urls):
+        for some in threads.map(partial(expand_url, made=made), urls):
             objects |= some
         root = _shared_folder([*objects])
 
@@ -120,10 +132,10 @@ def _beside(folder: str, given: str) -> str:
     return f"{scheme}://{posixpath.normpath(f'{below}/{given}')}{'/' * given.endswith('/')}"
 
 
-def _expand(given: Path) -> Iterator[str]:
+def _expand(given: Path, made: MadeHere) -> Iterator[str]:
     """Give the files of a file, a folder (recursive) or a glob."""
     if given.is_dir():
-        yield from _search(given)
+        yield from _search(given, made)
     elif given.exists():
         yield _supported(str(given))
     else:
@@ -134,8 +146,10 @@ def _expand(given: Path) -> Iterator[str]:
         yield from (_supported(file) for file in files)
 
 
-def _search(folder: Path) -> list[str]:
+def _search(folder: Path, made: MadeHere) -> list[str]:
     """Supported files below a folder; skips hidden files and folders, and links to folders."""
+    if made.is_dataset(str(folder), {entry.name for entry in _entries(str(folder))}):
+        raise InputError(f"{folder} {IS_DATASET}")
     if (folder / "dataset_dict.json").is_file():
         names = sorted(path.name for path in folder.iterdir() if path.is_dir())
         raise InputError(
@@ -145,7 +159,9 @@ def _search(folder: Path) -> list[str]:
     found: list[str] = []
     folders = [str(folder)]
     while folders:
-        entries = _entries(folders.pop())
+        entries = _entries(inside := folders.pop())
+        if made.is_left_out(inside, {entry.name for entry in entries}):
+            continue
         folders += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
         if saved := _saved_files(entries):
             found += saved

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from fnmatch import translate
 
 from jaxdata.converter.inputs.file_types import endings, is_readable
+from jaxdata.converter.inputs.made_here import IS_DATASET, MadeHere
 from jaxdata.errors import InputError
 from jaxdata.format.storage.objects import Facts, place_of, read_object
 
@@ -16,7 +17,7 @@ Objects = dict[str, Facts]
 """URL -> facts."""
 
 
-def expand_url(given: str) -> Objects:
+def expand_url(given: str, made: MadeHere) -> Objects:
     """Find the objects of a URL, a prefix that ends with `/`, or a glob.
 
     Raises:
@@ -30,7 +31,7 @@ def expand_url(given: str) -> Objects:
             return {_supported(given): facts}
         if web:
             raise InputError(f"{given}: the server has no such file")
-    return _below(given.rstrip("/"))
+    return _below(given.rstrip("/"), made)
 
 
 def _matching(pattern: str) -> Objects:
@@ -66,7 +67,7 @@ def _wild(part: str) -> bool:
     return bool(re.search(r"[*?\[]", part))
 
 
-def _below(folder: str) -> Objects:
+def _below(folder: str, made: MadeHere) -> Objects:
     """The supported objects below a folder; those that are hidden are left out."""
     listed = dict(place_of(folder).listed(f"{folder}/"))
     if not listed:
@@ -77,11 +78,26 @@ def _below(folder: str) -> Objects:
         raise InputError(
             f"{folder}/ contains several splits of a Hugging Face dataset; give the folder of one"
         )
+    names = _not_made_here(folder, names, made)
     saved = _saved(names)
     found = {url: listed[url] for url in names if _belongs(url, saved)}
     if not found:
         raise InputError(f"{folder}/ contains no object that ends in {endings()}")
     return found
+
+
+def _not_made_here(root: str, urls: list[str], made: MadeHere) -> list[str]:
+    """The objects that are in no folder of this package."""
+    folders: dict[str, set[str]] = {}
+    for url in urls:
+        folder, _, name = url.rpartition("/")
+        folders.setdefault(folder, set()).add(name)
+        while (folder := folder.rpartition("/")[0]).startswith(root):
+            folders.setdefault(folder, set())
+    if made.is_dataset(root, folders.pop(root, set())):
+        raise InputError(f"{root} {IS_DATASET}")
+    ours = tuple(f"{each}/" for each in sorted(folders) if made.is_left_out(each, folders[each]))
+    return [url for url in urls if not url.startswith(ours)]
 
 
 def _belongs(url: str, saved: dict[str, set[str]]) -> bool:

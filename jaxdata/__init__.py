@@ -20,8 +20,7 @@ The house, from the ground up; a room imports only from rooms below it (tests/te
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jaxdata import errors
 from jaxdata.lazy import resolver
@@ -72,20 +71,14 @@ _PUBLIC = {
     **dict.fromkeys(errors.__all__, "jaxdata.errors"),
 }
 
-_EDGES = ("megatron", "torch")
-"""modules with public names of their own, imported on first use"""
+_ROOMS = ("errors", "megatron", "testing", "tokenizers", "torch")
+"""modules with public names of their own; all modules resolve on first use"""
 
 __all__ = sorted(_PUBLIC)
 __version__ = "0.1.0"
 
-_resolve = resolver(__name__, _PUBLIC)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _EDGES:
-        return importlib.import_module(f"jaxdata.{name}")
-    return _resolve(name)
+__getattr__ = resolver(__name__, _PUBLIC)
 
 
 def __dir__() -> list[str]:
-    return sorted({*_PUBLIC, *_EDGES, "errors", "__version__"})
+    return sorted({*_PUBLIC, *_ROOMS, "__version__"})

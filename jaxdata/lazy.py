@@ -1,21 +1,33 @@
-"""Public names that resolve when first used, so that importing a package is instant."""
+"""Public names and modules that resolve when first used, so that importing a package is instant."""
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import sys
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from types import MappingProxyType
 from typing import Any
 
 
-def resolver(package: str, public: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package; `public` maps each name to the module that defines it."""
+def resolver(
+    package: str, public: Mapping[str, str] = MappingProxyType({})
+) -> Callable[[str], Any]:
+    """The `__getattr__` of a package.
+
+    `public` maps each name to the module that defines it; modules of the package resolve, too.
+    """
 
     def resolve(name: str) -> Any:
-        if name not in public:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(public[name]), name)
-        setattr(sys.modules[package], name, value)
-        return value
+        if name in public:
+            value = getattr(importlib.import_module(public[name]), name)
+            setattr(sys.modules[package], name, value)
+            return value
+        if not name.startswith("_") and find_spec(f"{package}.{name}"):
+            return importlib.import_module(f"{package}.{name}")
+        near = difflib.get_close_matches(name, public, 1)
+        meant = f": did you mean {near[0]!r}?" if near else ""
+        raise AttributeError(f"module {package!r} has no attribute {name!r}{meant}")
 
     return resolve

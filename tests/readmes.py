@@ -60,6 +60,10 @@ class Readme:
         """What stands in backticks."""
         return re.findall(r"`([^`\n]+)`", self.prose)
 
+    def dotted(self) -> list[str]:
+        """What begins with `jaxdata.`, in code too."""
+        return re.findall(r"\bjaxdata(?:\.[A-Za-z_]\w*)+", self.text)
+
     def column(self, header: str) -> list[str]:
         """Everything in backticks in the first column of the table with this header."""
         rows = self.prose.split(f"| {header} |")[1].split("\n\n")[0].splitlines()[2:]

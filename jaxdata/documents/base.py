@@ -10,7 +10,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +20,7 @@ from jaxdata.format.storage import PagedFiles, PageRanges, Store
 from jaxdata.ragged import ByteRanges, Ints
 
 _AT_ONCE = 2**20  # documents
+Document = dict[str, NDArray[Any]]
 
 
 class Gathered(NamedTuple):
@@ -89,7 +90,7 @@ class Documents(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
+    def __getitem__(self, index: int) -> Document:
         """`{"tokens": (n,) integers}` and, where masked, `"loss_mask"`: (n,) bool."""
         ...
 
@@ -200,8 +201,14 @@ class RangedDocuments(ABC):
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
-        item: dict[str, NDArray[Any]] = {"tokens": self.read(index)}
+    @overload
+    def __getitem__(self, index: int) -> Document: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Document]: ...
+    def __getitem__(self, index: int | slice) -> Document | list[Document]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(len(self))[index]]
+        item: Document = {"tokens": self.read(index)}
         if self.masked:
             mask = self._range(self.masks, np.dtype(np.uint8), index, 0, None)
             item["loss_mask"] = mask.astype(bool)
@@ -269,7 +276,13 @@ class ArrayDocuments:
     def __len__(self) -> int:
         return len(self._tokens)
 
-    def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
+    @overload
+    def __getitem__(self, index: int) -> Document: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Document]: ...
+    def __getitem__(self, index: int | slice) -> Document | list[Document]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(len(self))[index]]
         item = {"tokens": self._tokens[index]}
         if self.masked:
             item["loss_mask"] = self._masks[index].astype(bool)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -45,6 +45,18 @@ class Dataset(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r}, {self.splits})"
+
+    def __contains__(self, name: object) -> bool:
+        """Whether it has a source `"<split>/<source>"`."""
+        return name in self.names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self.names))
+
+    def __getitem__(self, name: str) -> Documents:
+        """The documents of `"<split>/<source>"`, as `source` gives them."""
+        split, _, source = str(name).partition("/")
+        return self.source(split, source)
 
     @property
     def splits(self) -> dict[str, list[str]]:

@@ -14,3 +14,9 @@ state       the position of a run, and why a state is refused
 checkpoint  the state in Orbax's checkpoints
 report      what was delivered so far, against the plan
 """
+
+from __future__ import annotations
+
+from jaxdata.lazy import resolver
+
+__getattr__ = resolver(__name__)

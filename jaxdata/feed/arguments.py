@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from os import PathLike
 from typing import Any
 
 import numpy as np
 
+from jaxdata.documents.dataset import Dataset
 from jaxdata.errors import InputError
+
+
+def check_rows(rows: Any) -> None:
+    """Refuse what is not rows: a dataset, a source, a folder."""
+    if isinstance(rows, str | PathLike | Dataset) or hasattr(rows, "lengths"):
+        raise InputError(
+            f"a loader is given rows, not a {type(rows).__name__}: pack a source first, "
+            "jaxdata.pack(dataset.source(split, name), seq_len=…), or mix several"
+        )
 
 
 def is_on_host(expand: str, on_devices: bool, packed_rows: bool) -> bool:

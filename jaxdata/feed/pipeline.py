@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.errors import InputError, SourceExhausted, StateMismatch
-from jaxdata.feed.arguments import check_counts, is_on_host
+from jaxdata.feed.arguments import check_counts, check_rows, is_on_host
 from jaxdata.feed.batches import (
     BatchMaker,
     DatasetBatches,
@@ -77,6 +77,7 @@ class BatchPipeline:
         layout: str | Layout = "jaxdata",
         extras: Sequence[str] = (),
     ) -> None:
+        check_rows(rows)
         check_counts(num_workers=num_workers, prefetch=prefetch)
         self.rows, self._table = rows, row_table(rows)
         self._underlying = underlying_table(rows)

@@ -16,3 +16,9 @@ preview_tables, plan   the same as tables
 read_costs             what reading a run from far away will cost      jaxdata plan
 cache_tables           what this host keeps of buckets                 jaxdata cache ls
 """
+
+from __future__ import annotations
+
+from jaxdata.lazy import resolver
+
+__getattr__ = resolver(__name__)

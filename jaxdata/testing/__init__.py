@@ -16,6 +16,7 @@ makes the same proofs of a config.
 `buckets` has servers of gs:// and s3:// on this machine.
 """
 
+from jaxdata.lazy import resolver
 from jaxdata.testing.conservation import assert_exactly_once
 from jaxdata.testing.contents import assert_batches_hold_documents
 from jaxdata.testing.datasets import distinct_documents, write_dataset
@@ -28,6 +29,7 @@ from jaxdata.testing.resuming import (
 )
 from jaxdata.testing.shuffle_measure import ShuffleQuality, shuffle_quality
 
+__getattr__ = resolver(__name__)
 __all__ = [
     "Proof",
     "ShuffleQuality",

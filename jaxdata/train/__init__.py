@@ -17,3 +17,9 @@ progress    the metrics of steps, without holding up the devices
 log         one JSON object a line
 digests     a fingerprint of the rows of each batch
 """
+
+from __future__ import annotations
+
+from jaxdata.lazy import resolver
+
+__getattr__ = resolver(__name__)

@@ -3,13 +3,14 @@
 Each command has a file of its own, imported when the command is used, so that `jaxdata --help` is
 quick. To add one, add a line to `COMMANDS`.
 
-run_config      `--config NAME` and overrides, for every command about a run
+run_config      CONFIG and overrides, for every command about a run
 convert_options the options of `convert`, from the fields of its settings
 old_names       commands under their old names
 """
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -66,6 +67,15 @@ class _LazyGroup(click.Group):
         module, name = place.split(":")
         command: click.Command = getattr(import_module(module), name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS | RENAMED and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], COMMANDS, 1)
+            meant = f" Did you mean {near[0]}?" if near else ""
+            raise click.UsageError(f"No such command {args[0]!r}.{meant}", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from jaxdata.cli.run_config import OVERRIDABLE, read_config
+from jaxdata.cli.run_config import OVERRIDABLE, read_config, takes_config
 
 HALTED = 3
 """Exit code of a run that halted where a source ran dry."""
@@ -21,8 +21,7 @@ HALTED = 3
     "is saved, and the same command with --on_exhaustion renormalize, or with more --epochs, "
     "continues.",
 )
-@click.argument("config")
-@click.argument("overrides", nargs=-1, type=click.UNPROCESSED, metavar="[--FIELD VALUE]...")
+@takes_config
 @click.option("--coordinator", metavar="HOST:PORT", help="Address on which process 0 listens.")
 @click.option("--num-processes", type=click.IntRange(1), help="Total number of processes.")
 @click.option("--process-id", type=click.IntRange(0), help="Number of this process, from 0.")

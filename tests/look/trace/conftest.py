@@ -1,4 +1,4 @@
-"""A run whose tokens all differ, so that a batch itself tells what is in it; and `jaxdata trace`."""
+"""A run of which each token stands in one place, so that a batch tells what it holds; and `trace`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run of which each token stands in one place, so that a batch tells what it holds; and `trace`."""
+"""A run whose tokens all differ, so that a batch tells what it holds; and `jaxdata trace`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import yaml
 from jaxdata.cli import main
 from jaxdata.testing import distinct_documents, write_dataset
 
-NAMES = ("code", "web", "wiki")
 RNG = np.random.default_rng(11)
 TEXTS = {
     name: distinct_documents(RNG.integers(1, 150, count), first=1 + 20_000 * number)

@@ -21,7 +21,7 @@ from jaxdata.mixing.apportion import Apportionment
 from jaxdata.rows.arrays import assemble
 from jaxdata.testing import distinct_documents, write_dataset
 from tests.documents.test_foreign import write_datatrove, write_gpts
-from tests.mixing.test_amendments import PACKS
+from tests.mixing.amendments.conftest import PACKS
 
 ROOT = Path(__file__).parents[2]
 FORMAT_1 = ROOT / "tests/data/format-1"

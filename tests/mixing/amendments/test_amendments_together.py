@@ -20,7 +20,7 @@ from jaxdata.testing import (
     distinct_documents,
     write_dataset,
 )
-from tests.mixing.test_amendments import packed, sources
+from tests.mixing.amendments.conftest import packed, sources
 
 LENGTHS = [np.random.default_rng(seed).integers(2, 60, 120).tolist() for seed in (0, 1)]
 DOCS = sources({"web": LENGTHS[0], "code": LENGTHS[1]})

@@ -17,7 +17,7 @@ from jaxdata.errors import ConfigError, SourceExhausted, StateMismatch
 from jaxdata.look.trace import Tracer
 from jaxdata.mixing.preview import planned_intervals
 from jaxdata.testing import prove, write_dataset
-from tests.look.test_trace import TEXTS, Place, asked, emitted, told
+from tests.look.trace.conftest import TEXTS, Place, asked, emitted, told
 
 FIRST = {
     "at_step": 8,

@@ -1,0 +1,153 @@
+"""Inputs in buckets: the dataset is the same as of local files."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import jaxdata
+from jaxdata.converter.api import texts
+from jaxdata.converter.inputs.discovery import find_inputs
+from jaxdata.errors import InputError
+from jaxdata.format.storage import open_store
+from jaxdata.format.storage.objects import is_url, ranged_file
+from jaxdata.testing.buckets import BucketServer, Faults
+from tests.converter.inputs.remote.conftest import content, convert, lines, upload, write_corpus
+
+pytest.importorskip("obstore", reason="needs jaxdata[buckets]")
+
+
+def test_a_dataset_does_not_depend_on_where_its_inputs_are(
+    bucket: BucketServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranged_file, "BLOCK", 2**15)  # of the parent, which cuts
+    write_corpus(tmp_path / "raw")
+    upload(bucket, tmp_path / "raw", "bkt/deep/raw")
+    convert(tmp_path / "raw", tmp_path / "local")
+    convert(bucket.url("bkt/deep/raw/"), tmp_path / "remote")
+    expected = content(tmp_path / "local")
+    assert content(tmp_path / "remote") == expected
+    assert sum(name.endswith(".array_record") for name in expected) > 12
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["raw", "raw/", "raw/**/*.jsonl*", ["raw/a.jsonl", "raw/sub/b.jsonl.gz", "raw/c.jsonl.z*"]],
+)
+def test_what_a_url_stands_for(bucket: BucketServer, tmp_path: Path, given: Any) -> None:
+    write_corpus(tmp_path / "raw")
+    upload(bucket, tmp_path / "raw", "bkt/raw")
+    several = [given] if isinstance(given, str) else given
+    local = find_inputs([str(tmp_path / one) for one in several])
+    remote = find_inputs([bucket.url(f"bkt/{one}") for one in several])
+    assert [file[1:5] for file in remote] == [file[1:5] for file in local]
+    assert remote[0].where == bucket.url("bkt/raw/a.jsonl")
+
+
+def test_a_list_of_inputs_in_a_bucket(bucket: BucketServer, tmp_path: Path) -> None:
+    for name in ("raw/a", "raw/b", "other/c"):
+        bucket.write(f"bkt/{name}.jsonl", lines(3, name))
+    names = f"# a list\nb.jsonl\n../raw/a.jsonl\n{bucket.url('bkt/other/')}\n"
+    bucket.write("bkt/raw/list", names.encode())
+    (tmp_path / "list").write_text(bucket.url("bkt/raw/*.jsonl"))
+    found = find_inputs([], [bucket.url("bkt/raw/list"), tmp_path / "list"])
+    assert [file.name for file in found] == ["other/c.jsonl", "raw/a.jsonl", "raw/b.jsonl"]
+    with pytest.raises(
+        InputError, match=r"--files-from \w+://bkt/none cannot be read \(.*no such obj"
+    ):
+        find_inputs([], [bucket.url("bkt/none")])
+
+
+def test_a_folder_that_save_to_disk_wrote(s3: BucketServer) -> None:
+    sink = io.BytesIO()
+    table = pa.table({"text": ["a", "b"]})
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    s3.write("bkt/saved/data-0.arrow", sink.getvalue())
+    s3.write("bkt/saved/cache-1.arrow", sink.getvalue())
+    s3.write("bkt/saved/dataset_info.json", b"{}")
+    s3.write("bkt/saved/state.json", b'{"_data_files": [{"filename": "data-0.arrow"}]}')
+    assert [file.name for file in find_inputs("s3://bkt/saved")] == ["data-0.arrow"]
+    assert list(texts("s3://bkt/saved")) == ["a", "b"]
+    s3.write("bkt/saved/state.json", b"{}")
+    with pytest.raises(InputError, match=r"state\.json was not written by save_to_disk"):
+        find_inputs("s3://bkt/saved")
+
+
+def test_what_cannot_be_found_is_said(s3: BucketServer, tmp_path: Path) -> None:
+    s3.write("bkt/a.csv", b"1,2")
+    s3.write("bkt/a.jsonl", lines(1, "a"))
+    (tmp_path / "a.jsonl").write_bytes(lines(1, "a"))
+    for url, said in {
+        "s3://bkt/none": "there is no such object, and none below s3://bkt/none/",
+        "s3://bkt/*.txt": "s3://bkt/*.txt: no object matches this glob",
+        "s3://b*/a.jsonl": "s3://b*/a.jsonl: a glob begins after the name of a bucket",
+        "s3://bkt/a.csv": "s3://bkt/a.csv: unsupported file type; expected .jsonl",
+        "ftp://bkt/a.jsonl": "cannot read 'ftp://bkt/a.jsonl': expected a path on this machine",
+    }.items():
+        with pytest.raises(InputError, match=re.escape(said)):
+            find_inputs(url)
+    with pytest.raises(InputError, match="the inputs are on this machine and s3://: convert those"):
+        find_inputs(["s3://bkt/a.jsonl", tmp_path / "a.jsonl"])
+    assert [file.where for file in find_inputs("s3://bkt")] == ["s3://bkt/a.jsonl"]
+
+
+def test_no_permission_is_said(bucket: BucketServer) -> None:
+    bucket.write("bkt/a.jsonl", lines(1, "a"))
+    bucket.faults = Faults(forbidden=1.0)
+    said = r"\w+://bkt/a\.jsonl cannot be read: .*403.*these credentials may read it"
+    with pytest.raises(InputError, match=said):
+        find_inputs(bucket.url("bkt/a.jsonl"))
+
+
+def test_errors_name_the_url_and_the_line(s3: BucketServer, tmp_path: Path) -> None:
+    s3.write("bkt/a.jsonl", b'{"text": "a"}\n\nno json\n')
+    with pytest.raises(InputError, match=r"^s3://bkt/a\.jsonl:3: not JSON"):
+        convert("s3://bkt/a.jsonl", tmp_path / "out", on_error="fail")
+    s3.write("bkt/b.jsonl.gz", gzip.compress(lines(9, "b"))[:-9])
+    with pytest.raises(InputError, match=r"^s3://bkt/b\.jsonl\.gz cannot be read to its end"):
+        convert("s3://bkt/b.jsonl.gz", tmp_path / "out")
+
+
+FORKED = """
+import os
+from jaxdata.format.storage.objects import place_of
+url = "s3://bkt/a"
+assert place_of(url).look(url).size == 7
+if os.fork() == 0:
+    try:
+        place_of(url).look(url)
+    except Exception as error:
+        print(error, flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_a_forked_process_is_refused(s3: BucketServer) -> None:
+    s3.write("bkt/a", b"content")
+    said = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True).stdout
+    assert said.startswith("remote data cannot be read in a forked process: start workers with")
+
+
+def test_inputs_in_memory_and_named_as_files(tmp_path: Path) -> None:
+    store = open_store("memory://test_bucket_inputs")
+    store.write("raw/a.jsonl", lines(2, "a"))
+    (tmp_path / "a.jsonl").write_bytes(lines(2, "a"))
+    for name in ("memory://test_bucket_inputs/raw/", f"file://{tmp_path}/a.jsonl"):
+        assert len(list(texts(name))) == 2
+    assert not is_url(f"file://{tmp_path}")
+
+
+def test_without_obstore_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(jaxdata.MissingExtra, match=r"pip install 'jaxdata\[buckets\]'"):
+        find_inputs("gs://bucket/a.jsonl")

@@ -1,0 +1,70 @@
+"""A run whose rows are written down, and what tests ask of what was written."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from array_record.python.array_record_module import ArrayRecordReader
+
+import jaxdata
+from jaxdata.cli import main
+from jaxdata.testing import assert_same_batches, distinct_documents, write_dataset
+
+Row = dict[str, np.ndarray[Any, Any]]
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Two sources, one of them masked, mixed and shuffled, with documents longer than a row."""
+    folder = tmp_path_factory.mktemp("materialize")
+    rng = np.random.default_rng(0)
+    documents = distinct_documents([*rng.integers(1, 60, 400), 900])
+    masks = [rng.integers(0, 2, len(document)) for document in documents[300:]]
+    write_dataset(
+        folder / "d",
+        {"train/web": documents[:300], "train/code": documents[300:], "val/web": documents[:20]},
+        {"train/code": masks},
+    )
+    path = folder / "run.yaml"
+    path.write_text(
+        f"dataset: {folder / 'd'}\n"
+        "pack: {seq_len: 64, overlap: 8}\n"
+        "curriculum: {mix: {web: 0.75, code: 0.25}}\n"
+        "loader: {batch_size: 1}\n"
+    )
+    return str(path)
+
+
+def loaded(config: str, split: str | None = None, **overrides: Any) -> list[Row]:
+    """What the Loader delivers, row by row."""
+    loader = jaxdata.load(config, split, eval_batch_size=1, **overrides)
+    return [{name: array[0] for name, array in batch.items()} for batch in loader]
+
+
+def records(folder: Path) -> list[bytes]:
+    """Every record of every file, in order."""
+    found = []
+    for path in sorted(folder.glob("*.array_record")):
+        reader = ArrayRecordReader(str(path))
+        found += reader.read(0, reader.num_records())
+    return found
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["materialize", *arguments])
+    return int(ended.value.code or 0)
+
+
+def tree(folder: Path) -> dict[str, str]:
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(f.relative_to(folder)): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
+
+
+def assert_same_rows(one: list[Row], other: list[Row]) -> None:
+    assert len(one) == len(other) > 0
+    assert_same_batches(one, other)

@@ -1,0 +1,117 @@
+"""Megatron's order: vectors of its own functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jaxdata
+from jaxdata.errors import InputError
+from jaxdata.megatron.blending import blend_order, normalized, places_in_datasets
+from jaxdata.megatron.order import document_order, plan_epochs, sample_order, split_range
+from jaxdata.testing import distinct_documents
+
+LENGTHS = np.array([3, 7, 0, 5, 2, 11])
+FORWARD = [(0, 0), (1, 1), (1, 5), (3, 2), (4, 1), (5, 3), (5, 7)]
+
+
+def sample_index(
+    lengths: np.ndarray, seq_len: int, *, extra: int = 1, drop_last: bool = True
+) -> tuple[np.ndarray, np.ndarray]:
+    """Where samples begin: (position in the order of documents, offset in that document)."""
+    ends = np.cumsum(lengths)
+    tokens = int(ends[-1]) - extra
+    # Megatron computes the number with an incomplete last sample in single precision.
+    samples = tokens // seq_len if drop_last else int(np.ceil(np.float32(tokens) / seq_len))
+    last = np.minimum(np.arange(1, samples + 1) * seq_len, tokens) + extra - 1
+    place = np.searchsorted(ends, last, side="right")
+    offset = last - (ends - lengths)[place] + 1 - extra
+    return np.append(0, place), np.append(0, offset)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "given", "expected"),
+    [
+        (LENGTHS, {}, FORWARD),
+        (LENGTHS, {"drop_last": False}, [*FORWARD, (5, 10)]),
+        (LENGTHS, {"extra": 0}, [*FORWARD, (5, 11)]),
+        (LENGTHS[::-1], {}, [(0, 0), (0, 4), (0, 8), (1, 1), (2, 3), (4, 2), (4, 6)]),
+    ],
+)
+def test_sample_index_vectors(
+    lengths: np.ndarray, given: dict[str, Any], expected: list[tuple[int, int]]
+) -> None:
+    places, offsets = sample_index(lengths, 4, **given)
+    assert list(zip(places.tolist(), offsets.tolist(), strict=True)) == expected
+
+
+@pytest.mark.parametrize(
+    ("num_samples", "epochs", "separate", "documents", "shuffle"),
+    [
+        (6, 1, False, [2, 1, 5, 0, 4, 3], [0, 4, 3, 2, 5, 1]),
+        (
+            8,
+            2,
+            True,
+            [2, 1, 5, 0, 4, 3, 0, 4, 3, 2, 5, 1],
+            [1, 0, 3, 2, 5, 4, 8, 9, 11, 7, 10, 12, 6],
+        ),
+        (
+            12,
+            2,
+            False,
+            [1, 2, 5, 2, 3, 4, 1, 0, 4, 5, 0, 3],
+            [7, 11, 2, 3, 1, 9, 5, 4, 0, 8, 6, 10, 12],
+        ),
+    ],
+)
+def test_order_vectors(
+    num_samples: int, epochs: int, separate: bool, documents: list[int], shuffle: list[int]
+) -> None:
+    plan = plan_epochs(int(LENGTHS.sum()), 4, num_samples)
+    assert (plan.count, plan.separate) == (epochs, separate)
+    random = np.random.RandomState(1234)
+    order = document_order(np.arange(6, dtype=np.int32), plan, random)
+    assert order.tolist() == documents
+    assert sample_order(plan, random).tolist() == shuffle
+    source = jaxdata.ArrayDocuments(distinct_documents(LENGTHS))
+    assert len(jaxdata.megatron.gpt(source, seq_len=4, num_samples=num_samples)) == len(shuffle)
+
+
+def test_sample_index_of_one_epoch_vector() -> None:
+    places, offsets = sample_index(LENGTHS[[2, 1, 5, 0, 4, 3]], 4)
+    expected = [(0, 0), (1, 4), (2, 1), (2, 5), (2, 9), (3, 2), (5, 1)]
+    assert list(zip(places.tolist(), offsets.tolist(), strict=True)) == expected
+
+
+@pytest.mark.parametrize(
+    ("weights", "size", "datasets", "samples"),
+    [
+        ([0.5, 0.3, 0.2], 12, "012010201001", "000112132453"),
+        ([1 / 3, 1 / 3, 1 / 3], 7, "0120120", "0001112"),
+        ([0.7, 0.2, 0.1], 10, "0102000100", None),
+    ],
+)
+def test_blend_vectors(weights: list[float], size: int, datasets: str, samples: str | None) -> None:
+    order = blend_order(normalized(weights), size)
+    assert "".join(map(str, order)) == datasets
+    if samples:
+        assert "".join(map(str, places_in_datasets(order, 3))) == samples
+
+
+@pytest.mark.parametrize(("sizes", "datasets"), [([3, 1, 2], "021020"), ([5, 2], "0100100")])
+def test_exhaustive_blend_vectors(sizes: list[int], datasets: str) -> None:
+    order = blend_order(normalized(sizes), sum(sizes), sizes)
+    assert "".join(map(str, order)) == datasets
+
+
+def test_split_ranges() -> None:
+    parts = [split_range("969, 30, 1", part, 12_345) for part in ("train", "valid", "test")]
+    assert parts == [range(11_962), range(11_962, 12_333), range(12_333, 12_345)]
+    assert split_range("1", "train", 7) == range(7)
+    with pytest.raises(InputError, match=r"part='val': expected train \| valid \| test"):
+        split_range("1,1", "val", 7)
+    with pytest.raises(InputError, match=r"split='none': expected one to three weights, like '969"):
+        split_range("none", "train", 7)

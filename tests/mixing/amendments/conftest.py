@@ -1,0 +1,91 @@
+"""Documents in which every token is another, runs of them, and what of them was delivered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jaxdata
+from jaxdata.map_datasets import MixedDataset
+from jaxdata.testing import distinct_documents
+
+
+def sources(lengths: dict[str, list[int]], masked: bool = False) -> dict[str, Any]:
+    """Documents in which every token is another, over all sources."""
+    found, first = {}, 1
+    for name, each in lengths.items():
+        documents = distinct_documents(each, first)
+        first += sum(each)
+        masks = [np.arange(len(d)) % 3 > 0 for d in documents] if masked else None
+        found[name] = jaxdata.ArrayDocuments(documents, masks, name=f"train/{name}")
+    return found
+
+
+def packed(docs: dict[str, Any], **settings: Any) -> dict[str, Any]:
+    small: Any = {} if settings.get("order") == 2 else {"order": 1, "block": 8}
+    return {name: jaxdata.pack(each, **{**small, **settings}) for name, each in docs.items()}
+
+
+@dataclass
+class Seen:
+    """Targets with loss that were delivered, of all hosts, counted as they come."""
+
+    times: dict[int, int] = field(default_factory=dict)
+
+    def add(self, batch: dict[str, np.ndarray]) -> None:
+        for token in batch["targets"][batch["loss_mask"]].tolist():
+            self.times[token] = self.times.get(token, 0) + 1
+
+    def of(self, docs: Any) -> list[int]:
+        """How often each target of a source came."""
+        targets = [
+            int(token) for number in range(len(docs)) for token in docs[number]["tokens"][1:]
+        ]
+        return [self.times.get(token, 0) for token in targets]
+
+
+def deliver(mixed: Any, batch_size: int, hosts: int, state: Any = None) -> Iterator[Any]:
+    """All batches of a run, the parts of all hosts; the state after each."""
+    group = [
+        jaxdata.Loader(mixed, batch_size=batch_size, shard=(host, hosts), prefetch=0)
+        for host in range(hosts)
+    ]
+    for one in group:
+        if state:
+            one.set_state(state)
+    for parts in zip(*group, strict=True):
+        assert len({json.dumps(one.get_state()) for one in group}) == 1
+        yield parts, group[0].get_state()
+
+
+POOLS = {"segment_bytes": 40, "pool_bytes": 120}
+PACKS = [
+    {"seq_len": 16},
+    {"seq_len": 32, "strategy": "concat"},
+    {"seq_len": 24, "overlap": 6},
+    {"seq_len": 16, "strategy": "pad", "order": 1, "block": 5},
+    {"seq_len": 48, "max_segments": 2},
+    {"seq_len": 16, "order": 2, "lanes": 8, **POOLS},
+]
+
+
+def run_of_two_phases(docs: dict[str, Any]) -> MixedDataset:
+    """Two phases of which the second asks for more than there is."""
+    named = {name: docs[name] for name in ("web", "code")}
+    phases = [
+        jaxdata.Phase(rows=60, weights={"web": 0.7, "code": 0.3}),
+        jaxdata.Phase(rows=400, weights={"web": 0.5, "code": 0.5}),
+    ]
+    return jaxdata.mix(packed(named, seq_len=32), phases=phases, on_exhaustion="halt")
+
+
+@pytest.fixture(scope="module")
+def docs() -> dict[str, Any]:
+    random = np.random.default_rng(7)
+    counts = {"web": 260, "code": 120, "books": 40}
+    return sources({name: random.integers(2, 110, n).tolist() for name, n in counts.items()})

@@ -1,0 +1,130 @@
+"""Processes, threads and memory of a stream of text: they change nothing, and end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jaxdata
+from jaxdata import tokenizers
+from jaxdata.converter import texts
+from jaxdata.errors import WorkerDied
+from jaxdata.processes import Worker
+from jaxdata.testing import assert_exactly_once, assert_same_batches
+from tests.streaming.conftest import stream
+
+pytestmark = pytest.mark.filterwarnings("ignore:stream_text")
+
+
+@pytest.mark.slow
+def test_workers_and_prefetch_change_nothing(
+    files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = list(stream(files, prefetch=0, buffer=200))
+    monkeypatch.setattr("jaxdata.streaming.text_blocks._CHUNK_DOCUMENTS", 3)
+    for workers, prefetch in ((1, 2), (3, 0)):
+        made = stream(files, num_workers=workers, prefetch=prefetch, buffer=200)
+        assert_same_batches(expected, made)
+        made.close()
+
+
+def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
+    path = tmp_path / "large.jsonl"
+    line = json.dumps({"text": "some words " * 500}) + "\n"
+    with path.open("w") as file:
+        for _ in range(20):
+            file.write(line * 500)
+    code = f"""if True:
+        import resource, sys, jaxdata
+        stream = jaxdata.stream_text({str(path)!r}, tokenizer="bytes", seq_len=2048,
+                                     batch_size=64, buffer=500, num_workers=0)
+        peaks = []
+        for batch in stream:
+            peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+        print(peaks[len(peaks) // 4], peaks[-1], len(peaks))
+    """
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    early, late, batches = map(int, done.stdout.split())
+    assert batches > 400
+    assert late - early < 25
+
+
+@pytest.mark.slow
+def test_real_text_with_worker_processes(shared_data: Path, tmp_path: Path) -> None:
+    spec = f"sentencepiece:{shared_data}/tokenizers/sentencepiece/test_model.model"
+    chosen = list(islice(texts(shared_data / "web.parquet"), 200))
+    for name, some in (("a.jsonl", chosen[:120]), ("b.jsonl", chosen[120:])):
+        lines = [json.dumps({"page": {"text": text}}) for text in some]
+        (tmp_path / name).write_text("\n".join(lines))
+    options = {"text_key": "page.text", "num_workers": 2, "seq_len": 512, "overlap": 128}
+    made = list(stream(tmp_path, tokenizer=spec, **options))
+    tokenizer = tokenizers.load(spec)
+    expected = [[*ids, tokenizer.eod_id] for ids in tokenizer.encode(chosen)]
+    assert_exactly_once(made, [jaxdata.ArrayDocuments(expected)])
+
+
+@pytest.mark.slow
+def test_a_killed_worker_is_named(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    workers: list[Worker] = []
+    start = Worker.__init__
+
+    def noted(self: Worker, *args: Any) -> None:
+        start(self, *args)
+        workers.append(self)
+
+    monkeypatch.setattr(Worker, "__init__", noted)
+    made = stream(files, num_workers=2, epochs=None)
+    next(made)
+    os.kill(workers[0].pid, signal.SIGKILL)
+    with pytest.raises(WorkerDied, match=r"text_blocks:serve\) ended early: SIGKILL"):
+        for _ in made:
+            pass
+    state = made.get_state()
+    made.close()
+    again, other = stream(files, epochs=None), stream(files, epochs=None)
+    again.set_state(state)
+    rows = state["next_row"] // 4
+    assert_same_batches(islice(again, 3), islice(other, rows, rows + 3))
+    for one in (again, other):
+        one.close()
+
+
+def test_closing_ends_its_threads(files: list[Path]) -> None:
+    before = threading.active_count()
+    for taken in (0, 1, 5):
+        made = stream(files, epochs=None, prefetch=3)
+        made.start_prefetch()
+        for _ in islice(made, taken):
+            pass
+        made.close()
+    assert threading.active_count() == before
+    with pytest.raises(ValueError, match="closed"):
+        next(made)
+
+
+def slow(record: dict[str, Any]) -> dict[str, Any]:
+    """A transform that takes its time."""
+    time.sleep(0.02)
+    return record
+
+
+@pytest.mark.slow
+def test_closing_while_the_first_block_is_made(files: list[Path]) -> None:
+    made = stream(files, transform=slow, num_workers=1, buffer=16 * 50)  # 50 in the first
+    made.start_prefetch()
+    time.sleep(0.2)
+    closing = threading.Thread(target=made.close, daemon=True)
+    closing.start()
+    closing.join(60)
+    assert not closing.is_alive()

@@ -38,7 +38,7 @@ class Row:
 
     def of(self, segment: int) -> Slots:
         """The slots of a segment."""
-        return self.segments == segment
+        return np.asarray(self.segments == segment)
 
     def with_loss(self, slots: Slots) -> Row:
         """The same row with loss in these slots only."""
@@ -57,8 +57,8 @@ class Row:
 
 def empty_row(seq_len: int) -> Row:
     """A row of padding."""
-    nothing = np.zeros((3, seq_len), np.int32)
-    return Row(*nothing, np.zeros(seq_len, bool))
+    tokens, targets, segments = np.zeros((3, seq_len), np.int32)
+    return Row(tokens, targets, segments, np.zeros(seq_len, bool))
 
 
 class Probes:

@@ -192,7 +192,7 @@ def test_a_check_can_be_left_out() -> None:
 
 def test_rows_that_cannot_be_asked_about_are_refused() -> None:
     pairs = jaxdata.pairs(*[jaxdata.ArrayDocuments([[1, 2, 0]], [[0, 1, 1]])] * 2, seq_len=8)
-    with pytest.raises(InputError, match="these rows have chosen_inputs, .*: expected packed rows"):
+    with pytest.raises(InputError, match=r"these rows have chosen_inputs, .*: expected packed"):
         check_trainer(right, jaxdata.Loader(pairs, batch_size=1))
     with pytest.raises(InputError, match=r"an array of shape \(4,\): expected a number, \(sum, co"):
         check_trainer(lambda batch: batch["inputs"][:, 0], loader())

@@ -8,8 +8,8 @@ packed again, shuffled again or read ahead, and every checkpoint has the loader'
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -158,15 +158,16 @@ class _Batches(IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         done, self._done = self._done, 0
-        for _ in range(done):
-            yield {}  # accelerate throws away as many as the Trainer has trained of this epoch
-        yield from self._loader
+        # Accelerate throws away as many batches as the Trainer has trained of this epoch. (A
+        # generator that yields from a loader would close it.)
+        return chain(repeat({}, done), self._loader)
 
 
 class _Passes:
     """What the Trainer takes for a `DataLoader`, and accelerate's `skip_first_batches` too."""
 
-    batch_size, drop_last = None, False
+    batch_size = prefetch_factor = None
+    drop_last = False
 
     def __init__(self, loader: Loader, done: int = 0) -> None:
         self.dataset, self._loader = _Batches(loader, done), loader
@@ -286,7 +287,7 @@ def _refuse_model(trainer: Any, loader: Loader) -> None:
 def _restore(loader: Loader, checkpoint: Path, args: Any) -> int:
     """Restore a loader from a checkpoint; the batches that the Trainer will skip of this epoch."""
     file = checkpoint / _STATE_FILE
-    if not os.path.isfile(file):
+    if not file.is_file():
         raise InputError(f"resume_from_checkpoint={str(checkpoint)!r} has no {_STATE_FILE}")
     saved = json.loads(file.read_bytes())
     try:

@@ -61,7 +61,7 @@ class RunReport:
         return asdict(self)
 
     def scalars(self) -> dict[str, float]:
-        """Flat numbers by name, for a trainer's logger: `tokens`, `epochs/web`, `share/web` …"""
+        """Flat numbers by name, for a trainer's logger: `tokens`, `epochs/web`, `share/web`."""
         found: dict[str, float] = {
             "row": self.next_row,
             "pass": self.passes,

@@ -167,13 +167,7 @@ def test_two_processes_go_on_where_one_stopped(rows: Any, tmp_path: Path) -> Non
         port = free.getsockname()[1]
     started = [
         subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "tests.clients.hf_rank",
-                str(tmp_path),
-                rows.table.documents[0].store.url,
-            ],
+            [sys.executable, "-m", "tests.clients.hf_rank", str(tmp_path), data],
             env={**os.environ, **ranks(number, port)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -236,6 +230,8 @@ def test_evaluation_is_the_mean_over_targets_every_time(rows: Any, tmp_path: Pat
     one.model.eval()
     with torch.no_grad():
         assert found == pytest.approx([documents_alone(one.model, whole)] * 2, rel=1e-6)
+    alone = trainer("SFTTrainer", loader(rows), tmp_path)
+    assert alone.evaluate(val)["eval_loss"] == pytest.approx(found[0], rel=1e-6)
     named = {"some": val, "more": loader(rows[:4])}
     both = trainer("SFTTrainer", loader(rows), tmp_path, bare={"eval_dataset": named})
     assert both.evaluate()["eval_some_loss"] == pytest.approx(found[0], rel=1e-6)

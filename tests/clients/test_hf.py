@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -33,7 +38,10 @@ def offline() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):
             patch.setattr(f"huggingface_hub.constants.{name}", True)
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # these models are smaller than a task for another
         yield
+        torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
@@ -150,6 +158,39 @@ def test_three_and_three_are_six_to_the_bit(kind: str, rows: Any, tmp_path: Path
 
 
 @pytest.mark.slow
+def test_two_processes_go_on_where_one_stopped(rows: Any, tmp_path: Path) -> None:
+    whole = trainer("Trainer", loader(rows), tmp_path)
+    whole.train()
+    shutil.rmtree(tmp_path / "checkpoint-6")
+    data = rows.table.documents[0].store.url
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.clients.hf_rank", str(tmp_path), data],
+            env={**os.environ, **ranks(number, port)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for number in range(2)
+    ]
+    for each in started:
+        printed, _ = each.communicate()
+        assert not each.returncode, printed
+    found = torch.load(tmp_path / "two.pt")
+    assert set(found) == set(whole.model.state_dict())
+    for name, weights in whole.model.state_dict().items():
+        assert torch.allclose(found[name], weights, rtol=1e-4, atol=1e-6), name
+
+
+def ranks(number: int, port: int) -> dict[str, str]:
+    """What torchrun would set."""
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    return {**where, "RANK": str(number), "LOCAL_RANK": str(number), "OMP_NUM_THREADS": "1"}
+
+
+@pytest.mark.slow
 def test_epochs_are_passes_and_resume_in_the_second(rows: Any, tmp_path: Path) -> None:
     steps = len(loader(rows))
     settings = {"max_steps": -1, "num_train_epochs": 3, "save_steps": steps + 2}
@@ -189,6 +230,8 @@ def test_evaluation_is_the_mean_over_targets_every_time(rows: Any, tmp_path: Pat
     one.model.eval()
     with torch.no_grad():
         assert found == pytest.approx([documents_alone(one.model, whole)] * 2, rel=1e-6)
+    alone = trainer("SFTTrainer", loader(rows), tmp_path)
+    assert alone.evaluate(val)["eval_loss"] == pytest.approx(found[0], rel=1e-6)
     named = {"some": val, "more": loader(rows[:4])}
     both = trainer("SFTTrainer", loader(rows), tmp_path, bare={"eval_dataset": named})
     assert both.evaluate()["eval_some_loss"] == pytest.approx(found[0], rel=1e-6)

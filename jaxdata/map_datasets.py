@@ -300,10 +300,8 @@ def mix(
 
 def _tables(rows: Mapping[str, PackedDataset], what: str) -> dict[str, PackedRows]:
     if not isinstance(rows, Mapping):
-        raise InputError(
-            f"{what}: given a {type(rows).__name__}, expected names and packed sources: "
-            '{"web": jaxdata.pack(...), …}'
-        )
+        expected = 'names and packed sources: {"web": jaxdata.pack(...), …}'
+        raise InputError(f"{what}: given a {type(rows).__name__}, expected {expected}")
     for name, dataset in rows.items():
         if not isinstance(getattr(dataset, "table", None), PackedRows):
             raise InputError(

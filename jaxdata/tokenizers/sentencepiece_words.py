@@ -43,8 +43,17 @@ class WordEncoder:
         self._joined = JoinedPairs(pairs(read))
         self._unknown = None if read.trainer_spec.byte_fallback else int(words.unk_id())
 
+    @staticmethod
+    def takes(text: str) -> bool:
+        """Whether a text can be encoded: words are kept by their bytes, with NULs after them."""
+        return "\0" not in text and _SPACE not in text
+
     def encode(self, texts: Sequence[str]) -> list[Ids]:
-        """Token ids of texts, none of which holds a NUL or U+2581: int32 of shape (tokens,)."""
+        """Token ids of texts, each of which `takes`: int32 of shape (tokens,) a text.
+
+        Raises:
+            UnicodeEncodeError: a text holds half a surrogate pair.
+        """
         return [ids for some in _at_once(texts) for ids in self._encode(some)]
 
     def _encode(self, texts: Sequence[str]) -> list[Ids]:
@@ -87,11 +96,11 @@ class JoinedPairs:
         return np.flatnonzero(cut[:-1])
 
     def _hash(self, pair: Any) -> NDArray[np.uint32]:
-        hashed = pair[0] * _FACTORS[0]
+        hashed: NDArray[np.uint32] = pair[0] * _FACTORS[0]
         hashed ^= pair[1] * _FACTORS[1]
         hashed *= _FACTORS[0]
         hashed >>= self._shift
-        return hashed  # type: ignore[no-any-return]
+        return hashed
 
 
 def why_not(model: bytes) -> str | None:
@@ -134,7 +143,7 @@ def _normaliser(model: Any, content: bytes) -> Callable[[str], str]:
     spec = model.normalizer_spec
     if spec.precompiled_charsmap or spec.remove_extra_whitespaces:
         library = _load(content)
-        return lambda text: library.Normalize(text).replace(_SPACE, " ")  # type: ignore[no-any-return]
+        return lambda text: library.Normalize(text).replace(_SPACE, " ")
     if spec.add_dummy_prefix:
         return lambda text: " " + text if text else text
     return str

@@ -12,10 +12,12 @@ from jaxdata.ragged import consecutive
 Ints = NDArray[np.int64]
 Ids = NDArray[np.int32]
 Keys = NDArray[np.uint64]
+Numbers = NDArray[np.int32]
 
 WORD = 16  # bytes: longer words are found in a dict, which takes ten times as long
 _AT_ONCE = 2**16  # words
-_HELD = 2**24  # bytes of long words, and ids
+_BYTES = 2**24  # of long words, and of ids
+_TRIES = 32  # slots that a word may lie in
 
 # The bytes of a word in its first and in its second 8, as masks by its size.
 _ONES = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
@@ -46,7 +48,7 @@ class WordTable:
         self._clear()
 
     def _clear(self) -> None:
-        self._count = self._held = 0
+        self._count = self._bytes = 0
         self._slots = np.full(1 << self._room.bit_length(), -1, np.int32)  # words by their hash
         self._others: dict[bytes, int] = {}  # words of more than 16 bytes
         self._ids = np.empty(2**16, np.int32)
@@ -58,12 +60,12 @@ class WordTable:
             text: words end to end.
             starts: where each word starts, int64 of shape (words,), ascending from 0.
         """
-        found = [self._some(text, part) for part in _parts(starts, len(text))]
-        ids, counts = zip(*found, strict=True)
-        return np.concatenate(ids), np.concatenate(counts)
+        nothing = np.empty(0, np.int32), np.empty(0, np.int64)
+        found = [nothing, *(self._some(text, part) for part in _parts(starts, len(text)))]
+        return np.concatenate([ids for ids, _ in found]), np.concatenate([n for _, n in found])
 
     def _some(self, text: bytes, edges: Ints) -> tuple[Ids, Ints]:
-        if self._count + len(edges) > self._room or self._held > _HELD:
+        if self._count + len(edges) > self._room or self._bytes + 4 * len(self._ids) > _BYTES:
             self._clear()
         sizes = np.diff(edges)
         numbers = self._find(_keys(text, edges[:-1], sizes))
@@ -76,30 +78,32 @@ class WordTable:
         counts = self._first.take(numbers + 1) - first
         return self._ids.take(consecutive(first, counts)), counts
 
-    def _find(self, keys: Keys) -> NDArray[np.int32]:
+    def _find(self, keys: Keys) -> Numbers:
         """Numbers of words, -1 where they are not in the table."""
         at = self._hash(keys)
-        numbers = self._slots.take(at)
+        numbers: Numbers = self._slots.take(at)
         other = np.flatnonzero(self._differ(numbers, keys))
-        while len(other):
+        for _ in range(_TRIES):
+            if not len(other):
+                break
             at[other] = (at[other] + 1) & (len(self._slots) - 1)
             numbers[other] = self._slots[at[other]]
             other = other[self._differ(numbers[other], keys[:, other])]
+        numbers[other] = -1
         return numbers
 
-    def _differ(self, numbers: NDArray[np.int32], keys: Keys) -> NDArray[np.bool_]:
+    def _differ(self, numbers: Numbers, keys: Keys) -> NDArray[np.bool_]:
         low, high = self._keys
-        differ = (low.take(numbers) != keys[0]) | (high.take(numbers) != keys[1])
-        differ &= numbers >= 0
-        return differ
+        same: NDArray[np.bool_] = low.take(numbers) == keys[0]
+        same &= high.take(numbers) == keys[1]
+        return (numbers >= 0) & ~same
 
     def _hash(self, keys: Keys) -> Ints:
-        low, high = keys[0] * _FACTORS[0], keys[1] * _FACTORS[1]
-        low ^= high
-        low ^= low >> np.uint64(29)
-        low *= _FACTORS[0]
-        low >>= self._shift
-        return low.view(np.int64)
+        mixed: Keys = (keys[0] * _FACTORS[0]) ^ (keys[1] * _FACTORS[1])
+        mixed ^= mixed >> np.uint64(29)
+        mixed *= _FACTORS[0]
+        mixed >>= self._shift
+        return mixed.view(np.int64)
 
     def _look_up(self, words: list[bytes]) -> list[int]:
         """Numbers of words that the arrays lack."""
@@ -111,34 +115,40 @@ class WordTable:
 
     def _add(self, new: list[bytes]) -> range:
         ids = self._encode(new)
-        numbers = range(self._count, self._count + len(new))
-        ends = self._first[self._count] + np.cumsum([len(one) for one in ids])
+        first = self._count
+        ends = self._first[first] + np.cumsum([len(one) for one in ids])
         self._ids = _with_room(self._ids, int(ends[-1]))
-        self._ids[self._first[self._count] : ends[-1]] = [i for one in ids for i in one]
-        self._first[self._count + 1 : self._count + 1 + len(new)] = ends
+        self._ids[self._first[first] : ends[-1]] = [i for one in ids for i in one]
         self._count += len(new)
-        self._keep(new, np.fromiter(numbers, np.int32, len(new)))
-        return numbers
+        self._first[first + 1 : self._count + 1] = ends
+        self._keep(new, first)
+        return range(first, self._count)
 
-    def _keep(self, new: list[bytes], numbers: NDArray[np.int32]) -> None:
-        sizes = np.array([len(word) for word in new])
-        for at in np.flatnonzero(sizes > WORD).tolist():
-            self._others[new[at]] = int(numbers[at])
-            self._held += len(new[at])
-        self._held += 4 * len(new)
-        short = np.flatnonzero(sizes <= WORD)
-        padded = b"".join(new[at].ljust(WORD, b"\0") for at in short.tolist())
-        self._insert(numbers[short], np.frombuffer(padded, "<u8").reshape(-1, 2).T)
+    def _keep(self, new: list[bytes], first: int) -> None:
+        """Let words be found again that have the numbers from `first` on."""
+        short = [at for at, word in enumerate(new) if len(word) <= WORD]
+        padded = b"".join(new[at].ljust(WORD, b"\0") for at in short)
+        keys = np.frombuffer(padded, "<u8").reshape(-1, 2).T
+        left = self._insert(np.array(short, np.int32) + np.int32(first), keys)
+        long = [first + at for at, word in enumerate(new) if len(word) > WORD]
+        for number in (*left.tolist(), *long):
+            self._others[new[number - first]] = number
+        self._bytes += sum(len(new[number - first]) for number in long)
 
-    def _insert(self, numbers: NDArray[np.int32], keys: Keys) -> None:
-        """Put different words that the table lacks into it, each at the first free slot."""
+    def _insert(self, numbers: Numbers, keys: Keys) -> Numbers:
+        """Put different words that the table lacks into it, each at the first free slot.
+
+        Returns:
+            Those that found none near.
+        """
         self._keys[:, numbers] = keys
-        at = self._hash(np.ascontiguousarray(keys))
-        while len(numbers):
+        at = self._hash(keys)
+        for _ in range(_TRIES):
             free = self._slots[at] < 0
             self._slots[at[free]] = numbers[free]  # of several for one slot, one gets it
             left = np.flatnonzero(self._slots[at] != numbers)
             numbers, at = numbers[left], (at[left] + 1) & (len(self._slots) - 1)
+        return numbers
 
 
 def _keys(text: bytes, starts: Ints, sizes: Ints) -> Keys:

@@ -1,13 +1,13 @@
-"""SentencePiece's BPE word by word: where no piece goes on, the next word begins.
+"""SentencePiece's BPE word by word: a word ends where no piece goes on.
 
 Why the ids are the library's. It normalises a text, divides it into characters (and user-defined
-symbols, which are pieces), and joins neighbours whose joint text is a piece: those of the best
+symbols, which are pieces), and merges neighbours whose joint text is a piece: those of the best
 score first, of equal ones the leftmost. So where two characters stand side by side in no piece,
-nothing is ever joined or matched across them, and what is joined on one side depends on nothing on
-the other: the ids are those of both sides, end to end. Three things are not of one side alone.
-Unknown characters that follow each other have one id, so that equal neighbours are dropped here
-too; unused pieces are divided as one of their kind elsewhere in the text was; and unigram models
-add up rounded scores along the text. Models with the last two are left to the library.
+nothing is ever merged or matched across them, and the merges on one side depend on nothing on the
+other: the ids are those of both sides, end to end. An unused piece is divided again into what it
+was merged from, which is the same wherever it stands, since until it is whole nothing else touches
+it. Unknown characters that follow each other get one id: equal neighbours are dropped here too.
+Unigram models are left to the library: they add up rounded scores along the text.
 """
 
 from __future__ import annotations
@@ -112,8 +112,6 @@ def why_not(model: bytes) -> str | None:
         return f"it is a {kind} model, not BPE"
     if trained.treat_whitespace_as_suffix or not normal.escape_whitespaces:
         return "it does not write spaces at the start of words"
-    if any(piece.type == _Piece.UNUSED for piece in read.pieces):
-        return "it has unused pieces"
     if any("\0" in piece.piece for piece in read.pieces):
         return "a piece holds a NUL"
     return None
@@ -123,7 +121,7 @@ def pairs(model: Any) -> set[str]:
     """Characters that stand side by side in a piece, spaces as spaces."""
     found: set[str] = set()
     for piece in model.pieces:
-        if piece.type in (_Piece.NORMAL, _Piece.USER_DEFINED):
+        if piece.type in (_Piece.NORMAL, _Piece.USER_DEFINED, _Piece.UNUSED):
             text = piece.piece.replace(_SPACE, " ")
             found.update(map(str.__add__, text, text[1:]))
     return found

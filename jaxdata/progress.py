@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-Advance = Callable[[int, int], None]
-"""Called with (done, total)."""
+Advance = Callable[[int, int | None], None]
+"""Called with (done, total); None where nobody knows how much there is."""
 
 
 @contextmanager

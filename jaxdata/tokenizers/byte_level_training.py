@@ -1,4 +1,7 @@
-"""Training byte-level BPE, as of GPT-4: a rule splits texts into words, merges join their bytes."""
+"""Training byte-level BPE, as of GPT-4: a rule splits texts into words, merges join their bytes.
+
+The merges are those of the trainer of Hugging Face's `tokenizers`, sooner.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from jaxdata.errors import InputError, MissingExtra
+from jaxdata.errors import InputError
 from jaxdata.format.storage.objects import is_url, plain_path
 from jaxdata.format.storage.small_files import write_small
 from jaxdata.scalars import takes_numpy_beside
+from jaxdata.tokenizers.byte_pairs import BYTES, PRINTABLE, learn_merges
 from jaxdata.tokenizers.text_cuts import SPLITS, split_rule
+from jaxdata.tokenizers.word_counts import WordCounts
 
 END = "<|endoftext|>"
 _PAD = "<pad>"
@@ -40,7 +45,8 @@ def train_byte_level(
     special tokens: <|endoftext|>, which ends a document, and those of `special`.
 
     Args:
-        texts: the corpus. Of memory it takes what its different words take.
+        texts: the corpus; it is read once and not kept. Beyond a million different words, the
+            rarest are forgotten.
         output: the folder to write; created where it is missing.
         vocab_size: number of ids, bytes and special tokens included.
         split: the rule by which texts are split into words: GPT-2's, GPT-4's or GPT-4o's.
@@ -57,7 +63,7 @@ def train_byte_level(
     Raises:
         InputError: there is no text, or too little for `vocab_size`; too few ids, or a special
             token or a padding id that cannot be one.
-        MissingExtra: `tokenizers`, which trains, is not installed.
+        MissingExtra: `tokenizers`, which splits what is not ASCII, is not installed.
     """
     names = _special(special, padding=pad_id is not None)
     _check(vocab_size, len(names), split, digits, pad_id)
@@ -65,10 +71,11 @@ def train_byte_level(
         raise InputError(f"{output} is a file; expected a folder to write tokenizer.json in")
     corpus = Corpus(texts, max_bytes)
     rule = split_rule(split, digits)
-    alphabet, merges = _learned(corpus, vocab_size - len(names), rule)
+    words = WordCounts(rule)
+    words.add(corpus)
     if not corpus.bytes:
         raise InputError("there is no text to train a tokenizer on; is --text-key right?")
-    tokens = [*alphabet, *(left + right for left, right in merges)]
+    tokens, merges = _learned(words, vocab_size - len(names))
     if len(tokens) + len(names) < vocab_size:
         raise InputError(
             f"cannot train a vocabulary of {vocab_size} on {corpus.bytes:,} bytes of text: it has "
@@ -126,31 +133,14 @@ def _check(
         raise InputError(f"pad_id={pad_id}; expected an id from 0 to {vocab_size - 1}")
 
 
-def _learned(corpus: Corpus, vocab_size: int, rule: str) -> tuple[list[str], list[Pair]]:
-    """The characters that stand for bytes, in the order of their ids, and the merges."""
-    try:
-        import tokenizers
-    except ImportError as error:
-        raise MissingExtra("hf", "tokenizers") from error
-    parts = tokenizers.pre_tokenizers
-    library = tokenizers.Tokenizer(tokenizers.models.BPE())
-    library.pre_tokenizer = parts.Sequence(
-        [
-            parts.Split(tokenizers.Regex(rule), "isolated"),
-            parts.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=vocab_size, initial_alphabet=parts.ByteLevel.alphabet(), show_progress=False
-    )
-    library.train_from_iterator(iter(corpus), trainer)
-    model = json.loads(library.to_str())["model"]
-    by_id = sorted(model["vocab"], key=model["vocab"].__getitem__)
-    merges = [
-        tuple(merge.split(" ")) if isinstance(merge, str) else tuple(merge)
-        for merge in model["merges"]
-    ]
-    return by_id[:256], merges  # type: ignore[return-value]
+def _learned(words: WordCounts, count: int) -> tuple[list[str], list[Pair]]:
+    """The tokens in the order of their ids, and the pairs of tokens that are merged."""
+    tokens = _alphabet()
+    merges: list[Pair] = []
+    for left, right in learn_merges(words.words(), count - len(tokens)):
+        merges.append((tokens[left], tokens[right]))
+        tokens.append(tokens[left] + tokens[right])
+    return tokens, merges
 
 
 def _numbered(tokens: Sequence[str], special: Sequence[str], pad_id: int | None) -> dict[str, int]:
@@ -197,7 +187,7 @@ def _tokenizer_json(
 
 
 def _ranks(ids: dict[str, int], special: dict[str, int]) -> bytes:
-    byte_of = {character: byte for byte, character in enumerate(_alphabet())}
+    byte_of = dict(zip(_alphabet(), BYTES, strict=True))
     lines = (
         base64.b64encode(bytes(byte_of[c] for c in token)) + b" %d\n" % number
         for token, number in ids.items()
@@ -207,10 +197,9 @@ def _ranks(ids: dict[str, int], special: dict[str, int]) -> bytes:
 
 
 def _alphabet() -> list[str]:
-    """How GPT-2 writes each byte: printable ones as themselves, the others from U+0100 on."""
-    printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
-    others = iter(range(256, 512))
-    return [chr(byte if byte in printable else next(others)) for byte in range(256)]
+    """How GPT-2 writes each of the `BYTES`: printable ones as themselves, others from U+0100 on."""
+    others = map(chr, range(256, 512))
+    return [chr(byte) if byte in PRINTABLE else next(others) for byte in BYTES]
 
 
 def _json(content: Any) -> bytes:

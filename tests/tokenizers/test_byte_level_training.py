@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +14,16 @@ import pytest
 import tiktoken
 import tokenizers as hf
 from click.testing import CliRunner
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jaxdata import tokenizers
 from jaxdata.cli import cli
 from jaxdata.errors import InputError, MissingExtra
-from jaxdata.tokenizers import Tokenizer
+from jaxdata.tokenizers import Tokenizer, word_counts
+from jaxdata.tokenizers.byte_pairs import BYTES, learn_merges
 from jaxdata.tokenizers.text_cuts import SPLITS, split_rule
+from jaxdata.tokenizers.word_counts import WordCounts
 from tests.tokenizers.test_tokenizers import TEXTS
 
 SPECIAL = ["<|reserved_0|>", "<|fim_prefix|>"]
@@ -155,6 +159,98 @@ def test_tiktoken_reads_the_ranks(tmp_path: Path) -> None:
         special_tokens=settings["special_tokens"],
     )
     assert theirs.encode_ordinary(TEXTS[0]) == one.encode(TEXTS[:1])[0].tolist()
+
+
+def slow_merges(words: dict[bytes, int], count: int) -> list[tuple[int, int]]:
+    """Merging by the book: count all pairs, merge the most frequent, again."""
+    laid = [([BYTES.index(byte) for byte in word], n) for word, n in words.items()]
+    merges: list[tuple[int, int]] = []
+    while len(merges) < count:
+        counts: Counter[tuple[int, int]] = Counter()
+        for symbols, n in laid:
+            for pair in pairwise(symbols):
+                counts[pair] += n
+        if not counts:
+            break
+        best = min(counts, key=lambda pair: (-counts[pair], pair))
+        merges.append(best)
+        for symbols, _ in laid:
+            at = 0
+            while at + 1 < len(symbols):
+                if (symbols[at], symbols[at + 1]) == best:
+                    symbols[at : at + 2] = [255 + len(merges)]
+                at += 1
+    return merges
+
+
+@given(
+    st.dictionaries(
+        st.text("aab", min_size=1, max_size=12).map(str.encode), st.integers(1, 5), max_size=8
+    ),
+    st.integers(0, 40),
+)
+@example({b"aaaaa": 1, b"aaaa": 2, b"baaab": 3}, 9)
+@example({b"a": 1}, 3)
+def test_merges_are_those_of_counting_again_each_time(words: dict[bytes, int], count: int) -> None:
+    assert learn_merges(words, count) == slow_merges(words, count)
+
+
+def test_counts_do_not_end_at_32_bits() -> None:
+    assert learn_merges({b"ab": 2**40, b"cd": 2**40 + 1}, 1) == [(66, 67)]
+
+
+SPLITTING = ["a", "Zq", "'s", "'LL", "'", "don't", " ", "  ", "\n", "\r\n", "\t", "1", "12345"]
+SPLITTING += [
+    "é",
+    "e\u0301",
+    "大きさ",
+    "١٢",
+    "\u00a0",
+    "\x85",
+    "\x1c",
+    "!",
+    "_x",
+    "/\n",
+    "\u017f",
+    "\u212a",
+]
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("digits", [None, 1, 2])
+@given(st.lists(st.lists(st.one_of(st.sampled_from(SPLITTING), st.text())).map("".join)))
+@example(["a'b 1'2 x'S", "", "long " * 30, "i" * 200, "no spaces " + "大" * 90, "a" * 70 + "é"])
+@settings(max_examples=60)
+def test_words_are_those_that_the_library_splits(
+    split: str, digits: int | None, texts: list[str]
+) -> None:
+    rule = split_rule(split, digits)
+    library = hf.pre_tokenizers.Split(hf.Regex(rule), "isolated")
+    expected = Counter(
+        word.encode() for text in texts for word, _ in library.pre_tokenize_str(text)
+    )
+    counts = WordCounts(rule)
+    counts.add(texts)
+    assert counts.words() == expected
+
+
+def test_words_of_many_texts_are_counted_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, cut = WordCounts(split_rule("gpt4", 2)), WordCounts(split_rule("gpt4", 2))
+    whole.add(TEXTS)
+    monkeypatch.setattr(word_counts, "_AT_ONCE", 100)
+    monkeypatch.setattr(word_counts, "_MOST", 50)
+    cut.add(TEXTS)
+    assert cut.words() == whole.words()
+
+
+def test_of_too_many_words_the_rarest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("_AT_ONCE", 100), ("_MOST", 50), ("_MOST_WORDS", 100)):
+        monkeypatch.setattr(word_counts, name, value)
+    counts = WordCounts(split_rule("gpt4", 2))
+    counts.add(f"the word{'xyz'[n % 3] * (n // 3)} and" for n in range(400))
+    found = counts.words()
+    assert len(found) < 200
+    assert found[b" and"] == found[b"the"] == 400
 
 
 def test_texts_are_read_once_and_not_kept(tmp_path: Path) -> None:

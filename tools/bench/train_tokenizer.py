@@ -74,7 +74,7 @@ def measure(given: argparse.Namespace) -> Report:
     megabytes = sum(len(text.encode()) for text in documents) / 1e6
     report = Report("train_tokenizer", "Training byte-level BPE", "seconds for 100 MB", "less")
     report.facts = machine("tokenizers") | {"megabytes": round(megabytes, 1)}
-    for size in (400,) if given.quick else (8192, 32768):
+    for size in (350,) if given.quick else (8192, 32768):
         figures: dict[str, list[float]] = {}
         ways = partial(theirs, documents, size), partial(ours, documents, given.data, size)
         for _ in range(min(given.rounds, 3)):

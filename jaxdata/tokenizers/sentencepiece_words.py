@@ -13,6 +13,7 @@ Unigram models are left to the library: they add up rounded scores along the tex
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ class WordEncoder:
         read = proto.ModelProto.FromString(model)
         self._normalise = _normaliser(read, model)
         words = _of_words(read)
-        self._table = WordTable(lambda new: words.EncodeAsIds(new, num_threads=1))
+        self._table = WordTable(partial(words.EncodeAsIds, num_threads=1))
         self._joined = JoinedPairs(pairs(read))
         self._unknown = None if read.trainer_spec.byte_fallback else int(words.unk_id())
 
@@ -140,11 +141,16 @@ def _of_words(model: Any) -> Any:
 def _normaliser(model: Any, content: bytes) -> Callable[[str], str]:
     spec = model.normalizer_spec
     if spec.precompiled_charsmap or spec.remove_extra_whitespaces:
-        library = _load(content)
-        return lambda text: library.Normalize(text).replace(_SPACE, " ")
-    if spec.add_dummy_prefix:
-        return lambda text: " " + text if text else text
-    return str
+        return partial(_normalised, _load(content))
+    return _after_a_space if spec.add_dummy_prefix else str
+
+
+def _normalised(library: Any, text: str) -> str:
+    return str(library.Normalize(text)).replace(_SPACE, " ")
+
+
+def _after_a_space(text: str) -> str:
+    return " " + text if text else text
 
 
 def _load(model: bytes) -> Any:

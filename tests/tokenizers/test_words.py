@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pickle
 import random
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -264,6 +265,12 @@ def test_half_a_surrogate_pair_is_the_librarys_error(mistral: SentencePieceToken
     for text in ("\ud800", "word " * 100 + "\udc00"):
         with pytest.raises(TypeError, match="must be str or bytes"):
             mistral.encode([text])
+
+
+def test_a_copy_of_a_tokenizer_encodes_alike(small: SentencePieceTokenizer) -> None:
+    before = [ids.tolist() for ids in small.encode(TEXTS[:9])]
+    copy = pickle.loads(pickle.dumps(small))
+    assert [ids.tolist() for ids in copy.encode(TEXTS[:9])] == before
 
 
 def test_few_words_are_encoded_by_the_library_alone(

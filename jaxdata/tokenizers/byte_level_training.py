@@ -16,12 +16,12 @@ from jaxdata.format.storage.objects import is_url, plain_path
 from jaxdata.format.storage.small_files import write_small
 from jaxdata.scalars import takes_numpy_beside
 from jaxdata.tokenizers.byte_pairs import BYTES, PRINTABLE, learn_merges
-from jaxdata.tokenizers.text_cuts import SPLITS, split_rule
+from jaxdata.tokenizers.text_cuts import SPLITS, cut_between_words, split_rule
 from jaxdata.tokenizers.word_counts import WordCounts
 
 END = "<|endoftext|>"
 _PAD = "<pad>"
-_CHUNK = 2**16  # characters: no word is longer
+_PART = 2**16  # characters
 
 Pair = tuple[str, str]
 
@@ -89,7 +89,10 @@ def train_byte_level(
 
 
 class Corpus:
-    """Texts in pieces of at most 65,536 characters; counts the bytes of text it gave."""
+    """Texts in parts of about 65,536 characters; counts the bytes of text it gave.
+
+    They are cut between words, where no rule makes other words of the parts.
+    """
 
     def __init__(self, texts: Iterable[str], max_bytes: int | None) -> None:
         self._texts = texts
@@ -98,12 +101,11 @@ class Corpus:
 
     def __iter__(self) -> Iterator[str]:
         for text in self._texts:
-            for start in range(0, len(text), _CHUNK):
+            for part in cut_between_words(text, _PART):
                 if self._max_bytes is not None and self.bytes >= self._max_bytes:
                     return
-                chunk = text[start : start + _CHUNK]
-                self.bytes += len(chunk.encode())
-                yield chunk
+                self.bytes += len(part.encode())
+                yield part
 
 
 def _special(asked: Sequence[str], *, padding: bool) -> list[str]:

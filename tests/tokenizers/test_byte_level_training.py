@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from jaxdata import tokenizers
 from jaxdata.cli import cli
 from jaxdata.errors import InputError, MissingExtra
-from jaxdata.tokenizers import Tokenizer, word_counts
+from jaxdata.tokenizers import Tokenizer, byte_level_training, word_counts
+from jaxdata.tokenizers.byte_level_training import Corpus
 from jaxdata.tokenizers.byte_pairs import BYTES, learn_merges
 from jaxdata.tokenizers.text_cuts import SPLITS, split_rule
 from jaxdata.tokenizers.word_counts import WordCounts
@@ -240,6 +241,17 @@ def test_words_of_many_texts_are_counted_in_batches(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(word_counts, "_AT_ONCE", 100)
     monkeypatch.setattr(word_counts, "_MOST", 50)
     cut.add(TEXTS)
+    assert cut.words() == whole.words()
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_long_texts_have_the_same_words(split: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, cut = (WordCounts(split_rule(split, 2)) for _ in range(2))
+    whole.add(TEXTS)
+    monkeypatch.setattr(byte_level_training, "_PART", 20)
+    parts = list(Corpus(TEXTS, None))
+    assert len(parts) > 10 * len(TEXTS)
+    cut.add(parts)
     assert cut.words() == whole.words()
 
 

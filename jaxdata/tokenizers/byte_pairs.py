@@ -98,8 +98,11 @@ class _Pairs:
         if len(keys):
             _, _, keys, counts = _grouped(keys, self._weights[weighed_at])
             for key, count in zip(keys.tolist(), counts, strict=True):
-                if key in self._counts:
-                    self._counts[key] -= count
+                left = self._counts.pop(key, count) - count  # popped before: what is merged now
+                if left:
+                    self._counts[key] = left
+                else:
+                    self._places.pop(key, None)
 
     def _add(self, keys: Ints, places: Symbols) -> None:
         """Pairs that come to be: all of a key at once, as its newer symbol does."""

@@ -261,6 +261,19 @@ def test_texts_that_words_do_not_take_are_among_others(mistral: SentencePieceTok
     assert [ids.tolist() for ids in mistral.encode(texts)] == library(mistral, texts)
 
 
+def test_words_between_special_tokens_have_the_librarys_ids(
+    mistral: SentencePieceTokenizer,
+) -> None:
+    part = "[INST] words, and more words;\n" * 20
+    texts = [f"<s>{part}</s>{part}", "", "</s>", part, f"a\u2581b<s>{part}"]
+    (one,) = library(mistral, [part])
+    (odd,) = library(mistral, ["a\u2581b"])
+    expected = [[1, *one, 2, *one], [], [2], one, [*odd, 1, *one]]
+    found = mistral.encode(texts, special=True)
+    assert [ids.tolist() for ids in found] == expected
+    assert {ids.dtype for ids in found} == {np.dtype(np.int32)}
+
+
 def test_half_a_surrogate_pair_is_the_librarys_error(mistral: SentencePieceTokenizer) -> None:
     for text in ("\ud800", "word " * 100 + "\udc00"):
         with pytest.raises(TypeError, match="must be str or bytes"):

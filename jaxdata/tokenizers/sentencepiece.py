@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -16,6 +17,7 @@ from jaxdata.tokenizers.base import SpecialToken, Tokenizer
 from jaxdata.tokenizers.sentencepiece_words import WordEncoder, why_not
 from jaxdata.tokenizers.text_cuts import split_at_special
 
+_log = logging.getLogger("jaxdata")
 _FILE = "tokenizer.model"
 _SPACE = "\u2581"  # SentencePiece writes spaces as this character, and reads both as a space
 _FEW = 200  # characters, which the library alone encodes sooner
@@ -111,7 +113,24 @@ class SentencePieceTokenizer(Tokenizer):
 
     @cached_property
     def _words(self) -> WordEncoder | None:
-        return None if why_not(self._model) else WordEncoder(self._model)
+        if why_not(self._model):
+            return None
+        words, probes = WordEncoder(self._model), self._probes()
+        if all(map(np.array_equal, words.encode(probes), self.encode_with_library(probes))):
+            return words
+        _log.warning(
+            "tokenizer %r: words have other ids than the texts they are in; this version of "
+            "sentencepiece encodes in a way that jaxdata does not know, so all is left to it",
+            self.name,
+        )
+        return None
+
+    def _probes(self) -> list[str]:
+        """Texts of the model's own pieces, some 30,000 of them, in an unlikely order."""
+        every = 1 + self.vocab_size // 2**15
+        pieces = [self._processor.id_to_piece(i) for i in range(0, self.vocab_size, every)]
+        texts = ["".join(pieces[k::97]).replace(_SPACE, " ") for k in range(97)]
+        return [text for text in texts if WordEncoder.takes(text)]
 
     def encode_with_library(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Ids of plain texts as the library alone gives them: int32 of shape (tokens,) a text."""

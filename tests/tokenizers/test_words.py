@@ -20,7 +20,7 @@ from sentencepiece import sentencepiece_model_pb2 as proto
 
 from jaxdata.converter import texts as read_texts
 from jaxdata.tokenizers import sentencepiece as ours
-from jaxdata.tokenizers import word_table
+from jaxdata.tokenizers import sentencepiece_words, word_table
 from jaxdata.tokenizers.sentencepiece import SentencePieceTokenizer
 from jaxdata.tokenizers.sentencepiece_words import WordEncoder, pairs, why_not
 from jaxdata.tokenizers.word_table import WordTable
@@ -284,6 +284,23 @@ def test_a_copy_of_a_tokenizer_encodes_alike(small: SentencePieceTokenizer) -> N
     before = [ids.tolist() for ids in small.encode(TEXTS[:9])]
     copy = pickle.loads(pickle.dumps(small))
     assert [ids.tolist() for ids in copy.encode(TEXTS[:9])] == before
+
+
+@pytest.mark.parametrize("forgotten", ["e", " t", "ing"])
+def test_words_that_are_wrong_are_found_before_they_are_used(
+    mistral: SentencePieceTokenizer,
+    forgotten: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fewer(model: Any) -> set[str]:
+        return {pair for pair in pairs(model) if forgotten[0] not in pair}
+
+    monkeypatch.setattr(sentencepiece_words, "pairs", fewer)
+    again = SentencePieceTokenizer(mistral.files()["tokenizer.model"], name="again")
+    texts = ["the singing tree " * 30]
+    assert [ids.tolist() for ids in again.encode(texts)] == library(mistral, texts)
+    assert "tokenizer 'again': words have other ids than the texts they are in" in caplog.text
 
 
 def test_few_words_are_encoded_by_the_library_alone(

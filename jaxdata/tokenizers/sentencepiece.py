@@ -21,6 +21,7 @@ _log = logging.getLogger("jaxdata")
 _FILE = "tokenizer.model"
 _SPACE = "\u2581"  # SentencePiece writes spaces as this character, and reads both as a space
 _FEW = 200  # characters, which the library alone encodes sooner
+_FIRST = 2**19  # characters, which it encodes while the words of others are made ready
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -47,6 +48,7 @@ class SentencePieceTokenizer(Tokenizer):
             self._processor, "EncodeAsNumpy", self._processor.EncodeAsIds
         )
         self._space_ids = self._literal_space_ids()
+        self._encoded = 0  # characters
 
     @property
     def unk_id(self) -> int | None:
@@ -100,7 +102,9 @@ class SentencePieceTokenizer(Tokenizer):
         ]
 
     def _encode_plain(self, texts: Sequence[str]) -> list[np.ndarray]:
-        if sum(map(len, texts)) < _FEW or self._words is None:
+        size = sum(map(len, texts))
+        self._encoded += size
+        if size < _FEW or self._encoded < _FIRST or self._words is None:
             return self.encode_with_library(texts)
         by_words = list(map(self._words.takes, texts))
         try:

@@ -83,6 +83,11 @@ def mistral(shared_data: Path) -> SentencePieceTokenizer:
     return SentencePieceTokenizer(file.read_bytes(), name="mistral")
 
 
+@pytest.fixture(autouse=True)
+def _words_from_the_first_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ours, "_FIRST", 0)
+
+
 def library(tokenizer: SentencePieceTokenizer, texts: Sequence[str]) -> list[list[int]]:
     """What the library itself gives, a text at a time."""
     bare = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.files()["tokenizer.model"])
@@ -303,9 +308,24 @@ def test_words_that_are_wrong_are_found_before_they_are_used(
     assert "tokenizer 'again': words have other ids than the texts they are in" in caplog.text
 
 
+@pytest.mark.parametrize(("first", "words"), [(0, 2), (2**19, 100)])
 def test_few_words_are_encoded_by_the_library_alone(
+    mistral: SentencePieceTokenizer, monkeypatch: pytest.MonkeyPatch, first: int, words: int
+) -> None:
+    again = SentencePieceTokenizer(mistral.files()["tokenizer.model"], name="again")
+    monkeypatch.setattr(ours, "_FIRST", first)
+    monkeypatch.setattr(ours, "WordEncoder", lambda model: pytest.fail("it takes longer"))
+    text = "few words " * words
+    assert again.encode([text])[0].tolist() == library(mistral, [text])[0]
+
+
+def test_words_are_used_for_texts_of_some_size(
     mistral: SentencePieceTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     again = SentencePieceTokenizer(mistral.files()["tokenizer.model"], name="again")
-    monkeypatch.setattr(ours, "WordEncoder", lambda model: pytest.fail("it takes longer"))
-    assert again.encode(["few words"])[0].tolist() == library(mistral, ["few words"])[0]
+    monkeypatch.setattr(ours, "_FIRST", 2_000)
+    used = []
+    for _ in range(4):
+        again.encode(["some words " * 60])
+        used.append("_words" in vars(again))
+    assert used == [False, False, False, True]

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-Advance = Callable[[int, int], None]
-"""Called with (done, total)."""
+Advance = Callable[[int, int | None], None]
+"""Called with (done, total); None where nobody knows how much there is."""
 _PATIENCE = 1.0
 _TICK = 0.2
 

@@ -269,13 +269,22 @@ def _tokenizers(folder: Path) -> dict[str, Door]:
         tokenizers.train(words, folder / "model", **numbers)
         return (folder / "model").read_bytes()
 
+    def trained_on_bytes(**numbers: Any) -> Any:
+        words = (f"{number} {'word ' * (number % 9)}" for number in range(4000))
+        tokenizers.train_byte_level(words, folder / "bytes", **numbers)
+        return (folder / "bytes/tokenizer.json").read_bytes()
+
     def restored(**numbers: Any) -> Any:
         found = tokenizers.restore("bytes", {}, name="bytes", **numbers)
         return json.dumps([found.eod_id, found.bos_id, found.pad_id])
 
     limits = {"digits": 2, "max_bytes": 40_000, "character_coverage": 0.99}
     return {
-        "tokenizers.train": Door(trained, [{"vocab_size": 310, **limits}]),
+        "tokenizers.train": Door(trained, [{"vocab_size": 310, "pad_id": 5, **limits}]),
+        "tokenizers.train_byte_level": Door(
+            trained_on_bytes,
+            [{"vocab_size": 300, "pad_id": 5, "digits": 2, "max_bytes": 40_000}],
+        ),
         "tokenizers.restore": Door(restored, [{"eod_id": 256, "bos_id": 3, "pad_id": 4}]),
     }
 

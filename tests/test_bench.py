@@ -17,6 +17,8 @@ EXPECTED = {
     "start": ["open, pack, Loader; plan made", "a second Loader over the same rows"],
     "resume": ["at row 0", "in epoch 1000", "grain first fit, no threads"],
     "convert": ["bytes alone, 1", "convert with bytes, 1"],
+    "words": ["made: library", "made: words", "all: words"],
+    "train_tokenizer": ["350: library, processor", "350: jaxdata, wall"],
     "stream": ["a pass over what was converted", "stream_text", "convert, all cores"],
     "memory": ["jaxdata: anonymous after first batch", "jaxdata: anonymous"],
     "read_costs": ["one source: 480 rows over 48 hosts"],

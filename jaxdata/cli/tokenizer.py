@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Literal
+from pathlib import Path
+from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from jaxdata import tokenizers
 from jaxdata.cli.convert_options import token_texts
 from jaxdata.converter import texts
+from jaxdata.progress import Advance, progress_bar
+from jaxdata.tokenizers.text_cuts import SPLITS
+
+_BYTE_LEVEL = "byte-level"
+_ONLY = {"split": True, "character_coverage": False}
+"""options of one kind: whether that is byte-level"""
 
 
 @click.group()
@@ -23,14 +32,20 @@ def tokenizer() -> None:
 Example:
   jaxdata tokenizer train corpus/ --output tokenizer.model --vocab-size 8192
   jaxdata convert corpus/ --output data/mine --source web --tokenizer sentencepiece:tokenizer.model
+
+\b
+Byte-level BPE, as of GPT-4, for transformers and tiktoken:
+  jaxdata tokenizer train corpus/ --model-type byte-level --output my-tokenizer/
+  jaxdata convert corpus/ --output data/mine --source web --tokenizer hf:my-tokenizer
 """
 )
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @click.option(
     "--output",
-    type=click.Path(dir_okay=False),
+    type=click.Path(),
     required=True,
-    help="The model file to write.",
+    help="The model file to write; with byte-level the folder, which will hold tokenizer.json "
+    "for hf:FOLDER and transformers, and ranks.tiktoken for tiktoken:FOLDER.",
 )
 @click.option(
     "--vocab-size",
@@ -42,16 +57,25 @@ Example:
 @click.option(
     "--digits",
     type=click.IntRange(1),
-    help="Maximum digits per token: with 2, 12345 becomes 12, 34 and 5.",
+    help="Maximum digits per token: with 2, 12345 becomes 12, 34 and 5; so it is with byte-level "
+    "if nothing is given.",
 )
 @click.option("--text-key", default="text", show_default=True, help="Key or column of the text.")
 @click.option("--max-bytes", type=click.IntRange(1), help="Train on at most this many bytes.")
 @click.option(
     "--model-type",
-    type=click.Choice(["bpe", "unigram"]),
+    type=click.Choice(["bpe", "unigram", _BYTE_LEVEL]),
     default="bpe",
     show_default=True,
-    help="SentencePiece's algorithm.",
+    help="SentencePiece's BPE or unigram; or byte-level BPE, whose words a rule splits "
+    "(needs jaxdata[hf]).",
+)
+@click.option(
+    "--split",
+    type=click.Choice(list(SPLITS)),
+    default="gpt4",
+    show_default=True,
+    help="Rule that splits texts into words, with byte-level.",
 )
 @click.option(
     "--character-coverage",
@@ -68,36 +92,63 @@ Example:
     help="Special tokens to reserve an id for, separated by commas, such as "
     "'<|fim_prefix|>,<|fim_middle|>,<|fim_suffix|>'. May be given several times.",
 )
+@click.option(
+    "--pad-id",
+    type=click.IntRange(0),
+    help="Id of a padding token, <pad>; SentencePiece: 3 or more. The ids after it move up.",
+)
+@click.pass_context
 def train(
-    inputs: tuple[str, ...],
-    output: str,
-    vocab_size: int,
-    digits: int | None,
-    text_key: str,
-    max_bytes: int | None,
-    model_type: Literal["bpe", "unigram"],
-    character_coverage: float,
-    special: tuple[list[str], ...],
+    context: click.Context, /, inputs: tuple[str, ...], text_key: str, **options: Any
 ) -> None:
-    """Train a lossless SentencePiece tokenizer.
+    """Train a lossless tokenizer, SentencePiece's or byte-level BPE.
 
     INPUT is as in jaxdata convert: files, folders or globs of .jsonl, .json, .txt, .parquet and
     more, compressed or in archives.
     """
-    click.echo(f"training a {model_type} vocabulary of {vocab_size:,} tokens ...", err=True)
+    kind, vocab_size = options["model_type"], options["vocab_size"]
+    output = options.pop("output")
+    options["special"] = list(chain.from_iterable(options["special"]))
+    train_one, use = _trainer(context, output, options)
+    click.echo(f"training a {kind} vocabulary of {vocab_size:,} tokens ...", err=True)
     started = time.monotonic()
-    size = tokenizers.train(
-        texts(list(inputs), text_key),
-        output,
-        vocab_size=vocab_size,
-        model_type=model_type,
-        digits=digits,
-        max_bytes=max_bytes,
-        character_coverage=character_coverage,
-        special=list(chain.from_iterable(special)),
-    )
+    with progress_bar("reading", in_bytes=True) as advance:
+        corpus = _counted(texts(list(inputs), text_key), advance, options["max_bytes"])
+        size = train_one(corpus, output, **options)
     seconds = time.monotonic() - started
     click.echo(
         f"wrote {output}: {vocab_size:,} tokens from {size / 1e6:,.1f} MB in {seconds:.1f} s"
     )
-    click.echo(f"use it: jaxdata convert INPUT... --tokenizer sentencepiece:{output}")
+    click.echo(f"use it: jaxdata convert INPUT... --tokenizer {use}")
+
+
+def _trainer(
+    context: click.Context, output: str, options: dict[str, Any]
+) -> tuple[Callable[..., int], str]:
+    """What trains, and how its result is named; leaves it the options that it takes."""
+    byte_level = options["model_type"] == _BYTE_LEVEL
+    for name, of_byte_level in _ONLY.items():
+        if of_byte_level == byte_level:
+            continue
+        if context.get_parameter_source(name) == ParameterSource.COMMANDLINE:
+            kinds = _BYTE_LEVEL if of_byte_level else "bpe or unigram"
+            option = f"--{name.replace('_', '-')}"
+            raise click.UsageError(f"{option} goes with --model-type {kinds}", context)
+        del options[name]
+    if byte_level:
+        del options["model_type"]
+        if options["digits"] is None:
+            del options["digits"]
+        return tokenizers.train_byte_level, f"hf:{output}"
+    if Path(output).is_dir():
+        raise click.UsageError(f"--output {output} is a folder; expected a file", context)
+    return tokenizers.train, f"sentencepiece:{output}"
+
+
+def _counted(corpus: Iterable[str], advance: Advance, most: int | None) -> Iterator[str]:
+    """The texts, and their bytes reported."""
+    done = 0
+    for text in corpus:
+        yield text
+        done += len(text)
+        advance(done, most)

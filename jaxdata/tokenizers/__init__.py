@@ -19,9 +19,19 @@ from jaxdata.format.storage.objects import is_url, plain_path
 from jaxdata.format.storage.small_files import local_copy
 from jaxdata.scalars import takes_numpy
 from jaxdata.tokenizers.base import CannotEncode, SpecialToken, Tokenizer
+from jaxdata.tokenizers.byte_level_training import train_byte_level
 from jaxdata.tokenizers.training import train
 
-__all__ = ["SPECS", "CannotEncode", "SpecialToken", "Tokenizer", "load", "restore", "train"]
+__all__ = [
+    "SPECS",
+    "CannotEncode",
+    "SpecialToken",
+    "Tokenizer",
+    "load",
+    "restore",
+    "train",
+    "train_byte_level",
+]
 
 SPECS = (
     "sentencepiece:FILE, hf:FILE-or-FOLDER (a tokenizer.json, or a model's folder), "

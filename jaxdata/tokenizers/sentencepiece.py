@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
+from itertools import chain, compress
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,14 @@ import sentencepiece
 
 from jaxdata.errors import InputError
 from jaxdata.tokenizers.base import SpecialToken, Tokenizer
+from jaxdata.tokenizers.sentencepiece_words import WordEncoder, why_not
 from jaxdata.tokenizers.text_cuts import split_at_special
 
+_log = logging.getLogger("jaxdata")
 _FILE = "tokenizer.model"
 _SPACE = "\u2581"  # SentencePiece writes spaces as this character, and reads both as a space
+_FEW = 200  # characters, which the library alone encodes sooner
+_FIRST = 2**19  # characters, which it encodes while the words of others are made ready
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -43,6 +48,7 @@ class SentencePieceTokenizer(Tokenizer):
             self._processor, "EncodeAsNumpy", self._processor.EncodeAsIds
         )
         self._space_ids = self._literal_space_ids()
+        self._encoded = 0  # characters
 
     @property
     def unk_id(self) -> int | None:
@@ -81,26 +87,66 @@ class SentencePieceTokenizer(Tokenizer):
         return bpe and not any(inner_space.search(self._processor.id_to_piece(i)) for i in pieces)
 
     def encode_texts(self, texts: Sequence[str], special: bool) -> list[np.ndarray]:
-        if special:
-            return [self._encode_special(text) for text in texts]
+        return self._encode_special(texts) if special else self._encode_plain(texts)
+
+    def _encode_special(self, texts: Sequence[str]) -> list[np.ndarray]:
+        parts = [list(split_at_special(text, self.special_tokens)) for text in texts]
+        plain = [part for some in parts for part in some if isinstance(part, str)]
+        ids = iter(self._encode_plain(plain))
+        empty = np.empty(0, np.int32)
+        return [
+            np.concatenate(
+                [empty, *([p] if isinstance(p, int) else next(ids) for p in some)]
+            ).astype(np.int32)
+            for some in parts
+        ]
+
+    def _encode_plain(self, texts: Sequence[str]) -> list[np.ndarray]:
+        size = sum(map(len, texts))
+        self._encoded += size
+        if size < _FEW or self._encoded < _FIRST or self._words is None:
+            return self.encode_with_library(texts)
+        by_words = list(map(self._words.takes, texts))
+        try:
+            words = iter(self._words.encode(list(compress(texts, by_words))))
+        except UnicodeEncodeError:  # half a surrogate pair: the library says so
+            return self.encode_with_library(texts)
+        others = [text for text, takes in zip(texts, by_words, strict=True) if not takes]
+        library = iter(self.encode_with_library(others))
+        return [next(words if takes else library) for takes in by_words]
+
+    @cached_property
+    def _words(self) -> WordEncoder | None:
+        if why_not(self._model):
+            return None
+        words, probes = WordEncoder(self._model), self._probes()
+        if all(map(np.array_equal, words.encode(probes), self.encode_with_library(probes))):
+            return words
+        _log.warning(
+            "tokenizer %r: words have other ids than the texts they are in; this version of "
+            "sentencepiece encodes in a way that jaxdata does not know, so all is left to it",
+            self.name,
+        )
+        return None
+
+    def _probes(self) -> list[str]:
+        """Texts of the model's own pieces, some 30,000 of them, in an unlikely order."""
+        every = 1 + self.vocab_size // 2**15
+        pieces = [self._processor.id_to_piece(i) for i in range(0, self.vocab_size, every)]
+        texts = ["".join(pieces[k::97]).replace(_SPACE, " ") for k in range(97)]
+        return [text for text in texts if WordEncoder.takes(text)]
+
+    def encode_with_library(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Ids of plain texts as the library alone gives them: int32 of shape (tokens,) a text."""
         if self._space_ids is None or not any(_SPACE in text for text in texts):
             found = self._encode(list(texts), num_threads=1)
             return [np.asarray(ids, dtype=np.int32) for ids in found]
-        return [self._encode_plain(text) for text in texts]
+        return [self._encode_spaces(text, self._space_ids) for text in texts]
 
-    def _encode_special(self, text: str) -> np.ndarray:
-        parts = (
-            [part] if isinstance(part, int) else self._encode_plain(part)
-            for part in split_at_special(text, self.special_tokens)
-        )
-        return np.concatenate([np.empty(0, np.int32), *parts]).astype(np.int32)
-
-    def _encode_plain(self, text: str) -> np.ndarray:
+    def _encode_spaces(self, text: str, space_ids: np.ndarray) -> np.ndarray:
         """Token ids of a text that may hold U+2581 itself."""
-        if self._space_ids is None or _SPACE not in text:
-            return np.asarray(self._encode(text), dtype=np.int32)
         first, *rest = (np.asarray(self._encode(part), np.int32) for part in text.split(_SPACE))
-        return np.concatenate([first, *chain.from_iterable((self._space_ids, p) for p in rest)])
+        return np.concatenate([first, *chain.from_iterable((space_ids, p) for p in rest)])
 
     def _literal_space_ids(self) -> np.ndarray | None:
         """The byte pieces of U+2581, None where the model is not lossless anyway.

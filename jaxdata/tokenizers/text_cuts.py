@@ -22,12 +22,26 @@ O200K_SPLIT = (
     rf"|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+SPLITS = {"gpt2": GPT2_SPLIT, "gpt4": CL100K_SPLIT, "gpt4o": O200K_SPLIT}
+"""The splitting rules that a tokenizer may be trained with."""
+
+
+def split_rule(name: str, digits: int | None = None) -> str:
+    """A rule of `SPLITS` whose runs of digits are at most so long; None for the rule's own.
+
+    >>> split_rule("gpt4", 2) == CL100K_SPLIT.replace("{1,3}", "{1,2}")
+    True
+    """
+    rule = SPLITS[name]
+    if digits is None:
+        return rule
+    return re.sub(r"\\p\{N\}(\+|\{1,3\})", lambda _: rf"\p{{N}}{{1,{digits}}}", rule)
+
+
 # The rules, as tiktoken and as model files write them.
 KNOWN_SPLITS = frozenset(
     {
-        GPT2_SPLIT,
-        CL100K_SPLIT,
-        O200K_SPLIT,
+        *(split_rule(name, digits) for name in SPLITS for digits in (None, *range(1, 10))),
         r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
         r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
         r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"

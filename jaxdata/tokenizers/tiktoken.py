@@ -18,6 +18,7 @@ from jaxdata.tokenizers.text_cuts import CL100K_SPLIT, GPT2_SPLIT, KNOWN_SPLITS,
 
 _RANKS, _ENCODING = "ranks.tiktoken", "encoding.json"
 _END = "<|endoftext|>"
+_PAD = "<pad>"
 
 # Their special tokens: a rank file has none.
 _PUBLISHED: dict[str, tuple[str, dict[str, int]]] = {
@@ -53,7 +54,8 @@ class TiktokenTokenizer(Tokenizer):
         self._encode = encoding.encode
         if hasattr(encoding, "encode_to_numpy"):  # not yet in 0.8
             self._encode = encoding.encode_to_numpy
-        self.choose_special_ids(self.special_tokens.get(_END), None, None, **chosen)
+        end, pad = (self.special_tokens.get(text) for text in (_END, _PAD))
+        self.choose_special_ids(end, None, pad, **chosen)
 
     @classmethod
     def from_files(

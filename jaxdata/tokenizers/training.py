@@ -47,6 +47,7 @@ def train(
     max_bytes: int | None = None,
     character_coverage: float = 0.9995,
     special: Sequence[str] = (),
+    pad_id: int | None = None,
 ) -> int:
     """Train a SentencePiece model and write it to a file; the same texts give the same bytes.
 
@@ -65,19 +66,23 @@ def train(
         special: the texts of more special tokens. Each gets an id of its own, from 3 on in this
             order; a text that spells one is encoded as text, never to this id. "<pad>" becomes
             the padding token.
+        pad_id: the id of the padding token "<pad>", at least 3; the ids of what follows move up.
+            None: it has none, or the one that `special` gives it.
 
     Returns:
         The bytes of text it was trained on.
 
     Raises:
         InputError: there is no text, or too little (or too few ids) for `vocab_size`, or a special
-            token that cannot be one.
+            token or a padding id that cannot be one.
     """
     import sentencepiece
 
     if digits is not None and digits < 1:
         raise InputError(f"digits={digits}; expected 1 or more, or None for no rule")
     reserved: dict[str, Any] = {"control_symbols": _checked(special)} if special else {}
+    if pad_id is not None:
+        reserved["pad_id"] = _checked_pad_id(pad_id, vocab_size)
     corpus = _Corpus(texts, digits, max_bytes)
     model = io.BytesIO()
     try:
@@ -120,6 +125,14 @@ def _checked(special: Sequence[str]) -> list[str]:
             continue
         raise InputError(f"special token {text!r}: {reason}")
     return list(special)
+
+
+def _checked_pad_id(pad_id: int, vocab_size: int) -> int:
+    if 0 <= pad_id < len(_OWN):
+        raise InputError(f"pad_id={pad_id} is the id of {_OWN[pad_id]}; expected 3 or more")
+    if not 0 <= pad_id < vocab_size:
+        raise InputError(f"pad_id={pad_id}; expected an id from 3 to {vocab_size - 1}")
+    return pad_id
 
 
 class _Corpus:

@@ -162,3 +162,34 @@ def test_roles_may_name_added_tokens(shared_data: Path) -> None:
         tokenizers.load("bytes", add_special=["<p>"])
     with pytest.raises(InputError, match="special token '': expected a text"):
         tokenizers.load(f"hf:{file}", add_special=[""])
+
+
+@pytest.mark.parametrize(("pad_id", "first"), [(3, 4), (5, 3), (300, 3), (399, 3)])
+def test_the_padding_token_has_the_id_asked_for(tmp_path: Path, pad_id: int, first: int) -> None:
+    tokenizer = train(tmp_path / "m", special=FIM, pad_id=pad_id)
+    assert tokenizer.pad_id == tokenizer.token_id("<pad>") == pad_id
+    assert tokenizer.token_id(FIM[0]) == first
+    assert (tokenizer.unk_id, tokenizer.bos_id, tokenizer.eod_id) == (0, 1, 2)
+    (ids,) = tokenizer.encode(["<pad>"])
+    assert pad_id not in ids
+    assert tokenizer.decode([*ids, pad_id]) == "<pad>"
+
+
+def test_a_padding_token_that_is_special_too_is_there_once(tmp_path: Path) -> None:
+    tokenizer = train(tmp_path / "m", special=["<a>", "<pad>"], pad_id=7)
+    assert (tokenizer.token_id("<a>"), tokenizer.pad_id) == (3, 7)
+
+
+@pytest.mark.parametrize(
+    ("pad_id", "says"),
+    [
+        (0, r"pad_id=0 is the id of <unk>; expected 3 or more"),
+        (2, r"pad_id=2 is the id of </s>; expected 3 or more"),
+        (400, r"pad_id=400; expected an id from 3 to 399"),
+        (-1, r"pad_id=-1; expected an id from 3 to 399"),
+    ],
+)
+def test_a_padding_id_in_use_is_refused(tmp_path: Path, pad_id: int, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        train(tmp_path / "m", pad_id=pad_id)
+    assert not (tmp_path / "m").exists()

@@ -298,7 +298,7 @@ def mix(
     return MixedDataset(mixture(tables, phases or [], often, on_exhaustion, weigh_by))
 
 
-def _tables(rows: Mapping[str, PackedDataset], what: str) -> dict[str, PackedRows]:
+def _tables(rows: Any, what: str) -> dict[str, PackedRows]:
     if not isinstance(rows, Mapping):
         expected = 'names and packed sources: {"web": jaxdata.pack(...), …}'
         raise InputError(f"{what}: given a {type(rows).__name__}, expected {expected}")

@@ -16,6 +16,7 @@ The house, from the ground up; a room imports only from rooms below it (tests/te
     feed                                            rows to batches: loader, state, layouts
     materializer streaming exporter compat          rows and text for other programs
     train look testing, config, demo torch, cli     what people run and see
+    clients                                         ways into other people's trainers
 """
 
 from __future__ import annotations

@@ -34,11 +34,12 @@ def one_of(names: Collection[str]) -> AfterValidator:
     >>> TypeAdapter(Annotated[str, one_of({"pad": 1, "crop": 2})]).validate_python("crop")
     'crop'
     """
+    return AfterValidator(lambda value: known(value, names))
 
-    def check(value: str) -> str:
-        if value not in names:
-            *others, last = map(repr, sorted(names))
-            raise ValueError(f"should be {', '.join(others)} or {last}, got {value!r}")
-        return value
 
-    return AfterValidator(check)
+def known(value: str, names: Collection[str]) -> str:
+    """A value that is one of some names."""
+    if value not in names:
+        *others, last = map(repr, sorted(names))
+        raise ValueError(f"should be {', '.join(others)} or {last}, got {value!r}")
+    return value

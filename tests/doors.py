@@ -188,7 +188,10 @@ def _loaders(data: Path) -> dict[str, Door]:
     return {
         "Loader": Door(
             lambda **numbers: delivered(jaxdata.Loader(mixed(), **numbers)),
-            [{**sizes, **batches, "num_workers": 0, "shard": (1, 2)}, {"batch_size": 6}],
+            [
+                {**sizes, **batches, "num_workers": 0, "shard": (1, 2)},
+                {"batch_size": 6, "reiterable": True},
+            ],
         ),
         "load": Door(
             lambda **numbers: delivered(jaxdata.load(config, **numbers)), [{"shard": (1, 2)}]

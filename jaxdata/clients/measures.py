@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jaxdata.feed.pipeline import BatchIterator
+from jaxdata.feed.batch_iterator import BatchIterator
 
 
 def measures(loader: BatchIterator) -> dict[str, float]:

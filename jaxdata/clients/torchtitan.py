@@ -14,7 +14,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from jaxdata.clients.measures import measures
 from jaxdata.config import Config, build_rows, load_config, loader_arguments
 from jaxdata.errors import InputError, SourceExhausted, StateMismatch
 from jaxdata.feed.layouts import IGNORED
+from jaxdata.feed.layouts.base import long
 from jaxdata.rows.table import Batch
 
 _STATE = "jaxdata"
@@ -46,25 +47,25 @@ def dataloader(run: Run, split: str | None = None, **overrides: Any) -> Any:
     return _data_loader().Config(run=run, split=split, overrides=overrides)
 
 
-def layout(batch: Batch) -> Batch:
-    """`input`, `positions` and `labels`, int64; padding is a document of its own.
+def layout(batch: Batch, flat: bool = False) -> tuple[Batch, Any]:
+    """`({"input", "positions"}, labels)`, int64; padding is a document of its own.
 
     >>> from numpy import array as a
     >>> batch = {"inputs": a([[5, 6, 0, 0]]), "targets": a([[6, 7, 0, 0]]),
     ...          "segment_ids": a([[1, 1, 0, 0]]), "positions": a([[0, 1, 0, 0]]),
     ...          "loss_mask": a([[True, False, False, False]])}
-    >>> {name: array.tolist() for name, array in layout(batch).items()}
-    {'input': [[5, 6, 0, 0]], 'positions': [[0, 1, 0, 1]], 'labels': [[6, -100, -100, -100]]}
+    >>> taken, labels = layout(batch)
+    >>> taken["input"].tolist(), taken["positions"].tolist(), labels.tolist()
+    ([[5, 6, 0, 0]], [[0, 1, 0, 1]], [[6, -100, -100, -100]])
     """
     check_restarts(batch, "torchtitan")
     padding = batch["segment_ids"] == 0
     # A position of 0 begins a document: a row of padding must not be thousands of them.
     positions = np.where(padding, padding.cumsum(-1) - 1, batch["positions"])
-    return {
-        "input": batch["inputs"].astype(np.int64),
-        "positions": positions.astype(np.int64),
-        "labels": np.where(batch["loss_mask"], batch["targets"], IGNORED).astype(np.int64),
-    }
+    labels = np.where(batch["loss_mask"], batch["targets"], IGNORED)
+    arrays = [batch["inputs"], positions, labels]
+    taken, places, labels = (long(array.reshape(-1) if flat else array) for array in arrays)
+    return {"input": taken, "positions": places}, labels
 
 
 @dataclass(frozen=True)
@@ -120,30 +121,30 @@ class Batches:
         if tokenizer is not None:
             check_vocabulary(run, tokenizer.get_vocab_size(), "torchtitan's tokenizer")
         arguments = loader_arguments(run, config.split)
-        arguments |= {"batch_size": shape.rows * dp_world_size, "layout": layout}
+        arguments |= {
+            "batch_size": shape.rows * dp_world_size,
+            "layout": partial(layout, flat=shape.flat),
+        }
         rows = build_rows(run, config.split)
         self.loader = Loader(rows, rank=dp_rank, world_size=dp_world_size, **arguments)
-        self._flat, self._repeat = shape.flat, config.infinite or config.repeat
-        self._log_every = config.log_every
+        self._repeat, self._log_every = config.infinite or config.repeat, config.log_every
 
     def __iter__(self) -> Iterator[tuple[dict[str, Any], Any]]:
         """Batches to the end of the rows, or for ever in a validation of so many steps."""
         while True:
             try:
-                yield from map(self._delivered, self.loader)
+                for batch in self.loader:
+                    self._log()
+                    yield batch
             except SourceExhausted as halt:
                 logging.getLogger("torchtitan").warning(str(halt))
             if not self._repeat:
                 return
             self.loader.reset()
 
-    def _delivered(self, batch: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-        if self._flat:
-            batch = {name: tensor.flatten() for name, tensor in batch.items()}
+    def _log(self) -> None:
         if self._log_every and self.loader.step % self._log_every == 0:
             _observability().log_trace_scalar(measures(self.loader))
-        labels = batch.pop("labels")
-        return batch, labels
 
     def state_dict(self) -> dict[str, Any]:
         """One string, the same on every rank, so that the checkpoint holds it once."""
@@ -202,9 +203,9 @@ class Rows:
 
 
 def _text_sequence(batch: Batch) -> Any:
-    names = {"input": "input_ids", "positions": "positions", "labels": "labels"}
-    made = {names[name]: array.reshape(-1) for name, array in layout(batch).items()}
-    return importlib.import_module("torchtitan.components.data").TextSequence(**made)
+    taken, labels = layout(batch, flat=True)
+    made = importlib.import_module("torchtitan.components.data").TextSequence
+    return made(input_ids=taken["input"], positions=taken["positions"], labels=labels)
 
 
 @cache

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, model_validator
 
 from jaxdata.config.curriculum import Curriculum, Epochs, OnExhaustion, check_budgets
 from jaxdata.config.sections import section_of
 from jaxdata.config.storage_section import StorageSection
-from jaxdata.feed.layouts import LAYOUTS
+from jaxdata.feed.layouts import LAYOUTS, check_named
 from jaxdata.feed.schedule import check_batch_size
 from jaxdata.mixing.weights import WeighBy
 from jaxdata.packing.settings import PackSettings
 from jaxdata.rows.extras import EXTRAS
-from jaxdata.settings import Count, Settings, one_of, whole
+from jaxdata.settings import Count, Settings, known, one_of, whole
 from jaxdata.train.settings import TrainSettings
 
 RowPair = Annotated[list[int], Field(min_length=2, max_length=2)]
@@ -27,6 +27,16 @@ def _batch_size(value: object) -> int | list[tuple[int, int]]:
 
 
 BatchSize = Annotated[int | list[tuple[int, int]], PlainValidator(_batch_size)]
+
+
+def _layout(value: object) -> str | dict[str, Any]:
+    """A layout by name, perhaps with options; a module that it names is not imported yet."""
+    if isinstance(value, str) and ":" not in value:
+        return known(value, LAYOUTS)
+    return check_named(value)
+
+
+LayoutName = Annotated[str | dict[str, Any], PlainValidator(_layout)]
 
 
 # A config that names no order was written when there was only the first: its rows stay the same.
@@ -53,8 +63,10 @@ class LoaderSection(Settings):
     expand: Literal["host", "device"] = Field(
         default="host", description="where batches are expanded; device: an eighth of the transfer"
     )
-    layout: Annotated[str, one_of(LAYOUTS)] = Field(
-        default="jaxdata", description="trainer whose array names, dtypes and masks a batch has"
+    layout: LayoutName = Field(
+        default="jaxdata",
+        description="trainer whose array names, dtypes and masks a batch has; with options: "
+        "{megatron: {cu_seqlens: true}}; or one of your own: my_module:function",
     )
     skip_rows: list[RowPair] = Field(
         default_factory=list,

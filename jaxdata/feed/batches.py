@@ -87,6 +87,8 @@ class Share:
     """ordinals at which the sections end"""
     keyed: Sequence[KeyedRows] = ()
     """of each section, what sorts the rows of a batch; none if nothing does"""
+    shift: int = 0
+    """rows of earlier passes: row *i* of this one is row `i + shift` of the dataset"""
 
     def size(self, span: Span) -> int:
         """Rows of the local batch, padding included."""
@@ -95,9 +97,9 @@ class Share:
     def rows(self, spans: Sequence[Span]) -> list[Ints]:
         """The local rows of batches of one size and section, without padding; int64 (rows,)."""
         if self.is_sorted(spans[0]):
-            return [self._in_batch_order(span) for span in spans]
+            return [self._in_batch_order(span) + self.shift for span in spans]
         ordinals = np.array([[span.first] for span in spans]) + self.offsets[spans[0].size]
-        rows = self.skips.rows(ordinals) if self.skips.gaps else ordinals
+        rows = (self.skips.rows(ordinals) if self.skips.gaps else ordinals) + self.shift
         return [found[: self._count(span)] for found, span in zip(rows, spans, strict=True)]
 
     def is_sorted(self, span: Span) -> bool:

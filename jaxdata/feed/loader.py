@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import grain
 
 from jaxdata.errors import InputError
+from jaxdata.feed.batch_iterator import BatchIterator
 from jaxdata.feed.batches import HostPlacement, Placement
-from jaxdata.feed.layouts import Layout
-from jaxdata.feed.pipeline import BatchIterator, BatchPipeline
+from jaxdata.feed.layouts import Named
+from jaxdata.feed.pipeline import BatchPipeline
 from jaxdata.map_datasets import row_table
 from jaxdata.rows.extras import check_extras, extra_dtype
 from jaxdata.scalars import takes_numpy
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
 
 class Loader(BatchIterator, grain.DatasetIterator[Any]):
-    """A one-pass iterator of global batches, of which each process gets its rows.
+    """An iterator of global batches, of which each process gets its rows.
+
+    It passes over its rows once, unless it is `reiterable`; a `for` after the end raises.
 
     Args:
         rows: the result of `jaxdata.pack` or `mix`, or any `MapDataset` of rows.
@@ -38,11 +41,15 @@ class Loader(BatchIterator, grain.DatasetIterator[Any]):
         expand: `"host"`, or with a sharding `"device"`: the host sends only tokens and segment
             lengths, an eighth of the bytes, and a jitted function makes the same arrays there.
         layout: the trainer whose names and masks a batch has: `"jaxdata"`, `"maxtext"`, `"hf"`,
-            `"megatron"`, or a function of a batch (see `jaxdata.feed.layouts`). Rows and state do
-            not depend on it.
+            `"megatron"`; one of them with options, `{"megatron": {"cu_seqlens": True}}`; one of
+            yours, `"module:function"`; or a function of a batch, which may return any structure of
+            arrays (see `jaxdata.feed.layouts`). Rows and state do not depend on it.
         extras: `"source"` and/or `"document"` add arrays of that name to every batch, int32
             (batch, seq_len): the number of each slot's source in `source_names`, and of its
             document there (int64 if a source has more than 2^31 documents); -1 in padding.
+        reiterable: at the end, `iter()` begins the next pass, as trainers that count epochs expect;
+            in the middle of a pass it gives the rest. Packed rows have another order in each pass,
+            that of `rows.repeat()`; a mixture repeats its rows. The state counts `passes`.
 
     A delivered batch belongs to the caller. `get_state()` is small, plain JSON, the same on
     every host, and restores with any number of hosts, devices and workers, and any batch size.
@@ -66,8 +73,9 @@ class Loader(BatchIterator, grain.DatasetIterator[Any]):
         drop_remainder: bool = False,
         skip_rows: Iterable[tuple[int, int]] = (),
         expand: str = "host",
-        layout: str | Layout = "jaxdata",
+        layout: Named = "jaxdata",
         extras: Sequence[str] = (),
+        reiterable: bool = False,
     ) -> None:
         super().__init__()
         if sharding is not None and shard is not None:
@@ -90,6 +98,7 @@ class Loader(BatchIterator, grain.DatasetIterator[Any]):
             expand=expand,
             layout=layout,
             extras=extras,
+            reiterable=reiterable,
         )
 
     def __del__(self) -> None:

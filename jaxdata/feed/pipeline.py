@@ -1,7 +1,7 @@
 """The pipeline of a loader: a schedule, the streams that make its batches, their placements.
 
-`BatchPipeline` opens streams at any row and closes them; `BatchIterator` holds the members that all
-loaders share. The faces are `feed.loader.Loader` for grain and `torch.loader.Loader` for torch.
+`BatchPipeline` opens streams at any row and closes them. Its faces are `BatchIterator`, and with it
+`feed.loader.Loader` for grain and `torch.loader.Loader` for torch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ from jaxdata.feed.batches import (
     Stream,
     TableBatches,
 )
-from jaxdata.feed.layouts import Layout, check_layout, native
+from jaxdata.feed.layouts import Named, check_layout, native
 from jaxdata.feed.read_ahead import FarStream
 from jaxdata.feed.report import RunReport, make_report
 from jaxdata.feed.saved_state import parse_state
@@ -48,7 +48,6 @@ from jaxdata.map_datasets import (
 )
 from jaxdata.rows.batch_order import in_batch_order
 from jaxdata.rows.extras import check_extras
-from jaxdata.scalars import takes_numpy
 
 
 class BatchPipeline:
@@ -74,8 +73,9 @@ class BatchPipeline:
         drop_remainder: bool = False,
         skip_rows: Iterable[tuple[int, int]] = (),
         expand: str = "host",
-        layout: str | Layout = "jaxdata",
+        layout: Named = "jaxdata",
         extras: Sequence[str] = (),
+        reiterable: bool = False,
     ) -> None:
         check_counts(num_workers=num_workers, prefetch=prefetch)
         self.rows, self._table = rows, row_table(rows)
@@ -93,11 +93,14 @@ class BatchPipeline:
             for section, start in enumerate(starts)
         }
         self._keyed = list(underlying_keyed(rows))
+        # A mixture has no rows beyond its end: every pass is the same.
+        self._epoch_rows = 0 if self._underlying and self._underlying.ends else len(rows)
         self._choose: Callable[[Iterator[Span]], Iterator[Span]] = iter
         self._run = underlying_identity(rows)
         self._amendments: list[dict[str, Any]] = []
         self._stream = OpenStream(on_devices)
-        self.ended = self.closed = False
+        self.ended = self.closed = self._delivered_all = False
+        self.reiterable, self.passes = reiterable, 0
         self.wait_seconds = 0.0
         self._read_before: ReadCounts | None = None
 
@@ -119,7 +122,9 @@ class BatchPipeline:
             try:
                 if self.ended:
                     raise StopIteration
-                return self._stream.next(self._open, self.schedule.advance)
+                batch = self._stream.next(self._open, self.schedule.advance)
+                self._delivered_all = self.schedule.at_end
+                return batch
             except StopIteration:
                 self._check_open()
                 self.ended = True
@@ -129,6 +134,24 @@ class BatchPipeline:
                 raise
             finally:
                 self.wait_seconds += time.perf_counter() - started
+
+    def begin(self) -> None:
+        """Begin to iterate: at the end a new pass, where there may be one."""
+        with self.lock:
+            self._check_open()
+            halted = self.halt() is not None
+            if self.reiterable and self.schedule.at_end and not halted:
+                self._go_to_pass(self.passes + 1)
+            elif self.ended or (self._delivered_all and not halted):
+                raise InputError(
+                    "this loader is at its end: it iterates over its rows once. To start again "
+                    "call reset(), or seek(step=…) or seek(row=…); or make it with reiterable=True"
+                )
+
+    def _go_to_pass(self, number: int) -> None:
+        with self._moving():
+            self.passes = number
+            self.schedule.seek(0)
 
     def start(self) -> None:
         """Begin to make the next batches."""
@@ -156,7 +179,8 @@ class BatchPipeline:
     def maker(self) -> BatchMaker:
         """Makes this process's rows of batches."""
         offsets = {size: where.rows for (size, _), where in self._placements.items()}
-        share = Share(offsets, self.schedule.skips, self.schedule.ends, self._keyed)
+        shift = self._epoch_rows * self.passes
+        share = Share(offsets, self.schedule.skips, self.schedule.ends, self._keyed, shift)
         maker: BatchMaker
         if self._table is None:
             maker = DatasetBatches(self.rows, share)
@@ -176,7 +200,8 @@ class BatchPipeline:
         return found[0], int(np.flatnonzero(self.batch_rows(found[0]) == row)[0])
 
     def report(self) -> RunReport:
-        return make_report(self._table, self.schedule, self.reads)
+        first = self._epoch_rows * self.passes
+        return make_report(self._table, self.schedule, self.reads, self.passes, first)
 
     @property
     def reads(self) -> ReadCounts | None:
@@ -194,7 +219,9 @@ class BatchPipeline:
         with self.lock:
             at = self.schedule
             amendments = sorted([*self._planned(), *self._amendments], key=itemgetter("row"))
-            return make_state(self._run, at.next_row, at.history, at.skips.ranges, amendments)
+            passes = self.passes if self.reiterable else None
+            skips = at.skips.ranges
+            return make_state(self._run, at.next_row, at.history, skips, amendments, passes)
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         saved = parse_state(state)
@@ -205,8 +232,13 @@ class BatchPipeline:
             raise StateMismatch(
                 f"the loader state has next_row {saved.next_row}: expected 0 to {len(self.rows)}"
             )
+        if saved.passes and not self.reiterable:
+            raise StateMismatch(
+                f"the loader state is in pass {saved.passes + 1} over the rows, and this loader "
+                "has only one: make it with reiterable=True"
+            )
         with self._moving():
-            self._amendments = noted
+            self._amendments, self.passes = noted, saved.passes
             self.schedule.restore(saved.next_row, saved.batch_sizes, saved.skips)
 
     def seek(self, *, step: int | None = None, row: int | None = None) -> None:
@@ -220,6 +252,9 @@ class BatchPipeline:
         with self._moving():
             (self.schedule.seek_step if row is None else self.schedule.seek)(target)
 
+    def reset(self) -> None:
+        self._go_to_pass(0)
+
     def skip(self, first: int, stop: int) -> None:
         ranges = check_skips([(first, stop)], len(self.rows))
         with self._moving():
@@ -231,7 +266,7 @@ class BatchPipeline:
         with self.lock:
             self._check_open()
             self._stream.close()
-            self.ended = False
+            self.ended = self._delivered_all = False
             yield
 
     def become_copy(self, choose: Callable[[Iterator[Span]], Iterator[Span]]) -> None:
@@ -250,144 +285,3 @@ class BatchPipeline:
     def _check_open(self) -> None:
         if self.closed:
             raise InputError("this loader is closed: make another")
-
-
-class BatchIterator:
-    """A one-pass iterator of global batches: the members that every loader has.
-
-    Several threads may share one: each batch comes once, to one of them.
-    """
-
-    _pipeline: BatchPipeline
-
-    @property
-    def lock(self) -> Any:
-        """Held by a thread while it reads or moves; hold it to do several things at once."""
-        return self._pipeline.lock
-
-    @property
-    def rows(self) -> Any:
-        """The dataset of rows that it delivers."""
-        return self._pipeline.rows
-
-    @property
-    def source_names(self) -> list[str]:
-        """Names of the sources by their number in a batch's `source`; none for transformed rows."""
-        return self._pipeline.source_names
-
-    @property
-    def batch_sizes(self) -> list[tuple[int, int]]:
-        """The batch sizes asked for, as `[(row, batch size from there on), …]`."""
-        return self._pipeline.schedule.ramp
-
-    @property
-    def next_row(self) -> int:
-        """The next row to deliver; the number of rows at the end."""
-        return self._pipeline.schedule.next_row
-
-    @property
-    def step(self) -> int:
-        """Steps before the next row, by the batch sizes they had."""
-        return self._pipeline.schedule.step
-
-    @property
-    def wait_seconds(self) -> float:
-        """Total seconds that `next` has waited for batches."""
-        return self._pipeline.wait_seconds
-
-    @takes_numpy
-    def batch_rows(self, step: int) -> NDArray[np.int64]:
-        """Rows of the global batch of a step, past or future, by the sizes and skips it had."""
-        if not 0 <= step < len(self):
-            raise InputError(f"there is no step {step}: the steps are 0 to {len(self) - 1}")
-        return self._pipeline.batch_rows(step)
-
-    @takes_numpy
-    def step_of_row(self, row: int) -> tuple[int, int] | None:
-        """The step that has a row, and the row's number in that batch; None if it is skipped."""
-        return self._pipeline.find(row)
-
-    def report(self) -> RunReport:
-        """The report of all hosts together so far, source by source, against the plan.
-
-        Computed from lengths up to the next row, so it is the same on every host and after any
-        seek or resume; only `reads`, what was fetched from buckets, is this host's own. Raises
-        InputError for transformed rows.
-        """
-        return self._pipeline.report()
-
-    @property
-    def reads(self) -> ReadCounts | None:
-        """What this process and its running workers have fetched from buckets since it began.
-
-        None where rows are local, and before the first batch is asked for.
-        """
-        return self._pipeline.reads
-
-    def halt(self) -> SourceExhausted | None:
-        """The error that ends the run, if its mixture halts before the budget is met."""
-        return self._pipeline.halt()
-
-    def __len__(self) -> int:
-        """Steps from row 0 to the end."""
-        return len(self._pipeline.schedule)
-
-    def __str__(self) -> str:
-        return f"Loader({len(self.rows)} rows in {len(self)} batches, at row {self.next_row})"
-
-    def __iter__(self) -> Self:
-        if self._pipeline.ended:
-            raise InputError(
-                "this loader is at its end: it iterates over its rows once. To start again call "
-                "reset(), or seek(step=…) or seek(row=…)"
-            )
-        return self
-
-    def __next__(self) -> Any:
-        return self._pipeline.next()
-
-    def start_prefetch(self) -> None:
-        """Start to make batches before the first is requested."""
-        self._pipeline.start()
-
-    def get_state(self) -> dict[str, Any]:
-        """The loader's position as plain JSON values, the same on every host."""
-        return self._pipeline.get_state()
-
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Resume where a state was taken; raises StateMismatch naming every fact that differs.
-
-        The skips of the state hold, and those of this loader. Amendments at the state's row or
-        later may differ from those of the run that the state was taken in.
-        """
-        self._pipeline.set_state(state)
-
-    @takes_numpy
-    def seek(self, *, step: int | None = None, row: int | None = None) -> None:
-        """Go to a step (by the batch sizes that steps had) or to a row; takes no time."""
-        self._pipeline.seek(step=step, row=row)
-
-    @takes_numpy
-    def skip(self, first: int, stop: int) -> None:
-        """Never deliver rows `[first, stop)` from here on; every host has to call it."""
-        self._pipeline.skip(first, stop)
-
-    def reset(self) -> None:
-        """Go back to the first row."""
-        self._pipeline.seek(row=0)
-
-    def close(self) -> None:
-        """Stop threads and worker processes; the loader cannot be used afterwards."""
-        self._pipeline.close()
-
-    async def save(self, directory: Any) -> Any:
-        """For Orbax's checkpointables: one process writes one file, with the state at this call."""
-        from jaxdata.feed.checkpoint import save_later
-
-        return save_later(directory, self.get_state())
-
-    async def load(self, directory: Any) -> Any:
-        """For Orbax's checkpointables: on any number of processes."""
-        from jaxdata.feed.checkpoint import load_later
-
-        return load_later(directory, self)

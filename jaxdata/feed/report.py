@@ -46,6 +46,8 @@ class RunReport:
     """slots, without the rows that complete a last batch"""
     slots: int
     sources: dict[str, SourceReport]
+    passes: int = 0
+    """whole passes before this one, whose rows are not counted"""
     reads: ReadCounts | None = None
     """what this host's process and its workers fetched from buckets; None where nothing is far"""
 
@@ -81,16 +83,28 @@ def _columns(source: SourceReport) -> str:
 
 
 def make_report(
-    table: RowTable | None, schedule: Schedule, reads: ReadCounts | None = None
+    table: RowTable | None,
+    schedule: Schedule,
+    reads: ReadCounts | None = None,
+    passes: int = 0,
+    first: int = 0,
 ) -> RunReport:
-    """The report of a loader's rows up to where its schedule is."""
+    """The report of a loader's rows up to where its schedule is.
+
+    Args:
+        table: its rows.
+        schedule: its position.
+        reads: what was fetched from buckets.
+        passes: whole passes before this one, and
+        first: the number in the table of its first row.
+    """
     row = schedule.next_row
     if table is None:
         raise InputError(
             "the tokens of these rows cannot be counted: expected rows as pack and mix return "
             "them, not transformed ones"
         )
-    found = _delivered(table, schedule, row)
+    found = _delivered(table, schedule, row, first)
     whole = sum(found.values(), TokenCounts())
     planned = asked_shares(planned_intervals(table, row))
     epochs = table.epochs(row)
@@ -102,6 +116,7 @@ def make_report(
         tokens=whole.trained_tokens,
         padding=whole.padding,
         slots=whole.slots,
+        passes=passes,
         reads=reads,
         sources={
             name: SourceReport(
@@ -118,11 +133,19 @@ def make_report(
     )
 
 
-def _delivered(table: RowTable, schedule: Schedule, row: int) -> dict[str, TokenCounts]:
-    """The counts of all rows before `row` that were not skipped."""
-    found = table.token_counts(row)
-    for first, stop in schedule.skips.gaps:
-        if first < row:
-            before, after = table.token_counts(first), table.token_counts(min(stop, row))
-            found = {name: found[name] - (after[name] - before[name]) for name in found}
+def _delivered(table: RowTable, schedule: Schedule, row: int, first: int) -> dict[str, TokenCounts]:
+    """The counts of the rows before `row` of a pass that were not skipped."""
+
+    def between(begin: int, stop: int) -> dict[str, TokenCounts]:
+        after = table.token_counts(first + stop)
+        if not first + begin:
+            return after
+        before = table.token_counts(first + begin)
+        return {name: after[name] - before[name] for name in after}
+
+    found = between(0, row)
+    for begin, stop in schedule.skips.gaps:
+        if begin < row:
+            skipped = between(begin, min(stop, row))
+            found = {name: found[name] - skipped[name] for name in found}
     return found

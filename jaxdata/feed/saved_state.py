@@ -31,6 +31,8 @@ class SavedState(NamedTuple):
     skips: list[list[int]]
     amendments: list[dict[str, Any]]
     run: dict[str, Any]
+    passes: int = 0
+    """over the rows, before this one"""
     position: Any = None
     """of a stream of text"""
     turn: Any = None
@@ -128,6 +130,7 @@ _FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     ),
     "amendments": (_are_amendments, "changes with the row each begins at, like [{'row': 4000, …}]"),
     "run": (lambda value: isinstance(value, dict), "the facts of a run by name"),
+    "passes": (is_row, "a whole number of at least 0"),
     "position": (lambda value: isinstance(value, dict), "the place of a stream by name"),
     "turn": (lambda value: isinstance(value, dict), "the turn of a DataLoader's worker by name"),
 }

@@ -148,6 +148,11 @@ class Schedule:
         """Steps before the next row."""
         return self._sizes.step(self._ordinal)
 
+    @property
+    def at_end(self) -> bool:
+        """Whether there is no further batch."""
+        return next(self.spans(), None) is None
+
     def __len__(self) -> int:
         ends = self._sizes.step(self.count)
         partial = self._sizes.first(ends) > self.count

@@ -24,11 +24,13 @@ from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
 from typing import Any, NamedTuple
 
+import cloudpickle
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.errors import InputError
 from jaxdata.feed.schedule import Span
+from jaxdata.feed.trees import is_array, leaves, map_leaves
 from jaxdata.format.storage import map_handle
 from jaxdata.processes import Worker
 from jaxdata.rows.arrays import BufferPool
@@ -39,6 +41,12 @@ _GRAIN = 2**16  # bytes: batches that differ a little in size use the same buffe
 
 Offsets = tuple[tuple[str, np.dtype[Any], tuple[int, ...], int], ...]
 """Name, dtype, shape and first byte of each array in a buffer."""
+
+
+class Slot(str):
+    """The place of an array in the structure of a batch, by its name."""
+
+    __slots__ = ()
 
 
 class Received(NamedTuple):
@@ -59,7 +67,7 @@ class BatchSender:
         self._numbers: dict[int, int] = {}
         self._handles: dict[int, int] = {}
         self._lent: dict[int, NDArray[Any]] = {}
-        self._last: Offsets | None = None
+        self._last: tuple[Offsets, Any] | None = None
         self.buffers = BufferPool(self._allocate, most_free=None)
 
     def _allocate(self, size: int) -> memoryview:
@@ -83,18 +91,25 @@ class BatchSender:
             del self._lent[number]
         return 1, []
 
-    def send(self, batch: Batch) -> None:
-        """Tell the parent where a batch is; one that is not in shared memory is copied there."""
-        whole = self._buffer_of(batch)
+    def send(self, batch: Any) -> None:
+        """Tell the parent where a batch is; one that is not in shared memory is copied there.
+
+        Arrays may lie in any structure: that is sent, with constants, when it changes.
+        """
+        arrays = {n: np.asarray(leaf) for n, leaf in leaves(batch).items() if is_array(leaf)}
+        structure = map_leaves(lambda name, leaf: Slot(name) if name in arrays else leaf, batch)
+        whole = self._buffer_of(arrays)
         if whole is None:
-            whole, offsets = self._copied(batch)
+            whole, offsets = self._copied(arrays)
         else:
             start = _address(whole)
-            offsets = tuple((n, a.dtype, a.shape, _address(a) - start) for n, a in batch.items())
+            offsets = tuple((n, a.dtype, a.shape, _address(a) - start) for n, a in arrays.items())
         number = self._numbers[id(_memory_below(whole))]
         self._lent[number] = whole
-        self._connection.send((number, None if offsets == self._last else offsets))
-        self._last = offsets
+        where = offsets, structure
+        # Structures may be of classes of the user's `__main__`, which is not imported here.
+        self._connection.send((number, None if where == self._last else cloudpickle.dumps(where)))
+        self._last = where
         if number in self._handles:
             handle = self._handles.pop(number)
             send_handle(self._connection, handle, os.getppid())
@@ -128,7 +143,7 @@ class BatchReceiver:
         self._buffers: dict[int, memoryview] = {}
         self._held: dict[int, weakref.ref[Any]] = {}
         self._released: deque[int] = deque()
-        self._last: Offsets = ()
+        self._last: tuple[Offsets, Any] = (), {}
 
     def tell(self, spans: Sequence[Span]) -> None:
         """Have the worker make batches, after those told of before."""
@@ -139,10 +154,10 @@ class BatchReceiver:
         self._worker.close()
         self._buffers.clear()
 
-    def receive(self) -> Batch:
+    def receive(self) -> Any:
         """The next batch: arrays over shared memory, which is theirs while any of them lives."""
-        number, offsets = self._worker.receive()
-        self._last = self._last if offsets is None else offsets
+        number, where = self._worker.receive()
+        self._last = self._last if where is None else cloudpickle.loads(where)
         if number not in self._buffers:
             handle = self._worker.guarded(recv_handle, self._worker.connection)
             size = os.fstat(handle).st_size
@@ -154,9 +169,11 @@ class BatchReceiver:
         # Callbacks in other threads add to those that are released.
         free = [self._released.popleft() for _ in range(len(self._released))]
         self._worker.send(Received(free))
-        return {
-            name: np.ndarray(shape, dtype, whole, first) for name, dtype, shape, first in self._last
-        }
+        offsets, structure = self._last
+        arrays = {n: np.ndarray(shape, dtype, whole, first) for n, dtype, shape, first in offsets}
+        return map_leaves(
+            lambda _, leaf: arrays[leaf] if isinstance(leaf, Slot) else leaf, structure
+        )
 
 
 def _release(released: deque[int], number: int, _: Any) -> None:

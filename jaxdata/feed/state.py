@@ -39,6 +39,7 @@ def make_state(
     batch_sizes: list[list[int]],
     skips: list[list[int]],
     amendments: Sequence[Mapping[str, Any]] = (),
+    passes: int | None = None,
 ) -> dict[str, Any]:
     """The state as plain JSON values, without empty fields."""
     return sealed(
@@ -47,6 +48,7 @@ def make_state(
             "fingerprint": fingerprint(run),
             "next_row": next_row,
             "batch_sizes": batch_sizes,
+            **({} if passes is None else {"passes": passes}),
             **({"skips": skips} if skips else {}),
             **({"amendments": json.loads(json.dumps(amendments))} if amendments else {}),
             "run": json.loads(json.dumps(run)),

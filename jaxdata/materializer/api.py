@@ -13,8 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from jaxdata.errors import DatasetError, InputError, WorkerDied
-from jaxdata.feed.layouts import Layout
-from jaxdata.feed.layouts import layout as find_layout
+from jaxdata.feed.layouts import Named, stored_layout
 from jaxdata.format.lease import leased
 from jaxdata.format.manifest import MANIFEST
 from jaxdata.format.storage import Store, open_store
@@ -43,7 +42,7 @@ def materialize(
     rows: Any,
     output: str | os.PathLike[str],
     *,
-    layout: str | Layout = "jaxdata",
+    layout: Named = "jaxdata",
     record_format: str = "plain",
     first_row: int = 0,
     stop_row: int | None = None,
@@ -87,7 +86,7 @@ def materialize(
     done = _finished(store, recipe)
     if done is None:
         with unfinished.writing(), leased(store, [""]) as lease:
-            job = RowsJob(store.url, recipe, selection, find_layout(layout), lease)
+            job = RowsJob(store.url, recipe, selection, stored_layout(layout), lease)
             done = _finished(store, recipe)  # another process may have been faster
             done = done or _complete(job, workers or available_cores(), progress)
     unfinished.end()
@@ -102,13 +101,13 @@ def _complete(job: RowsJob, workers: int, progress: Advance | None) -> RowSet:
 
 
 def _recipe(
-    selection: Selection, layout: str | Layout, record_format: str, shard_rows: int | None
+    selection: Selection, layout: Named, record_format: str, shard_rows: int | None
 ) -> Recipe:
     """What will be written; makes one row for the dtypes and shapes of its arrays."""
     if record_format not in RECORD_FORMATS:
         names = " | ".join(RECORD_FORMATS)
         raise InputError(f"record_format={record_format!r}: expected {names}")
-    apply = find_layout(layout)
+    apply = stored_layout(layout)
     fields = fields_of(apply(next(selection.batches(0, 1, 1))))
     return Recipe(
         record_format=record_format,

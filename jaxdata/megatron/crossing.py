@@ -24,6 +24,8 @@ class MegatronRows(RowTable):
     token of another document, that document comes last, with no slots.
     """
 
+    ends = True
+
     def __init__(self, documents: Sequence[Documents], settings: GptSettings) -> None:
         self.documents, self.settings = documents, settings
         self.seq_len = settings.seq_len

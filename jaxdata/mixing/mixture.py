@@ -135,6 +135,8 @@ class Mixture(RowTable):
     recipe is the last one, if it was amended.
     """
 
+    ends = True
+
     def __init__(
         self,
         tables: Mapping[str, RowTable],

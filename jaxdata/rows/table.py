@@ -107,6 +107,8 @@ class RowTable(ABC):
     """where positions restart: one of `POSITIONS`"""
     documents: Sequence[Documents]
     """the documents that `Segments.source` numbers"""
+    ends = False
+    """whether there are no rows beyond the last; else they are those of further epochs"""
     merges_documents = False
     """whether one segment may span several documents (in the order of other tools)"""
 

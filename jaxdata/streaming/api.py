@@ -17,7 +17,7 @@ from jaxdata.converter.parameters import default_of
 from jaxdata.converter.tasks.registry import kept_by_sources, task_names, task_options
 from jaxdata.errors import InputError
 from jaxdata.feed.batches import HostPlacement, Placement
-from jaxdata.feed.layouts import Layout
+from jaxdata.feed.layouts import Named
 from jaxdata.feed.layouts import layout as find_layout
 from jaxdata.packing.settings import PackSettings, RowArguments
 from jaxdata.processes import available_cores
@@ -51,7 +51,7 @@ def stream_text(
     shard: tuple[int, int] | None = None,
     num_workers: int | None = None,
     prefetch: int = 2,
-    layout: str | Layout = "jaxdata",
+    layout: Named = "jaxdata",
     **options: Any,
 ) -> TextStream:
     """Stream training batches from text, without converting it first.

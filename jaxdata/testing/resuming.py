@@ -10,14 +10,18 @@ from typing import Any
 import numpy as np
 
 from jaxdata.feed.loader import Loader
+from jaxdata.feed.trees import leaves
 
 Batch = Mapping[str, Any]
 
 
-def assert_same_batches(one: Iterable[Batch], other: Iterable[Batch]) -> int:
-    """Check that two streams of batches are equal; returns the number of batches."""
+def assert_same_batches(one: Iterable[Any], other: Iterable[Any]) -> int:
+    """Check that two streams of batches are equal; returns the number of batches.
+
+    Of batches of any structure, their leaves are compared.
+    """
     count = 0
-    for count, (a, b) in enumerate(zip(one, other, strict=True), 1):
+    for count, (a, b) in enumerate(zip(map(leaves, one), map(leaves, other), strict=True), 1):
         if set(a) != set(b):
             raise AssertionError(f"batch {count - 1}: keys {sorted(a)} against {sorted(b)}")
         for name in a:

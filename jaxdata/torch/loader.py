@@ -14,8 +14,9 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from jaxdata.config import Config, build_rows, load_config, loader_arguments
 from jaxdata.errors import InputError, StateMismatch
+from jaxdata.feed.batch_iterator import BatchIterator
 from jaxdata.feed.batches import HostPlacement
-from jaxdata.feed.pipeline import BatchIterator, BatchPipeline
+from jaxdata.feed.pipeline import BatchPipeline
 from jaxdata.feed.saved_state import SavedState, parse_state, sealed
 from jaxdata.rows.table import Batch
 from jaxdata.scalars import takes_numpy
@@ -28,7 +29,7 @@ _ABSENT: dict[str, Any] = {"skips": [], "amendments": []}
 
 
 class Loader(BatchIterator, IterableDataset[Tensors]):
-    """A one-pass iterator of this rank's rows of global batches, as dicts of tensors.
+    """An iterator of this rank's rows of global batches, as dicts of tensors.
 
     By itself it makes batches ahead in a thread, or in worker processes of its own. In a torch
     `DataLoader` or torchdata's `StatefulDataLoader`, with `batch_size=None` and any `num_workers`,
@@ -43,7 +44,8 @@ class Loader(BatchIterator, IterableDataset[Tensors]):
         device: device of the tensors; copies to CUDA run ahead, from pinned memory.
         long: int64 instead of int32, which torch's cross entropy takes as targets. The layouts
             `"hf"` and `"megatron"` have int64 anyway.
-        settings: as for `jaxdata.Loader`: `num_workers`, `prefetch`, `drop_remainder`, `layout` …
+        settings: as for `jaxdata.Loader`: `num_workers`, `prefetch`, `drop_remainder`, `layout`,
+            `reiterable` …
 
     State and rows are those of `jaxdata.Loader`: each resumes where the other stopped, with any
     number of ranks and workers. If a DataLoader's workers make the batches, this object does not
@@ -91,6 +93,12 @@ class Loader(BatchIterator, IterableDataset[Tensors]):
 
     def _become_worker(self, turn: Turn) -> None:
         """Leave threads and processes to the original of this copy, and make batches directly."""
+        if self._pipeline.reiterable:
+            raise InputError(
+                "reiterable=True in a worker of a DataLoader: the loader that the workers were "
+                "copied from would stay in its first pass. Use this loader by itself, with "
+                "num_workers of its own"
+            )
         if self._delivery.device is not None:
             raise InputError(
                 f"device={str(self._delivery.device)!r} in a worker of a DataLoader: leave it out "
@@ -101,7 +109,7 @@ class Loader(BatchIterator, IterableDataset[Tensors]):
         self._pipeline.become_copy(lambda spans: islice(spans, turn.ahead, None, turn.workers))
 
     def __next__(self) -> Tensors:
-        batch = self._delivery.receive(super().__next__())
+        batch: Tensors = self._delivery.receive(super().__next__())
         if self._turn is not None:
             self._turn.taken()
         return batch
@@ -161,7 +169,8 @@ class TensorPlacement(HostPlacement):
         self.works = delivery.works
 
     def place(self, batch: Batch) -> Tensors:
-        return self._delivery.send(batch)
+        sent: Tensors = self._delivery.send(batch)
+        return sent
 
 
 def _restore(pickled: bytes, state: Mapping[str, Any]) -> Loader:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from jaxdata.errors import InputError
-from jaxdata.rows.table import Batch
+from jaxdata.feed.trees import is_array, map_leaves
 
 Tensors = dict[str, Any]
 """tensors by name; a single number is a Python number, as kernels take it"""
@@ -43,27 +44,29 @@ class Delivery:
         """Whether anything is copied."""
         return self._long or self.device is not None
 
-    def send(self, batch: Batch) -> Tensors:
-        """Start to move a batch; may be called by a thread that works ahead."""
-        found = {name: _tensor(array) for name, array in batch.items()}
+    def send(self, batch: Any) -> Any:
+        """Start to move a batch of any structure; may be called by a thread that works ahead."""
+        found = map_leaves(lambda _, leaf: _tensor(leaf), batch)
         if self._stream is None:
-            return {name: self._moved(value) for name, value in found.items()}
+            return map_leaves(lambda _, leaf: self._moved(leaf), found)
         with torch.cuda.stream(self._stream):  # the current device of a thread may be another
-            pinned = {name: _pinned(value) for name, value in found.items()}
-            sent = _Sent({name: self._moved(value) for name, value in pinned.items()})
-            sent.arrival = self._stream.record_event()
-        return sent
+            pinned = map_leaves(lambda _, leaf: _pinned(leaf), found)
+            moved = map_leaves(lambda _, leaf: self._moved(leaf), pinned)
+            return _Sent(moved, self._stream.record_event())
 
-    def receive(self, batch: Tensors) -> Tensors:
+    def receive(self, batch: Any) -> Any:
         """The batch for the caller's stream, which waits on the device until it has arrived."""
         if not isinstance(batch, _Sent):
             return batch
         stream = torch.cuda.current_stream(self.device)
         stream.wait_event(batch.arrival)
-        for value in batch.values():
+
+        def recorded(_: str, value: Any) -> Any:
             if isinstance(value, torch.Tensor):
                 value.record_stream(stream)  # else the next copy could overwrite it
-        return dict(batch)
+            return value
+
+        return map_leaves(recorded, batch.batch)
 
     def _moved(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -75,11 +78,15 @@ class Delivery:
         return moved.long() if self._long and moved.dtype == torch.int32 else moved
 
 
-class _Sent(Tensors):
+class _Sent(NamedTuple):
+    batch: Any
     arrival: torch.cuda.Event
 
 
-def _tensor(array: Any) -> Any:
+def _tensor(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor) or not is_array(leaf):
+        return leaf
+    array = np.asarray(leaf)
     return torch.from_numpy(array) if array.ndim else array.item()
 
 

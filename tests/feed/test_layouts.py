@@ -99,6 +99,13 @@ def megatron_loss_by_lengths(batch: Batch) -> float:
     return weighted(nats(logits, batch["labels"]), batch["loss_mask"])
 
 
+def megatron_leaking_loss(batch: Batch) -> float:
+    assert "attention_mask" not in batch
+    whole = np.ones_like(batch["tokens"])
+    logits = MODEL(batch["tokens"], batch["position_ids"], same_segment(whole))
+    return weighted(nats(logits, batch["labels"]), batch["loss_mask"])
+
+
 def hf_loss(batch: Batch) -> float:
     """By the labels that are not shifted, where every target is."""
     documents = (np.diff(batch["position_ids"], axis=1, prepend=-1) != 1).cumsum(axis=1)
@@ -118,6 +125,7 @@ def hf_mask_loss(batch: Batch) -> float:
         ("maxtext", maxtext_loss),
         ("hf", hf_loss),
         (HuggingFace(attention_mask=True), hf_mask_loss),
+        ("megatron", megatron_loss),
         (Megatron(attention_mask=True), megatron_loss),
         (Megatron(cu_seqlens=True), megatron_loss_by_lengths),
     ],
@@ -127,6 +135,15 @@ def test_the_loss_is_that_of_the_native_layout(given: Any, loss: Callable[[Batch
     assert len(found) == len(NATIVE)
     for batch, native in list(zip(found, NATIVE, strict=True))[:8]:
         assert loss(batch) == pytest.approx(native_loss(native), rel=1e-6)
+
+
+def test_megatrons_layout_leaks_only_where_it_is_asked_to() -> None:
+    bare = batches(layout={"megatron": {"attention_mask": False}})
+    leaks = [
+        megatron_leaking_loss(one) != pytest.approx(native_loss(native), rel=1e-5)
+        for one, native in zip(bare, NATIVE, strict=True)
+    ]
+    assert sum(leaks) > len(leaks) // 2
 
 
 def test_labels_that_a_model_shifts_itself_lack_only_the_last_slot() -> None:
@@ -151,11 +168,11 @@ def test_transformers_takes_it_as_it_is() -> None:
     model = transformers.LlamaForCausalLM(config).eval()
     for batch, native in list(zip(batches(layout="hf"), NATIVE, strict=True))[:4]:
         given = {name: torch.tensor(array) for name, array in batch.items()}
-        loss = model(**given, use_cache=False).loss.item()
+        loss = model(**given).loss.item()
         alone = documents_alone(model, native)
         assert loss == pytest.approx(alone, rel=1e-4)
         mask = HuggingFace(attention_mask=True)(native)["attention_mask"]
-        by_mask = model(**given, attention_mask=torch.tensor(mask), use_cache=False).loss
+        by_mask = model(**given, attention_mask=torch.tensor(mask)).loss
         assert by_mask.item() == pytest.approx(alone, rel=1e-4)
 
 
@@ -180,10 +197,10 @@ def test_names_and_dtypes() -> None:
     assert set(kinds["maxtext"]) == {
         f"{of}{what}" for of in ("inputs", "targets") for what in ("", "_position", "_segmentation")
     }
-    assert kinds["hf"] == dict.fromkeys(
-        ("input_ids", "labels", "shift_labels", "position_ids"), "int64"
-    )
+    names = ("input_ids", "labels", "shift_labels", "position_ids")
+    assert kinds["hf"] == {**dict.fromkeys(names, "int64"), "use_cache": "bool"}
     assert kinds["megatron"] == {
+        "attention_mask": "bool",
         "tokens": "int64",
         "labels": "int64",
         "loss_mask": "float32",
@@ -201,7 +218,8 @@ def test_workers_and_shards_make_them_too(name: str) -> None:
     assert_same_batches(batches(layout=name, num_workers=2), here)
     halves = [batches(layout=name, shard=(part, 2)) for part in range(2)]
     joined = [
-        {key: np.concatenate([a[key], b[key]]) for key in a} for a, b in zip(*halves, strict=True)
+        {key: np.concatenate([a[key], b[key]]) if a[key].ndim else a[key] for key in a}
+        for a, b in zip(*halves, strict=True)
     ]
     assert_same_batches(joined, here)
 
@@ -227,7 +245,8 @@ def test_one_row_is_laid_out_as_a_batch_is() -> None:
     for name in LAYOUTS:
         whole = layout(name)(NATIVE[0])
         row = layout(name)({key: array[1] for key, array in NATIVE[0].items()})
-        assert all(np.array_equal(row[key], whole[key][1]) for key in whole)
+        of_row = {key: array[1] if array.ndim else array for key, array in whole.items()}
+        assert all(np.array_equal(row[key], of_row[key]) for key in whole)
 
 
 def test_a_state_does_not_know_of_layouts() -> None:
@@ -271,6 +290,6 @@ def test_a_config_names_one(tmp_path: Any) -> None:
     assert dataset.splits
     config = {"dataset": str(tmp_path / "d"), "pack": {"seq_len": 8}, "loader": {"batch_size": 1}}
     loader = load(config, loader={"layout": "megatron"})
-    assert set(next(loader)) == {"tokens", "labels", "loss_mask", "position_ids"}
+    assert {"tokens", "labels", "loss_mask", "attention_mask"} < set(next(loader))
     with pytest.raises(InputError, match=r"loader\.layout: should be 'hf', 'jaxdata', 'maxtext'"):
         load_config(config, {"loader.layout": "t5"})

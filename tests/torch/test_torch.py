@@ -393,7 +393,7 @@ def test_int64_and_layouts_and_numbers(rows: Any, reference: Any) -> None:
     assert type(first["max_seqlen"]) is int
     assert first["cu_seqlens"].dtype == torch.int32
     names = set(next(iter(stateful(loader(rows, layout="hf"), 1))))
-    assert names == {"input_ids", "labels", "shift_labels", "position_ids"}
+    assert names == {"input_ids", "labels", "shift_labels", "position_ids", "use_cache"}
 
 
 def test_a_device_of_ones_own(rows: Any, reference: Any) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from jaxdata.errors import InputError
 from jaxdata.feed.device.expansion import expand
+from jaxdata.feed.trees import is_array, map_leaves
 from jaxdata.rows.table import Batch
 
 
@@ -63,11 +64,18 @@ class DevicePlacement:
         self.rows: NDArray[np.int64] = np.unique(np.concatenate(needed))
         """offsets in the global batch of the rows that this process reads, increasing"""
 
-    def place(self, batch: Batch) -> dict[str, jax.Array]:
-        """Global arrays from the local rows; transfers run in the background."""
-        return {name: self._global(name, array) for name, array in batch.items()}
+    def place(self, batch: Any) -> Any:
+        """Global arrays from the local rows; transfers run in the background.
 
-    def _global(self, name: str, local: NDArray[Any]) -> jax.Array:
+        Constants of a batch, and arrays of no dimension, are Python's.
+        """
+        return map_leaves(
+            lambda name, leaf: self._global(name, leaf) if is_array(leaf) else leaf, batch
+        )
+
+    def _global(self, name: str, local: NDArray[Any]) -> Any:
+        if not local.ndim:
+            return local.item()
         if local.shape[1:] != self._shape[1:]:
             raise InputError(
                 f"{name!r} has rows of shape {local.shape[1:]}; with a sharding every array of a "
@@ -105,7 +113,7 @@ class CompactPlacement(DevicePlacement):
         super().__init__(sharding, batch_size, seq_len)
         self._positions = positions
 
-    def place(self, batch: Batch) -> dict[str, jax.Array]:
+    def place(self, batch: Batch) -> Any:
         """Global arrays from a compact batch of the local rows."""
         shards = [
             self._expand(batch, device, rows, columns)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxdata.errors import InputError
 from jaxdata.materializer.row_manifest import Field
 from jaxdata.rows.table import Batch
 
@@ -22,9 +23,24 @@ class RecordFormat(NamedTuple):
 
 
 def fields_of(batch: Batch) -> list[Field]:
-    """Names, dtypes and shapes of the arrays of a row, little-endian."""
+    """Names, dtypes and shapes of the arrays of a row, little-endian.
+
+    Constants of a batch belong to no row, and are not written.
+
+    Raises:
+        InputError: a layout made something else than one row, by names, of a batch of one.
+    """
+    named = isinstance(batch, dict)
+    arrays = {name: array for name, array in batch.items() if np.ndim(array)} if named else {}
+    for name, array in arrays.items() or [("", None)]:
+        if array is None or len(array) != 1:
+            what = f"{name!r} of shape {array.shape}" if array is not None else type(batch).__name__
+            raise InputError(
+                f"rows cannot be written in this layout: of one row it makes {what}, expected a "
+                "dict of arrays with that row alone"
+            )
     return [
-        (name, array.dtype.newbyteorder("<").str, array.shape[1:]) for name, array in batch.items()
+        (name, array.dtype.newbyteorder("<").str, array.shape[1:]) for name, array in arrays.items()
     ]
 
 

@@ -1,0 +1,40 @@
+"""Batches with the names, dtypes and loss masks of other trainers.
+
+A layout is a function of a batch of numpy arrays, applied in the process that makes the batch,
+before any copy to a device. Every layout here gives the same loss, to the last target. To add one,
+add it to `LAYOUTS`: configs, commands and error messages take their choices from there.
+
+base         what a layout is
+to_hf        transformers, and TRL's preference pairs
+to_maxtext   MaxText
+to_megatron  Megatron-Core
+named        layouts by name, with options, from a module
+"""
+
+from jaxdata.feed.layouts.base import Layout, native
+from jaxdata.feed.layouts.to_hf import IGNORED, HuggingFace
+from jaxdata.feed.layouts.to_maxtext import maxtext
+from jaxdata.feed.layouts.to_megatron import Megatron
+from jaxdata.feed.layouts.named import (
+    LAYOUTS,
+    Named,
+    check_layout,
+    check_named,
+    layout,
+    stored_layout,
+)
+
+__all__ = [
+    "IGNORED",
+    "LAYOUTS",
+    "HuggingFace",
+    "Layout",
+    "Megatron",
+    "Named",
+    "check_layout",
+    "check_named",
+    "layout",
+    "maxtext",
+    "native",
+    "stored_layout",
+]

@@ -131,9 +131,7 @@ def check(run: Config, config: Any) -> None:
         )
     for name, wanted, why in _REFUSED:
         if getattr(config, name, wanted) != wanted:
-            raise InputError(
-                f"MaxText's {name}={getattr(config, name)} {why}: set it to {wanted}"
-            )
+            raise InputError(f"MaxText's {name}={getattr(config, name)} {why}: set it to {wanted}")
     if batch != config.global_batch_size_to_train_on:
         raise InputError(
             f"MaxText loads batches of {batch} rows and trains on "

@@ -129,7 +129,7 @@ class Batches:
         self.loader = Loader(rows, rank=dp_rank, world_size=dp_world_size, **arguments)
         self._repeat, self._log_every = config.infinite or config.repeat, config.log_every
 
-    def __iter__(self) -> Iterator[tuple[dict[str, Any], Any]]:
+    def __iter__(self) -> Iterator[Any]:
         """Batches to the end of the rows, or for ever in a validation of so many steps."""
         while True:
             try:
@@ -168,7 +168,7 @@ class Batches:
 
 @dataclass(frozen=True)
 class Rows:
-    """A node of torchtitan's graphs of datasets: `GrainDataLoader.Config(dataset=Rows("run.yaml"))`.
+    """A node of a graph of datasets: `GrainDataLoader.Config(dataset=Rows("run.yaml"))`.
 
     An element is a `TextSequence` of as many rows as a rank's microbatch has, to mix or collate
     with torchtitan's own nodes. Order and epochs are the config's: `seed`, `shuffle` and `repeat`
@@ -224,7 +224,7 @@ def _data_loader() -> Any:
         repeat: bool = False
         """set by torchtitan's validator, later"""
 
-    class JaxdataLoader(Batches, base):  # type: ignore[misc]
+    class JaxdataLoader(Batches, base):  # type: ignore[misc, valid-type]
         Config = Settings
 
     return JaxdataLoader

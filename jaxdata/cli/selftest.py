@@ -38,8 +38,20 @@ from jaxdata.cli.run_config import OVERRIDABLE, read_config, takes_config
     show_default=True,
     help="Documents of a source that the shuffle is measured on, about.",
 )
+@click.option(
+    "--trainer",
+    metavar="MODULE:FUNCTION",
+    help="Check instead that a trainer does what batches say: a function of a batch, as numpy "
+    "arrays in the config's layout, that returns the loss.",
+)
 def selftest(
-    config: str, steps: int, seed: int, hosts: int, documents: int, overrides: tuple[str, ...]
+    config: str,
+    steps: int,
+    seed: int,
+    hosts: int,
+    documents: int,
+    trainer: str | None,
+    overrides: tuple[str, ...],
 ) -> int:
     """Prove jaxdata's guarantees on the data of a config, and measure its shuffle.
 
@@ -54,13 +66,19 @@ def selftest(
     The shuffle of each of the 8 largest sources is compared with random deals of the same
     documents, from lengths alone. A figure that is POOR breaks no promise; the exit code stays 0.
 
+    With --trainer, small batches are made whose losses tell whether padding counts, documents see
+    each other, the last slot of a row is dropped, and so on; see jaxdata.testing.check_trainer.
+
     \b
         jaxdata selftest --config pretrain --dataset data/mine --pack.seq_len 4096
+        jaxdata selftest --config pretrain.yaml --trainer my_trainer:loss_of_batch
     """  # noqa: D301 - \b is a mark of click's
     from jaxdata.config import load
     from jaxdata.testing import prove
 
     settings = read_config(config, overrides)
+    if trainer is not None:
+        return _check_trainer(trainer, load(settings, loader={"num_workers": 0}))
 
     def open_loader(shard: tuple[int, int] = (0, 1), num_workers: int = 0) -> Any:
         ours = {"num_workers": num_workers, "layout": "jaxdata"}  # rows do not depend on them
@@ -68,12 +86,29 @@ def selftest(
 
     started, failed = time.perf_counter(), 0
     for proof in prove(open_loader, steps=steps, seed=seed):
-        click.echo(f"{'ok     ' if proof.holds else 'FAILED '} {proof.name:<9} {proof.says}")
-        failed += not proof.holds
+        failed += _show(proof)
     _show_shuffle(open_loader(), hosts, documents, seed)
     took = f"{time.perf_counter() - started:.1f} s"
     click.echo(f"{failed} of the promises do not hold ({took})" if failed else f"proved in {took}")
     return 1 if failed else 0
+
+
+def _show(proof: Any) -> bool:
+    """Print a proof; returns whether it failed."""
+    click.echo(f"{'ok     ' if proof.holds else 'FAILED '} {proof.name:<9} {proof.says}")
+    return not proof.holds
+
+
+def _check_trainer(trainer: str, loader: Any) -> int:
+    """Print what a trainer does with batches."""
+    from jaxdata.feed.layouts.named import imported
+    from jaxdata.testing import trainer_proofs
+
+    failed = [_show(proof) for proof in trainer_proofs(imported(trainer, "--trainer "), loader)]
+    wrong = sum(failed)
+    total = f"{len(failed)} checks of the trainer"
+    click.echo(f"{wrong} of {total} do not hold" if wrong else f"{total} hold")
+    return 1 if wrong else 0
 
 
 def _show_shuffle(loader: Any, hosts: int, documents: int, seed: int) -> None:

@@ -12,6 +12,7 @@ from jaxdata.errors import InputError, SourceExhausted
 from jaxdata.feed.pipeline import BatchPipeline
 from jaxdata.feed.report import RunReport
 from jaxdata.format.storage import ReadCounts
+from jaxdata.rows.table import Batch
 from jaxdata.scalars import takes_numpy
 
 
@@ -54,6 +55,11 @@ class BatchIterator:
     def step(self) -> int:
         """Steps before the next row, by the batch sizes they had."""
         return self._pipeline.schedule.step
+
+    @property
+    def reiterable(self) -> bool:
+        """Whether an `iter()` at the end begins another pass."""
+        return self._pipeline.reiterable
 
     @property
     def passes(self) -> int:
@@ -111,6 +117,18 @@ class BatchIterator:
 
     def __next__(self) -> Any:
         return self._pipeline.next()
+
+    def deliver(self, batch: Batch) -> Any:
+        """A batch of your own arrays, laid out and placed as this loader's are; it does not move.
+
+        Args:
+            batch: the five arrays of rows, with as many rows as this process gets of a batch.
+        """
+        return self._pipeline.deliver(batch)
+
+    def sample(self) -> Batch:
+        """The first batch, or this process's rows of it: numpy arrays, in jaxdata's layout."""
+        return self._pipeline.sample()
 
     def start_prefetch(self) -> None:
         """Start to make batches before the first is requested."""

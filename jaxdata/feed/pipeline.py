@@ -48,6 +48,7 @@ from jaxdata.map_datasets import (
 )
 from jaxdata.rows.batch_order import in_batch_order
 from jaxdata.rows.extras import check_extras
+from jaxdata.rows.table import Batch
 
 
 class BatchPipeline:
@@ -188,6 +189,18 @@ class BatchPipeline:
             tables = [table for _, table in self._table.sections()]
             maker = TableBatches(tables, share, self._extras, self._on_host)
         return maker if self._layout is native else LayoutBatches(maker, self._layout)
+
+    def sample(self) -> Batch:
+        """The first batch, or this process's rows of it, in jaxdata's own layout."""
+        maker = self.maker()
+        maker = maker.maker if isinstance(maker, LayoutBatches) else maker
+        return next(iter(maker.make([Span(0, self.schedule.ramp[0][1])])))
+
+    def deliver(self, batch: Batch) -> Any:
+        """A batch like `sample()`, laid out and placed as those of the loader are."""
+        if not self._on_host:
+            raise InputError("expand='device' delivers no arrays of your own: use expand='host'")
+        return next(iter(self._placements.values())).place(self._layout(batch))
 
     def batch_rows(self, step: int) -> NDArray[np.int64]:
         rows = self.schedule.batch_rows(step)

@@ -11,9 +11,10 @@ makes the same proofs of a config.
         testing.assert_rows_conserve(make().rows)
 
 `datasets` makes data; `plans`, `conservation`, `contents` and `resuming` each check a promise, and
-`proofs` checks them all for a config. `document_places`, `shuffle_figures`,
-`shuffle_limits`, `shuffle_measure` and `shuffle_report` measure how well rows are shuffled.
-`buckets` has servers of gs:// and s3:// on this machine.
+`proofs` checks them all for a config. `trainer_check` checks what a trainer does with batches, by
+its losses of `trainer_probes`, and `trainer_run` which batches it gets. `document_places`,
+`shuffle_figures`, `shuffle_limits`, `shuffle_measure` and `shuffle_report` measure how well rows
+are shuffled. `buckets` has servers of gs:// and s3:// on this machine.
 """
 
 from jaxdata.testing.conservation import assert_exactly_once
@@ -27,6 +28,7 @@ from jaxdata.testing.resuming import (
     assert_same_on_hosts,
 )
 from jaxdata.testing.shuffle_measure import ShuffleQuality, shuffle_quality
+from jaxdata.testing.trainer_check import check_trainer, trainer_proofs
 
 __all__ = [
     "Proof",
@@ -37,8 +39,10 @@ __all__ = [
     "assert_rows_conserve",
     "assert_same_batches",
     "assert_same_on_hosts",
+    "check_trainer",
     "distinct_documents",
     "prove",
     "shuffle_quality",
+    "trainer_proofs",
     "write_dataset",
 ]

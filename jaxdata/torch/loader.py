@@ -114,6 +114,11 @@ class Loader(BatchIterator, IterableDataset[Tensors]):
             self._turn.taken()
         return batch
 
+    def deliver(self, batch: Batch) -> Tensors:
+        """See `jaxdata.Loader.deliver`."""
+        found: Tensors = self._delivery.receive(super().deliver(batch))
+        return found
+
     def state_dict(self) -> dict[str, Any]:
         """The state of `get_state`, in a DataLoader's worker with its turn.
 

@@ -12,9 +12,6 @@ named        layouts by name, with options, from a module
 """
 
 from jaxdata.feed.layouts.base import Layout, native
-from jaxdata.feed.layouts.to_hf import IGNORED, HuggingFace
-from jaxdata.feed.layouts.to_maxtext import maxtext
-from jaxdata.feed.layouts.to_megatron import Megatron
 from jaxdata.feed.layouts.named import (
     LAYOUTS,
     Named,
@@ -23,6 +20,9 @@ from jaxdata.feed.layouts.named import (
     layout,
     stored_layout,
 )
+from jaxdata.feed.layouts.to_hf import IGNORED, HuggingFace
+from jaxdata.feed.layouts.to_maxtext import maxtext
+from jaxdata.feed.layouts.to_megatron import Megatron
 
 __all__ = [
     "IGNORED",

@@ -42,7 +42,7 @@ def layout(given: Named) -> Layout:
         return given
     named = check_named(given)
     (name, options), *_ = [(named, {})] if isinstance(named, str) else named.items()
-    found: Any = LAYOUTS[name] if name in LAYOUTS else _imported(name)
+    found: Any = LAYOUTS[name] if name in LAYOUTS else imported(name)
     try:
         chosen: Layout = _with_options(found, options)
     except TypeError as error:
@@ -114,22 +114,27 @@ def _options(name: str) -> list[str] | None:
     return [each.name for each in fields(found)] if is_dataclass(found) else []
 
 
+def imported(place: str, argument: str = "layout=") -> Any:
+    """What `module:function` names, imported.
+
+    Raises:
+        InputError: there is no such module, or no such function in it.
+    """
+    module, _, name = place.partition(":")
+    try:
+        found = getattr(import_module(module), name) if _is_place(place) else None
+    except ImportError as error:
+        raise InputError(
+            f"{argument}{place!r}: {error}. Set PYTHONPATH to the folder that {module}.py is in"
+        ) from None
+    except AttributeError:
+        raise InputError(f"{argument}{place!r}: {module} has no {name!r}") from None
+    if not callable(found):
+        raise InputError(f"{argument}{place!r} is {found!r}: expected module:function")
+    return found
+
+
 def _is_place(name: str) -> bool:
     """Whether a name says `module:function`."""
     module, colon, function = name.partition(":")
     return bool(colon) and all(part.isidentifier() for part in (*module.split("."), function))
-
-
-def _imported(place: str) -> Any:
-    module, _, name = place.partition(":")
-    try:
-        found = getattr(import_module(module), name)
-    except ImportError as error:
-        raise InputError(
-            f"layout={place!r}: {error}. Set PYTHONPATH to the folder that {module}.py is in"
-        ) from None
-    except AttributeError:
-        raise InputError(f"layout={place!r}: {module} has no {name!r}") from None
-    if not callable(found):
-        raise InputError(f"layout={place!r} is {found!r}: expected a function of a batch")
-    return found

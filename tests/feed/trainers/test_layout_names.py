@@ -93,7 +93,7 @@ def test_a_config_that_names_none_is_refused(config: Path, yaml: str, message: s
             r"No module named 'my_layout'. Set PYTHONPATH to the folder that",
         ),
         ("my_layouts:token", "my_layouts has no 'token'"),
-        ("my_layouts:number", "'my_layouts:number' is 3: expected a function of a batch"),
+        ("my_layouts:number", "'my_layouts:number' is 3: expected module:function"),
         ({"my_layouts:Kept": {"of": 3}}, "unexpected keyword argument 'of'"),
     ],
 )

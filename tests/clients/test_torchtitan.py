@@ -197,7 +197,9 @@ def test_another_vocabulary_is_refused(run: Any) -> None:
 def test_the_state_of_another_data_loader_is_refused(run: Any) -> None:
     loader = build(run)
     loader.load_state_dict({})
-    with pytest.raises(StateMismatch, match=r"has dp_rank_0, world_size: .* set checkpoint.exclude"):
+    with pytest.raises(
+        StateMismatch, match=r"has dp_rank_0, world_size: .* set checkpoint.exclude"
+    ):
         loader.load_state_dict({"dp_rank_0": b"", "world_size": 1})
     other = build({**run, "seed": 5}).state_dict()
     with pytest.raises(StateMismatch, match="seed"):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import gzip
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import jaxdata
 from tests.clients.tiny import ROWS, SEQ_LEN
@@ -32,6 +33,15 @@ def text(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         given = {"source": source, "split": split, "tokenizer": tokenizer}
         jaxdata.convert(few, output=path, workers=1, **given)
     return path
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Sums in one order, and no waiting for threads that others keep busy."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-VOCAB, SEQ_LEN, ROWS = 1000, 256, 8
+VOCAB, SEQ_LEN, ROWS = 1000, 192, 8
 CLOSE = 1e-6
 """how far a loss may be from what was worked out by hand"""
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+import numpy as np
+
 from jaxdata.clients.agreement import Run, check_seq_len
 from jaxdata.clients.whole_rows import check_alone
 from jaxdata.config import build_rows, load_config, loader_arguments
@@ -28,26 +30,38 @@ def install(run: Run, *, across_documents: bool = False) -> None:
     """
     settings = load_config(run, {})
 
-    def layout(batch: Batch) -> Batch:
+    def layout(batch: Batch) -> Any:
         if not across_documents:
             check_alone(batch, "nanodo")
-        return batch
+        return np.stack([batch["inputs"], batch["targets"], batch["loss_mask"]], -1)
 
-    def py_batched_tfds(*, split: str, batch_size: int, context_size: int, **_: Any) -> Loader:
+    def py_batched_tfds(*, split: str, batch_size: int, context_size: int, **_: Any) -> Any:
         check_seq_len(settings, context_size, "nanodo's context_size")
         chosen = None if split == settings.split else settings.eval_split
         arguments = loader_arguments(settings, chosen)
         arguments |= {"batch_size": batch_size, "layout": layout}
-        return Loader(build_rows(settings, chosen), reiterable=chosen is not None, **arguments)
+        loader = Loader(build_rows(settings, chosen), **arguments)
+        return loader if chosen is None else Evaluation(loader)
 
     data = _nanodo_data()
     data.py_batched_tfds = py_batched_tfds
     data.get_in_out = in_and_out
 
 
-def in_and_out(batch: Batch, pad_id: int = 0) -> tuple[Any, Any, Any]:  # noqa: ARG001 - nanodo's
+class Evaluation:
+    """The same batches each time, however many of them were read."""
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+
+    def __iter__(self) -> Loader:
+        self.loader.reset()
+        return self.loader
+
+
+def in_and_out(in_BxLx3: Any, pad_id: int = 0) -> tuple[Any, Any, Any]:  # noqa: ARG001, N803
     """Inputs, targets and weights, (batch, seq_len) each, for nanodo's loss."""
-    return batch["inputs"], batch["targets"], batch["loss_mask"].astype("float32")
+    return in_BxLx3[..., 0], in_BxLx3[..., 1], in_BxLx3[..., 2].astype("float32")
 
 
 def _nanodo_data() -> Any:

@@ -60,8 +60,8 @@ class Evaluation:
 
 
 def in_and_out(in_BxLx3: Any, pad_id: int = 0) -> tuple[Any, Any, Any]:  # noqa: ARG001, N803
-    """Inputs, targets and weights, (batch, seq_len) each, for nanodo's loss."""
-    return in_BxLx3[..., 0], in_BxLx3[..., 1], in_BxLx3[..., 2].astype("float32")
+    """Inputs, targets and which of them count, (batch, seq_len) each, for nanodo's loss."""
+    return in_BxLx3[..., 0], in_BxLx3[..., 1], in_BxLx3[..., 2].astype(bool)
 
 
 def _nanodo_data() -> Any:

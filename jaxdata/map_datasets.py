@@ -358,6 +358,13 @@ def underlying_table(rows: Any) -> RowTable | None:
     return found.table if isinstance(found, RowDataset) else None
 
 
+def have_epochs(rows: Any) -> bool:
+    """Whether rows beyond the last are those of further epochs, as grain has it; of a mix not."""
+    if isinstance(rows, RowDataset):
+        return not rows.table.ends
+    return all(map(have_epochs, getattr(rows, "parents", ())))
+
+
 def underlying_keyed(rows: Any) -> Sequence[KeyedRows]:
     """By section, the rows that know their place in a batch, under a dataset of rows."""
     found = _underlying(rows)

@@ -72,6 +72,10 @@ PRINTS = {
     "loader.skip(8, 16)": "=['batch_sizes', 'checksum', 'fingerprint', 'next_row', 'run', "
     "'version'] 16 [16, 17, 18, 19]\n",
     "tokenizers.load": "=8 one text 256\n",
+    "class Trainer(Jaxdata": "3 12\n",
+    "register_for_checkpointing": "=12\n",
+    "reiterable=True)": "=[5, 5, 5] 2\n",
+    "loss_of_batch": "by hand: the loss of 5 packed documents is theirs one by one",
     'NamedSharding(mesh, P("data")))\nprint': "'data'",
 }
 # Blocks of text that hold commands: their output, or what one machine cannot run.

@@ -92,6 +92,17 @@ class BatchIterator:
         """
         return self._pipeline.report()
 
+    def scalars(self) -> dict[str, float]:
+        """The report as flat numbers for a trainer's logger, and `wait_seconds`, this process's.
+
+        Of rows whose tokens cannot be counted, as transformed ones, only the position.
+        """
+        try:
+            found = self.report().scalars()
+        except InputError:
+            found = {"row": self.next_row, "pass": self.passes}
+        return {**found, "wait_seconds": self.wait_seconds}
+
     @property
     def reads(self) -> ReadCounts | None:
         """What this process and its running workers have fetched from buckets since it began.

@@ -40,6 +40,7 @@ from jaxdata.feed.state import check_run, make_state
 from jaxdata.feed.streams import AheadStream, WorkerStream
 from jaxdata.format.storage import ReadCounts, read_counts
 from jaxdata.map_datasets import (
+    have_epochs,
     row_table,
     section_starts,
     underlying_identity,
@@ -95,7 +96,7 @@ class BatchPipeline:
         }
         self._keyed = list(underlying_keyed(rows))
         # A mixture has no rows beyond its end: every pass is the same.
-        self._epoch_rows = 0 if self._underlying and self._underlying.ends else len(rows)
+        self._epoch_rows = len(rows) if have_epochs(rows) else 0
         self._choose: Callable[[Iterator[Span]], Iterator[Span]] = iter
         self._run = underlying_identity(rows)
         self._amendments: list[dict[str, Any]] = []

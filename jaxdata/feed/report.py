@@ -60,6 +60,22 @@ class RunReport:
         """Plain JSON values."""
         return asdict(self)
 
+    def scalars(self) -> dict[str, float]:
+        """Flat numbers by name, for a trainer's logger: `tokens`, `epochs/web`, `share/web`."""
+        found: dict[str, float] = {
+            "row": self.next_row,
+            "pass": self.passes,
+            "rows": self.rows,
+            "documents": self.documents,
+            "tokens": self.tokens,
+            "padding_share": self.padding_share,
+        }
+        for name, source in self.sources.items():
+            found |= {f"{of}/{name}": getattr(source, of) for of in ("tokens", "share", "epochs")}
+        if self.reads is not None:
+            found |= {f"reads/{name}": value for name, value in asdict(self.reads).items()}
+        return found
+
     def __str__(self) -> str:
         width = max([len("source"), *map(len, self.sources)])
         lines = [

@@ -23,6 +23,11 @@ ROWS = jaxdata.pack(DOCUMENTS, seq_len=32)
 MIXED = jaxdata.mix({"a": ROWS}, epochs={"a": 1.5})
 SIDES = [jaxdata.ArrayDocuments([[1, n, 0] for n in range(2, 9)], [[0, 1, 1]] * 7)] * 2
 PAIRS = jaxdata.pairs(*SIDES, seq_len=4)
+KINDS = {
+    **{"packed": ROWS, "mixed": MIXED, "mapped": ROWS.map(dict), "pairs": PAIRS},
+    **{"part": ROWS[:20], "part of a mixture": MIXED[:20].map(dict)},
+}
+MIXTURES = [KINDS["mixed"], KINDS["part of a mixture"]]
 FACES = {"jax": jaxdata.Loader, "torch": jaxdata.torch.Loader}
 
 
@@ -38,7 +43,7 @@ def rows_of(batches: Any, name: str = "inputs") -> list[list[int]]:
 
 def expected(rows: Any, number: int, name: str = "inputs") -> list[list[int]]:
     """The rows of a pass, in order: of an epoch, as grain numbers them."""
-    first = 0 if rows is MIXED else number * len(rows)
+    first = 0 if rows in MIXTURES else number * len(rows)
     return [rows[first + row][name].tolist() for row in range(len(rows))]
 
 
@@ -47,7 +52,7 @@ def in_order(found: list[list[int]]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("face", FACES)
-@pytest.mark.parametrize("rows", [ROWS, MIXED, ROWS.map(dict), PAIRS], ids=["a", "b", "c", "d"])
+@pytest.mark.parametrize("rows", KINDS.values(), ids=KINDS)
 def test_each_iter_is_a_pass_of_the_next_epoch(face: str, rows: Any) -> None:
     name = "chosen_inputs" if rows is PAIRS else "inputs"
     one = loader(face, rows)
@@ -57,7 +62,7 @@ def test_each_iter_is_a_pass_of_the_next_epoch(face: str, rows: Any) -> None:
         assert in_order(found) == in_order(expected(rows, number, name))
         assert one.passes == number
         assert one.next_row == len(rows)
-    assert (rows_of(loader(face, rows), name) == found) == (rows is MIXED)
+    assert (rows_of(loader(face, rows), name) == found) == (rows in MIXTURES)
 
 
 def test_every_pass_has_each_target_once() -> None:

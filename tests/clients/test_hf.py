@@ -1,0 +1,382 @@
+"""transformers' Trainer and TRL's trainers on real text: losses by hand, resumed, refused."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import jaxdata
+import jaxdata.torch
+from jaxdata.errors import InputError, StateMismatch
+from jaxdata.testing import assert_same_batches, check_trainer
+from tests.feed.test_layouts import documents_alone
+from tests.testing.test_trainer import NAMES
+
+pytest.importorskip("accelerate", reason="transformers' Trainer needs accelerate")
+transformers = pytest.importorskip("transformers")
+trl = pytest.importorskip("trl", reason="SFTTrainer and DPOTrainer are trl's")
+from jaxdata.clients.hf import Jaxdata  # noqa: E402 - after what it needs was found
+
+VOCAB, SEQ_LEN, ROWS = 260, 64, 4
+
+
+@pytest.fixture(scope="module", autouse=True)
+def offline() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):
+            patch.setattr(f"huggingface_hub.constants.{name}", True)
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # these models are smaller than a task for another
+        yield
+        torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def rows(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Packed rows of short pages, in bytes: pages of up to a row, several of them in one."""
+    folder = tmp_path_factory.mktemp("hf")
+    with gzip.open(shared_data / "short.jsonl.gz", "rt") as file:
+        texts = [json.loads(line)["text"][:90] for line in islice(file, 60)]
+    (folder / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    jaxdata.convert(
+        folder / "a.jsonl", output=folder / "d", source="pages", tokenizer="bytes", workers=1
+    )
+    return jaxdata.pack(
+        jaxdata.open_dataset(folder / "d").source("train", "pages"), seq_len=SEQ_LEN
+    )
+
+
+def loader(rows: Any, **settings: Any) -> Any:
+    given = {"batch_size": ROWS, "layout": "hf", "reiterable": True, **settings}
+    return jaxdata.torch.Loader(rows, **given)
+
+
+def tokenizer() -> Any:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = {word: number for number, word in enumerate(["<unk>", "</s>", "a", "b", "c"])}
+    made = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=made, eos_token="</s>", pad_token="</s>", unk_token="<unk>"
+    )
+
+
+def model() -> Any:
+    torch.manual_seed(0)
+    small = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2}
+    config = transformers.LlamaConfig(
+        vocab_size=VOCAB, num_attention_heads=2, max_position_embeddings=SEQ_LEN, **small
+    )
+    return transformers.LlamaForCausalLM(config)
+
+
+PARENTS = {
+    "Trainer": (transformers.Trainer, transformers.TrainingArguments, {}),
+    "SFTTrainer": (trl.SFTTrainer, trl.SFTConfig, {"max_length": None}),
+}
+
+
+class Recorded:
+    """Before a trainer: the losses of its steps as it makes them, and its batches."""
+
+    def compute_loss(self, model: Any, inputs: Any, *given: Any, **named: Any) -> Any:
+        found = super().compute_loss(model, inputs, *given, **named)  # type: ignore[misc]
+        if model.training:
+            self.__dict__.setdefault("seen", []).append(dict(inputs))
+            self.__dict__.setdefault("losses", []).append(float(found.detach()))
+            self.__dict__.setdefault("by_hand", []).append(self.alone(model))
+        return found
+
+    def alone(self, model: Any) -> float:
+        native = getattr(self, "native", None)
+        if native is None:
+            return 0.0
+        model.eval()
+        with torch.no_grad():
+            found = documents_alone(model, native[len(self.__dict__["losses"]) - 1])
+        model.train()
+        return found
+
+
+def trainer(
+    kind: str, train: Any, folder: Path, *, bare: Any = None, made: Any = None, **settings: Any
+) -> Any:
+    parent, config, more = PARENTS[kind]
+    if kind == "SFTTrainer":
+        bare = {"processing_class": tokenizer(), **(bare or {})}
+    args = config(
+        output_dir=str(folder),
+        **{
+            **more,
+            **{"max_steps": 6, "save_steps": 3, "logging_steps": 1, "learning_rate": 1e-2},
+            **{"report_to": [], "use_cpu": True, "disable_tqdm": True, "bf16": False},
+            **settings,
+        },
+    )
+    return type("T", (Recorded, Jaxdata, parent), {})(
+        model=made or model(), args=args, train_dataset=train, **(bare or {})
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", PARENTS)
+def test_six_steps_have_the_losses_worked_out_by_hand(kind: str, rows: Any, tmp_path: Path) -> None:
+    one = trainer(kind, loader(rows), tmp_path)
+    one.native = list(islice(jaxdata.Loader(rows, batch_size=ROWS), 6))
+    one.train()
+    assert len(one.losses) == 6
+    assert one.losses == pytest.approx(one.by_hand, rel=1e-6)
+    assert one.losses[-1] < one.losses[0]
+    for seen, native in zip(one.seen, one.native, strict=True):
+        assert np.array_equal(seen["input_ids"], native["inputs"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", PARENTS)
+def test_three_and_three_are_six_to_the_bit(kind: str, rows: Any, tmp_path: Path) -> None:
+    whole = trainer(kind, loader(rows), tmp_path / "a")
+    whole.train()
+    again = trainer(kind, loader(rows), tmp_path / "a")
+    again.train(resume_from_checkpoint=str(tmp_path / "a" / "checkpoint-3"))
+    assert again.losses == whole.losses[3:]
+    for one, other in zip(whole.model.parameters(), again.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.slow
+def test_two_processes_go_on_where_one_stopped(rows: Any, tmp_path: Path) -> None:
+    whole = trainer("Trainer", loader(rows), tmp_path)
+    whole.train()
+    shutil.rmtree(tmp_path / "checkpoint-6")
+    data = rows.table.documents[0].store.url
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    started = [
+        subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "tests.clients.hf_rank",
+                str(tmp_path),
+                rows.table.documents[0].store.url,
+            ],
+            env={**os.environ, **ranks(number, port)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for number in range(2)
+    ]
+    for each in started:
+        printed, _ = each.communicate()
+        assert not each.returncode, printed
+    found = torch.load(tmp_path / "two.pt")
+    assert set(found) == set(whole.model.state_dict())
+    for name, weights in whole.model.state_dict().items():
+        assert torch.allclose(found[name], weights, rtol=1e-4, atol=1e-6), name
+
+
+def ranks(number: int, port: int) -> dict[str, str]:
+    """What torchrun would set."""
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    return {**where, "RANK": str(number), "LOCAL_RANK": str(number), "OMP_NUM_THREADS": "1"}
+
+
+@pytest.mark.slow
+def test_epochs_are_passes_and_resume_in_the_second(rows: Any, tmp_path: Path) -> None:
+    steps = len(loader(rows))
+    settings = {"max_steps": -1, "num_train_epochs": 3, "save_steps": steps + 2}
+    settings["gradient_accumulation_steps"] = 2
+    settings["save_steps"] = updates = -(-steps // 2) + 2
+    whole = trainer("Trainer", loader(rows), tmp_path, **settings)
+    whole.train()
+    assert len(whole.seen) == 3 * steps
+    expected = loader(rows)
+    trained = [{k: v for k, v in seen.items() if k != "num_items_in_batch"} for seen in whole.seen]
+    assert_same_batches(trained, [batch for _ in range(3) for batch in expected])
+    again = trainer("Trainer", loader(rows), tmp_path, **settings)
+    again.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{updates}"))
+    assert again.losses == whole.losses[steps + 4 :]
+    assert again.state.epoch == whole.state.epoch == 3
+
+
+@pytest.mark.slow
+def test_a_checkpoint_at_the_end_of_an_epoch_goes_on_with_the_next(
+    rows: Any, tmp_path: Path
+) -> None:
+    settings = {"max_steps": -1, "num_train_epochs": 2, "save_strategy": "epoch"}
+    whole = trainer("Trainer", loader(rows), tmp_path, **settings)
+    whole.train()
+    steps = len(loader(rows))
+    again = trainer("Trainer", loader(rows), tmp_path, **settings)
+    again.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{steps}"))
+    assert again.losses == whole.losses[steps:]
+
+
+@pytest.mark.slow
+def test_evaluation_is_the_mean_over_targets_every_time(rows: Any, tmp_path: Path) -> None:
+    val = loader(rows[:10], batch_size=ROWS, reiterable=False)
+    one = trainer("Trainer", loader(rows), tmp_path, bare={"eval_dataset": val}, eval_steps=3)
+    found = [one.evaluate()["eval_loss"] for _ in range(2)]
+    (whole,) = jaxdata.Loader(rows[:10], batch_size=10)
+    one.model.eval()
+    with torch.no_grad():
+        assert found == pytest.approx([documents_alone(one.model, whole)] * 2, rel=1e-6)
+    named = {"some": val, "more": loader(rows[:4])}
+    both = trainer("SFTTrainer", loader(rows), tmp_path, bare={"eval_dataset": named})
+    assert both.evaluate()["eval_some_loss"] == pytest.approx(found[0], rel=1e-6)
+
+
+@pytest.mark.slow
+def test_logs_have_what_was_delivered(rows: Any, tmp_path: Path) -> None:
+    one = trainer("Trainer", loader(rows), tmp_path, max_steps=2)
+    one.train()
+    logged = [entry for entry in one.state.log_history if "loss" in entry]
+    assert [entry["data/rows"] for entry in logged] == [ROWS, 2 * ROWS]
+    expected = loader(rows)
+    next(expected), next(expected)
+    counts = expected.report().sources["train/pages"].tokens
+    assert logged[1]["data/tokens/train/pages"] == logged[1]["data/tokens"] == counts
+    assert logged[1]["data/wait_seconds"] >= 0
+
+
+@pytest.mark.slow
+def test_its_losses_pass_the_checks_of_a_trainer(rows: Any, tmp_path: Path) -> None:
+    def loss_of(one: Any, **over: Any) -> Any:
+        @torch.no_grad()
+        def loss(batch: Any) -> Any:
+            given = {k: v for k, v in {**batch, **over}.items() if v is not None}
+            return one.compute_loss(one.model.eval(), given)
+
+        return loss
+
+    for kind in PARENTS:
+        one = trainer(kind, loader(rows), tmp_path / "x")
+        assert len(check_trainer(loss_of(one), loader(rows))) == 7
+        with pytest.raises(AssertionError, match="last slot of a row does not count"):
+            check_trainer(loss_of(one, shift_labels=None), loader(rows))
+
+
+@pytest.mark.slow
+def test_its_runs_pass_the_checks_of_a_trainer(rows: Any, tmp_path: Path) -> None:
+    def run(steps: int, state: Any) -> tuple[list[Any], Any]:
+        folder, done = state or (tmp_path / str(steps), 0)
+        ends = {"max_steps": done + steps, "save_steps": steps}
+        one = trainer("Trainer", loader(rows), folder, **ends)
+        one.train(resume_from_checkpoint=state is not None)
+        return one.seen, (folder, done + steps)
+
+    found = check_trainer(lambda _: 1.0, loader(rows), run=run, leave_out=NAMES)
+    assert [each.split(":")[0] for each in found] == ["order", "resuming", "passes"]
+
+
+@pytest.mark.parametrize(
+    ("given", "settings", "message"),
+    [
+        ({"reiterable": False}, {"max_steps": 99}, "max_steps=99, but the loader passes over its"),
+        (
+            {"reiterable": False},
+            {"max_steps": -1},
+            r"num_train_epochs=3, but the loader passes over its [\d]+ rows once, in [\d]+ batches",
+        ),
+        ({}, {"label_smoothing_factor": 0.1}, "it drops the last target of each row"),
+        ({}, {"dataloader_num_workers": 2}, "give num_workers to the loader"),
+        ({}, {"auto_find_batch_size": True}, "the loader has its own batch_size"),
+        ({"layout": "megatron"}, {}, "train_dataset gives batches of another trainer's layout: ma"),
+    ],
+)
+def test_what_would_be_silently_wrong_is_refused(
+    given: Any, settings: Any, message: str, rows: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=message):
+        trainer("Trainer", loader(rows, **given), tmp_path, **settings).train()
+
+
+def test_a_used_loader_is_refused(rows: Any, tmp_path: Path) -> None:
+    used = loader(rows)
+    next(used)
+    with pytest.raises(InputError, match=r"the loader is at row 4 of pass 1, and train\(\) begins"):
+        trainer("Trainer", used, tmp_path).train()
+
+
+def test_a_model_that_lets_documents_see_each_other_is_refused(rows: Any, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    small = {"hidden_size": 32, "ffn_dim": 32, "word_embed_proj_dim": 32, "num_hidden_layers": 2}
+    config = transformers.OPTConfig(
+        vocab_size=VOCAB, num_attention_heads=2, max_position_embeddings=SEQ_LEN, **small
+    )
+    made = transformers.OPTForCausalLM(config)
+    with pytest.raises(InputError, match=r"OPTForCausalLM cannot train on packed rows as they are"):
+        trainer("Trainer", loader(rows), tmp_path, made=made).train()
+
+
+@pytest.mark.slow
+def test_checkpoints_of_others_are_refused(rows: Any, tmp_path: Path) -> None:
+    one = trainer("Trainer", loader(rows), tmp_path, max_steps=3)
+    one.train()
+    folder = tmp_path / "checkpoint-3"
+    other = jaxdata.pack(rows.table.documents[0], seq_len=SEQ_LEN, seed=1)
+    with pytest.raises(StateMismatch, match="seed was 0, is 1"):
+        trainer("Trainer", loader(other), tmp_path).train(resume_from_checkpoint=str(folder))
+    settings = {"gradient_accumulation_steps": 2}
+    with pytest.raises(StateMismatch, match="batches into an epoch by the Trainer's count"):
+        trainer("Trainer", loader(rows), tmp_path, **settings).train(str(folder))
+    saved = json.loads((folder / "trainer_state.json").read_text())
+    del saved["stateful_callbacks"]["_LoaderState"]
+    (folder / "trainer_state.json").write_text(json.dumps(saved))
+    with pytest.raises(StateMismatch, match="has no state of a loader: it was saved by a trainer"):
+        trainer("Trainer", loader(rows), tmp_path).train(resume_from_checkpoint=True)
+    with pytest.raises(InputError, match=r"resume_from_checkpoint='.*' has no trainer_state.json"):
+        trainer("Trainer", loader(rows), tmp_path).train(str(tmp_path / "none"))
+
+
+def test_without_a_loader_it_is_the_trainer_itself(rows: Any, tmp_path: Path) -> None:
+    data = [{"input_ids": [1, 2, 3], "labels": [1, 2, 3]}] * 8
+    one = trainer("Trainer", data, tmp_path, max_steps=1, bare={"eval_dataset": data})
+    assert one.train().global_step == 1
+    assert one.evaluate()["eval_loss"] > 0
+
+
+@pytest.mark.slow
+def test_dpo_trains_on_pairs_and_resumes(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    texts = [random.integers(5, VOCAB, 12).tolist() for _ in range(24)]
+    answers = [[random.integers(5, VOCAB, n).tolist() for n in (4, 7)] for _ in texts]
+    sides = [
+        jaxdata.ArrayDocuments(
+            [text + answer[side] for text, answer in zip(texts, answers, strict=True)],
+            [[0] * 12 + [1] * len(answer[side]) for answer in answers],
+        )
+        for side in (0, 1)
+    ]
+    pairs = jaxdata.pairs(*sides, seq_len=24)
+
+    def dpo(folder: Path) -> Any:
+        PARENTS["DPOTrainer"] = (trl.DPOTrainer, trl.DPOConfig, {})
+        try:
+            bare = {"processing_class": tokenizer(), "ref_model": model()}
+            return trainer("DPOTrainer", loader(pairs), folder, bare=bare)
+        finally:
+            del PARENTS["DPOTrainer"]
+
+    whole = dpo(tmp_path)
+    whole.train()
+    assert whole.losses[0] == pytest.approx(np.log(2)), "model and reference are the same at first"
+    assert whole.losses[-1] < whole.losses[0]
+    again = dpo(tmp_path)
+    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    assert again.losses == whole.losses[3:]

@@ -1,4 +1,4 @@
-"""What a trainer and a config have to agree on; what would be silently wrong is refused here."""
+"""What a trainer and a config have to agree on, and what its log says of the data."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ import numpy as np
 
 from jaxdata.config import Config, open_data
 from jaxdata.errors import InputError
+from jaxdata.feed.batch_iterator import BatchIterator
 from jaxdata.rows.table import Batch
 
 Run = str | Path | Mapping[str, Any] | Config
 """a config as `jaxdata.load` takes it"""
+
+
+def measures(loader: BatchIterator) -> dict[str, float]:
+    """What a trainer's own log says of its data: tokens and epochs by source, seconds waited."""
+    return {f"data/{name}": value for name, value in loader.scalars().items()}
 
 
 def check_seq_len(config: Config, trained: int, trainer: str) -> None:

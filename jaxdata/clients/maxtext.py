@@ -16,8 +16,7 @@ from typing import Any, Self
 
 import grain
 
-from jaxdata.clients.agreement import Run, check_seq_len, check_vocabulary
-from jaxdata.clients.measures import measures
+from jaxdata.clients.agreement import Run, check_seq_len, check_vocabulary, measures
 from jaxdata.config import Config, build_rows, load_config, loader_arguments
 from jaxdata.errors import InputError, SourceExhausted
 from jaxdata.feed.loader import Loader

@@ -89,5 +89,5 @@ def assert_by_hand(
         losses += train(model, batches, loss_of, 1)
         assert abs(losses[-1] - expected) < CLOSE
     assert len(losses) == 6
-    assert losses[-1] < losses[0]
+    assert len(set(losses)) == 6
     return losses

@@ -297,6 +297,8 @@ SHARED_STEMS = {
     "index": "the index of a source, and the ways it can be damaged",
     "loader": "the loader, and its face in torch",
     "local": "on this machine: processes, and files",
+    "megatron": "Megatron-LM: its files, and its trainer",
+    "nanogpt": "nanoGPT: its files, and its trainer",
     "plan": "a plan as a table, and the command that keeps it",
     "preview": "what a run will get, and the command that shows it",
     "settings": "the fields of a room's settings",

@@ -17,7 +17,7 @@ from tests.readmes import of
 
 def recipe(heading: str) -> str:
     text = of("clients").text.split(f"### A loop in {heading}\n")[1]
-    return text.split("```py\n")[1].split("```")[0]
+    return text.split("```text\n")[1].split("```")[0]
 
 
 def mean_by_hand(logits_of: Any, batch: Any) -> float:

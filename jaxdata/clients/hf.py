@@ -92,12 +92,23 @@ class Jaxdata:
         steps, self._resumed_steps = self._resumed_steps, 0
         return _Passes(self._train_loader, steps)
 
+    def evaluate(self, eval_dataset: Any = None, *given: Any, **named: Any) -> Any:
+        """Evaluate, on a loader too."""
+        if not isinstance(eval_dataset, Loader):
+            return _any(super()).evaluate(eval_dataset, *given, **named)
+        _refuse_loader(eval_dataset, "eval_dataset")
+        kept, self._eval_loaders = self._eval_loaders, eval_dataset
+        try:
+            return _any(super()).evaluate(None, *given, **named)
+        finally:
+            self._eval_loaders = kept
+
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
         """An evaluation loader, from its first row."""
         loaders: Any = self._eval_loaders
-        chosen = eval_dataset if isinstance(eval_dataset, Loader) else loaders
-        if isinstance(chosen, Mapping):
-            chosen = chosen.get(eval_dataset) if isinstance(eval_dataset, str) else None
+        chosen = loaders
+        if isinstance(loaders, Mapping):
+            chosen = loaders.get(eval_dataset) if isinstance(eval_dataset, str) else None
         if not isinstance(chosen, Loader):
             return _any(super()).get_eval_dataloader(eval_dataset)
         chosen.reset()

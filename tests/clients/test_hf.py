@@ -84,14 +84,18 @@ def model() -> Any:
     return transformers.LlamaForCausalLM(config)
 
 
+PACKED = ["Trainer", "SFTTrainer"]
 PARENTS = {
     "Trainer": (transformers.Trainer, transformers.TrainingArguments, {}),
     "SFTTrainer": (trl.SFTTrainer, trl.SFTConfig, {"max_length": None}),
+    "DPOTrainer": (trl.DPOTrainer, trl.DPOConfig, {}),
 }
 
 
 class Recorded:
     """Before a trainer: the losses of its steps as it makes them, and its batches."""
+
+    hand = staticmethod(documents_alone)
 
     def compute_loss(self, model: Any, inputs: Any, *given: Any, **named: Any) -> Any:
         found = super().compute_loss(model, inputs, *given, **named)  # type: ignore[misc]
@@ -107,7 +111,7 @@ class Recorded:
             return 0.0
         model.eval()
         with torch.no_grad():
-            found = documents_alone(model, native[len(self.__dict__["losses"]) - 1])
+            found = self.hand(model, native[len(self.__dict__["losses"]) - 1])
         model.train()
         return found
 
@@ -116,7 +120,7 @@ def trainer(
     kind: str, train: Any, folder: Path, *, bare: Any = None, made: Any = None, **settings: Any
 ) -> Any:
     parent, config, more = PARENTS[kind]
-    if kind == "SFTTrainer":
+    if kind != "Trainer":
         bare = {"processing_class": tokenizer(), **(bare or {})}
     args = config(
         output_dir=str(folder),
@@ -133,7 +137,7 @@ def trainer(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", PARENTS)
+@pytest.mark.parametrize("kind", PACKED)
 def test_six_steps_have_the_losses_worked_out_by_hand(kind: str, rows: Any, tmp_path: Path) -> None:
     one = trainer(kind, loader(rows), tmp_path)
     one.native = list(islice(jaxdata.Loader(rows, batch_size=ROWS), 6))
@@ -146,7 +150,7 @@ def test_six_steps_have_the_losses_worked_out_by_hand(kind: str, rows: Any, tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", PARENTS)
+@pytest.mark.parametrize("kind", PACKED)
 def test_three_and_three_are_six_to_the_bit(kind: str, rows: Any, tmp_path: Path) -> None:
     whole = trainer(kind, loader(rows), tmp_path / "a")
     whole.train()
@@ -260,7 +264,7 @@ def test_its_losses_pass_the_checks_of_a_trainer(rows: Any, tmp_path: Path) -> N
 
         return loss
 
-    for kind in PARENTS:
+    for kind in PACKED:
         one = trainer(kind, loader(rows), tmp_path / "x")
         assert len(check_trainer(loss_of(one), loader(rows))) == 7
         with pytest.raises(AssertionError, match="last slot of a row does not count"):
@@ -345,34 +349,3 @@ def test_without_a_loader_it_is_the_trainer_itself(rows: Any, tmp_path: Path) ->
     one = trainer("Trainer", data, tmp_path, max_steps=1, bare={"eval_dataset": data})
     assert one.train().global_step == 1
     assert one.evaluate()["eval_loss"] > 0
-
-
-@pytest.mark.slow
-def test_dpo_trains_on_pairs_and_resumes(tmp_path: Path) -> None:
-    random = np.random.default_rng(0)
-    texts = [random.integers(5, VOCAB, 12).tolist() for _ in range(24)]
-    answers = [[random.integers(5, VOCAB, n).tolist() for n in (4, 7)] for _ in texts]
-    sides = [
-        jaxdata.ArrayDocuments(
-            [text + answer[side] for text, answer in zip(texts, answers, strict=True)],
-            [[0] * 12 + [1] * len(answer[side]) for answer in answers],
-        )
-        for side in (0, 1)
-    ]
-    pairs = jaxdata.pairs(*sides, seq_len=24)
-
-    def dpo(folder: Path) -> Any:
-        PARENTS["DPOTrainer"] = (trl.DPOTrainer, trl.DPOConfig, {})
-        try:
-            bare = {"processing_class": tokenizer(), "ref_model": model()}
-            return trainer("DPOTrainer", loader(pairs), folder, bare=bare)
-        finally:
-            del PARENTS["DPOTrainer"]
-
-    whole = dpo(tmp_path)
-    whole.train()
-    assert whole.losses[0] == pytest.approx(np.log(2)), "model and reference are the same at first"
-    assert whole.losses[-1] < whole.losses[0]
-    again = dpo(tmp_path)
-    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
-    assert again.losses == whole.losses[3:]

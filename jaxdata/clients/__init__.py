@@ -10,3 +10,9 @@ nanodo nanogpt nanochat  what their scripts call for data
 agreement   what a trainer and a config have to agree on, and what its log says
 whole_rows  what trainers need whose attention knows no documents
 """
+
+from __future__ import annotations
+
+from jaxdata.lazy import resolver
+
+__getattr__ = resolver(__name__)

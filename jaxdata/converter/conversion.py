@@ -44,7 +44,7 @@ from jaxdata.format.storage import Store
 from jaxdata.format.unfinished import UnfinishedJob
 from jaxdata.format.verify.index import damage_of_columns
 from jaxdata.tokenizers import Tokenizer
-from jaxdata.tokenizers.encoders import EncoderDiffers, EncoderName, EncodingSummary
+from jaxdata.tokenizers.encoders import EncoderDiffers, EncoderName, EncodingSummary, keep_summary
 
 
 @dataclass
@@ -213,7 +213,10 @@ class Conversion:
             raise
         with tempfile.TemporaryFile() as bad_lines:
             merged = self._merge(bad_lines)
-            return self._publish(merged), self._encoding(merged)
+            entries, encoding = self._publish(merged), self._encoding(merged)
+        for entry in entries.values():
+            keep_summary(entry.fingerprint, encoding)
+        return entries, encoding
 
     def _convert(self, make_engine: MakeEngine, bar: _Bar) -> None:
         try:

@@ -15,7 +15,7 @@ import tokenizers as hf
 
 from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.encoders import Encoder
-from jaxdata.tokenizers.encoders.byte_level import _ALPHABET
+from jaxdata.tokenizers.encoders.byte_level import ALPHABET
 from jaxdata.tokenizers.huggingface import HuggingFaceTokenizer
 from jaxdata.tokenizers.text_cuts import CL100K_SPLIT, O200K_SPLIT
 
@@ -90,7 +90,7 @@ def tokenizer(made: dict[str, Any]) -> HuggingFaceTokenizer:
 
 def of_merges(merges: list[tuple[str, str]], **model: Any) -> HuggingFaceTokenizer:
     """A tokenizer of all bytes and these merges, of ASCII."""
-    tokens = dict.fromkeys([*_ALPHABET, *(a + b for a, b in merges)])
+    tokens = dict.fromkeys([*ALPHABET, *(a + b for a, b in merges)])
     made = settings()
     made["model"] |= {"vocab": {t: n for n, t in enumerate(tokens)}, "merges": merges} | model
     made["added_tokens"] = [made["added_tokens"][0] | {"id": len(tokens)}]

@@ -170,11 +170,11 @@ def _ids(
 ) -> dict[bytes, int]:
     """The ids of the bytes, and of what merges make, in the order of these."""
     vocab: dict[str, int] = model["vocab"]
-    lacking = [byte for char, byte in _ALPHABET.items() if char not in vocab]
+    lacking = [byte for char, byte in ALPHABET.items() if char not in vocab]
     if {*lacking} - _NOT_IN_UTF8:
         raise Refused(f"its vocabulary lacks {len(lacking)} of the 256 bytes")
-    known = {_bytes(token): i for token, i in vocab.items() if _ALPHABET.keys() >= {*token}}
-    ids = {bytes([byte]): vocab[char] for char, byte in _ALPHABET.items() if char in vocab}
+    known = {_bytes(token): i for token, i in vocab.items() if ALPHABET.keys() >= {*token}}
+    ids = {bytes([byte]): vocab[char] for char, byte in ALPHABET.items() if char in vocab}
     for left, right in merges:
         if left + right not in known:
             raise Refused(f"a merge makes {left + right!r}, which is no token")
@@ -214,12 +214,13 @@ def _alphabet() -> dict[str, int]:
     }
 
 
-_ALPHABET = _alphabet()
+ALPHABET = _alphabet()
+"""The byte that each character of a token stands for."""
 _NOT_IN_UTF8 = {0xC0, 0xC1, *range(0xF5, 0x100)}
 
 
 def _bytes(token: str) -> bytes:
     try:
-        return bytes(map(_ALPHABET.__getitem__, token))
+        return bytes(map(ALPHABET.__getitem__, token))
     except KeyError:
         raise Refused(f"the token {token!r} is not written in bytes") from None

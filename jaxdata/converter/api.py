@@ -83,7 +83,8 @@ def convert(
         on_error: "quarantine" sets records without a usable text aside in a file, "fail" stops at
             the first.
         max_expansion: reject a compressed file that expands to more than this many times its size.
-        progress: called with the bytes of input done, and their total.
+        progress: called with the bytes of input done, and their total; before, where an encoder is
+            tried, with the texts of the trial.
         **options: task, cleaning, splits and limits: see :class:`Options`.
 
     Raises:

@@ -198,7 +198,7 @@ class Conversion:
         self.job.check_tables(self.task)
         self._check_whole()
         self._begin()
-        self.job = replace(self.job, encoder=self._encoders.choose(self.job))
+        self.job = replace(self.job, encoder=self._encoders.choose(self.job, progress))
         bar = _Bar(sum(file.size for file in self.job.files), progress)
         try:
             self._convert(make_engine, bar)

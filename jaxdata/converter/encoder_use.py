@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pydantic import TypeAdapter
@@ -29,11 +30,15 @@ class EncoderUse:
         """Encoders whose units have to be done again, as "tiktoken 0.14.0"."""
         return _NAMES.validate_json(self.unfinished.noted(_DISTRUSTED) or b"[]")
 
-    def choose(self, job: Job) -> Choice:
-        """Choose an encoder; raises InputError where the one that is asked for cannot be had."""
+    def choose(self, job: Job, progress: Callable[[int, int], None] | None) -> Choice:
+        """Choose an encoder; raises InputError where the one that is asked for cannot be had.
+
+        `progress` is called with the texts of a trial that are done, and their total.
+        """
         size = sum(file.text_bytes for file in job.files)
         tokenizer = job.tokenizer()
-        return choose(tokenizer, self.asked, text_bytes=size, without=self.distrusted)
+        without = self.distrusted
+        return choose(tokenizer, self.asked, text_bytes=size, without=without, progress=progress)
 
     def distrust(self, job: Job, differs: EncoderDiffers) -> Choice:
         """Give up an encoder, for this conversion and others; returns what takes its place."""

@@ -39,7 +39,7 @@ from tests.tokenizers.test_tokenizers import open_one
 
 FUZZED = int(os.environ.get("JAXDATA_TEST_FUZZED", "2000"))
 EVERY = int(os.environ.get("JAXDATA_TEST_EVERY_DOCUMENT", "60"))
-ENCODERS = ["tiktoken", "fast"]
+ENCODERS = [kind.name for kind in choice.ENCODERS]
 KNOWN = [*range(128), *range(0xA0, 0x250), *range(0x300, 0x345), *range(0x4E00, 0x4E40), 0x1F600]
 
 

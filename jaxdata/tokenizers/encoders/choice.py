@@ -5,6 +5,7 @@ What is chosen decides how long a conversion takes, and nothing of what it write
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import get_args
 
@@ -22,6 +23,9 @@ ENCODERS: list[type[Encoder]] = [FastokensEncoder, TiktokenEncoder]
 """The fastest first."""
 WORTH_A_TRIAL = 64 * 2**20
 """Bytes of text from which `auto` waits for a trial that was not made yet."""
+
+
+_log = logging.getLogger("jaxdata")
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,7 @@ def _verdict(
     if verdict is None:
         if not worth:
             raise Refused("it was not tried on this tokenizer, for which the text is too short")
+        _log.warning("trying %s on the tokenizer %r: some seconds, once", version, tokenizer.name)
         verdict = try_encoder(kind, tokenizer, progress)
         keep_verdict(tokenizer, version, verdict)
     if verdict.refused:

@@ -30,7 +30,7 @@ from typing import Any
 from corpus import real_text, shared_data
 from harness import Contestant, Report, arguments, chosen, compare, machine, now, parse
 
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ |= {"TOKENIZERS_PARALLELISM": "false", "FASTOKENS_BPE_THREADS": "1"}  # as in workers
 
 import numpy as np
 from families import families

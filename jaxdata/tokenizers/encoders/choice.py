@@ -21,6 +21,8 @@ from jaxdata.tokenizers.encoders.verdicts import Verdict, keep_verdict, kept_ver
 
 ENCODERS: list[type[Encoder]] = [FastokensEncoder, TiktokenEncoder]
 """The fastest first."""
+WORTH_LOADING = 2 * 2**20
+"""Bytes of text from which `auto` takes an encoder: to make one takes half a second a worker."""
 WORTH_A_TRIAL = 64 * 2**20
 """Bytes of text from which `auto` waits for a trial that was not made yet."""
 
@@ -60,7 +62,7 @@ def choose(
     Args:
         tokenizer: the tokenizer.
         asked: what `--encoder` says.
-        text_bytes: bytes of text to encode: `auto` makes a trial for `WORTH_A_TRIAL` only.
+        text_bytes: bytes of text to encode, for `auto`: see `WORTH_LOADING`, `WORTH_A_TRIAL`.
         without: versions that gave other ids on the text, which are not chosen.
         progress: called with the texts of a trial that are done, and their total.
 
@@ -70,6 +72,8 @@ def choose(
     check_encoder(asked)
     if asked == "library":
         return Choice(reasons=("it was asked for",))
+    if asked == "auto" and text_bytes < WORTH_LOADING:
+        return Choice(reasons=("of so little text faster than others",))
     reasons = []
     for kind in ENCODERS:
         named = asked == kind.name

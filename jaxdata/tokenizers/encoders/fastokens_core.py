@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from importlib.metadata import version
 from itertools import pairwise
@@ -47,9 +46,6 @@ class FastokensEncoder(Encoder):
 
 
 def _fastokens() -> Any:
-    # A worker has one core; its own threads would wait for work on those of others.
-    os.environ.setdefault("FASTOKENS_BPE_THREADS", "1")
-    os.environ.setdefault("RAYON_NUM_THREADS", "1")
     try:
         from fastokens import _native
     except ImportError:

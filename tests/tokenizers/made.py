@@ -16,6 +16,7 @@ import tokenizers as hf
 from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.encoders import Encoder
 from jaxdata.tokenizers.encoders.byte_level import ALPHABET
+from jaxdata.tokenizers.encoders.sequences import DEEPSEEK
 from jaxdata.tokenizers.huggingface import HuggingFaceTokenizer
 from jaxdata.tokenizers.text_cuts import CL100K_SPLIT, O200K_SPLIT
 
@@ -39,6 +40,15 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "qwen": {
         "pre_tokenizer": split(CL100K_SPLIT.replace("{1,3}", "")),
         "normalizer": {"type": "NFC"},
+    },
+    "deepseek": {
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [
+                *(split(rule)["pretokenizers"][0] for rule in DEEPSEEK),
+                {**BYTE_LEVEL, "use_regex": False},
+            ],
+        }
     },
     "smollm": {
         "pre_tokenizer": {

@@ -41,6 +41,7 @@ FUZZED = int(os.environ.get("JAXDATA_TEST_FUZZED", "2000"))
 EVERY = int(os.environ.get("JAXDATA_TEST_EVERY_DOCUMENT", "60"))
 ENCODERS = [kind.name for kind in choice.ENCODERS]
 KNOWN = [*range(128), *range(0xA0, 0x250), *range(0x300, 0x345), *range(0x4E00, 0x4E40), 0x1F600]
+KNOWN += [*range(0x3040, 0x3100), *range(0x200B, 0x2010)]
 
 
 @pytest.fixture

@@ -1,10 +1,10 @@
 """Encoders: implementations of a tokenizer that are faster than its library, with its ids.
 
 `choice` chooses one for a tokenizer, `base` is their contract; one file each: `tiktoken_core`,
-`fastokens_core`, which take the parts of a tokenizer from `byte_level` and prove by `merges` that
-they suffice. What keeps the ids those of the library: the trial of `trial` on the texts of
-`naughty` and on all `code_points`, whose outcome `verdicts` keeps; what `library_tables` tells of
-the library; the samples of `guarded`; and what `summary` says of them.
+`fastokens_core`, which take the parts of a tokenizer from `byte_level` and prove by `merges` and
+`sequences` that they suffice. What keeps the ids those of the library: the trial of `trial` on the
+texts of `naughty` and on all `code_points`, whose outcome `verdicts` keeps; what `library_tables`
+tells of the library; the samples of `guarded`; and what `summary` says of them.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from typing import Any
 
 from jaxdata.tokenizers.base import Tokenizer
 from jaxdata.tokenizers.encoders.base import Refused
+from jaxdata.tokenizers.encoders.sequences import SEQUENCES, SINGLE_DIGITS
 from jaxdata.tokenizers.huggingface import HuggingFaceTokenizer
 from jaxdata.tokenizers.text_cuts import CL100K_SPLIT, GPT2_SPLIT, O200K_SPLIT
 
@@ -22,13 +23,6 @@ SPLITS = {
     CL100K_SPLIT.replace("{1,3}", ""),  # Qwen 2
 }
 """Splitting rules that mean the same to each regular expression library; all match any text."""
-
-SINGLE_DIGITS = GPT2_SPLIT.replace(r" ?\p{N}+", r"\p{N}").replace(r"(?!\S)", r"(?![^\s\p{N}])")
-"""GPT-2's rule between single digits (SmolLM, StarCoder), which end what is before them.
-
-Between digits no alternative but the digit's own matches one, so each match lies in one part; and
-where a part ends, the look-ahead sees the end of the text or a digit, which it takes for that end.
-"""
 
 
 @dataclass(frozen=True)
@@ -146,18 +140,31 @@ def _pattern(pre_tokenizer: Any) -> str:
         return SINGLE_DIGITS
     if len(splits) == 1 and not own:
         return _split(splits[0])
+    isolated = all(_behavior(step) == ("Isolated", False) for step in splits)
+    if not own and isolated and (one := SEQUENCES.get(tuple(map(_regex, splits)))):
+        return one
     kinds = ", ".join(str(step["type"]) for step in (*splits, last))
     raise Refused(f"its sequence of splits ({kinds}) is not proven to be one")
 
 
 def _split(step: Mapping[str, Any]) -> str:
-    pattern = step.get("pattern", {}).get("Regex") if step["type"] == "Split" else None
+    pattern = _regex(step)
     if pattern not in SPLITS:
         raise Refused(f"its splitting rule is not known: {str(pattern or step['type'])[:60]!r}")
     # As every character is matched, the same pieces come either way.
-    if (step["behavior"], bool(step.get("invert"))) not in {("Isolated", False), ("Removed", True)}:
+    if _behavior(step) not in {("Isolated", False), ("Removed", True)}:
         raise Refused(f"its splitting rule has the behavior {step['behavior']!r}")
-    return str(pattern)
+    return pattern
+
+
+def _regex(step: Mapping[str, Any]) -> str:
+    """The regular expression of a split, with line ends as they are typed; "" of other steps."""
+    pattern = step.get("pattern", {}).get("Regex", "") if step["type"] == "Split" else ""
+    return str(pattern).replace("\r", r"\r").replace("\n", r"\n")
+
+
+def _behavior(step: Mapping[str, Any]) -> tuple[str | None, bool]:
+    return step.get("behavior"), bool(step.get("invert"))
 
 
 def _pair(merge: str | list[str]) -> tuple[bytes, bytes]:

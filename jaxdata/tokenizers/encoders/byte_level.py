@@ -91,7 +91,7 @@ def parts_of(tokenizer: Tokenizer) -> tuple[ByteLevelBpe, dict[str, Any]]:
         Refused: it is of another kind, or has a part that is not known.
     """
     if not isinstance(tokenizer, HuggingFaceTokenizer):
-        raise Refused(f"it is for hf: and gpt2: tokenizers, not for {tokenizer.kind}")
+        raise Refused(f"it is not for {tokenizer.kind} tokenizers")
     settings = tokenizer.settings()
     return byte_level_bpe(settings), settings
 

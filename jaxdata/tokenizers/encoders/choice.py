@@ -21,8 +21,9 @@ from jaxdata.tokenizers.encoders.verdicts import Verdict, keep_verdict, kept_ver
 
 ENCODERS: list[type[Encoder]] = [FastokensEncoder, TiktokenEncoder]
 """The fastest first."""
-WORTH_LOADING = 2 * 2**20
-"""Bytes of text from which `auto` takes an encoder: to make one takes half a second a worker."""
+WORTH_LOADING = {"hf": 2 * 2**20, "tiktoken": 128 * 2**20}
+"""Bytes of text from which `auto` takes an encoder, by the kind of tokenizer: to make one takes a
+worker half a second, of ranks two, in which tiktoken itself encodes 30 MB."""
 WORTH_A_TRIAL = 64 * 2**20
 """Bytes of text from which `auto` waits for a trial that was not made yet."""
 
@@ -72,7 +73,7 @@ def choose(
     check_encoder(asked)
     if asked == "library":
         return Choice(reasons=("it was asked for",))
-    if asked == "auto" and text_bytes < WORTH_LOADING:
+    if asked == "auto" and text_bytes < WORTH_LOADING.get(tokenizer.kind, 0):
         return Choice(reasons=("of so little text faster than others",))
     reasons = []
     for kind in ENCODERS:
@@ -109,7 +110,7 @@ def _verdict(
 ) -> tuple[str, Verdict]:
     """The version of an encoder and the verdict that admits it; raises Refused."""
     if tokenizer.kind not in kind.kinds:
-        raise Refused(f"it is for hf: and gpt2: tokenizers, not for {tokenizer.kind}")
+        raise Refused(f"it is not for {tokenizer.kind} tokenizers")
     version = kind.version()
     if version in without:
         raise Refused("it gave other ids than the library on this text")

@@ -38,6 +38,7 @@ from families import families
 from jaxdata import tokenizers
 from jaxdata.converter import convert, texts
 from jaxdata.errors import InputError
+from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.encoders import Encoder, attach, choose
 from jaxdata.tokenizers.encoders.choice import ENCODERS
 from jaxdata.tokenizers.encoders.library_tables import added_texts
@@ -77,9 +78,9 @@ def library(spec: str, encoder: str | None = None) -> Callable[[list[str]], Any]
 
         return partial(sentencepiece.SentencePieceProcessor(model_file=file).encode, num_threads=1)
     if name == "hf":
-        from tokenizers import Tokenizer
+        from tokenizers import Tokenizer as Library
 
-        return Tokenizer.from_file(file).encode_batch_fast
+        return Library.from_file(file).encode_batch_fast
     if name == "tiktoken":
         return partial(_tiktoken(file).encode_ordinary_batch, num_threads=1)
     return lambda batch: [text.encode() for text in batch]
@@ -250,22 +251,31 @@ def compare_ids(tokenizers_of: dict[str, str], documents: list[str], strings: in
     """Print how many documents and fuzzed strings got other ids than the library's."""
     for name, spec in tokenizers_of.items():
         tokenizer = tokenizers.load(spec)
-        fuzzed = [*naughty_texts(added_texts(tokenizer), strings)]
+        guards = {}
         for kind in encoders_of(spec, quick=False):
             attach(tokenizer, choose(tokenizer, kind.name, text_bytes=0))  # type: ignore[arg-type]
-            for what, some in (("documents", documents), ("strings", fuzzed)):
-                assert tokenizer.guard
-                tokenizer.guard.begin()
-                batches = (some[a : a + 256] for a in range(0, len(some), 256))
-                wrong = sum(_differing(tokenizer, batch) for batch in batches)
-                left = tokenizer.guard.counts["left texts"]
+            guards[kind.name] = tokenizer.guard
+        fuzzed = [*naughty_texts(added_texts(tokenizer), strings)]
+        for what, some in (("documents", documents), ("strings", fuzzed)):
+            for encoder, (wrong, left) in _compared(tokenizer, guards, some).items():
                 said = f"{wrong} of {len(some):,} {what} differ; {left:,} left to the library"
-                print(f"{name} by {kind.name}: {said}", flush=True)
+                print(f"{name} by {encoder}: {said}", flush=True)
 
 
-def _differing(tokenizer: tokenizers.Tokenizer, some: list[str]) -> int:
-    pairs = zip(tokenizer.encode(some), tokenizer.encode_texts(some, False), strict=True)
-    return sum(not np.array_equal(one, other) for one, other in pairs)
+def _compared(
+    tokenizer: Tokenizer, guards: dict[str, Any], some: list[str]
+) -> dict[str, tuple[int, int]]:
+    """For each encoder the texts that differ, and those left to the library."""
+    wrong = dict.fromkeys(guards, 0)
+    for guard in guards.values():
+        guard.begin()
+    for first in range(0, len(some) if guards else 0, 256):
+        batch = some[first : first + 256]
+        theirs = tokenizer.encode_texts(batch, False)
+        for name, guard in guards.items():
+            pairs = zip(guard.encode(batch), theirs, strict=True)
+            wrong[name] += sum(not np.array_equal(one, other) for one, other in pairs)
+    return {name: (wrong[name], guards[name].counts["left texts"]) for name in guards}
 
 
 def main() -> None:

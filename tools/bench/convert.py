@@ -5,7 +5,8 @@ stand in for it alone; whole conversions by the library and by each encoder. All
 A conversion reads and decompresses files, checks every record, tokenises, writes shards and
 publishes an index; bare libraries and encoders get the texts of memory and throw the tokens away.
 All get the same number of processes, each with one thread. The time of a conversion includes
-starting them; `--clock cpu` counts the processor time of all. `--fuzz N` compares ids instead: of every document, and of N made strings.
+starting them; `--clock cpu` counts the processor time of all. `--fuzz N` compares ids instead: of
+every document, and of N made strings.
 
 Then the memory of a worker at its peak (all of it, shared pages too), on the books: documents of up
 to 3.8 MB. `imports` is a worker that has its tokenizer, and nothing to do.

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from jaxdata import tokenizers
 from jaxdata.converter import texts
 from jaxdata.errors import InputError
-from jaxdata.tokenizers import Tokenizer
+from jaxdata.tokenizers import CannotEncode, Tokenizer
 from jaxdata.tokenizers.encoders import (
     Encoder,
     EncoderDiffers,
@@ -375,6 +375,14 @@ def test_texts_that_an_encoder_fails_on_go_to_the_library() -> None:
     counts = guard.counts
     assert (counts["all texts"], counts["own texts"], counts["left texts"]) == (4, 2, 2)
     assert counts["all characters"] == sum(map(len, some))
+
+
+@pytest.mark.usefixtures("few")
+def test_a_text_that_the_library_fails_on_is_no_encoders(shared_data: Path) -> None:
+    made = guarded(open_one(shared_data, "cl100k"), "fast")
+    with pytest.raises(CannotEncode):
+        made.encode(["fine", " " * 10**6 + "a"])
+    same(made, [" " * 10_000 + "a"])
 
 
 def test_sets_of_code_points_find_their_texts() -> None:

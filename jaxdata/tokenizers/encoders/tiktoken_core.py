@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import partial
 from importlib.metadata import version
@@ -20,10 +19,6 @@ from jaxdata.tokenizers.encoders.merges import check_merges, ranks_of
 # Stand for added tokens, one each: a text with one of them is left to the library. (tiktoken takes
 # special tokens in no particular order, where one begins with another.)
 _MARKS = range(0xF0000, 0xF0000 + 4_096)
-
-# Its regular expressions fail, and print, from 999,999 spaces in a row.
-_RUN = 500_000
-_SAMPLES = re.compile(r"\s{7}")
 
 
 class TiktokenEncoder(Encoder):
@@ -64,8 +59,6 @@ class TiktokenEncoder(Encoder):
         check_merges(parts_of(tokenizer)[0])
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        if any(len(text) >= _RUN and _SAMPLES.search(text[:: _RUN // 8]) for text in texts):
-            raise CannotEncode("a text may hold more spaces in a row than tiktoken's core can take")
         return [self._encode_one(text) for text in texts]
 
     def _encode_one(self, text: str) -> np.ndarray:

@@ -197,8 +197,8 @@ class Conversion:
         self._check_unchanged()
         self.job.check_tables(self.task)
         self._check_whole()
-        self._begin()
         self.job = replace(self.job, encoder=self._encoders.choose(self.job, progress))
+        self._begin()
         bar = _Bar(sum(file.size for file in self.job.files), progress)
         try:
             self._convert(make_engine, bar)

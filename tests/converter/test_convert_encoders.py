@@ -202,5 +202,13 @@ def test_inspect_says_what_encoded_a_source(
     shown = CliRunner().invoke(cli, ["inspect", str(tmp_path / "out")]).output
     assert "library tokenizers" in " ".join(shown.split())
     assert "encoded by" not in shown
+
+
+def test_an_encoder_that_cannot_be_had_is_refused_before_anything_is_written(
+    given: dict[str, Any], tmp_path: Path
+) -> None:
     with pytest.raises(InputError, match="encoder='best'; expected one of"):
         run_here(output=tmp_path / "none", encoder="best", **given)
+    with pytest.raises(InputError, match=r"--encoder tiktoken cannot encode.*not for bytes"):
+        run_here(output=tmp_path / "none", encoder="tiktoken", **given | {"tokenizer": "bytes"})
+    assert not [path for path in (tmp_path / "none").rglob("*") if path.is_file()]

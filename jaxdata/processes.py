@@ -30,7 +30,11 @@ from jaxdata.lifeline import forget_in_forks, hold_on, lifeline
 
 _BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from jaxdata import processes; \
 processes._serve(*map(int, sys.argv[2:]))"
-_ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "TOKENIZERS_PARALLELISM": "false"}
+_ENVIRONMENT = {
+    "JAX_PLATFORMS": "cpu",
+    "TOKENIZERS_PARALLELISM": "false",
+    "FASTOKENS_BPE_THREADS": "1",
+}
 """A function of the user's may use jax; the accelerator belongs to the parent. A process has one
 core."""
 _GRACE_SECONDS = 5.0

@@ -29,6 +29,7 @@ from jaxdata.converter.options import (
 )
 from jaxdata.converter.parameters import options
 from jaxdata.converter.tasks.registry import task_names
+from jaxdata.tokenizers.encoders import EncoderName
 
 _HEADINGS = [OPTIONS, INPUT, TASK, CLEANING, SPLITS, LIMITS, EXECUTION]
 
@@ -204,6 +205,15 @@ _DECLARED: dict[str, list[Callable[[Any], Any]]] = {
             default="local",
             show_default=True,
             help="Run on this machine, or on a Ray cluster whose nodes all see inputs and output.",
+        ),
+        click.option(
+            "--encoder",
+            type=click.Choice(get_args(EncoderName)),
+            default="auto",
+            show_default=True,
+            help="What encodes texts, always with the ids of the tokenizer's library: the library "
+            "itself, tiktoken's core, a faster one (jaxdata[fast]), or the fastest of these that "
+            "can; verify encodes every text twice and compares.",
         ),
         click.option(
             "--ray-address",

@@ -9,7 +9,7 @@ In the order in which data passes:
 - `api`: the functions; `options`, `parameters`: what a user asks for, checked.
 - `inputs/`: files found, cut into units, and read as records.
 - `compatibility`, `append`: whether it fits the dataset that exists.
-- `conversion`, `job`, `engines/`: units handed to workers.
+- `conversion`, `job`, `encoder_use`, `engines/`: units handed to workers, and what encodes there.
 - `worker`, `unit_reader`, `transform`, `filters`, `splits`, `document_batch`: a unit in a worker.
 - `tasks/`, `chat/`: records to tokens and loss masks.
 - `outputs`, `receipts`: shards, and the receipt that commits a unit.

@@ -28,6 +28,7 @@ from jaxdata.errors import InputError
 from jaxdata.format.storage import open_store
 from jaxdata.scalars import takes_numpy
 from jaxdata.tokenizers import Tokenizer
+from jaxdata.tokenizers.encoders import EncoderName, check_encoder, library_of
 
 OnError = Literal["quarantine", "fail"]
 
@@ -44,6 +45,7 @@ def convert(
     workers: int | None = None,
     engine: EngineName = "local",
     ray_address: str | None = None,
+    encoder: EncoderName = "auto",
     append: bool = False,
     resume: bool = False,
     verify_inputs: bool = False,
@@ -69,6 +71,10 @@ def convert(
             inputs and output. The dataset does not depend on it.
         ray_address: "host:port" of the cluster; None for the one that $RAY_ADDRESS names or this
             machine is in, or else one of this machine alone.
+        encoder: what encodes texts, always with the ids of the tokenizer's library: "library"
+            itself, "tiktoken" or "fast" (`jaxdata[fast]`) where they can stand in for it, "verify"
+            for one of these with every text encoded by both, or "auto" for the fastest. The
+            dataset does not depend on it.
         append: append the documents of new files to an existing source, as another generation.
             Running jobs keep using the documents they started with.
         resume: resume an unfinished conversion; raise InputError if there is none.
@@ -77,7 +83,8 @@ def convert(
         on_error: "quarantine" sets records without a usable text aside in a file, "fail" stops at
             the first.
         max_expansion: reject a compressed file that expands to more than this many times its size.
-        progress: called with the bytes of input done, and their total.
+        progress: called with the bytes of input done, and their total; before, where an encoder is
+            tried, with the texts of the trial.
         **options: task, cleaning, splits and limits: see :class:`Options`.
 
     Raises:
@@ -94,9 +101,11 @@ def convert(
     if on_error not in get_args(OnError):
         raise InputError(f"on_error={on_error!r}; expected one of {get_args(OnError)}")
     make_engine = choose_engine(engine, workers, ray_address)
+    check_encoder(encoder)
     loaded = tokenizers.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
     files = find_inputs(inputs, files_from, output)
     parameters = make_parameters(files, loaded, with_kept_options(options, output, split, source))
+    parameters = parameters.model_copy(update={"library": library_of(loaded.kind)})
     parameters.check(split)
     job = Job(
         url=open_store(output).url,
@@ -108,10 +117,10 @@ def convert(
         stop_at_bad=on_error == "fail",
         max_expansion=max_expansion,
     )
-    conversion = Conversion.of(job, loaded, verify=verify_inputs)
-    entries, complete = conversion.complete(make_engine, progress, resume=resume, append=append)
+    conversion = Conversion.of(job, loaded, verify=verify_inputs, encoder=encoder)
+    entries, encoding = conversion.complete(make_engine, progress, resume=resume, append=append)
     seconds = time.monotonic() - started
-    return ConversionReport.of(job.url, job.folder, entries, seconds, already_complete=complete)
+    return ConversionReport.of(job.url, job.folder, entries, seconds, encoding)
 
 
 def texts(

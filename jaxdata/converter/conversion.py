@@ -22,6 +22,7 @@ from jaxdata.converter.continuing.compatibility import (
 )
 from jaxdata.converter.continuing.known_inputs import check_known, times_made
 from jaxdata.converter.continuing.leftovers import Leftovers
+from jaxdata.converter.encoder_use import EncoderUse
 from jaxdata.converter.engines import MakeEngine, Stopped
 from jaxdata.converter.inputs.cutting import cut
 from jaxdata.converter.inputs.identity import changed_since, stamp_of
@@ -43,6 +44,7 @@ from jaxdata.format.storage import Store
 from jaxdata.format.unfinished import UnfinishedJob
 from jaxdata.format.verify.index import damage_of_columns
 from jaxdata.tokenizers import Tokenizer
+from jaxdata.tokenizers.encoders import EncoderDiffers, EncoderName, EncodingSummary, keep_summary
 
 
 @dataclass
@@ -57,13 +59,18 @@ class Conversion:
     units: list[Unit] = field(default_factory=list)
     verify: bool = False
     """Whether inputs are read again that seem to be unchanged."""
+    encoder: EncoderName = "auto"
+    """What is to encode texts."""
     stale: bool = False
     """Whether there may be shards of units that were done anew, or exist no more."""
 
     @classmethod
-    def of(cls, job: Job, tokenizer: Tokenizer, *, verify: bool) -> Self:
+    def of(
+        cls, job: Job, tokenizer: Tokenizer, *, verify: bool, encoder: EncoderName = "auto"
+    ) -> Self:
         """The conversion of a job, not begun."""
-        return cls(job.store(), job, job.task(tokenizer, job.cleaner()), verify=verify)
+        task = job.task(tokenizer, job.cleaner())
+        return cls(job.store(), job, task, verify=verify, encoder=encoder)
 
     @property
     def _unfinished(self) -> UnfinishedJob:
@@ -91,8 +98,10 @@ class Conversion:
         *,
         resume: bool,
         append: bool,
-    ) -> tuple[dict[str, SourceEntry], bool]:
-        """Return the sources, and whether they were complete before; else convert or resume.
+    ) -> tuple[dict[str, SourceEntry], EncodingSummary | None]:
+        """Return the sources, and what encoded them; convert or resume unless they are complete.
+
+        What encoded them is None where they were complete before.
 
         `progress` is called with the bytes of input done, and their total. With `resume` it is an
         error if no conversion was begun. With `append` the files that are new are added.
@@ -102,7 +111,7 @@ class Conversion:
         if known := finished or now.base:
             self._check_known(known)
         if finished and not self._left_behind(finished):
-            return finished, True
+            return finished, None
         if resume and not finished and self._unfinished.begun() is None:
             raise InputError(
                 f"nothing to resume: {self.store.url} has no unfinished {self.job.folder}. "
@@ -112,9 +121,11 @@ class Conversion:
             job = replace(self.job, lease=lease)
             conversion = replace(self, store=job.store(), job=job)._now(append)
             finished = conversion.finished()  # another process may have been faster
-            entries = finished or conversion.run(make_engine, progress)
+            encoding = None
+            if not finished:
+                finished, encoding = conversion.run(make_engine, progress)
             conversion._leftovers.clean()
-        return entries, bool(finished)
+        return finished, encoding
 
     def _now(self, append: bool) -> Conversion:
         """The conversion of what is to be done as the dataset is now."""
@@ -181,11 +192,12 @@ class Conversion:
 
     def run(
         self, make_engine: MakeEngine, progress: Callable[[int, int], None] | None
-    ) -> dict[str, SourceEntry]:
+    ) -> tuple[dict[str, SourceEntry], EncodingSummary]:
         """Convert the units without a receipt, then publish the sources."""
         self._check_unchanged()
         self.job.check_tables(self.task)
         self._check_whole()
+        self.job = replace(self.job, encoder=self._encoders.choose(self.job, progress))
         self._begin()
         bar = _Bar(sum(file.size for file in self.job.files), progress)
         try:
@@ -200,9 +212,25 @@ class Conversion:
                 self._leftovers.sweep()  # workers were ended wherever they were
             raise
         with tempfile.TemporaryFile() as bad_lines:
-            return self._publish(self._merge(bad_lines))
+            merged = self._merge(bad_lines)
+            entries, encoding = self._publish(merged), self._encoding(merged)
+        for entry in entries.values():
+            keep_summary(entry.fingerprint, encoding)
+        return entries, encoding
 
     def _convert(self, make_engine: MakeEngine, bar: _Bar) -> None:
+        try:
+            self._convert_units(make_engine, bar)
+        except EncoderDiffers as differs:
+            self.job = replace(self.job, encoder=self._encoders.distrust(self.job, differs))
+            self.stale = True
+            self._convert_units(make_engine, _Bar(0, None))
+
+    @property
+    def _encoders(self) -> EncoderUse:
+        return EncoderUse(self._unfinished, self.encoder)
+
+    def _convert_units(self, make_engine: MakeEngine, bar: _Bar) -> None:
         self.units.clear()
         workers = self.job.for_workers()
         make_engine(workers, bar.advance).run(self._units_to_do(bar))
@@ -269,15 +297,24 @@ class Conversion:
             self._unfinished.begin(wanted.encode())
 
     def _units_to_do(self, bar: _Bar) -> Iterator[Unit]:
-        done = self._unfinished.done()
+        done, distrusted = self._unfinished.done(), self._encoders.distrusted
         for unit in self._cut():
             self.units.append(unit.without_data())
-            if unit.name not in done:
+            if unit.name not in done or self._encoded_by(unit) in distrusted:
                 yield unit
             elif self._seems_unchanged(unit):
                 bar.advance(unit.size)
             else:
                 yield replace(unit, recheck=True)
+
+    def _encoded_by(self, unit: Unit) -> str:
+        return self._unfinished.receipt(unit.name, Receipt.decode).encoder
+
+    def _encoding(self, merged: MergedReceipts) -> EncodingSummary:
+        """What encoded the texts of all units."""
+        reasons = self.job.encoder.reasons
+        counts = merged.encoding
+        return EncodingSummary(library=self.job.parameters.library, counts=counts, reasons=reasons)
 
     def _seems_unchanged(self, unit: Unit) -> bool:
         """Tell whether a unit that is done need not be read again."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from jaxdata import tokenizers
 from jaxdata.converter.filters import make_cleaner
@@ -17,6 +17,7 @@ from jaxdata.format.lease import Lease
 from jaxdata.format.storage import Store, open_store
 from jaxdata.format.unfinished import UnfinishedJob
 from jaxdata.tokenizers import Tokenizer
+from jaxdata.tokenizers.encoders import Choice, EncoderDiffers, attach
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Job:
         files: the inputs, as parts of units count them.
         stop_at_bad: stop at the first bad record instead of setting it aside.
         max_expansion: expansion limit of compressed files, as a multiple of their size.
+        encoder: what encodes texts with the ids of the tokenizer's library.
         lease: the right to write to the dataset; None for whoever writes elsewhere.
     """
 
@@ -41,6 +43,7 @@ class Job:
     tokenizer_files: dict[str, bytes]
     stop_at_bad: bool
     max_expansion: int
+    encoder: Choice = field(default_factory=Choice)
     lease: Lease | None = None
 
     def for_workers(self) -> Job:
@@ -102,9 +105,9 @@ class Job:
                     check_columns(file, task.keys or (), self.parameters.task.key_options)
 
     def tokenizer(self) -> Tokenizer:
-        """Make the tokenizer in this process."""
+        """Make the tokenizer in this process, with its encoder."""
         entry = self.parameters.tokenizer
-        return tokenizers.restore(
+        made = tokenizers.restore(
             entry.kind,
             self.tokenizer_files,
             eod_id=entry.eod_id,
@@ -112,6 +115,8 @@ class Job:
             pad_id=entry.pad_id,
             name=entry.name,
         )
+        attach(made, self.encoder)
+        return made
 
 
 @dataclass(frozen=True)
@@ -122,5 +127,7 @@ class Finished:
     """Of what was read, the record last; None where the unit is done."""
     failure: str | None = None
     """What the transform did wrong at that record; None where the record is bad."""
+    differs: EncoderDiffers | None = None
+    """What the encoder was caught at."""
     changed: tuple[str, ...] = ()
     """Input files that hold other records than when the unit was converted before."""

@@ -7,7 +7,7 @@ import hashlib
 import json
 import tempfile
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,6 +126,7 @@ class MergedReceipts:
         outputs: the sources, by `"<split>/<source>"`; `fed` are those that got a document.
         dropped: records and documents that were left out, by reason.
         last: where the last record is.
+        encoding: what encoders counted, by name.
     """
 
     def __init__(self, files: list[InputFile], bad_lines: IO[bytes], first_file: int = 0) -> None:
@@ -141,6 +142,7 @@ class MergedReceipts:
         self._gave: set[int] = set()
         self.last = RecordPlace(files[0], 0)
         self.fed: set[str] = set()
+        self.encoding: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._contents = [""] * len(files)
 
     def begin_with(self, name: str, index: SourceIndex) -> None:
@@ -161,6 +163,7 @@ class MergedReceipts:
             output.add(numbers, rows, wrote, receipt.members)
         self.dropped += receipt.dropped
         self.counts += receipt.counts
+        self.encoding[receipt.encoder] += receipt.encoding
         for bad in receipt.quarantined:
             file = self._files[unit.parts[bad.part].file]
             self._quarantine(place_of(file, first[bad.part], receipt, bad.part, bad.record), bad)

@@ -107,6 +107,9 @@ class Parameters(OptionModel):
         ge=16,
     )
     tokenizer: TokenizerEntry
+    library: str | None = None
+    """The library that decides the ids, with its version; None for our own, or if an earlier
+    jaxdata began."""
     first_file: int = 0
     """The number of the first input, where documents are added to a source."""
     inputs: dict[str, str]

@@ -35,6 +35,8 @@ _NUMBERS: TypeAdapter[Any] = TypeAdapter(
 """Records of parts; counts; places and reasons of bad records; members."""
 _HASHES: TypeAdapter[tuple[list[str], str]] = TypeAdapter(tuple[list[str], str])
 """Contents of parts; stamp."""
+_ENCODED: TypeAdapter[tuple[str, dict[str, int]]] = TypeAdapter(tuple[str, dict[str, int]])
+"""Encoder; what it counted."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,8 @@ class Receipt:
         members: where files of archives begin.
         contents: the hash of each part's records; empty if an earlier jaxdata wrote the receipt.
         stamp: of the unit's files before they were read, see `identity.stamp_of`.
+        encoder: what encoded the texts, "tiktoken 0.14.0"; "" for the tokenizer's own library.
+        encoding: what the encoder counted.
     """
 
     records: list[int]
@@ -97,6 +101,8 @@ class Receipt:
     members: Members = field(default_factory=dict)
     contents: list[str] = field(default_factory=list)
     stamp: str = ""
+    encoder: str = ""
+    encoding: Counter[str] = field(default_factory=Counter)
 
     def encode(self) -> bytes:
         """Its bytes: a line of JSON, the columns of each output, and a checksum."""
@@ -109,6 +115,8 @@ class Receipt:
             "members": list(self.members.items()),
             "contents": self.contents,
             "stamp": self.stamp,
+            "encoder": self.encoder,
+            "encoding": self.encoding,
         }
         columns = [_columns(output) for output in self.outputs.values()]
         return with_checksum(b"".join([json.dumps(header).encode(), b"\n", *columns]))
@@ -123,6 +131,8 @@ class Receipt:
         header = json.loads(file.readline())
         hashes = header.get("contents", []), header.get("stamp", "")
         contents, stamp = _HASHES.validate_python(hashes, strict=True)
+        encoded = header.get("encoder", ""), header.get("encoding", {})
+        encoder, encoding = _ENCODED.validate_python(encoded, strict=True)
         return cls(
             records=header["records"],
             outputs={name: _output(fields, file) for name, fields in header["outputs"].items()},
@@ -135,6 +145,8 @@ class Receipt:
             },
             contents=contents,
             stamp=stamp,
+            encoder=encoder,
+            encoding=Counter(encoding),
         )
 
     def check(self, parts: int, outputs: Collection[str]) -> None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from jaxdata.converter.document_batch import Documents
 from jaxdata.converter.tasks import Encoded
 from jaxdata.format.manifest import SourceEntry
+from jaxdata.tokenizers.encoders import EncodingSummary
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 _SIZES = ("raw_characters", "raw_bytes", "characters", "text_bytes")
@@ -97,6 +98,7 @@ class ConversionReport:
         dropped: number of records and documents that were left out on purpose, by reason.
         seconds: time this call took.
         already_complete: the source was there before; nothing was done.
+        encoding: what encoded the texts; None where nothing was done.
     """
 
     output: str
@@ -111,6 +113,7 @@ class ConversionReport:
     seconds: float = 0.0
     already_complete: bool = False
     sources: tuple[str, ...] = ()
+    encoding: EncodingSummary | None = None
 
     @classmethod
     def of(
@@ -119,10 +122,12 @@ class ConversionReport:
         source: str,
         entries: dict[str, SourceEntry],
         seconds: float,
-        *,
-        already_complete: bool,
+        encoding: EncodingSummary | None,
     ) -> ConversionReport:
-        """Report on sources as the manifest has them, all of one conversion."""
+        """Report on sources as the manifest has them, all of one conversion.
+
+        `encoding` is None where they were complete before.
+        """
         made = list(entries.values())
         statistics = made[0].statistics
         quarantined = statistics["quarantined"]
@@ -138,8 +143,9 @@ class ConversionReport:
             quarantine_file=f"{output}/{source}/quarantine{each}.jsonl" if quarantined else None,
             dropped=statistics.get("dropped", {}),
             seconds=seconds,
-            already_complete=already_complete,
+            already_complete=encoding is None,
             sources=tuple(entries),
+            encoding=encoding,
         )
 
     def __str__(self) -> str:
@@ -161,6 +167,7 @@ class ConversionReport:
         if self.already_complete:
             lines.append("already complete: nothing to do")
         else:
+            lines += self.encoding.lines() if self.encoding else ()
             rate = self.text_bytes / 1e6 / max(1e-9, self.seconds)
             lines.append(f"took {self.seconds:,.1f} s, {rate:,.1f} MB/s")
         return "\n".join(lines)

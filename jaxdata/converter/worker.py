@@ -16,6 +16,7 @@ from jaxdata.converter.tasks import Dropped
 from jaxdata.converter.transform import TransformFailed
 from jaxdata.converter.unit_reader import StoppedAtBad, UnitReader
 from jaxdata.processes import Report, answer_tasks
+from jaxdata.tokenizers.encoders import EncoderDiffers
 
 
 def serve(connection: Connection, job: Job) -> None:
@@ -52,17 +53,26 @@ class UnitConverter:
 
     def _convert(self, unit: Unit, report: Report) -> Finished:
         reader = UnitReader(unit, self.job, self._task)
+        if self._tokenizer.guard:
+            self._tokenizer.guard.begin()
         unknown = self._tokenizer.unk_id
         try:
             with Outputs(self._store, self.job, self._task, unit, unknown) as outputs:
                 self._write(reader, outputs, report)
-                receipt = reader.receipt(outputs.finish())
+                receipt = self._encoded(reader.receipt(outputs.finish()))
+        except EncoderDiffers as differs:
+            return Finished(differs=differs)
         except StoppedAtBad:
             return Finished(stopped=reader.receipt({}))
         except TransformFailed as failed:
             return Finished(stopped=reader.receipt({}), failure=str(failed))
         self._commit(unit, receipt, report)
         return Finished()
+
+    def _encoded(self, receipt: Receipt) -> Receipt:
+        """The receipt of a unit, with what encoded it."""
+        guard = self._tokenizer.guard
+        return replace(receipt, encoder=guard.name, encoding=guard.counts) if guard else receipt
 
     def _commit(self, unit: Unit, receipt: Receipt, report: Report) -> None:
         report(1.0)

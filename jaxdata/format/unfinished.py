@@ -80,6 +80,14 @@ class UnfinishedJob:
         names = (name.removeprefix(start) for name in self.store.list(start))
         return {name.removesuffix(end) for name in names if name.endswith(end)}
 
+    def note(self, name: str, data: bytes) -> None:
+        """Write a file of the job's own beside the receipts."""
+        self.store.write(self._name(f"work/{name}"), data)
+
+    def noted(self, name: str) -> bytes | None:
+        """A file that `note` wrote; None without one."""
+        return self.store.read(self._name(f"work/{name}"))
+
     def commit(self, unit: str, receipt: bytes) -> None:
         """Write the receipt of a unit, after everything else that the unit writes."""
         self.store.write(self._receipt_name(unit), receipt)

@@ -13,6 +13,7 @@ from jaxdata.documents.base import Documents
 from jaxdata.documents.converted import ConvertedDataset, ConvertedDocuments
 from jaxdata.documents.dataset import Dataset
 from jaxdata.look.terminal import counted, plain_table, printable
+from jaxdata.tokenizers.encoders import kept_summary
 
 _PERCENTILES = (1, 10, 50, 90, 99)
 _SHOWN = ("text_bytes", "tokens_per_byte", "loss_tokens", "quarantined", "dropped")
@@ -53,6 +54,7 @@ def _describe_source(documents: Documents) -> dict[str, Any]:
             "inputs": len(entry.inputs),
             "parameters": entry.parameters,
             "statistics": entry.statistics,
+            "encoding": [*summary.lines()] if (summary := kept_summary(entry.fingerprint)) else [],
         }
     return described
 
@@ -120,6 +122,8 @@ def _source_lines(name: str, source: Mapping[str, Any]) -> Iterator[str]:
         if shown:
             said = ", ".join(f"{key} {_short(value)}" for key, value in shown.items())
             yield f"    {kind}: {printable(said)}"
+    for line in source["encoding"]:
+        yield f"    {printable(line)} (on this machine)"
 
 
 def _long(value: Any) -> bool:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from jaxdata.errors import InputError
 from jaxdata.tokenizers.text_cuts import Anchors, cut_between_words
+
+if TYPE_CHECKING:
+    from jaxdata.tokenizers.encoders.guarded import GuardedEncoder
 
 SpecialToken = int | str | None
 """A special token as a user names it: its id, its text, or None for the tokenizer's own."""
@@ -43,6 +47,8 @@ class Tokenizer(ABC):
     eod_id: int
     bos_id: int | None
     pad_id: int | None
+    guard: GuardedEncoder | None = None
+    """What encodes texts in the place of `encode_texts`, where a faster encoder was attached."""
     chat_template: str | None = None
     """The Jinja template that writes conversations, where the tokenizer brings one."""
 
@@ -158,6 +164,8 @@ class Tokenizer(ABC):
         """
         if continuing and self._anchors:
             return [self._anchors.encode_after(text, special) for text in texts]
+        if self.guard and not special:
+            return self.guard.encode(texts)
         return self.encode_texts(texts, special)
 
     @cached_property

@@ -101,6 +101,11 @@ class HuggingFaceTokenizer(Tokenizer):
         settings: dict[str, Any] = json.loads(self._files.contents[TOKENIZER])
         return settings
 
+    def settings(self) -> dict[str, Any]:
+        """The whole tokenizer, as a `tokenizer.json` has it, with what the other files add."""
+        settings: dict[str, Any] = json.loads(self._tokenizer.to_str())
+        return settings
+
     def _own(self, role: str, usual: Sequence[str]) -> SpecialToken:
         named = self._files.special_token(role)
         if named in self._vocab:

@@ -101,7 +101,7 @@ def check_addition(source: str, entry: SourceEntry, wanted: Parameters) -> None:
     """Raise InputError unless documents with these parameters can be appended to a source."""
     was = {k: v for k, v in entry.parameters.items() if k not in _FREELY_ADDED | {"input_digests"}}
     now = {k: v for k, v in wanted.own().items() if k not in _FREELY_ADDED}
-    if changes := _own_changes(was, now):
+    if changes := [*_own_changes(was, now), *_library_changes(was, now)]:
         raise InputError(
             f"--append: {source} was made with different settings: {'; '.join(changes)}. Use the "
             "same settings, or another --source"
@@ -113,6 +113,7 @@ def unfinished_changes(begun: bytes, wanted: Parameters) -> list[str]:
     was = Parameters.model_validate_json(begun)
     inputs = list(_input_changes(was.inputs, wanted.inputs))
     changes = [*_own_changes(was.own(), wanted.own(), other_inputs=bool(inputs))]
+    changes += _library_changes(was.own(), wanted.own())
     changes += _shared_changes(was, wanted)
     if was.first_file != wanted.first_file:
         changes.append(
@@ -160,15 +161,27 @@ def no_documents(merged: MergedReceipts, options: str) -> InputError:
 def _own_changes(was: dict[str, Any], now: dict[str, Any], other_inputs: bool = False) -> list[str]:
     """Name the parameters that differ; a missing one has its default.
 
-    Other inputs change the size of units, which is not worth naming then.
+    Other inputs change the size of units, which is not worth naming then. The library of the
+    tokenizer may be another, if nothing is to be encoded.
     """
     tasks = was.get("task", "lm"), now.get("task", "lm")
     if tasks[0] != tasks[1]:
         return [f"task was {tasks[0]!r}, is {tasks[1]!r}"]
-    names = (was.keys() | now.keys()) - ({"unit_bytes"} if other_inputs else set())
+    names = (was.keys() | now.keys()) - ({"unit_bytes"} if other_inputs else set()) - {"library"}
     usual = {name: default_of(name, tasks[0]) for name in names}
     before, after = ({name: given.get(name, usual[name]) for name in names} for given in (was, now))
     return [*differences(before, after).values()]
+
+
+def _library_changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """Tell of a library that could give other ids; an earlier jaxdata did not keep which it was."""
+    before, after = was.get("library"), now.get("library")
+    if before and after and before != after:
+        name, version = before.partition(",")[0].split(" ")
+        yield (
+            f"the tokenizer's library was {before}, is {after}, which could give other ids "
+            f"(pip install '{name}=={version}' brings the first one back)"
+        )
 
 
 def _shared_changes(was: Manifest | Parameters, now: Parameters) -> list[str]:

@@ -11,6 +11,7 @@ from jaxdata.converter.inputs.units import Unit
 from jaxdata.converter.job import Finished, Job
 from jaxdata.converter.receipts import Receipt
 from jaxdata.errors import WorkerDied
+from jaxdata.tokenizers.encoders import EncoderDiffers
 
 ATTEMPTS = 4
 """Workers that may die over one unit before it is taken for the cause."""
@@ -60,24 +61,28 @@ class Engine(ABC):
         self.job = job
         self.progress = progress
         self._stopped: list[Stopped] = []
+        self._differs: EncoderDiffers | None = None
 
     def run(self, units: Iterable[Unit]) -> None:
         """Convert all units, taken as workers become free; then each has its receipt.
 
         Raises:
             Stopped: at the first bad record, if the job asks for that.
+            EncoderDiffers: the encoder of the job gave other ids than its library.
             InputError: a file cannot be read.
             WorkerDied: workers died over one unit repeatedly; the receipts so far stay valid.
         """
         try:
             for unit in units:
                 self._wait_until_fewer_than(self.places())
-                if self._stopped:
+                if self._stopped or self._differs:
                     break
                 self.start(Attempt(unit))
             self._wait_until_fewer_than(1)
         finally:
             self.close()
+        if self._differs:
+            raise self._differs
         if self._stopped:
             # Units are started in order: all before the first that stopped are done.
             raise min(self._stopped, key=lambda stopped: stopped.unit.place)
@@ -91,6 +96,7 @@ class Engine(ABC):
         self.progress(attempt.advance(1.0))
         if message.changed:
             _log.warning("%s: converted again (%s)", _changed(message.changed), attempt.unit.name)
+        self._differs = self._differs or message.differs
         if message.stopped:
             self._stopped.append(Stopped(attempt.unit, message.stopped, message.failure))
 

@@ -19,7 +19,11 @@ from jaxdata.errors import InputError, MissingExtra, WorkerDied
 from jaxdata.format.lease import LEASE_FILE
 from jaxdata.format.storage import open_store
 
-_ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "TOKENIZERS_PARALLELISM": "false"}
+_ENVIRONMENT = {
+    "JAX_PLATFORMS": "cpu",
+    "TOKENIZERS_PARALLELISM": "false",
+    "FASTOKENS_BPE_THREADS": "1",
+}
 """A task has one core; a user's function may use jax, but not the accelerators."""
 _ANSWER_SECONDS = 10.0
 

@@ -1,0 +1,39 @@
+"""Encoders: implementations of a tokenizer that are faster than its library, with its ids.
+
+`choice` chooses one for a tokenizer, `base` is their contract; one file each: `tiktoken_core`,
+`fastokens_core`, which take the parts of a tokenizer from `byte_level` and prove by `merges` and
+`sequences` that they suffice. What keeps the ids those of the library: the trial of `trial` on the
+texts of `naughty` and on all `code_points`, whose outcome `verdicts` keeps; what `library_tables`
+tells of the library; the samples of `guarded`; and what `summary` says of them.
+"""
+
+from __future__ import annotations
+
+from jaxdata.tokenizers.encoders.base import Encoder, EncoderName, Refused
+from jaxdata.tokenizers.encoders.choice import (
+    Choice,
+    attach,
+    check_encoder,
+    choose,
+    refuse,
+)
+from jaxdata.tokenizers.encoders.guarded import EncoderDiffers, GuardedEncoder
+from jaxdata.tokenizers.encoders.library_tables import library_of
+from jaxdata.tokenizers.encoders.summary import EncodingSummary, keep_summary, kept_summary
+
+__all__ = [
+    "Choice",
+    "Encoder",
+    "EncoderDiffers",
+    "EncoderName",
+    "EncodingSummary",
+    "GuardedEncoder",
+    "Refused",
+    "attach",
+    "check_encoder",
+    "choose",
+    "keep_summary",
+    "kept_summary",
+    "library_of",
+    "refuse",
+]

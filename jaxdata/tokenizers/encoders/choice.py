@@ -1,0 +1,150 @@
+"""Which encoder a tokenizer gets: the fastest that its trial admits, or the one that is asked for.
+
+What is chosen decides how long a conversion takes, and nothing of what it writes.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import get_args
+
+from jaxdata.errors import InputError
+from jaxdata.tokenizers.base import Tokenizer
+from jaxdata.tokenizers.encoders.base import Encoder, EncoderName, Refused
+from jaxdata.tokenizers.encoders.code_points import CodePointSet
+from jaxdata.tokenizers.encoders.fastokens_core import FastokensEncoder
+from jaxdata.tokenizers.encoders.guarded import GuardedEncoder
+from jaxdata.tokenizers.encoders.tiktoken_core import TiktokenEncoder
+from jaxdata.tokenizers.encoders.trial import Progress, try_encoder
+from jaxdata.tokenizers.encoders.verdicts import Verdict, keep_verdict, kept_verdict
+
+ENCODERS: list[type[Encoder]] = [FastokensEncoder, TiktokenEncoder]
+"""The fastest first."""
+WORTH_LOADING = {"hf": 2 * 2**20, "tiktoken": 128 * 2**20}
+"""Bytes of text from which `auto` takes an encoder, by the kind of tokenizer: to make one takes a
+worker half a second, of ranks two, in which tiktoken itself encodes 30 MB."""
+WORTH_A_TRIAL = 64 * 2**20
+"""Bytes of text from which `auto` waits for a trial that was not made yet."""
+
+
+_log = logging.getLogger("jaxdata")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How texts are encoded; sent to workers.
+
+    Attributes:
+        name: "tiktoken", "fast", … or "library".
+        version: what encodes, "tiktoken 0.14.0"; "" for the library.
+        left: ranges of code points that are left to the library.
+        everything: compare every text with the library, not a sample.
+        reasons: why faster encoders were not chosen, by name.
+    """
+
+    name: str = "library"
+    version: str = ""
+    left: tuple[tuple[int, int], ...] = ()
+    everything: bool = False
+    reasons: tuple[str, ...] = ()
+
+
+def choose(
+    tokenizer: Tokenizer,
+    asked: EncoderName,
+    *,
+    text_bytes: int,
+    without: frozenset[str] = frozenset(),
+    progress: Progress | None = None,
+) -> Choice:
+    """Choose an encoder, trying those that were not tried before.
+
+    Args:
+        tokenizer: the tokenizer.
+        asked: what `--encoder` says.
+        text_bytes: bytes of text to encode, for `auto`: see `WORTH_LOADING`, `WORTH_A_TRIAL`.
+        without: versions that gave other ids on the text, which are not chosen.
+        progress: called with the texts of a trial that are done, and their total.
+
+    Raises:
+        InputError: the encoder that is asked for by name cannot be had; the text says why.
+    """
+    check_encoder(asked)
+    if asked == "library":
+        return Choice(reasons=("it was asked for",))
+    if asked == "auto" and text_bytes < WORTH_LOADING.get(tokenizer.kind, 0):
+        return Choice(reasons=("of so little text faster than others",))
+    reasons = []
+    for kind in ENCODERS:
+        named = asked == kind.name
+        if not named and (asked not in ("auto", "verify") or tokenizer.kind not in kind.kinds):
+            continue
+        worth = asked != "auto" or text_bytes >= WORTH_A_TRIAL
+        try:
+            version, verdict = _verdict(kind, tokenizer, without, worth, progress)
+        except Refused as reason:
+            reasons.append(f"{kind.name}: {reason}")
+            continue
+        return Choice(kind.name, version, tuple(verdict.left), asked == "verify", (*reasons,))
+    if asked not in ("auto", "verify"):
+        raise InputError(
+            f"--encoder {asked} cannot encode for tokenizer {tokenizer.name!r}: "
+            f"{reasons[0].partition(': ')[2]}. --encoder auto takes whatever can"
+        )
+    return Choice(reasons=tuple(reasons))
+
+
+def check_encoder(asked: str) -> None:
+    """Raise InputError unless it is a value of `--encoder`."""
+    if asked not in get_args(EncoderName):
+        raise InputError(f"encoder={asked!r}; expected one of {get_args(EncoderName)}")
+
+
+def _verdict(
+    kind: type[Encoder],
+    tokenizer: Tokenizer,
+    without: frozenset[str],
+    worth: bool,
+    progress: Progress | None,
+) -> tuple[str, Verdict]:
+    """The version of an encoder and the verdict that admits it; raises Refused."""
+    if tokenizer.kind not in kind.kinds:
+        raise Refused(f"it is not for {tokenizer.kind} tokenizers")
+    version = kind.version()
+    if version in without:
+        raise Refused("it gave other ids than the library on this text")
+    verdict = kept_verdict(tokenizer, version)
+    if verdict is None:
+        if not worth:
+            raise Refused("it was not tried on this tokenizer, for which the text is too short")
+        _log.warning("trying %s on the tokenizer %r: some seconds, once", version, tokenizer.name)
+        verdict = try_encoder(kind, tokenizer, progress)
+        keep_verdict(tokenizer, version, verdict)
+    if verdict.refused:
+        raise Refused(verdict.refused)
+    return version, verdict
+
+
+def refuse(tokenizer: Tokenizer, version: str, reason: str) -> None:
+    """Remember that an encoder gave other ids after its trial: it is not used again."""
+    keep_verdict(tokenizer, version, Verdict(refused=reason))
+
+
+def attach(tokenizer: Tokenizer, choice: Choice) -> None:
+    """Let a tokenizer encode by what was chosen; by its library where that is not the same here."""
+    kind = next((kind for kind in ENCODERS if kind.name == choice.name), None)
+    tokenizer.guard = None
+    try:
+        if kind is None or kind.version() != choice.version:
+            return
+        encoder = kind(tokenizer)
+    except Refused:
+        return
+    tokenizer.guard = GuardedEncoder(
+        encoder,
+        choice.version,
+        lambda texts: tokenizer.encode_texts(texts, False),
+        CodePointSet(choice.left),
+        everything=choice.everything,
+    )

@@ -1,0 +1,76 @@
+"""fastokens as the encoder of byte-level BPE (`jaxdata[fast]`)."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from importlib.metadata import version
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from jaxdata.tokenizers.base import CannotEncode, Tokenizer
+from jaxdata.tokenizers.encoders.base import Encoder, Refused
+from jaxdata.tokenizers.encoders.byte_level import parts_of
+from jaxdata.tokenizers.text_cuts import KNOWN_SPLITS
+from jaxdata.tokenizers.tiktoken import TiktokenTokenizer
+
+_PINNED = "0.3.5"
+"""The version that the extra `fast` pins: another one is another implementation."""
+
+
+class FastokensEncoder(Encoder):
+    """The whole `tokenizer.json`, or an encoding's ranks, read by another library."""
+
+    name = "fast"
+    kinds = ("hf", "tiktoken")
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        of_ranks = isinstance(tokenizer, TiktokenTokenizer)
+        try:
+            made = _of_ranks(tokenizer) if of_ranks else _of_settings(tokenizer)
+        except ValueError as error:
+            raise Refused(f"fastokens cannot read it: {error}") from None
+        self._encode = made.encode_batch_flat
+
+    @classmethod
+    def version(cls) -> str:
+        _fastokens()
+        return f"fastokens {version('fastokens')}"
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        try:
+            flat, edges = self._encode(list(texts), split_special_tokens=True)
+        except (RuntimeError, ValueError) as error:
+            raise CannotEncode(f"fastokens fails on a text: {error}") from error
+        ids = np.frombuffer(flat, "<u4")
+        return [ids[start:stop] for start, stop in pairwise(np.frombuffer(edges, "<u8").tolist())]
+
+
+def _of_settings(tokenizer: Tokenizer) -> Any:
+    _, settings = parts_of(tokenizer)  # refuses what is not known
+    return _fastokens().from_json_str(json.dumps(settings))
+
+
+def _of_ranks(tokenizer: Tokenizer) -> Any:
+    files = tokenizer.files()
+    pattern = json.loads(files["encoding.json"])["pattern"]
+    if pattern not in KNOWN_SPLITS:
+        raise Refused(f"its splitting rule is not known: {pattern[:60]!r}")
+    with tempfile.NamedTemporaryFile(suffix=".tiktoken") as file:
+        file.write(files["ranks.tiktoken"])
+        file.flush()
+        # Without special tokens: their texts are encoded as texts.
+        return _fastokens().from_tiktoken(file.name, pattern=pattern, special_tokens={})
+
+
+def _fastokens() -> Any:
+    try:
+        from fastokens import _native
+    except ImportError:
+        raise Refused("it is not installed: pip install 'jaxdata[fast]'") from None
+    if (found := version("fastokens")) != _PINNED:
+        raise Refused(f"fastokens {found} is installed; jaxdata[fast] needs {_PINNED}")
+    return _native.Tokenizer

@@ -1,0 +1,182 @@
+"""An encoder under guard: what it may not do goes to the library, and samples are compared."""
+
+from __future__ import annotations
+
+import re
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from jaxdata.tokenizers.base import CannotEncode
+from jaxdata.tokenizers.encoders.base import Encoder
+from jaxdata.tokenizers.encoders.code_points import CodePointSet
+
+Encode = Callable[[Sequence[str]], list[np.ndarray]]
+
+_ONE_IN = 256
+"""Of how many texts one is encoded by the library too."""
+_PASSAGE = 4_096
+"""Characters of a long text that are compared."""
+_HEAD = 64
+
+# The regular expressions of tiktoken fail, and print, from 999,999 spaces in a row: where it is the
+# library, the others must not succeed.
+_RUN = 500_000
+_SPACES = re.compile(r"\s{7}")
+
+
+class EncoderDiffers(Exception):
+    """An encoder gave other ids than the library."""
+
+    def __init__(self, encoder: str, text: str) -> None:
+        super().__init__(encoder, text)
+        self.encoder, self.text = encoder, text
+
+    def __str__(self) -> str:
+        return f"{self.encoder} gives other ids than the library for {shown(self.text)}"
+
+
+def shown(text: str) -> str:
+    """The beginning of a text, escaped."""
+    return ascii(text[:_HEAD]) + ("..." if len(text) > _HEAD else "")
+
+
+class GuardedEncoder:
+    """Encodes texts as the library does, most of them by an encoder.
+
+    Args:
+        encoder: what encodes most texts.
+        name: how errors and receipts call it.
+        library: encodes texts as they must be encoded.
+        suspects: code points; a text that holds one is left to the library.
+        everything: compare every text, not a sample.
+
+    Attributes:
+        counts: texts, characters and microseconds of processor time: of all texts, of those that
+            the library encoded instead, and of those that both did.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        name: str,
+        library: Encode,
+        suspects: CodePointSet,
+        *,
+        everything: bool = False,
+    ) -> None:
+        self.name = name
+        self.counts: Counter[str]
+        self._encoder, self._library = encoder, library
+        self._suspects, self._everything = suspects, everything
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a unit of work: its first texts are compared in any case, and counts begin at 0."""
+        self.counts = Counter()
+        self._first = True
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """The library's ids of each text.
+
+        Raises:
+            EncoderDiffers: a text that was compared got other ids.
+            CannotEncode: the library fails on one of the texts.
+        """
+        self._count("all", texts)
+        if suspect := {*self._suspects.found_in(texts), *_with_long_runs(texts)}:
+            return self._apart(texts, suspect)
+        try:
+            ids = self._timed("own", self._encoder.encode, texts)
+        except CannotEncode:
+            return self._one_by_one(texts)
+        self._count("own", texts)
+        self._compare(texts, ids)
+        return ids
+
+    def _apart(self, texts: Sequence[str], suspect: set[int]) -> list[np.ndarray]:
+        plain = [text for n, text in enumerate(texts) if n not in suspect]
+        self.counts.subtract({"all texts": len(plain), "all characters": sum(map(len, plain))})
+        others, own = [texts[n] for n in sorted(suspect)], iter(self.encode(plain))
+        left = iter(self._left(others))
+        return [next(left if n in suspect else own) for n in range(len(texts))]
+
+    def _one_by_one(self, texts: Sequence[str]) -> list[np.ndarray]:
+        if len(texts) == 1:
+            return self._left(texts)
+        self.counts.subtract({"all texts": len(texts), "all characters": sum(map(len, texts))})
+        return [self.encode([text])[0] for text in texts]
+
+    def _left(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Leave texts to the library."""
+        self._count("left", texts)
+        return self._library(texts)
+
+    def _compare(self, texts: Sequence[str], ids: Sequence[np.ndarray]) -> None:
+        chosen = range(len(texts)) if self._everything else drawn(texts, self._first)
+        self._first &= not chosen
+        passages = texts if self._everything else [passage(texts[n]) for n in chosen]
+        # A passage alone is a text like any other: both must agree on it.
+        cut = [p for n, p in zip(chosen, passages, strict=True) if len(p) < len(texts[n])]
+        again = iter(self._encoder.encode(cut)) if cut else iter(())
+        mine = [
+            next(again) if len(p) < len(texts[n]) else ids[n]
+            for n, p in zip(chosen, passages, strict=True)
+        ]
+        theirs = self._timed("both", self._library, passages)
+        self._count("both", passages)
+        for text, one, other in zip(passages, mine, theirs, strict=True):
+            if not np.array_equal(one, other):
+                raise EncoderDiffers(self.name, text)
+
+    def _timed(self, what: str, encode: Encode, texts: Sequence[str]) -> list[np.ndarray]:
+        begin = time.thread_time_ns()
+        ids = encode(texts)
+        self.counts[f"{what} microseconds"] += (time.thread_time_ns() - begin) // 1_000
+        return ids
+
+    def _count(self, what: str, texts: Sequence[str]) -> None:
+        self.counts[f"{what} texts"] += len(texts)
+        self.counts[f"{what} characters"] += sum(map(len, texts))
+
+
+def drawn(texts: Sequence[str], some: bool) -> list[int]:
+    """The numbers of the texts that are compared, by their content; with `some` at least one.
+
+    One text in 256 is drawn, of long ones as many more as they are longer than a passage.
+
+    >>> drawn(["one", "two"], True) == drawn(["one", "two"], True), drawn([], True)
+    (True, [])
+    """
+    marks = [_mark(text) for text in texts]
+    least = min(marks, default=0) if some else -1
+    return [
+        n
+        for n, mark in enumerate(marks)
+        if mark == least or mark % _ONE_IN < max(1, len(texts[n]) // _PASSAGE)
+    ]
+
+
+def _with_long_runs(texts: Sequence[str]) -> Iterator[int]:
+    """The numbers of texts that may hold more spaces in a row than a library can take."""
+    for number, text in enumerate(texts):
+        if len(text) >= _RUN and _SPACES.search(text[:: _RUN // 8]):
+            yield number
+
+
+def passage(text: str) -> str:
+    """A text, or a part of a long one, at a place that its content decides."""
+    if len(text) <= _PASSAGE:
+        return text
+    start = _mark(text) // _ONE_IN % (len(text) - _PASSAGE)
+    return text[start : start + _PASSAGE]
+
+
+def _mark(text: str) -> int:
+    """A number that a text's length and some of its characters decide."""
+    middle = len(text) // 2
+    some = f"{len(text)} {text[:_HEAD]}{text[middle : middle + _HEAD]}{text[-_HEAD:]}"
+    return zlib.crc32(some.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,100 @@
+"""What a conversion says of the encoders that it used, and how sure it is of their ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+
+from pydantic import BaseModel, ConfigDict
+
+from jaxdata.format.cache import find_kept, keep
+from jaxdata.format.storage import Store
+
+_DOUBT = 3
+"""Where n drawn texts are equal, fewer than 3 / n of all differ, with 95 % confidence."""
+
+
+class EncodingSummary(BaseModel):
+    """What encoded the texts of a conversion.
+
+    Attributes:
+        library: the library that decides the ids, "tokenizers 0.23.3, Unicode 16.0"; None for
+            our own tokenizers.
+        counts: for each encoder ("tiktoken 0.14.0"; "" for the library) what
+            :class:`~jaxdata.tokenizers.encoders.GuardedEncoder` counted.
+        reasons: why faster encoders were not used.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    library: str | None
+    counts: Mapping[str, Mapping[str, int]] = {}
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def encoder(self) -> str:
+        """What encoded the most text."""
+        most = max(self.counts, key=lambda name: self._count(name, "own characters"), default="")
+        return most or self.library or ""
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times as fast as the library the encoder was; None without an encoder.
+
+        By processor time, of the library on the texts that both encoded.
+        """
+        return self._ratio(self.encoder)
+
+    def _ratio(self, name: str) -> float | None:
+        speeds = [
+            self._count(name, f"{what} characters")
+            / max(1, self._count(name, f"{what} microseconds"))
+            for what in ("own", "both")
+        ]
+        return speeds[0] / speeds[1] if all(speeds) else None
+
+    def _count(self, name: str, what: str) -> int:
+        return self.counts.get(name, {}).get(what, 0)
+
+    def lines(self) -> Iterator[str]:
+        """Lines for people; none where no library decides the ids."""
+        if self.library is None:
+            return
+        for name in sorted(filter(None, self.counts)):
+            yield self._line(name)
+        if "" in self.counts or not self.counts:
+            why = f" ({'; '.join(self.reasons)})" if self.reasons else ""
+            yield f"encoded by {self.library}{why}"
+
+    def _line(self, name: str) -> str:
+        texts, both, left = (self._count(name, f"{what} texts") for what in ("all", "both", "left"))
+        ratio = self._ratio(name)
+        speed = f", {ratio:,.1f} times as fast as {self.library}" if ratio else ""
+        sure = f": with 95 % confidence fewer than 1 in {both // _DOUBT:,} differ"
+        bound = "" if both + left >= texts else sure if both > _DOUBT else ""
+        rest = f"; {left:,} left to the library" if left else ""
+        compared = f"{both:,} of {texts:,} texts compared, all equal{bound}"
+        return f"encoded by {name}{speed}; {compared}{rest}"
+
+
+def keep_summary(fingerprint: str, summary: EncodingSummary) -> None:
+    """Keep what was said of a source, on this machine: its dataset does not depend on it."""
+
+    def write(store: Store, name: str) -> None:
+        store.write(name, summary.model_dump_json().encode() + b"\n")
+
+    with suppress(OSError, ValueError):
+        keep(_name(fingerprint), None, write)
+
+
+def kept_summary(fingerprint: str) -> EncodingSummary | None:
+    """What was said of a source when it was converted on this machine; None if it was not."""
+    for store, name in find_kept([_name(fingerprint)], None):
+        with suppress(ValueError):
+            if data := store.read(name):
+                return EncodingSummary.model_validate_json(data)
+    return None
+
+
+def _name(fingerprint: str) -> str:
+    return f"encoders/source-{fingerprint[:32]}.json"

@@ -1,0 +1,214 @@
+"""Conversions by encoders: the dataset is the library's, to the bit, whatever they do."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from jaxdata.cli import cli
+from jaxdata.converter import api
+from jaxdata.converter.conversion import Conversion
+from jaxdata.errors import InputError
+from jaxdata.tokenizers.encoders import choice, trial
+from jaxdata.tokenizers.encoders.guarded import drawn
+from tests.converter.here import run_here
+from tests.converter.test_convert import manifest, run, tree, write_lines
+from tests.tokenizers.made import double, settings
+
+TEXTS = [f"Document {n}: some text of {n % 7} parts, {'café ' * (n % 3)}" for n in range(1_500)]
+
+
+@pytest.fixture
+def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Some units of texts, a tokenizer, and the dataset as the library makes it."""
+    few = "".join(map(chr, [*range(128), *range(0xC0, 0x100)]))
+    monkeypatch.setattr(trial, "every_character", lambda: few)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(settings()))
+    lines = [json.dumps({"text": text}).encode() for text in TEXTS]
+    options = {
+        "inputs": write_lines(tmp_path / "a.jsonl", lines),
+        "tokenizer": f"hf:{tmp_path / 'tokenizer.json'}",
+        "unit_bytes": 20_000,
+    }
+    run_here(output=tmp_path / "by-library", encoder="library", **options)
+    return options
+
+
+def use(monkeypatch: pytest.MonkeyPatch, wrong: Callable[[str], bool]) -> None:
+    monkeypatch.setattr(choice, "ENCODERS", [double(wrong)])
+
+
+def same(tmp_path: Path) -> bool:
+    return tree(tmp_path / "out") == tree(tmp_path / "by-library")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encoder", ["tiktoken", "fast", "verify"])
+def test_workers_encode_as_the_library_does(
+    given: dict[str, Any], tmp_path: Path, encoder: str
+) -> None:
+    if encoder != "tiktoken":
+        pytest.importorskip("fastokens", reason="the extra `fast` is not installed")
+    report = run(output=tmp_path / "out", encoder=encoder, **given | {"workers": 2})
+    assert same(tmp_path)
+    assert report.encoding
+    assert report.encoding.encoder.startswith("tiktoken" if encoder == "tiktoken" else "fastokens")
+    assert report.encoding.ratio
+    assert "all equal" in str(report)
+    assert ("1,500 of 1,500 texts compared" in str(report)) == (encoder == "verify")
+
+
+def test_a_character_that_differs_is_found_by_the_trial(
+    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, lambda text: "é" in text)
+    report = run_here(output=tmp_path / "out", encoder="fast", **given)
+    assert same(tmp_path)
+    assert report.encoding
+    counts = report.encoding.counts["double 1.0"]
+    assert counts["left texts"] == sum("é" in text for text in TEXTS)
+    assert f"{counts['left texts']:,} left to the library" in str(report)
+
+
+def test_a_word_that_differs_is_found_by_the_samples(
+    given: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    use(monkeypatch, lambda text: "Document" in text and "5" in text)
+    with caplog.at_level(logging.WARNING, "jaxdata"):
+        report = run_here(output=tmp_path / "out", encoder="fast", **given)
+    assert same(tmp_path)
+    assert "double 1.0 gives other ids than the library for 'Document" in caplog.text
+    assert "encoded again by the library" in caplog.text
+    assert report.encoding
+    assert set(report.encoding.counts) == {""}, "no unit is left that the encoder made"
+    assert "(double 1.0 gives other ids" in str(report)
+    again = run_here(output=tmp_path / "again", encoder="verify", **given)
+    assert "it gave other ids on a text" in str(again), "it is not used again"
+    with pytest.raises(InputError, match=r"--encoder fast cannot encode.*it gave other ids"):
+        run_here(output=tmp_path / "named", encoder="fast", **given)
+
+
+def test_what_samples_miss_is_found_by_verify(
+    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rare = next(text for text in TEXTS[700:] if not drawn([text], some=False))
+    use(monkeypatch, lambda text: text == rare)
+    run_here(output=tmp_path / "out", encoder="fast", **given)
+    assert not same(tmp_path), "if the samples find it, this test shows nothing"
+    report = run_here(output=tmp_path / "verified", encoder="verify", **given)
+    assert tree(tmp_path / "verified") == tree(tmp_path / "by-library")
+    assert report.encoding
+    assert set(report.encoding.counts) == {""}
+
+
+def test_a_conversion_that_is_killed_after_a_difference_trusts_no_unit_of_that_encoder(
+    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last = TEXTS[-1]
+    monkeypatch.setattr("jaxdata.tokenizers.encoders.guarded.drawn", lambda texts, some: [0])
+    erring = {text for text in TEXTS[:900] if "5" in text and text != TEXTS[0]}
+    first_of_late = {TEXTS[n] for n in range(1_000, 1_500)}
+    use(monkeypatch, lambda text: text in erring or text in first_of_late or text == last)
+    inner, calls = Conversion._convert_units, []
+
+    def killed(self: Conversion, *given: Any) -> None:
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        inner(self, *given)
+
+    monkeypatch.setattr(Conversion, "_convert_units", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run_here(output=tmp_path / "out", encoder="fast", **given)
+    assert list((tmp_path / "out/train/web/work").glob("*.receipt")), "units the encoder made"
+    report = run_here(output=tmp_path / "out", encoder="library", resume=True, **given)
+    assert same(tmp_path)
+    assert report.encoding
+    assert set(report.encoding.counts) == {""}
+
+
+def test_units_of_an_encoder_that_did_not_err_are_kept(
+    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, lambda _: False)
+    monkeypatch.setattr(Conversion, "_publish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        run_here(output=tmp_path / "out", encoder="fast", **given)
+    monkeypatch.undo()
+    report = run_here(output=tmp_path / "out", encoder="library", **given)
+    assert same(tmp_path)
+    assert report.encoding
+    assert set(report.encoding.counts) == {"double 1.0"}
+
+
+def test_another_version_of_the_library_resumes_and_appends_nothing(
+    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, now = tmp_path / "by-library", api.library_of("hf")
+    assert now
+    assert manifest(out)["sources"]["train/web"]["parameters"]["library"] == now
+    monkeypatch.setattr(api, "library_of", lambda _: "tokenizers 9.9.9, Unicode 19.0")
+    assert run_here(output=out, **given).already_complete, "there is nothing to encode"
+    more = write_lines(tmp_path / "b.jsonl", [b'{"text": "more"}'])
+    version = now.partition(",")[0].removeprefix("tokenizers ")
+    says = rf"library was {now}, is tokenizers 9\.9\.9, .*pip install 'tokenizers=={version}'"
+    with pytest.raises(InputError, match=f"--append: train/web was made with .*{says}"):
+        run_here(output=out, append=True, **given | {"inputs": [given["inputs"], more]})
+    monkeypatch.undo()
+    monkeypatch.setattr(Conversion, "_publish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        run_here(output=tmp_path / "out", **given)
+    monkeypatch.undo()
+    monkeypatch.setattr(api, "library_of", lambda _: "tokenizers 9.9.9, Unicode 19.0")
+    with pytest.raises(InputError, match=f"contains an unfinished conversion .*{says}"):
+        run_here(output=tmp_path / "out", **given)
+
+
+def test_a_source_that_does_not_know_its_library_is_added_to(
+    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "library_of", lambda _: None)  # as an earlier jaxdata
+    out = tmp_path / "out"
+    run_here(output=out, **given)
+    monkeypatch.undo()
+    assert "library" not in manifest(out)["sources"]["train/web"]["parameters"]
+    more = write_lines(tmp_path / "b.jsonl", [b'{"text": "more"}'])
+    report = run_here(output=out, append=True, **given | {"inputs": [given["inputs"], more]})
+    assert report.documents == len(TEXTS) + 1
+    here = manifest(tmp_path / "by-library")["sources"]["train/web"]["fingerprint"]
+    entry = manifest(out)["sources"]["train/web"]
+    assert entry["generations"][0]["fingerprint"] == here, "content, not the library's name"
+
+
+def test_inspect_says_what_encoded_a_source(
+    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, lambda _: False)
+    report = run_here(output=tmp_path / "out", encoder="fast", **given)
+    shown = CliRunner().invoke(cli, ["inspect", str(tmp_path / "out")]).output
+    assert report.encoding
+    (line,) = report.encoding.lines()
+    assert f"{line} (on this machine)" in " ".join(shown.split())
+    monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "another"))
+    shown = CliRunner().invoke(cli, ["inspect", str(tmp_path / "out")]).output
+    assert "library tokenizers" in " ".join(shown.split())
+    assert "encoded by" not in shown
+
+
+def test_an_encoder_that_cannot_be_had_is_refused_before_anything_is_written(
+    given: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="encoder='best'; expected one of"):
+        run_here(output=tmp_path / "none", encoder="best", **given)
+    with pytest.raises(InputError, match=r"--encoder tiktoken cannot encode.*not for bytes"):
+        run_here(output=tmp_path / "none", encoder="tiktoken", **given | {"tokenizer": "bytes"})
+    assert not [path for path in (tmp_path / "none").rglob("*") if path.is_file()]

@@ -1,0 +1,131 @@
+"""Small byte-level BPE tokenizers, made in a moment, and encoders that err."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import statistics
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import tokenizers as hf
+
+from jaxdata.tokenizers import Tokenizer
+from jaxdata.tokenizers.encoders import Encoder
+from jaxdata.tokenizers.encoders.byte_level import ALPHABET
+from jaxdata.tokenizers.encoders.sequences import DEEPSEEK
+from jaxdata.tokenizers.huggingface import HuggingFaceTokenizer
+from jaxdata.tokenizers.text_cuts import CL100K_SPLIT, O200K_SPLIT
+
+BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+TEXTS = [inspect.getsource(module) for module in (argparse, statistics)]
+TEXTS += ["größe Straße 大きさ 東京 привет мир שלום 12345 3.14 it's we'll  \n\n\t" * 20]
+
+
+def split(pattern: str, behavior: str = "Isolated", invert: bool = False) -> dict[str, Any]:
+    rule = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": behavior, "invert": invert}
+    return {"type": "Sequence", "pretokenizers": [rule, {**BYTE_LEVEL, "use_regex": False}]}
+
+
+DIGITS = {"type": "Digits", "individual_digits": True}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "gpt2": {},
+    "neox": {"normalizer": {"type": "NFC"}},
+    "llama3": {"pre_tokenizer": split(CL100K_SPLIT), "ignore_merges": True},
+    "cl100k": {"pre_tokenizer": split(CL100K_SPLIT, "Removed", True)},
+    "o200k": {"pre_tokenizer": split(O200K_SPLIT)},
+    "qwen": {
+        "pre_tokenizer": split(CL100K_SPLIT.replace("{1,3}", "")),
+        "normalizer": {"type": "NFC"},
+    },
+    "deepseek": {
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [
+                *(split(rule)["pretokenizers"][0] for rule in DEEPSEEK),
+                {**BYTE_LEVEL, "use_regex": False},
+            ],
+        }
+    },
+    "smollm": {
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [DIGITS, {**BYTE_LEVEL, "use_regex": True}],
+        }
+    },
+}
+ADDED = [
+    ("<|endoftext|>", {"special": True}),
+    ("  ", {}),
+    ("    ", {}),
+    ("<tool>", {"normalized": False}),
+    ("<tool>er", {"normalized": False, "special": True}),
+]
+
+
+@cache
+def trained() -> str:
+    """A `tokenizer.json` of 600 tokens and some that are added."""
+    library = hf.Tokenizer(hf.models.BPE())
+    library.pre_tokenizer = hf.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = hf.trainers.BpeTrainer(
+        vocab_size=600,
+        initial_alphabet=hf.pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    library.train_from_iterator(TEXTS, trainer)
+    return str(library.to_str())
+
+
+def settings(family: str = "gpt2", **model: Any) -> dict[str, Any]:
+    made: dict[str, Any] = json.loads(trained())
+    changes = dict(FAMILIES[family])
+    made["model"] |= {"ignore_merges": changes.pop("ignore_merges", False)} | model
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "special"), False)
+    first = max(made["model"]["vocab"].values()) + 1
+    made["added_tokens"] = [
+        {"id": first + n, "content": text, **flags, "normalized": True} | given
+        for n, (text, given) in enumerate(ADDED)
+    ]
+    return made | changes
+
+
+def tokenizer(made: dict[str, Any]) -> HuggingFaceTokenizer:
+    files = {"tokenizer.json": json.dumps(made).encode()}
+    return HuggingFaceTokenizer(files, name="made", eod="<|endoftext|>")
+
+
+def of_merges(merges: list[tuple[str, str]], **model: Any) -> HuggingFaceTokenizer:
+    """A tokenizer of all bytes and these merges, of ASCII."""
+    tokens = dict.fromkeys([*ALPHABET, *(a + b for a, b in merges)])
+    made = settings()
+    made["model"] |= {"vocab": {t: n for n, t in enumerate(tokens)}, "merges": merges} | model
+    made["added_tokens"] = [made["added_tokens"][0] | {"id": len(tokens)}]
+    return tokenizer(made)
+
+
+class Double(Encoder):
+    """The library itself, but for the texts that `errs` says."""
+
+    name = "fast"
+    kinds = ("hf",)
+    wrong: Any = staticmethod(lambda _: False)
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    @classmethod
+    def version(cls) -> str:
+        return "double 1.0"
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        found = self._tokenizer.encode_texts(texts, False)
+        pairs = zip(texts, found, strict=True)
+        return [np.append(ids, 0) if type(self).wrong(text) else ids for text, ids in pairs]
+
+
+def double(wrong: Any) -> type[Encoder]:
+    return type("Erring", (Double,), {"wrong": staticmethod(wrong)})

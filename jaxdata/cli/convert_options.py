@@ -212,8 +212,8 @@ _DECLARED: dict[str, list[Callable[[Any], Any]]] = {
             default="auto",
             show_default=True,
             help="What encodes texts, always with the ids of the tokenizer's library: the library "
-            "itself, tiktoken's core, a faster one (jaxdata[fast]), or the fastest of these that "
-            "can; verify encodes every text twice and compares.",
+            "itself, tiktoken's core, a faster one (jaxdata[fast]), words for SentencePiece BPE, "
+            "or the fastest that can; verify encodes every text twice and compares.",
         ),
         click.option(
             "--ray-address",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from itertools import chain, compress
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -14,14 +13,10 @@ import sentencepiece
 
 from jaxdata.errors import InputError
 from jaxdata.tokenizers.base import SpecialToken, Tokenizer
-from jaxdata.tokenizers.sentencepiece_words import WordEncoder, why_not
 from jaxdata.tokenizers.text_cuts import split_at_special
 
-_log = logging.getLogger("jaxdata")
 _FILE = "tokenizer.model"
 _SPACE = "\u2581"  # SentencePiece writes spaces as this character, and reads both as a space
-_FEW = 200  # characters, which the library alone encodes sooner
-_FIRST = 2**19  # characters, which it encodes while the words of others are made ready
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -48,7 +43,6 @@ class SentencePieceTokenizer(Tokenizer):
             self._processor, "EncodeAsNumpy", self._processor.EncodeAsIds
         )
         self._space_ids = self._literal_space_ids()
-        self._encoded = 0  # characters
 
     @property
     def unk_id(self) -> int | None:
@@ -92,7 +86,7 @@ class SentencePieceTokenizer(Tokenizer):
     def _encode_special(self, texts: Sequence[str]) -> list[np.ndarray]:
         parts = [list(split_at_special(text, self.special_tokens)) for text in texts]
         plain = [part for some in parts for part in some if isinstance(part, str)]
-        ids = iter(self._encode_plain(plain))
+        ids = iter(self.encode(plain))
         empty = np.empty(0, np.int32)
         return [
             np.concatenate(
@@ -102,42 +96,6 @@ class SentencePieceTokenizer(Tokenizer):
         ]
 
     def _encode_plain(self, texts: Sequence[str]) -> list[np.ndarray]:
-        size = sum(map(len, texts))
-        self._encoded += size
-        if size < _FEW or self._encoded < _FIRST or self._words is None:
-            return self.encode_with_library(texts)
-        by_words = list(map(self._words.takes, texts))
-        try:
-            words = iter(self._words.encode(list(compress(texts, by_words))))
-        except UnicodeEncodeError:  # half a surrogate pair: the library says so
-            return self.encode_with_library(texts)
-        others = [text for text, takes in zip(texts, by_words, strict=True) if not takes]
-        library = iter(self.encode_with_library(others))
-        return [next(words if takes else library) for takes in by_words]
-
-    @cached_property
-    def _words(self) -> WordEncoder | None:
-        if why_not(self._model):
-            return None
-        words, probes = WordEncoder(self._model), self._probes()
-        if all(map(np.array_equal, words.encode(probes), self.encode_with_library(probes))):
-            return words
-        _log.warning(
-            "tokenizer %r: words have other ids than the texts they are in; this version of "
-            "sentencepiece encodes in a way that jaxdata does not know, so all is left to it",
-            self.name,
-        )
-        return None
-
-    def _probes(self) -> list[str]:
-        """Texts of the model's own pieces, some 30,000 of them, in an unlikely order."""
-        every = 1 + self.vocab_size // 2**15
-        pieces = [self._processor.id_to_piece(i) for i in range(0, self.vocab_size, every)]
-        texts = ["".join(pieces[k::97]).replace(_SPACE, " ") for k in range(97)]
-        return [text for text in texts if WordEncoder.takes(text)]
-
-    def encode_with_library(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Ids of plain texts as the library alone gives them: int32 of shape (tokens,) a text."""
         if self._space_ids is None or not any(_SPACE in text for text in texts):
             found = self._encode(list(texts), num_threads=1)
             return [np.asarray(ids, dtype=np.int32) for ids in found]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import pickle
 import random
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,15 +17,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2 as proto
 
+from jaxdata.converter import convert
 from jaxdata.converter import texts as read_texts
-from jaxdata.tokenizers import sentencepiece as ours
-from jaxdata.tokenizers import sentencepiece_words, word_table
+from jaxdata.errors import InputError
+from jaxdata.tokenizers import load
+from jaxdata.tokenizers.encoders import (
+    Refused,
+    attach,
+    choose,
+    sentencepiece_words,
+    word_table,
+)
+from jaxdata.tokenizers.encoders.sentencepiece_words import WordEncoder, pairs, why_not
+from jaxdata.tokenizers.encoders.word_table import WordTable
+from jaxdata.tokenizers.encoders.words_core import WordsEncoder
 from jaxdata.tokenizers.sentencepiece import SentencePieceTokenizer
-from jaxdata.tokenizers.sentencepiece_words import WordEncoder, pairs, why_not
-from jaxdata.tokenizers.word_table import WordTable
 from tests.tokenizers.test_tokenizers import FILES, TEXTS
 
 STRINGS = int(os.environ.get("JAXDATA_TEST_STRINGS", 2_000))  # 300,000 before a release
+LIBRARY = f"sentencepiece {sentencepiece.__version__}"
 LOSSLESS: dict[str, Any] = {
     "normalization_rule_name": "identity",
     "add_dummy_prefix": False,
@@ -83,9 +92,12 @@ def mistral(shared_data: Path) -> SentencePieceTokenizer:
     return SentencePieceTokenizer(file.read_bytes(), name="mistral")
 
 
-@pytest.fixture(autouse=True)
-def _words_from_the_first_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ours, "_FIRST", 0)
+def by_words(tokenizer: SentencePieceTokenizer) -> SentencePieceTokenizer:
+    """The same tokenizer, encoding by words."""
+    again = SentencePieceTokenizer(tokenizer.files()["tokenizer.model"], name=tokenizer.name)
+    attach(again, choose(again, "words", text_bytes=0))
+    assert again.guard is not None
+    return again
 
 
 def library(tokenizer: SentencePieceTokenizer, texts: Sequence[str]) -> list[list[int]]:
@@ -96,9 +108,7 @@ def library(tokenizer: SentencePieceTokenizer, texts: Sequence[str]) -> list[lis
 
 def check(tokenizer: SentencePieceTokenizer, texts: Sequence[str]) -> None:
     taken = [text for text in texts if WordEncoder.takes(text)]
-    words = tokenizer._words
-    assert words is not None
-    found = [ids.tolist() for ids in words.encode(taken)]
+    found = [ids.tolist() for ids in WordsEncoder(tokenizer).encode(taken)]
     if found != (expected := library(tokenizer, taken)):
         which = next(n for n, ids in enumerate(found) if ids != expected[n])
         raise AssertionError(f"{taken[which]!r}: {found[which]} for {expected[which]}")
@@ -172,8 +182,8 @@ def test_documents_have_the_librarys_ids(
 ) -> None:
     every = 1 if STRINGS > 100_000 else 5
     texts = list(read_texts(shared_data / file))[::every]
-    found = [ids.tolist() for ids in mistral.encode(texts)]
-    assert found == [ids.tolist() for ids in mistral.encode_with_library(texts)]
+    found = [ids.tolist() for ids in by_words(mistral).encode(texts)]
+    assert found == [ids.tolist() for ids in mistral.encode(texts)]
 
 
 def test_a_table_that_begins_anew_gives_the_same(mistral: SentencePieceTokenizer) -> None:
@@ -185,7 +195,7 @@ def test_a_table_that_begins_anew_gives_the_same(mistral: SentencePieceTokenizer
     kept = words._table._count
     long = words.encode([filled])[0]
     assert kept < words._table._count <= 2**16, "it began anew, and has room"
-    assert np.array_equal(long, mistral.encode_with_library([filled])[0])
+    assert np.array_equal(long, mistral.encode([filled])[0])
     assert [ids.tolist() for ids in words.encode(small)] == before
 
 
@@ -249,7 +259,10 @@ def test_what_is_not_proven_goes_to_the_library() -> None:
     for model, reason in reasons.items():
         assert why_not(model) == reason
         tokenizer = SentencePieceTokenizer(model, name="m")
-        assert (tokenizer._words is None) == (reason is not None)
+        chosen = choose(tokenizer, "auto", text_bytes=2**30)
+        assert chosen.name == ("library" if reason else "words")
+        assert chosen.reasons == ((f"words: {reason}",) if reason else ())
+        attach(tokenizer, chosen)
         found = tokenizer.encode(TEXTS[:3])
         assert [ids.tolist() for ids in found] == library(tokenizer, TEXTS[:3])
 
@@ -263,7 +276,7 @@ def test_pairs_are_those_of_pieces_with_text(mistral: SentencePieceTokenizer) ->
 def test_texts_that_words_do_not_take_are_among_others(mistral: SentencePieceTokenizer) -> None:
     texts = ["one two " * 40, "a\u2581b", "", "nul\0 in it", "three " * 50]
     assert list(map(WordEncoder.takes, texts)) == [True, False, True, False, True]
-    assert [ids.tolist() for ids in mistral.encode(texts)] == library(mistral, texts)
+    assert [ids.tolist() for ids in by_words(mistral).encode(texts)] == library(mistral, texts)
 
 
 def test_words_between_special_tokens_have_the_librarys_ids(
@@ -274,7 +287,7 @@ def test_words_between_special_tokens_have_the_librarys_ids(
     (one,) = library(mistral, [part])
     (odd,) = library(mistral, ["a\u2581b"])
     expected = [[1, *one, 2, *one], [], [2], one, [*odd, 1, *one]]
-    found = mistral.encode(texts, special=True)
+    found = by_words(mistral).encode(texts, special=True)
     assert [ids.tolist() for ids in found] == expected
     assert {ids.dtype for ids in found} == {np.dtype(np.int32)}
 
@@ -282,13 +295,7 @@ def test_words_between_special_tokens_have_the_librarys_ids(
 def test_half_a_surrogate_pair_is_the_librarys_error(mistral: SentencePieceTokenizer) -> None:
     for text in ("\ud800", "word " * 100 + "\udc00"):
         with pytest.raises(TypeError, match="must be str or bytes"):
-            mistral.encode([text])
-
-
-def test_a_copy_of_a_tokenizer_encodes_alike(small: SentencePieceTokenizer) -> None:
-    before = [ids.tolist() for ids in small.encode(TEXTS[:9])]
-    copy = pickle.loads(pickle.dumps(small))
-    assert [ids.tolist() for ids in copy.encode(TEXTS[:9])] == before
+            by_words(mistral).encode([text])
 
 
 @pytest.mark.parametrize("forgotten", ["e", " t", "ing"])
@@ -296,36 +303,39 @@ def test_words_that_are_wrong_are_found_before_they_are_used(
     mistral: SentencePieceTokenizer,
     forgotten: str,
     monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def fewer(model: Any) -> set[str]:
         return {pair for pair in pairs(model) if forgotten[0] not in pair}
 
     monkeypatch.setattr(sentencepiece_words, "pairs", fewer)
-    again = SentencePieceTokenizer(mistral.files()["tokenizer.model"], name="again")
-    texts = ["the singing tree " * 30]
-    assert [ids.tolist() for ids in again.encode(texts)] == library(mistral, texts)
-    assert "tokenizer 'again': words have other ids than the texts they are in" in caplog.text
+    with pytest.raises(Refused, match="encodes words otherwise than texts"):
+        WordsEncoder(mistral)
+    with pytest.raises(InputError, match="--encoder words cannot encode for tokenizer 'mistral'"):
+        choose(mistral, "words", text_bytes=0)
 
 
-@pytest.mark.parametrize(("first", "words"), [(0, 2), (2**19, 100)])
-def test_few_words_are_encoded_by_the_library_alone(
-    mistral: SentencePieceTokenizer, monkeypatch: pytest.MonkeyPatch, first: int, words: int
+def test_a_tokenizer_of_another_kind_has_no_words() -> None:
+    with pytest.raises(InputError, match="it is not for bytes tokenizers"):
+        choose(load("bytes"), "words", text_bytes=0)
+
+
+def test_a_conversion_by_words_is_the_librarys(
+    mistral: SentencePieceTokenizer, tmp_path: Path
 ) -> None:
-    again = SentencePieceTokenizer(mistral.files()["tokenizer.model"], name="again")
-    monkeypatch.setattr(ours, "_FIRST", first)
-    monkeypatch.setattr(ours, "WordEncoder", lambda model: pytest.fail("it takes longer"))
-    text = "few words " * words
-    assert again.encode([text])[0].tolist() == library(mistral, [text])[0]
-
-
-def test_words_are_used_for_texts_of_some_size(
-    mistral: SentencePieceTokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    again = SentencePieceTokenizer(mistral.files()["tokenizer.model"], name="again")
-    monkeypatch.setattr(ours, "_FIRST", 2_000)
-    used = []
-    for _ in range(4):
-        again.encode(["some words " * 60])
-        used.append("_words" in vars(again))
-    assert used == [False, False, False, True]
+    lines = [json.dumps({"text": f"{text} {number}"}) for number, text in enumerate(TEXTS * 40)]
+    (tmp_path / "a.jsonl").write_text("\n".join([*lines, json.dumps({"text": "a\u2581b \0"})]))
+    found = {}
+    for encoder in ("library", "words", "verify"):
+        report = convert(
+            tmp_path / "a.jsonl",
+            output=tmp_path / encoder,
+            source="a",
+            tokenizer=mistral,
+            workers=1,
+            encoder=encoder,
+        )
+        assert report.encoding is not None
+        assert report.encoding.encoder == ("words 1" if encoder != "library" else LIBRARY)
+        files = (path for path in sorted((tmp_path / encoder).rglob("*")) if path.is_file())
+        found[encoder] = {path.relative_to(tmp_path / encoder): path.read_bytes() for path in files}
+    assert found["library"] == found["words"] == found["verify"]

@@ -2,9 +2,11 @@
 
 `choice` chooses one for a tokenizer, `base` is their contract; one file each: `tiktoken_core`,
 `fastokens_core`, which take the parts of a tokenizer from `byte_level` and prove by `merges` and
-`sequences` that they suffice. What keeps the ids those of the library: the trial of `trial` on the
-texts of `naughty` and on all `code_points`, whose outcome `verdicts` keeps; what `library_tables`
-tells of the library; the samples of `guarded`; and what `summary` says of them.
+`sequences` that they suffice, and `words_core`, for SentencePiece BPE, which cuts texts by
+`sentencepiece_words` and keeps words in a `word_table`.
+What keeps the ids those of the library: the trial of `trial` on the texts of `naughty` and on all
+`code_points`, whose outcome `verdicts` keeps; what `library_tables` tells of the library; the
+samples of `guarded`; and what `summary` says of them.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxdata.tokenizers.base import Tokenizer
 
-EncoderName = Literal["auto", "library", "tiktoken", "fast", "verify"]
+EncoderName = Literal["auto", "library", "tiktoken", "fast", "words", "verify"]
 """The values of `--encoder`."""
 
 
@@ -33,6 +33,8 @@ class Encoder(ABC):
     """What `--encoder` calls it."""
     kinds: ClassVar[tuple[str, ...]]
     """The kinds of tokenizers that it may stand in for."""
+    needs_trial: ClassVar[bool] = True
+    """Whether it is tried on every code point before it is used."""
 
     @abstractmethod
     def __init__(self, tokenizer: Tokenizer) -> None: ...

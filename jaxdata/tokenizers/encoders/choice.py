@@ -18,8 +18,9 @@ from jaxdata.tokenizers.encoders.guarded import GuardedEncoder
 from jaxdata.tokenizers.encoders.tiktoken_core import TiktokenEncoder
 from jaxdata.tokenizers.encoders.trial import Progress, try_encoder
 from jaxdata.tokenizers.encoders.verdicts import Verdict, keep_verdict, kept_verdict
+from jaxdata.tokenizers.encoders.words_core import WordsEncoder
 
-ENCODERS: list[type[Encoder]] = [FastokensEncoder, TiktokenEncoder]
+ENCODERS: list[type[Encoder]] = [FastokensEncoder, TiktokenEncoder, WordsEncoder]
 """The fastest first."""
 WORTH_LOADING = {"hf": 2 * 2**20, "tiktoken": 128 * 2**20}
 """Bytes of text from which `auto` takes an encoder, by the kind of tokenizer: to make one takes a
@@ -115,7 +116,10 @@ def _verdict(
     if version in without:
         raise Refused("it gave other ids than the library on this text")
     verdict = kept_verdict(tokenizer, version)
-    if verdict is None:
+    if verdict is None and not kind.needs_trial:
+        kind(tokenizer)
+        verdict = Verdict()
+    elif verdict is None:
         if not worth:
             raise Refused("it was not tried on this tokenizer, for which the text is too short")
         _log.warning("trying %s on the tokenizer %r: some seconds, once", version, tokenizer.name)

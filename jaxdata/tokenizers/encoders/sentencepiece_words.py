@@ -21,7 +21,7 @@ import sentencepiece
 from numpy.typing import NDArray
 from sentencepiece import sentencepiece_model_pb2 as proto
 
-from jaxdata.tokenizers.word_table import Ids, Ints, WordTable
+from jaxdata.tokenizers.encoders.word_table import Ids, Ints, WordTable
 
 _SPACE = "\u2581"
 _AT_ONCE = 2**20  # characters

@@ -27,6 +27,7 @@ except ImportError:
     raise MissingExtra("transformers", "transformers") from None
 
 _STATE_FILE = "trainer_state.json"
+_LEAST_VERSION = 5
 _WANTED = ("documents", "last slot")
 """checks of the model before it trains"""
 
@@ -81,6 +82,7 @@ class Jaxdata:
                 "begins a run: call loader.reset(), or train(resume_from_checkpoint=…)"
             )
         _refuse_epochs(trainer.args, loader)
+        _refuse_counts(trainer, loader)
         if self._checks_model and not (trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled):
             _refuse_model(trainer, loader)
         return _any(super()).train(resume_from_checkpoint, **named)
@@ -270,6 +272,27 @@ def _refuse_epochs(args: Any, loader: Loader) -> None:
             f"{asked}, but the loader passes over its {len(loader.rows):,} rows once, in "
             f"{len(loader):,} batches ({updates:,} updates): make it with reiterable=True for more "
             "passes, give a mixture more epochs, or set num_train_epochs=1"
+        )
+
+
+def _refuse_counts(trainer: Any, loader: Loader) -> None:
+    """Refuse versions of transformers that divide by another number of targets than there are."""
+    import transformers
+
+    batch = loader.deliver(loader.sample())
+    if int(transformers.__version__.split(".")[0]) < _LEAST_VERSION:
+        raise InputError(
+            f"transformers {transformers.__version__} counts the targets of labels, not those of "
+            f"shift_labels: expected version {_LEAST_VERSION} or later"
+        )
+    if trainer.args.world_size > 1 or "shift_labels" not in batch:
+        return
+    _, count = trainer.get_batch_samples(iter([batch]), 1, trainer.args.device)
+    targets = int((batch["shift_labels"] != -100).sum())
+    if count is not None and int(count) != targets:
+        raise InputError(
+            f"transformers {transformers.__version__} divides the loss of a batch by {int(count)} "
+            f"targets, and it has {targets}: use a later version"
         )
 
 

@@ -306,6 +306,22 @@ def test_what_would_be_silently_wrong_is_refused(
         trainer("Trainer", loader(rows, **given), tmp_path, **settings).train()
 
 
+def test_versions_that_count_other_targets_are_refused(
+    rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def labels_only(_: Any, batches: Any, number: int, device: Any) -> Any:
+        found = list(islice(batches, number))
+        return found, sum((batch["labels"] != -100).sum() for batch in found)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transformers.Trainer, "get_batch_samples", labels_only)
+        with pytest.raises(InputError, match=r"divides the loss of a batch by \d+ targets, and it"):
+            trainer("Trainer", loader(rows), tmp_path).train()
+    monkeypatch.setattr("transformers.__version__", "4.57.1")
+    with pytest.raises(InputError, match=r"transformers 4.57.1 counts the targets of labels, not"):
+        trainer("Trainer", loader(rows), tmp_path).train()
+
+
 def test_a_used_loader_is_refused(rows: Any, tmp_path: Path) -> None:
     used = loader(rows)
     next(used)

@@ -27,7 +27,8 @@ except ImportError:
     raise MissingExtra("transformers", "transformers") from None
 
 _STATE_FILE = "trainer_state.json"
-_LEAST_VERSION = 5
+_LEAST_VERSION = (5, 11)
+"""of transformers: those before divide losses by the targets of `labels`, one a row too few"""
 _WANTED = ("documents", "last slot")
 """checks of the model before it trains"""
 
@@ -280,10 +281,11 @@ def _refuse_counts(trainer: Any, loader: Loader) -> None:
     import transformers
 
     batch = loader.deliver(loader.sample())
-    if int(transformers.__version__.split(".")[0]) < _LEAST_VERSION:
+    version = tuple(map(int, transformers.__version__.split(".")[:2]))
+    if version < _LEAST_VERSION:
         raise InputError(
             f"transformers {transformers.__version__} counts the targets of labels, not those of "
-            f"shift_labels: expected version {_LEAST_VERSION} or later"
+            f"shift_labels: expected version {'.'.join(map(str, _LEAST_VERSION))} or later"
         )
     if trainer.args.world_size > 1 or "shift_labels" not in batch:
         return

@@ -1,4 +1,5 @@
 """Other people's trainers: the shortest honest way into each, imported when it is used.
 
-hf  transformers' Trainer, TRL's SFTTrainer and DPOTrainer, accelerate
+hf           transformers' Trainer, TRL's SFTTrainer and DPOTrainer
+hf_refusals  what they would silently do wrong with a loader
 """

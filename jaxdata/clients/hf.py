@@ -16,8 +16,15 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset
 
+from jaxdata.clients.hf_refusals import (
+    refuse_arguments,
+    refuse_counts,
+    refuse_epochs,
+    refuse_loader,
+    refuse_model,
+    rows_of,
+)
 from jaxdata.errors import InputError, MissingExtra, StateMismatch
-from jaxdata.testing.trainer_check import trainer_proofs
 from jaxdata.torch.loader import Loader
 
 try:
@@ -27,10 +34,6 @@ except ImportError:
     raise MissingExtra("transformers", "transformers") from None
 
 _STATE_FILE = "trainer_state.json"
-_LEAST_VERSION = (5, 11)
-"""of transformers: those before divide losses by the targets of `labels`, one a row too few"""
-_WANTED = ("documents", "last slot")
-"""checks of the model before it trains"""
 
 
 class Jaxdata:
@@ -61,10 +64,10 @@ class Jaxdata:
         self._checks_model, self._resumed_steps = check_model, 0
         self._eval_sums: torch.Tensor | None = None
         if isinstance(self._train_loader, Loader) and "args" in named:
-            named["args"].per_device_train_batch_size = _rows(self._train_loader)
+            named["args"].per_device_train_batch_size = rows_of(self._train_loader)
         parent.__init__(*given, **named)
         if self._train_loader is not None:
-            _refuse_arguments(self, self._train_loader)
+            refuse_arguments(self, self._train_loader)
             self.add_callback(_LoaderState(self._train_loader))  # type: ignore[attr-defined]
 
     def train(self, resume_from_checkpoint: Any = None, **named: Any) -> Any:
@@ -82,10 +85,10 @@ class Jaxdata:
                 f"the loader is at row {loader.next_row} of pass {loader.passes + 1}, and train() "
                 "begins a run: call loader.reset(), or train(resume_from_checkpoint=…)"
             )
-        _refuse_epochs(trainer.args, loader)
-        _refuse_counts(trainer, loader)
+        refuse_epochs(trainer.args, loader)
+        refuse_counts(trainer, loader)
         if self._checks_model and not (trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled):
-            _refuse_model(trainer, loader)
+            refuse_model(trainer, loader)
         return _any(super()).train(resume_from_checkpoint, **named)
 
     def get_train_dataloader(self) -> Any:
@@ -99,7 +102,7 @@ class Jaxdata:
         """Evaluate, on a loader too."""
         if not isinstance(eval_dataset, Loader):
             return _any(super()).evaluate(eval_dataset, *given, **named)
-        _refuse_loader(eval_dataset, "eval_dataset")
+        refuse_loader(eval_dataset, "eval_dataset")
         kept, self._eval_loaders = self._eval_loaders, eval_dataset
         try:
             return _any(super()).evaluate(None, *given, **named)
@@ -198,11 +201,6 @@ def _any(something: Any) -> Any:
     return something
 
 
-def _rows(loader: Loader) -> int:
-    """The rows of a batch that this process gets."""
-    return len(next(iter(loader.sample().values())))
-
-
 def _taken(named: dict[str, Any], name: str, trainer: Any) -> Any:
     """The loader given as an argument; a dataset of one row, which is never read, is left there."""
     given = named.get(name)
@@ -210,22 +208,10 @@ def _taken(named: dict[str, Any], name: str, trainer: Any) -> Any:
     if not any(isinstance(each, Loader) for each in loaders):
         return None
     for loader in loaders:
-        _refuse_loader(loader, name)
+        refuse_loader(loader, name)
     row = _one_row(trainer)
     named[name] = dict.fromkeys(given, row) if isinstance(given, Mapping) else row
     return given
-
-
-def _refuse_loader(loader: Any, name: str) -> None:
-    if not isinstance(loader, Loader):
-        raise InputError(f"{name} mixes loaders and other datasets: give loaders only")
-    batch = loader.deliver(loader.sample())
-    if not (isinstance(batch, dict) and {"input_ids", "shift_labels"} <= set(batch)) and (
-        not isinstance(batch, dict) or "completion_mask" not in batch
-    ):
-        raise InputError(
-            f"{name} gives batches of another trainer's layout: make the loader with layout='hf'"
-        )
 
 
 def _one_row(trainer: Any) -> Any:
@@ -237,87 +223,6 @@ def _one_row(trainer: Any) -> Any:
     if "DPOTrainer" in names:
         return Dataset.from_list([{"prompt": "a", "chosen": "b", "rejected": "c"}])
     return Dataset.from_list([{"input_ids": [0, 0], "labels": [0, 0]}])
-
-
-def _refuse_arguments(trainer: Any, loader: Loader) -> None:
-    """Refuse what the Trainer would do silently to batches, or leave undone."""
-    args = trainer.args
-    wrong = {
-        "auto_find_batch_size": "the loader has its own batch_size",
-        "label_smoothing_factor": "it drops the last target of each row",
-        "dataloader_num_workers": "give num_workers to the loader",
-        "precompute_ref_log_probs": "that reads train_dataset, which is a loader",
-        "ignore_data_skip": "the loader is never read to skip",
-    }
-    for name, why in wrong.items():
-        if getattr(args, name, False):
-            raise InputError(f"{name}={getattr(args, name)!r} with a loader: leave it out; {why}")
-    if args.n_gpu > 1:
-        raise InputError("several GPUs in one process would split packed rows: start with torchrun")
-    if args.per_device_train_batch_size != _rows(loader):
-        raise InputError(
-            f"per_device_train_batch_size={args.per_device_train_batch_size}, but the loader gives "
-            f"{_rows(loader)} rows to a process: set it to that"
-        )
-
-
-def _refuse_epochs(args: Any, loader: Loader) -> None:
-    """Refuse to train more than the one pass of a loader that has no other."""
-    updates = -(-len(loader) // args.gradient_accumulation_steps)
-    epochs = args.max_steps / updates if args.max_steps > 0 else args.num_train_epochs
-    if epochs > 1 and not loader.reiterable:
-        asked = (
-            f"max_steps={args.max_steps}" if args.max_steps > 0 else f"num_train_epochs={epochs:g}"
-        )
-        raise InputError(
-            f"{asked}, but the loader passes over its {len(loader.rows):,} rows once, in "
-            f"{len(loader):,} batches ({updates:,} updates): make it with reiterable=True for more "
-            "passes, give a mixture more epochs, or set num_train_epochs=1"
-        )
-
-
-def _refuse_counts(trainer: Any, loader: Loader) -> None:
-    """Refuse versions of transformers that divide by another number of targets than there are."""
-    import transformers
-
-    batch = loader.deliver(loader.sample())
-    version = tuple(map(int, transformers.__version__.split(".")[:2]))
-    if version < _LEAST_VERSION:
-        raise InputError(
-            f"transformers {transformers.__version__} counts the targets of labels, not those of "
-            f"shift_labels: expected version {'.'.join(map(str, _LEAST_VERSION))} or later"
-        )
-    if trainer.args.world_size > 1 or "shift_labels" not in batch:
-        return
-    _, count = trainer.get_batch_samples(iter([batch]), 1, trainer.args.device)
-    targets = int((batch["shift_labels"] != -100).sum())
-    if count is not None and int(count) != targets:
-        raise InputError(
-            f"transformers {transformers.__version__} divides the loss of a batch by {int(count)} "
-            f"targets, and it has {targets}: use a later version"
-        )
-
-
-def _refuse_model(trainer: Any, loader: Loader) -> None:
-    """Refuse a model that lets documents see each other, or that drops targets."""
-    if "segment_ids" not in loader.sample():
-        return
-    model, training = trainer.model, trainer.model.training
-
-    def loss_of_batch(batch: Any) -> Any:
-        with torch.no_grad():
-            return model(**trainer._prepare_inputs(batch)).loss
-
-    model.eval()
-    checks = {"repeats", "masks", "padding", "slots", "last slot", "documents", "by hand"}
-    proofs = list(trainer_proofs(loss_of_batch, loader, leave_out=checks - set(_WANTED)))
-    model.train(training)
-    if wrong := [proof.says for proof in proofs if not proof.holds]:
-        raise InputError(
-            f"{type(model).__name__} cannot train on packed rows as they are: {'; '.join(wrong)}. "
-            "For models that ignore positions: layout={'hf': {'attention_mask': True}}; or "
-            "strategy='pad'; check_model=False trains all the same"
-        )
 
 
 def _restore(loader: Loader, checkpoint: Path, args: Any) -> int:

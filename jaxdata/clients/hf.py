@@ -68,7 +68,7 @@ class Jaxdata:
         parent.__init__(*given, **named)
         if self._train_loader is not None:
             refuse_arguments(self, self._train_loader)
-            self.add_callback(_LoaderState(self._train_loader))  # type: ignore[attr-defined]
+            self.add_callback(JaxdataLoader(self._train_loader))  # type: ignore[attr-defined]
 
     def train(self, resume_from_checkpoint: Any = None, **named: Any) -> Any:
         """Train, as the trainer does; a checkpoint's loader state is restored first."""
@@ -154,8 +154,8 @@ class Jaxdata:
         _any(super()).log(logs, *given, **named)
 
 
-class _LoaderState(TrainerCallback, ExportableState):  # type: ignore[misc]
-    """Puts the state of a loader into every `trainer_state.json`."""
+class JaxdataLoader(TrainerCallback, ExportableState):  # type: ignore[misc]
+    """Puts the state of a loader into every `trainer_state.json`, under the name of this class."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
@@ -232,7 +232,7 @@ def _restore(loader: Loader, checkpoint: Path, args: Any) -> int:
         raise InputError(f"resume_from_checkpoint={str(checkpoint)!r} has no {_STATE_FILE}")
     saved = json.loads(file.read_bytes())
     try:
-        state = saved["stateful_callbacks"][_LoaderState.__name__]["attributes"]["loader"]
+        state = saved["stateful_callbacks"][JaxdataLoader.__name__]["attributes"]["loader"]
     except (KeyError, TypeError):
         raise StateMismatch(
             f"{file} has no state of a loader: it was saved by a trainer without one"

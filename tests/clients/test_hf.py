@@ -352,7 +352,7 @@ def test_checkpoints_of_others_are_refused(rows: Any, tmp_path: Path) -> None:
     with pytest.raises(StateMismatch, match="batches into an epoch by the Trainer's count"):
         trainer("Trainer", loader(rows), tmp_path, **settings).train(str(folder))
     saved = json.loads((folder / "trainer_state.json").read_text())
-    del saved["stateful_callbacks"]["_LoaderState"]
+    del saved["stateful_callbacks"]["JaxdataLoader"]
     (folder / "trainer_state.json").write_text(json.dumps(saved))
     with pytest.raises(StateMismatch, match="has no state of a loader: it was saved by a trainer"):
         trainer("Trainer", loader(rows), tmp_path).train(resume_from_checkpoint=True)

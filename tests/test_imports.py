@@ -108,6 +108,7 @@ def test_no_circle_between_files() -> None:
                 "feed/device/placement.py",
                 "train",
                 "demo",
+                "clients",
             },
         ),
         ("optax", {"train"}),
@@ -116,6 +117,7 @@ def test_no_circle_between_files() -> None:
         (
             "grain",
             {
+                "clients/maxtext.py",
                 "map_datasets.py",
                 "preferences/pairs.py",
                 "feed/loader.py",
@@ -295,6 +297,8 @@ SHARED_STEMS = {
     "index": "the index of a source, and the ways it can be damaged",
     "loader": "the loader, and its face in torch",
     "local": "on this machine: processes, and files",
+    "megatron": "Megatron-LM: its files, and its trainer",
+    "nanogpt": "nanoGPT: its files, and its trainer",
     "plan": "a plan as a table, and the command that keeps it",
     "preview": "what a run will get, and the command that shows it",
     "settings": "the fields of a room's settings",

@@ -79,7 +79,13 @@ PRINTS = {
     'NamedSharding(mesh, P("data")))\nprint': "'data'",
 }
 # Blocks of text that hold commands: their output, or what one machine cannot run.
-NOT_RUN = ("$ jaxdata preview --config demo", "ray start --head", "pip install", "gs://bucket/raw")
+NOT_RUN = (
+    "$ jaxdata preview --config demo",
+    "python -m jaxdata.clients.maxtext base.yml",
+    "ray start --head",
+    "pip install",
+    "gs://bucket/raw",
+)
 # Run in a process of their own: they fork, or set up jax for themselves.
 APART = ("jaxdata train", "torch", "os.environ |=")
 

@@ -1,0 +1,227 @@
+"""MaxText: the rows of a config instead of its own data, elastic, the state in its checkpoints.
+
+    python -m jaxdata.clients.maxtext base.yml jaxdata=run.yaml steps=1000 ...
+
+runs MaxText's `trainers.pre_train.train` with its arguments. It checkpoints the position of grain's
+`ElasticIterator` once for all processes, and of nothing else: so the loader has that face here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+import grain
+
+from jaxdata.clients.agreement import Run, check_seq_len, check_vocabulary, measures
+from jaxdata.config import Config, build_rows, load_config, loader_arguments
+from jaxdata.errors import InputError, SourceExhausted
+from jaxdata.feed.loader import Loader
+
+_OURS = "jaxdata="
+_UNREAD = "read-by-jaxdata"
+# What else MaxText's config must say: its checkpoints hold an iterator of type grain only, and its
+# checks want file patterns.
+_NEEDED = {"dataset_type": "grain", "grain_train_files": _UNREAD, "grain_eval_files": _UNREAD}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Train: MaxText's own arguments, and `jaxdata=<config>`."""
+    run, rest = split_arguments(arguments)
+    create = create_data_iterator(run)
+
+    def create_and_measure(config: Any, mesh: Any) -> Any:
+        train, evaluation = create(config, mesh)
+        _add_measures(train.loader)
+        return train, evaluation
+
+    interface = _maxtext("input_pipeline.input_pipeline_interface")
+    interface.create_data_iterator = create_and_measure
+    _maxtext("trainers.pre_train.train").main(["maxtext", *rest])
+
+
+def _add_measures(loader: Loader) -> None:
+    """Every `log_period` steps, MaxText's metrics hold the tokens and epochs of each source."""
+    logger = _maxtext("common.metric_logger").MetricLogger
+    plain = logger.record_train_metrics
+
+    def record(self: Any, metrics: Any, step: int, step_time: Any) -> None:
+        plain(self, metrics, step, step_time)
+        if step % self.config.log_period == 0:
+            metrics["scalar"] |= measures(loader)
+
+    logger.record_train_metrics = record
+
+
+def split_arguments(arguments: Sequence[str]) -> tuple[str, list[str]]:
+    """The config for jaxdata, and MaxText's arguments with those that it needs besides.
+
+    >>> split_arguments(["base.yml", "jaxdata=run.yaml", "steps=10"])[1][:2]
+    ['base.yml', 'steps=10']
+    """
+    runs = [each.removeprefix(_OURS) for each in arguments if each.startswith(_OURS)]
+    if len(runs) != 1:
+        raise InputError(
+            f"expected one argument {_OURS}<config>, got {len(runs)}: python -m "
+            "jaxdata.clients.maxtext base.yml jaxdata=run.yaml, and MaxText's own arguments"
+        )
+    rest = [each for each in arguments if not each.startswith(_OURS)]
+    given = dict(each.split("=", 1) for each in rest if "=" in each)
+    clash = [name for name in _NEEDED if given.get(name, _NEEDED[name]) != _NEEDED[name]]
+    if clash:
+        raise InputError(
+            f"{clash[0]}={given[clash[0]]} and {_OURS}{runs[0]} both say what to train on: remove "
+            f"{clash[0]}"
+        )
+    return runs[0], rest + [f"{name}={value}" for name, value in _NEEDED.items()]
+
+
+def create_data_iterator(
+    run: Run, **overrides: Any
+) -> Callable[[Any, Any], tuple[TrainIterator, EvalIterator | None]]:
+    """A replacement of MaxText's `create_data_iterator(config, mesh)`, for a launcher of your own.
+
+    Args:
+        run: a config, as for `jaxdata.load`.
+        overrides: its fields, nested or by dotted names.
+    """
+    settings = load_config(run, overrides)
+
+    def create(config: Any, mesh: Any) -> tuple[TrainIterator, EvalIterator | None]:
+        check(settings, config)
+        rules = [config.logical_axis_rules, config.logical_axis_rules_for_eval]
+        shardings = [
+            _maxtext("utils.sharding").get_input_data_sharding(config, mesh, rules=rule)
+            for rule in rules
+        ]
+        train = _loader(settings, None, config.global_batch_size_to_load, shardings[0])
+        if len(train) < config.steps:
+            _logger().warning(
+                f"the rows end after step {len(train)}, before MaxText's steps={config.steps}: "
+                "training stops there"
+            )
+        if config.eval_interval <= 0:
+            return TrainIterator(train), None
+        size = config.global_batch_size_to_load_eval
+        evaluation = _loader(settings, settings.eval_split, size, shardings[1])
+        return TrainIterator(train), EvalIterator(evaluation)
+
+    return create
+
+
+def _loader(run: Config, split: str | None, batch_size: int, sharding: Any) -> Loader:
+    arguments = {**loader_arguments(run, split), "layout": "maxtext", "batch_size": batch_size}
+    return Loader(build_rows(run, split), sharding=sharding, **arguments)
+
+
+def check(run: Config, config: Any) -> None:
+    """Refuse a config of MaxText that the rows do not fit, or that would lose some of them."""
+    check_seq_len(run, config.max_target_length, "MaxText's max_target_length")
+    check_vocabulary(run, config.vocab_size, "MaxText's vocab_size")
+    batch = config.global_batch_size_to_load
+    if "batch_size" in run.loader.model_fields_set and run.loader.batch_size != batch:
+        raise InputError(
+            f"loader.batch_size={run.loader.batch_size}, but MaxText's global batch is {batch} "
+            "(per_device_batch_size * devices * gradient_accumulation_steps): change one of them, "
+            "or remove loader.batch_size"
+        )
+    for name, wanted, why in _REFUSED:
+        if getattr(config, name, wanted) != wanted:
+            raise InputError(f"MaxText's {name}={getattr(config, name)} {why}: set it to {wanted}")
+    if batch != config.global_batch_size_to_train_on:
+        raise InputError(
+            f"MaxText loads batches of {batch} rows and trains on "
+            f"{config.global_batch_size_to_train_on} of them; the others would be lost: set "
+            "per_device_batch_size to a whole number"
+        )
+
+
+_REFUSED: list[tuple[str, Any, str]] = [
+    ("dataset_type", "grain", "keeps no position of the data in checkpoints"),
+    ("packing", True, "lets some attention kernels mix the documents of a row"),
+    ("enable_rampup_batch_size", False, "loses the rows it holds back at every checkpoint"),
+    ("expansion_factor_real_data", -1, "reads for other hosts; here each reads its own rows"),
+    ("colocated_python_data_input", False, "moves iterators to other processes"),
+    ("enable_diloco", False, "trains replicas on shapes of batches that are not rows"),
+]
+
+
+class TrainIterator:
+    """Global batches for MaxText, and under `local_iterator` what it checkpoints."""
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+        self.local_iterator = Position(loader)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        try:
+            batch: dict[str, Any] = next(self.loader)
+        except SourceExhausted as halt:
+            raise StopIteration(str(halt)) from halt  # MaxText stops on it and keeps its words
+        return batch
+
+    def reset(self) -> None:
+        """Go back to the first row."""
+        self.loader.reset()
+
+
+class EvalIterator(TrainIterator):
+    """The same rows at every evaluation."""
+
+    def __iter__(self) -> Self:
+        self.reset()
+        return self
+
+
+class Position(grain.experimental.ElasticIterator):  # type: ignore[misc]
+    """A loader's position, which MaxText saves as it does that of an `ElasticIterator`.
+
+    One process writes it for all, to `<step>/iter/process_0.json`, with Orbax v0 and v1.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        super(grain.experimental.ElasticIterator, self).__init__()
+        self._loader = loader
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._loader)
+
+    def get_state(self) -> dict[str, Any]:
+        """The state of the loader, the same in every process."""
+        return self._loader.get_state()
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on there, with any number of processes; raises StateMismatch for another run's."""
+        self._loader.set_state(state)
+
+    def close(self) -> None:
+        """Stop threads and worker processes."""
+        self._loader.close()
+
+
+def _maxtext(name: str) -> Any:
+    try:
+        return importlib.import_module(f"maxtext.{name}")
+    except ModuleNotFoundError as missing:
+        if missing.name != "maxtext":
+            raise
+        raise InputError(
+            "MaxText is not installed: see https://github.com/AI-Hypercomputer/maxtext"
+        ) from None
+
+
+def _logger() -> logging.Logger:
+    return logging.getLogger("jaxdata.clients.maxtext")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

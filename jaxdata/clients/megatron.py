@@ -1,0 +1,249 @@
+"""Megatron-LM: the rows of a config through `--dataloader-type external`.
+
+    from jaxdata.clients import megatron
+    pretrain(megatron.provider("run.yaml"), …, extra_args_provider=megatron.add_arguments)
+
+in a copy of `pretrain_gpt.py`, started with `--dataloader-type external
+--dataloader-inter-document-masking --dataloader-save <folder>`. The position is Megatron's own
+`consumed_train_samples`, so data parallelism and micro-batches may change at any restart.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from jaxdata.clients.agreement import Run, check_seq_len, check_vocabulary, measures
+from jaxdata.config import Config, build_rows, load_config, loader_arguments
+from jaxdata.errors import InputError, StateMismatch
+from jaxdata.feed.layouts import Layout, Megatron
+from jaxdata.rows.table import Batch
+
+Provider = Callable[..., tuple[Any, Any, None]]
+
+
+def provider(run: Run, *, across_documents: bool = False, **overrides: Any) -> Provider:
+    """The provider of data loaders that `pretrain` calls.
+
+    Args:
+        run: a config, as for `jaxdata.load`. Its `eval_split` is for validation: the same rows each
+            time. The batch size is Megatron's: that of the config is not used.
+        across_documents: let the documents of a row attend to those before them, as Megatron does
+            with its own datasets unless it is told otherwise.
+        overrides: fields of the config, nested or by dotted names.
+    """
+    settings = load_config(run, overrides)
+
+    def provide(samples: Any, **_: Any) -> tuple[Any, Any, None]:
+        args = _megatron("training").get_args()
+        check(settings, args)
+        if _parallel_state().get_tensor_model_parallel_rank() > 0:
+            return None, None, None  # the first rank of a tensor-parallel group reads for all
+        layout = layout_for(args, across_documents)
+        train = TrainBatches(settings, args, layout)
+        train.check_samples(samples[0])
+        train.resume()
+        return train, EvalBatches(settings, args, layout) if args.eval_iters else None, None
+
+    provide.is_distributed = True  # type: ignore[attr-defined]
+    return provide
+
+
+def add_arguments(parser: Any) -> Any:
+    """Add `--dataloader-save`, which only some of Megatron's own scripts have."""
+    parser.add_argument(
+        "--dataloader-save", default=None, help="folder for the state of the data, as --save"
+    )
+    return parser
+
+
+def check(run: Config, args: Any) -> None:
+    """Refuse arguments of Megatron that the rows do not fit, or that would change nothing."""
+    if args.dataloader_type != "external":
+        raise InputError(
+            f"--dataloader-type is {args.dataloader_type}, whose sampler would choose the rows: "
+            "give --dataloader-type external"
+        )
+    check_seq_len(run, args.seq_length, "Megatron's --seq-length")
+    check_vocabulary(run, args.padded_vocab_size, "Megatron's padded vocabulary")
+    for name, why in _REFUSED.items():
+        if getattr(args, name, False):
+            option = "--" + name.replace("_", "-")
+            raise InputError(f"{option} {why}: remove it")
+    if run.loader.skip_rows and not getattr(args, "dataloader_save", None):
+        raise InputError(
+            "loader.skip_rows without --dataloader-save: Megatron counts the samples it consumed, "
+            "and skipped ones are not among them; give --dataloader-save <folder>"
+        )
+
+
+_REFUSED = {
+    "eod_mask_loss": "is of Megatron's own datasets, and would leave the loss of EOD as it is",
+    "phase_transition_iterations": "counts samples anew in each phase; phases are the config's",
+    "sft": "expects batches of its SFTDataset",
+}
+
+
+def layout_for(args: Any, across_documents: bool) -> Layout:
+    """The layout that Megatron's attention takes with these arguments.
+
+    Raises:
+        InputError: the documents of a row would attend to each other though nobody asked for it.
+    """
+    masked = args.create_attention_mask_in_dataloader
+    if across_documents:
+        return _WholeRow(masked)
+    if args.dataloader_inter_document_masking:
+        return Megatron(cu_seqlens=True)
+    if masked and args.transformer_impl == "local" and not args.masked_softmax_fusion:
+        return Megatron(attention_mask=True)
+    raise InputError(
+        "with these arguments Megatron's attention is causal over the whole row: documents would "
+        "attend to those before them. Give --dataloader-inter-document-masking; or, without "
+        "Transformer Engine, --transformer-impl local --no-masked-softmax-fusion; or, to train so, "
+        "provider(…, across_documents=True)"
+    )
+
+
+class _WholeRow:
+    """Megatron's layout with attention over the whole row."""
+
+    def __init__(self, masked: bool) -> None:
+        self._layout = Megatron(attention_mask=masked)
+
+    def __call__(self, batch: Batch) -> Batch:
+        whole = {"segment_ids": np.ones_like(batch["segment_ids"])}
+        made: Batch = self._layout({**batch, **whole})
+        return made
+
+
+class TrainBatches:
+    """The micro-batches of a data-parallel rank, from `consumed_train_samples` on."""
+
+    _split: str | None = None
+    _micro_batch = "micro_batch_size"
+
+    def __init__(self, run: Config, args: Any, layout: Layout) -> None:
+        from jaxdata.torch import Loader
+
+        ranks = _parallel_state()
+        rank, size = ranks.get_data_parallel_rank(), ranks.get_data_parallel_world_size()
+        self._args, self._split = args, self._split and run.eval_split
+        rows_per_rank = getattr(args, self._micro_batch, args.micro_batch_size)
+        arguments = loader_arguments(run, self._split)
+        arguments |= {"batch_size": rows_per_rank * size, "layout": layout}
+        rows = build_rows(run, self._split)
+        self.loader = Loader(rows, rank=rank, world_size=size, **arguments)
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        batch: dict[str, Any] = next(self.loader)
+        self._log()
+        return batch
+
+    def check_samples(self, wanted: int | None) -> None:
+        """Refuse to begin a training that has fewer rows than samples."""
+        held = len(self.loader) * self.loader.batch_sizes[0][1]
+        if wanted is not None and wanted > held:
+            raise InputError(
+                f"Megatron trains on {wanted:,} samples, and the config has {held:,} rows: lower "
+                "--train-iters or --train-samples, or give its sources more epochs"
+            )
+
+    def resume(self) -> None:
+        """Go to where the checkpoint that Megatron loaded was taken."""
+        consumed = self._args.consumed_train_samples
+        state = saved_state(getattr(self._args, "dataloader_save", None), self._args.iteration)
+        if state is None:
+            self.loader.seek(row=consumed)
+            return
+        self.loader.set_state(state)
+        delivered = self.loader.report().rows
+        if delivered != consumed:
+            raise StateMismatch(
+                f"--dataloader-save has the state after {delivered:,} samples, and the checkpoint "
+                f"is of {consumed:,}: give the folder of the same run, or none to go on by "
+                "the checkpoint's number alone"
+            )
+
+    def save_state(self) -> dict[str, str]:
+        """For `--dataloader-save`: the same on every rank."""
+        return {"jaxdata": json.dumps(self.loader.get_state())}
+
+    def _log(self) -> None:
+        """Tokens and epochs of each source, for the process that writes to TensorBoard."""
+        writer = _megatron("training.global_vars").get_tensorboard_writer()
+        iteration, rest = divmod(self.loader.next_row, self._args.global_batch_size)
+        if writer is not None and not rest and iteration % self._args.log_interval == 0:
+            for name, value in measures(self.loader).items():
+                writer.add_scalar(name, value, iteration)
+
+
+class EvalBatches(TrainBatches):
+    """The same micro-batches at every evaluation."""
+
+    _split = "val"
+    _micro_batch = "eval_micro_batch_size"
+
+    def __init__(self, run: Config, args: Any, layout: Layout) -> None:
+        super().__init__(run, args, layout)
+        size = self.loader.batch_sizes[0][1]
+        batch = getattr(args, "eval_global_batch_size", args.global_batch_size)
+        self._taken, self._calls = 0, len(self.loader)
+        if not args.full_validation:
+            self._calls = args.eval_iters * batch // size
+        if self._calls > len(self.loader):
+            raise InputError(
+                f"--eval-iters {args.eval_iters} evaluates {self._calls * size:,} rows, and split "
+                f"{run.eval_split!r} has {len(self.loader.rows):,}: lower it to "
+                f"{len(self.loader) * size // batch}, or give --full-validation"
+            )
+
+    def __next__(self) -> dict[str, Any]:
+        if self._taken == self._calls:
+            self._taken = 0
+            self.loader.reset()
+        self._taken += 1
+        batch: dict[str, Any] = next(self.loader)
+        return batch
+
+
+def saved_state(folder: str | None, iteration: int) -> Any:
+    """The state that `--dataloader-save` holds of an iteration; None if it holds none at all."""
+    import torch
+
+    if not folder or not iteration or not list(Path(folder).glob("iter_*")):
+        return None
+    found = sorted(Path(folder).glob(f"iter_{iteration:07d}/mp_rank_00*/*_dprank000.pt"))
+    if not found:
+        raise StateMismatch(
+            f"--dataloader-save {folder} has no state of iteration {iteration}: give the folder of "
+            "the run, or none to go on by the checkpoint's number of samples alone"
+        )
+    saved = torch.load(found[0], weights_only=True)["dataloader_state_dict"]
+    return json.loads(saved["jaxdata"])
+
+
+def _parallel_state() -> Any:
+    return _megatron("core").parallel_state
+
+
+def _megatron(name: str) -> Any:
+    try:
+        return importlib.import_module(f"megatron.{name}")
+    except ModuleNotFoundError as missing:
+        if not (missing.name or "").startswith("megatron"):
+            raise
+        raise InputError(
+            "Megatron-LM is not installed: see https://github.com/NVIDIA/Megatron-LM"
+        ) from None

@@ -1,0 +1,75 @@
+"""nanodo: the rows of a config instead of its TFDS data.
+
+    from jaxdata.clients import nanodo
+    nanodo.install("run.yaml")  # before nanodo.train.train_and_evaluate(c)
+
+The state lies in nanodo's own checkpoints, which hold grain's iterators: for each process a file.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+
+from jaxdata.clients.agreement import Run, check_seq_len
+from jaxdata.clients.whole_rows import check_alone
+from jaxdata.config import build_rows, load_config, loader_arguments
+from jaxdata.errors import InputError
+from jaxdata.feed.loader import Loader
+from jaxdata.rows.table import Batch
+
+
+def install(run: Run, *, across_documents: bool = False) -> None:
+    """Make nanodo train on a config and evaluate on its `eval_split`, to the last target.
+
+    Args:
+        run: a config, as for `jaxdata.load`.
+        across_documents: whether rows may hold several documents, which then see each other.
+    """
+    settings = load_config(run, {})
+
+    def layout(batch: Batch) -> Any:
+        if not across_documents:
+            check_alone(batch, "nanodo")
+        return np.stack([batch["inputs"], batch["targets"], batch["loss_mask"]], -1)
+
+    def py_batched_tfds(*, split: str, batch_size: int, context_size: int, **_: Any) -> Any:
+        check_seq_len(settings, context_size, "nanodo's context_size")
+        chosen = None if split == settings.split else settings.eval_split
+        arguments = loader_arguments(settings, chosen)
+        arguments |= {"batch_size": batch_size, "layout": layout}
+        loader = Loader(build_rows(settings, chosen), **arguments)
+        return loader if chosen is None else Evaluation(loader)
+
+    data = _nanodo_data()
+    data.py_batched_tfds = py_batched_tfds
+    data.get_in_out = in_and_out
+
+
+class Evaluation:
+    """The same batches each time, however many of them were read."""
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+
+    def __iter__(self) -> Loader:
+        self.loader.reset()
+        return self.loader
+
+
+def in_and_out(in_BxLx3: Any, pad_id: int = 0) -> tuple[Any, Any, Any]:  # noqa: ARG001, N803
+    """Inputs, targets and which of them count, (batch, seq_len) each, for nanodo's loss."""
+    return in_BxLx3[..., 0], in_BxLx3[..., 1], in_BxLx3[..., 2].astype(bool)
+
+
+def _nanodo_data() -> Any:
+    try:
+        return importlib.import_module("nanodo.data")
+    except ModuleNotFoundError as missing:
+        if not (missing.name or "").startswith("nanodo"):
+            raise
+        raise InputError(
+            "nanodo is not installed: see https://github.com/google-deepmind/nanodo"
+        ) from None

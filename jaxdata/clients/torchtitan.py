@@ -1,0 +1,244 @@
+"""torchtitan: its data loader of a config, elastic, with the state in torchtitan's checkpoint.
+
+    from jaxdata.clients import torchtitan
+    config.dataloader = torchtitan.dataloader("run.yaml")  # in your function of a Trainer.Config
+
+torchtitan tells documents apart by positions that are 0. `dataloader` is for its trainer, of any
+version since 0.3.0; `Rows` is a node of the graph of datasets that later versions build with grain.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from jaxdata.clients.agreement import Run, check_restarts, check_seq_len, check_vocabulary, measures
+from jaxdata.config import Config, build_rows, load_config, loader_arguments
+from jaxdata.errors import InputError, SourceExhausted, StateMismatch
+from jaxdata.feed.layouts import IGNORED
+from jaxdata.feed.layouts.base import long
+from jaxdata.rows.table import Batch
+
+_STATE = "jaxdata"
+
+
+def dataloader(run: Run, split: str | None = None, **overrides: Any) -> Any:
+    """The `BaseDataLoader.Config` whose data loader delivers the rows of a config.
+
+    A batch is `({"input", "positions"}, labels)`, int64, of `(rows, seq_len)`, or `(tokens,)` in
+    versions whose batches are counted in tokens; labels are -100 where there is no loss. The batch
+    size is torchtitan's: that of the config is not used. The state is one small entry of the
+    checkpoint and restores at any data-parallel degree.
+
+    Args:
+        run: a config, as for `jaxdata.load`.
+        split: by default the curriculum's; another, for `validator.dataloader`, is the same each
+            time.
+        overrides: fields of the config, nested or by dotted names.
+    """
+    return _data_loader().Config(run=run, split=split, overrides=overrides)
+
+
+def layout(batch: Batch, flat: bool = False) -> tuple[Batch, Any]:
+    """`({"input", "positions"}, labels)`, int64; padding is a document of its own.
+
+    >>> from numpy import array as a
+    >>> batch = {"inputs": a([[5, 6, 0, 0]]), "targets": a([[6, 7, 0, 0]]),
+    ...          "segment_ids": a([[1, 1, 0, 0]]), "positions": a([[0, 1, 0, 0]]),
+    ...          "loss_mask": a([[True, False, False, False]])}
+    >>> taken, labels = layout(batch)
+    >>> taken["input"].tolist(), taken["positions"].tolist(), labels.tolist()
+    ([[5, 6, 0, 0]], [[0, 1, 0, 1]], [[6, -100, -100, -100]])
+    """
+    check_restarts(batch, "torchtitan")
+    padding = batch["segment_ids"] == 0
+    # A position of 0 begins a document: a row of padding must not be thousands of them.
+    positions = np.where(padding, padding.cumsum(-1) - 1, batch["positions"])
+    labels = np.where(batch["loss_mask"], batch["targets"], IGNORED)
+    arrays = [batch["inputs"], positions, labels]
+    taken, places, labels = (long(array.reshape(-1) if flat else array) for array in arrays)
+    return {"input": taken, "positions": places}, labels
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The rows of a microbatch as a version of torchtitan asks for them."""
+
+    rows: int
+    """of a data-parallel rank"""
+    flat: bool
+    """whether a batch is one sequence of tokens"""
+
+    @classmethod
+    def of(
+        cls,
+        config: Config,
+        seq_len: int | None = None,
+        local_batch_size: int | None = None,
+        max_context_length: int | None = None,
+        num_tokens_per_batch: int | None = None,
+        **_: Any,
+    ) -> Shape:
+        """From what the trainer tells its data loader; raises InputError where rows do not fit."""
+        if seq_len is not None and local_batch_size is not None:
+            check_seq_len(config, seq_len, "torchtitan's training.seq_len")
+            return cls(local_batch_size, flat=False)
+        if max_context_length is None or num_tokens_per_batch is None:
+            raise InputError(
+                "this version of torchtitan tells a data loader neither seq_len and "
+                "local_batch_size nor max_context_length and num_tokens_per_batch: expected one "
+                "that the README of jaxdata.clients names"
+            )
+        check_seq_len(config, max_context_length, "torchtitan's training.max_context_length")
+        rows, rest = divmod(num_tokens_per_batch, max_context_length)
+        if rest:
+            raise InputError(
+                "torchtitan's training.num_tokens_per_microbatch_per_dp_rank="
+                f"{num_tokens_per_batch} is no multiple of max_context_length="
+                f"{max_context_length}, the length of a row: give a multiple"
+            )
+        return cls(rows, flat=True)
+
+
+class Batches:
+    """What torchtitan asks of a data loader; `dataloader` makes it a `BaseDataLoader`."""
+
+    def __init__(
+        self, config: Any, *, dp_world_size: int, dp_rank: int, tokenizer: Any = None, **told: Any
+    ) -> None:
+        from jaxdata.torch import Loader
+
+        run = load_config(config.run, config.overrides)
+        shape = Shape.of(run, **told)
+        if tokenizer is not None:
+            check_vocabulary(run, tokenizer.get_vocab_size(), "torchtitan's tokenizer")
+        arguments = loader_arguments(run, config.split)
+        arguments |= {
+            "batch_size": shape.rows * dp_world_size,
+            "layout": partial(layout, flat=shape.flat),
+        }
+        rows = build_rows(run, config.split)
+        self.loader = Loader(rows, rank=dp_rank, world_size=dp_world_size, **arguments)
+        self._repeat, self._log_every = config.infinite or config.repeat, config.log_every
+
+    def __iter__(self) -> Iterator[Any]:
+        """Batches to the end of the rows, or for ever in a validation of so many steps."""
+        while True:
+            try:
+                for batch in self.loader:
+                    self._log()
+                    yield batch
+            except SourceExhausted as halt:
+                logging.getLogger("torchtitan").warning(str(halt))
+            if not self._repeat:
+                return
+            self.loader.reset()
+
+    def _log(self) -> None:
+        if self._log_every and self.loader.step % self._log_every == 0:
+            _observability().log_trace_scalar(measures(self.loader))
+
+    def state_dict(self) -> dict[str, Any]:
+        """One string, the same on every rank, so that the checkpoint holds it once."""
+        return {_STATE: json.dumps(self.loader.get_state())}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on where a state was taken, at any data-parallel degree; nothing for an empty one."""
+        if state_dict and _STATE not in state_dict:
+            raise StateMismatch(
+                f"the checkpoint's data loader has {', '.join(sorted(map(str, state_dict)))}: that "
+                "is not jaxdata's. To start its rows from the first, set "
+                "checkpoint.exclude_from_loading to ['dataloader']"
+            )
+        if state_dict:
+            self.loader.set_state(json.loads(state_dict[_STATE]))
+
+    def close(self) -> None:
+        """Stop threads and worker processes."""
+        self.loader.close()
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A node of a graph of datasets: `GrainDataLoader.Config(dataset=Rows("run.yaml"))`.
+
+    An element is a `TextSequence` of as many rows as a rank's microbatch has, to mix or collate
+    with torchtitan's own nodes. Order and epochs are the config's: `seed`, `shuffle` and `repeat`
+    of the data loader do not change them, and the data ends with the last microbatch that all ranks
+    have. Its state is of one data-parallel degree; `dataloader` has one for any.
+
+    Args:
+        run: a config, as for `jaxdata.load`.
+        split: by default the curriculum's.
+    """
+
+    run: Run
+    split: str | None = None
+
+    def build(self, *, context: Any, dataset_iteration_policy: Any) -> Any:
+        """The `grain.MapDataset` of one rank; raises InputError where rows do not fit."""
+        run = load_config(self.run, {})
+        if run.loader.skip_rows:
+            raise InputError(
+                "loader.skip_rows is of a loader, not of rows: remove it, or use "
+                "jaxdata.clients.torchtitan.dataloader"
+            )
+        shape = Shape.of(
+            run,
+            max_context_length=context.max_context_length,
+            num_tokens_per_batch=context.num_tokens_per_batch,
+        )
+        check_vocabulary(run, context.tokenizer.get_vocab_size(), "torchtitan's tokenizer")
+        elements = build_rows(run, self.split).batch(shape.rows, drop_remainder=True)
+        rank, ranks = dataset_iteration_policy.dp_rank, dataset_iteration_policy.dp_world_size
+        return elements[rank : len(elements) // ranks * ranks : ranks].map(_text_sequence)
+
+
+def _text_sequence(batch: Batch) -> Any:
+    taken, labels = layout(batch, flat=True)
+    made = importlib.import_module("torchtitan.components.data").TextSequence
+    return made(input_ids=taken["input"], positions=taken["positions"], labels=labels)
+
+
+@cache
+def _data_loader() -> Any:
+    base = _base()
+
+    @dataclass(kw_only=True, slots=True)
+    class Settings(base.Config):  # type: ignore[misc, name-defined]
+        run: Any = None
+        split: str | None = None
+        overrides: dict[str, Any] = field(default_factory=dict)
+        log_every: int = 100
+        """batches between two records of tokens by source in the structured log; 0: none"""
+        infinite: bool = False
+        """set by torchtitan's validator, up to 0.3"""
+        repeat: bool = False
+        """set by torchtitan's validator, later"""
+
+    class JaxdataLoader(Batches, base):  # type: ignore[misc, valid-type]
+        Config = Settings
+
+    return JaxdataLoader
+
+
+def _base() -> Any:
+    """`BaseDataLoader`, from where this version of torchtitan has it."""
+    for name in ("torchtitan.components.dataloader", "torchtitan.components.data.loader"):
+        try:
+            return importlib.import_module(name).BaseDataLoader
+        except ModuleNotFoundError as missing:
+            if missing.name is None or not missing.name.startswith("torchtitan"):
+                raise
+    raise InputError("torchtitan is not installed: pip install torchtitan")
+
+
+def _observability() -> Any:
+    return importlib.import_module("torchtitan.observability.structured_logger")

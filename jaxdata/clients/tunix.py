@@ -1,0 +1,133 @@
+"""Tunix: the rows of a config for a `PeftTrainer`, by its data hooks.
+
+    from jaxdata.clients import tunix
+    trainer = PeftTrainer(model, optimizer, config)
+    trainer.train(*tunix.attach(trainer, "run.yaml"))
+
+Tunix's own loss shifts inputs, which drops the last target of each document of a packed row, and
+its own resuming reads all that was trained on again. Both are replaced: the state lies in the
+metadata of Tunix's checkpoints, and fits any number of processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxdata.clients.agreement import Run, check_vocabulary, measures
+from jaxdata.config import build_rows, load_config, loader_arguments
+from jaxdata.errors import InputError
+from jaxdata.feed.loader import Loader
+
+_STATE = "jaxdata"
+
+
+def attach(
+    trainer: Any,
+    run: Run,
+    *,
+    sharding: jax.sharding.Sharding | None = None,
+    log_every: int = 100,
+    **overrides: Any,
+) -> tuple[Any, Any]:
+    """Make a trainer train on a config, and evaluate on its `eval_split`; call it once restored.
+
+    Args:
+        trainer: a `PeftTrainer`, or one made of it.
+        run: a config, as for `jaxdata.load`. A batch is that of one call of the model:
+            `loader.batch_size` counts the rows before gradients are accumulated.
+        sharding: of (batch, seq); required with several processes.
+        log_every: batches between two records of tokens by source in the trainer's metrics.
+        overrides: fields of the config, nested or by dotted names.
+
+    Returns:
+        What `trainer.train` takes as its datasets.
+    """
+    settings = load_config(run, overrides)
+    if sharding is None and jax.process_count() > 1:
+        raise InputError(
+            f"{jax.process_count()} processes and no sharding: each would train on whole batches; "
+            "give sharding=NamedSharding(mesh, PartitionSpec(<axes of the batch>))"
+        )
+    sizes = getattr(trainer.model, "config", None)
+    if (held := getattr(sizes, "vocab_size", None)) is not None:
+        check_vocabulary(settings, held, "the model's vocab_size")
+    train, evaluation = (
+        Loader(build_rows(settings, split), sharding=sharding, **loader_arguments(settings, split))
+        for split in (None, settings.eval_split)
+    )
+    hooks = Hooks(trainer, train, evaluation, log_every)
+    trainer.with_gen_model_input_fn(model_input)
+    trainer.with_loss_fn(loss)
+    trainer.with_data_hooks(hooks)
+    return (), (hooks,)  # a dataset that is empty would not be evaluated
+
+
+class Hooks:
+    """Tunix's data hooks: they deliver batches, and say where they are for its checkpoints."""
+
+    def __init__(self, trainer: Any, train: Loader, evaluation: Loader, log_every: int) -> None:
+        self.train, self.evaluation = train, evaluation
+        self._log_every = log_every
+        self._own_metadata = trainer.custom_checkpoint_metadata
+        self._fetched = (-1, train.get_state())
+        trainer.custom_checkpoint_metadata = lambda: self.metadata(trainer)
+        self._resume(trainer)
+
+    def load_next_train_batch(self, trainer: Any) -> Any:
+        """The next batch; None at the end, which ends the training."""
+        self._fetched = (trainer.iter_steps, self.train.get_state())
+        if self._log_every and trainer.iter_steps % self._log_every == 0:
+            for name, value in measures(self.train).items():
+                log = trainer.metrics_logger.log
+                log(trainer.metrics_prefix, name, value, "train", trainer.train_steps)
+        return next(self.train, None)
+
+    def load_next_eval_batch(self, trainer: Any) -> Any:  # noqa: ARG002 - Tunix's
+        """The next batch of an evaluation; None at its end, and then the first again."""
+        batch = next(self.evaluation, None)
+        if batch is None:
+            self.evaluation.reset()
+        return batch
+
+    def metadata(self, trainer: Any) -> dict[str, Any]:
+        """The trainer's own metadata, and the state after what was trained on.
+
+        A trainer that is at its last step has fetched one batch more.
+        """
+        at, before = self._fetched
+        state = before if trainer.iter_steps == at else self.train.get_state()
+        return {**self._own_metadata(), _STATE: state}
+
+    def _resume(self, trainer: Any) -> None:
+        saved: Mapping[str, Any] = getattr(trainer, "_restored_custom_metadata", None) or {}
+        if _STATE in saved:
+            self.train.set_state(saved[_STATE])
+        else:
+            self.train.seek(step=trainer.iter_steps)
+
+
+def model_input(batch: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `loss`: documents of a row do not see each other."""
+    ids = batch["segment_ids"]
+    seen = (ids[:, :, None] == ids[:, None, :]) & jnp.tri(ids.shape[1], dtype=bool)
+    names = ("inputs", "targets", "loss_mask", "positions")
+    return {**{name: batch[name] for name in names}, "attention_mask": seen}
+
+
+def loss(
+    model: Any,
+    inputs: jax.Array,
+    targets: jax.Array,
+    loss_mask: jax.Array,
+    positions: jax.Array,
+    attention_mask: jax.Array,
+) -> jax.Array:
+    """The mean loss of the targets of a batch, the last of each row and document included."""
+    logits, _ = model(inputs, positions, None, attention_mask)
+    nats = -jax.nn.log_softmax(logits.astype(jnp.float32))
+    costs = jnp.take_along_axis(nats, targets[..., None], -1)[..., 0]
+    return jnp.sum(costs * loss_mask) / jnp.maximum(loss_mask.sum(), 1)

@@ -1,0 +1,75 @@
+"""Real text as a dataset, for clients to train on."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+import types
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import jaxdata
+from tests.clients.tiny import ROWS, SEQ_LEN
+
+
+@pytest.fixture(scope="session")
+def text(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Short pages to train on, and code; other code to evaluate on."""
+    path = tmp_path_factory.mktemp("text") / "d"
+    tokenizer = f"sentencepiece:{shared_data / 'tokenizers/sentencepiece/test_model.model'}"
+    for name, source, split in [
+        ("short", "pages", "train"),
+        ("code-0", "code", "train"),
+        ("code-1", "code", "val"),
+    ]:
+        few = path.parent / f"{name}.jsonl"
+        with gzip.open(shared_data / f"{name}.jsonl.gz", "rt") as lines:
+            few.write_text("".join(islice(lines, 120)))
+        given = {"source": source, "split": split, "tokenizer": tokenizer}
+        jaxdata.convert(few, output=path, workers=1, **given)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Sums in one order, and no waiting for threads that others keep busy."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def run(text: Path) -> dict[str, Any]:
+    """A config: pages and code, mixed and packed."""
+    return {
+        "dataset": str(text),
+        "pack": {"seq_len": SEQ_LEN},
+        "curriculum": [{"rows": 60, "mix": {"pages": 0.6, "code": 0.4}}],
+        "loader": {"batch_size": ROWS},
+        "eval_tokens": 20 * SEQ_LEN,
+    }
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Callable[..., types.ModuleType]:
+    """Puts a module of a name where imports find it, with the modules above it."""
+
+    def put(name: str, **members: Any) -> types.ModuleType:
+        above = ""
+        for part in name.split("."):
+            above = f"{above}.{part}".lstrip(".")
+            if not hasattr(sys.modules.get(above), "stands_in"):
+                made = types.ModuleType(above)
+                made.stands_in = True  # type: ignore[attr-defined]
+                made.__path__ = []
+                monkeypatch.setitem(sys.modules, above, made)
+        vars(sys.modules[name]).update(members)
+        return sys.modules[name]
+
+    return put

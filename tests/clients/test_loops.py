@@ -1,0 +1,106 @@
+"""The loops in Flax and Keras of the room's README, run as they stand there; by hand, too."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jaxdata
+from tests.clients.tiny import SEQ_LEN, VOCAB
+from tests.readmes import of
+
+
+def recipe(heading: str) -> str:
+    text = of("clients").text.split(f"### A loop in {heading}\n")[1]
+    return text.split("```text\n")[1].split("```")[0]
+
+
+def mean_by_hand(logits_of: Any, batch: Any) -> float:
+    """Each document in a row of its own."""
+    total, count = 0.0, 0
+    for row, ids in enumerate(batch["segment_ids"]):
+        for segment in range(1, ids.max() + 1):
+            at = ids == segment
+            pad = np.zeros((4, SEQ_LEN), np.int32)
+            pad[:, : at.sum()] = [
+                batch["inputs"][row][at],
+                np.arange(at.sum()),
+                np.ones(at.sum()),
+                batch["targets"][row][at],
+            ]
+            logits = np.asarray(logits_of(*pad[:3, None]), np.float64)[0, : at.sum()]
+            nats = np.log(np.exp(logits).sum(-1)) - logits[np.arange(at.sum()), pad[3, : at.sum()]]
+            mask = batch["loss_mask"][row][at]
+            total, count = total + nats[mask].sum(), count + mask.sum()
+    return total / count
+
+
+@pytest.fixture
+def here(run: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    run["curriculum"] = [{"rows": 48, "mix": {"pages": 0.6, "code": 0.4}}]
+    (tmp_path / "run.yaml").write_text(json.dumps(run))
+    monkeypatch.chdir(tmp_path)
+    return run
+
+
+def test_flax(here: dict[str, Any]) -> None:
+    nnx = pytest.importorskip("flax.nnx", reason="flax is not installed")
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    class Model(nnx.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            rngs = nnx.Rngs(0)
+            self.tokens, self.places = (nnx.Embed(n, 16, rngs=rngs) for n in (VOCAB, SEQ_LEN))
+            self.qkv, self.head = (nnx.Linear(16, n, rngs=rngs) for n in (48, VOCAB))
+
+        def __call__(self, tokens: Any, positions: Any, ids: Any) -> Any:
+            x = self.tokens(tokens) + self.places(positions)
+            q, k, v = jnp.split(self.qkv(x), 3, -1)
+            seen = (ids[:, :, None] == ids[:, None, :]) & jnp.tri(ids.shape[1], dtype=bool)
+            scores = jnp.where(seen, q @ k.mT, -1e30)
+            return self.head(x + jax.nn.softmax(scores) @ v)
+
+    model = Model()
+    first = mean_by_hand(model, next(jaxdata.load("run.yaml")))
+    names = {"jaxdata": jaxdata, "nnx": nnx, "optax": optax, "model": model}
+    names["optimizer"] = nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)
+    exec(recipe("Flax"), names)
+    assert len(names["losses"]) == 6
+    assert abs(names["losses"][0] - first) < 1e-5
+    assert names["losses"][-1] < names["losses"][0]
+
+
+def test_keras(here: dict[str, Any]) -> None:
+    os.environ.setdefault("KERAS_BACKEND", "jax")
+    keras = pytest.importorskip("keras", reason="keras is not installed")
+
+    def attend(given: Any) -> Any:
+        x, ids = given
+        seen = keras.ops.equal(ids[:, :, None], ids[:, None, :])
+        seen = keras.ops.logical_and(seen, np.tri(SEQ_LEN, dtype=bool))
+        scores = keras.ops.where(seen, x @ keras.ops.transpose(x, (0, 2, 1)), -1e30)
+        return x + keras.ops.softmax(scores) @ x
+
+    keras.utils.set_random_seed(0)
+    given = [keras.Input((SEQ_LEN,), dtype="int32") for _ in range(3)]
+    x = keras.layers.Embedding(VOCAB, 16)(given[0]) + keras.layers.Embedding(SEQ_LEN, 16)(given[1])
+    model = keras.Model(
+        given, keras.layers.Dense(VOCAB)(keras.layers.Lambda(attend)([x, given[2]]))
+    )
+    model.compile(keras.optimizers.SGD(0.0))
+    expected = [
+        mean_by_hand(lambda *arrays: model(list(arrays)), batch)
+        for batch in jaxdata.load("run.yaml")
+    ]
+    names = {"jaxdata": jaxdata, "keras": keras, "model": model}
+    exec(recipe("Keras"), names)
+    assert names["history"].epoch == [0]
+    assert abs(names["history"].history["loss"][0] - np.mean(expected)) < 1e-5
+    assert int(model.optimizer.iterations) == 6

@@ -1,0 +1,315 @@
+"""Tunix, Levanter, nanodo, nanoGPT and nanochat: rows by hand, resumed to the bit, refusals.
+
+Against stand-ins of what those trainers call; `README.md` of the room says when the same was run in
+each of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from itertools import islice
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import torch
+
+import jaxdata
+from jaxdata.clients import levanter, nanochat, nanodo, tunix
+from jaxdata.clients.nanogpt import Data
+from jaxdata.errors import InputError, StateMismatch
+from jaxdata.testing import check_trainer
+from tests.clients.tiny import ROWS, SEQ_LEN, VOCAB, Tiny, assert_by_hand, tensor, train
+
+CHAT = SimpleNamespace(get_vocab_size=lambda: VOCAB)
+
+
+@pytest.fixture
+def alone(run: dict[str, Any]) -> dict[str, Any]:
+    """A config with a document in each row."""
+    return {**run, "pack": {"seq_len": SEQ_LEN, "strategy": "pad"}}
+
+
+def loss_of_pair(model: Tiny, pair: Any) -> torch.Tensor:
+    """As nanoGPT and nanochat: causal over the row, targets of -1 do not count."""
+    tokens, targets = pair[0], pair[1]
+    whole = torch.ones_like(tokens)
+    costs = model.costs(tokens, targets.clamp(min=0), whole.cumsum(-1) - 1, whole)
+    return (costs * (targets >= 0)).sum() / (targets >= 0).sum()
+
+
+class NanoGPT:
+    """Its loop: the next batch is there before a step ends, and before a checkpoint."""
+
+    def __init__(self, run: Any) -> None:
+        self.data = Data(run, batch_size=ROWS, block_size=SEQ_LEN)
+
+    def resume(self, state: Any) -> None:
+        self.data.resume(state)
+
+    @property
+    def state(self) -> Any:
+        return self.data.state
+
+    def __iter__(self) -> Iterator[Any]:
+        batch = self.data.get_batch("train")
+        while True:
+            now, batch = batch, self.data.get_batch("train")
+            yield now
+
+
+class NanoChat:
+    """Its loop, with its generator of batches and states."""
+
+    def __init__(self, run: Any) -> None:
+        self.run, self.state = run, None
+
+    def resume(self, state: Any) -> None:
+        self.state = state
+
+    def __iter__(self) -> Iterator[Any]:
+        function = nanochat.with_state(self.run)
+        given = {"split": "train", "device": "cpu", "resume_state_dict": self.state}
+        batches = function(CHAT, ROWS, SEQ_LEN, **given)
+        *batch, self.state = next(batches)
+        while True:
+            now = batch
+            *batch, self.state = next(batches)
+            yield now
+
+
+@pytest.mark.parametrize("script", [NanoGPT, NanoChat])
+def test_scripts_by_hand_and_resumed_to_the_bit(alone: Any, script: Any) -> None:
+    whole = assert_by_hand(Tiny(), script(alone), loss_of_pair, jaxdata.load(alone))
+    model, first, again = Tiny(), script(alone), script(alone)
+    losses = list(train(model, first, loss_of_pair, 3))
+    again.resume(json.loads(json.dumps(first.state)))
+    assert losses + list(train(model, again, loss_of_pair, 3)) == whole
+
+
+def test_evaluation_begins_again(alone: Any) -> None:
+    data = Data(alone, batch_size=4, block_size=SEQ_LEN)
+    batches = nanochat.without_state(alone)(CHAT, 4, SEQ_LEN, split="val", device="cpu")
+    for evaluated in ([data.get_batch("val") for _ in range(10)], list(islice(batches, 10))):
+        tokens = [pair[0].tolist() for pair in evaluated]
+        assert tokens[:5] == tokens[5:]
+        assert [0] * SEQ_LEN not in tokens[0]
+
+
+def test_check_trainer_sees_that_documents_see_each_other(run: Any) -> None:
+    model = Tiny()
+    data = Data(run, batch_size=ROWS, block_size=SEQ_LEN, across_documents=True)
+    loader = data._loaders["train"].loader
+
+    def loss(pair: Any) -> float:
+        return loss_of_pair(model, pair).item()
+
+    check_trainer(loss, loader, leave_out={"documents", "by hand"})
+    with pytest.raises(AssertionError, match="documents of a row see each other"):
+        check_trainer(loss, loader)
+
+
+def test_documents_see_each_other_only_if_asked(run: Any) -> None:
+    given = {"batch_size": ROWS, "block_size": SEQ_LEN}
+    with pytest.raises(InputError, match="pack with strategy='pad', or give across_documents=True"):
+        [Data(run, **given).get_batch("train") for _ in range(6)]
+    crossing = Data(run, **given, across_documents=True)
+    assert crossing.get_batch("train")[0].shape == (ROWS, SEQ_LEN)
+
+
+def test_the_end_of_the_rows_is_said(alone: Any) -> None:
+    script = iter(NanoGPT({**alone, "curriculum": [{"rows": 20, "mix": {"pages": 1}}]}))
+    next(script), next(script)
+    with pytest.raises(InputError, match="end after step 3: give its sources more epochs"):
+        next(script)
+
+
+def test_scripts_refuse_other_lengths_vocabularies_and_states(alone: Any) -> None:
+    with pytest.raises(InputError, match=r"nanoGPT's sequence length is 64: set pack"):
+        Data(alone, batch_size=ROWS, block_size=64)
+    small = SimpleNamespace(get_vocab_size=lambda: 512)
+    with pytest.raises(InputError, match="ids below 1,000, but nanochat's vocabulary is 512"):
+        nanochat.with_state(alone)(small, ROWS, SEQ_LEN, split="train", device="cpu")
+    theirs = {"pq_idx": 1, "rg_idx": 2, "epoch": 1}
+    given = {"split": "train", "device": "cpu", "resume_state_dict": theirs}
+    with pytest.raises(StateMismatch, match="it lacks fingerprint, next_row, version"):
+        nanochat.with_state(alone)(CHAT, ROWS, SEQ_LEN, **given)
+
+
+def test_nanodo(alone: Any, stand_in: Callable[..., Any]) -> None:
+    """Its loss takes what `get_in_out` makes of a batch; its checkpoints take grain's iterators."""
+    data = stand_in("nanodo.data")
+    nanodo.install(alone)
+
+    def loss_of(model: Tiny, batch: Any) -> torch.Tensor:
+        tokens, targets, counts = map(tensor, data.get_in_out(batch))
+        whole = torch.ones_like(tokens)
+        costs = model.costs(tokens, targets, whole.cumsum(-1) - 1, whole)
+        return (costs * counts).sum() / counts.sum()
+
+    given = {"batch_size": ROWS, "context_size": SEQ_LEN, "tfds_name": "lm1b"}
+    loader = iter(data.py_batched_tfds(split="train", **given))
+    whole = assert_by_hand(Tiny(), loader, loss_of, jaxdata.load(alone))
+    model, first, again = Tiny(), *(data.py_batched_tfds(split="train", **given) for _ in "ab")
+    losses = list(train(model, first, loss_of, 3))
+    again.set_state(first.get_state())
+    assert losses + list(train(model, again, loss_of, 3)) == whole
+
+    evaluation = data.py_batched_tfds(split="test", **given)
+    passes = [[batch.tolist() for batch in islice(evaluation, 2)] for _ in range(2)]
+    assert passes[0] == passes[1]
+    with pytest.raises(InputError, match="nanodo's context_size is 64"):
+        data.py_batched_tfds(split="train", batch_size=ROWS, context_size=64)
+
+
+class PeftTrainer:
+    """As Tunix's: fetches before it sees that it is done, and saves metadata with a checkpoint."""
+
+    def __init__(self, metadata: Any = None, steps: int = 0) -> None:
+        self.model = SimpleNamespace(config=SimpleNamespace(vocab_size=VOCAB))
+        self.iter_steps = self.train_steps = steps
+        self._restored_custom_metadata = metadata
+        self.logged: list[tuple[Any, ...]] = []
+        self.metrics_logger = SimpleNamespace(log=lambda *each: self.logged.append(each))
+        self.metrics_prefix = "p"
+
+    def custom_checkpoint_metadata(self) -> dict[str, Any]:
+        return {"global_step": self.train_steps}
+
+    def with_gen_model_input_fn(self, function: Any) -> None:
+        self.model_input = function
+
+    def with_loss_fn(self, function: Any) -> None:
+        self.loss = function
+
+    def with_data_hooks(self, hooks: Any) -> None:
+        self.data_hooks = hooks
+
+    def losses(self, model: Tiny, steps: int) -> Iterator[float]:
+        while (batch := self.data_hooks.load_next_train_batch(self)) is not None:
+            if self.iter_steps == steps:
+                return
+            yield from train(model, [batch], self.loss_of, 1)
+            self.iter_steps = self.train_steps = self.iter_steps + 1
+
+    def loss_of(self, model: Tiny, batch: Any) -> torch.Tensor:
+        made = {
+            name: tensor(jax.device_get(each)) for name, each in self.model_input(batch).items()
+        }
+        logits = model(made["inputs"].long(), made["positions"].long(), made["attention_mask"])
+        costs = torch.nn.functional.cross_entropy(
+            logits.mT, made["targets"].long(), reduction="none"
+        )
+        own = self.loss(lambda *_: (logits.detach().numpy(), None), **self.model_input(batch))
+        loss = (costs * made["loss_mask"]).sum() / made["loss_mask"].sum()
+        assert abs(float(own) - loss.item()) < 1e-5  # float32
+        return loss
+
+
+def test_tunix(run: Any) -> None:
+    trainer = PeftTrainer()
+    tunix.attach(trainer, run, log_every=2)
+    whole = list(trainer.losses(Tiny(), 6))
+    batches = jaxdata.load(run)
+    assert_by_hand(Tiny(), iter(jaxdata.load(run)), trainer.loss_of, batches)
+    assert len(whole) == 6
+    assert {each[1] for each in trainer.logged} >= {"data/tokens/pages", "data/epochs/code"}
+
+    model, first = Tiny(), PeftTrainer()
+    tunix.attach(first, run)
+    losses = list(first.losses(model, 3))
+    assert first.data_hooks.train.next_row == 4 * ROWS  # one batch more was fetched than trained
+    metadata = json.loads(json.dumps(first.custom_checkpoint_metadata()))
+    assert metadata["global_step"] == 3
+    for saved in (metadata, None):
+        again = PeftTrainer(saved, steps=3)
+        tunix.attach(again, run)
+        assert again.data_hooks.train.next_row == 3 * ROWS
+    assert losses + list(again.losses(model, 6)) == whole
+    assert list(again.losses(model, 10**6))
+    assert again.data_hooks.load_next_train_batch(again) is None
+
+
+def test_tunix_evaluates_the_same_each_time_and_checks(run: Any) -> None:
+    trainer = PeftTrainer()
+    tunix.attach(trainer, run)
+    passes = []
+    for _ in range(2):
+        passes.append(0)
+        while trainer.data_hooks.load_next_eval_batch(trainer) is not None:
+            passes[-1] += 1
+    assert passes[0] == passes[1] > 1
+    model = Tiny()
+    check_trainer(lambda batch: trainer.loss_of(model, batch).item(), trainer.data_hooks.train)
+    trainer.model.config.vocab_size = 512
+    with pytest.raises(InputError, match="ids below 1,000, but the model's vocab_size is 512"):
+        tunix.attach(trainer, run)
+
+
+def test_levanter(run: Any, stand_in: Callable[..., Any]) -> None:
+    """Its loss: the next token of a row, where the mask of a slot says so."""
+    stand_in("haliax", named=lambda array, axis: np.array(array))
+    causal = SimpleNamespace(causal=lambda tokens, **others: (tokens, others))
+    stand_in("levanter.models.lm_model", LmExample=causal)
+    stand_in("levanter.data", AsyncDataset=type("AsyncDataset", (), {}))
+    levanter._examples.cache_clear()
+    run["pack"] = {"seq_len": SEQ_LEN, "strategy": "concat"}
+    pos = SimpleNamespace(size=SEQ_LEN + 1)
+    data = levanter.examples(run, pos, vocab_size=VOCAB)
+    assert asyncio.run(data.async_len()) == asyncio.run(data.current_len()) == 60
+    assert data.is_finite()
+    assert asyncio.run(data.final_length_is_known())
+
+    def batches() -> Iterator[Any]:
+        for step in range(6):
+            yield asyncio.run(data.get_batch(range(step * ROWS, (step + 1) * ROWS)))
+
+    def loss_of(model: Tiny, batch: Any) -> torch.Tensor:
+        tokens = tensor(np.stack([each[0] for each in batch]))
+        mask, ids = (
+            tensor(np.stack([each[1][name] for each in batch]))
+            for name in ("loss_mask", "segment_ids")
+        )
+        begins = torch.ones_like(ids, dtype=torch.bool)
+        begins[:, 1:] = ids[:, 1:] != ids[:, :-1]
+        slots = torch.arange(SEQ_LEN + 1).expand_as(ids)
+        positions = slots - torch.where(begins, slots, 0).cummax(-1).values
+        costs = model.costs(tokens, tokens.roll(-1, 1), positions, ids)
+        return (costs * mask).sum() / mask.sum()
+
+    native = jaxdata.load(run)
+    assert_by_hand(Tiny(), batches(), loss_of, native)
+    levanter._examples.cache_clear()
+
+
+def test_levanter_refuses_targets_that_are_not_the_next_token(run: Any) -> None:
+    several = [
+        {name: each[number] for name, each in batch.items()}
+        for batch in jaxdata.load(run)
+        for number in range(ROWS)
+        if batch["segment_ids"][number].max() > 1
+    ]
+    with pytest.raises(InputError, match="is a target only: pack with strategy='concat'"):
+        levanter.tokens_of(several[0])
+    pos = SimpleNamespace(size=SEQ_LEN)
+    with pytest.raises(InputError, match=r"Levanter's Pos.size - 1 is 191: set pack"):
+        levanter.examples(run, pos)
+    skipping = {**run, "loader": {"skip_rows": [[0, 8]]}}
+    with pytest.raises(InputError, match=r"loader\.skip_rows is of a loader, and Levanter has its"):
+        levanter.examples(skipping, SimpleNamespace(size=SEQ_LEN + 1))
+
+
+def test_they_say_what_is_missing(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def import_module(name: str) -> Any:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr("importlib.import_module", import_module)
+    levanter._examples.cache_clear()
+    with pytest.raises(InputError, match="Levanter is not installed: see https"):
+        levanter.examples(run, SimpleNamespace(size=SEQ_LEN + 1))
+    with pytest.raises(InputError, match="nanodo is not installed: see https"):
+        nanodo.install(run)

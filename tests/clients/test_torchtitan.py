@@ -1,0 +1,218 @@
+"""torchtitan's data loader: its batches, its state in DCP, another data-parallel degree.
+
+Against a stand-in of the interfaces of two versions; `README.md` of the room says when the same was
+run in torchtitan itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+
+import jaxdata
+from jaxdata.clients import torchtitan
+from jaxdata.errors import InputError, StateMismatch
+from jaxdata.testing import check_trainer
+from tests.clients.tiny import ROWS, SEQ_LEN, VOCAB, Tiny, assert_by_hand, train
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+OF_ROWS = {"seq_len": SEQ_LEN, "local_batch_size": ROWS}
+OF_TOKENS = {"max_context_length": SEQ_LEN, "num_tokens_per_batch": ROWS * SEQ_LEN}
+
+
+class BaseDataLoader:
+    """As torchtitan's: a class knows its `Config`, which builds it."""
+
+    @dataclass(kw_only=True, slots=True)
+    class Config:
+        owner: ClassVar[Any] = None
+
+        def build(self, **told: Any) -> Any:
+            return self.owner(config=self, **told)
+
+    def __init_subclass__(cls) -> None:
+        cls.Config.owner = cls
+
+
+@dataclass
+class TextSequence:
+    input_ids: Any
+    labels: Any
+    positions: Any
+
+
+@pytest.fixture(autouse=True)
+def scalars(stand_in: Callable[..., Any]) -> list[dict[str, float]]:
+    """What is logged to the stand-in."""
+    found: list[dict[str, float]] = []
+    torchtitan._data_loader.cache_clear()
+    stand_in("torchtitan.components.data.loader", BaseDataLoader=BaseDataLoader)
+    stand_in("torchtitan.components.data", TextSequence=TextSequence)
+    stand_in("torchtitan.observability.structured_logger", log_trace_scalar=found.append)
+    return found
+
+
+def build(run: Any, told: Any = None, rank: int = 0, ranks: int = 1, **settings: Any) -> Any:
+    config = torchtitan.dataloader(run)
+    for name, value in settings.items():
+        setattr(config, name, value)
+    tokenizer = SimpleNamespace(get_vocab_size=lambda: VOCAB)
+    told = OF_ROWS if told is None else told
+    return config.build(dp_rank=rank, dp_world_size=ranks, tokenizer=tokenizer, **told)
+
+
+def loss_of(model: Tiny, batch: Any) -> torch.Tensor:
+    """As torchtitan: a position of 0 begins a document; the sum over the number of labels."""
+    taken, labels = batch
+    tokens, positions = (taken[name].reshape(-1, SEQ_LEN) for name in ("input", "positions"))
+    labels = labels.reshape(-1, SEQ_LEN)
+    kept = labels != -100
+    costs = model.costs(tokens, labels.clamp(min=0), positions, (positions == 0).cumsum(-1))
+    return (costs * kept).sum() / kept.sum()
+
+
+@pytest.mark.parametrize("told", [OF_ROWS, OF_TOKENS])
+def test_six_steps_by_hand(run: Any, told: Any) -> None:
+    losses = assert_by_hand(Tiny(), build(run, told), loss_of, jaxdata.load(run))
+    taken, labels = next(iter(build(run, told)))
+    shape = (ROWS, SEQ_LEN) if told is OF_ROWS else (ROWS * SEQ_LEN,)
+    assert {tuple(each.shape) for each in (*taken.values(), labels)} == {shape}
+    assert {each.dtype for each in (*taken.values(), labels)} == {torch.int64}
+    assert len(losses) == 6
+
+
+def test_resumed_from_its_checkpoint_to_the_bit(run: Any, tmp_path: Path) -> None:
+    whole = list(train(Tiny(), build(run), loss_of, 6))
+    model, first = Tiny(), build(run)
+    losses = list(train(model, first, loss_of, 3))
+    dcp.save({"dataloader": first}, checkpoint_id=tmp_path / "step-3")
+    again = build(run)
+    dcp.load({"dataloader": again}, checkpoint_id=tmp_path / "step-3")
+    assert losses + list(train(model, again, loss_of, 3)) == whole
+
+
+@pytest.mark.parametrize(("local", "ranks"), [(4, 2), (8, 2), (2, 4)])
+def test_another_data_parallel_degree_goes_on(run: Any, local: int, ranks: int) -> None:
+    alone = build(run)
+    next(iter(alone))
+    state = alone.state_dict()
+    expected = torch.cat([labels for _, labels in alone])
+    loaders = [
+        build(run, {**OF_ROWS, "local_batch_size": local}, rank, ranks) for rank in range(ranks)
+    ]
+    for loader in loaders:
+        loader.load_state_dict(state)
+    found = torch.cat([labels for step in zip(*loaders, strict=True) for _, labels in step])
+    assert torch.equal(found[: len(expected)], expected)
+    assert (found[len(expected) :] == -100).all()  # the rows that complete a last batch
+    assert len({str(loader.state_dict()) for loader in loaders}) == 1
+
+
+def test_check_trainer_passes(run: Any) -> None:
+    model = Tiny()
+    check_trainer(lambda batch: loss_of(model, batch).item(), build(run).loader)
+
+
+def test_padding_is_one_document(run: Any) -> None:
+    *_, (taken, labels) = build(run)
+    empty = (labels == -100).all(-1)
+    assert empty.any()
+    assert torch.equal(taken["positions"][empty][0], torch.arange(SEQ_LEN))
+
+
+def test_a_validation_goes_on_or_ends(run: Any) -> None:
+    steps = len(build(run).loader)
+    assert len(list(build(run))) == steps
+    for name in ("repeat", "infinite"):
+        labels = [labels for _, labels in islice(build(run, **{name: True}), 2 * steps)]
+        assert all(map(torch.equal, labels[:steps], labels[steps:]))
+
+
+def test_a_halted_mixture_ends_the_training(run: Any, caplog: pytest.LogCaptureFixture) -> None:
+    dry = {"curriculum": [{"rows": 10**6, "mix": {"pages": 0.6, "code": 0.4}}]}
+    with caplog.at_level(logging.WARNING):
+        assert len(list(build({**run, **dry, "on_exhaustion": "halt"}))) > 6
+    assert "pages" in caplog.text or "code" in caplog.text
+
+
+def test_the_log_has_tokens_by_source(run: Any, scalars: list[dict[str, float]]) -> None:
+    loader = build(run, log_every=2)
+    list(islice(loader, 5))
+    assert len(scalars) == 2
+    report = loader.loader.report()
+    assert scalars[-1]["data/tokens/pages"] < report.sources["pages"].tokens
+    assert {"data/epochs/code", "data/wait_seconds"} <= scalars[-1].keys()
+
+
+def test_a_node_of_a_graph_of_datasets(run: Any) -> None:
+    context = SimpleNamespace(tokenizer=SimpleNamespace(get_vocab_size=lambda: VOCAB), **OF_TOKENS)
+    expected = [labels for _, labels in build(run, OF_TOKENS)]
+    found: list[Any] = []
+    for rank in range(2):
+        policy = SimpleNamespace(dp_rank=rank, dp_world_size=2)
+        node = torchtitan.Rows(run).build(context=context, dataset_iteration_policy=policy)
+        found.append([element.labels for element in node])
+    assert len(found[0]) == len(found[1]) == 60 // ROWS // 2  # what all ranks have
+    for number, labels in enumerate(expected[: 2 * len(found[0])]):
+        np.testing.assert_array_equal(found[number % 2][number // 2], labels)
+
+
+@pytest.mark.parametrize(
+    ("changed", "told", "says"),
+    [
+        ({}, {**OF_ROWS, "seq_len": 64}, "training.seq_len is 64: set pack.seq_len to 64"),
+        ({}, {**OF_TOKENS, "max_context_length": 32}, "training.max_context_length is 32"),
+        ({}, {**OF_TOKENS, "num_tokens_per_batch": 100}, "=100 is no multiple of max_context_len"),
+        ({}, {}, "expected one that the README of jaxdata.clients names"),
+    ],
+)
+def test_refused_before_the_first_step(run: Any, changed: Any, told: Any, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        build({**run, **changed}, told)
+
+
+def test_positions_along_the_row_are_refused(run: Any) -> None:
+    run["pack"] = {**run["pack"], "positions": "row"}
+    with pytest.raises(InputError, match="torchtitan finds the documents of a row by positions"):
+        list(build(run))
+
+
+def test_another_vocabulary_is_refused(run: Any) -> None:
+    config = torchtitan.dataloader(run)
+    small = SimpleNamespace(get_vocab_size=lambda: 512)
+    with pytest.raises(InputError, match="ids below 1,000, but torchtitan's tokenizer is 512"):
+        config.build(dp_rank=0, dp_world_size=1, tokenizer=small, **OF_ROWS)
+
+
+def test_the_state_of_another_data_loader_is_refused(run: Any) -> None:
+    loader = build(run)
+    loader.load_state_dict({})
+    with pytest.raises(
+        StateMismatch, match=r"has dp_rank_0, world_size: .* set checkpoint.exclude"
+    ):
+        loader.load_state_dict({"dp_rank_0": b"", "world_size": 1})
+    other = build({**run, "seed": 5}).state_dict()
+    with pytest.raises(StateMismatch, match="seed"):
+        loader.load_state_dict(other)
+
+
+def test_it_says_that_torchtitan_is_missing(monkeypatch: pytest.MonkeyPatch, run: Any) -> None:
+    missing = ModuleNotFoundError("No module named 'torchtitan'", name="torchtitan")
+
+    def import_module(name: str) -> Any:
+        raise missing
+
+    torchtitan._data_loader.cache_clear()
+    monkeypatch.setattr("importlib.import_module", import_module)
+    with pytest.raises(InputError, match="torchtitan is not installed: pip install torchtitan"):
+        torchtitan.dataloader(run)

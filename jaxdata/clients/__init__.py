@@ -1,6 +1,7 @@
 """Other people's trainers: the shortest honest way into each, imported when it is used.
 
-hf          transformers' Trainer, TRL's SFTTrainer and DPOTrainer, accelerate
+hf          transformers' Trainer, TRL's SFTTrainer and DPOTrainer
+hf_refusals  what they would silently do wrong with a loader
 torchtitan  a data loader, and a node of its graphs of datasets
 maxtext     a launcher, and the iterator that MaxText then trains on
 megatron    Megatron-LM's provider of an external data loader

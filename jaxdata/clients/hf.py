@@ -16,8 +16,15 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset
 
+from jaxdata.clients.hf_refusals import (
+    refuse_arguments,
+    refuse_counts,
+    refuse_epochs,
+    refuse_loader,
+    refuse_model,
+    rows_of,
+)
 from jaxdata.errors import InputError, MissingExtra, StateMismatch
-from jaxdata.testing.trainer_check import trainer_proofs
 from jaxdata.torch.loader import Loader
 
 try:
@@ -27,8 +34,6 @@ except ImportError:
     raise MissingExtra("transformers", "transformers") from None
 
 _STATE_FILE = "trainer_state.json"
-_WANTED = ("documents", "last slot")
-"""checks of the model before it trains"""
 
 
 class Jaxdata:
@@ -59,11 +64,11 @@ class Jaxdata:
         self._checks_model, self._resumed_steps = check_model, 0
         self._eval_sums: torch.Tensor | None = None
         if isinstance(self._train_loader, Loader) and "args" in named:
-            named["args"].per_device_train_batch_size = _rows(self._train_loader)
+            named["args"].per_device_train_batch_size = rows_of(self._train_loader)
         parent.__init__(*given, **named)
         if self._train_loader is not None:
-            _refuse_arguments(self, self._train_loader)
-            self.add_callback(_LoaderState(self._train_loader))  # type: ignore[attr-defined]
+            refuse_arguments(self, self._train_loader)
+            self.add_callback(JaxdataLoader(self._train_loader))  # type: ignore[attr-defined]
 
     def train(self, resume_from_checkpoint: Any = None, **named: Any) -> Any:
         """Train, as the trainer does; a checkpoint's loader state is restored first."""
@@ -80,9 +85,10 @@ class Jaxdata:
                 f"the loader is at row {loader.next_row} of pass {loader.passes + 1}, and train() "
                 "begins a run: call loader.reset(), or train(resume_from_checkpoint=…)"
             )
-        _refuse_epochs(trainer.args, loader)
+        refuse_epochs(trainer.args, loader)
+        refuse_counts(trainer, loader)
         if self._checks_model and not (trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled):
-            _refuse_model(trainer, loader)
+            refuse_model(trainer, loader)
         return _any(super()).train(resume_from_checkpoint, **named)
 
     def get_train_dataloader(self) -> Any:
@@ -96,7 +102,7 @@ class Jaxdata:
         """Evaluate, on a loader too."""
         if not isinstance(eval_dataset, Loader):
             return _any(super()).evaluate(eval_dataset, *given, **named)
-        _refuse_loader(eval_dataset, "eval_dataset")
+        refuse_loader(eval_dataset, "eval_dataset")
         kept, self._eval_loaders = self._eval_loaders, eval_dataset
         try:
             return _any(super()).evaluate(None, *given, **named)
@@ -148,8 +154,8 @@ class Jaxdata:
         _any(super()).log(logs, *given, **named)
 
 
-class _LoaderState(TrainerCallback, ExportableState):  # type: ignore[misc]
-    """Puts the state of a loader into every `trainer_state.json`."""
+class JaxdataLoader(TrainerCallback, ExportableState):  # type: ignore[misc]
+    """Puts the state of a loader into every `trainer_state.json`, under the name of this class."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
@@ -195,11 +201,6 @@ def _any(something: Any) -> Any:
     return something
 
 
-def _rows(loader: Loader) -> int:
-    """The rows of a batch that this process gets."""
-    return len(next(iter(loader.sample().values())))
-
-
 def _taken(named: dict[str, Any], name: str, trainer: Any) -> Any:
     """The loader given as an argument; a dataset of one row, which is never read, is left there."""
     given = named.get(name)
@@ -207,22 +208,10 @@ def _taken(named: dict[str, Any], name: str, trainer: Any) -> Any:
     if not any(isinstance(each, Loader) for each in loaders):
         return None
     for loader in loaders:
-        _refuse_loader(loader, name)
+        refuse_loader(loader, name)
     row = _one_row(trainer)
     named[name] = dict.fromkeys(given, row) if isinstance(given, Mapping) else row
     return given
-
-
-def _refuse_loader(loader: Any, name: str) -> None:
-    if not isinstance(loader, Loader):
-        raise InputError(f"{name} mixes loaders and other datasets: give loaders only")
-    batch = loader.deliver(loader.sample())
-    if not (isinstance(batch, dict) and {"input_ids", "shift_labels"} <= set(batch)) and (
-        not isinstance(batch, dict) or "completion_mask" not in batch
-    ):
-        raise InputError(
-            f"{name} gives batches of another trainer's layout: make the loader with layout='hf'"
-        )
 
 
 def _one_row(trainer: Any) -> Any:
@@ -236,65 +225,6 @@ def _one_row(trainer: Any) -> Any:
     return Dataset.from_list([{"input_ids": [0, 0], "labels": [0, 0]}])
 
 
-def _refuse_arguments(trainer: Any, loader: Loader) -> None:
-    """Refuse what the Trainer would do silently to batches, or leave undone."""
-    args = trainer.args
-    wrong = {
-        "auto_find_batch_size": "the loader has its own batch_size",
-        "label_smoothing_factor": "it drops the last target of each row",
-        "dataloader_num_workers": "give num_workers to the loader",
-        "precompute_ref_log_probs": "that reads train_dataset, which is a loader",
-        "ignore_data_skip": "the loader is never read to skip",
-    }
-    for name, why in wrong.items():
-        if getattr(args, name, False):
-            raise InputError(f"{name}={getattr(args, name)!r} with a loader: leave it out; {why}")
-    if args.n_gpu > 1:
-        raise InputError("several GPUs in one process would split packed rows: start with torchrun")
-    if args.per_device_train_batch_size != _rows(loader):
-        raise InputError(
-            f"per_device_train_batch_size={args.per_device_train_batch_size}, but the loader gives "
-            f"{_rows(loader)} rows to a process: set it to that"
-        )
-
-
-def _refuse_epochs(args: Any, loader: Loader) -> None:
-    """Refuse to train more than the one pass of a loader that has no other."""
-    updates = -(-len(loader) // args.gradient_accumulation_steps)
-    epochs = args.max_steps / updates if args.max_steps > 0 else args.num_train_epochs
-    if epochs > 1 and not loader.reiterable:
-        asked = (
-            f"max_steps={args.max_steps}" if args.max_steps > 0 else f"num_train_epochs={epochs:g}"
-        )
-        raise InputError(
-            f"{asked}, but the loader passes over its {len(loader.rows):,} rows once, in "
-            f"{len(loader):,} batches ({updates:,} updates): make it with reiterable=True for more "
-            "passes, give a mixture more epochs, or set num_train_epochs=1"
-        )
-
-
-def _refuse_model(trainer: Any, loader: Loader) -> None:
-    """Refuse a model that lets documents see each other, or that drops targets."""
-    if "segment_ids" not in loader.sample():
-        return
-    model, training = trainer.model, trainer.model.training
-
-    def loss_of_batch(batch: Any) -> Any:
-        with torch.no_grad():
-            return model(**trainer._prepare_inputs(batch)).loss
-
-    model.eval()
-    checks = {"repeats", "masks", "padding", "slots", "last slot", "documents", "by hand"}
-    proofs = list(trainer_proofs(loss_of_batch, loader, leave_out=checks - set(_WANTED)))
-    model.train(training)
-    if wrong := [proof.says for proof in proofs if not proof.holds]:
-        raise InputError(
-            f"{type(model).__name__} cannot train on packed rows as they are: {'; '.join(wrong)}. "
-            "For models that ignore positions: layout={'hf': {'attention_mask': True}}; or "
-            "strategy='pad'; check_model=False trains all the same"
-        )
-
-
 def _restore(loader: Loader, checkpoint: Path, args: Any) -> int:
     """Restore a loader from a checkpoint; the batches that the Trainer will skip of this epoch."""
     file = checkpoint / _STATE_FILE
@@ -302,7 +232,7 @@ def _restore(loader: Loader, checkpoint: Path, args: Any) -> int:
         raise InputError(f"resume_from_checkpoint={str(checkpoint)!r} has no {_STATE_FILE}")
     saved = json.loads(file.read_bytes())
     try:
-        state = saved["stateful_callbacks"][_LoaderState.__name__]["attributes"]["loader"]
+        state = saved["stateful_callbacks"][JaxdataLoader.__name__]["attributes"]["loader"]
     except (KeyError, TypeError):
         raise StateMismatch(
             f"{file} has no state of a loader: it was saved by a trainer without one"

@@ -60,6 +60,9 @@ class LoaderSection(Settings):
     )
     prefetch: int = Field(default=2, ge=0, description="batches prepared ahead")
     drop_remainder: bool = Field(default=False, description="drop an incomplete last batch")
+    reiterable: bool = Field(
+        default=False, description="begin the rows again with each pass, for trainers that do"
+    )
     expand: Literal["host", "device"] = Field(
         default="host", description="where batches are expanded; device: an eighth of the transfer"
     )

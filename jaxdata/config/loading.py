@@ -109,6 +109,7 @@ def loader_arguments(config: Config, split: str | None = None) -> dict[str, Any]
         "skip_rows": [(a, b) for a, b in given.skip_rows] if training else (),
         "layout": given.layout,
         "extras": given.extras,
+        "reiterable": given.reiterable,
     }
 
 

@@ -306,6 +306,22 @@ def test_what_would_be_silently_wrong_is_refused(
         trainer("Trainer", loader(rows, **given), tmp_path, **settings).train()
 
 
+def test_versions_that_count_other_targets_are_refused(
+    rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def labels_only(_: Any, batches: Any, number: int, device: Any) -> Any:
+        found = list(islice(batches, number))
+        return found, sum((batch["labels"] != -100).sum() for batch in found)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transformers.Trainer, "get_batch_samples", labels_only)
+        with pytest.raises(InputError, match=r"divides the loss of a batch by \d+ targets, and it"):
+            trainer("Trainer", loader(rows), tmp_path).train()
+    monkeypatch.setattr("transformers.__version__", "5.10.2")
+    with pytest.raises(InputError, match=r"transformers 5.10.2 counts the targets of labels, not"):
+        trainer("Trainer", loader(rows), tmp_path).train()
+
+
 def test_a_used_loader_is_refused(rows: Any, tmp_path: Path) -> None:
     used = loader(rows)
     next(used)
@@ -336,7 +352,7 @@ def test_checkpoints_of_others_are_refused(rows: Any, tmp_path: Path) -> None:
     with pytest.raises(StateMismatch, match="batches into an epoch by the Trainer's count"):
         trainer("Trainer", loader(rows), tmp_path, **settings).train(str(folder))
     saved = json.loads((folder / "trainer_state.json").read_text())
-    del saved["stateful_callbacks"]["_LoaderState"]
+    del saved["stateful_callbacks"]["JaxdataLoader"]
     (folder / "trainer_state.json").write_text(json.dumps(saved))
     with pytest.raises(StateMismatch, match="has no state of a loader: it was saved by a trainer"):
         trainer("Trainer", loader(rows), tmp_path).train(resume_from_checkpoint=True)

@@ -6,6 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ import jaxdata.torch
 from jaxdata.cli import main
 from jaxdata.errors import InputError
 from jaxdata.testing import check_trainer, distinct_documents, write_dataset
+from jaxdata.train.loss import cross_entropy, mean_loss
+from jaxdata.train.model import ModelSettings, forward, init_params
 from tests.feed.test_layouts import MODEL, VOCAB, nats, same_segment
 
 LENGTHS = np.random.default_rng(0).integers(2, 20, 60)
@@ -91,6 +94,19 @@ def megatron(batch: Any, *, masked: bool) -> float:
     seen = ~batch["attention_mask"][:, 0] if masked else same_segment(np.ones_like(batch["tokens"]))
     each = nats(MODEL(batch["tokens"], batch["position_ids"], seen), batch["labels"]).detach()
     return mean(each, batch["loss_mask"] > 0)
+
+
+def test_the_trainer_that_comes_with_jaxdata_passes() -> None:
+    settings = ModelSettings(layers=1, width=32, heads=2)
+    params = init_params(jax.random.key(0), settings, VOCAB)
+
+    @jax.jit
+    def loss(batch: Any) -> Any:
+        each = cross_entropy(forward(params, batch, settings), batch["targets"])
+        return mean_loss(each, batch["loss_mask"])[0]
+
+    device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    check_trainer(loss, loader(sharding=device), tolerance=1e-3)
 
 
 def test_megatrons_layout_passes_with_its_mask() -> None:

@@ -16,8 +16,9 @@ class Megatron:
     """For Megatron-Core, as its GPT datasets have it; documents of a row are kept apart.
 
     `tokens`, `labels` and `position_ids` (int64), `loss_mask` (float32), and by default
-    `attention_mask`. Attention kernels that take no mask want `cu_seqlens` instead. With neither,
-    Megatron's attention is causal over the whole row: documents see those before them.
+    `attention_mask`, of seq_len² bytes a row. Attention kernels that take no mask want `cu_seqlens`
+    instead, which are small. With neither, Megatron's attention is causal over the whole row:
+    documents see those before them.
 
     Args:
         attention_mask: add a mask, bool (batch, 1, seq_len, seq_len), True where a slot must not

@@ -152,6 +152,12 @@ def test_written_rows_have_no_masks_nobody_asked_for(tmp_path: Path) -> None:
         jaxdata.materialize(ROWS, tmp_path / "t", layout=lambda b: (b["inputs"],), workers=1)
 
 
+def test_a_config_makes_a_loader_reiterable(config: Path) -> None:
+    assert load(config).reiterable is False
+    one = load(config, **{"loader.reiterable": True})
+    assert [len(list(one)) for _ in range(2)] == [len(one)] * 2
+
+
 def test_python_takes_the_same_names() -> None:
     assert layout({"hf": {"cu_seqlens": True}}) == HuggingFace(cu_seqlens=True)
     made = next(jaxdata.Loader(ROWS, batch_size=1, layout={"megatron": {"cu_seqlens": True}}))

@@ -59,7 +59,10 @@ def train(
         else None,
         compilation_cache=output_path(settings.train.output) / COMPILED,
     )
-    return HALTED if run(settings).halted else 0
+    try:
+        return HALTED if run(settings).halted else 0
+    except KeyboardInterrupt as error:
+        raise click.Abort(str(error)) from None
 
 
 def run(config: Any) -> Any:

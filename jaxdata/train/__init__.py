@@ -7,6 +7,7 @@ imports none of it. In the order in which data passes:
 settings    the `train:` section of a config
 devices     the devices of a run, in one process or many
 trainer     the loop: step, log, evaluate, checkpoint
+interrupts  Ctrl-C: what was trained is saved
 model       params and logits
 loss        cross entropy as sums and counts
 optimizer   AdamW, and the one jitted step

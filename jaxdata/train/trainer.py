@@ -18,6 +18,7 @@ from jaxdata.train.checkpoint import Checkpoints
 from jaxdata.train.devices import batch_sharding, data_mesh, replicated
 from jaxdata.train.digests import row_digests
 from jaxdata.train.evaluate import make_evaluate
+from jaxdata.train.interrupts import Interrupts
 from jaxdata.train.log import RunLog
 from jaxdata.train.loss import BitsPerByte
 from jaxdata.train.metrics import Progress
@@ -93,6 +94,7 @@ class Trainer:
         self._train_step = make_step(settings.model, optimizer, everywhere)
         self._evaluate = make_evaluate(settings.model, data.token_bytes, everywhere)
         leader = jax.process_index() == 0
+        self._interrupts = Interrupts()
         self._say = say if leader else lambda _line: None
         self._log = RunLog(output / "log.jsonl") if leader else None
 
@@ -107,16 +109,28 @@ class Trainer:
         )
         progress.record(self._describe())
         try:
-            score = self._train(progress)
+            with self._interrupts:
+                score = self._train(progress)
             progress.flush()
             halted = self._end(progress)
             self._folder.send()
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(self._save_interrupted(progress)) from None
         finally:
             self._close()
         return Summary(self.step, score, halted)
 
+    def _save_interrupted(self, progress: Progress) -> str:
+        """Save what was trained, and say where the same command goes on."""
+        saved = self._checkpoints.latest or 0
+        if self.step > saved and jax.process_count() == 1:  # others may be in another step
+            self._save(progress)
+            saved = self.step
+        return f"{saved:,} of {self.steps:,} steps are saved: the same command goes on from there"
+
     def _end(self, progress: Progress) -> str | None:
         """Report how the run ended, and why if the data halted it."""
+        self._say_if_short("ended")
         error = self.loader.halt() if self.step == len(self.loader) else None
         status, why = ("halted", {"reason": str(error)}) if error else ("done", {})
         progress.record({"event": "end", "step": self.step, "status": status, **why})
@@ -129,23 +143,27 @@ class Trainer:
         if self.settings.eval_every and self.step == 0:
             self._score(progress)
         started = self.step
+        if started < self.steps:
+            self._say("compiling the first step")
         while self.step < self.steps:
             self._one_step(progress)
             if self.step == started + 1:
                 progress.flush()  # the first step compiles: a line of its own
             last = self.step == self.steps
             if last or self._due(self.settings.checkpoint_every):
-                self._save(progress)
+                with self._interrupts.delayed():
+                    self._save(progress)
             if not last and self._due(self.settings.eval_every):
                 self._score(progress)
         return self._score(progress)
 
     def _one_step(self, progress: Progress) -> None:
         batch = next(self.loader)
-        rows = row_digests(batch) if self.settings.digest_rows else None
-        self.state, metrics = self._train_step(self.state, batch)
-        progress.add(self.step, metrics, rows)
-        self.step += 1
+        with self._interrupts.delayed():
+            rows = row_digests(batch) if self.settings.digest_rows else None
+            self.state, metrics = self._train_step(self.state, batch)
+            progress.add(self.step, metrics, rows)
+            self.step += 1
         if self._due(self.settings.log_every):
             progress.flush()
 
@@ -157,6 +175,7 @@ class Trainer:
         if self._validation is None:
             return None
         progress.flush()
+        self._say(f"scoring {len(self._validation.rows):,} rows")
         self._validation.reset()
         score = self._evaluate(self.state["params"], self._validation)
         progress.record({"step": self.step, "bits_per_byte": score.value, "val_loss": score.loss})
@@ -193,6 +212,14 @@ class Trainer:
         )
         return self._checkpoints.state(self.step, like, self.settings.model)
 
+    def _say_if_short(self, what: str) -> None:
+        """Say how much of the curriculum the steps leave out."""
+        if self.settings.steps is not None and self.steps < len(self.loader):
+            self._say(
+                f"train.steps={self.steps:,} {what} before the curriculum, which has "
+                f"{len(self.loader):,} steps: the rest is not trained"
+            )
+
     def _describe(self) -> dict[str, Any]:
         """The log record of a start, which is also printed."""
         params = count_params(self.state["params"])
@@ -201,6 +228,7 @@ class Trainer:
             f"{jax.process_count()} process(es), "
             + (f"resumed after step {self.step}" if self.step else f"{self.steps:,} steps to go")
         )
+        self._say_if_short("ends")
         return {
             "event": "start",
             "step": self.step,

@@ -1,0 +1,75 @@
+"""Ctrl-C in a run: what was trained is saved, and the same command goes on from there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from jaxdata.demo.runs import last_logged_step
+from jaxdata.train.interrupts import Interrupts
+from tests.train.test_train import command, config, dataset, environment, facts, run, steps_of
+
+__all__ = ["config", "dataset"]
+
+
+@pytest.mark.slow
+def test_steps_are_saved_and_the_same_command_goes_on(config: Path, tmp_path: Path) -> None:
+    given = ("--train.steps", "16", "--train.checkpoint_every", "1000")
+    said = run(command(config, tmp_path / "unbroken", *given))
+    assert "compiling the first step" in said
+    assert said.count("before the curriculum, which has 60 steps: the rest is not trained") == 2
+    process = subprocess.Popen(
+        command(config, tmp_path / "broken", *given),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    for _ in process.stdout or ():
+        if last_logged_step(tmp_path / "broken/log.jsonl") >= 5:
+            break
+    process.send_signal(signal.SIGINT)
+    rest, _ = process.communicate()
+    assert process.returncode == 130, rest
+    assert "Traceback" not in rest
+    (line,) = [line for line in rest.splitlines() if line.startswith("interrupted. ")]
+    saved = int(line.split()[1])
+    assert line == (
+        f"interrupted. {saved} of 16 steps are saved: the same command goes on from there"
+    )
+    assert 6 <= saved <= 16
+    said = run(command(config, tmp_path / "broken", *given))
+    assert f"resumed after step {saved}" in said
+    both = ([facts(each) for each in steps_of(tmp_path / name)] for name in ("unbroken", "broken"))
+    assert next(both) == next(both), "no step was trained twice"
+
+
+@pytest.mark.parametrize(("times", "done"), [(1, ["begun", "ended"]), (2, ["begun"])])
+def test_the_first_one_waits_and_the_second_does_not(times: int, done: list[str]) -> None:
+    seen = []
+
+    def step() -> None:
+        with Interrupts() as interrupts, interrupts.delayed():
+            seen.append("begun")
+            for _ in range(times):
+                os.kill(os.getpid(), signal.SIGINT)
+            seen.append("ended")
+
+    with pytest.raises(KeyboardInterrupt):
+        step()
+    assert seen == done
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_where_nothing_changes_it_acts_at_once() -> None:
+    def wait() -> None:
+        with Interrupts():
+            os.kill(os.getpid(), signal.SIGINT)
+            pytest.fail("it waited")
+
+    with pytest.raises(KeyboardInterrupt):
+        wait()

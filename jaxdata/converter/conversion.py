@@ -61,6 +61,8 @@ class Conversion:
     """Whether inputs are read again that seem to be unchanged."""
     encoder: EncoderName = "auto"
     """What is to encode texts."""
+    tokenizer: Tokenizer | None = None
+    """The tokenizer, loaded; None to load it from the job."""
     stale: bool = False
     """Whether there may be shards of units that were done anew, or exist no more."""
 
@@ -70,7 +72,7 @@ class Conversion:
     ) -> Self:
         """The conversion of a job, not begun."""
         task = job.task(tokenizer, job.cleaner())
-        return cls(job.store(), job, task, verify=verify, encoder=encoder)
+        return cls(job.store(), job, task, verify=verify, encoder=encoder, tokenizer=tokenizer)
 
     @property
     def _unfinished(self) -> UnfinishedJob:
@@ -197,7 +199,9 @@ class Conversion:
         self._check_unchanged()
         self.job.check_tables(self.task)
         self._check_whole()
-        self.job = replace(self.job, encoder=self._encoders.choose(self.job, progress))
+        tokenizer = self.tokenizer or self.job.tokenizer()
+        chosen = self._encoders.choose(self.job, tokenizer, progress)
+        self.job = replace(self.job, encoder=chosen)
         self._begin()
         bar = _Bar(sum(file.size for file in self.job.files), progress)
         try:

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 
 from jaxdata.converter.job import Job
 from jaxdata.format.unfinished import UnfinishedJob
+from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.encoders import Choice, EncoderDiffers, EncoderName, choose, refuse
 
 _DISTRUSTED = "distrusted.json"
@@ -30,13 +31,14 @@ class EncoderUse:
         """Encoders whose units have to be done again, as "tiktoken 0.14.0"."""
         return _NAMES.validate_json(self.unfinished.noted(_DISTRUSTED) or b"[]")
 
-    def choose(self, job: Job, progress: Callable[[int, int], None] | None) -> Choice:
+    def choose(
+        self, job: Job, tokenizer: Tokenizer, progress: Callable[[int, int], None] | None
+    ) -> Choice:
         """Choose an encoder; raises InputError where the one that is asked for cannot be had.
 
         `progress` is called with the texts of a trial that are done, and their total.
         """
         size = sum(file.text_bytes for file in job.files)
-        tokenizer = job.tokenizer()
         without = self.distrusted
         return choose(tokenizer, self.asked, text_bytes=size, without=without, progress=progress)
 

@@ -101,9 +101,13 @@ class HuggingFaceTokenizer(Tokenizer):
         settings: dict[str, Any] = json.loads(self._files.contents[TOKENIZER])
         return settings
 
-    def settings(self) -> dict[str, Any]:
+    def as_json(self) -> str:
         """The whole tokenizer, as a `tokenizer.json` has it, with what the other files add."""
-        settings: dict[str, Any] = json.loads(self._tokenizer.to_str())
+        return str(self._tokenizer.to_str())
+
+    def settings(self) -> dict[str, Any]:
+        """What `as_json` says."""
+        settings: dict[str, Any] = json.loads(self.as_json())
         return settings
 
     def _own(self, role: str, usual: Sequence[str]) -> SpecialToken:

@@ -84,16 +84,15 @@ class AddedTokens:
         return self.pattern.sub(one, text)
 
 
-def parts_of(tokenizer: Tokenizer) -> tuple[ByteLevelBpe, dict[str, Any]]:
-    """The parts of a tokenizer of Hugging Face's kind, and its whole `tokenizer.json`.
+def parts_of(tokenizer: Tokenizer) -> ByteLevelBpe:
+    """The parts of a tokenizer of Hugging Face's kind.
 
     Raises:
         Refused: it is of another kind, or has a part that is not known.
     """
     if not isinstance(tokenizer, HuggingFaceTokenizer):
         raise Refused(f"it is not for {tokenizer.kind} tokenizers")
-    settings = tokenizer.settings()
-    return byte_level_bpe(settings), settings
+    return byte_level_bpe(tokenizer.settings())
 
 
 def byte_level_bpe(settings: Mapping[str, Any]) -> ByteLevelBpe:

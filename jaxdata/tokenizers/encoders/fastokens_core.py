@@ -14,8 +14,8 @@ import numpy as np
 from jaxdata.tokenizers.base import CannotEncode, Tokenizer
 from jaxdata.tokenizers.encoders.base import Encoder, Refused
 from jaxdata.tokenizers.encoders.byte_level import parts_of
+from jaxdata.tokenizers.huggingface import HuggingFaceTokenizer
 from jaxdata.tokenizers.text_cuts import KNOWN_SPLITS
-from jaxdata.tokenizers.tiktoken import TiktokenTokenizer
 
 _PINNED = "0.3.5"
 """The version that the extra `fast` pins: another one is another implementation."""
@@ -28,9 +28,11 @@ class FastokensEncoder(Encoder):
     kinds = ("hf", "tiktoken")
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        of_ranks = isinstance(tokenizer, TiktokenTokenizer)
         try:
-            made = _of_ranks(tokenizer) if of_ranks else _of_settings(tokenizer)
+            if isinstance(tokenizer, HuggingFaceTokenizer):
+                made = _fastokens().from_json_str(tokenizer.as_json())
+            else:
+                made = _of_ranks(tokenizer)
         except ValueError as error:
             raise Refused(f"fastokens cannot read it: {error}") from None
         self._encode = made.encode_batch_flat
@@ -39,6 +41,14 @@ class FastokensEncoder(Encoder):
     def version(cls) -> str:
         _fastokens()
         return f"fastokens {version('fastokens')}"
+
+    @classmethod
+    def check(cls, tokenizer: Tokenizer) -> None:
+        if isinstance(tokenizer, HuggingFaceTokenizer):
+            parts_of(tokenizer)
+        elif (pattern := _pattern(tokenizer)) not in KNOWN_SPLITS:
+            raise Refused(f"its splitting rule is not known: {pattern[:60]!r}")
+        cls(tokenizer)
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         try:
@@ -49,21 +59,16 @@ class FastokensEncoder(Encoder):
         return [ids[start:stop] for start, stop in pairwise(np.frombuffer(edges, "<u8").tolist())]
 
 
-def _of_settings(tokenizer: Tokenizer) -> Any:
-    _, settings = parts_of(tokenizer)  # refuses what is not known
-    return _fastokens().from_json_str(json.dumps(settings))
+def _pattern(tokenizer: Tokenizer) -> str:
+    return str(json.loads(tokenizer.files()["encoding.json"])["pattern"])
 
 
 def _of_ranks(tokenizer: Tokenizer) -> Any:
-    files = tokenizer.files()
-    pattern = json.loads(files["encoding.json"])["pattern"]
-    if pattern not in KNOWN_SPLITS:
-        raise Refused(f"its splitting rule is not known: {pattern[:60]!r}")
     with tempfile.NamedTemporaryFile(suffix=".tiktoken") as file:
-        file.write(files["ranks.tiktoken"])
+        file.write(tokenizer.files()["ranks.tiktoken"])
         file.flush()
         # Without special tokens: their texts are encoded as texts.
-        return _fastokens().from_tiktoken(file.name, pattern=pattern, special_tokens={})
+        return _fastokens().from_tiktoken(file.name, pattern=_pattern(tokenizer), special_tokens={})
 
 
 def _fastokens() -> Any:

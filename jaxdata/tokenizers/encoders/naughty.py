@@ -61,7 +61,7 @@ _WHOLE = (
 )
 
 
-def naughty_texts(words: Sequence[str] = (), count: int = 4_000) -> Iterator[str]:
+def naughty_texts(words: Sequence[str] = (), count: int = 20_000) -> Iterator[str]:
     """Give texts: fixed ones, and as many made of fragments and words; always the same.
 
     `words` are more fragments, such as a tokenizer's added tokens.

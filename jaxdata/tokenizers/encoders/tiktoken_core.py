@@ -28,7 +28,7 @@ class TiktokenEncoder(Encoder):
     kinds = ("hf",)
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._parts, _ = parts_of(tokenizer)
+        self._parts = parts_of(tokenizer)
         parts = self._parts
         self._marks: dict[int, str] = {}
         for added in parts.added:
@@ -56,7 +56,7 @@ class TiktokenEncoder(Encoder):
 
     @classmethod
     def check(cls, tokenizer: Tokenizer) -> None:
-        check_merges(parts_of(tokenizer)[0])
+        check_merges(parts_of(tokenizer))
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         return [self._encode_one(text) for text in texts]

@@ -28,9 +28,12 @@ _MOST = 1_000
 _BATCH = 512
 _CONTEXTS = (
     "{0}a{0} {0}1{0}'s{0}\n{0}{0}\r\n {0}  {0}\t{0}.{0}'{0}e A{0}b {0} \n\n{0}  a{0}'S"
-    "{0}\u0301 a\u0301{0}\u0327 {0}"
+    "{0}\u0301 a\u0301{0}\u0327 the{0}the 12{0}345 re'{0}'te E'{0}'lle{0}'ve '{0}ing {0}"
 )
-"""Before and after letters, digits, spaces, punctuation, 's, line ends, accents and itself."""
+"""Before and after letters, digits, spaces, punctuation, 's, line ends, accents and itself.
+
+Some of these merge into tokens, which shows where pieces begin: a rare character has none.
+"""
 
 
 def try_encoder(

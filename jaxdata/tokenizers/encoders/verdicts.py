@@ -14,7 +14,7 @@ from jaxdata.format.storage import Store
 from jaxdata.tokenizers.base import Tokenizer
 from jaxdata.tokenizers.encoders.library_tables import library_of
 
-_TRIAL = 1
+_TRIAL = 2
 """Counts up when trials change, so that what an earlier one found is not taken."""
 
 

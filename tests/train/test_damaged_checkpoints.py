@@ -97,7 +97,7 @@ def test_a_checkpoint_that_cannot_be_saved_ends_the_run_in_a_line(
         "import resource, runpy, signal, sys\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000,) * 2)\n"
-        f"sys.argv = sys.argv[1:]; runpy.output_path({str(ROOT / 'tools/train.py')!r}, "
+        f"sys.argv = sys.argv[1:]; runpy.run_path({str(ROOT / 'tools/train.py')!r}, "
         "run_name='__main__')"
     )
     words = command(config, begun, "--train.steps=32")[1:]

@@ -1,4 +1,4 @@
-"""What this package made is no input: the output, and datasets that lie among the texts."""
+"""What this package made is no input: the output, datasets among the texts, and the cache."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import suppress
+
+from jaxdata.format.storage import cache_root
 
 _log = logging.getLogger("jaxdata")
 _MANIFESTS = ("dataset.json", "rows.json")
@@ -35,8 +37,9 @@ class MadeHere:
 
     def is_left_out(self, folder: str, names: set[str]) -> bool:
         """Whether a folder that holds these files is the output, or a dataset."""
-        if self._output == _absolute(folder):
-            _log.warning("%s is left out of the inputs: the output is in it", folder)
+        places = {str(cache_root().absolute()): "the cache", self._output: "the output"}
+        if place := places.get(_absolute(folder)):
+            _log.warning("%s is left out of the inputs: %s is in it", folder, place)
             return True
         if dataset := self.is_dataset(folder, names):
             _log.warning("%s is left out of the inputs: it is a dataset of jaxdata", folder)

@@ -31,6 +31,7 @@ def test_a_folder_is_converted_into_itself_again_and_again(
     assert again.already_complete
     said = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     assert f"{tmp_path}/out is left out of the inputs: the output is in it" in said
+    assert f"{tmp_path}/cache is left out of the inputs: the cache is in it" in said
     assert f"{tmp_path}/older is left out of the inputs: it is a dataset of jaxdata" in said
 
 

@@ -20,6 +20,9 @@ from jaxdata.train.settings import ModelSettings
 from jaxdata.train.whole_checkpoints import write_checksums
 
 
+_CLOSED = "Event loop is closed"
+
+
 class Checkpoints:
     """The checkpoints of one run, under `directory/<step>`.
 
@@ -56,7 +59,7 @@ class Checkpoints:
             if jax.process_index() == 0:
                 write_checksums(self._directory, step)
         except Exception as error:  # Orbax and tensorstore raise many kinds
-            logging.getLogger("asyncio").disabled = True  # tasks left behind report as they go
+            _mute_what_is_left()
             kept = [int(each) for each in self._manager.all_steps() if each != step]
             goes_on = f"step {max(kept)}, which is kept" if kept else "the beginning"
             raise DatasetError(
@@ -120,6 +123,22 @@ def _one_error() -> Iterator[None]:
     finally:
         sys.excepthook, sys.unraisablehook = hooks
         logging.disable(level)
+
+
+def _mute_what_is_left() -> None:
+    """Orbax leaves tasks and callbacks behind, which report later that their loop is closed."""
+    logging.getLogger("asyncio").disabled = True
+    excepthook, unraisablehook = sys.excepthook, sys.unraisablehook
+
+    def on_exception(kind: type[BaseException], error: BaseException, where: Any) -> None:
+        if str(error) != _CLOSED:
+            excepthook(kind, error, where)
+
+    def on_unraisable(unraisable: Any) -> None:
+        if str(unraisable.exc_value) != _CLOSED:
+            unraisablehook(unraisable)
+
+    sys.excepthook, sys.unraisablehook = on_exception, on_unraisable
 
 
 def _reason(error: BaseException) -> str:

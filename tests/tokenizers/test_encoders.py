@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,68 +14,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxdata import tokenizers
 from jaxdata.converter import texts
-from jaxdata.errors import InputError
-from jaxdata.tokenizers import CannotEncode, Tokenizer
 from jaxdata.tokenizers.encoders import (
-    Encoder,
-    EncoderDiffers,
     Refused,
-    attach,
     choice,
     choose,
-    library_of,
     trial,
-    verdicts,
 )
 from jaxdata.tokenizers.encoders.byte_level import byte_level_bpe
-from jaxdata.tokenizers.encoders.code_points import CodePointSet, ranges_of
+from jaxdata.tokenizers.encoders.code_points import CodePointSet
 from jaxdata.tokenizers.encoders.fastokens_core import FastokensEncoder
-from jaxdata.tokenizers.encoders.guarded import GuardedEncoder, drawn, passage
 from jaxdata.tokenizers.encoders.merges import check_merges
 from jaxdata.tokenizers.encoders.naughty import naughty_texts
 from jaxdata.tokenizers.encoders.tiktoken_core import TiktokenEncoder
-from tests.tokenizers.made import BYTE_LEVEL, FAMILIES, double, of_merges, settings, tokenizer
+from tests.tokenizers.conftest import KNOWN, guarded, same
+from tests.tokenizers.made import BYTE_LEVEL, FAMILIES, of_merges, settings, tokenizer
 from tests.tokenizers.test_tokenizers import open_one
 
 FUZZED = int(os.environ.get("JAXDATA_TEST_FUZZED", "2000"))
 EVERY = int(os.environ.get("JAXDATA_TEST_EVERY_DOCUMENT", "150"))
 ENCODERS = [kind.name for kind in choice.ENCODERS if "hf" in kind.kinds]
-KNOWN = [*range(128), *range(0xA0, 0x250), *range(0x300, 0x345), *range(0x4E00, 0x4E40), 0x1F600]
-KNOWN += [*range(0x3040, 0x3100), *range(0x200B, 0x2010)]
-KNOWN = sorted({*KNOWN, *map(ord, "".join(naughty_texts()))})
-
-
-@pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trials of some hundred code points instead of all."""
-    monkeypatch.setattr(trial, "every_character", lambda: "".join(map(chr, KNOWN)))
-
-
-def guarded(made: Tokenizer, name: str) -> Tokenizer:
-    if name == "fast":
-        pytest.importorskip("fastokens", reason="the extra `fast` is not installed")
-    attach(made, choose(made, name, text_bytes=0))  # type: ignore[arg-type]
-    assert made.guard
-    return made
 
 
 def fuzzed(count: int) -> Iterator[str]:
     draw = random.Random(7)
     for text in naughty_texts(["<tool>", "<tool>er", "  "], count):
         yield text + "".join(chr(draw.choice(KNOWN)) for _ in range(draw.randrange(4)))
-
-
-def same(made: Tokenizer, some: list[str]) -> None:
-    """Its encoder gives the library's ids; the library did not encode them in its place."""
-    assert made.guard
-    for text, one, other in zip(
-        some, made.encode(some), made.encode_texts(some, False), strict=True
-    ):
-        assert np.array_equal(one, other), text
-        assert one.dtype == np.uint32
-    assert made.guard.counts["own texts"] > 0.5 * len(some)
 
 
 @pytest.mark.usefixtures("few")
@@ -224,209 +188,3 @@ def test_added_tokens_not_in_nfc_are_refused() -> None:
     made["added_tokens"][1]["content"] = "e\u0301"
     with pytest.raises(Refused, match=r"the added token .* is not in NFC"):
         byte_level_bpe(made)
-
-
-def use(monkeypatch: pytest.MonkeyPatch, *kinds: type[Encoder]) -> None:
-    monkeypatch.setattr(choice, "ENCODERS", list(kinds))
-
-
-@pytest.mark.usefixtures("few")
-def test_a_character_that_an_encoder_does_otherwise_is_left_to_the_library(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    use(monkeypatch, double(lambda text: "\u00e9" in text))
-    made = tokenizer(settings())
-    found = choose(made, "fast", text_bytes=0)
-    assert (0xE9, 0xE9) in found.left
-    attach(made, found)
-    some = ["caf\u00e9", "plain", "f\u00fcr"]
-    for one, other in zip(made.encode(some), made.encode_texts(some, False), strict=True):
-        assert one.tolist() == other.tolist()
-    assert made.guard
-    assert made.guard.counts["left texts"] == 1
-    assert made.guard.counts["own texts"] == 2
-    assert made.guard.counts["all texts"] == 3
-
-
-@pytest.mark.usefixtures("few")
-@pytest.mark.parametrize(
-    ("wrong", "reason"),
-    [
-        (lambda text: "'s" in text and "a" in text, r"does \d+ characters otherwise"),
-        (lambda text: "x" * 3 in text or text == " " * 3_000, r"gives other ids for '   "),
-    ],
-)
-def test_an_encoder_that_errs_in_its_trial_is_refused(
-    monkeypatch: pytest.MonkeyPatch, wrong: Callable[[str], bool], reason: str
-) -> None:
-    use(monkeypatch, double(wrong))
-    made = tokenizer(settings())
-    with pytest.raises(InputError, match=f"--encoder fast cannot encode for .*{reason}"):
-        choose(made, "fast", text_bytes=0)
-    found = choose(made, "auto", text_bytes=2**40)
-    assert found.name == "library"
-    assert "otherwise" in found.reasons[0] or "other ids" in found.reasons[0]
-
-
-@pytest.mark.usefixtures("few")
-def test_a_trial_is_made_once_and_waited_for_where_it_is_worth_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    use(monkeypatch, double(lambda _: False))
-    made, calls = tokenizer(settings()), []
-    inner = choice.try_encoder
-    monkeypatch.setattr(choice, "try_encoder", lambda *a: calls.append(a) or inner(*a))
-    some, many = 3 * 2**20, 64 * 2**20
-    few_bytes = choose(made, "auto", text_bytes=some)
-    assert (few_bytes.name, few_bytes.version, calls) == ("library", "", [])
-    assert "the text is too short" in few_bytes.reasons[0]
-    done: list[tuple[int, int]] = []
-    assert choose(made, "auto", text_bytes=many, progress=lambda *a: done.append(a)).name == "fast"
-    assert done[-1][0] == done[-1][1] > 100
-    assert choose(made, "auto", text_bytes=some).version == "double 1.0", "the trial was kept"
-    assert choose(made, "auto", text_bytes=some // 3).name == "library", "nothing to gain"
-    assert len(calls) == 1
-    caught = frozenset({"double 1.0"})
-    assert choose(made, "auto", text_bytes=many, without=caught).name == "library"
-    monkeypatch.setattr(verdicts, "library_of", lambda kind: "tokenizers 9.9")
-    assert choose(made, "auto", text_bytes=some).name == "library", "it needs another trial"
-
-
-def test_a_damaged_verdict_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = tokenizer(settings())
-    verdicts.keep_verdict(made, "double 1.0", verdicts.Verdict(ratio=2.0))
-    assert verdicts.kept_verdict(made, "double 1.0") == verdicts.Verdict(ratio=2.0)
-    (file,) = Path(os.environ["JAXDATA_CACHE"]).rglob("*.json")
-    file.write_text("{")
-    assert verdicts.kept_verdict(made, "double 1.0") is None
-
-
-def test_what_is_not_installed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    made = tokenizer(settings())
-    for name, extra in (("tiktoken", "tiktoken"), ("fastokens", "fast")):
-        monkeypatch.setitem(sys.modules, name, None)
-        with pytest.raises(InputError, match=rf"pip install 'jaxdata\[{extra}\]'"):
-            choose(made, "tiktoken" if name == "tiktoken" else "fast", text_bytes=0)
-    assert choose(made, "verify", text_bytes=0).name == "library"
-    with pytest.raises(InputError, match="encoder='quick'; expected one of"):
-        choose(made, "quick", text_bytes=0)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="it is not for bytes tokenizers"):
-        choose(tokenizers.load("bytes"), "tiktoken", text_bytes=0)
-
-
-def test_a_worker_with_another_version_takes_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, double(lambda _: False))
-    made = tokenizer(settings())
-    attach(made, choice.Choice("fast", "double 0.9"))
-    assert made.guard is None
-    attach(made, choice.Choice("fast", "double 1.0"))
-    assert made.guard is not None
-
-
-def guard_of(wrong: Callable[[str], bool], **options: Any) -> GuardedEncoder:
-    made = tokenizer(settings())
-    encoder = double(wrong)(made)
-    nothing = CodePointSet([])
-
-    def library(texts: Sequence[str]) -> list[np.ndarray]:
-        return made.encode_texts(texts, False)
-
-    return GuardedEncoder(encoder, "double 1.0", library, nothing, **options)
-
-
-def test_samples_are_drawn_by_content_and_compared() -> None:
-    some = [f"document {n} of many" for n in range(5_000)]
-    numbers = drawn(some, some=False)
-    assert 5 < len(numbers) < 50
-    assert [some[n] for n in numbers] == [t for t in some if drawn([t], some=False)]
-    wrong = some[numbers[0]]
-    with pytest.raises(
-        EncoderDiffers, match=r"double 1\.0 gives other ids than the library for 'doc"
-    ):
-        guard_of(lambda text: text == wrong).encode(some)
-    missed = next(text for text in some[1:] if not drawn([text], some=False))
-    guard = guard_of(lambda text: text == missed)
-    guard.encode(some)
-    assert guard.counts["both texts"] >= len(numbers)
-    with pytest.raises(EncoderDiffers):
-        guard_of(lambda text: text == missed, everything=True).encode(some)
-
-
-def test_the_first_texts_of_a_unit_are_compared_in_any_case() -> None:
-    text = next(t for n in range(99) if not drawn([t := f"text {n}"], some=False))
-    guard = guard_of(lambda text: True)
-    with pytest.raises(EncoderDiffers):
-        guard.encode([text])
-    fine = guard_of(lambda text: False)
-    for _ in range(3):
-        fine.encode([text])
-    assert fine.counts["both texts"] == 1
-    fine.begin()
-    fine.encode([text])
-    assert fine.counts["both texts"] == 1
-
-
-def test_of_long_texts_a_passage_is_compared() -> None:
-    long = "".join(f"{n} words, " for n in range(200_000))
-    assert drawn([long], some=False) == [0]
-    part = passage(long)
-    assert len(part) == 4_096
-    assert part in long
-    with pytest.raises(EncoderDiffers) as caught:
-        guard_of(lambda text: text == part).encode([long])
-    assert caught.value.text == part
-
-
-def test_texts_that_an_encoder_fails_on_go_to_the_library() -> None:
-    made = tokenizer(settings())
-    some = ["a", " " * 600_000, "b", "\n\t " * 300_000]
-    guard = GuardedEncoder(
-        TiktokenEncoder(made), "t", lambda t: made.encode_texts(t, False), CodePointSet([])
-    )
-    for one, other in zip(guard.encode(some), made.encode_texts(some, False), strict=True):
-        assert np.array_equal(one, other)
-    counts = guard.counts
-    assert (counts["all texts"], counts["own texts"], counts["left texts"]) == (4, 2, 2)
-    assert counts["all characters"] == sum(map(len, some))
-
-
-@pytest.mark.usefixtures("few")
-def test_a_text_that_the_library_fails_on_is_no_encoders(shared_data: Path) -> None:
-    made = guarded(open_one(shared_data, "cl100k"), "fast")
-    with pytest.raises(CannotEncode):
-        made.encode(["fine", " " * 10**6 + "a"])
-    same(made, [" " * 10_000 + "a"])
-
-
-def test_sets_of_code_points_find_their_texts() -> None:
-    wanted = CodePointSet([(0xE9, 0xEA), (0x10FFFF, 0x10FFFF)])
-    some = ["e", "\u00e9", "\u00eb", "x\U0010ffff", "\ud800", "\u00ea"]
-    assert wanted.found_in(some) == [1, 3, 4, 5]
-    assert CodePointSet([(97, 97)]).found_in(["b", "a"]) == [1]
-    assert ranges_of([]) == []
-
-
-@given(st.sets(st.integers(0, 40)))
-def test_ranges_hold_what_they_are_made_of(codes: set[int]) -> None:
-    held = {code for first, last in ranges_of(codes) for code in range(first, last + 1)}
-    assert held == codes
-
-
-def test_libraries_are_named_with_their_unicode() -> None:
-    assert library_of("bytes") is None
-    for kind, name in (("hf", "tokenizers"), ("tiktoken", "tiktoken"), ("sentencepiece", "sent")):
-        named = library_of(kind)
-        assert named
-        assert named.startswith(name)
-        assert ("Unicode 1" in named) == (kind != "sentencepiece")
-
-
-def test_chat_templates_special_tokens_are_the_librarys() -> None:
-    made = tokenizer(settings())
-    attach(made, choice.Choice("tiktoken", TiktokenEncoder.version()))
-    assert made.guard
-    text = "a<|endoftext|>b"
-    assert made.eod_id in made.encode([text], special=True)[0]
-    assert made.eod_id not in made.encode([text])[0]

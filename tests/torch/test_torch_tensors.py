@@ -1,0 +1,128 @@
+"""Tensors are the memory of arrays; types, layouts and devices."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed.checkpoint
+
+from jaxdata.errors import InputError
+from jaxdata.feed.attention import varlen
+from tests.conftest import ROOT
+from tests.torch.conftest import (
+    check,
+    loader,
+    stateful,
+)
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:This DataLoader will create 3 worker processes"),
+    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"),
+]
+
+
+def test_tensors_are_the_memory_of_arrays_and_never_change(rows: Any, reference: Any) -> None:
+    one = loader(rows)
+    inner = one._delivery.send
+    arrays = []
+    one._delivery.send = lambda batch: arrays.append(batch["inputs"].ctypes.data) or inner(batch)
+    held = list(one)
+    assert [batch["inputs"].data_ptr() for batch in held] == arrays, "no copy"
+    gc.collect()
+    check(held, reference)
+    parts = [batch["targets"][3:5] for batch in loader(rows, num_workers=2)]
+    gc.collect()
+    assert all(
+        np.array_equal(part.numpy(), batch["targets"][3:5])
+        for part, batch in zip(parts, reference, strict=True)
+    )
+
+
+def test_memory_is_used_again_when_no_tensor_refers_to_it(rows: Any) -> None:
+    places = {batch["inputs"].data_ptr() for batch in loader(rows, prefetch=0)}
+    assert len(places) < 8 < len(loader(rows))
+
+
+def test_int64_and_layouts_and_numbers(rows: Any, reference: Any) -> None:
+    batch = next(loader(rows, long=True))
+    assert batch["targets"].dtype == torch.int64
+    assert batch["loss_mask"].dtype == torch.bool
+    assert np.array_equal(batch["targets"].numpy(), reference[0]["targets"])
+    torch.nn.functional.cross_entropy(torch.zeros(32, 65_536), batch["targets"][0])
+    native = loader(rows, layout=lambda b: {**b, **varlen(b["segment_ids"])}, num_workers=1)
+    first = next(native)
+    native.close()
+    assert type(first["max_seqlen"]) is int
+    assert first["cu_seqlens"].dtype == torch.int32
+    names = set(next(iter(stateful(loader(rows, layout="hf"), 1))))
+    assert names == {"input_ids", "labels", "shift_labels", "position_ids", "use_cache"}
+
+
+def test_a_device_of_ones_own(rows: Any, reference: Any) -> None:
+    one = loader(rows, device="cpu")
+    check(one, reference)
+    with pytest.raises(InputError, match=r"device='cpu' in a worker of a DataLoader: leave it out"):
+        next(iter(stateful(loader(rows, device="cpu"), 1)))
+    if not torch.cuda.is_available():
+        with pytest.raises(InputError, match="device='cuda:0': torch finds no CUDA device here"):
+            loader(rows, device="cuda:0")
+
+
+def test_a_copy_is_done_before_memory_is_used_again(
+    rows: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy that is not awaited reads the next batch, on a Mac's GPU for one: pytorch#189690."""
+    inner, awaited = torch.Tensor.to, []
+
+    def spy(value: torch.Tensor, *args: Any, non_blocking: bool = False) -> torch.Tensor:
+        awaited.append(not non_blocking)
+        return inner(value, *args, non_blocking=non_blocking)
+
+    monkeypatch.setattr(torch.Tensor, "to", spy)
+    batch = next(loader(rows, device="meta", prefetch=0))
+    assert {value.device.type for value in batch.values()} == {"meta"}
+    assert awaited == [True] * 5
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+def test_batches_on_a_gpu(rows: Any, reference: Any) -> None:
+    held = list(loader(rows, device="cuda", num_workers=2, long=True))
+    assert all(value.is_cuda for batch in held for value in batch.values())
+    back = [{name: value.cpu() for name, value in batch.items()} for batch in held]
+    for batch, expected in zip(back, reference, strict=True):
+        assert all(np.array_equal(batch[name].numpy(), expected[name]) for name in expected)
+
+
+def test_jax_leaves_the_device_to_torch(path: Path) -> None:
+    """JAX would take most of a GPU's memory as soon as it is asked for its devices."""
+    code = f"""
+import jaxdata
+import jaxdata.torch
+rows = jaxdata.pack(jaxdata.open_dataset({str(path)!r}).source("train", "web"), seq_len=32)
+for make in (jaxdata.Loader, jaxdata.torch.Loader):
+    one = make(rows, batch_size=4, num_workers=1, layout="hf")
+    next(one)
+    one.set_state(one.get_state())
+    print(next(one)["labels"].shape[0], one.report() is not None)
+    one.close()
+import jax
+jax.devices()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "JAX_PLATFORMS": "none"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == ["4", "True"] * 2, done.stderr
+    assert "'none'" in done.stderr, "asked for devices JAX would have failed"

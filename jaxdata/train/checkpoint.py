@@ -19,7 +19,6 @@ from jaxdata.train.optimizer import State
 from jaxdata.train.settings import ModelSettings
 from jaxdata.train.whole_checkpoints import write_checksums
 
-
 _CLOSED = "Event loop is closed"
 
 

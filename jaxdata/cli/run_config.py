@@ -21,7 +21,8 @@ class RunCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """See `click.Command`; what is neither an option nor a field is no such option."""
         rest = super().parse_args(ctx, args)
-        given = [name for name in ctx.params.get("overrides") or () if name.startswith("--")]
+        words = [ctx.params.get("path") or "", *(ctx.params.get("overrides") or ())]
+        given = [word for word in words if word.startswith("--")]
         if given:
             from jaxdata.config import Config
 

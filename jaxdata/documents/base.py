@@ -175,7 +175,27 @@ def run_ends(numbers_of: Callable[[Ints], Ints], total: int) -> Ints:
     return np.concatenate([*found, np.full(min(total, 1), total)])
 
 
-class RangedDocuments(ABC):
+class _Items(ABC):
+    """Documents by number, and in slices."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def _document(self, index: int) -> Document:
+        """See `Documents.__getitem__`."""
+
+    @overload
+    def __getitem__(self, index: int) -> Document: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Document]: ...
+    def __getitem__(self, index: int | slice) -> Document | list[Document]:
+        if isinstance(index, slice):
+            return [self._document(number) for number in range(len(self))[index]]
+        return self._document(index)
+
+
+class RangedDocuments(_Items):
     """Documents read by ranges: `[index]` and `read` follow from `tokens` and `masks`."""
 
     masked: bool
@@ -201,13 +221,7 @@ class RangedDocuments(ABC):
     def __len__(self) -> int:
         return len(self.lengths)
 
-    @overload
-    def __getitem__(self, index: int) -> Document: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Document]: ...
-    def __getitem__(self, index: int | slice) -> Document | list[Document]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(len(self))[index]]
+    def _document(self, index: int) -> Document:
         item: Document = {"tokens": self.read(index)}
         if self.masked:
             mask = self._range(self.masks, np.dtype(np.uint8), index, 0, None)
@@ -227,7 +241,7 @@ class RangedDocuments(ABC):
         return np.frombuffer(bytearray(method(*one).views.join()), dtype)
 
 
-class ArrayDocuments:
+class ArrayDocuments(_Items):
     """Documents in memory, for tests and small experiments.
 
     >>> docs = ArrayDocuments([[5, 6, 0], [7, 0]])
@@ -276,13 +290,7 @@ class ArrayDocuments:
     def __len__(self) -> int:
         return len(self._tokens)
 
-    @overload
-    def __getitem__(self, index: int) -> Document: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Document]: ...
-    def __getitem__(self, index: int | slice) -> Document | list[Document]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(len(self))[index]]
+    def _document(self, index: int) -> Document:
         item = {"tokens": self._tokens[index]}
         if self.masked:
             item["loss_mask"] = self._masks[index].astype(bool)

@@ -141,8 +141,9 @@ class _Warming:
 
     def _ask(self, spans: Sequence[Span]) -> None:
         for files, ranges in self._maker.far_ranges(spans):
-            files.prefetch_pages(ranges)
-            new = set(files.pages_of(ranges).tolist()) - self._asked[files]
+            pages = files.pages_of(ranges)
+            files.prefetch_pages(pages)
+            new = set(pages.tolist()) - self._asked[files]
             self._asked[files] |= new
             self.bytes += sum(map(files.size_of, new))
 

@@ -126,6 +126,7 @@ class Trainer:
         if self.step > saved and jax.process_count() == 1:  # others may be in another step
             self._save(progress)
             saved = self.step
+        self._folder.send()  # perhaps it was this that was interrupted
         return f"{saved:,} of {self.steps:,} steps are saved: the same command goes on from there"
 
     def _end(self, progress: Progress) -> str | None:
@@ -153,6 +154,7 @@ class Trainer:
             if last or self._due(self.settings.checkpoint_every):
                 with self._interrupts.delayed():
                     self._save(progress)
+                self._folder.send()
             if not last and self._due(self.settings.eval_every):
                 self._score(progress)
         return self._score(progress)
@@ -191,7 +193,6 @@ class Trainer:
         self._checkpoints.save(self.step, self.state, self.loader.get_state(), self.settings.model)
         progress.record({"event": "checkpoint", "step": self.step})
         self._report(progress)
-        self._folder.send()
         progress.restart_clock()
 
     def _report(self, progress: Progress) -> None:

@@ -41,6 +41,8 @@ def test_an_unknown_option_is_no_override(
 def test_an_option_of_the_command_is_meant_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Did you mean '--json'?" in said(capsys, "preview", "demo", "--jsn", status=2)
     assert "Did you mean '--row'?" in said(capsys, "inspect", "x", "--rwo", "3", status=2)
+    given = ("inspect", "--config", "demo", "--rwo", "3")
+    assert "Did you mean '--row'?" in said(capsys, *given, status=2)
 
 
 def test_a_field_of_a_section_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxdata.background import check_stop
 from jaxdata.format.storage import zarr
 from jaxdata.format.storage.contract import MOST_READ, Fence, Unwritten, missing, too_large
 from jaxdata.format.storage.kvstores import (
@@ -33,6 +34,7 @@ from jaxdata.ragged import ByteRanges, Ints
 _MOST_COPIED = 2**26
 """bytes of an array that is copied whole; of a longer one spans are fetched"""
 _TOGETHER = 64  # objects that are deleted at a time
+_TICK = 0.05  # seconds after which a wait looks whether it is in vain
 
 
 class RemoteStore:
@@ -113,10 +115,13 @@ class RemoteStore:
 
     def _done(self, asked: Any, name: str) -> Any:
         """The answer to a write."""
-        try:
-            return asked.result()
-        except (ValueError, RuntimeError) as error:
-            raise Unwritten(f"{self.url}/{name}", reason(error)) from None
+        while True:
+            try:
+                return asked.result(timeout=_TICK)
+            except TimeoutError:
+                check_stop()
+            except (ValueError, RuntimeError) as error:
+                raise Unwritten(f"{self.url}/{name}", reason(error)) from None
 
     @contextmanager
     def create(self, name: str) -> Iterator[Path]:

@@ -125,19 +125,19 @@ class PagedFiles:
         """Begin to fetch what holds some ranges, which are soon read, in this order."""
         process_context()
         file, start, stop, home = ranges
-        absent = self.prefetch_pages(ranges)
+        numbers = self.pages_of(ranges)
+        absent = numbers[self.prefetch_pages(numbers)]
         alone = ~self._by_page(home)
         if self._cache and self._cache.fetcher.is_behind:
             alone |= np.isin(self._pages.of(file, start), absent)
         self._exact.forget(_MOST_AHEAD)
         self._exact.ask(*(column[alone] for column in (file, start, stop)))
 
-    def prefetch_pages(self, ranges: PageRanges) -> Ints:
-        """Begin to fetch the pages among it; returns those that are not here yet."""
+    def prefetch_pages(self, numbers: Ints) -> Bools:
+        """Begin to fetch pages in this order; returns which are not here yet."""
         if self._whole is not None:
             self._damaged |= self._whole.compare()
-        numbers = self.pages_of(ranges)
-        return numbers[self._want(numbers)]
+        return self._want(numbers)
 
     def pages_of(self, ranges: PageRanges) -> Ints:
         """The pages that are worth fetching for some ranges, in the order of these."""

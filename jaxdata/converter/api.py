@@ -17,6 +17,7 @@ from jaxdata.converter.inputs.compression import EXPANSION
 from jaxdata.converter.inputs.cutting import cut
 from jaxdata.converter.inputs.discovery import Inputs, find_inputs
 from jaxdata.converter.inputs.formats.tables import check_strings
+from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.inputs.parsing import BadRecord, joined_text_of, parse
 from jaxdata.converter.inputs.readers import raw_records
 from jaxdata.converter.inputs.units import ReadSettings
@@ -137,15 +138,24 @@ def texts(
     >>> for text in texts("corpus/*.jsonl.gz"):  # doctest: +SKIP
     ...     print(len(text))
     """
-    files = find_inputs(inputs, files_from)
     keys = LmSettings(text_key=text_key).text_keys
+    for _, _, text in texts_with_places(find_inputs(inputs, files_from), keys, text_joiner):
+        yield text
+
+
+def texts_with_places(
+    files: Sequence[InputFile], keys: tuple[str, ...], joiner: str
+) -> Iterator[tuple[InputFile, int, str]]:
+    """Give the text of every good record, with its file and its line (from 1) or row (from 0)."""
     for file in files:
         if file.kind.table:
             check_strings(file, keys)
     settings = ReadSettings(keys)
-    for unit in cut(files, settings):
-        for part in unit.parts:
-            for raw in raw_records(files[part.file], part, settings):
-                with suppress(BadRecord):
-                    if record := parse(raw, keys[0], texts_only=True):
-                        yield joined_text_of(record, keys, text_joiner)
+    passed = [0 if file.kind.table else 1 for file in files]
+    for part in (part for unit in cut(list(files), settings) for part in unit.parts):
+        file = files[part.file]
+        for number, raw in enumerate(raw_records(file, part, settings), passed[part.file]):
+            passed[part.file] = number + 1
+            with suppress(BadRecord):
+                if record := parse(raw, keys[0], texts_only=True):
+                    yield file, number, joined_text_of(record, keys, joiner)

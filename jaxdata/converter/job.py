@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from jaxdata import tokenizers
 from jaxdata.converter.filters import make_cleaner
@@ -35,6 +36,7 @@ class Job:
         lease: the right to write to the dataset; None for whoever writes elsewhere.
     """
 
+    worker: ClassVar[str] = "jaxdata.converter.worker"
     url: str
     split: str
     source: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.connection import Connection
 
@@ -21,7 +22,12 @@ from jaxdata.tokenizers.encoders import EncoderDiffers
 
 def serve(connection: Connection, job: Job) -> None:
     """Convert the units that come through the connection until it closes."""
-    answer_tasks(connection, UnitConverter(job).convert)
+    answer_tasks(connection, worker_of(job))
+
+
+def worker_of(job: Job) -> Callable[[Unit, Report], Finished]:
+    """What converts units of a job, in this process."""
+    return UnitConverter(job).convert
 
 
 class UnitConverter:

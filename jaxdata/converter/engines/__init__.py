@@ -1,4 +1,4 @@
-"""Engines convert the units: `local` in processes of this machine, `ray` on a cluster.
+"""Engines do the units of a job: `local` in processes of this machine, `ray` on a cluster.
 
 `base` is what both do. The dataset is the same to the byte.
 """
@@ -9,15 +9,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Literal, get_args
 
-from jaxdata.converter.engines.base import Engine, Stopped
+from jaxdata.converter.engines.base import Engine, Stopped, Work
 from jaxdata.converter.engines.local import LocalEngine
-from jaxdata.converter.job import Job
 from jaxdata.errors import InputError
 
-__all__ = ["Engine", "EngineName", "MakeEngine", "Stopped", "choose_engine"]
+__all__ = ["Engine", "EngineName", "MakeEngine", "Stopped", "Work", "choose_engine"]
 
 EngineName = Literal["local", "ray"]
-MakeEngine = Callable[[Job, Callable[[int], None]], Engine]
+MakeEngine = Callable[[Work, Callable[[int], None]], Engine]
 """Makes an engine of a job and a callback for bytes of input done."""
 
 

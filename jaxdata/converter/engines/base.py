@@ -1,4 +1,4 @@
-"""What every engine does: convert a few units at a time, and retry those whose worker died."""
+"""What every engine does: a few units of a job at a time, again where their worker died."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from jaxdata.converter.inputs.units import Unit
-from jaxdata.converter.job import Finished, Job
+from jaxdata.converter.job import Finished
 from jaxdata.converter.receipts import Receipt
 from jaxdata.errors import WorkerDied
 from jaxdata.tokenizers.encoders import EncoderDiffers
@@ -16,6 +17,51 @@ from jaxdata.tokenizers.encoders import EncoderDiffers
 ATTEMPTS = 4
 """Workers that may die over one unit before it is taken for the cause."""
 _log = logging.getLogger("jaxdata")
+
+
+class Work(Protocol):
+    """A job as engines know it: a conversion, or another that is cut into units."""
+
+    @property
+    def url(self) -> str:
+        """The dataset."""
+        ...
+
+    @property
+    def folder(self) -> str:
+        """Where it leaves its receipts."""
+        ...
+
+    @property
+    def worker(self) -> str:
+        """A module with `worker_of(job)`, which does units in its process, and `serve`."""
+        ...
+
+
+class Part(Protocol):
+    """A unit as engines know it: what one worker does at a time, and commits by a receipt."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def size(self) -> int:
+        """Bytes, for the progress bar."""
+        ...
+
+    @property
+    def where(self) -> str:
+        """What is read, for messages."""
+        ...
+
+    @property
+    def unseen(self) -> str | None:
+        """What it reads that this machine does not see."""
+        ...
+
+    def without_data(self) -> Any:
+        """What is worth keeping when a worker has the unit."""
+        ...
 
 
 class Stopped(Exception):
@@ -39,7 +85,8 @@ def _changed(names: tuple[str, ...]) -> str:
 class Attempt:
     """A unit given to a worker: the first, or the next where one died."""
 
-    unit: Unit
+    unit: Any
+    """a `Part`"""
     number: int = 1
     done: int = 0  # bytes of it that were reported as done
 
@@ -52,19 +99,19 @@ class Attempt:
 
 
 class Engine(ABC):
-    """Converts units, at most `places` at a time.
+    """Does the units of a job, at most `places` at a time.
 
     `progress` is called with bytes of input (on disk) as they are done.
     """
 
-    def __init__(self, job: Job, progress: Callable[[int], None]) -> None:
+    def __init__(self, job: Work, progress: Callable[[int], None]) -> None:
         self.job = job
         self.progress = progress
         self._stopped: list[Stopped] = []
         self._differs: EncoderDiffers | None = None
 
-    def run(self, units: Iterable[Unit]) -> None:
-        """Convert all units, taken as workers become free; then each has its receipt.
+    def run(self, units: Iterable[Part]) -> None:
+        """Do all units, taken as workers become free; then each has its receipt.
 
         Raises:
             Stopped: at the first bad record, if the job asks for that.
@@ -103,14 +150,13 @@ class Engine(ABC):
     def again(self, attempt: Attempt, error: WorkerDied) -> None:
         """Retry a unit whose worker died."""
         unit = attempt.unit
-        first = unit.files[0].where
         if attempt.number == ATTEMPTS:
             raise WorkerDied(
                 f"{error}; {ATTEMPTS} workers have died on the unit {unit.name} "
-                f"(from {first}). If memory is short, use fewer --workers. Finished work is kept: "
+                f"(from {unit.where}). If memory is short, use fewer --workers. Finished work is kept: "
                 "the same command resumes"
             ) from error
-        _log.warning("%s; the unit %s (from %s) is retried", error, unit.name, first)
+        _log.warning("%s; the unit %s (from %s) is retried", error, unit.name, unit.where)
         self.start(replace(attempt, number=attempt.number + 1))
 
     @abstractmethod

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from jaxdata.converter import worker
-from jaxdata.converter.engines.base import Attempt, Engine
-from jaxdata.converter.job import Job
+from jaxdata.converter.engines.base import Attempt, Engine, Work
 from jaxdata.errors import WorkerDied
 from jaxdata.processes import Pool, Progress, available_cores
 
@@ -14,9 +12,9 @@ from jaxdata.processes import Pool, Progress, available_cores
 class LocalEngine(Engine):
     """See `Engine`; a pool of processes, each with a unit at a time."""
 
-    def __init__(self, job: Job, progress: Callable[[int], None], workers: int | None) -> None:
+    def __init__(self, job: Work, progress: Callable[[int], None], workers: int | None) -> None:
         super().__init__(job, progress)
-        self._pool = Pool(f"{worker.__name__}:serve", job, workers=workers or available_cores())
+        self._pool = Pool(f"{job.worker}:serve", job, workers=workers or available_cores())
 
     def places(self) -> int:
         return self._pool.workers

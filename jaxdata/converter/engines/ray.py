@@ -8,16 +8,16 @@ import socket
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from jaxdata.converter.engines.base import Attempt, Engine
-from jaxdata.converter.inputs.units import Unit
-from jaxdata.converter.job import Finished, Job
-from jaxdata.converter.worker import UnitConverter
+from jaxdata.converter.engines.base import Attempt, Engine, Part, Work
+from jaxdata.converter.job import Finished
 from jaxdata.errors import InputError, MissingExtra, WorkerDied
 from jaxdata.format.lease import LEASE_FILE
 from jaxdata.format.storage import open_store
+from jaxdata.processes import Report
 
 _ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
@@ -39,14 +39,15 @@ class RayEngine(Engine):
     """
 
     def __init__(
-        self, job: Job, progress: Callable[[int], None], workers: int | None, address: str | None
+        self, job: Work, progress: Callable[[int], None], workers: int | None, address: str | None
     ) -> None:
         super().__init__(job, progress)
         self._ray = _import_ray()
         self._workers = workers
         self._joined = _join(self._ray, address)
         if "://" not in job.url:
-            job = replace(job, url=str(Path(job.url).absolute()))
+            here: Any = job  # every job is a dataclass
+            job = replace(here, url=str(Path(job.url).absolute()))
         self._shared_job = self._ray.put(job)
         self._units: dict[str, Any] = {}
         self._busy: dict[Any, Attempt] = {}
@@ -125,25 +126,26 @@ def _check_answers(address: str | None) -> None:
         ) from error
 
 
-def _convert(job: list[Any], unit: Unit) -> Finished:
+def _convert(job: list[Any], unit: Part) -> Finished:
     """The body of a task."""
-    converter = _converter(job[0])
-    _check_shared(converter.job, unit)
-    return converter.convert(unit, lambda _share: None)
+    known, worker = _worker(job[0])
+    _check_shared(known, unit)
+    return worker(unit, lambda _share: None)
 
 
 @lru_cache(1)
-def _converter(job: Any) -> UnitConverter:
-    """The converter of this process, shared by all tasks of a job."""
-    return UnitConverter(_import_ray().get(job))
+def _worker(job: Any) -> tuple[Work, Callable[[Part, Report], Finished]]:
+    """A job, and what does its units in this process, shared by all tasks of the job."""
+    known = _import_ray().get(job)
+    return known, import_module(known.worker).worker_of(known)
 
 
-def _check_shared(job: Job, unit: Unit) -> None:
-    output, first = f"{job.folder}/{LEASE_FILE}", unit.files[0]
+def _check_shared(job: Work, unit: Part) -> None:
+    output = f"{job.folder}/{LEASE_FILE}"
     seen = open_store(job.url).read(output) is not None
-    if seen and (first.is_object or first.path.exists()):
+    if seen and unit.unseen is None:
         return
-    absent = first.where if seen else f"{job.url}/{output}"
+    absent = unit.unseen if seen else f"{job.url}/{output}"
     raise InputError(
         f"the node {socket.gethostname()} of the cluster does not see {absent}: all nodes must see "
         "the inputs and the output under the same paths; use a shared file system, or gs:// "

@@ -1,0 +1,112 @@
+"""The text of members: tokens on disk decoded, and benchmark files read once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from jaxdata.dedup.members import Member
+from jaxdata.documents.base import Documents
+from jaxdata.documents.dataset import Dataset
+from jaxdata.format.unfinished import UnfinishedJob
+from jaxdata.ragged import Ints
+from jaxdata.tokenizers import Tokenizer
+
+_BETWEEN_SIDES = "\n\n"
+
+
+class MemberTexts(Protocol):
+    """The documents of a member, by their number in it."""
+
+    @property
+    def lengths(self) -> NDArray[Any]:
+        """How long each is, in tokens with EOD (benchmarks: in characters)."""
+        ...
+
+    def texts(self, documents: Ints) -> list[str]: ...
+
+    def ids(self, documents: Ints) -> list[NDArray[Any]]:
+        """Their tokens, without special ones."""
+        ...
+
+
+def open_texts(member: Member, dataset: Dataset, unfinished: UnfinishedJob) -> MemberTexts:
+    """Open a member."""
+    if not member.sides:
+        kept = unfinished.noted(member.table)
+        return FileTexts(orjson.loads(kept or b"[]"), dataset)
+    sides = [TokenTexts(dataset[side], dataset) for side in member.sides]
+    return sides[0] if len(sides) == 1 else PairTexts(sides)
+
+
+class TokenTexts:
+    """See `MemberTexts`; a source."""
+
+    def __init__(self, documents: Documents, dataset: Dataset) -> None:
+        self._documents, self._dataset = documents, dataset
+        self._special: NDArray[Any] | None = None
+
+    @property
+    def lengths(self) -> NDArray[Any]:
+        return self._documents.lengths
+
+    def texts(self, documents: Ints) -> list[str]:
+        return [self._dataset.decode(ids) for ids in self._read(documents)]
+
+    def ids(self, documents: Ints) -> list[NDArray[Any]]:
+        special = self._special_ids()
+        return [ids[~np.isin(ids, special)] for ids in self._read(documents)]
+
+    def _special_ids(self) -> NDArray[Any]:
+        if self._special is None:
+            self._special = special_ids(self._dataset.tokenizer)
+        return self._special
+
+    def _read(self, documents: Ints) -> list[NDArray[Any]]:
+        counts = self.lengths[documents].astype(np.int64)
+        found = self._documents.tokens(documents, np.zeros_like(counts), counts)
+        tokens = np.frombuffer(found.views.join(), self._documents.dtype.newbyteorder("<"))
+        return np.split(tokens, np.cumsum(counts)[:-1])
+
+
+def special_ids(tokenizer: Tokenizer) -> NDArray[np.int64]:
+    """The ids that begin, end and pad documents."""
+    known = (tokenizer.eod_id, tokenizer.bos_id, tokenizer.pad_id)
+    return np.array([each for each in known if each is not None], np.int64)
+
+
+class PairTexts:
+    """See `MemberTexts`; sources whose documents of a number belong together."""
+
+    def __init__(self, sides: Sequence[TokenTexts]) -> None:
+        self._sides = sides
+
+    @property
+    def lengths(self) -> NDArray[Any]:
+        return np.sum([side.lengths for side in self._sides], axis=0, dtype=np.int64)
+
+    def texts(self, documents: Ints) -> list[str]:
+        sides = (side.texts(documents) for side in self._sides)
+        return [_BETWEEN_SIDES.join(texts) for texts in zip(*sides, strict=True)]
+
+    def ids(self, documents: Ints) -> list[NDArray[Any]]:
+        sides = (side.ids(documents) for side in self._sides)
+        return [np.concatenate(ids) for ids in zip(*sides, strict=True)]
+
+
+class FileTexts:
+    """See `MemberTexts`; a benchmark file."""
+
+    def __init__(self, texts: list[str], dataset: Dataset) -> None:
+        self._texts, self._dataset = texts, dataset
+        self.lengths = np.array([len(text) for text in texts], np.int64)
+
+    def texts(self, documents: Ints) -> list[str]:
+        return [self._texts[number] for number in documents.tolist()]
+
+    def ids(self, documents: Ints) -> list[NDArray[Any]]:
+        return self._dataset.tokenizer.encode(self.texts(documents))

@@ -1,0 +1,181 @@
+"""A search from beginning to end: documents hashed, candidates found and compared, clusters made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.converter.engines import MakeEngine
+from jaxdata.dedup.candidate_units import RECORD_BYTES, Pairs, documents_of
+from jaxdata.dedup.components import Components
+from jaxdata.dedup.dedup_job import (
+    ALIVE,
+    EXACT,
+    NEXT,
+    OTHERS,
+    SAME,
+    CandidateUnit,
+    DedupJob,
+    DedupUnit,
+    PairUnit,
+    even_cuts,
+)
+from jaxdata.dedup.dedup_worker import worker_of
+from jaxdata.dedup.members import Numbers
+from jaxdata.dedup.pair_units import decode_pairs, pairs_file
+from jaxdata.dedup.sorted_runs import PARTS, Layout, read_part
+from jaxdata.dedup.workbench import Workbench
+from jaxdata.progress import Advance
+
+Stage = Callable[[str], AbstractContextManager[Advance]]
+"""Shows what is being done, as `progress_bar` does."""
+_PAIR_TOKENS = 2**23
+_PAIR_BYTES = 48  # of memory for a pair, about
+_ALONE = 2
+"""So few units are not worth starting processes for."""
+
+
+class Clusters(NamedTuple):
+    """Which documents are copies of each other: equal labels, uint32 (documents,)."""
+
+    exact: Numbers
+    near: Numbers
+    """exact copies are near ones, too"""
+
+
+@dataclass
+class Search:
+    """A job that runs.
+
+    Args:
+        job: what is searched.
+        make_engine: where units are done.
+        memory: bytes that a process takes to sort, about.
+        stage: shows progress.
+    """
+
+    job: DedupJob
+    make_engine: MakeEngine
+    memory: int
+    stage: Stage
+
+    def __post_init__(self) -> None:
+        self.bench = Workbench(self.job)
+        self.unfinished = self.bench.unfinished
+        self._border = self.bench.members.total - sum(
+            member.documents for member in self.job.members.each if member.against
+        )
+
+    def run(self) -> Clusters:
+        """Do the units without a receipt; the clusters depend on the documents alone."""
+        found = Components(self.bench.members.total)
+        lengths = [texts.lengths for texts in self.bench.texts]
+        self._do("reading documents", self.job.signature_units(lengths))
+        self._connect_all(found, self._merge("comparing hashes", [EXACT]), SAME)
+        exact = found.labels().copy()
+        if self.job.settings.near:
+            first = exact == np.arange(len(exact), dtype=np.uint32)
+            self.unfinished.note(ALIVE, np.packbits(first).tobytes())
+            self._connect_near(found, self._merge("comparing bands", self.job.sections))
+        return Clusters(exact, found.labels())
+
+    def _connect_near(self, found: Components, runs: dict[str, Layout]) -> None:
+        """Connect neighbours by length first: most others are then in one cluster already."""
+        if not self.job.settings.threshold:
+            self._connect_all(found, runs, NEXT)
+            return
+        for section in (NEXT, OTHERS):
+            units = list(self._pair_units(found, runs, section))
+            self._do("comparing n-grams", units)
+            for unit in units:
+                found.connect(*documents_of(self.unfinished.receipt(unit.name, decode_pairs)))
+
+    def _connect_all(self, found: Components, runs: dict[str, Layout], section: str) -> None:
+        for pairs in self._parts(runs, section):
+            found.connect(*documents_of(self._ours(pairs)))
+
+    def _pair_units(
+        self, found: Components, runs: dict[str, Layout], section: str
+    ) -> Iterator[PairUnit]:
+        """The pairs of documents that are in different clusters yet, in units."""
+        for number, some in enumerate(self._parts(runs, section)):
+            pairs = np.unique(self._ours(some))
+            one, other = documents_of(pairs)
+            apart = found.find(one) != found.find(other)
+            pairs, one, other = pairs[apart], one[apart], other[apart]
+            ends = np.cumsum(self.bench.lengths(one) + self.bench.lengths(other))
+            for first, stop in even_cuts(ends, _PAIR_TOKENS):
+                name = f"{section}-{self._step(runs, section):03d}-{number:03d}-{first:010d}"
+                size = int(ends[stop - 1] - (ends[first - 1] if first else 0))
+                self.unfinished.note(pairs_file(name), pairs[first:stop].tobytes())
+                yield PairUnit(name, size, "pairs of documents")
+
+    def _ours(self, pairs: Pairs) -> Pairs:
+        """The pairs of which a document may be dropped."""
+        return pairs[documents_of(pairs)[0] < self._border]
+
+    def _merge(self, label: str, sections: Sequence[str]) -> dict[str, Layout]:
+        """Search sections of all signatures for equal hashes, in parts that fit in memory."""
+        total = self.bench.members.total
+        step = _parts_together(total * RECORD_BYTES, self.memory)
+        units = [
+            CandidateUnit(f"{name}-{at:03d}-{step:03d}", total * step, name, name, at, at + step)
+            for name in sections
+            for at in range(0, PARTS, step)
+        ]
+        self._do(label, units)
+        return self.bench.runs(unit.name for unit in units)
+
+    def _parts(self, runs: dict[str, Layout], section: str) -> Iterator[Pairs]:
+        """All pairs of a section, as many at a time as fit in memory; in order of the first."""
+        step = self._step(runs, section)
+        for at in range(0, PARTS, step):
+            (pairs,), _ = read_part(self.bench.store, runs, section, at, at + step)
+            yield pairs
+
+    def _step(self, runs: dict[str, Layout], section: str) -> int:
+        pairs = sum(layout[section].count for layout in runs.values())
+        return _parts_together(pairs * _PAIR_BYTES, self.memory)
+
+    def _do(self, label: str, units: Iterable[DedupUnit]) -> None:
+        """Do units that have no receipt."""
+        every = list(units)
+        done = self.unfinished.done()
+        todo = [unit for unit in every if unit.name not in done]
+        total = sum(unit.size for unit in every)
+        with self.stage(label) as advance:
+            bar = _Bar(total - sum(unit.size for unit in todo), total, advance)
+            with self.unfinished.writing():
+                if len(todo) <= _ALONE:
+                    work = worker_of(self.job)
+                    for unit in todo:
+                        work(unit, lambda _: None)
+                        bar.add(unit.size)
+                else:
+                    self.make_engine(self.job, bar.add).run(todo)
+
+
+def _parts_together(size: int, memory: int) -> int:
+    """How many of the `PARTS` of so many bytes fit in memory; a power of two.
+
+    >>> [_parts_together(size, 2**20) for size in (0, 2**20, 2**20 + 1, 2**40)]
+    [256, 256, 128, 1]
+    """
+    wanted = max(1, -(-size // max(memory, 1)))
+    return max(1, PARTS >> (wanted - 1).bit_length())
+
+
+class _Bar:
+    """Adds up what is done."""
+
+    def __init__(self, done: int, total: int, advance: Advance) -> None:
+        self._done, self._total, self._advance = done, total, advance
+
+    def add(self, size: int) -> None:
+        self._done += size
+        self._advance(self._done, self._total)

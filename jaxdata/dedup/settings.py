@@ -1,0 +1,51 @@
+"""What counts as a copy, and which one stays."""
+
+from __future__ import annotations
+
+from pydantic import Field, model_validator
+
+from jaxdata.dedup.hashing.exact_hashes import ExactRule
+from jaxdata.dedup.hashing.ngrams import NgramOf
+from jaxdata.settings import Count, Settings
+
+
+class DedupSettings(Settings):
+    """How duplicates are found, and which document of a cluster survives.
+
+    >>> DedupSettings(threshold=0.9).exact_rule
+    'whitespace'
+    """
+
+    exact: ExactRule | None = None
+    """What may differ between exact copies: nothing, whitespace (and Unicode's compositions), or
+    all but letters and digits; None for "whitespace", with n-grams of ids for "none"."""
+    near: bool = True
+    """Whether near copies are found, too."""
+    of: NgramOf = "words"
+    """What n-grams are made of. "ids" reads no text; exact copies then have the same ids."""
+    ngram: Count = 5
+    """Words, bytes or ids of an n-gram."""
+    bands: Count = 14
+    """Bands of MinHash; more find more pairs, also less similar ones."""
+    rows: Count = 8
+    """Hashes of a band; more find fewer pairs, and more similar ones."""
+    threshold: float = Field(0.8, ge=0, le=1)
+    """The Jaccard similarity of near copies' n-grams, compared for each pair that shares a band; 0
+    compares nothing, as other tools do."""
+    prefer: str = Field("longest", min_length=1)
+    """Which document of a cluster stays, among those of its first source: "longest", "first", or
+    the one with the smallest value of a kept field, with "-" before its name the largest."""
+
+    @model_validator(mode="after")
+    def _ids_as_they_are(self) -> DedupSettings:
+        if self.of == "ids" and self.exact not in (None, "none"):
+            raise ValueError(
+                f"exact={self.exact!r} normalises text, and of='ids' reads none: use exact='none', "
+                "or n-grams of words"
+            )
+        return self
+
+    @property
+    def exact_rule(self) -> ExactRule:
+        """The rule that holds."""
+        return self.exact or ("none" if self.of == "ids" else "whitespace")

@@ -1,0 +1,87 @@
+"""Which document of a cluster stays, and why the others do not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.dedup.members import Members, Numbers
+from jaxdata.dedup.search_stages import Clusters
+from jaxdata.ragged import Ints
+
+FIRST, LONGEST = "first", "longest"
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """Documents that do not stay, in ascending order; (dropped,) each."""
+
+    documents: Numbers
+    survivors: Numbers
+    """the document that stays instead of each"""
+    exact: NDArray[np.bool_]
+    """whether it is an exact copy of that"""
+    sizes: Ints
+    """documents of the cluster"""
+
+
+def clustered(labels: Numbers) -> Numbers:
+    """The documents that are in a cluster with others, ascending.
+
+    >>> clustered(np.array([0, 1, 0, 3], np.uint32)).tolist()
+    [0, 2]
+    """
+    others = np.flatnonzero(labels != np.arange(len(labels), dtype=np.uint32))
+    return np.union1d(others, labels[others]).astype(np.uint32)
+
+
+def choose(members: Members, clusters: Clusters, documents: Numbers, ranks: Ints) -> Dropped:
+    """Choose a survivor in each cluster, and drop the others.
+
+    Documents of members that lose none come first, then those of earlier members, then those of
+    smaller rank, then those with smaller numbers.
+
+    Args:
+        members: where the documents are from.
+        clusters: their labels.
+        documents: those in a cluster with others.
+        ranks: (documents,) in order of preference among documents of one member.
+    """
+    member, _ = members.places(documents)
+    stays = np.array([each.against for each in members.each])[member]
+    label = clusters.near[documents]
+    order = np.lexsort((documents, ranks, member, ~stays, label))
+    begins = np.append(True, label[order][1:] != label[order][:-1])[: len(order)]
+    cluster = np.cumsum(begins) - 1
+    survivor, sizes = documents[order][begins], np.bincount(cluster)
+    lost = ~stays[order] & ~begins
+    chosen, which = documents[order][lost], cluster[lost]
+    back = np.argsort(chosen)
+    chosen, which = chosen[back], which[back]
+    exact = clusters.exact[chosen] == clusters.exact[survivor[which]]
+    return Dropped(chosen, survivor[which], exact, sizes[which])
+
+
+def value_ranks(values: Sequence[Any], *, largest: bool = False) -> Ints:
+    """The rank of each value: numbers before texts, equal ones alike, None always last.
+
+    >>> value_ranks([3, None, 1, 3, "a"]).tolist()
+    [1, 3, 0, 1, 2]
+    >>> value_ranks([3, None, 1], largest=True).tolist()
+    [0, 2, 1]
+    """
+    keys = [_sortable(value) for value in values]
+    known = sorted({key for key in keys if key is not None}, reverse=largest)
+    rank = {key: number for number, key in enumerate(known)}
+    return np.array([len(rank) if key is None else rank[key] for key in keys], np.int64)
+
+
+def _sortable(value: Any) -> tuple[bool, Any] | None:
+    if value is None or value != value:  # noqa: PLR0124 - NaN is no value
+        return None
+    is_number = isinstance(value, int | float)
+    return (False, value) if is_number else (True, str(value))

@@ -1,0 +1,108 @@
+"""What units of a search share in one process: the dataset, opened, and how documents are hashed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.dedup.dedup_job import ALIVE, DedupJob
+from jaxdata.dedup.hashing.exact_hashes import RULES, exact_hashes
+from jaxdata.dedup.hashing.minhash import Bands
+from jaxdata.dedup.hashing.ngrams import (
+    Hashes,
+    Pieces,
+    byte_pieces,
+    id_pieces,
+    ngrams,
+    word_pieces,
+)
+from jaxdata.dedup.member_texts import MemberTexts, open_texts
+from jaxdata.dedup.members import Numbers
+from jaxdata.dedup.sorted_runs import Layout, decode_layout
+from jaxdata.documents.converted import open_dataset
+from jaxdata.ragged import AnyInts, Ints
+
+
+class Content(NamedTuple):
+    """What documents are compared by."""
+
+    pieces: Pieces | None
+    """None where near copies are not asked for"""
+    normalised: list[bytes]
+    """as the exact rule has them"""
+
+
+class Workbench:
+    """One process's view of a job."""
+
+    def __init__(self, job: DedupJob) -> None:
+        self.job, self.settings, self.members = job, job.settings, job.members
+        self.store = job.store()
+        self.unfinished = job.unfinished(self.store)
+        self.bands = Bands(self.settings.bands, self.settings.rows)
+        self._layout = lru_cache(None)(self._read_layout)
+
+    @cached_property
+    def texts(self) -> list[MemberTexts]:
+        """The documents of each member."""
+        dataset = open_dataset(self.job.url)
+        return [open_texts(member, dataset, self.unfinished) for member in self.members.each]
+
+    @cached_property
+    def signatures(self) -> dict[str, int]:
+        """The units with signatures, and the number of the first document of each."""
+        units = self.job.signature_units([texts.lengths for texts in self.texts])
+        return {unit.name: self.members.first(unit.member) + unit.first for unit in units}
+
+    def content(self, member: int, documents: Ints) -> Content:
+        """Read documents of a member."""
+        settings, source = self.settings, self.texts[member]
+        if settings.of == "ids":
+            ids = source.ids(documents)
+            pieces = id_pieces(ids) if settings.near else None
+            return Content(pieces, [one.astype("<u4").tobytes() for one in ids])
+        texts = source.texts(documents)
+        rule = RULES[settings.exact_rule]
+        of = {"words": word_pieces, "bytes": byte_pieces}[settings.of]
+        return Content(of(texts) if settings.near else None, [rule(text) for text in texts])
+
+    def ngrams(self, pieces: Pieces) -> Pieces:
+        """The n-grams that near copies share."""
+        return ngrams(pieces, self.settings.ngram)
+
+    def exact_hashes(self, content: Content) -> Hashes:
+        """uint64 (documents, 2)."""
+        return exact_hashes(content.normalised)
+
+    def lengths(self, numbers: AnyInts) -> Ints:
+        """How long documents of any members are."""
+        member, document = self.members.places(numbers)
+        found = np.empty(len(numbers), np.int64)
+        for each in np.unique(member).tolist():
+            of = member == each
+            found[of] = self.texts[each].lengths[document[of]]
+        return found
+
+    def alive(self, numbers: Numbers) -> NDArray[np.bool_]:
+        """Whether documents are no exact copy of an earlier one."""
+        bits = self._alive[numbers >> 3] >> (7 - (numbers & 7)).astype(np.uint8)
+        return (bits & 1).astype(bool)
+
+    @cached_property
+    def _alive(self) -> NDArray[np.uint8]:
+        return np.frombuffer(self.unfinished.noted(ALIVE) or b"", np.uint8)
+
+    def runs(self, units: Iterable[str]) -> dict[str, Layout]:
+        """The runs that units have written, by the names of their files."""
+        return {self.run_file(unit): self._layout(unit) for unit in units}
+
+    def run_file(self, unit: str) -> str:
+        """Where a unit writes its run."""
+        return f"{self.job.folder}/work/{unit}.run"
+
+    def _read_layout(self, unit: str) -> dict[str, Any]:
+        return self.unfinished.receipt(unit, decode_layout)

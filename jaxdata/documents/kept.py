@@ -172,7 +172,7 @@ def kept_documents(base: Any, name: str) -> KeptDocuments:
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise InputError(
             f"{base.name} of {base.store.url} has no view {name!r}: it has "
-            f"{', '.join(entry.views) or 'none'}{hint} (jaxdata select and jaxdata dedup make views)"
+            f"{', '.join(entry.views) or 'none'}{hint} (jaxdata select and dedup make views)"
         )
     if view.generation != entry.fingerprint:
         raise _of_another(base, entry, name)

@@ -164,7 +164,7 @@ class ViewIndex(Columns):
         """(dropped,) numbers in the source of documents that are not kept, ascending."""
         return self._column("dropped")
 
-    def read(self, column: str) -> NDArray[Any] | None:
+    def read(self, column: str) -> Any:
         """A column by its name; None if this view has no such column."""
         return self._column(column) if column in self.checksums else None
 

@@ -27,8 +27,39 @@ class MaskedRanges(NamedTuple):
     document: Ints
     start: Ints
     stop: Ints
-    reason: NDArray[np.uint8]
+    reason: AnyInts
     """number in the view's `reasons`"""
+
+    def take(self, chosen: Ints | NDArray[np.bool_]) -> MaskedRanges:
+        """Some of the ranges."""
+        document, start, stop, reason = self
+        return MaskedRanges(document[chosen], start[chosen], stop[chosen], reason[chosen])
+
+    def merged(self, kept: AnyInts, lengths: NDArray[np.uint32]) -> MaskedRanges:
+        """Those of documents that are `kept` (ascending), ascending and apart.
+
+        Where two of a document meet they are one, with the reason of the first.
+
+        >>> ranges = (np.array(each) for each in ([3, 3, 1], [2, 0, 0], [9, 2, 5]))
+        >>> found = MaskedRanges(*ranges, np.zeros(3, np.uint8)).merged(
+        ...     np.array([0, 3]), np.array([9, 9, 9, 7]))
+        >>> found.document.tolist(), found.start.tolist(), found.stop.tolist()
+        ([3], [0], [7])
+        """
+        at = np.searchsorted(kept, self.document.astype(kept.dtype))
+        there = kept.take(at, mode="clip") == self.document if len(kept) else at < 0
+        found = self.take(there)
+        found = found.take(np.lexsort((found.start, found.document)))
+        stop = np.minimum(found.stop, lengths[found.document])
+        # On one line, document after document, with room between them: then stops only rise.
+        own = np.unique(found.document, return_inverse=True)[1]
+        before = own * (int(lengths.max(initial=0)) + 1)
+        reach: Ints = np.maximum.accumulate(before + stop) if len(before) else before
+        heads = np.flatnonzero(np.append(True, (before + found.start)[1:] > reach[:-1]))
+        heads = heads[: len(before)]
+        tails = np.append(heads[1:], len(before))[: len(heads)] - 1
+        one = found.take(heads)._replace(stop=reach[tails] - before[tails])
+        return one.take(one.start < one.stop)  # one beyond the end of its document is none
 
 
 NO_RANGES = MaskedRanges(_none(), _none(), _none(), np.empty(0, np.uint8))
@@ -92,8 +123,8 @@ class SourceView:
     @property
     def source_of_each(self) -> NDArray[np.int32]:
         """(dropped,) number in `survivors`, -1 for nothing."""
-        none = self.survivor_source is None
-        return np.full(len(self.dropped), -1, np.int32) if none else self.survivor_source
+        given = self.survivor_source
+        return np.full(len(self.dropped), -1, np.int32) if given is None else given
 
     @property
     def survivor_of_each(self) -> Ints:
@@ -120,10 +151,8 @@ def _lost(copies: AnyInts | None, dropped: Ints) -> bool:
     """Whether documents are listed no times and yet are not among those dropped."""
     if copies is None:
         return False
-    return (
-        int((copies <= 0).sum()) > int((copies[dropped] <= 0).sum())
-        or int(copies.min(initial=0)) < 0
-    )
+    none, dropped_none = (int((each <= 0).sum()) for each in (copies, copies[dropped]))
+    return none > dropped_none or int(copies.min(initial=0)) < 0
 
 
 def content_of(docs: KeptDocuments) -> SourceView:
@@ -134,8 +163,8 @@ def content_of(docs: KeptDocuments) -> SourceView:
     if len(docs) + len(view.dropped) != total:
         copies = np.bincount(docs.document, minlength=total)
     if view.masks:
-        ranges = [column.astype(np.int64) for column in view.masked]
-        masked = MaskedRanges(*ranges, view.read("mask_reason"))  # type: ignore[arg-type]
+        document, start, stop = (column.astype(np.int64) for column in view.masked)
+        masked = MaskedRanges(document, start, stop, view.read("mask_reason"))
     return SourceView(
         documents=total,
         dropped=view.dropped.astype(np.int64),
@@ -196,8 +225,10 @@ def _together(first: SourceView, second: SourceView) -> SourceView:
 
     named = [_renumbered(view.reason_of_each, view.reasons, reasons) for view in both]
     found = [_renumbered(view.source_of_each, view.survivors, survivors) for view in both]
-    masked = [_renumbered(view.masked.reason, view.reasons, reasons) for view in both]
-    ranges = zip(first.masked[:3], second.masked[:3], strict=True)
+    masked = [
+        each.masked._replace(reason=_renumbered(each.masked.reason, each.reasons, reasons))
+        for each in both
+    ]
     return SourceView(
         documents=first.documents,
         dropped=joined(first.dropped, second.dropped),
@@ -206,11 +237,12 @@ def _together(first: SourceView, second: SourceView) -> SourceView:
         survivor_source=joined(*found).astype(np.int32),
         survivor=joined(first.survivor_of_each, second.survivor_of_each),
         survivors=survivors,
-        masked=MaskedRanges(*map(np.concatenate, ranges), np.concatenate(masked).astype(np.uint8)),
+        masked=MaskedRanges(*(np.concatenate(each) for each in zip(*masked, strict=True))),
     )
 
 
 def _renumbered(numbers: AnyInts, names: Sequence[str], among: list[str]) -> Ints:
     """Numbers of names as numbers of the same names in another list; -1 stays."""
     places = np.array([*map(among.index, names), -1])
-    return places[numbers]
+    found: Ints = places[numbers]
+    return found

@@ -1,8 +1,8 @@
 """Writing and removing views: columns first, the manifest last, under the leases of their sources.
 
 The folder of the columns bears the digest of their content. So whatever made a view, and however
-often it was killed, its bytes are the same; and one that is made again leaves the one that runs read
-alone until the manifest names the new one.
+often it was killed, its bytes are the same; and one that is made again leaves alone what runs read
+until the manifest names the new one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -32,7 +31,7 @@ from jaxdata.format.manifest import (
 from jaxdata.format.storage import Store, open_store
 from jaxdata.format.views import checksum, number_type, view_fingerprint, view_folder
 from jaxdata.views.account import account_of
-from jaxdata.views.contents import MaskedRanges, SourceView, of_both_sides
+from jaxdata.views.contents import SourceView, of_both_sides
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}", re.ASCII)
 _SIDES = ("/chosen", "/rejected")
@@ -181,32 +180,13 @@ def _columns(store: Store, manifest: Manifest, source: str, view: SourceView) ->
     if (view.source_of_each >= 0).any():
         columns["survivor_source"] = view.source_of_each.astype(np.int32)
         columns["survivor"] = view.survivor_of_each.astype(np.int64)
-    masked = _merged(view.masked, document, lengths)
+    masked = view.masked.merged(document, lengths)
     if len(masked.document):
         columns["mask_document"] = masked.document.astype(number)
         columns["mask_start"] = masked.start.astype(np.uint32)
         columns["mask_stop"] = masked.stop.astype(np.uint32)
-        columns["mask_reason"] = masked.reason
+        columns["mask_reason"] = masked.reason.astype(np.uint8)
     return columns
-
-
-def _merged(masked: MaskedRanges, document: Column, lengths: Column) -> MaskedRanges:
-    """The ranges of documents that are kept, ascending and apart; of two that meet, the first's."""
-    at = np.searchsorted(document, masked.document.astype(document.dtype))
-    kept = document.take(at, mode="clip") == masked.document if len(document) else at < 0
-    chosen = MaskedRanges(*(column[kept] for column in masked))
-    order = np.lexsort((chosen.start, chosen.document))
-    owner, start, stop, reason = (column[order] for column in chosen)
-    stop = np.minimum(stop, lengths[owner])
-    # Stops as one rising series over all documents: an offset for each keeps them apart.
-    base = np.unique(owner, return_inverse=True)[1] * (int(lengths.max(initial=0)) + 1)
-    reach = np.maximum.accumulate(base + stop) if len(owner) else base
-    first = np.append(True, (base + start)[1:] > reach[:-1])[: len(owner)]
-    heads = np.flatnonzero(first)
-    tails = np.append(heads[1:], len(owner))[: len(heads)] - 1
-    found = MaskedRanges(owner[heads], start[heads], reach[tails] - base[tails], reason[heads])
-    real = found.start < found.stop  # one beyond the end of its document is none
-    return MaskedRanges(*(column[real] for column in found))
 
 
 def _entry(

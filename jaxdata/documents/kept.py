@@ -6,7 +6,7 @@ masks have no loss, whatever masks are stored.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, TypeVar
@@ -194,6 +194,19 @@ def _of_another(base: Any, entry: SourceEntry, name: str) -> DatasetError:
         f"{base.store.url}: view {name!r} of {base.name} was made of another generation of it than "
         f"this one of {entry.documents:,} documents: {remedy}"
     )
+
+
+def identified(sources: Mapping[str, Documents]) -> dict[str, Any]:
+    """What the state of a run says of its sources: their data, and the views they are read through.
+
+    >>> from jaxdata.documents.base import ArrayDocuments
+    >>> identified({"web": ArrayDocuments([[1, 0]])})
+    {'data': {'web': 'b3db6650'}}
+    """
+    data = {name: each.fingerprint[:8] for name, each in sources.items()}
+    kept = [(name, each) for name, each in sources.items() if isinstance(each, KeptDocuments)]
+    views = {name: each.view.name for name, each in kept}
+    return {"data": data} | ({"views": views} if views else {})
 
 
 def base_of(documents: Documents) -> Documents:

@@ -29,7 +29,7 @@ FLOORS = [
     {"format"},
     {"tokenizers"},
     {"documents"},
-    {"converter", "rows"},
+    {"converter", "rows", "views"},
     {"packing"},
     {"mixing", "preferences"},
     {"map_datasets"},

@@ -25,9 +25,16 @@ from jaxdata.format.foreign import writers
 )
 @click.option("--source", help="Source to export.  [default: the only one]")
 @click.option("--split", default="train", show_default=True, help="Split of that source.")
+@click.option("--documents", help="View of it whose documents are exported.  [default: all]")
 @click.option("--eod-id", type=int, help="Token that ends documents.  [default: the dataset's]")
 def export(
-    dataset: str, format_: str, output: str, source: str | None, split: str, eod_id: int | None
+    dataset: str,
+    format_: str,
+    output: str,
+    source: str | None,
+    split: str,
+    documents: str | None,
+    eod_id: int | None,
 ) -> None:
     """Export the documents of a source as a dataset of another tool.
 
@@ -52,7 +59,7 @@ def export(
     started = time.perf_counter()
     with progress_bar("writing tokens") as progress:
         done = write(
-            opened.source(split, source or names[0]),
+            opened.source(split, source or names[0], documents=documents),
             output,
             format=format_,
             eod_id=opened.eod_id if eod_id is None else eod_id,

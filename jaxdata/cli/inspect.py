@@ -66,6 +66,7 @@ def _show_document(settings: Any, document: str, as_json: bool) -> None:
 
     from jaxdata.config import open_data
     from jaxdata.look.document_text import describe_document, document_text
+    from jaxdata.look.fates import fate_lines
     from jaxdata.look.traced import origin_line
 
     name, colon, number = document.rpartition(":")
@@ -81,6 +82,8 @@ def _show_document(settings: Any, document: str, as_json: bool) -> None:
     console = Console()
     loss = f", {found['tokens_with_loss']:,} with loss" if found["masked"] else ""
     click.echo(f"{document}: {found['length']:,} tokens{loss}{origin_line(found['origin'])}")
+    for line in fate_lines(found["view"]) if "view" in found else ():
+        click.echo(line)
     console.print(document_text(found), soft_wrap=True)
 
 

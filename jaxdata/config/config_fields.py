@@ -97,6 +97,9 @@ class SourceSection(Settings):
     eod_id: int | None = Field(
         default=None, description="the token that ends documents, for nanogpt:; -1: none"
     )
+    documents: str | None = Field(
+        default=None, description="the view of it to train on; null: as `documents` says"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -158,6 +161,11 @@ class Config(Settings):
     )
     tokenizer: str | None = Field(
         default=None, description="tokenizer of other tools' data, to decode its text"
+    )
+    documents: str | dict[str, str] | None = Field(
+        default=None,
+        description="the view to train on, as `jaxdata select` and `jaxdata dedup` make them: of "
+        "every source that is trained, or of some, {web: d1}; null: all documents",
     )
     seed: int = Field(default=0, ge=0, description="root of every random order")
     split: str = Field(default="train", description="the training split")

@@ -20,7 +20,7 @@ from jaxdata.format.storage.small_files import read_small
 
 Location = tuple[str | int, ...]
 
-_WHOLE = ("mix", "epochs", "sources", "generations")
+_WHOLE = ("mix", "epochs", "sources", "generations", "documents")
 """mappings whose keys are the user's own: an override replaces the whole mapping"""
 
 

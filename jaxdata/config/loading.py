@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +54,26 @@ def load(
 
 
 def open_data(config: Config) -> Dataset:
-    """The dataset of a config; several datasets are joined into one."""
+    """The dataset of a config; several are joined into one, training reads the views it names."""
+    dataset = _all_data(config)
+    views = _views(config, dataset.splits.get(config.split, []) if _names_views(config) else [])
+    return dataset.with_views({f"{config.split}/{name}": view for name, view in views.items()})
+
+
+def _names_views(config: Config) -> bool:
+    own = (one.documents for one in (config.sources or {}).values())
+    return bool(config.documents) or any(own)
+
+
+def _views(config: Config, names: Sequence[str]) -> dict[str, str]:
+    """The view of each source of the training split that has one."""
+    given = config.documents or {}
+    views = dict.fromkeys(names, given) if isinstance(given, str) else dict(given)
+    own = {name: one.documents for name, one in (config.sources or {}).items()}
+    return views | {name: view for name, view in own.items() if view is not None and name in names}
+
+
+def _all_data(config: Config) -> Dataset:
     from jaxdata.documents.joined import JoinedDataset, source_meant
     from jaxdata.format.foreign import is_foreign
 

@@ -128,3 +128,5 @@ def _named(config: Config) -> Iterator[tuple[str, list[str]]]:
                 yield f"{above}curriculum.{number}.mix", list(phase.mix)
         yield f"{above}epochs", list(part.epochs)
     yield "generations", list(config.generations)
+    if isinstance(config.documents, dict):
+        yield "documents", list(config.documents)

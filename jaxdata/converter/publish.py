@@ -122,6 +122,7 @@ def _source_entry(
         | _of_conversions(merged, was.statistics if was else {}),
         index=f"index-{len(generations)}" if generations else "index",
         generations=generations,
+        views=was.views if was else {},
     )
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from copy import copy
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jaxdata.documents.base import Documents
+from jaxdata.documents.kept import kept_documents
 from jaxdata.errors import InputError
 from jaxdata.scalars import takes_numpy
 
@@ -23,6 +26,8 @@ class Dataset(ABC):
 
     url: str
     """the path or URL that was opened"""
+    views: Mapping[str, str] = MappingProxyType({})
+    """`"<split>/<source>"` -> the view through which it is read, unless another is asked for"""
 
     @property
     @abstractmethod
@@ -68,7 +73,14 @@ class Dataset(ABC):
         return splits
 
     @takes_numpy
-    def source(self, split: str, name: str, *, generation: int | None = None) -> Documents:
+    def source(
+        self,
+        split: str,
+        name: str,
+        *,
+        generation: int | None = None,
+        documents: str | None = None,
+    ) -> Documents:
         """Return the documents of a source; an unknown name raises InputError with the nearest one.
 
         Args:
@@ -76,6 +88,8 @@ class Dataset(ABC):
             name: the source in it.
             generation: the source as it was after this many appends (0: before the first), which
                 states of older runs refer to; None for all of it.
+            documents: the view whose documents are meant, as `jaxdata select` and `jaxdata dedup`
+                make them; None for all.
         """
         full = f"{split}/{name}"
         if full not in self.names:
@@ -85,7 +99,14 @@ class Dataset(ABC):
                 f"no source {full!r} in {self.url}: it has "
                 f"{', '.join(sorted(self.names)) or 'none'}{hint}"
             )
-        return self._open(full, generation)
+        found, view = self._open(full, generation), documents or self.views.get(full)
+        return found if view is None else kept_documents(found, view)
+
+    def with_views(self, views: Mapping[str, str]) -> Self:
+        """The same dataset, of which sources (`"<split>/<source>"`) are read through views."""
+        chosen = copy(self)
+        chosen.views = dict(views)
+        return chosen
 
     def decode(self, ids: ArrayLike) -> str:
         """The text of token ids, without special tokens."""

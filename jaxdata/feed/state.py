@@ -22,6 +22,8 @@ _REMEDIES = {
     "generation=0), or in a config generations: {name: 0}",
     "phases": "restore the curriculum of the run",
 }
+_VIEWS = "views"
+"""the fact that names the views through which sources are read"""
 _FREELY = (
     "batch size, hosts, mesh, workers, prefetch and skips, and by an amendment the recipe from the "
     "state's row on,"
@@ -106,12 +108,23 @@ def order_of(run: Mapping[str, Any]) -> Any:
 
 
 def _changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
-    """By name, what differs; if the order does, without the settings that belong to one."""
+    """By name, what differs.
+
+    If the order does, without the settings that belong to one; if the view of documents does,
+    without the fingerprints that follow from it.
+    """
     facts = [itemized({**each, "order": order_of(each)}) for each in (was, now)]
     changed = differences(*facts)
+    if any(_field(name) == _VIEWS for name in changed):
+        changed = {name: line for name, line in changed.items() if _field(name) != "data"}
     if not any(_setting(name) == "order" for name in changed):
         return changed
     return {name: line for name, line in changed.items() if _setting(name) not in ORDERING[1:]}
+
+
+def _field(name: str) -> str:
+    """The fact of a run that an itemized one is of."""
+    return name.split("[")[0]
 
 
 def _setting(name: str) -> str:
@@ -127,7 +140,19 @@ def _remedy(name: str, was: Mapping[str, Any]) -> str:
             f"set order: {first} in the config's pack, or order={first} for jaxdata.pack, or start "
             "a new run"
         )
-    return _REMEDIES.get(name.split("[")[0], f"set {name} back, or start a new run")
+    if _field(name) == _VIEWS:
+        return _view_remedy(itemized(was).get(name))
+    return _REMEDIES.get(_field(name), f"set {name} back, or start a new run")
+
+
+def _view_remedy(was: Any) -> str:
+    """What to do where documents are those of another view, or of none."""
+    if was is None:
+        return "read all its documents, as the run does, without documents=; or start a new run"
+    return (
+        f"read the view that the run is of, with dataset.source(split, name, documents={was!r}), "
+        f"or in a config documents: {was}; or start a new run"
+    )
 
 
 def _check_past(state: SavedState, amendments: Sequence[Mapping[str, Any]]) -> None:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from jaxdata.errors import DatasetError
 from jaxdata.format.archive_members import COLUMNS, Member, find_member, line_of_json
+from jaxdata.format.columns import Columns, write_columns
 from jaxdata.format.manifest import MANIFEST, SourceEntry
 from jaxdata.format.page_checksums import page_count
 from jaxdata.format.records import STREAM_START, RecordSpec
@@ -82,10 +83,7 @@ def write_index(
     if pages is not None:
         columns["page"] = np.asarray(pages, np.uint32)
     columns |= members
-    return {
-        name: store.write_array(f"{split}/{source}/{folder}/{name}", column)
-        for name, column in columns.items()
-    }
+    return write_columns(store, f"{split}/{source}/{folder}", columns)
 
 
 def _line_ends(lines: NDArray[np.uint8]) -> NDArray[np.uint64]:
@@ -96,7 +94,7 @@ def _line_ends(lines: NDArray[np.uint8]) -> NDArray[np.uint64]:
 
 
 @dataclass(frozen=True)
-class SourceIndex:
+class SourceIndex(Columns):
     """The index of one source; a column is read when it is first used."""
 
     store: Store
@@ -241,8 +239,13 @@ class SourceIndex:
         return np.asarray(self.anchors[anchor].astype(np.int64) + between.sum(axis=0), np.int64)
 
     @property
+    def checksums(self) -> Mapping[str, str]:
+        """See `Columns`."""
+        return self.entry.checksums
+
+    @property
     def columns(self) -> dict[str, tuple[type[np.generic], int | None]]:
-        """Name -> (dtype, entries) of each; None if only the column itself says how many."""
+        """See `Columns`."""
         documents = self.entry.documents
         columns: dict[str, tuple[type[np.generic], int | None]] = {
             "length": (np.uint32, documents),
@@ -259,10 +262,5 @@ class SourceIndex:
         return columns
 
     def file(self, column: str) -> str:
+        """See `Columns`."""
         return f"{self.name}/{self.entry.index}/{column}"
-
-    def _column(self, name: str) -> NDArray[Any]:
-        dtype, size = self.columns[name]
-        return self.store.read_array(
-            self.file(name), dtype, size, sha256=self.entry.checksums.get(name)
-        )

@@ -85,6 +85,28 @@ class Generation(Entry):
     statistics: Facts
 
 
+class ViewEntry(Entry):
+    """A kept list of a source's documents; its columns are beside the source's index."""
+
+    generation: str
+    """The fingerprint that its source had: with another it is refused."""
+    documents: Count
+    """Those that are kept, each copy counted."""
+    tokens: Count
+    """Theirs."""
+    fingerprint: str
+    folder: FolderName
+    """The folder of its columns, below one of its name."""
+    reasons: list[str] = []
+    """Why documents are dropped, and ranges masked: the columns have numbers in this list."""
+    survivors: list[str] = []
+    """Sources, and files of benchmarks, that dropped documents are copies in."""
+    checksums: dict[str, str]
+    """Column -> sha256 of its values, little-endian."""
+    parameters: Facts
+    statistics: Facts
+
+
 class SourceEntry(Entry):
     """One source of one split."""
 
@@ -103,6 +125,8 @@ class SourceEntry(Entry):
     """Column -> sha256 of its values, little-endian; empty if an earlier jaxdata wrote it."""
     generations: list[Generation] = []
     """What it was before each time that documents were appended."""
+    views: dict[FolderName, ViewEntry] = {}
+    """Kept lists of its documents, by name."""
 
     @model_validator(mode="after")
     def _only_grew(self) -> SourceEntry:
@@ -120,10 +144,12 @@ class SourceEntry(Entry):
 
     @model_serializer(mode="wrap")
     def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what only sources with appended documents need."""
+        """Leave out what only sources with appended documents, or with views, need."""
         fields: dict[str, Any] = dump(self)
         if not self.generations:
             del fields["generations"], fields["index"]
+        if not self.views:
+            del fields["views"]
         return fields
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -145,6 +171,11 @@ class SourceEntry(Entry):
             | {"shards": self.shards[: was.shards], "inputs": self.inputs[: was.inputs]}
             | {"generations": self.generations[:generation]}
         )
+
+    def generation_of(self, view: ViewEntry) -> SourceEntry | None:
+        """What it was when a view was made of it; None if it never was that."""
+        stages = (self.at(number) for number in reversed(range(len(self.generations) + 1)))
+        return next((each for each in stages if each.fingerprint == view.generation), None)
 
 
 class Manifest(Entry):

@@ -12,8 +12,11 @@ from rich.text import Text
 from jaxdata.documents.base import Documents
 from jaxdata.documents.converted import ConvertedDataset, ConvertedDocuments
 from jaxdata.documents.dataset import Dataset
+from jaxdata.documents.kept import KeptDocuments, base_of
+from jaxdata.format.manifest import ViewEntry
 from jaxdata.look.terminal import counted, plain_table, printable
 from jaxdata.tokenizers.encoders import kept_summary
+from jaxdata.views.account import account_lines
 
 _PERCENTILES = (1, 10, 50, 90, 99)
 _SHOWN = ("text_bytes", "tokens_per_byte", "loss_tokens", "quarantined", "dropped")
@@ -46,17 +49,35 @@ def _describe_source(documents: Documents) -> dict[str, Any]:
         "lengths": _lengths(np.asarray(documents.lengths)),
         "fingerprint": documents.fingerprint,
     }
-    if isinstance(documents, ConvertedDocuments):
-        entry = documents.entry
+    if isinstance(documents, KeptDocuments):
+        described["view"] = documents.view.name
+    base = base_of(documents)
+    if isinstance(base, ConvertedDocuments):
+        entry = base.entry
         described |= {
             "shards": len(entry.shards),
             "bytes": sum(shard.bytes for shard in entry.shards),
             "inputs": len(entry.inputs),
             "parameters": entry.parameters,
             "statistics": entry.statistics,
+            "views": {name: described_view(view) for name, view in entry.views.items()},
             "encoding": [*summary.lines()] if (summary := kept_summary(entry.fingerprint)) else [],
         }
     return described
+
+
+def described_view(view: ViewEntry) -> dict[str, Any]:
+    """A view as plain JSON values: its size, its account and what it was made with."""
+    names = {"generation", "documents", "tokens", "fingerprint", "parameters", "statistics"}
+    return view.model_dump(include=names)
+
+
+def view_lines(name: str, view: Mapping[str, Any]) -> Iterator[str]:
+    """What a view keeps and drops."""
+    made = ", ".join(f"{key} {_short(value)}" for key, value in view["parameters"].items())
+    yield f"view {printable(name)}{made and ': '}{printable(made)}"
+    for line in account_lines(view["statistics"]):
+        yield f"    {printable(line)}"
 
 
 def _lengths(lengths: Any) -> dict[str, float]:
@@ -122,6 +143,8 @@ def _source_lines(name: str, source: Mapping[str, Any]) -> Iterator[str]:
         if shown:
             said = ", ".join(f"{key} {_short(value)}" for key, value in shown.items())
             yield f"    {kind}: {printable(said)}"
+    for view, described in source["views"].items():
+        yield from (f"    {line}" for line in view_lines(view, described))
     for line in source["encoding"]:
         yield f"    {printable(line)} (on this machine)"
 

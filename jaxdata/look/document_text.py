@@ -9,7 +9,9 @@ import numpy as np
 from rich.text import Text
 
 from jaxdata.documents.dataset import Dataset
+from jaxdata.documents.kept import base_of
 from jaxdata.errors import InputError
+from jaxdata.look.fates import described_fate
 from jaxdata.look.origins import origin_of
 from jaxdata.look.terminal import printable
 
@@ -19,7 +21,8 @@ _NO_LOSS = ("⟦", "⟧")
 
 def describe_document(dataset: Dataset, split: str, source: str, number: int) -> dict[str, Any]:
     """A document as plain JSON values: tokens, text, origin, loss."""
-    documents = dataset.source(split, source)
+    read = dataset.source(split, source)
+    documents: Any = base_of(read)
     if not 0 <= number < len(documents):
         raise InputError(
             f"no document {number} in {split}/{source}: it has 0 to {len(documents) - 1}"
@@ -35,6 +38,7 @@ def describe_document(dataset: Dataset, split: str, source: str, number: int) ->
         "origin": vars(origin_of(documents, number)),
         "tokens": tokens.tolist(),
         "masked": documents.masked,
+        **described_fate(read, number),
         "tokens_with_loss": int(np.count_nonzero(loss[1:])),
         "parts": [
             {

@@ -8,6 +8,7 @@ from typing import Any
 from jaxdata.documents.dataset import Dataset
 from jaxdata.errors import InputError
 from jaxdata.feed.loader import Loader
+from jaxdata.look.fates import described_fate
 from jaxdata.look.search import find_text, locate_text
 from jaxdata.look.trace import Tracer
 from jaxdata.progress import progress_bar
@@ -46,7 +47,10 @@ class Explanation:
         self, chosen: Sequence[tuple[str, int]], text: str | None, limit: int
     ) -> dict[str, Any]:
         """Where documents come from, and which steps train them."""
-        described = [self._document(source, document, text) for source, document in chosen[:limit]]
+        described = [
+            self._document(self._tracer.named(source), document, text)
+            for source, document in chosen[:limit]
+        ]
         return {"found": len(chosen), "documents": described}
 
     def _document(self, source: str, document: int, text: str | None) -> dict[str, Any]:
@@ -65,7 +69,8 @@ class Explanation:
                 piece["holds_match"] = first < match[1] and match[0] < stop
             if self.next_row is not None:
                 piece["trained"] = piece["step"] is not None and piece["row"] < self.next_row
-        return {**passage.as_dict(), "match": match, "pieces": pieces}
+        view = described_fate(self._tracer.read(source), document)
+        return {**passage.as_dict(), "match": match, "pieces": pieces, **view}
 
 
 def decoder(dataset: Dataset) -> Any:

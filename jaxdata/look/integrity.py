@@ -13,12 +13,13 @@ import numpy as np
 
 from jaxdata.documents.converted import ConvertedDocuments
 from jaxdata.documents.dataset import Dataset
+from jaxdata.documents.kept import KeptDocuments, base_of
 from jaxdata.errors import DatasetError
 from jaxdata.format.index import SourceIndex
 from jaxdata.format.manifest import read_manifest
 from jaxdata.format.records import file_offset
 from jaxdata.format.verify.damage import damage_of_file
-from jaxdata.format.verify.index import damage_of_index
+from jaxdata.format.verify.index import damage_of_index, damage_of_view
 from jaxdata.look.terminal import counted
 from jaxdata.progress import Advance
 
@@ -45,12 +46,13 @@ def check_dataset(dataset: Dataset, names: Sequence[str], progress: Advance) -> 
     Opening the dataset checked the manifests. Sources of other tools have no checksums: nothing is
     compared for them.
     """
-    wrong: dict[str, list[str]] = {"tokenizer": [], "index": [], "shards": []}
+    wrong: dict[str, list[str]] = {"tokenizer": [], "index": [], "shards": [], "views": []}
     stores: set[str] = set()
-    documents = shards = others = 0
+    documents = shards = others = views = 0
     for done, name in enumerate(names, 1):
         split, _, own = name.partition("/")
-        source = dataset.source(split, own)
+        read = dataset.source(split, own)
+        source = base_of(read)
         if not isinstance(source, ConvertedDocuments):
             others += 1
             continue
@@ -59,6 +61,9 @@ def check_dataset(dataset: Dataset, names: Sequence[str], progress: Advance) -> 
             for file, sha256 in read_manifest(source.store).tokenizer.checksums.items():
                 wrong["tokenizer"] += map(str, damage_of_file(source.store, file, sha256))
         found = [str(each) for each in damage_of_index(source.index)]
+        if isinstance(read, KeptDocuments):
+            wrong["views"] += map(str, damage_of_view(read.view, source.index))
+            views += 1
         wrong["index"] += found
         wrong["shards"] += [] if found else list(_wrong_shards(source.index))
         documents, shards = documents + len(source), shards + len(source.entry.shards)
@@ -68,8 +73,11 @@ def check_dataset(dataset: Dataset, names: Sequence[str], progress: Advance) -> 
         "tokenizer": "its files are unchanged",
         "index": f"{documents:,} documents of {counted(len(names) - others, 'source')}",
         "shards": f"{counted(shards, 'file')}: first and last records match the index",
+        "views": f"{counted(views, 'list')} of kept documents, as written",
     }
     for kind, damage in wrong.items():
+        if kind == "views" and not views:
+            continue
         yield Check(kind, not damage, "\n".join(damage) or fine[kind])
     if others:
         yield Check(
@@ -79,7 +87,7 @@ def check_dataset(dataset: Dataset, names: Sequence[str], progress: Advance) -> 
 
 def not_compared(dataset: Dataset, names: Sequence[str]) -> list[str]:
     """What is taken on trust when the sources `names` are opened, a line each; reads nothing."""
-    sources = {name: dataset.source(*name.split("/", 1)) for name in names}
+    sources = {name: base_of(dataset.source(*name.split("/", 1))) for name in names}
     ours = [each for each in sources.values() if isinstance(each, ConvertedDocuments)]
     shards = [shard for source in ours for shard in source.entry.shards]
     size = sum(shard.bytes for shard in shards) / 1e6

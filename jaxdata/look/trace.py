@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.documents.base import Documents
+from jaxdata.documents.kept import KeptDocuments, base_of
 from jaxdata.errors import InputError
 from jaxdata.feed.loader import Loader
 from jaxdata.look.origins import Origin, origin_of
@@ -65,9 +66,19 @@ class Tracer:
         self.names = table.names
 
     def documents(self, source: str) -> Documents:
+        """All documents of a source; passages and pieces have their numbers."""
+        return base_of(self.read(source))
+
+    def read(self, source: str) -> Documents:
+        """The documents of a source that the run reads: those of a view, where it names one."""
         if source not in self.names:
             raise InputError(f"no source {source!r} in this run: it has {', '.join(self.names)}")
         return self._table.sources[source].documents[0]
+
+    def named(self, source: str) -> str:
+        """The name that the run has for a source, given that or `"<split>/<source>"`."""
+        known = {table.documents[0].name: name for name, table in self._table.sources.items()}
+        return source if source in self.names else known.get(source, source)
 
     def seq_len(self, row: int) -> int:
         """Slots of a row of the run; amendments may change them."""
@@ -129,5 +140,7 @@ class Tracer:
 
     def pieces(self, source: str, document: int) -> list[Piece]:
         """All segments of a document in the run, in order of training."""
-        rows = sorted(set(self._table.rows_with(source, document)))
+        read = self.read(source)
+        numbers = read.numbers_of(document) if isinstance(read, KeptDocuments) else [document]
+        rows = sorted({row for each in numbers for row in self._table.rows_with(source, each)})
         return [p for p in self.rows(rows) if (p.source, p.document) == (source, document)]

@@ -9,6 +9,7 @@ from typing import Any
 from rich.cells import cell_len
 from rich.text import Text
 
+from jaxdata.look.fates import fate_lines
 from jaxdata.look.terminal import excerpt, fit, printable
 
 _INDENT = "    "
@@ -87,7 +88,11 @@ def document_lines(found: Fields, width: int) -> Iterator[Text]:
             line.append(f", the text in {first:,} to {stop - 1:,}", "not bold default")
         yield line
         yield from _passage_lines(document, width)
-        yield from _places(document["pieces"])
+        view = document.get("view")
+        for said in fate_lines(view) if view else ():
+            yield Text(f"{_INDENT}{said}", "yellow")
+        if view is None or view["copies"]:
+            yield from _places(document["pieces"])
     more = found["found"] - len(found["documents"])
     if more:
         yield Text(f"and {more:,} more documents (--limit shows them)")

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from jaxdata.documents.base import Documents
+from jaxdata.documents.kept import KeptDocuments, base_of
 from jaxdata.look.integrity import Check
 from jaxdata.mixing.mixture import Mixture
 from jaxdata.mixing.preview import PlannedInterval, planned_intervals, weighed_tokens
@@ -149,7 +151,7 @@ def _source(mixed: Any, name: str, run: TokenCounts) -> dict[str, Any]:
     """One source: what the run takes of it, the totals of an epoch, and what is omitted."""
     plan, table = mixed.sources[name].plan, mixed.sources[name].table
     documents, epoch = table.documents[0], table.total(plan.rows)
-    entry = getattr(documents, "entry", None)
+    entry = getattr(base_of(documents), "entry", None)
     counted = mixed.table.recipe.weigh_by == "loss_tokens"
     return {
         "run": describe_counts(run) | {"epochs": mixed.epochs()[name]},
@@ -161,8 +163,18 @@ def _source(mixed: Any, name: str, run: TokenCounts) -> dict[str, Any]:
             "documents_without_target": plan.documents - epoch.documents,
             "tokens_cropped": plan.dropped_tokens,
             **_left_out_before(entry.statistics if entry else {}),
+            **_dropped_by_view(documents),
         },
     }
+
+
+def _dropped_by_view(documents: Documents) -> dict[str, int]:
+    """Documents that a view of them does not list, by reason."""
+    if not isinstance(documents, KeptDocuments):
+        return {}
+    dropped = documents.view.entry.statistics.get("dropped", {})
+    named = f"dropped by view {documents.view.name}"
+    return {f"{named}: {reason}": each["documents"] for reason, each in dropped.items()}
 
 
 def _left_out_before(statistics: dict[str, Any]) -> dict[str, int]:

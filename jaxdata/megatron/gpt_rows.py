@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.documents.base import Documents
+from jaxdata.documents.kept import identified
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.facts import brief
 from jaxdata.megatron.blending import blend_order, normalized, places_in_datasets
@@ -128,8 +129,8 @@ class GptRows(MegatronRows):
         return found.take(np.flatnonzero((found.slots > 0) | target))
 
     def identity(self) -> dict[str, Any]:
-        data = {self.documents[0].name: self.documents[0].fingerprint[:8]}
-        return {"order": "megatron", "data": data, **self.settings.facts(), **self._facts()}
+        data = identified({self.documents[0].name: self.documents[0]})
+        return {"order": "megatron", **data, **self.settings.facts(), **self._facts()}
 
 
 class BlendedRows(MegatronRows):
@@ -200,10 +201,10 @@ class BlendedRows(MegatronRows):
     def identity(self) -> dict[str, Any]:
         each = [table.identity() for table in self._tables]
         own = ("data", "documents", "epochs", "separate_last_epoch")
-        shared = {name: value for name, value in each[0].items() if name not in own}
+        shared = {n: value for n, value in each[0].items() if n not in (*own, "views")}
         return {
             **shared,
-            "data": {f"{k}:{d.name}": d.fingerprint[:8] for k, d in enumerate(self.documents)},
+            **identified({f"{k}:{d.name}": d for k, d in enumerate(self.documents)}),
             "datasets": brief([[facts[name] for name in own[1:]] for facts in each]),
             "weights": brief(self._weights),
             "size": self._size,

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxdata.documents.kept import identified
 from jaxdata.packing.packed_rows import PackedRows
 from jaxdata.ragged import Ints
 from jaxdata.rows.batch_order import Key
@@ -62,9 +63,8 @@ class ConcatenatedRows(RowTable):
         return [first + row for row in self.sources[name].rows_with(name, document, count)]
 
     def identity(self) -> dict[str, Any]:
-        facts = self._tables[0].identity()
-        data = {d.name: d.fingerprint[:8] for d in self.documents}
-        return {**facts, "data": data, "rows": self._rows}
+        facts = self._tables[0].identity() | identified({d.name: d for d in self.documents})
+        return facts | {"rows": self._rows}
 
 
 class RepeatedRows(RowTable):

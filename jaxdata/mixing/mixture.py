@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxdata.documents.kept import identified
 from jaxdata.errors import InputError, SourceExhausted
 from jaxdata.facts import brief
 from jaxdata.mixing.phases import Phase, check_epochs, check_names, check_phases
@@ -331,13 +332,13 @@ class MixedRows(Mixture):
             f"{name}.{key}": value
             for name, facts in zip(self.tables, each, strict=True)
             for key, value in facts.items()
-            if key not in shared and key != "data"
+            if key not in shared and key not in ("data", "views")
         }
-        data = {name: table.documents[0].fingerprint[:8] for name, table in self.tables.items()}
+        data = identified({name: table.documents[0] for name, table in self.tables.items()})
         return {
             **shared,
             **own,
-            "data": brief(data),
+            **{name: brief(each) for name, each in data.items()},
             "phases": brief(self.timeline.asked),
             "epochs": brief(dict(self.recipe.epochs)),
             "on_exhaustion": self.recipe.on_exhaustion,

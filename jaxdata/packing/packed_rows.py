@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.documents.base import Documents
+from jaxdata.documents.kept import identified
 from jaxdata.packing.block_plan import BlockPlan
 from jaxdata.packing.document_order import resolved
 from jaxdata.packing.kept_plan import block_table, other_plan
@@ -160,8 +161,7 @@ class PackedRows(RowTable):
         return TokenCounts(rows, begun, slots, trained, overlap, slots - filled)
 
     def identity(self) -> dict[str, Any]:
-        data = {self._source.name: self._source.fingerprint[:8]}
-        return {"data": data, **self.settings.facts()}
+        return identified({self._source.name: self._source}) | self.settings.facts()
 
     def segments(self, rows: Ints) -> Segments:
         epoch = rows // max(len(self), 1)

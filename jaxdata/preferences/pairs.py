@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from jaxdata.documents.base import Documents
 from jaxdata.documents.custom import as_documents
+from jaxdata.documents.kept import KeptDocuments, identified
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.preferences.truncation import lay_out_side, prompt_length, truncation_of
 from jaxdata.rows.epochs import row_number, rows_of_epochs
@@ -142,8 +143,8 @@ class PairDataset(grain.MapDataset[Batch]):
     def identity(self) -> dict[str, Any]:
         """The named facts that determine every row, for the state of a loader."""
         names = ("seq_len", "max_prompt", "seed", "shuffle")
-        data = {docs.name: docs.fingerprint[:8] for docs in self._sides}
-        return {"data": data, "pairs": True, **dict(zip(names, self._settings, strict=True))}
+        facts = identified({docs.name: docs for docs in self._sides}) | {"pairs": True}
+        return facts | dict(zip(names, self._settings, strict=True))
 
     def __str__(self) -> str:
         return f"PairDataset({len(self)} pairs of {self._settings[0]})"
@@ -155,6 +156,7 @@ def _side(docs: Documents, document: int) -> tuple[NDArray[Any], NDArray[np.bool
 
 
 def _check_sides(chosen: Documents, rejected: Documents) -> None:
+    _check_lists(chosen, rejected)
     if len(chosen) != len(rejected) or not len(chosen):
         raise InputError(
             f"{chosen.name} has {len(chosen):,} documents and {rejected.name} {len(rejected):,}: "
@@ -166,3 +168,21 @@ def _check_sides(chosen: Documents, rejected: Documents) -> None:
                 f"{docs.name} has no loss masks to mark the ends of its prompts: convert it with "
                 "--task dpo"
             )
+
+
+def _check_lists(chosen: Documents, rejected: Documents) -> None:
+    """Refuse sides of which different documents are kept."""
+    lists = [
+        docs.view.checksums["document"] if isinstance(docs, KeptDocuments) else None
+        for docs in (chosen, rejected)
+    ]
+    if lists[0] != lists[1]:
+        named = " and ".join(f"{docs.name} through {_view_of(docs)}" for docs in (chosen, rejected))
+        raise InputError(
+            f"{named} list different documents: both sides of a pair need the same view, as "
+            "jaxdata select and jaxdata dedup make it for both"
+        )
+
+
+def _view_of(docs: Documents) -> str:
+    return f"the view {docs.view.name!r}" if isinstance(docs, KeptDocuments) else "no view"

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxdata.documents.kept import base_of
 from jaxdata.errors import InputError
 from jaxdata.rows.reading import Reading
 from jaxdata.rows.table import Batch, RowTable, Segments
@@ -36,7 +37,7 @@ def check_extras(given: Any, table: RowTable | None) -> tuple[str, ...]:
 
 def extra_dtype(table: RowTable, name: str) -> type[np.int32 | np.int64]:
     """int32; int64 for document ids if a source has more than 2^31 documents."""
-    most = max((len(documents) for documents in table.documents), default=0)
+    most = max((len(base_of(documents)) for documents in table.documents), default=0)
     return np.int64 if name == "document" and most > _MOST_IN_32_BITS else np.int32
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.documents.base import Documents
+from jaxdata.documents.kept import numbered_by_source
 from jaxdata.errors import InputError, SourceExhausted
 from jaxdata.ragged import Ints
 from jaxdata.rows.batch_order import Key, reversed_bits
@@ -176,9 +177,10 @@ class RowTable(ABC):
     def origins(self, found: Segments) -> Segments:
         """The same segments in terms of `sources`: number of the source, document, start there.
 
-        Differs from `found` only where an amendment repacked the remainder of a source.
+        Differs from `found` only where an amendment repacked the remainder of a source, and where
+        documents are those of a view: here they have the numbers of the source itself.
         """
-        return found
+        return numbered_by_source(self.documents, found)
 
     def rows_with(self, _name: str, _document: int, _rows: int | None = None) -> list[int]:
         """Rows that hold a part of a document of a source, of the first `rows` (default: all).

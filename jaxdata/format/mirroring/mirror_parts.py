@@ -10,6 +10,7 @@ from functools import partial
 from jaxdata.errors import DatasetError
 from jaxdata.format.cache import CACHED_ARRAYS
 from jaxdata.format.checksums import ends_with_checksum
+from jaxdata.format.columns import Columns
 from jaxdata.format.index import SourceIndex
 from jaxdata.format.input_hashes import is_hashes_name
 from jaxdata.format.manifest import Manifest
@@ -21,6 +22,7 @@ from jaxdata.format.verify.damage import (
     damage_of_file,
     damage_of_hashes,
 )
+from jaxdata.format.views import views_of
 
 _Buffer = memoryview | bytes
 
@@ -54,6 +56,8 @@ def parts(store: Store, manifest: Manifest) -> Iterator[Part]:
         for generation in range(len(entry.generations) + 1):
             index = SourceIndex(store, name, entry.at(generation), manifest.record_spec(name))
             yield from (_column(index, column) for column in index.columns)
+    for view in views_of(store, manifest):
+        yield from (_column(view, column) for column in view.columns)
     for entry in manifest.sources.values():
         for shard in entry.shards:
             if shard.name not in seen:
@@ -84,9 +88,9 @@ def _file(name: str, sha256: str, size: int | None) -> Part:
     return Part(name, sha256, size or 0, copy, damage)
 
 
-def _column(index: SourceIndex, column: str) -> Part:
+def _column(index: Columns, column: str) -> Part:
     name, (dtype, size) = index.file(column), index.columns[column]
-    sha256 = index.entry.checksums.get(column)
+    sha256 = index.checksums.get(column)
 
     def copy(source: Store, target: Store) -> int:
         content, copied = hashlib.sha256(), 0

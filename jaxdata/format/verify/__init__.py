@@ -20,7 +20,13 @@ from jaxdata.format.storage import Store, open_store
 from jaxdata.format.unfinished import unfinished_conversions
 from jaxdata.format.verify.checks import Check, Verification, file_check, totals, verify_files
 from jaxdata.format.verify.damage import Damage, damage_of_cached, damage_of_hashes
-from jaxdata.format.verify.index import damage_of_columns, damage_of_shard, unchecked_columns
+from jaxdata.format.verify.index import (
+    damage_of_columns,
+    damage_of_shard,
+    damage_of_view,
+    unchecked_columns,
+)
+from jaxdata.format.views import ViewIndex, views_of
 from jaxdata.progress import Advance
 
 __all__ = ["Damage", "Verification", "verify"]
@@ -91,6 +97,8 @@ def _checks(store: Store, manifest: Manifest, names: list[str]) -> Iterator[Chec
     yield 0, partial(_named_twice, manifest)
     for index in _indexes(store, manifest):
         yield 0, partial(damage_of_columns, index)
+    for view in views_of(store, manifest):
+        yield 0, partial(damage_of_view, view, _index_of(store, manifest, view))
     read: set[str] = set()
     for name, entry in manifest.sources.items():
         index = SourceIndex(store, name, entry, manifest.record_spec(name))
@@ -105,6 +113,13 @@ def _indexes(store: Store, manifest: Manifest) -> Iterator[SourceIndex]:
     for name, entry in manifest.sources.items():
         for generation in range(len(entry.generations) + 1):
             yield SourceIndex(store, name, entry.at(generation), manifest.record_spec(name))
+
+
+def _index_of(store: Store, manifest: Manifest, view: ViewIndex) -> SourceIndex:
+    """The index of the generation that a view is of; the last, where that is not known."""
+    entry = manifest.sources[view.source]
+    made = entry.generation_of(view.entry) or entry
+    return SourceIndex(store, view.source, made, manifest.record_spec(view.source))
 
 
 def _wrong_sums(name: str, entry: SourceEntry) -> list[Damage]:
@@ -138,6 +153,9 @@ def _named(store: Store, manifest: Manifest) -> Iterator[str]:
     for index in _indexes(store, manifest):
         for column in index.columns:
             yield from (f"{index.file(column)}/zarr.json", f"{index.file(column)}/c/0")
+    for view in views_of(store, manifest):
+        for column in view.columns:
+            yield from (f"{view.file(column)}/zarr.json", f"{view.file(column)}/c/0")
     for entry in manifest.sources.values():
         yield from (shard.name for shard in entry.shards)
 

@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.errors import DatasetError
+from jaxdata.format.columns import Columns
 from jaxdata.format.index import SourceIndex, anchor_chunks
 from jaxdata.format.records import RecordSpec, file_offset
 from jaxdata.format.verify.damage import Damage, damage_of_array, damage_of_file, unreadable
+from jaxdata.format.views import ViewIndex
 
 _SIZE_BYTES = 4  # of the eight that hold a record's size: none reaches 4 GiB
 _RECORDS = 2**18  # whose headers are in memory at a time
@@ -22,12 +24,31 @@ _COMPARED = (*_FOLLOWING, "origin_file")
 
 def damage_of_columns(index: SourceIndex) -> list[Damage]:
     """Compare every column with its checksum, and the sound ones with the manifest."""
-    damage: dict[str, list[Damage]] = {}
-    for name, (dtype, size) in index.columns.items():
-        sha256 = index.entry.checksums.get(name)
-        damage[name] = damage_of_array(index.store, index.file(name), sha256, dtype, size)
+    damage = _damage_of_each(index)
     sound = [name for name in _COMPARED if not damage[name]]
     return [*chain(*damage.values()), *damage_of_index(index, sound)]
+
+
+def damage_of_view(view: ViewIndex, index: SourceIndex) -> list[Damage]:
+    """Compare the columns of a view with their checksums, and its list with the source's index."""
+    damage = [*chain(*_damage_of_each(view).values())]
+    if damage or view.entry.generation != index.entry.fingerprint:
+        return damage
+    try:
+        problem = view.misfit(index.lengths)
+    except (DatasetError, OSError, ValueError):  # `damage_of_columns` names it
+        return []
+    return [Damage(view.file("document"), problem)] if problem else []
+
+
+def _damage_of_each(columns: Columns) -> dict[str, list[Damage]]:
+    """The damage of each column, compared with its checksum."""
+    return {
+        name: damage_of_array(
+            columns.store, columns.file(name), columns.checksums.get(name), dtype, size
+        )
+        for name, (dtype, size) in columns.columns.items()
+    }
 
 
 def damage_of_index(

@@ -8,6 +8,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from jaxdata.documents.base import Documents
+from jaxdata.documents.kept import base_of
 from jaxdata.documents.places import Places, placed
 from jaxdata.mixing.mixture import Mixture
 from jaxdata.packing.packed_rows import PackedRows
@@ -54,7 +55,7 @@ class Files:
         self._table = table
         sources = table.sources
         documents: Sequence[Documents] = [each.documents[0] for each in sources.values()]
-        self._placed = [placed(each) for each in documents or table.documents]
+        self._placed = [placed(base_of(each)) for each in documents or table.documents]
         self._homes = [home_bytes(each, page_bytes) for each in sources.values()]
         counts = [len(each.file_sizes) for each in self._placed]
         self._first_file = np.cumsum([0, *counts])

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jaxdata.documents.base import Documents, Gathered, page_ends
+from jaxdata.documents.kept import KeptDocuments
 from jaxdata.packing.packed_rows import PackedRows
 from jaxdata.packing.strategies import STRATEGIES
 from jaxdata.ragged import Ints
@@ -110,7 +111,7 @@ class _Lengths:
 
 def origin(documents: Documents, number: Ints, start: Ints) -> tuple[Documents, Ints, Ints]:
     """The original source of documents, however often it was repacked, and where in it."""
-    while isinstance(documents, RemainingDocuments):
+    while isinstance(documents, RemainingDocuments | KeptDocuments):
         documents, number, start = documents.of(number, start)
     return documents, number, start
 

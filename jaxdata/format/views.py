@@ -1,0 +1,219 @@
+"""The columns of a view: a kept list of a source's documents, and why the others are dropped.
+
+A kept document costs 8 bytes on disk and no memory, as columns are mapped: its number in the source
+and its length. So 10^9 of them are 8 GB beside an index of 17, and a list is looked up as a source
+is. A copy is a document listed again; a dropped document costs 5 bytes, and 12 more where some of
+them are copies of others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.errors import DatasetError
+from jaxdata.facts import digest
+from jaxdata.format.columns import Columns
+from jaxdata.format.manifest import Manifest, ViewEntry
+from jaxdata.format.storage import Store
+from jaxdata.ragged import AnyInts, Ints
+
+CONTENT = ("document", "length", "mask_document", "mask_start", "mask_stop")
+"""the columns that decide what is read; the others say why"""
+
+
+_AT_ONCE = 2**22  # documents
+
+
+def number_type(documents: int) -> type[np.uint32 | np.uint64]:
+    """The type of numbers of so many documents."""
+    return np.uint32 if documents < 2**32 else np.uint64
+
+
+def view_folder(source: str, view: str) -> str:
+    """Where the folders of a view's columns are; each content has its own.
+
+    >>> view_folder("train/web", "d1")
+    'train/web/views/d1'
+    """
+    return f"{source}/views/{view}"
+
+
+def view_fingerprint(generation: str, checksums: Mapping[str, str]) -> str:
+    """The fingerprint of documents in a view: of the source's, and of what the view lists."""
+    return digest([generation, {name: checksums.get(name) for name in CONTENT}])
+
+
+def checksum(column: NDArray[Any]) -> str:
+    """The sha256 that a column will have when it is written."""
+    little = np.ascontiguousarray(column).astype(column.dtype.newbyteorder("<"), copy=False)
+    return hashlib.sha256(little.data).hexdigest()
+
+
+class Fate(NamedTuple):
+    """Why a view does not list a document."""
+
+    reason: str
+    survivor: tuple[str, int] | None
+    """the source (or file) and number of the document that it is a copy of"""
+
+
+class Masked(NamedTuple):
+    """A range of tokens of a document that has no loss in a view."""
+
+    start: int
+    stop: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class ViewIndex(Columns):
+    """The columns of one view; each is read when it is first used."""
+
+    store: Store
+    source: str
+    """`"<split>/<source>"`"""
+    name: str
+    entry: ViewEntry
+    total: int
+    """documents of the source"""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ViewIndex, (self.store, self.source, self.name, self.entry, self.total)
+
+    @cached_property
+    def documents(self) -> AnyInts:
+        """(documents,) number in the source of each that is kept; they do not fall."""
+        return self._column("document")
+
+    @cached_property
+    def lengths(self) -> NDArray[np.uint32]:
+        """(documents,) tokens of each."""
+        return self._column("length")
+
+    def in_source(self, numbers: Ints) -> Ints:
+        """Numbers in the source of some kept documents."""
+        found = self.documents[numbers].astype(np.int64)
+        if len(found) and not 0 <= found.min() <= found.max() < self.total:
+            raise self.damaged("it lists documents that the source does not have")
+        return found
+
+    def misfit(self, lengths: NDArray[np.uint32]) -> str | None:
+        """What is wrong with the list, for a source of these lengths; None if it fits."""
+        last = tokens = 0
+        for first in range(0, self.entry.documents, _AT_ONCE):
+            here = slice(first, first + _AT_ONCE)
+            numbers, own = self.documents[here], self.lengths[here]
+            if int(numbers[0]) < last or (numbers[1:] < numbers[:-1]).any():
+                return "its documents are not in ascending order"
+            last = int(numbers[-1])
+            if last >= self.total or not np.array_equal(lengths[numbers], own):
+                return "its lengths are not those of its documents"
+            tokens += int(own.sum(dtype=np.int64))
+        return None if tokens == self.entry.tokens else "its lengths do not add up to its tokens"
+
+    def damaged(self, what: str) -> DatasetError:
+        """The error for columns that cannot be those that were written."""
+        return DatasetError(
+            f"{self.store.url}: view {self.name!r} of {self.source} is damaged: {what}; jaxdata "
+            f"verify {self.store.url} names what is damaged"
+        )
+
+    @property
+    def masks(self) -> bool:
+        """Whether there are ranges without loss."""
+        return "mask_document" in self.checksums
+
+    @cached_property
+    def masked(self) -> tuple[AnyInts, NDArray[np.uint32], NDArray[np.uint32]]:
+        """Ranges without loss, (ranges,) each: document of the source, start, stop; ascending."""
+        document, start, stop = map(self._column, CONTENT[2:])
+        if not len(document) == len(start) == len(stop):
+            raise self.damaged("its ranges are not complete")
+        return document, start, stop
+
+    def fate(self, document: int) -> Fate | None:
+        """Why a document of the source is not listed; None if it is, or is unknown."""
+        at = int(np.searchsorted(self.dropped, self.dropped.dtype.type(document)))
+        if at == len(self.dropped) or self.dropped[at] != document:
+            return None
+        return Fate(self._reason("reason", at), self._survivor(at))
+
+    def ranges_of(self, document: int) -> list[Masked]:
+        """The ranges of a document of the source that have no loss."""
+        if not self.masks:
+            return []
+        numbers, start, stop = self.masked
+        first, last = (
+            int(np.searchsorted(numbers, numbers.dtype.type(document), side))
+            for side in ("left", "right")
+        )
+        return [
+            Masked(int(start[at]), int(stop[at]), self._reason("mask_reason", at))
+            for at in range(first, last)
+        ]
+
+    @cached_property
+    def dropped(self) -> AnyInts:
+        """(dropped,) numbers in the source of documents that are not kept, ascending."""
+        return self._column("dropped")
+
+    def read(self, column: str) -> Any:
+        """A column by its name; None if this view has no such column."""
+        return self._column(column) if column in self.checksums else None
+
+    def _reason(self, column: str, at: int) -> str:
+        number = self._column(column)[at : at + 1]
+        if not len(number) or number[0] >= len(self.entry.reasons):
+            raise self.damaged(f"its column {column} names no reason")
+        return self.entry.reasons[int(number[0])]
+
+    def _survivor(self, at: int) -> tuple[str, int] | None:
+        if "survivor" not in self.checksums:
+            return None
+        source, number = (
+            self._column(name)[at : at + 1] for name in ("survivor_source", "survivor")
+        )
+        if not len(source) or not len(number) or source[0] >= len(self.entry.survivors):
+            raise self.damaged("its column survivor_source names no source")
+        return (self.entry.survivors[int(source[0])], int(number[0])) if source[0] >= 0 else None
+
+    @property
+    def checksums(self) -> Mapping[str, str]:
+        """See `Columns`."""
+        return self.entry.checksums
+
+    @property
+    def columns(self) -> dict[str, tuple[type[np.generic], int | None]]:
+        """See `Columns`."""
+        number, kept = number_type(self.total), self.entry.documents
+        columns: dict[str, tuple[type[np.generic], int | None]] = {
+            "document": (number, kept),
+            "length": (np.uint32, kept),
+            "dropped": (number, None),
+            "reason": (np.uint8, None),
+        }
+        if "survivor" in self.checksums:
+            columns |= {"survivor_source": (np.int32, None), "survivor": (np.int64, None)}
+        if self.masks:
+            columns |= {"mask_document": (number, None), "mask_start": (np.uint32, None)}
+            columns |= {"mask_stop": (np.uint32, None), "mask_reason": (np.uint8, None)}
+        return columns
+
+    def file(self, column: str) -> str:
+        """See `Columns`."""
+        return f"{view_folder(self.source, self.name)}/{self.entry.folder}/{column}"
+
+
+def views_of(store: Store, manifest: Manifest) -> Iterator[ViewIndex]:
+    """All views of a dataset, those of earlier generations of their sources too."""
+    for name, source in manifest.sources.items():
+        for view, entry in source.views.items():
+            made = source.generation_of(entry) or source
+            yield ViewIndex(store, name, view, entry, made.documents)

@@ -12,6 +12,7 @@ The house, from the ground up; a room imports only from rooms below it (tests/te
     documents                                       open datasets, read ranges of tokens
     converter | rows                                text to dataset | a table of rows, as arrays
     packing, then mixing and preferences            which documents share a row, which row is next
+    dedup                                           duplicates, found and dropped by a view
     map_datasets, megatron                          pack and mix for grain; Megatron-Core's order
     feed                                            rows to batches: loader, state, layouts
     materializer streaming exporter compat          rows and text for other programs
@@ -29,6 +30,7 @@ from jaxdata.lazy import resolver
 if TYPE_CHECKING:  # for type checkers: the names that __getattr__ resolves
     from jaxdata.config import load as load
     from jaxdata.converter.api import convert as convert
+    from jaxdata.dedup.api import deduplicate as deduplicate
     from jaxdata.documents.base import ArrayDocuments as ArrayDocuments
     from jaxdata.documents.converted import open_dataset as open_dataset
     from jaxdata.errors import ConfigError as ConfigError
@@ -59,6 +61,7 @@ _PUBLIC = {
     "LoaderSave": "jaxdata.feed.checkpoint",
     "Phase": "jaxdata.mixing.phases",
     "convert": "jaxdata.converter.api",
+    "deduplicate": "jaxdata.dedup.api",
     "evaluation_rows": "jaxdata.map_datasets",
     "export": "jaxdata.exporter.api",
     "load": "jaxdata.config",

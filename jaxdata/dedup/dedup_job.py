@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -135,4 +136,4 @@ def even_cuts(ends: NDArray[np.int64], size: int) -> list[tuple[int, int]]:
         return []
     inner = np.searchsorted(ends, np.arange(size, int(ends[-1]), size)) + 1
     cuts = np.unique(np.concatenate([[0], inner, [len(ends)]])).tolist()
-    return list(zip(cuts[:-1], cuts[1:], strict=True))
+    return list(pairwise(cuts))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import orjson
@@ -13,7 +14,7 @@ from jaxdata.dedup.members import Member
 from jaxdata.documents.base import Documents
 from jaxdata.documents.dataset import Dataset
 from jaxdata.format.unfinished import UnfinishedJob
-from jaxdata.ragged import Ints
+from jaxdata.ragged import AnyInts, Ints
 from jaxdata.tokenizers import Tokenizer
 
 _BETWEEN_SIDES = "\n\n"
@@ -39,20 +40,40 @@ def open_texts(member: Member, dataset: Dataset, unfinished: UnfinishedJob) -> M
     if not member.sides:
         kept = unfinished.noted(member.table)
         return FileTexts(orjson.loads(kept or b"[]"), dataset)
-    sides = [TokenTexts(dataset[side], dataset) for side in member.sides]
+    sides = [TokenTexts(open_side(dataset, side, member.view), dataset) for side in member.sides]
     return sides[0] if len(sides) == 1 else PairTexts(sides)
+
+
+class Side(NamedTuple):
+    """A source, and which of its documents are compared."""
+
+    documents: Documents
+    numbers: AnyInts | None
+    """ascending, each once; None for all"""
+    fingerprint: str
+
+
+def open_side(dataset: Dataset, name: str, view: str | None) -> Side:
+    """Open a source; through a view only what that keeps is compared, copies of it once."""
+    if view is None:
+        return Side(dataset[name], None, dataset[name].fingerprint)
+    split, _, source = name.partition("/")
+    kept: Any = dataset.source(split, source, documents=view)
+    return Side(kept.base, np.unique(kept.document), kept.fingerprint)
 
 
 class TokenTexts:
     """See `MemberTexts`; a source."""
 
-    def __init__(self, documents: Documents, dataset: Dataset) -> None:
-        self._documents, self._dataset = documents, dataset
+    def __init__(self, side: Side, dataset: Dataset) -> None:
+        self._documents, self._numbers, _ = side
+        self._dataset = dataset
         self._special: NDArray[Any] | None = None
 
-    @property
+    @cached_property
     def lengths(self) -> NDArray[Any]:
-        return self._documents.lengths
+        every = self._documents.lengths
+        return every if self._numbers is None else every[self._numbers]
 
     def texts(self, documents: Ints) -> list[str]:
         return [self._dataset.decode(ids) for ids in self._read(documents)]
@@ -68,7 +89,8 @@ class TokenTexts:
 
     def _read(self, documents: Ints) -> list[NDArray[Any]]:
         counts = self.lengths[documents].astype(np.int64)
-        found = self._documents.tokens(documents, np.zeros_like(counts), counts)
+        of = documents if self._numbers is None else self._numbers[documents].astype(np.int64)
+        found = self._documents.tokens(of, np.zeros_like(counts), counts)
         tokens = np.frombuffer(found.views.join(), self._documents.dtype.newbyteorder("<"))
         return np.split(tokens, np.cumsum(counts)[:-1])
 
@@ -87,7 +109,8 @@ class PairTexts:
 
     @property
     def lengths(self) -> NDArray[Any]:
-        return np.sum([side.lengths for side in self._sides], axis=0, dtype=np.int64)
+        lengths = [side.lengths.astype(np.int64) for side in self._sides]
+        return lengths[0] + sum(lengths[1:])
 
     def texts(self, documents: Ints) -> list[str]:
         sides = (side.texts(documents) for side in self._sides)

@@ -30,6 +30,7 @@ class Member:
         documents: how many it has.
         fingerprint: of the content.
         sides: the sources that a document is made of; none for a file.
+        view: the view that it is read through.
         against: it loses no document; others lose theirs that it has, too.
         table: for a file, where the job keeps its texts.
     """
@@ -38,6 +39,7 @@ class Member:
     documents: int
     fingerprint: str
     sides: tuple[str, ...] = ()
+    view: str | None = None
     against: bool = False
     table: str = ""
 

@@ -1,4 +1,4 @@
-"""A search from beginning to end: documents hashed, candidates found and compared, clusters made."""
+"""A search from beginning to end: documents hashed, candidates compared, clusters made."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.converter.engines import MakeEngine
 from jaxdata.dedup.candidate_units import RECORD_BYTES, Pairs, documents_of
@@ -139,7 +138,7 @@ class Search:
             yield pairs
 
     def _step(self, runs: dict[str, Layout], section: str) -> int:
-        pairs = sum(layout[section].count for layout in runs.values())
+        pairs = sum(layout[section].records for layout in runs.values())
         return _parts_together(pairs * _PAIR_BYTES, self.memory)
 
     def _do(self, label: str, units: Iterable[DedupUnit]) -> None:

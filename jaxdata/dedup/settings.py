@@ -29,10 +29,10 @@ class DedupSettings(Settings):
     """Bands of MinHash; more find more pairs, also less similar ones."""
     rows: Count = 8
     """Hashes of a band; more find fewer pairs, and more similar ones."""
-    threshold: float = Field(0.8, ge=0, le=1)
+    threshold: float = Field(default=0.8, ge=0, le=1)
     """The Jaccard similarity of near copies' n-grams, compared for each pair that shares a band; 0
     compares nothing, as other tools do."""
-    prefer: str = Field("longest", min_length=1)
+    prefer: str = Field(default="longest", min_length=1)
     """Which document of a cluster stays, among those of its first source: "longest", "first", or
     the one with the smallest value of a kept field, with "-" before its name the largest."""
 

@@ -32,7 +32,7 @@ class Section(NamedTuple):
     """Where the records of one kind lie in a run."""
 
     start: int
-    count: int
+    records: int
     dtypes: list[str]
     fences: list[int]
     """the record at which each part begins"""
@@ -86,7 +86,7 @@ def read_part(
     begin = np.array([one.fences[first] for one in found], np.int64)
     end = np.array([one.fences[stop] for one in found], np.int64)
     start = np.array([one.start for one in found], np.int64)
-    count = np.array([one.count for one in found], np.int64)
+    count = np.array([one.records for one in found], np.int64)
     columns = []
     for dtype in map(np.dtype, every[0].dtypes):
         where = start + begin * dtype.itemsize

@@ -81,7 +81,7 @@ def value_ranks(values: Sequence[Any], *, largest: bool = False) -> Ints:
 
 
 def _sortable(value: Any) -> tuple[bool, Any] | None:
-    if value is None or value != value:  # noqa: PLR0124 - NaN is no value
+    if value is None or value != value:  # NaN is no value
         return None
     is_number = isinstance(value, int | float)
     return (False, value) if is_number else (True, str(value))

@@ -1,4 +1,4 @@
-"""What units of a search share in one process: the dataset, opened, and how documents are hashed."""
+"""What units of a search share in a process: the dataset, opened, and how texts are hashed."""
 
 from __future__ import annotations
 
@@ -90,7 +90,8 @@ class Workbench:
     def alive(self, numbers: Numbers) -> NDArray[np.bool_]:
         """Whether documents are no exact copy of an earlier one."""
         bits = self._alive[numbers >> 3] >> (7 - (numbers & 7)).astype(np.uint8)
-        return (bits & 1).astype(bool)
+        found: NDArray[np.bool_] = (bits & 1).astype(bool)
+        return found
 
     @cached_property
     def _alive(self) -> NDArray[np.uint8]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from jaxdata.converter import ConversionReport
 from jaxdata.converter.engines import Engine
-from jaxdata.converter.engines.base import Attempt
-from jaxdata.converter.job import Job
-from jaxdata.converter.worker import UnitConverter
+from jaxdata.converter.engines.base import Attempt, Work
 from tests.converter.test_convert import run
 
 __all__ = ["in_this_process", "run_here"]
@@ -20,9 +19,9 @@ __all__ = ["in_this_process", "run_here"]
 class Here(Engine):
     """Each unit is done before the next is taken."""
 
-    def __init__(self, job: Job, progress: Callable[[int], None]) -> None:
+    def __init__(self, job: Work, progress: Callable[[int], None]) -> None:
         super().__init__(job, progress)
-        self._converter = UnitConverter(job)
+        self._worker = import_module(job.worker).worker_of(job)
 
     def places(self) -> int:
         return 1
@@ -31,7 +30,7 @@ class Here(Engine):
         return 0
 
     def start(self, task: Attempt) -> None:
-        self.finish(task, self._converter.convert(task.unit, lambda _: None))
+        self.finish(task, self._worker(task.unit, lambda _: None))
 
     def wait(self) -> None:
         raise AssertionError("nothing is under way")

@@ -153,8 +153,8 @@ class Engine(ABC):
         if attempt.number == ATTEMPTS:
             raise WorkerDied(
                 f"{error}; {ATTEMPTS} workers have died on the unit {unit.name} "
-                f"(from {unit.where}). If memory is short, use fewer --workers. Finished work is kept: "
-                "the same command resumes"
+                f"(from {unit.where}). If memory is short, use fewer --workers. Finished work is "
+                "kept: the same command resumes"
             ) from error
         _log.warning("%s; the unit %s (from %s) is retried", error, unit.name, unit.where)
         self.start(replace(attempt, number=attempt.number + 1))

@@ -116,8 +116,10 @@ def _word_hashes(lower: NDArray[np.uint32], starts: Ints, stops: Ints) -> Hashes
 def _powers() -> tuple[Hashes, Hashes]:
     """Powers of the base for each place in a batch, and those of its inverse."""
     inverse = np.uint64(pow(int(_BASE), -1, 2**64))
-    up, down = (np.cumprod(np.full(_MOST, base, np.uint64)) for base in (_BASE, inverse))
-    return up, down
+    up, down = np.cumprod(
+        np.full((_MOST, 2), [_BASE, inverse], np.uint64), axis=0, dtype=np.uint64
+    ).T
+    return np.ascontiguousarray(up), np.ascontiguousarray(down)
 
 
 def _batches(texts: Sequence[str]) -> Iterator[tuple[list[int], list[str]]]:

@@ -1,0 +1,1 @@
+"""Commands that make views and show them."""

@@ -1,0 +1,160 @@
+"""`jaxdata dedup`."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import click
+
+from jaxdata.dedup.hashing.exact_hashes import ExactRule
+from jaxdata.dedup.hashing.ngrams import NgramOf
+from jaxdata.dedup.settings import DedupSettings
+
+_EPILOG = """\b
+Examples:
+  jaxdata dedup data/mine --output-name d1
+  jaxdata dedup data/mine --sources web,wiki --against val,bench/*.jsonl --output-name d1 \\
+      --text-key question,answer
+
+To resume an interrupted search, give the same command again.
+"""
+_SHOWN = DedupSettings()
+
+
+class _Names(click.ParamType[Any]):
+    """Names separated by commas."""
+
+    name = "A,B"
+
+    def convert(
+        self,
+        value: str,
+        param: click.Parameter | None,  # noqa: ARG002
+        ctx: click.Context | None,  # noqa: ARG002
+    ) -> list[str]:
+        return [name.strip() for name in value.split(",") if name.strip()]
+
+
+class _Bytes(click.ParamType[Any]):
+    """Bytes as `500M` or `2GiB`; the units are powers of 1,024."""
+
+    name = "BYTES"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        number = value.upper().removesuffix("B").removesuffix("I")
+        unit = "KMGT".find(number[-1:]) + 1 if number[-1:] else 0
+        try:
+            return int(float(number[:-1] if unit else number) * 1024**unit)
+        except (ValueError, OverflowError):
+            self.fail(f"{value!r}: expected a size like 500M or 2G", param, ctx)
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("dataset")
+@click.option(
+    "--output-name", required=True, metavar="NAME", help="What the view is called, like d1."
+)
+@click.option(
+    "--sources",
+    type=_Names(),
+    help="Sources that lose documents, the preferred ones first.  [default: all of --split]",
+)
+@click.option(
+    "--against",
+    type=_Names(),
+    default="",
+    help="Splits or sources of the dataset, and files of benchmarks: what they have is dropped "
+    "from --sources, and they stay as they are.",
+)
+@click.option("--split", default="train", show_default=True, help="Split of --sources.")
+@click.option("--documents", metavar="VIEW", help="View that --sources are read through.")
+@click.option(
+    "--exact",
+    type=click.Choice(get_args(ExactRule)),
+    help="What exact copies are equal in: everything (none), all but whitespace, or letters and "
+    "digits.  [default: whitespace]",
+)
+@click.option(
+    "--near/--no-near", default=_SHOWN.near, show_default=True, help="Drop near copies, too."
+)
+@click.option(
+    "--threshold",
+    type=click.FloatRange(0, 1),
+    default=_SHOWN.threshold,
+    show_default=True,
+    help="Share of n-grams, of those that either has, that near copies have in common; 0: MinHash "
+    "decides alone.",
+)
+@click.option(
+    "--of",
+    type=click.Choice(get_args(NgramOf)),
+    default=_SHOWN.of,
+    show_default=True,
+    help="What n-grams are made of; ids are token ids, for which no text is decoded.",
+)
+@click.option(
+    "--ngram", type=click.IntRange(1), default=_SHOWN.ngram, show_default=True, help="Their length."
+)
+@click.option(
+    "--bands",
+    type=click.IntRange(1),
+    default=_SHOWN.bands,
+    show_default=True,
+    help="Bands of MinHash.",
+)
+@click.option(
+    "--rows", type=click.IntRange(1), default=_SHOWN.rows, show_default=True, help="Hashes a band."
+)
+@click.option(
+    "--prefer",
+    metavar="RULE",
+    default=_SHOWN.prefer,
+    show_default=True,
+    help="Which copy of a source stays: the longest, the first, or that with the smallest value of "
+    "a kept field (url; -date for the largest).",
+)
+@click.option(
+    "--text-key",
+    default="text",
+    show_default=True,
+    help="Key of the texts in files of --against; several with commas.",
+)
+@click.option("--workers", type=click.IntRange(1), help="Processes.  [default: one per core]")
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="Processes of this machine, or a Ray cluster.",
+)
+@click.option("--ray-address", metavar="HOST:PORT", help="The cluster.  [default: $RAY_ADDRESS]")
+@click.option(
+    "--memory",
+    type=_Bytes(),
+    default="1G",
+    show_default=True,
+    help="Memory that a process takes to sort, about.",
+)
+@click.option("--unit-tokens", type=click.IntRange(1), hidden=True)
+def dedup(dataset: str, **options: Any) -> None:
+    """Find duplicates, and make a view of the dataset without them.
+
+    DATASET is a folder or URL. Exact and near copies are found within and across --sources, and in
+    the splits and files of --against. Of each cluster one document stays. Nothing is rewritten:
+    the view is a list of the documents that are kept, and says of each other one why not.
+    """
+    from jaxdata.dedup import deduplicate
+    from jaxdata.progress import progress_bar
+
+    given = {name: value for name, value in options.items() if value is not None}
+    try:
+        report = deduplicate(dataset, stage=progress_bar, **given)
+    except KeyboardInterrupt:
+        raise click.Abort("Finished work is kept: the same command resumes") from None
+    click.echo(report)
+    split, source = next(iter(report.views)).split("/", 1)
+    click.echo(
+        f"train without them: documents: {report.name} in a config, or in Python "
+        f"jaxdata.open_dataset('{dataset}').source('{split}', '{source}', "
+        f"documents='{report.name}')"
+    )

@@ -1,0 +1,77 @@
+"""The account of a search: what each source keeps and loses, and clusters by size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jaxdata.dedup.members import Members
+from jaxdata.dedup.survivors import Dropped
+from jaxdata.format.manifest import ViewEntry
+from jaxdata.ragged import Ints
+from jaxdata.views.account import account_lines
+
+
+@dataclass(frozen=True)
+class DedupReport:
+    """What a search found, and the view that it made.
+
+    Attributes:
+        dataset: the dataset.
+        name: the view.
+        views: `"<split>/<source>"` -> its entry in the manifest; `statistics` is the account.
+        clusters: by the number of documents, how many clusters there are.
+        seconds: that it took.
+    """
+
+    dataset: str
+    name: str
+    views: Mapping[str, ViewEntry]
+    clusters: Mapping[str, int]
+    seconds: float
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        for source, view in self.views.items():
+            yield f"{source}:"
+            yield from (f"  {line}" for line in account_lines(view.statistics))
+        sizes = ", ".join(f"{count:,} of {size}" for size, count in self.clusters.items())
+        yield f"clusters by documents: {sizes or 'none'}"
+        yield f"made the view {self.name!r} of {self.dataset} in {self.seconds:,.1f} s"
+
+
+def clusters_by_size(sizes: Ints) -> dict[str, int]:
+    """How many clusters there are of each class of sizes, from the size of each.
+
+    >>> clusters_by_size(np.array([2, 2, 3, 5, 130]))
+    {'2': 2, '3': 1, '4-7': 1, '128-255': 1}
+    """
+    classes = np.where(sizes < 4, sizes, 1 << np.log2(np.maximum(sizes, 1)).astype(np.int64))
+    found, counts = np.unique(classes, return_counts=True)
+    return {
+        str(size) if size < 4 else f"{size}-{2 * size - 1}": count
+        for size, count in zip(found.tolist(), counts.tolist(), strict=True)
+    }
+
+
+def sizes_of_clusters(dropped: Dropped) -> Ints:
+    """The number of documents of each cluster that loses some."""
+    _, first = np.unique(dropped.survivors, return_index=True)
+    return dropped.sizes[first]
+
+
+def statistics_of(members: Members, dropped: Dropped) -> dict[str, dict[str, Any]]:
+    """By source, the clusters in which it loses documents, by size."""
+    lost, _ = members.places(dropped.documents)
+    found = {}
+    for which, member in enumerate(members.each):
+        for side in member.sides * (not member.against):
+            mine = lost == which
+            _, first = np.unique(dropped.survivors[mine], return_index=True)
+            found[side] = {"clusters": clusters_by_size(dropped.sizes[mine][first])}
+    return found

@@ -1,0 +1,194 @@
+"""`deduplicate`: duplicates found, and a view made that drops them."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from jaxdata.converter.engines import EngineName, MakeEngine, choose_engine
+from jaxdata.dedup.account_of_copies import (
+    DedupReport,
+    clusters_by_size,
+    sizes_of_clusters,
+    statistics_of,
+)
+from jaxdata.dedup.benchmark_files import Benchmark, places_by_file, read_benchmarks
+from jaxdata.dedup.compared import against_of, sources_of
+from jaxdata.dedup.dedup_job import DedupJob
+from jaxdata.dedup.members import Members
+from jaxdata.dedup.outcome import drop_copies, views_of_sources
+from jaxdata.dedup.search_stages import Search, Stage
+from jaxdata.dedup.settings import DedupSettings
+from jaxdata.documents.converted import ConvertedDataset, open_dataset
+from jaxdata.errors import InputError
+from jaxdata.facts import differences
+from jaxdata.format.lease import leased
+from jaxdata.format.storage import Store
+from jaxdata.progress import Advance
+from jaxdata.scalars import takes_numpy
+from jaxdata.views.writing import check_name, write_views
+
+MEMORY = 2**30
+_UNITS, _SMALLEST, _LARGEST = 256, 2**20, 2**26
+"""Units of a large dataset; and tokens of one."""
+
+
+@takes_numpy
+def deduplicate(
+    dataset: str | os.PathLike[str],
+    *,
+    output_name: str,
+    sources: Sequence[str] | None = None,
+    against: Iterable[str] = (),
+    split: str = "train",
+    documents: str | None = None,
+    text_key: str = "text",
+    workers: int | None = None,
+    engine: EngineName = "local",
+    ray_address: str | None = None,
+    memory: int = MEMORY,
+    unit_tokens: int | None = None,
+    stage: Stage | None = None,
+    **settings: Any,
+) -> DedupReport:
+    """Find duplicates and make a view that drops them; an unfinished search is resumed.
+
+    Args:
+        dataset: a folder or URL, which the view is written to.
+        output_name: what the view is called, as in `source("train", "web", documents="d1")`.
+        sources: those of `split` that may lose documents, the preferred ones first; None for all.
+        against: splits or sources of the dataset, and files, folders, globs or URLs of benchmarks:
+            what they have is dropped from `sources`, and they stay as they are.
+        split: where `sources` are.
+        documents: a view that `sources` are read through; the new one drops what it drops, too.
+        text_key: the key of the texts in benchmarks; several with commas.
+        workers: worker processes; None for one per core. The view does not depend on it.
+        engine: "local" for processes of this machine, "ray" for a cluster. The view does not depend
+            on it.
+        ray_address: as for `convert`.
+        memory: bytes that each process takes to sort, about. The view does not depend on it.
+        unit_tokens: tokens of a unit of work, about; None for as many as suit the dataset. The view
+            does not depend on it.
+        stage: shows progress, as `jaxdata.progress.progress_bar` does.
+        **settings: what counts as a copy: see :class:`~jaxdata.dedup.settings.DedupSettings`.
+
+    Raises:
+        InputError: a source, file, view or setting is wrong; the message says what to do.
+        DatasetError: another process makes the same view, or the dataset cannot be written.
+        WorkerDied: workers were killed repeatedly over the same unit. The same call resumes.
+
+    >>> report = deduplicate("data/mine", output_name="d1", sources=["web", "wiki"],
+    ...                      against=["val"])  # doctest: +SKIP
+    """
+    started = time.monotonic()
+    check_name(output_name)
+    if documents == output_name:
+        raise InputError(f"the view {documents!r} cannot be made of itself: use another name")
+    make_engine = choose_engine(engine, workers, ray_address)
+    chosen = _checked(settings)
+    opened = _opened(dataset)
+    ours = sources_of(opened, split, sources, documents)
+    others, files = against_of(opened, against, ours)
+    benchmarks = read_benchmarks(files, text_key)
+    members = Members([*ours, *others, *(each.member for each in benchmarks)])
+    job = DedupJob(
+        opened.store.url, output_name, chosen, members, unit_tokens or _unit_tokens(opened)
+    )
+    search = _Run(opened, job, make_engine, memory, stage or _silent, benchmarks)
+    return search.report(started, text_key if files else None)
+
+
+def _checked(settings: dict[str, Any]) -> DedupSettings:
+    try:
+        return DedupSettings(**settings)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(map(str, first["loc"])) or "settings"
+        given = f"={first['input']!r}" if first["loc"] else ""
+        raise InputError(f"{name}{given}: {first['msg'].removeprefix('Value error, ')}") from None
+
+
+def _opened(dataset: str | os.PathLike[str]) -> ConvertedDataset:
+    found = open_dataset(dataset)
+    if isinstance(found, ConvertedDataset):
+        return found
+    raise InputError(
+        f"{found.url} is another tool's dataset, which takes no views: jaxdata convert its text"
+    )
+
+
+def _unit_tokens(dataset: ConvertedDataset) -> int:
+    """Tokens of a unit, for a dataset of this size."""
+    total = sum(entry.tokens for entry in dataset.manifest.sources.values())
+    return min(max(_SMALLEST, total // _UNITS), _LARGEST)
+
+
+def _silent(_label: str) -> AbstractContextManager[Advance]:
+    return nullcontext(lambda _done, _total: None)
+
+
+class _Run:
+    """One call of `deduplicate`."""
+
+    def __init__(
+        self,
+        dataset: ConvertedDataset,
+        job: DedupJob,
+        make_engine: MakeEngine,
+        memory: int,
+        stage: Stage,
+        benchmarks: list[Benchmark],
+    ) -> None:
+        self._dataset, self._job, self._make_engine = dataset, job, make_engine
+        self._memory, self._stage, self._benchmarks = memory, stage, benchmarks
+
+    def report(self, started: float, text_key: str | None) -> DedupReport:
+        """Do what is left to do, and publish the view."""
+        store, folder = self._dataset.store, self._job.folder
+        with leased(store, [folder]) as lease:
+            job = replace(self._job, lease=lease)
+            report = self._search(job, started, text_key)
+            job.unfinished(job.store()).end()
+        _remove(store, folder)
+        return report
+
+    def _search(self, job: DedupJob, started: float, text_key: str | None) -> DedupReport:
+        self._begin(job)
+        search = Search(job, self._make_engine, self._memory, self._stage)
+        clusters = search.run()
+        dropped = drop_copies(search.bench, clusters, self._dataset)
+        places = places_by_file(self._benchmarks)
+        parameters = {"command": "dedup", **job.facts(), "text_key": text_key}
+        del parameters["unit_tokens"]
+        sides = [s for member in job.members.each if not member.against for s in member.sides]
+        views = write_views(
+            self._dataset.store,
+            job.name,
+            views_of_sources(job.members, dropped, self._dataset, places),
+            parameters=parameters,
+            statistics=statistics_of(job.members, dropped),
+            made_of={side: self._dataset[side].fingerprint for side in sides},
+        )
+        sizes = clusters_by_size(sizes_of_clusters(dropped))
+        return DedupReport(job.url, job.name, views, sizes, time.monotonic() - started)
+
+    def _begin(self, job: DedupJob) -> None:
+        """Record what is searched; if units were finished before, check that they fit."""
+        unfinished, facts = job.unfinished(job.store()), job.facts()
+        if not unfinished.resumes(lambda was: [*differences(json.loads(was), facts).values()]):
+            unfinished.begin(json.dumps(facts).encode())
+        for each in self._benchmarks:
+            unfinished.note(each.member.table, each.table())
+
+
+def _remove(store: Store, folder: str) -> None:
+    """Remove the empty folder of a search that is finished."""
+    if not store.list(f"{folder}/"):
+        store.delete(f"{folder}/")

@@ -1,0 +1,135 @@
+"""What was found, as views of the sources: who is dropped, why, and who stays instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxdata.dedup.member_texts import open_side
+from jaxdata.dedup.members import Member, Members
+from jaxdata.dedup.search_stages import Clusters
+from jaxdata.dedup.survivors import FIRST, LONGEST, Dropped, choose, clustered, value_ranks
+from jaxdata.dedup.workbench import Workbench
+from jaxdata.documents.dataset import Dataset
+from jaxdata.errors import InputError
+from jaxdata.ragged import AnyInts, Ints
+from jaxdata.views.contents import SourceView, content_of, stacked
+
+_KINDS = ("exact copy", "near copy")
+
+
+def drop_copies(bench: Workbench, clusters: Clusters, dataset: Dataset) -> Dropped:
+    """Choose the survivors of all clusters."""
+    documents = clustered(clusters.near)
+    ranks = _ranks(bench, dataset, documents)
+    return choose(bench.members, clusters, documents, ranks)
+
+
+def _ranks(bench: Workbench, dataset: Dataset, documents: AnyInts) -> Ints:
+    """The preference among documents of one member."""
+    rule = bench.settings.prefer
+    if rule == FIRST:
+        return np.zeros(len(documents), np.int64)
+    if rule == LONGEST:
+        return -bench.lengths(documents)
+    field = rule.removeprefix("-")
+    values = list(_values(bench.members, dataset, documents, field))
+    if all(value is None for value in values) and len(values):
+        raise InputError(
+            f"prefer={rule!r}: no document of a cluster has a kept field {field!r}; expected "
+            f"{LONGEST!r}, {FIRST!r} or a field of jaxdata convert --keep"
+        )
+    return value_ranks(values, largest=rule.startswith("-"))
+
+
+def _values(members: Members, dataset: Dataset, documents: AnyInts, field: str) -> list[Any]:
+    member, number = members.places(documents)
+    found: list[Any] = [None] * len(documents)
+    for which, each in enumerate(members.each):
+        if each.sides and not each.against:
+            side = open_side(dataset, each.sides[0], each.view)
+            source: Any = side.documents
+            for at in np.flatnonzero(member == which).tolist():
+                own = number[at] if side.numbers is None else side.numbers[number[at]]
+                found[at] = source.kept(int(own)).get(field)
+    return found
+
+
+def views_of_sources(
+    members: Members, dropped: Dropped, dataset: Dataset, places: Mapping[str, list[int]]
+) -> dict[str, SourceView]:
+    """A view of each source that may lose documents; `places` are those of benchmarks' texts."""
+    lost, _ = members.places(dropped.documents)
+    found = {}
+    for which, member in enumerate(members.each):
+        if not member.against:
+            mine = _of_member(members, _taken(dropped, lost == which), which, dataset, places)
+            for side in member.sides:
+                found[side] = _over(dataset, side, member, mine)
+    return found
+
+
+def _taken(dropped: Dropped, chosen: Any) -> Dropped:
+    return Dropped(*(getattr(dropped, name)[chosen] for name in Dropped.__dataclass_fields__))
+
+
+def _of_member(
+    members: Members,
+    dropped: Dropped,
+    which: int,
+    dataset: Dataset,
+    places: Mapping[str, list[int]],
+) -> SourceView:
+    """The view of one member, in numbers of its source."""
+    _, documents = members.places(dropped.documents)
+    member, number = members.places(dropped.survivors)
+    survivors, reasons, reason_of = _names(members.each)
+    for each in np.unique(member).tolist():
+        of = member == each
+        number[of] = _in_source(members.each[each], number[of], dataset, places)
+    own = members.each[which]
+    total = len(dataset[own.sides[0]])
+    return SourceView(
+        documents=total,
+        dropped=_in_source(own, documents, dataset, places),
+        reason=(reason_of[member] * len(_KINDS) + ~dropped.exact).astype(np.uint8),
+        reasons=reasons,
+        survivor_source=member.astype(np.int32),
+        survivor=number,
+        survivors=survivors,
+    )
+
+
+def _names(members: Sequence[Member]) -> tuple[list[str], list[str], Ints]:
+    """Names of the members as survivors; all reasons; and which of these each member makes."""
+    where = ["" if not m.against else _where(m) for m in members]
+    kinds = list(dict.fromkeys(where))
+    reasons = [f"{kind}{place}" for place in kinds for kind in _KINDS]
+    survivors = [member.sides[0] if member.sides else member.name for member in members]
+    return survivors, reasons, np.array([kinds.index(place) for place in where])
+
+
+def _where(member: Member) -> str:
+    """Where the copy is that stays, for a reason: in a split, or in a benchmark."""
+    return f" in {member.name.partition('/')[0]}" if member.sides else " in a benchmark"
+
+
+def _in_source(
+    member: Member, numbers: Ints, dataset: Dataset, places: Mapping[str, list[int]]
+) -> Ints:
+    """Documents by their numbers in the source, or by their places in the file."""
+    if not member.sides:
+        return np.array(places[member.name], np.int64)[numbers]
+    listed = open_side(dataset, member.sides[0], member.view).numbers
+    return numbers if listed is None else listed[numbers].astype(np.int64)
+
+
+def _over(dataset: Dataset, side: str, member: Member, view: SourceView) -> SourceView:
+    """The view on top of the one that the source was read through."""
+    if member.view is None:
+        return view
+    split, _, source = side.partition("/")
+    below: Any = dataset.source(split, source, documents=member.view)
+    return stacked(content_of(below), view)

@@ -1,0 +1,73 @@
+"""Small datasets with copies in them, searched in this process."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from jaxdata.dedup import DedupReport, deduplicate
+from jaxdata.documents.converted import ConvertedDataset, open_dataset
+from jaxdata.tokenizers import load
+from tests.converter.here import Here, run_here
+from tests.converter.test_convert import records, write_lines
+
+__all__ = ["dropped", "find", "made", "prose"]
+
+_WORDS = (
+    *("the", "of", "and", "to", "in", "is", "was", "for", "on", "as", "with", "by", "at", "from"),
+    *("his", "that", "it", "an", "were", "are"),
+)
+
+
+def prose(seed: int, sentences: int = 12) -> str:
+    """A text unlike those of other seeds."""
+    chance = random.Random(seed)
+    names = ["".join(chance.choices("abcdeilmnorstu", k=6)) for _ in range(60)]
+    return " ".join(
+        " ".join(chance.choice([*_WORDS, *names]) for _ in range(12)).capitalize() + "."
+        for _ in range(sentences)
+    )
+
+
+def made(folder: Path, sources: Mapping[str, Sequence[str]], **options: Any) -> Path:
+    """Convert texts to sources, `"<split>/<source>"`."""
+    for name, texts in sources.items():
+        split, source = name.split("/")
+        lines = write_lines(folder / "raw" / f"{split}-{source}.jsonl", records(*texts))
+        run_here(lines, folder / "d", source=source, split=split, **options)
+    return folder / "d"
+
+
+def find(dataset: Path, **options: Any) -> DedupReport:
+    """Search in this process, in small units unless told."""
+    given = {"output_name": "d1", "unit_tokens": 3_000} | options
+    with mock.patch("jaxdata.dedup.api.choose_engine", return_value=Here):
+        return deduplicate(dataset, **given)
+
+
+def dropped(dataset: Path, source: str, view: str = "d1") -> dict[int, tuple[Any, ...]]:
+    """Each document that a view drops: why, and who stays."""
+    opened = open_dataset(dataset)
+    assert isinstance(opened, ConvertedDataset)
+    docs: Any = opened.source(*source.split("/"), documents=view)
+    fates = {number: docs.view.fate(number) for number in range(len(docs.base))}
+    listed = set(docs.document.tolist())
+    assert {number for number, fate in fates.items() if fate is None} == listed
+    return {number: (fate.reason, *fate.survivor) for number, fate in fates.items() if fate}
+
+
+def ngram_set(text: str, n: int = 5) -> set[tuple[str, ...]]:
+    """The n-grams of a text's words, the slow way."""
+    import re
+
+    words = re.findall(r"\w+", text.lower())
+    return {tuple(words[at : at + n]) for at in range(max(1, len(words) - n + 1))}
+
+
+def tokens_of(text: str) -> np.ndarray:
+    return load("bytes").encode([text])[0]

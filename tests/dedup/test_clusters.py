@@ -1,0 +1,139 @@
+"""Clusters are the connected components that brute force finds, whatever the batches."""
+
+from __future__ import annotations
+
+import random
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxdata.dedup.candidate_units import NEIGHBOURS, documents_of, exact_pairs, near_pairs
+from jaxdata.dedup.components import Components
+from jaxdata.dedup.hashing.minhash import Bands
+from jaxdata.dedup.hashing.ngrams import ngrams, word_pieces
+from jaxdata.dedup.pair_units import jaccard
+from jaxdata.dedup.sorted_runs import PARTS, encode_run, even_fences, read_part
+from jaxdata.format.storage import open_store
+from tests.dedup.planted import dropped, find, made, ngram_set, prose
+
+EDGES = st.integers(1, 40).flatmap(
+    lambda n: st.tuples(
+        st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=80)
+    )
+)
+
+
+def components(nodes: int, edges: list[tuple[int, int]]) -> list[int]:
+    """The smallest node of each node's component, the slow way."""
+    label = list(range(nodes))
+    for _ in range(nodes):
+        for one, other in edges:
+            label[one] = label[other] = min(label[one], label[other])
+    return label
+
+
+@given(EDGES, st.integers(1, 80))
+def test_components(graph: tuple[int, list[tuple[int, int]]], batch: int) -> None:
+    nodes, edges = graph
+    found = Components(nodes)
+    for first in range(0, len(edges), batch):
+        one, other = np.array(edges[first : first + batch], np.uint32).T
+        found.connect(one, other)
+    assert found.labels().tolist() == components(nodes, edges)
+
+
+def test_a_long_chain_is_one_component() -> None:
+    nodes = np.arange(100_000, dtype=np.uint32)
+    found = Components(len(nodes))
+    found.connect(nodes[1:], nodes[:-1])
+    assert not found.labels().any()
+
+
+@given(st.lists(st.integers(0, 4), max_size=30))
+def test_pairs_of_equal_hashes(values: list[int]) -> None:
+    """A bucket of exact copies is a star, one of a band is complete while it is small."""
+    documents = np.arange(len(values), dtype=np.uint32)[::-1].copy()
+    hashes = np.array(values, np.uint64)
+    edges = list(
+        zip(
+            *(part.tolist() for part in documents_of(exact_pairs(hashes, hashes, documents))),
+            strict=True,
+        )
+    )
+    alike = {
+        (min(a, b), max(a, b))
+        for a, b in combinations(documents.tolist(), 2)
+        if values[len(values) - 1 - a] == values[len(values) - 1 - b]
+    }
+    assert set(edges) <= alike
+    assert components(len(values), edges) == components(len(values), list(alike))
+    near = near_pairs(hashes, np.array(values), documents)
+    pairs = {
+        pair
+        for part in near.values()
+        for pair in zip(*map(np.ndarray.tolist, documents_of(part)), strict=True)
+    }
+    if all(values.count(value) <= NEIGHBOURS + 1 for value in values):
+        assert pairs == alike
+
+
+@given(st.data())
+@settings(max_examples=40)
+def test_parts_of_runs_are_all_their_records_in_order(data: st.DataObject) -> None:
+    runs = data.draw(
+        st.lists(st.lists(st.integers(0, 2**64 - 1), max_size=12), min_size=1, max_size=4)
+    )
+    store, layouts, every = open_store("memory://runs"), {}, []
+    for number, keys in enumerate(runs):
+        columns = [np.array(keys, np.uint64), np.arange(len(keys), dtype=np.uint32)]
+        content, layout = encode_run({"a": columns, "b": columns[:1]}, even_fences(2**64 - 1))
+        store.write(f"run-{number}", content)
+        layouts[f"run-{number}"] = layout
+        every += [(key, number, place) for place, key in enumerate(keys)]
+    step = data.draw(st.sampled_from([1, 16, PARTS]))
+    found = []
+    for first in range(0, PARTS, step):
+        (keys, places), counts = read_part(store, layouts, "a", first, first + step)
+        owner = np.arange(len(runs)).repeat(counts)
+        found += sorted(zip(keys.tolist(), owner.tolist(), places.tolist(), strict=True))
+        (alone,), _ = read_part(store, layouts, "b", first, first + step)
+        assert alone.tolist() == keys.tolist()
+    assert found == sorted(every)
+
+
+def test_jaccard_of_ngrams_is_that_of_sets() -> None:
+    one, other = prose(1), " ".join([*prose(1).split()[:100], *prose(2).split()[:40]])
+    hashed = [np.unique(ngrams(word_pieces([text]), 5).values) for text in (one, other)]
+    sets = ngram_set(one), ngram_set(other)
+    assert jaccard(*hashed) == len(sets[0] & sets[1]) / len(sets[0] | sets[1])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_clusters_are_those_of_brute_force(tmp_path: Path, seed: int) -> None:
+    """Edges are all pairs that share a band and are similar enough, compared one with another."""
+    chance = random.Random(seed)
+    texts = [_changed(prose(chance.randrange(6)), chance) for _ in range(50)]
+    data = made(tmp_path, {"train/web": texts})
+    find(data, prefer="first", threshold=0.7, memory=1)
+    bands = Bands(14, 8)(ngrams(word_pieces(texts), 5)).T
+    sets = [ngram_set(text) for text in texts]
+    edges = [
+        (a, b)
+        for a, b in combinations(range(len(texts)), 2)
+        if (bands[a] == bands[b]).any() and len(sets[a] & sets[b]) >= 0.7 * len(sets[a] | sets[b])
+    ]
+    expected = components(len(texts), edges)
+    lost = dropped(data, "train/web")
+    assert len(lost) > 10
+    assert expected == [lost[n][2] if n in lost else n for n in range(len(texts))]
+
+
+def _changed(text: str, chance: random.Random) -> str:
+    words = text.split()
+    for _ in range(chance.choice([0, 1, 3, 8])):
+        words[chance.randrange(len(words))] = f"x{chance.random()}"
+    return " ".join(words)

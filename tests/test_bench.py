@@ -20,6 +20,10 @@ EXPECTED = {
     "words": ["made: library", "made: words", "all: words"],
     "train_tokenizer": ["350: library, processor", "350: jaxdata, wall"],
     "stream": ["a pass over what was converted", "stream_text", "convert, all cores"],
+    "dedup": [
+        *("recall of pairs of 0.8 and more", "jaxdata", "hashing: jaxdata"),
+        "20,000 signatures",
+    ],
     "memory": ["jaxdata: anonymous after first batch", "jaxdata: anonymous"],
     "read_costs": ["one source: 480 rows over 48 hosts"],
     "reads": ["memmap crops: ranges", "shuffle_run 4: reads, neighbouring pages merged"],

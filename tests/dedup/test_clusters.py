@@ -118,7 +118,7 @@ def test_clusters_are_those_of_brute_force(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     texts = [_changed(prose(chance.randrange(6)), chance) for _ in range(50)]
     data = made(tmp_path, {"train/web": texts})
-    find(data, prefer="first", threshold=0.7, memory=1)
+    find(data, prefer="first", threshold=0.7, memory=1_500)
     bands = Bands(14, 8)(ngrams(word_pieces(texts), 5)).T
     sets = [ngram_set(text) for text in texts]
     edges = [

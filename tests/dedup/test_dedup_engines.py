@@ -1,0 +1,199 @@
+"""The same view whoever makes it: more workers, smaller units, less memory, kills, a cluster.
+
+For a release: `JAXDATA_TEST_KILLS=50`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jaxdata.dedup import deduplicate
+from jaxdata.errors import DatasetError, InputError
+from jaxdata.format.verify import verify
+from tests.converter.test_convert import tree
+from tests.dedup.planted import find, made, prose
+
+KILLS = int(os.environ.get("JAXDATA_TEST_KILLS", "6"))
+UNIT_TOKENS = 8_000
+MEMORY = 4_000
+
+
+def changed(seed: int, words: int) -> str:
+    """A text with some words changed."""
+    chance = random.Random(seed)
+    text = prose(seed % 40, 6).split()
+    for _ in range(words):
+        text[chance.randrange(len(text))] = f"x{chance.random()}"
+    return " ".join(text)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    sources = {
+        "train/web": [changed(seed, seed % 3) for seed in range(150)],
+        "train/wiki": [prose(seed, 6) for seed in range(30, 60)],
+        "val/web": [prose(seed, 6) for seed in (1, 35)],
+    }
+    return made(tmp_path_factory.mktemp("engines"), sources)
+
+
+@pytest.fixture(scope="module")
+def expected(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What a search that nobody disturbs writes."""
+    data = shutil.copytree(dataset, tmp_path_factory.mktemp("expected") / "d")
+    find(data, against=["val"], unit_tokens=10**9)
+    return tree(data)
+
+
+def copied(dataset: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(dataset, tmp_path / "d")
+
+
+def command(data: Path, *more: str) -> list[str]:
+    words = [*("dedup", str(data), "--output-name", "d1", "--against", "val")]
+    limits = ["--unit-tokens", str(UNIT_TOKENS), "--memory", str(MEMORY)]
+    return [sys.executable, "-m", "jaxdata", *words, *limits, "--workers", "2", *more]
+
+
+def receipts(data: Path) -> int:
+    return len(list(data.glob("dedup-d1/work/*.receipt")))
+
+
+def killed(data: Path, units: int, how: signal.Signals = signal.SIGKILL) -> tuple[int, str]:
+    """Search until so many units have receipts, then send a signal."""
+    process = subprocess.Popen(
+        command(data),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    while receipts(data) < units and process.poll() is None:
+        time.sleep(0.002)
+    process.send_signal(how)
+    _, errors = process.communicate()
+    return process.returncode, errors
+
+
+def test_units_and_memory_change_nothing(
+    dataset: Path, tmp_path: Path, expected: dict[str, str]
+) -> None:
+    data = copied(dataset, tmp_path)
+    find(data, against=["val"], unit_tokens=UNIT_TOKENS, memory=MEMORY)
+    assert tree(data) == expected
+    assert verify(data).whole
+    find(data, against=["val"])
+    assert tree(data) == expected
+
+
+def test_other_settings_do_not_finish_a_search(dataset: Path, tmp_path: Path) -> None:
+    data = copied(dataset, tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jaxdata.dedup.search_stages.Search._connect_near", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            find(data)
+    assert receipts(data)
+    with pytest.raises(
+        InputError, match=r"unfinished search for duplicates with .*ngram was 5, is 6.*start over"
+    ):
+        find(data, ngram=6)
+    find(data)
+    assert not (data / "dedup-d1").exists()
+
+
+def interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_receipt_that_was_damaged_is_named(dataset: Path, tmp_path: Path) -> None:
+    data = copied(dataset, tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jaxdata.dedup.search_stages.Search._connect_near", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            find(data)
+    receipt = next(data.glob("dedup-d1/work/exact-*.receipt"))
+    receipt.write_bytes(receipt.read_bytes()[:-1])
+    with pytest.raises(DatasetError, match=r"exact-.*receipt is damaged.*delete it and run"):
+        find(data)
+    receipt.unlink()
+    find(data)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 4])
+def test_workers_change_nothing(
+    dataset: Path, tmp_path: Path, expected: dict[str, str], workers: int
+) -> None:
+    data = copied(dataset, tmp_path)
+    options = {"unit_tokens": UNIT_TOKENS, "memory": MEMORY, "workers": workers}
+    deduplicate(data, output_name="d1", against=["val"], **options)
+    assert tree(data) == expected
+
+
+@pytest.mark.slow
+def test_killed_again_and_again(dataset: Path, tmp_path: Path, expected: dict[str, str]) -> None:
+    data, chance = copied(dataset, tmp_path), random.Random(0)
+    kills = 0
+    while kills < KILLS:
+        before = receipts(data)
+        code, _ = killed(data, before + chance.randrange(4))
+        if code == 0:
+            assert tree(data) == expected
+            shutil.rmtree(data)
+            data = copied(dataset, tmp_path)
+        kills += code == -signal.SIGKILL
+    subprocess.run(command(data), check=True, capture_output=True)
+    assert tree(data) == expected
+
+
+@pytest.mark.slow
+def test_ctrl_c_says_how_to_go_on(dataset: Path, tmp_path: Path, expected: dict[str, str]) -> None:
+    data = copied(dataset, tmp_path)
+    code, errors = killed(data, 3, signal.SIGINT)
+    assert (code, errors) == (130, "interrupted. Finished work is kept: the same command resumes\n")
+    kept = receipts(data)
+    assert kept >= 3
+    subprocess.run(command(data), check=True, capture_output=True)
+    assert tree(data) == expected
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Two nodes with a core each."""
+    reason = "the extra 'ray' is not installed"
+    utilities = pytest.importorskip("ray.cluster_utils", reason=reason)
+    node = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
+    made = utilities.Cluster(
+        initialize_head=True, head_node_args=node | {"include_dashboard": False}
+    )
+    made.add_node(**node)
+    yield made
+    made.shutdown()
+
+
+@pytest.mark.slow
+def test_a_cluster_changes_nothing(
+    cluster: Any, dataset: Path, tmp_path: Path, expected: dict[str, str]
+) -> None:
+    data = copied(dataset, tmp_path)
+    deduplicate(
+        data,
+        output_name="d1",
+        against=["val"],
+        unit_tokens=UNIT_TOKENS,
+        memory=10**6,
+        engine="ray",
+        ray_address=cluster.address,
+    )
+    assert tree(data) == expected

@@ -1,0 +1,110 @@
+"""Made signatures of many documents, sorted on disk and clustered: no text is hashed.
+
+A document shares each band's hash with the others of its group with a probability of one half; a
+group has a document and a quarter on average.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import subprocess
+import time
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+import numpy as np
+from far_index import SOURCE, made
+from harness import Report
+
+from jaxdata.converter.engines import choose_engine
+from jaxdata.dedup.compared import sources_of
+from jaxdata.dedup.dedup_job import EXACT, DedupJob, SignatureUnit
+from jaxdata.dedup.hashing.ngrams import mixed
+from jaxdata.dedup.members import Members
+from jaxdata.dedup.search_stages import Search
+from jaxdata.dedup.settings import DedupSettings
+from jaxdata.dedup.signature_units import HASH_FENCES
+from jaxdata.dedup.sorted_runs import Columns, encode_layout, encode_run
+from jaxdata.dedup.workbench import Workbench
+from jaxdata.documents.converted import open_dataset
+from jaxdata.progress import Advance
+
+__all__ = ["search_here", "search_made_signatures"]
+
+MEMORY = 2**30
+
+
+def _silent(_label: str) -> AbstractContextManager[Advance]:
+    return nullcontext(lambda _done, _total: None)
+
+
+def job_of(folder: Path) -> DedupJob:
+    """A search of the made dataset in which no pairs are compared."""
+    split, source = SOURCE.split("/")
+    members = sources_of(open_dataset(folder), split, [source], None)
+    return DedupJob(str(folder), "bench", DedupSettings(threshold=0.0), Members(members), 2**26)
+
+
+def write_signatures(job: DedupJob) -> None:
+    """The run and the receipt of every unit."""
+    bench = Workbench(job)
+    total = job.members.total
+    chance = np.random.default_rng(0)
+    for unit in job.signature_units([texts.lengths for texts in bench.texts]):
+        write_unit(bench, unit, total, chance)
+
+
+def write_unit(
+    bench: Workbench, unit: SignatureUnit, total: int, chance: np.random.Generator
+) -> None:
+    """The run and the receipt of one."""
+    count = unit.stop - unit.first
+    numbers = np.arange(count, dtype=np.uint32)
+    group = chance.integers(0, max(1, 4 * total // 5), count, dtype=np.uint64)
+    alone = chance.integers(0, 2**63, (2, count), dtype=np.uint64)
+    sections: dict[str, Columns] = {EXACT: [alone[0], alone[1], numbers]}
+    for band, name in enumerate(bench.job.sections):
+        own = chance.integers(0, 2**63, count, dtype=np.uint64)
+        shared = mixed(group * np.uint64(256) + np.uint64(band))
+        sections[name] = [np.where(own & np.uint64(1), own, shared), numbers]
+    data, layout = encode_run(sections, HASH_FENCES)
+    bench.store.write(bench.run_file(unit.name), data)
+    bench.unfinished.commit(unit.name, encode_layout(layout))
+
+
+def search_here(folder: Path, workers: int) -> dict[str, float]:
+    """Sort and cluster what is there; seconds, and MiB of memory of each process."""
+    job = job_of(folder)
+    begin = time.perf_counter()
+    clusters = Search(job, choose_engine("local", workers, None), MEMORY, _silent).run()
+    own, workers_most = (
+        resource.getrusage(kind).ru_maxrss / 1024
+        for kind in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    copies = int(np.count_nonzero(clusters.near != np.arange(len(clusters.near))))
+    return {
+        "seconds": time.perf_counter() - begin,
+        "parent": own,
+        "worker": workers_most,
+        "copies": copies,
+    }
+
+
+def search_made_signatures(
+    report: Report, folder: Path, documents: int, command: list[str]
+) -> None:
+    """Measure it in a process of its own, which a command starts."""
+    shutil.rmtree(folder, ignore_errors=True)
+    made(folder, documents)
+    write_signatures(job_of(folder))
+    size = sum(file.stat().st_size for file in folder.glob("dedup-bench/work/*.run"))
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    note = (
+        f"{size / 1e9:,.2f} GB of signatures, {found['copies']:,.0f} copies; MiB of the parent "
+        f"{found['parent']:,.0f}, of a worker {found['worker']:,.0f}"
+    )
+    report.add(f"{documents:,} signatures", found["seconds"], note=note)
+    shutil.rmtree(folder)

@@ -24,6 +24,7 @@ from jaxdata.format.lease import leased
 from jaxdata.format.manifest import (
     Manifest,
     SourceEntry,
+    ViewAccount,
     ViewEntry,
     read_manifest,
     update_manifest,
@@ -76,10 +77,11 @@ def write_views(
         for source, view in views.items():
             _check(manifest, source, view, made_of.get(source), at.url)
             columns = _columns(at, manifest, source, view)
-            facts = account_of(_index(at, manifest, source).lengths, view, columns)
-            facts |= statistics.get(source, {})
-            entry = _entry(manifest.sources[source], columns, view, dict(parameters), facts)
-            entries[source] = entry
+            known, lengths = manifest.sources[source], _index(at, manifest, source).lengths
+            account = account_of(lengths, view, columns, masked=known.masked)
+            own = _entry(known, columns, view, account)
+            facts = {"parameters": dict(parameters), "statistics": dict(statistics.get(source, {}))}
+            entry = entries[source] = own.model_copy(update=facts)
             if manifest.sources[source].views.get(name) != entry:
                 write_columns(at, f"{view_folder(source, name)}/{entry.folder}", columns)
         update_manifest(at, lambda now: _with(now, name, entries, at.url))
@@ -193,21 +195,21 @@ def _entry(
     source: SourceEntry,
     columns: Mapping[str, Column],
     view: SourceView,
-    parameters: dict[str, Any],
-    statistics: dict[str, Any],
+    account: ViewAccount,
 ) -> ViewEntry:
+    """The entry of a view, without what it was made with."""
     checksums = {name: checksum(column) for name, column in columns.items()}
-    named = {"reasons": list(view.reasons), "survivors": list(view.survivors)}
     return ViewEntry(
         generation=source.fingerprint,
         documents=len(columns["document"]),
         tokens=int(columns["length"].sum(dtype=np.int64)),
         fingerprint=view_fingerprint(source.fingerprint, checksums),
         folder=digest([checksums, columns["document"].dtype.name])[:16],
-        **named,
+        reasons=list(view.reasons),
+        survivors=list(view.survivors),
         checksums=checksums,
-        parameters=parameters,
-        statistics=statistics,
+        parameters={},
+        account=account,
     )
 
 

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from jaxdata.errors import DatasetError
 from jaxdata.format.archive_members import COLUMNS, Member, find_member, line_of_json
-from jaxdata.format.columns import Columns, write_columns
 from jaxdata.format.manifest import MANIFEST, SourceEntry
 from jaxdata.format.page_checksums import page_count
 from jaxdata.format.records import STREAM_START, RecordSpec
 from jaxdata.format.storage import Store
+from jaxdata.format.stored_columns import Columns, write_columns
 
 ANCHOR_EVERY = 8
 _CHUNK = 2**26

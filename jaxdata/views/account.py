@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.format.manifest import Amount, ViewAccount
-from jaxdata.views.contents import SourceView
+from jaxdata.views.source_view import SourceView
 
 Columns = Mapping[str, NDArray[Any]]
 

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.facts import digest
-from jaxdata.format.columns import write_columns
 from jaxdata.format.index import SourceIndex
 from jaxdata.format.lease import leased
 from jaxdata.format.manifest import (
@@ -30,9 +29,10 @@ from jaxdata.format.manifest import (
     update_manifest,
 )
 from jaxdata.format.storage import Store, open_store
+from jaxdata.format.stored_columns import write_columns
 from jaxdata.format.views import checksum, number_type, view_fingerprint, view_folder
 from jaxdata.views.account import account_of
-from jaxdata.views.contents import SourceView, of_both_sides
+from jaxdata.views.source_view import SourceView, of_both_sides
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}", re.ASCII)
 _SIDES = ("/chosen", "/rejected")

@@ -79,7 +79,14 @@ class DocumentFields:
             keys = self._values(key, first, stop, records) if key and key != name else None
             return self._scores.of(name, first, stop, keys)
         if name in self._kept or name.partition(".")[0] in self._kept:
-            return self._array(name, first, [_looked_up(each, name) for each in records.get()])
+            try:
+                found = [_looked_up(each, name) for each in records.get()]
+            except TypeError:
+                raise InputError(
+                    f"there is no field {name!r} in {self._docs.name}: what it names a part of is "
+                    "no object in every document"
+                ) from None
+            return self._array(name, first, found)
         return self._built_in(name, first, stop)
 
     def _array(self, name: str, first: int, values: list[Any]) -> Any:
@@ -125,10 +132,14 @@ class _Records:
 
 
 def _looked_up(record: Mapping[str, Any], name: str) -> Any:
-    """A field of a record; a name with dots goes into objects within."""
+    """A field of a record; a name with dots goes into objects within (TypeError if it is none)."""
     if name in record:
         return record[name]
     value: Any = record
     for part in name.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
+        if value is None:
+            return None
+        if not isinstance(value, Mapping):
+            raise TypeError(part)
+        value = value.get(part)
     return value

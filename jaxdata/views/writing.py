@@ -86,7 +86,7 @@ def write_views(
                 write_columns(at, f"{view_folder(source, name)}/{entry.folder}", columns)
         update_manifest(at, lambda now: _with(now, name, entries, at.url))
         for source, entry in entries.items():
-            _sweep(at, view_folder(source, name), entry.folder)
+            _sweep(at, source, view_folder(source, name), entry.folder)
     return entries
 
 
@@ -111,7 +111,7 @@ def remove_views(
         at = lease.fenced(store)
         update_manifest(at, lambda now: _with(now, name, dict.fromkeys(having), at.url))
         for source in having:
-            _sweep(at, view_folder(source, name), None)
+            _sweep(at, source, view_folder(source, name), None)
     return having
 
 
@@ -227,8 +227,9 @@ def _with(
     return manifest.model_copy(update={"sources": sources})
 
 
-def _sweep(store: Store, folder: str, kept: str | None) -> None:
+def _sweep(store: Store, source: str, folder: str, kept: str | None) -> None:
     """Remove the columns of earlier views of a name, and what killed writers left."""
+    store.sweep(f"{source}/")
     if kept is None:
         store.delete(f"{folder}/")
         return

@@ -10,7 +10,7 @@ The house, from the ground up; a room imports only from rooms below it (tests/te
     tokenizers                                      text to token ids and back
     format                                          files: shards, index, manifest, stores
     documents                                       open datasets, read ranges of tokens
-    converter | rows                                text to dataset | a table of rows, as arrays
+    converter | rows | views                        text to dataset | a table of rows | kept lists
     packing, then mixing and preferences            which documents share a row, which row is next
     dedup                                           duplicates, found and dropped by a view
     map_datasets, megatron                          pack and mix for grain; Megatron-Core's order
@@ -53,6 +53,7 @@ if TYPE_CHECKING:  # for type checkers: the names that __getattr__ resolves
     from jaxdata.mixing.phases import Phase as Phase
     from jaxdata.preferences.pairs import pairs as pairs
     from jaxdata.streaming.api import stream_text as stream_text
+    from jaxdata.views.selecting import select as select
 
 _PUBLIC = {
     "ArrayDocuments": "jaxdata.documents.base",
@@ -71,6 +72,7 @@ _PUBLIC = {
     "open_rows": "jaxdata.materializer.row_source",
     "pack": "jaxdata.map_datasets",
     "pairs": "jaxdata.preferences.pairs",
+    "select": "jaxdata.views.selecting",
     "stream_text": "jaxdata.streaming.api",
     **dict.fromkeys(errors.__all__, "jaxdata.errors"),
 }

@@ -6,6 +6,7 @@ quick. To add one, add a line to `COMMANDS`.
 run_config      CONFIG and overrides, for every command about a run
 convert_options the options of `convert`, from the fields of its settings
 old_names       commands under their old names
+views           commands about views
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "verify": ("jaxdata.cli.verify:verify", "Compare a dataset's files with their checksums."),
     "mirror": ("jaxdata.cli.mirror:mirror", "Copy a dataset between folders and buckets."),
+    "select": ("jaxdata.cli.views.choose:select", "Choose documents by their fields, as a view."),
+    "views": ("jaxdata.cli.views.listing:views", "Show or remove the views of a dataset."),
     "preview": ("jaxdata.cli.preview:preview", "Plan a run and show what it will get."),
     "plan": ("jaxdata.cli.plan:plan", "Keep a run's plan, and say what reading it costs."),
     "cache": (

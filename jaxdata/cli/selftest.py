@@ -33,10 +33,11 @@ from jaxdata.cli.run_config import OVERRIDABLE, read_config, takes_config
 )
 @click.option(
     "--documents",
-    type=click.IntRange(1),
-    default=2**20,
+    metavar="COUNT|VIEW",
+    default=str(2**20),
     show_default=True,
-    help="Documents of a source that the shuffle is measured on, about.",
+    help="Documents of a source that the shuffle is measured on, about; or the field `documents` "
+    "of the config: the view to read.",
 )
 @click.option(
     "--trainer",
@@ -49,7 +50,7 @@ def selftest(
     steps: int,
     seed: int,
     hosts: int,
-    documents: int,
+    documents: str,
     trainer: str | None,
     overrides: tuple[str, ...],
 ) -> int:
@@ -76,7 +77,9 @@ def selftest(
     from jaxdata.config import load
     from jaxdata.testing import prove
 
-    settings = read_config(config, overrides)
+    measured = int(documents) if documents.isdecimal() and int(documents) else None
+    view = () if measured else ("--documents", documents)
+    settings = read_config(config, (*overrides, *view))
     if trainer is not None:
         return _check_trainer(trainer, load(settings, loader={"num_workers": 0}))
 
@@ -87,7 +90,7 @@ def selftest(
     started, failed = time.perf_counter(), 0
     for proof in prove(open_loader, steps=steps, seed=seed):
         failed += _show(proof)
-    _show_shuffle(open_loader(), hosts, documents, seed)
+    _show_shuffle(open_loader(), hosts, measured or 2**20, seed)
     took = f"{time.perf_counter() - started:.1f} s"
     click.echo(f"{failed} of the promises do not hold ({took})" if failed else f"proved in {took}")
     return 1 if failed else 0

@@ -22,7 +22,7 @@ class DedupReport:
     Attributes:
         dataset: the dataset.
         name: the view.
-        views: `"<split>/<source>"` -> its entry in the manifest; `statistics` is the account.
+        views: `"<split>/<source>"` -> its entry in the manifest; with its account.
         clusters: by the number of documents, how many clusters there are.
         seconds: that it took.
     """
@@ -39,10 +39,13 @@ class DedupReport:
     def _lines(self) -> Iterator[str]:
         for source, view in self.views.items():
             yield f"{source}:"
-            yield from (f"  {line}" for line in account_lines(view.statistics))
+            yield from (f"  {line}" for line in account_lines(view.account))
+        yield self.summary()
+
+    def summary(self) -> str:
+        """The clusters, and the time."""
         sizes = ", ".join(f"{count:,} of {size}" for size, count in self.clusters.items())
-        yield f"clusters by documents: {sizes or 'none'}"
-        yield f"made the view {self.name!r} of {self.dataset} in {self.seconds:,.1f} s"
+        return f"clusters by number of documents: {sizes or 'none'}; took {self.seconds:,.1f} s"
 
 
 def clusters_by_size(sizes: Ints) -> dict[str, int]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import orjson
 
 from jaxdata.converter.api import texts_with_places
 from jaxdata.converter.inputs.discovery import find_inputs
+from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.dedup.members import Member
 from jaxdata.errors import InputError
 from jaxdata.facts import digest
@@ -27,36 +28,27 @@ class Benchmark:
         return orjson.dumps(self.texts)
 
 
-def read_benchmarks(given: Iterable[str], text_key: str) -> list[Benchmark]:
-    """Read the benchmarks of paths, globs or URLs; one file that several name is read once.
+def read_benchmarks(given: Sequence[str], text_key: str) -> list[Benchmark]:
+    """Read the benchmarks of paths, globs or URLs, all of one place; each file is read once.
 
     Raises:
         InputError: a file is not found, or has no record with a text under the key.
     """
-    found: dict[str, Benchmark] = {}
+    files = find_inputs(given) if given else []
     keys = tuple(key.strip() for key in text_key.split(","))
-    for one in given:
-        for file in find_inputs(one):
-            if file.where not in found:
-                rows = [(place, text) for _, place, text in texts_with_places([file], keys, "\n\n")]
-                if not rows:
-                    raise InputError(
-                        f"{file.where} has no record with a text under the key {text_key!r}; name "
-                        "the key of its texts with --text-key (several with commas)"
-                    )
-                texts = [text for _, text in rows]
-                found[file.where] = Benchmark(
-                    Member(
-                        file.where,
-                        len(texts),
-                        digest(texts),
-                        against=True,
-                        table=f"benchmark-{len(found):03d}",
-                    ),
-                    texts,
-                    [place for place, _ in rows],
-                )
-    return list(found.values())
+    return [_read(file, keys, f"benchmark-{number:03d}") for number, file in enumerate(files)]
+
+
+def _read(file: InputFile, keys: tuple[str, ...], table: str) -> Benchmark:
+    rows = [(place, text) for _, place, text in texts_with_places([file], keys, "\n\n")]
+    if not rows:
+        raise InputError(
+            f"{file.where} has no record with a text under the key {','.join(keys)!r}; name the "
+            "key of its texts with --text-key (several with commas)"
+        )
+    texts = [text for _, text in rows]
+    member = Member(file.name, len(texts), digest(texts), against=True, table=table)
+    return Benchmark(member, texts, [place for place, _ in rows])
 
 
 def places_by_file(benchmarks: Iterable[Benchmark]) -> Mapping[str, list[int]]:

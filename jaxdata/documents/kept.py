@@ -70,9 +70,9 @@ class KeptDocuments(RangedDocuments):
             raise self.view.damaged(problem)
 
     @property
-    def loss_tokens(self) -> Any:
+    def loss_tokens(self) -> int | None:
         """Targets with loss after all masks, where that is known; else None."""
-        return self.view.entry.statistics.get("loss_tokens")
+        return self.view.entry.account.loss_tokens
 
     def origin(self, index: int) -> tuple[str, int]:
         """See `ConvertedDocuments`."""

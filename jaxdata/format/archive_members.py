@@ -106,3 +106,20 @@ def line_of_json(lines: NDArray[np.uint8], ends: NDArray[np.uint64], number: int
     if not isinstance(fields, dict):
         raise ValueError("a line that is no object")
     return fields
+
+
+def lines_of_json(
+    lines: NDArray[np.uint8], ends: NDArray[np.uint64], first: int, stop: int
+) -> list[dict[str, Any]]:
+    """Some consecutive lines at once; raises ValueError as `line_of_json` does."""
+    a, b = int(ends[first - 1]) if first else 0, int(ends[stop - 1]) if stop > first else 0
+    found = lines[a:b].tobytes().split(b"\n")[: stop - first]
+    if len(found) != stop - first:
+        raise ValueError(f"{len(found)} lines for {stop - first} documents")
+    try:
+        fields = [json.loads(line) for line in found]
+    except RecursionError:
+        raise ValueError("a line that is nested too deep") from None
+    if not all(isinstance(each, dict) for each in fields):
+        raise ValueError("a line that is no object")
+    return fields

@@ -18,12 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.errors import DatasetError
-from jaxdata.format.archive_members import COLUMNS, Member, find_member, line_of_json
-from jaxdata.format.columns import Columns, write_columns
+from jaxdata.format.archive_members import (
+    COLUMNS,
+    Member,
+    find_member,
+    line_of_json,
+    lines_of_json,
+)
 from jaxdata.format.manifest import MANIFEST, SourceEntry
 from jaxdata.format.page_checksums import page_count
 from jaxdata.format.records import STREAM_START, RecordSpec
 from jaxdata.format.storage import Store
+from jaxdata.format.stored_columns import Columns, write_columns
 
 ANCHOR_EVERY = 8
 _CHUNK = 2**26
@@ -185,6 +191,13 @@ class SourceIndex(Columns):
             return {}
         with self._checked(document):
             return line_of_json(self.kept_lines, self._kept_ends, document)
+
+    def kept_between(self, first: int, stop: int) -> list[dict[str, Any]]:
+        """The kept fields of documents `[first, stop)`."""
+        if not self.entry.parameters.get("keep"):
+            return [{}] * (stop - first)
+        with self._checked(first):
+            return lines_of_json(self.kept_lines, self._kept_ends, first, stop)
 
     @cached_property
     def kept_lines(self) -> NDArray[np.uint8]:

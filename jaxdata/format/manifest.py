@@ -85,6 +85,36 @@ class Generation(Entry):
     statistics: Facts
 
 
+class Amount(Entry):
+    """Documents (or ranges of them) and their tokens."""
+
+    documents: Count = 0
+    ranges: Count = 0
+    tokens: Count
+
+    @model_serializer(mode="wrap")
+    def _one_of_both(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = dump(self)
+        del fields["documents" if self.ranges else "ranges"]
+        return fields
+
+
+class ViewAccount(Entry):
+    """What a view keeps and drops of its source."""
+
+    source: Amount
+    kept: Amount
+    """Each document once."""
+    listed: Amount
+    """Each document as often as it is listed."""
+    dropped: dict[str, Amount]
+    """By reason."""
+    masked: dict[str, Amount] = {}
+    """Ranges without loss by reason, those of a document once."""
+    loss_tokens: Count | None = None
+    """Targets with loss of all that is listed; None if masks must be read to know."""
+
+
 class ViewEntry(Entry):
     """A kept list of a source's documents; its columns are beside the source's index."""
 
@@ -104,7 +134,8 @@ class ViewEntry(Entry):
     checksums: dict[str, str]
     """Column -> sha256 of its values, little-endian."""
     parameters: Facts
-    statistics: Facts
+    account: ViewAccount
+    statistics: Facts = {}
 
 
 class SourceEntry(Entry):

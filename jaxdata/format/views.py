@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from jaxdata.errors import DatasetError
 from jaxdata.facts import digest
-from jaxdata.format.columns import Columns
 from jaxdata.format.manifest import Manifest, ViewEntry
 from jaxdata.format.storage import Store
+from jaxdata.format.stored_columns import Columns
 from jaxdata.ragged import AnyInts, Ints
 
 CONTENT = ("document", "length", "mask_document", "mask_start", "mask_stop")

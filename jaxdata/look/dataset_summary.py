@@ -13,7 +13,7 @@ from jaxdata.documents.base import Documents
 from jaxdata.documents.converted import ConvertedDataset, ConvertedDocuments
 from jaxdata.documents.dataset import Dataset
 from jaxdata.documents.kept import KeptDocuments, base_of
-from jaxdata.format.manifest import ViewEntry
+from jaxdata.format.manifest import ViewAccount, ViewEntry
 from jaxdata.look.terminal import counted, plain_table, printable
 from jaxdata.tokenizers.encoders import kept_summary
 from jaxdata.views.account import account_lines
@@ -68,15 +68,15 @@ def _describe_source(documents: Documents) -> dict[str, Any]:
 
 def described_view(view: ViewEntry) -> dict[str, Any]:
     """A view as plain JSON values: its size, its account and what it was made with."""
-    names = {"generation", "documents", "tokens", "fingerprint", "parameters", "statistics"}
-    return view.model_dump(include=names)
+    names = {"generation", "documents", "tokens", "fingerprint", "parameters", "account"}
+    return view.model_dump(include={*names, "statistics"})
 
 
 def view_lines(name: str, view: Mapping[str, Any]) -> Iterator[str]:
     """What a view keeps and drops."""
     made = ", ".join(f"{key} {_short(value)}" for key, value in view["parameters"].items())
     yield f"view {printable(name)}{made and ': '}{printable(made)}"
-    for line in account_lines(view["statistics"]):
+    for line in account_lines(ViewAccount(**view["account"])):
         yield f"    {printable(line)}"
 
 

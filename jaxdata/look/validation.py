@@ -172,9 +172,9 @@ def _dropped_by_view(documents: Documents) -> dict[str, int]:
     """Documents that a view of them does not list, by reason."""
     if not isinstance(documents, KeptDocuments):
         return {}
-    dropped = documents.view.entry.statistics.get("dropped", {})
+    dropped = documents.view.entry.account.dropped
     named = f"dropped by view {documents.view.name}"
-    return {f"{named}: {reason}": each["documents"] for reason, each in dropped.items()}
+    return {f"{named}: {reason}": each.documents for reason, each in dropped.items()}
 
 
 def _left_out_before(statistics: dict[str, Any]) -> dict[str, int]:

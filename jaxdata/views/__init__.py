@@ -1,5 +1,6 @@
 """Views: kept lists of documents beside their sources, of which no token is copied.
 
-`contents` says what a view makes of a source, `account` counts it, `writing` publishes and removes
-it. `documents.kept` reads it.
+`selecting` makes one from `expressions` over `document_fields`, which may come from `score_files`,
+and weights by `copies`; `source_view` is what a view makes of a source, `account` counts it, and
+`writing` publishes and removes it. `documents.kept` reads it.
 """

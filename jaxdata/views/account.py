@@ -8,69 +8,82 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.views.contents import SourceView
+from jaxdata.format.manifest import Amount, ViewAccount
+from jaxdata.views.source_view import SourceView
 
-_AT_ONCE = 2**24  # documents
+Columns = Mapping[str, NDArray[Any]]
 
 
 def account_of(
-    lengths: NDArray[np.uint32], view: SourceView, columns: Mapping[str, NDArray[Any]]
-) -> dict[str, Any]:
+    lengths: NDArray[np.uint32], view: SourceView, columns: Columns, *, masked: bool
+) -> ViewAccount:
     """The account of a view of documents of `lengths` tokens, from the columns to be written.
 
-    `kept` counts each document once, `listed` as often as it is listed; `masked` are tokens of
-    documents that are kept, each counted once.
+    `masked` says whether the source has loss masks of its own.
     """
-    dropped, reason = columns["dropped"], columns["reason"]
-    listed = {
-        "documents": len(columns["document"]),
-        "tokens": int(columns["length"].sum(dtype=np.int64)),
-    }
-    lost = _by_reason(view, reason, lengths[dropped])
+    dropped = columns["dropped"]
     tokens = int(lengths.sum(dtype=np.int64))
-    kept = {
-        "documents": len(lengths) - len(dropped),
-        "tokens": tokens - sum(each["tokens"] for each in lost.values()),
+    listed = Amount(
+        documents=len(columns["document"]), tokens=int(columns["length"].sum(dtype=np.int64))
+    )
+    lost = {
+        reason: Amount(documents=count, tokens=size)
+        for reason, count, size in _by_reason(view, columns["reason"], lengths[dropped])
     }
-    found: dict[str, Any] = {
-        "source": {"documents": len(lengths), "tokens": tokens},
-        "kept": kept,
-        "dropped": lost,
-    }
-    if listed != kept:
-        found["listed"] = listed
+    return ViewAccount(
+        source=Amount(documents=len(lengths), tokens=tokens),
+        kept=Amount(
+            documents=len(lengths) - len(dropped),
+            tokens=tokens - sum(each.tokens for each in lost.values()),
+        ),
+        listed=listed,
+        dropped=lost,
+        masked=dict(_masked(view, columns)),
+        loss_tokens=None if masked else listed.tokens - _without_loss(columns),
+    )
+
+
+def _masked(view: SourceView, columns: Columns) -> Iterator[tuple[str, Amount]]:
     if "mask_document" in columns:
         sizes = columns["mask_stop"].astype(np.int64) - columns["mask_start"]
-        masked = _by_reason(view, columns["mask_reason"], sizes)
-        found["masked"] = {
-            why: {"ranges": each["documents"], "tokens": each["tokens"]}
-            for why, each in masked.items()
-        }
+        for reason, count, size in _by_reason(view, columns["mask_reason"], sizes):
+            yield reason, Amount(ranges=count, tokens=size)
+
+
+def _without_loss(columns: Columns) -> int:
+    """Listed tokens without loss: the first of each document, and those in masked ranges."""
+    found = len(columns["document"])
+    if "mask_document" in columns:
+        first, last = (
+            np.searchsorted(columns["document"], columns["mask_document"], side)
+            for side in ("left", "right")
+        )
+        targets = columns["mask_stop"].astype(np.int64) - np.maximum(columns["mask_start"], 1)
+        found += int(((last - first) * np.maximum(targets, 0)).sum())
     return found
 
 
 def _by_reason(
     view: SourceView, reason: NDArray[Any], sizes: NDArray[Any]
-) -> dict[str, dict[str, int]]:
-    """How many things there are for each reason, and their tokens."""
-    counts = np.bincount(reason, minlength=len(view.reasons))
-    tokens = [int(sizes[reason == number].sum(dtype=np.int64)) for number in range(len(counts))]
-    named = zip(view.reasons, counts.tolist(), tokens, strict=True)
-    return {name: {"documents": n, "tokens": t} for name, n, t in named if n}
+) -> Iterator[tuple[str, int, int]]:
+    """Each reason that occurs, how often, and the sum of the sizes there."""
+    for number, name in enumerate(view.reasons):
+        mine = reason == number
+        if count := int(mine.sum()):
+            yield name, count, int(sizes[mine].sum(dtype=np.int64))
 
 
-def account_lines(account: Mapping[str, Any]) -> Iterator[str]:
+def account_lines(account: ViewAccount) -> Iterator[str]:
     """An account in words, a line for what is kept, and one for each reason."""
-    source, kept = account["source"], account["kept"]
-    share = 100 * kept["tokens"] / max(source["tokens"], 1)
+    source, kept, listed = account.source, account.kept, account.listed
+    share = 100 * kept.tokens / max(source.tokens, 1)
     yield (
-        f"kept {kept['documents']:,} of {source['documents']:,} documents, {kept['tokens']:,} of "
-        f"{source['tokens']:,} tokens ({share:.2f} %)"
+        f"kept {kept.documents:,} of {source.documents:,} documents, {kept.tokens:,} of "
+        f"{source.tokens:,} tokens ({share:.2f} %)"
     )
-    if "listed" in account:
-        listed = account["listed"]
-        yield f"listed {listed['documents']:,} times, {listed['tokens']:,} tokens an epoch"
-    for reason, lost in account["dropped"].items():
-        yield f"dropped {lost['documents']:,} documents, {lost['tokens']:,} tokens: {reason}"
-    for reason, masked in account.get("masked", {}).items():
-        yield f"masked {masked['tokens']:,} tokens in {masked['ranges']:,} ranges: {reason}"
+    if listed != kept:
+        yield f"listed as {listed.documents:,} documents with {listed.tokens:,} tokens an epoch"
+    for reason, lost in account.dropped.items():
+        yield f"dropped {lost.documents:,} documents, {lost.tokens:,} tokens: {reason}"
+    for reason, masked in account.masked.items():
+        yield f"masked {masked.tokens:,} tokens in {masked.ranges:,} ranges: {reason}"

@@ -18,20 +18,21 @@ from numpy.typing import NDArray
 
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.facts import digest
-from jaxdata.format.columns import write_columns
 from jaxdata.format.index import SourceIndex
 from jaxdata.format.lease import leased
 from jaxdata.format.manifest import (
     Manifest,
     SourceEntry,
+    ViewAccount,
     ViewEntry,
     read_manifest,
     update_manifest,
 )
 from jaxdata.format.storage import Store, open_store
+from jaxdata.format.stored_columns import write_columns
 from jaxdata.format.views import checksum, number_type, view_fingerprint, view_folder
 from jaxdata.views.account import account_of
-from jaxdata.views.contents import SourceView, of_both_sides
+from jaxdata.views.source_view import SourceView, of_both_sides
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}", re.ASCII)
 _SIDES = ("/chosen", "/rejected")
@@ -76,15 +77,16 @@ def write_views(
         for source, view in views.items():
             _check(manifest, source, view, made_of.get(source), at.url)
             columns = _columns(at, manifest, source, view)
-            facts = account_of(_index(at, manifest, source).lengths, view, columns)
-            facts |= statistics.get(source, {})
-            entry = _entry(manifest.sources[source], columns, view, dict(parameters), facts)
-            entries[source] = entry
+            known, lengths = manifest.sources[source], _index(at, manifest, source).lengths
+            account = account_of(lengths, view, columns, masked=known.masked)
+            own = _entry(known, columns, view, account)
+            facts = {"parameters": dict(parameters), "statistics": dict(statistics.get(source, {}))}
+            entry = entries[source] = own.model_copy(update=facts)
             if manifest.sources[source].views.get(name) != entry:
                 write_columns(at, f"{view_folder(source, name)}/{entry.folder}", columns)
         update_manifest(at, lambda now: _with(now, name, entries, at.url))
         for source, entry in entries.items():
-            _sweep(at, view_folder(source, name), entry.folder)
+            _sweep(at, source, view_folder(source, name), entry.folder)
     return entries
 
 
@@ -109,7 +111,7 @@ def remove_views(
         at = lease.fenced(store)
         update_manifest(at, lambda now: _with(now, name, dict.fromkeys(having), at.url))
         for source in having:
-            _sweep(at, view_folder(source, name), None)
+            _sweep(at, source, view_folder(source, name), None)
     return having
 
 
@@ -193,21 +195,21 @@ def _entry(
     source: SourceEntry,
     columns: Mapping[str, Column],
     view: SourceView,
-    parameters: dict[str, Any],
-    statistics: dict[str, Any],
+    account: ViewAccount,
 ) -> ViewEntry:
+    """The entry of a view, without what it was made with."""
     checksums = {name: checksum(column) for name, column in columns.items()}
-    named = {"reasons": list(view.reasons), "survivors": list(view.survivors)}
     return ViewEntry(
         generation=source.fingerprint,
         documents=len(columns["document"]),
         tokens=int(columns["length"].sum(dtype=np.int64)),
         fingerprint=view_fingerprint(source.fingerprint, checksums),
         folder=digest([checksums, columns["document"].dtype.name])[:16],
-        **named,
+        reasons=list(view.reasons),
+        survivors=list(view.survivors),
         checksums=checksums,
-        parameters=parameters,
-        statistics=statistics,
+        parameters={},
+        account=account,
     )
 
 
@@ -225,8 +227,9 @@ def _with(
     return manifest.model_copy(update={"sources": sources})
 
 
-def _sweep(store: Store, folder: str, kept: str | None) -> None:
+def _sweep(store: Store, source: str, folder: str, kept: str | None) -> None:
     """Remove the columns of earlier views of a name, and what killed writers left."""
+    store.sweep(f"{source}/")
     if kept is None:
         store.delete(f"{folder}/")
         return

@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 import click
 
+from jaxdata.cli.views.shown import say_published
 from jaxdata.dedup.hashing.exact_hashes import ExactRule
 from jaxdata.dedup.hashing.ngrams import NgramOf
 from jaxdata.dedup.settings import DedupSettings
@@ -136,7 +137,8 @@ class _Bytes(click.ParamType[Any]):
     help="Memory that a process takes to sort, about.",
 )
 @click.option("--unit-tokens", type=click.IntRange(1), hidden=True)
-def dedup(dataset: str, **options: Any) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
+def dedup(dataset: str, as_json: bool, **options: Any) -> None:
     """Find duplicates, and make a view of the dataset without them.
 
     DATASET is a folder or URL. Exact and near copies are found within and across --sources, and in
@@ -151,10 +153,6 @@ def dedup(dataset: str, **options: Any) -> None:
         report = deduplicate(dataset, stage=progress_bar, **given)
     except KeyboardInterrupt:
         raise click.Abort("Finished work is kept: the same command resumes") from None
-    click.echo(report)
-    split, source = next(iter(report.views)).split("/", 1)
-    click.echo(
-        f"train without them: documents: {report.name} in a config, or in Python "
-        f"jaxdata.open_dataset('{dataset}').source('{split}', '{source}', "
-        f"documents='{report.name}')"
-    )
+    if not as_json:
+        click.echo(report.summary())
+    say_published(report.name, report.views, as_json=as_json)

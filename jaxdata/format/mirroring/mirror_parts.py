@@ -10,11 +10,11 @@ from functools import partial
 from jaxdata.errors import DatasetError
 from jaxdata.format.cache import CACHED_ARRAYS
 from jaxdata.format.checksums import ends_with_checksum
-from jaxdata.format.columns import Columns
 from jaxdata.format.index import SourceIndex
 from jaxdata.format.input_hashes import is_hashes_name
 from jaxdata.format.manifest import Manifest
 from jaxdata.format.storage import Store, array_files
+from jaxdata.format.stored_columns import Columns
 from jaxdata.format.verify.damage import (
     Damage,
     damage_of_array,

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.errors import DatasetError
-from jaxdata.format.columns import Columns
 from jaxdata.format.index import SourceIndex, anchor_chunks
 from jaxdata.format.records import RecordSpec, file_offset
+from jaxdata.format.stored_columns import Columns
 from jaxdata.format.verify.damage import Damage, damage_of_array, damage_of_file, unreadable
 from jaxdata.format.views import ViewIndex
 

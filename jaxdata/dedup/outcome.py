@@ -15,7 +15,7 @@ from jaxdata.dedup.workbench import Workbench
 from jaxdata.documents.dataset import Dataset
 from jaxdata.errors import InputError
 from jaxdata.ragged import AnyInts, Ints
-from jaxdata.views.contents import SourceView, content_of, stacked
+from jaxdata.views.source_view import SourceView, content_of, stacked
 
 _KINDS = ("exact copy", "near copy")
 

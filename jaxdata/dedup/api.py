@@ -26,11 +26,12 @@ from jaxdata.dedup.members import Members
 from jaxdata.dedup.outcome import drop_copies, views_of_sources
 from jaxdata.dedup.search_stages import Search, Stage
 from jaxdata.dedup.settings import DedupSettings
-from jaxdata.documents.converted import ConvertedDataset, open_dataset
+from jaxdata.documents.converted import ConvertedDataset
 from jaxdata.errors import InputError
 from jaxdata.facts import differences
+from jaxdata.format.foreign import is_foreign
 from jaxdata.format.lease import leased
-from jaxdata.format.storage import Store
+from jaxdata.format.storage import Store, open_store
 from jaxdata.progress import Advance
 from jaxdata.scalars import takes_numpy
 from jaxdata.views.writing import check_name, write_views
@@ -116,12 +117,12 @@ def _checked(settings: dict[str, Any]) -> DedupSettings:
 
 
 def _opened(dataset: str | os.PathLike[str]) -> ConvertedDataset:
-    found = open_dataset(dataset)
-    if isinstance(found, ConvertedDataset):
-        return found
-    raise InputError(
-        f"{found.url} is another tool's dataset, which takes no views: jaxdata convert its text"
-    )
+    url = os.fspath(dataset)
+    if is_foreign(url):
+        raise InputError(
+            f"{url} is another tool's dataset, which takes no views: jaxdata convert its text"
+        )
+    return ConvertedDataset(open_store(url))
 
 
 def _unit_tokens(dataset: ConvertedDataset) -> int:

@@ -104,12 +104,14 @@ class DedupJob:
 
     def facts(self) -> dict[str, Any]:
         """All that decides what it finds."""
-        members = {
-            member.name: [member.fingerprint, member.against] for member in self.members.each
-        }
-        order = [member.name for member in self.members.each]
+        every = self.members.each
         made = {"version": VERSION, "unicode": UNICODE, "unit_tokens": self.unit_tokens}
-        return made | self.settings.model_dump() | {"members": members, "order": order}
+        compared = {
+            "order": [member.name for member in every],
+            "against": [member.name for member in every if member.against],
+            "fingerprints": {member.name: member.fingerprint for member in every},
+        }
+        return made | self.settings.model_dump() | compared
 
     @cached_property
     def sections(self) -> list[str]:

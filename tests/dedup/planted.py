@@ -54,7 +54,7 @@ def dropped(dataset: Path, source: str, view: str = "d1") -> dict[int, tuple[Any
     """Each document that a view drops: why, and who stays."""
     opened = open_dataset(dataset)
     assert isinstance(opened, ConvertedDataset)
-    docs: Any = opened.source(*source.split("/"), documents=view)
+    docs: Any = opened.source(*source.split("/", 1), documents=view)
     fates = {number: docs.view.fate(number) for number in range(len(docs.base))}
     listed = set(docs.document.tolist())
     assert {number for number, fate in fates.items() if fate is None} == listed

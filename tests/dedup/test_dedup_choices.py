@@ -1,0 +1,195 @@
+"""What is compared with what, who stays, and what a user is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jaxdata
+from jaxdata.cli import main
+from jaxdata.documents.converted import open_dataset
+from jaxdata.errors import InputError
+from jaxdata.format.manifest import read_manifest
+from jaxdata.format.storage import open_store
+from jaxdata.views.writing import remove_views
+from tests.converter.here import run_here
+from tests.converter.test_convert import write_lines
+from tests.dedup.planted import dropped, find, made, prose
+
+SHARED, LONGER = prose(1), prose(1) + " And this is the end."
+OWN = [prose(seed) for seed in range(10, 16)]
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    """A text that every source has, in `web` also longer by a sentence."""
+    sources = {
+        "train/web": [OWN[0], SHARED, LONGER, OWN[1], prose(5)],
+        "train/wiki": [SHARED, OWN[2]],
+        "val/web": [OWN[3], prose(5) + " Almost."],
+    }
+    return made(tmp_path, sources)
+
+
+def test_sources_in_the_order_of_preference(dataset: Path) -> None:
+    find(dataset, sources=["wiki", "web"])
+    assert dropped(dataset, "train/wiki") == {}
+    assert dropped(dataset, "train/web") == {
+        1: ("exact copy", "train/wiki", 0),
+        2: ("near copy", "train/wiki", 0),
+    }
+    find(dataset, sources=["web", "wiki"])
+    assert dropped(dataset, "train/web") == {1: ("near copy", "train/web", 2)}
+    assert dropped(dataset, "train/wiki") == {0: ("near copy", "train/web", 2)}
+
+
+def test_only_the_sources_named(dataset: Path) -> None:
+    report = find(dataset, sources=["train/web"], prefer="first")
+    assert list(report.views) == ["train/web"]
+    assert dropped(dataset, "train/web") == {2: ("near copy", "train/web", 1)}
+    assert report.clusters == {"2": 1}
+
+
+def test_what_validation_has_is_dropped_from_training(dataset: Path) -> None:
+    report = find(dataset, sources=["web"], against=["val"], prefer="first")
+    assert dropped(dataset, "train/web") == {
+        2: ("near copy", "train/web", 1),
+        4: ("near copy in val", "val/web", 1),
+    }
+    account = report.views["train/web"].account
+    assert account.kept.documents == 3
+    assert "val/web" not in report.views
+
+
+def test_benchmarks_by_file_and_line(dataset: Path, tmp_path: Path) -> None:
+    rows = [{"question": "unrelated"}, {"no": 1}, {"question": OWN[1], "answer": None}]
+    write_lines(tmp_path / "bench" / "a.jsonl", [json.dumps(row).encode() for row in rows])
+    (tmp_path / "bench" / "b.txt").write_text(OWN[2])
+    options = {"text_key": "question, answer", "against": [str(tmp_path / "bench/*")]}
+    find(dataset, sources=["web", "wiki"], prefer="first", **options)
+    assert dropped(dataset, "train/web")[3] == ("exact copy in a benchmark", "a.jsonl", 3)
+    assert dropped(dataset, "train/wiki")[1] == ("exact copy in a benchmark", "b.txt", 1)
+    ids = find(dataset, sources=["web"], of="ids", ngram=20, **options)
+    assert dropped(dataset, "train/web")[3][0] == "exact copy in a benchmark"
+    assert ids.views["train/web"].parameters["against"] == ["a.jsonl", "b.txt"]
+
+
+def test_the_copy_with_the_preferred_field(tmp_path: Path) -> None:
+    kept = [("b", 3), ("a", 2), (None, 5), ("c", 4)]
+    lines = [json.dumps({"text": SHARED, "url": url, "date": date}).encode() for url, date in kept]
+    run_here(write_lines(tmp_path / "a.jsonl", lines), tmp_path / "d", keep=["url", "date"])
+    for rule, stays in {"url": 1, "-url": 3, "date": 1, "-date": 2, "first": 0}.items():
+        find(tmp_path / "d", prefer=rule)
+        lost = dropped(tmp_path / "d", "train/web")
+        assert {fate[2] for fate in lost.values()} == {stays}
+        assert sorted([*lost, stays]) == [0, 1, 2, 3]
+    with pytest.raises(InputError, match=r"prefer='-score': .*kept field 'score'; .*--keep"):
+        find(tmp_path / "d", prefer="-score")
+
+
+def test_a_view_on_a_view(dataset: Path) -> None:
+    find(dataset, sources=["web"], near=False, against=["val"], exact="letters")
+    assert dropped(dataset, "train/web") == {}
+    find(dataset, sources=["web"], prefer="first", output_name="lower")
+    assert set(dropped(dataset, "train/web", "lower")) == {2}
+    find(
+        dataset, sources=["web"], documents="lower", against=["val", "train/wiki"], output_name="up"
+    )
+    assert dropped(dataset, "train/web", "up") == {
+        1: ("exact copy in train", "train/wiki", 0),
+        2: ("near copy", "train/web", 1),
+        4: ("near copy in val", "val/web", 1),
+    }
+    with pytest.raises(InputError, match=r"view 'up' cannot be made of itself"):
+        find(dataset, sources=["web"], documents="up", output_name="up")
+
+
+def test_pairs_are_compared_as_wholes(tmp_path: Path) -> None:
+    """The two sides of a pair share a prompt, and are no copies of each other."""
+    pair = {"prompt": SHARED, "chosen": OWN[0], "rejected": OWN[1]}
+    other = {"prompt": SHARED, "chosen": OWN[2], "rejected": OWN[3]}
+    lines = [json.dumps(each).encode() for each in (pair, other, pair)]
+    source = write_lines(tmp_path / "pairs.jsonl", lines)
+    run_here(source, tmp_path / "d", source="prefs", task="dpo")
+    find(tmp_path / "d", prefer="first")
+    for side in ("chosen", "rejected"):
+        assert dropped(tmp_path / "d", f"train/prefs/{side}") == {
+            2: ("exact copy", "train/prefs/chosen", 0)
+        }
+
+
+def test_the_manifest_says_how_it_was_made(dataset: Path) -> None:
+    find(dataset, against=["val"], ngram=4)
+    view = read_manifest(open_store(dataset)).sources["train/web"].views["d1"]
+    assert view.parameters["command"] == "dedup"
+    assert view.parameters["ngram"] == 4
+    assert view.parameters["order"] == ["train/web", "train/wiki", "val/web"]
+    assert view.parameters["against"] == ["val/web"]
+    assert view.statistics["clusters"] == {"2": 1, "3": 1}
+    remove_views(dataset, "d1")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sources": ["wbe"]}, r"no source 'train/wbe' .*did you mean 'train/web'"),
+        ({"sources": ["web", "train/web"]}, r"a source is named twice in web, train/web"),
+        ({"split": "test"}, r"no split 'test': the dataset has train, val"),
+        ({"against": ["vla"]}, r"against='vla' is neither a split or source .*mean 'val'"),
+        ({"against": ["/no/*.jsonl"]}, r"/no/"),
+        ({"documents": "no"}, r"no view 'no'"),
+        ({"output_name": "a/b"}, r"a view cannot be named 'a/b'"),
+        ({"exact": "words"}, r"exact='words'.*'letters'"),
+        ({"of": "ids", "exact": "letters"}, r"exact='letters' normalises text, and of='ids'"),
+        ({"threshold": 1.5}, r"threshold=1.5.*less than or equal to 1"),
+        ({"bans": 1}, r"bans=1: .*not permitted"),
+    ],
+)
+def test_what_is_wrong_is_said(dataset: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        find(dataset, **options)
+
+
+def test_a_benchmark_without_texts(dataset: Path, tmp_path: Path) -> None:
+    file = write_lines(tmp_path / "b.jsonl", [b'{"question": "q"}'])
+    with pytest.raises(InputError, match=r"b\.jsonl has no record with a text under .*--text-key"):
+        find(dataset, against=[str(file)])
+
+
+def test_another_tools_dataset_takes_no_view(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(bytes(20))
+    with pytest.raises(InputError, match=r"another tool's dataset.*convert its text"):
+        find(Path(f"nanogpt:{tmp_path}/a.bin"))
+
+
+def test_the_command(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["dedup", str(dataset), "--output-name", "d1", "--against", "val", "--memory", "10M"]
+    with pytest.raises(SystemExit) as done:
+        main([*words, "--workers", "1", "--sources", "wiki,web"])
+    assert done.value.code == 0
+    said = capsys.readouterr().out
+    assert "clusters by number of documents: 1 of 2, 1 of 3; took" in said
+    assert "kept 2 of 5 documents" in said
+    assert "documents: near copy in val" in said or "near copy in val" in said
+    assert "documents: d1" in said
+    with pytest.raises(SystemExit) as done:
+        main([*words, "--json", "--unit-tokens", "100000000"])
+    assert done.value.code == 0
+    assert json.loads(capsys.readouterr().out)["view"] == "d1"
+    with pytest.raises(SystemExit) as done:
+        main([*words[:-1], "much"])
+    assert done.value.code == 2
+    assert "'much': expected a size like 500M or 2G" in capsys.readouterr().err
+
+
+def test_rows_of_the_view_have_no_copy(dataset: Path) -> None:
+    find(dataset, sources=["web", "wiki"], against=["val"])
+    opened = open_dataset(dataset)
+    docs = [opened.source("train", name, documents="d1") for name in ("web", "wiki")]
+    rows = [jaxdata.pack(each, seq_len=64) for each in docs]
+    assert sum(one.plan.trained_tokens for one in rows) == sum(
+        int((each.lengths - 1).sum()) for each in docs
+    )

@@ -245,6 +245,10 @@ def _files(data: Path, folder: Path) -> dict[str, Door]:
                 jaxdata.stream_text(data / "texts.jsonl", tokenizer="bytes", **numbers)
             )
 
+    def selected(**numbers: Any) -> Any:
+        made = jaxdata.select(data / "d", "numbers", weight="tokens / 7", **numbers)
+        return [(entry.fingerprint, entry.parameters) for entry in made.values()]
+
     streams = {"batch_size": 2, "seq_len": 24, "overlap": 3, "seed": 3, "buffer": 7, "epochs": 2}
     ahead = {"shuffle": True, "shard": (1, 2), "num_workers": 0, "prefetch": 0}
     some = {"first_row": 2, "stop_row": 20, "skip_rows": [(3, 5)], "shard_rows": 4, "workers": 1}
@@ -259,6 +263,7 @@ def _files(data: Path, folder: Path) -> dict[str, Door]:
         ),
         "export": Door(exported, [{"eod_id": 9}]),
         "open_dataset": Door(foreign, [{"eod_id": 40}]),
+        "select": Door(selected, [{"seed": 3}]),
         "stream_text": Door(streamed, [{**streams, **ahead}]),
     }
 

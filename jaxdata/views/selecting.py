@@ -75,40 +75,24 @@ def select(
         InputError: an expression, a field, a file or a name is wrong.
         DatasetError: there is no dataset, it is damaged, or another process writes these sources.
     """
-    opened = open_dataset(dataset)
-    if not isinstance(opened, ConvertedDataset):
-        raise InputError(f"{opened.url} is another tool's dataset, which can have no views")
     if where is None and weight is None:
         raise InputError("give where or weight: what to keep, or how often")
     check_name(name)
+    opened = open_dataset(dataset)
+    if not isinstance(opened, ConvertedDataset):
+        raise InputError(f"{opened.url} is another tool's dataset, which can have no views")
     chosen = list(sources or source_names(opened, split))
-    found = Scores(scores, scores_key) if scores is not None else None
-    if found is not None and found.key is None and len(chosen) > 1:
-        raise InputError(
-            f"--scores {scores} in the order of documents is for one source, not for "
-            f"{', '.join(chosen)}: choose one with --sources, or name a key with --scores-key"
-        )
     selection = _Selection(
         None if where is None else Expression(where, "--where"),
         None if weight is None else Expression(weight, "--weight"),
-        found,
+        None if scores is None else Scores(scores, scores_key),
+        documents,
         seed,
         progress,
     )
-    read = [opened.source(split, each, documents=documents) for each in chosen]
-    views, made_of = selection.of(read)
-    parameters = {
-        "command": "select",
-        "where": where,
-        "weight": weight,
-        "scores": found and found.path.name,
-        "scores_sha256": found and found.sha256,
-        "scores_key": scores_key,
-        "documents": documents,
-        "seed": seed if weight is not None else None,
-    }
-    given = {key: value for key, value in parameters.items() if value is not None}
-    return write_views(opened.store, name, views, parameters=given, made_of=made_of)
+    views, made_of = selection.of([opened.source(split, n, documents=documents) for n in chosen])
+    parameters = selection.parameters
+    return write_views(opened.store, name, views, parameters=parameters, made_of=made_of)
 
 
 @dataclass(frozen=True)
@@ -118,12 +102,29 @@ class _Selection:
     where: Expression | None
     weight: Expression | None
     scores: Scores | None
+    documents: str | None
     seed: int
     progress: Advance
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What decides the view, as the manifest keeps it; no path."""
+        given = {
+            "command": "select",
+            "where": self.where and self.where.text,
+            "weight": self.weight and self.weight.text,
+            "scores": self.scores and self.scores.path.name,
+            "scores_sha256": self.scores and self.scores.sha256,
+            "scores_key": self.scores and self.scores.key,
+            "documents": self.documents,
+            "seed": self.seed if self.weight else None,
+        }
+        return {key: value for key, value in given.items() if value is not None}
 
     def of(self, read: Sequence[Any]) -> tuple[dict[str, SourceView], dict[str, str]]:
         """The view of each source, and the fingerprints that they have."""
         sources: list[Any] = [base_of(each) for each in read]
+        self._check_order([docs.name for docs in sources])
         for docs in sources:
             self._check(docs)
         views: dict[str, SourceView] = {}
@@ -134,6 +135,13 @@ class _Selection:
             views[source.name] = upper if lower is None else stacked(lower, upper)
             done += len(source)
         return views, {docs.name: docs.fingerprint for docs in sources}
+
+    def _check_order(self, names: Sequence[str]) -> None:
+        if self.scores and self.scores.key is None and len(names) > 1:
+            raise InputError(
+                f"--scores {self.scores.path} in the order of documents is for one source, not for "
+                f"{', '.join(names)}: choose one with --sources, or name a key with --scores-key"
+            )
 
     def _check(self, docs: ConvertedDocuments) -> None:
         fields = DocumentFields(docs, self.scores)

@@ -28,15 +28,23 @@ def write_small(folder: Path) -> Path:
 def read_all(dataset: Path) -> dict[str, list[list[int]]]:
     """What a run does with a dataset, and what people do to look at it; the tokens of it."""
     opened, found = jaxdata.open_dataset(dataset), {}
-    for name in sorted(opened.names):
-        source = opened.source(*name.split("/", 1))
+    entries = opened.manifest.sources.items()  # type: ignore[attr-defined]
+    read = [(name, view) for name, entry in entries for view in (None, *entry.views)]
+    for name, view in sorted(read, key=str):
+        source = opened.source(*name.split("/", 1), documents=view)
+        if view is not None:
+            for number in range(len(source.base)):  # type: ignore[attr-defined]
+                source.view.fate(number)  # type: ignore[attr-defined]
+                source.view.ranges_of(number)  # type: ignore[attr-defined]
         for number in range(len(source)):
             source.origin(number)  # type: ignore[attr-defined]
             source.kept(number)  # type: ignore[attr-defined]
         rows = jaxdata.pack(source, seq_len=64)
         for number in range(len(rows)):
             assert rows[number]["inputs"].shape == (64,)
-        found[name] = [source[number]["tokens"].tolist() for number in range(len(source))]
+        found[f"{name} {view}"] = [
+            source[number]["tokens"].tolist() for number in range(len(source))
+        ]
     return found
 
 

@@ -12,12 +12,15 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxdata.errors import JaxdataError
 from jaxdata.format.verify import verify
+from jaxdata.views.source_view import MaskedRanges, SourceView
+from jaxdata.views.writing import write_views
 from tests.converter.test_convert import run as convert
 from tests.converter.test_convert import write_lines
 from tests.format.strangers import little_memory, read_all, seal
@@ -42,6 +45,11 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     options = {"task": "sft", "record_tokens": 16, "tokenizer": "bytes"}
     convert(pairs, folder / "out", source="sft", **options)
+    view = {"dropped": np.array([1, 4]), "reasons": ["near"], "survivors": ["train/web"]}
+    of_others = {"survivor_source": np.array([0, -1], np.int32), "survivor": np.array([2, -1])}
+    masked = MaskedRanges(*np.array([[0, 3], [0, 2], [2, 9]]), np.zeros(2, np.uint8))
+    views = {"train/sft": SourceView(documents=5, masked=masked, **view, **of_others)}
+    write_views(folder / "out", "d1", views, parameters={"command": "dedup"}, made_of={})
     return folder / "out"
 
 

@@ -215,7 +215,7 @@ def test_a_view_in_a_bucket_is_that_of_the_folder(
     monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "cache"))
     with bucket_server(kind) as server:
         use(server, monkeypatch)
-        url = server.url("d")
+        url = server.url("bucket/d")
         mirror(folder, url)
         expected = [*jaxdata.load(config(folder, documents="d1"))]
         for batch, other in zip(jaxdata.load(config(url, documents="d1")), expected, strict=True):

@@ -5,10 +5,11 @@ From what a user names to a view:
 - `api`, `settings`: `deduplicate`, and what counts as a copy.
 - `compared`, `benchmark_files`, `members`: sources and files, their documents numbered.
 - `member_texts`, `hashing/`: documents read, and hashed.
-- `search_stages`, `dedup_job`, `dedup_worker`, `workbench`: units of work, and a unit in a worker.
-- `signature_units`, `candidate_units`, `pair_units`: the three kinds of units.
-- `sorted_runs`, `components`: sorting on disk, and clusters of pairs.
-- `survivors`, `outcome`, `account_of_copies`: who stays, the view, and its account.
+- `search_stages`, `units/`: a search from beginning to end, and its units of work.
+- `components`, `survivors`, `outcome`: clusters of pairs, who stays, and the view.
+- `account_of_copies`, `side_by_side`: counts, and examples.
+
+Public names resolve when first used: a worker starts sooner without what only its parent needs.
 """
 
 from __future__ import annotations

@@ -21,11 +21,11 @@ from jaxdata.dedup.account_of_copies import (
 )
 from jaxdata.dedup.benchmark_files import Benchmark, places_by_file, read_benchmarks
 from jaxdata.dedup.compared import against_of, sources_of
-from jaxdata.dedup.dedup_job import DedupJob
 from jaxdata.dedup.members import Members
 from jaxdata.dedup.outcome import drop_copies, views_of_sources
 from jaxdata.dedup.search_stages import Search, Stage
 from jaxdata.dedup.settings import DedupSettings
+from jaxdata.dedup.units.dedup_job import DedupJob
 from jaxdata.documents.converted import ConvertedDataset
 from jaxdata.errors import InputError
 from jaxdata.facts import differences
@@ -44,8 +44,8 @@ _UNITS, _SMALLEST, _LARGEST = 256, 2**20, 2**26
 @takes_numpy
 def deduplicate(
     dataset: str | os.PathLike[str],
+    name: str,
     *,
-    output_name: str,
     sources: Sequence[str] | None = None,
     against: Iterable[str] = (),
     split: str = "train",
@@ -63,7 +63,7 @@ def deduplicate(
 
     Args:
         dataset: a folder or URL, which the view is written to.
-        output_name: what the view is called, as in `source("train", "web", documents="d1")`.
+        name: what the view is called, as in `source("train", "web", documents="d1")`.
         sources: those of `split` that may lose documents, the preferred ones first; None for all.
         against: splits or sources of the dataset, and files, folders, globs or URLs of benchmarks:
             what they have is dropped from `sources`, and they stay as they are.
@@ -85,12 +85,12 @@ def deduplicate(
         DatasetError: another process makes the same view, or the dataset cannot be written.
         WorkerDied: workers were killed repeatedly over the same unit. The same call resumes.
 
-    >>> report = deduplicate("data/mine", output_name="d1", sources=["web", "wiki"],
+    >>> report = deduplicate("data/mine", "d1", sources=["web", "wiki"],
     ...                      against=["val"])  # doctest: +SKIP
     """
     started = time.monotonic()
-    check_name(output_name)
-    if documents == output_name:
+    check_name(name)
+    if documents == name:
         raise InputError(f"the view {documents!r} cannot be made of itself: use another name")
     make_engine = choose_engine(engine, workers, ray_address)
     chosen = _checked(settings)
@@ -99,9 +99,7 @@ def deduplicate(
     others, files = against_of(opened, against, ours)
     benchmarks = read_benchmarks(files, text_key)
     members = Members([*ours, *others, *(each.member for each in benchmarks)])
-    job = DedupJob(
-        opened.store.url, output_name, chosen, members, unit_tokens or _unit_tokens(opened)
-    )
+    job = DedupJob(opened.store.url, name, chosen, members, unit_tokens or _unit_tokens(opened))
     search = _Run(opened, job, make_engine, memory, stage or _silent, benchmarks)
     return search.report(started, text_key if files else None)
 

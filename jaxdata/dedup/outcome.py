@@ -11,7 +11,7 @@ from jaxdata.dedup.member_texts import open_side
 from jaxdata.dedup.members import Member, Members
 from jaxdata.dedup.search_stages import Clusters
 from jaxdata.dedup.survivors import FIRST, LONGEST, Dropped, choose, clustered, value_ranks
-from jaxdata.dedup.workbench import Workbench
+from jaxdata.dedup.units.workbench import Workbench
 from jaxdata.documents.dataset import Dataset
 from jaxdata.errors import InputError
 from jaxdata.ragged import AnyInts, Ints

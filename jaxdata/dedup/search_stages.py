@@ -10,9 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxdata.converter.engines import MakeEngine
-from jaxdata.dedup.candidate_units import RECORD_BYTES, Pairs, documents_of
 from jaxdata.dedup.components import Components
-from jaxdata.dedup.dedup_job import (
+from jaxdata.dedup.members import Numbers
+from jaxdata.dedup.units.candidate_units import RECORD_BYTES, Pairs, documents_of
+from jaxdata.dedup.units.dedup_job import (
     ALIVE,
     EXACT,
     NEXT,
@@ -24,11 +25,10 @@ from jaxdata.dedup.dedup_job import (
     PairUnit,
     even_cuts,
 )
-from jaxdata.dedup.dedup_worker import worker_of
-from jaxdata.dedup.members import Numbers
-from jaxdata.dedup.pair_units import decode_pairs, pairs_file
-from jaxdata.dedup.sorted_runs import PARTS, Layout, read_part
-from jaxdata.dedup.workbench import Workbench
+from jaxdata.dedup.units.dedup_worker import worker_of
+from jaxdata.dedup.units.pair_units import decode_pairs, pairs_file
+from jaxdata.dedup.units.sorted_runs import PARTS, Layout, read_part
+from jaxdata.dedup.units.workbench import Workbench
 from jaxdata.progress import Advance
 
 Stage = Callable[[str], AbstractContextManager[Advance]]

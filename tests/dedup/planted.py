@@ -45,7 +45,7 @@ def made(folder: Path, sources: Mapping[str, Sequence[str]], **options: Any) -> 
 
 def find(dataset: Path, **options: Any) -> DedupReport:
     """Search in this process, in small units unless told."""
-    given = {"output_name": "d1", "unit_tokens": 3_000} | options
+    given = {"name": "d1", "unit_tokens": 3_000} | options
     with mock.patch("jaxdata.dedup.api.choose_engine", return_value=Here):
         return deduplicate(dataset, **given)
 

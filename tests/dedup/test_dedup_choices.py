@@ -93,18 +93,16 @@ def test_the_copy_with_the_preferred_field(tmp_path: Path) -> None:
 def test_a_view_on_a_view(dataset: Path) -> None:
     find(dataset, sources=["web"], near=False, against=["val"], exact="letters")
     assert dropped(dataset, "train/web") == {}
-    find(dataset, sources=["web"], prefer="first", output_name="lower")
+    find(dataset, sources=["web"], prefer="first", name="lower")
     assert set(dropped(dataset, "train/web", "lower")) == {2}
-    find(
-        dataset, sources=["web"], documents="lower", against=["val", "train/wiki"], output_name="up"
-    )
+    find(dataset, sources=["web"], documents="lower", against=["val", "train/wiki"], name="up")
     assert dropped(dataset, "train/web", "up") == {
         1: ("exact copy in train", "train/wiki", 0),
         2: ("near copy", "train/web", 1),
         4: ("near copy in val", "val/web", 1),
     }
     with pytest.raises(InputError, match=r"view 'up' cannot be made of itself"):
-        find(dataset, sources=["web"], documents="up", output_name="up")
+        find(dataset, sources=["web"], documents="up", name="up")
 
 
 def test_pairs_are_compared_as_wholes(tmp_path: Path) -> None:
@@ -141,7 +139,7 @@ def test_the_manifest_says_how_it_was_made(dataset: Path) -> None:
         ({"against": ["vla"]}, r"against='vla' is neither a split or source .*mean 'val'"),
         ({"against": ["/no/*.jsonl"]}, r"/no/"),
         ({"documents": "no"}, r"no view 'no'"),
-        ({"output_name": "a/b"}, r"a view cannot be named 'a/b'"),
+        ({"name": "a/b"}, r"a view cannot be named 'a/b'"),
         ({"exact": "words"}, r"exact='words'.*'letters'"),
         ({"of": "ids", "exact": "letters"}, r"exact='letters' normalises text, and of='ids'"),
         ({"threshold": 1.5}, r"threshold=1.5.*less than or equal to 1"),

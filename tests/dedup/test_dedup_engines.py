@@ -137,7 +137,7 @@ def test_workers_change_nothing(
 ) -> None:
     data = copied(dataset, tmp_path)
     options = {"unit_tokens": UNIT_TOKENS, "memory": MEMORY, "workers": workers}
-    deduplicate(data, output_name="d1", against=["val"], **options)
+    deduplicate(data, name="d1", against=["val"], **options)
     assert tree(data) == expected
 
 
@@ -189,7 +189,7 @@ def test_a_cluster_changes_nothing(
     data = copied(dataset, tmp_path)
     deduplicate(
         data,
-        output_name="d1",
+        name="d1",
         against=["val"],
         unit_tokens=UNIT_TOKENS,
         memory=10**6,

@@ -138,7 +138,7 @@ def clusters_of(dataset: Path, documents: int, view: str = "bench") -> NDArray[n
 
 def run_jaxdata(folder: Path, **options: Any) -> None:
     """One process, and one worker."""
-    deduplicate(folder / "d", output_name="bench", prefer="first", workers=1, **options)
+    deduplicate(folder / "d", "bench", prefer="first", workers=1, **options)
 
 
 def run_datatrove(folder: Path) -> None:
@@ -353,7 +353,7 @@ def main() -> None:
     hashing = Report("dedup", "MinHash signatures, one core", "MB of text a second")
     sorting = Report("dedup", "Made signatures, sorted and clustered", "seconds", "less")
     side_by_side((speed, memory, same), given, every, given.data)
-    deduplicate(given.data / "d", output_name="bench", prefer="first", workers=1)
+    deduplicate(given.data / "d", "bench", prefer="first", workers=1)
     recall(curve, every, given.data / "d")
     hashing_speed(hashing, every)
     if given.only is None:

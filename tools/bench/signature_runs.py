@@ -20,14 +20,14 @@ from harness import Report
 
 from jaxdata.converter.engines import choose_engine
 from jaxdata.dedup.compared import sources_of
-from jaxdata.dedup.dedup_job import EXACT, DedupJob, SignatureUnit
 from jaxdata.dedup.hashing.ngrams import mixed
 from jaxdata.dedup.members import Members
 from jaxdata.dedup.search_stages import Search
 from jaxdata.dedup.settings import DedupSettings
-from jaxdata.dedup.signature_units import HASH_FENCES
-from jaxdata.dedup.sorted_runs import Columns, encode_layout, encode_run
-from jaxdata.dedup.workbench import Workbench
+from jaxdata.dedup.units.dedup_job import EXACT, DedupJob, SignatureUnit
+from jaxdata.dedup.units.signature_units import HASH_FENCES
+from jaxdata.dedup.units.sorted_runs import Columns, encode_layout, encode_run
+from jaxdata.dedup.units.workbench import Workbench
 from jaxdata.documents.converted import open_dataset
 from jaxdata.progress import Advance
 

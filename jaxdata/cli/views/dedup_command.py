@@ -14,6 +14,7 @@ from jaxdata.dedup.settings import DedupSettings
 _EPILOG = """\b
 Examples:
   jaxdata dedup data/mine --output-name d1
+  jaxdata dedup data/mine --show d1
   jaxdata dedup data/mine --sources web,wiki --against val,bench/*.jsonl --output-name d1 \\
       --text-key question,answer
 
@@ -52,8 +53,14 @@ class _Bytes(click.ParamType[Any]):
 
 @click.command(epilog=_EPILOG)
 @click.argument("dataset")
+@click.option("--output-name", "name", metavar="NAME", help="What the view is called, like d1.")
+@click.option("--show", metavar="VIEW", help="Show examples of what a view drops; search nothing.")
 @click.option(
-    "--output-name", required=True, metavar="NAME", help="What the view is called, like d1."
+    "--examples",
+    type=click.IntRange(1),
+    default=3,
+    show_default=True,
+    help="Of each source and reason, with --show.",
 )
 @click.option(
     "--sources",
@@ -138,21 +145,40 @@ class _Bytes(click.ParamType[Any]):
 )
 @click.option("--unit-tokens", type=click.IntRange(1), hidden=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
-def dedup(dataset: str, as_json: bool, **options: Any) -> None:
+def dedup(
+    dataset: str, name: str | None, show: str | None, examples: int, as_json: bool, **options: Any
+) -> None:
     """Find duplicates, and make a view of the dataset without them.
 
     DATASET is a folder or URL. Exact and near copies are found within and across --sources, and in
     the splits and files of --against. Of each cluster one document stays. Nothing is rewritten:
-    the view is a list of the documents that are kept, and says of each other one why not.
+    the view is a list of the documents that are kept, and says of each other one why not;
+    --show puts some of these beside what stays.
     """
+    if (name is None) == (show is None):
+        raise click.UsageError("give --output-name NAME to search, or --show VIEW to look")
+    if show is not None:
+        _show(dataset, show, examples)
+        return
     from jaxdata.dedup import deduplicate
     from jaxdata.progress import progress_bar
 
-    given = {name: value for name, value in options.items() if value is not None}
+    given = {option: value for option, value in options.items() if value is not None}
     try:
-        report = deduplicate(dataset, stage=progress_bar, **given)
+        report = deduplicate(dataset, str(name), stage=progress_bar, **given)
     except KeyboardInterrupt:
         raise click.Abort("Finished work is kept: the same command resumes") from None
     if not as_json:
         click.echo(report.summary())
     say_published(report.name, report.views, as_json=as_json)
+
+
+def _show(dataset: str, view: str, most: int) -> None:
+    """Print copies beside what stays."""
+    from jaxdata.dedup.side_by_side import examples
+    from jaxdata.documents.converted import open_dataset
+    from jaxdata.look.terminal import printable
+
+    for example in examples(open_dataset(dataset), view, most):
+        for line in example.lines():
+            click.echo(printable(line))

@@ -80,7 +80,7 @@ class DedupJob:
         lease: the right to write what it leaves behind when it is killed.
     """
 
-    worker: ClassVar[str] = "jaxdata.dedup.dedup_worker"
+    worker: ClassVar[str] = "jaxdata.dedup.units.dedup_worker"
     url: str
     name: str
     settings: DedupSettings

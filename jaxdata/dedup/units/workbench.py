@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.dedup.dedup_job import ALIVE, DedupJob
 from jaxdata.dedup.hashing.exact_hashes import RULES, exact_hashes
 from jaxdata.dedup.hashing.minhash import Bands
 from jaxdata.dedup.hashing.ngrams import (
@@ -22,7 +21,8 @@ from jaxdata.dedup.hashing.ngrams import (
 )
 from jaxdata.dedup.member_texts import MemberTexts, open_texts
 from jaxdata.dedup.members import Numbers
-from jaxdata.dedup.sorted_runs import Layout, decode_layout
+from jaxdata.dedup.units.dedup_job import ALIVE, DedupJob
+from jaxdata.dedup.units.sorted_runs import Layout, decode_layout
 from jaxdata.documents.converted import open_dataset
 from jaxdata.ragged import AnyInts, Ints
 

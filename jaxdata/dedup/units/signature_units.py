@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.dedup.dedup_job import EXACT, SignatureUnit, even_cuts
 from jaxdata.dedup.hashing.ngrams import Hashes, Pieces
-from jaxdata.dedup.sorted_runs import Columns, encode_layout, encode_run, even_fences
-from jaxdata.dedup.workbench import Workbench
+from jaxdata.dedup.units.dedup_job import EXACT, SignatureUnit, even_cuts
+from jaxdata.dedup.units.sorted_runs import Columns, encode_layout, encode_run, even_fences
+from jaxdata.dedup.units.workbench import Workbench
 from jaxdata.processes import Report
 from jaxdata.ragged import Ints
 

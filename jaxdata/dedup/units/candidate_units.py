@@ -10,17 +10,17 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.dedup.dedup_job import EXACT, NEXT, OTHERS, SAME, CandidateUnit
 from jaxdata.dedup.hashing.ngrams import Hashes
 from jaxdata.dedup.members import Numbers
-from jaxdata.dedup.sorted_runs import (
+from jaxdata.dedup.units.dedup_job import EXACT, NEXT, OTHERS, SAME, CandidateUnit
+from jaxdata.dedup.units.sorted_runs import (
     Columns,
     encode_layout,
     encode_run,
     even_fences,
     read_part,
 )
-from jaxdata.dedup.workbench import Workbench
+from jaxdata.dedup.units.workbench import Workbench
 from jaxdata.processes import Report
 from jaxdata.ragged import AnyInts
 

@@ -6,11 +6,17 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 from jaxdata.converter.job import Finished
-from jaxdata.dedup.candidate_units import write_candidates
-from jaxdata.dedup.dedup_job import CandidateUnit, DedupJob, DedupUnit, PairUnit, SignatureUnit
-from jaxdata.dedup.pair_units import compare_pairs
-from jaxdata.dedup.signature_units import write_signatures
-from jaxdata.dedup.workbench import Workbench
+from jaxdata.dedup.units.candidate_units import write_candidates
+from jaxdata.dedup.units.dedup_job import (
+    CandidateUnit,
+    DedupJob,
+    DedupUnit,
+    PairUnit,
+    SignatureUnit,
+)
+from jaxdata.dedup.units.pair_units import compare_pairs
+from jaxdata.dedup.units.signature_units import write_signatures
+from jaxdata.dedup.units.workbench import Workbench
 from jaxdata.processes import Report, answer_tasks
 
 

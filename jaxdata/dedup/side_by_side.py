@@ -1,0 +1,144 @@
+"""Examples of what a view drops: a copy beside the document that stays, and what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any
+
+import numpy as np
+
+from jaxdata.documents.base import Documents
+from jaxdata.documents.dataset import Dataset
+from jaxdata.errors import InputError
+from jaxdata.ragged import AnyInts
+
+_WORDS = 2_000  # of a document that are compared: a diff takes the square of that
+_CONTEXT = 6
+_SHOWN = 24  # words of a passage
+Passage = tuple[str, str, str]
+"""("same", text, ""), or ("other", what stays, the copy)"""
+
+
+@dataclass(frozen=True)
+class Example:
+    """A document that is dropped, and the one that stays.
+
+    Attributes:
+        copy: its source and number.
+        survivor: the other's; a benchmark file and its line or row.
+        reason: why it is dropped.
+        size: documents that are dropped for the same survivor, and that.
+        passages: both texts, in pieces; None where the survivor's is not in the dataset.
+    """
+
+    copy: tuple[str, int]
+    survivor: tuple[str, int]
+    reason: str
+    size: int
+    passages: list[Passage] | None
+
+    def lines(self) -> Iterator[str]:
+        """What people see: words only in what stays after `-`, only in the copy after `+`."""
+        (source, number), (other, place) = self.copy, self.survivor
+        yield f"{source}:{number} ({self.reason}) of {other}:{place}, in a cluster of {self.size}"
+        if self.passages is None:
+            return
+        for kind, one, two in self.passages:
+            if kind == "same":
+                yield f"    {_brief(one)}"
+            else:
+                yield from (
+                    f"  {mark} {_brief(text)}"
+                    for mark, text in zip("-+", (one, two), strict=True)
+                    if text
+                )
+
+
+def examples(dataset: Dataset, view: str, most: int) -> Iterator[Example]:
+    """Examples of each source and reason, the largest clusters first.
+
+    Raises:
+        InputError: no source has such a view, or it has no copies.
+    """
+    found = 0
+    for source in dataset:
+        docs = _with_view(dataset, source, view)
+        if docs is None:
+            continue
+        for each in _of_source(dataset, docs, most):
+            found += 1
+            yield each
+    if not found:
+        raise InputError(
+            f"no source of {dataset.url} has a view {view!r} that drops copies: jaxdata dedup "
+            "makes one, jaxdata views shows what there is"
+        )
+
+
+def _with_view(dataset: Dataset, source: str, view: str) -> Any:
+    """The documents of a source through a view; None where it has no such view."""
+    entry: Any = getattr(dataset[source], "entry", None)
+    if entry is None or view not in entry.views:
+        return None
+    split, _, name = source.partition("/")
+    return dataset.source(split, name, documents=view)
+
+
+def _of_source(dataset: Dataset, docs: Any, most: int) -> Iterator[Example]:
+    index = docs.view
+    source, survivor = index.read("survivor_source"), index.read("survivor")
+    if survivor is None:
+        return
+    _, cluster, sizes = np.unique(
+        np.stack([source, survivor]), axis=1, return_inverse=True, return_counts=True
+    )
+    size = sizes[cluster.ravel()] + 1
+    reasons = index.read("reason")
+    for reason in np.unique(reasons[source >= 0]).tolist():
+        of = np.flatnonzero((reasons == reason) & (source >= 0))
+        for at in _spread(of, size[of], most).tolist():
+            yield _example(dataset, docs, int(index.dropped[at]), int(size[at]))
+
+
+def _spread(places: AnyInts, size: AnyInts, most: int) -> AnyInts:
+    """Some of the places: those of the largest sizes, in order."""
+    return places[np.sort(np.argsort(-size, kind="stable")[:most])]
+
+
+def _example(dataset: Dataset, docs: Any, number: int, size: int) -> Example:
+    fate = docs.view.fate(number)
+    name, place = fate.survivor
+    passages = None
+    if name in dataset:
+        texts = [_words(dataset, dataset[name], place), _words(dataset, docs.base, number)]
+        passages = list(differing(*texts))
+    return Example((docs.name, number), fate.survivor, fate.reason, size, passages)
+
+
+def _words(dataset: Dataset, docs: Documents, number: int) -> list[str]:
+    """The beginning of a document."""
+    return dataset.decode(docs[number]["tokens"][: 4 * _WORDS]).split()[:_WORDS]
+
+
+def differing(one: Sequence[str], other: Sequence[str]) -> Iterator[Passage]:
+    """Two texts as passages that are the same or differ; long same ones are shortened.
+
+    >>> list(differing("a b c d".split(), "a b x d".split()))
+    [('same', 'a b', ''), ('other', 'c', 'x'), ('same', 'd', '')]
+    """
+    matcher = SequenceMatcher(None, one, other, autojunk=False)
+    for kind, a, b, c, d in matcher.get_opcodes():
+        if kind == "equal":
+            words = list(one[a:b])
+            if len(words) > 2 * _CONTEXT:
+                words = [*words[:_CONTEXT], "…", *words[-_CONTEXT:]]
+            yield "same", " ".join(words), ""
+        else:
+            yield "other", " ".join(one[a:b]), " ".join(other[c:d])
+
+
+def _brief(text: str) -> str:
+    words = text.split()
+    return text if len(words) <= _SHOWN else " ".join([*words[:_SHOWN], "…"])

@@ -101,12 +101,19 @@ class KeptDocuments(RangedDocuments):
 
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         """See `Documents`."""
-        found: Gathered = self.base.tokens(self.view.in_source(documents), starts, counts)
+        found: Gathered = self.base.tokens(self._in_base(documents), starts, counts)
         return found
+
+    def _in_base(self, documents: Ints) -> Ints:
+        """Numbers in the source; raises DatasetError where they cannot be those listed."""
+        numbers = self.view.in_source(documents)
+        if (self.base.lengths[numbers] != self.lengths[documents]).any():
+            raise self.view.damaged("its lengths are not those of its documents")
+        return numbers
 
     def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         """See `Documents`; stored masks, without the ranges that the view masks."""
-        numbers = self.view.in_source(documents)
+        numbers = self._in_base(documents)
         if self.base.masked:
             stored: Gathered = self.base.masks(numbers, starts, counts)
             if not self.view.masks:

@@ -42,7 +42,7 @@ def read_all(dataset: Path) -> dict[str, list[list[int]]]:
         rows = jaxdata.pack(source, seq_len=64)
         for number in range(len(rows)):
             assert rows[number]["inputs"].shape == (64,)
-        found[f"{name} {view}"] = [
+        found[f"{name} through {view}" if view else name] = [
             source[number]["tokens"].tolist() for number in range(len(source))
         ]
     return found

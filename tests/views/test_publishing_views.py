@@ -77,12 +77,12 @@ from pathlib import Path
 for number in range(10**6):
     print(number, flush=True)
     ranges = [(d, 0, 2) for d in range(30, 60)]
-    write(Path(sys.argv[1]), dropping(60, *range(number % 2, 30, 2), masked=masking(*ranges)))
+    write(Path(sys.argv[1]), dropping(60, *range(number // 2 % 2, 30, 2), masked=masking(*ranges)))
 """
 
 
 def test_killed_at_any_moment_it_is_the_old_or_the_new_view(folder: Path) -> None:
-    """A real process that makes two views in turn, with SIGKILL in the middle, again and again."""
+    """A real process that makes two views in turn, each twice, with SIGKILL in the middle, again and again."""
     chance = np.random.default_rng(0)
     command = [sys.executable, "-c", KILLED, str(folder)]
     seen = set()

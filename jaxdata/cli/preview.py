@@ -75,7 +75,8 @@ def _look(config: Any) -> dict[str, Any]:
         checks.append(Check("rows", False, str(error)))
     described = [{"name": c.name, "ok": c.holds, "mark": c.mark, "says": c.says} for c in checks]
     ok = all(check.holds for check in checks)
-    said = {"not_compared": not_compared(dataset, names), "notes": _notes(config)}
+    notes = [*_notes(config), *_leaks(dataset, config, names)]
+    said = {"not_compared": not_compared(dataset, names), "notes": notes}
     return {"dataset": dataset.url, "ok": ok, "checks": described, **said, **found}
 
 
@@ -87,6 +88,15 @@ def _notes(config: Any) -> list[str]:
         "pack.order is not set: rows are of order 1, as a run that began before needs them. For a "
         "new run set pack.order to 2, which mixes documents of all lengths in a row"
     ]
+
+
+def _leaks(dataset: Any, config: Any, names: list[str]) -> list[str]:
+    """Whether copies of what is held out may be trained."""
+    from jaxdata.dedup.leaks import leak_notes
+
+    trained = [name for name in names if name.startswith(f"{config.split}/")]
+    held_out = [name for name in names if name not in trained]
+    return leak_notes(dataset, trained, held_out) if held_out else []
 
 
 def sources_of(dataset: Any, config: Any) -> list[str]:

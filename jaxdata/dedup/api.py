@@ -164,8 +164,7 @@ class _Run:
         clusters = search.run()
         dropped = drop_copies(search.bench, clusters, self._dataset)
         places = places_by_file(self._benchmarks)
-        parameters = {"command": "dedup", **job.facts(), "text_key": text_key}
-        del parameters["unit_tokens"]
+        parameters = self._parameters(job, text_key)
         sides = [s for member in job.members.each if not member.against for s in member.sides]
         views = write_views(
             self._dataset.store,
@@ -177,6 +176,22 @@ class _Run:
         )
         sizes = clusters_by_size(sizes_of_clusters(dropped))
         return DedupReport(job.url, job.name, views, sizes, time.monotonic() - started)
+
+    def _parameters(self, job: DedupJob, text_key: str | None) -> dict[str, Any]:
+        """What decides the view, as the manifest keeps it; and what each member is made of."""
+        sides = {
+            member.name: [self._dataset[side].fingerprint for side in member.sides]
+            for member in job.members.each
+        }
+        facts = {name: fact for name, fact in job.facts().items() if name != "unit_tokens"}
+        views = {member.view for member in job.members.each} - {None}
+        return {
+            "command": "dedup",
+            **facts,
+            "text_key": text_key,
+            "documents": next(iter(views), None),
+            "sides": sides,
+        }
 
     def _begin(self, job: DedupJob) -> None:
         """Record what is searched; if units were finished before, check that they fit."""

@@ -29,20 +29,21 @@ class Example:
         copy: its source and number.
         survivor: the other's; a benchmark file and its line or row.
         reason: why it is dropped.
-        size: documents that are dropped for the same survivor, and that.
+        copies: documents of the source that are dropped for the same survivor.
         passages: both texts, in pieces; None where the survivor's is not in the dataset.
     """
 
     copy: tuple[str, int]
     survivor: tuple[str, int]
     reason: str
-    size: int
+    copies: int
     passages: list[Passage] | None
 
     def lines(self) -> Iterator[str]:
         """What people see: words only in what stays after `-`, only in the copy after `+`."""
         (source, number), (other, place) = self.copy, self.survivor
-        yield f"{source}:{number} ({self.reason}) of {other}:{place}, in a cluster of {self.size}"
+        more = f", as it does for {self.copies - 1:,} more" if self.copies > 1 else ""
+        yield f"{source}:{number} ({self.reason}): {other}:{place} stays{more}"
         if self.passages is None:
             return
         for kind, one, two in self.passages:
@@ -94,27 +95,27 @@ def _of_source(dataset: Dataset, docs: Any, most: int) -> Iterator[Example]:
     _, cluster, sizes = np.unique(
         np.stack([source, survivor]), axis=1, return_inverse=True, return_counts=True
     )
-    size = sizes[cluster.ravel()] + 1
+    copies = sizes[cluster.ravel()]
     reasons = index.read("reason")
     for reason in np.unique(reasons[source >= 0]).tolist():
         of = np.flatnonzero((reasons == reason) & (source >= 0))
-        for at in _spread(of, size[of], most).tolist():
-            yield _example(dataset, docs, int(index.dropped[at]), int(size[at]))
+        for at in _largest(of, copies[of], most).tolist():
+            yield _example(dataset, docs, int(index.dropped[at]), int(copies[at]))
 
 
-def _spread(places: AnyInts, size: AnyInts, most: int) -> AnyInts:
+def _largest(places: AnyInts, sizes: AnyInts, most: int) -> AnyInts:
     """Some of the places: those of the largest sizes, in order."""
-    return places[np.sort(np.argsort(-size, kind="stable")[:most])]
+    return places[np.sort(np.argsort(-sizes, kind="stable")[:most])]
 
 
-def _example(dataset: Dataset, docs: Any, number: int, size: int) -> Example:
+def _example(dataset: Dataset, docs: Any, number: int, copies: int) -> Example:
     fate = docs.view.fate(number)
     name, place = fate.survivor
     passages = None
     if name in dataset:
         texts = [_words(dataset, dataset[name], place), _words(dataset, docs.base, number)]
         passages = list(differing(*texts))
-    return Example((docs.name, number), fate.survivor, fate.reason, size, passages)
+    return Example((docs.name, number), fate.survivor, fate.reason, copies, passages)
 
 
 def _words(dataset: Dataset, docs: Documents, number: int) -> list[str]:

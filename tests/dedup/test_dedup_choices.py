@@ -191,3 +191,44 @@ def test_rows_of_the_view_have_no_copy(dataset: Path) -> None:
     assert sum(one.plan.trained_tokens for one in rows) == sum(
         int((each.lengths - 1).sum()) for each in docs
     )
+
+
+def notes_of(dataset: Path, capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+    """What `preview` notes of copies of what is held out."""
+    with pytest.raises(SystemExit):
+        main(["preview", "--config", "small.yaml", "--json", *words])
+    notes = json.loads(capsys.readouterr().out)["notes"]
+    return [note for note in notes if "val/web" in note]
+
+
+def test_a_preview_says_what_may_leak(
+    dataset: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(dataset.parent)
+    Path("small.yaml").write_text(f"dataset: {dataset}\npack: {{seq_len: 64}}\n")
+    (note,) = notes_of(dataset, capsys)
+    assert note.startswith("train/web, train/wiki: never compared with val/web, so")
+    find(dataset, against=["val"], sources=["web"])
+    compared, never = notes_of(dataset, capsys, "--documents", "{web: d1}")
+    assert compared == "train/web: copies of val/web are left out, by its view"
+    assert never.startswith("train/wiki: never compared with val/web")
+    jaxdata.select(dataset, "above", where="tokens > 3", documents="d1", sources=["web"])
+    assert notes_of(dataset, capsys, "--documents", "{web: above}")[0] == compared
+
+
+def test_examples_beside_what_stays(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    find(dataset, against=["val"], prefer="first")
+    with pytest.raises(SystemExit) as done:
+        main(["dedup", str(dataset), "--show", "d1", "--examples", "1"])
+    assert done.value.code == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "train/web:2 (near copy): train/web:1 stays"
+    assert "  + And this is the end." in said
+    assert "train/web:4 (near copy in val): val/web:1 stays" in said
+    assert "  - Almost." in said
+    for words in (["--show", "d2"], ["--show", "d1", "--output-name", "d2"], []):
+        with pytest.raises(SystemExit) as done:
+            main(["dedup", str(dataset), *words])
+        assert done.value.code
+    assert "no source of" in (errors := capsys.readouterr().err)
+    assert "give --output-name NAME to search, or --show VIEW" in errors

@@ -1,0 +1,55 @@
+"""Whether what is trained was compared with what is held out, before a run begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from jaxdata.documents.dataset import Dataset
+from jaxdata.documents.kept import KeptDocuments
+
+
+def leak_notes(dataset: Dataset, trained: Sequence[str], held_out: Sequence[str]) -> list[str]:
+    """A line on the sources that were compared with those held out, and one on the others.
+
+    Names are `"<split>/<source>"`. Nothing is read but the manifest: a view of `jaxdata dedup`
+    knows the fingerprints of what it was made against, also beneath views that were made of it.
+    """
+    prints = {dataset[name].fingerprint: name for name in held_out}
+    compared: dict[str, list[str]] = {}
+    for name in trained:
+        known = {print for view in _searches(dataset[name]) for print in _against(view)}
+        lacking = ", ".join(sorted(prints[each] for each in prints.keys() - known))
+        compared.setdefault(lacking, []).append(name)
+    return [_line(lacking, names, held_out) for lacking, names in sorted(compared.items())]
+
+
+def _line(lacking: str, names: Sequence[str], held_out: Sequence[str]) -> str:
+    what = ", ".join(names)
+    if not lacking:
+        return f"{what}: copies of {', '.join(held_out)} are left out, by its view"
+    split = lacking.partition("/")[0]
+    return (
+        f"{what}: never compared with {lacking}, so copies of it may be trained. To leave them "
+        f"out: jaxdata dedup DATASET --against {split} --output-name d1, then documents: d1"
+    )
+
+
+def _searches(docs: Any) -> Iterator[dict[str, Any]]:
+    """The parameters of the views that documents are read through, those below them too."""
+    if not isinstance(docs, KeptDocuments):
+        return
+    views: dict[str, Any] = docs.base.entry.views
+    view, passed = views.get(docs.view.name), set[str]()
+    while view is not None:
+        yield view.parameters
+        below = view.parameters.get("documents")
+        view = None if below in passed else views.get(below)
+        passed.add(str(below))
+
+
+def _against(parameters: dict[str, Any]) -> Iterator[str]:
+    """The fingerprints of the sources that a search compared with."""
+    if parameters.get("command") == "dedup":
+        for name in parameters.get("against", []):
+            yield from parameters.get("sides", {}).get(name, [])

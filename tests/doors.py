@@ -228,6 +228,10 @@ def _files(data: Path, folder: Path) -> dict[str, Door]:
         jaxdata.convert(data / "more.jsonl", **made, append=append, **numbers)
         return files(output)
 
+    def deduplicated(**numbers: Any) -> Any:
+        report = jaxdata.deduplicate(data / "d", "found", of="ids", **numbers)
+        return json.dumps({source: view.fingerprint for source, view in report.views.items()})
+
     def exported(**numbers: Any) -> Any:
         documents = jaxdata.ArrayDocuments([[5, 6, 9], [7, 9]])
         output = next(fresh)
@@ -259,6 +263,13 @@ def _files(data: Path, folder: Path) -> dict[str, Door]:
             [
                 {"workers": 1, "append": True, "resume": False, "max_expansion": 50}
                 | {"verify_inputs": True}
+            ],
+        ),
+        "deduplicate": Door(
+            deduplicated,
+            [
+                {"workers": 1, "memory": 2**20, "unit_tokens": 10**6}
+                | {"ngram": 2, "bands": 4, "rows": 2, "threshold": 0.25, "near": True}
             ],
         ),
         "export": Door(exported, [{"eod_id": 9}]),

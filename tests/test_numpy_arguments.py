@@ -318,7 +318,8 @@ def test_numbers_of_the_wrong_kind_are_refused(wrong: dict[str, Any], message: s
     assert str(refused.value) == message
 
 
-FRACTIONS = {"weights", "epochs", "tokens", "eval_tokens", "datasets", "character_coverage"}
+FRACTIONS = {"weights", "epochs", "tokens", "eval_tokens", "datasets"}
+FRACTIONS |= {"character_coverage", "threshold"}
 """arguments that may be fractions"""
 
 

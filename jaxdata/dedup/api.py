@@ -111,7 +111,8 @@ def _checked(settings: dict[str, Any]) -> DedupSettings:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"])) or "settings"
         given = f"={first['input']!r}" if first["loc"] else ""
-        raise InputError(f"{name}{given}: {first['msg'].removeprefix('Value error, ')}") from None
+        says = first["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+        raise InputError(f"{name}{given}: {says}") from None
 
 
 def _opened(dataset: str | os.PathLike[str]) -> ConvertedDataset:

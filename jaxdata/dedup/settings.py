@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from jaxdata.dedup.hashing.exact_hashes import ExactRule
 from jaxdata.dedup.hashing.ngrams import NgramOf
-from jaxdata.settings import Count, Settings
+from jaxdata.settings import Settings
 
 
 class DedupSettings(Settings):
@@ -23,11 +23,11 @@ class DedupSettings(Settings):
     """Whether near copies are found, too."""
     of: NgramOf = "words"
     """What n-grams are made of. "ids" reads no text; exact copies then have the same ids."""
-    ngram: Count = 5
+    ngram: int = Field(default=5, ge=1)
     """Words, bytes or ids of an n-gram."""
-    bands: Count = 14
+    bands: int = Field(default=14, ge=1)
     """Bands of MinHash; more find more pairs, also less similar ones."""
-    rows: Count = 8
+    rows: int = Field(default=8, ge=1)
     """Hashes of a band; more find fewer pairs, and more similar ones."""
     threshold: float = Field(default=0.8, ge=0, le=1)
     """The Jaccard similarity of near copies' n-grams, compared for each pair that shares a band; 0

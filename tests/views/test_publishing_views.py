@@ -82,7 +82,7 @@ for number in range(10**6):
 
 
 def test_killed_at_any_moment_it_is_the_old_or_the_new_view(folder: Path) -> None:
-    """A real process that makes two views in turn, each twice, with SIGKILL in the middle, again and again."""
+    """A real process that makes two views in turn, each twice, with SIGKILL somewhere."""
     chance = np.random.default_rng(0)
     command = [sys.executable, "-c", KILLED, str(folder)]
     seen = set()

@@ -28,6 +28,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "inspect": ("jaxdata.cli.inspect:inspect", "Show a dataset, one document, or one row."),
     "verify": ("jaxdata.cli.verify:verify", "Compare a dataset's files with their checksums."),
     "mirror": ("jaxdata.cli.mirror:mirror", "Copy a dataset between folders and buckets."),
+    "config": (
+        "jaxdata.cli.config:config",
+        "Show every field of a config and where it was set.",
+    ),
     "preview": ("jaxdata.cli.preview:preview", "Plan a run and show what it will get."),
     "plan": ("jaxdata.cli.plan:plan", "Keep a run's plan, and say what reading it costs."),
     "cache": (

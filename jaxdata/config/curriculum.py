@@ -62,7 +62,8 @@ def _phases(value: object) -> object:
 
 
 Curriculum = Annotated[
-    Annotated[list[PhaseSection], Field(min_length=1)] | None, BeforeValidator(_phases)
+    Annotated[list[PhaseSection], Field(min_length=1)] | None,
+    BeforeValidator(_phases, json_schema_input_type=list[PhaseSection] | PhaseSection | str | None),
 ]
 Epochs = dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]]
 OnExhaustion = Literal["refuse", "halt", "renormalize"]

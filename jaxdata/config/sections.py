@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_type_hints
 
 from pydantic import Field, create_model
 
-from jaxdata.settings import Count, Settings, one_of
+from jaxdata.settings import Count, OneOf, Settings
 
 
 def section_of(settings: type, *, without: Sequence[str] = (), **defaults: Any) -> Any:
@@ -31,7 +31,7 @@ def section_of(settings: type, *, without: Sequence[str] = (), **defaults: Any) 
 def _checked(hint: Any, metadata: Any) -> Any:
     """The type of a field, with the checks of its metadata."""
     if metadata["choices"] is not None:
-        return Annotated[hint, one_of(metadata["choices"])]
+        return Annotated[hint, OneOf(metadata["choices"])]
     if metadata["least"] is None:
         return hint
     number = Count if metadata["least"] else Annotated[int, Field(ge=0)]

@@ -108,9 +108,9 @@ def _parts(section: type[BaseModel], indent: str, width: int) -> Iterator[str]:
 
 def _meaning(field: FieldInfo) -> str:
     """The description of a field, and its values if these are a few names."""
-    names = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
-    for each in field.metadata:
-        names = names or (sorted(each.names) if isinstance(each, OneOf) else ())
+    registered = [name for each in field.metadata if isinstance(each, OneOf) for name in each.names]
+    literal = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+    names = sorted(registered or literal)
     shown = f" ({' | '.join(map(str, names))})" if names else ""
     return f"{field.description or 'as above'}{shown}"
 

@@ -6,11 +6,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainValidator, model_validator
 
-from jaxdata.config.curriculum import Curriculum, Epochs, OnExhaustion, check_budgets
+from jaxdata.config.curriculum import Curriculum, Epochs, check_budgets
 from jaxdata.config.sections import section_of
 from jaxdata.config.storage_section import StorageSection
 from jaxdata.feed.layouts import LAYOUTS, check_named
 from jaxdata.feed.schedule import check_batch_size
+from jaxdata.mixing.phases import OnExhaustion
 from jaxdata.mixing.weights import WeighBy
 from jaxdata.packing.settings import PackSettings
 from jaxdata.rows.extras import EXTRAS

@@ -39,6 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Show, fill or clear what this host keeps of buckets.",
     ),
     "train": ("jaxdata.cli.train:train", "Train a small language model on a dataset."),
+    "top": ("jaxdata.cli.top:top", "Watch a training run."),
     "trace": (
         "jaxdata.cli.trace:trace",
         "Show the documents of a batch, or the steps of a document.",

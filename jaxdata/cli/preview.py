@@ -23,9 +23,7 @@ _REASONS = {"documents_without_target": "documents of a single token"}
     "state, a checkpoint, or the run's output folder (its newest checkpoint).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
-def preview(
-    config: str, state: str | None, as_json: bool, overrides: tuple[str, ...]
-) -> int:
+def preview(config: str, state: str | None, as_json: bool, overrides: tuple[str, ...]) -> int:
     """Plan a run, keep the plan, and show what the run will get, to the token.
 
     For each phase and source: the share asked for and the share planned, tokens (targets with

@@ -71,6 +71,7 @@ def run(config: Any) -> Any:
     from jaxdata.config import Config, in_order_of, load, open_data
     from jaxdata.look.integrity import not_compared
     from jaxdata.look.terminal import printable
+    from jaxdata.progress import progress_bar
     from jaxdata.train.trainer import Data, Trainer
 
     dataset = open_data(config)
@@ -94,4 +95,5 @@ def run(config: Any) -> Any:
         validation=partial(open_loader, config, config.eval_split) if scored else None,
         token_bytes=dataset.token_bytes,
     )
-    return Trainer(config.train, data, seed=config.seed, say=partial(click.echo)).run()
+    with progress_bar("training") as advance:
+        return Trainer(config.train, data, seed=config.seed, say=click.echo, advance=advance).run()

@@ -82,7 +82,7 @@ def annotated(config: Config, values: ConfigValues | None = None, width: int = 1
 
 
 def defaults(width: int = 100) -> str:
-    """All fields with their defaults, in the same way; `dataset` or `sources` is to be filled in."""
+    """All fields with their defaults, in the same way; `dataset` is to be filled in."""
     return annotated(Config.model_construct(), None, width)
 
 

@@ -136,7 +136,7 @@ def use_storage(storage: StorageSection) -> None:
 
 
 def variable_of(field: str) -> str | None:
-    """The variable of the environment that wins over a field (`"s3.region"`); None if none is set."""
+    """The variable of the environment that wins over a field (`"s3.region"`), if one does."""
     return next((_given(each) for each in _VARIABLES if each.field == field), None)
 
 

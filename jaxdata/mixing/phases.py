@@ -12,7 +12,6 @@ from jaxdata.errors import InputError
 from jaxdata.mixing.weights import Weights, check_weights, exact, weights_from
 from jaxdata.scalars import takes_numpy
 
-
 OnExhaustion = Literal["refuse", "halt", "renormalize"]
 """What happens where a source runs dry before its phases end."""
 

@@ -47,10 +47,12 @@ class PackSettings:
     """
 
     seq_len: int = _setting("slots in a row", least=1)
-    strategy: StrategyName = _setting("how windows share rows", "best_fit", choices=STRATEGIES)
+    strategy: StrategyName = _setting(  # noqa: RUF009 - a field
+        "how windows share rows", "best_fit", choices=STRATEGIES
+    )
     overlap: int = _setting("tokens that a window repeats, without loss", 0, least=0)
     seed: int = _setting("root of every order", 0)
-    positions: PositionsName = _setting(
+    positions: PositionsName = _setting(  # noqa: RUF009 - a field
         "where positions start again at 0", "segment", choices=POSITIONS
     )
     max_segments: int | None = _setting("most segments in a row; null: any", None, least=1)

@@ -12,7 +12,9 @@ from jaxdata.packing.strategies.concat import CONCAT
 from jaxdata.packing.strategies.crop import CROP
 from jaxdata.packing.strategies.pad import PAD
 
-STRATEGIES: dict[StrategyName, Strategy] = {each.name: each for each in (PAD, CONCAT, CROP, BEST_FIT)}
+STRATEGIES: dict[StrategyName, Strategy] = {
+    each.name: each for each in (PAD, CONCAT, CROP, BEST_FIT)
+}
 """by name, in the order of comparisons"""
 
 

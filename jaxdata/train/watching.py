@@ -1,4 +1,4 @@
-"""What a run's log says right now, as a small page of text: the way `jaxdata top` looks at a run."""
+"""What a run's log says right now, as a small page of text, for `jaxdata top`."""
 
 from __future__ import annotations
 

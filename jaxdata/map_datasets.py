@@ -46,11 +46,7 @@ class KeyedDataset(grain.MapDataset[Batch]):
 
 
 class RowDataset(KeyedDataset):
-    """A row table as a `MapDataset`: `len`, `[]`, `.map`, `.batch` … work on it.
-
-    A row is a dict of `inputs`, `targets`, `segment_ids`, `positions` (int32) and
-    `loss_mask` (bool), each of shape (seq_len,).
-    """
+    """A row table as a `MapDataset` of `Row`s: `len`, `[]`, `.map`, `.batch` … work on it."""
 
     def __init__(self, table: RowTable) -> None:
         super().__init__()

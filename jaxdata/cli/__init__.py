@@ -3,9 +3,8 @@
 Each command has a file of its own, imported when the command is used, so that `jaxdata --help` is
 quick. To add one, add a line to `COMMANDS`.
 
-run_config      CONFIG and overrides, for every command about a run
-convert_options the options of `convert`, from the fields of its settings
-old_names       commands under their old names
+arguments  arguments that commands share
+old_names  commands under their old names
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from jaxdata.cli.run_config import OVERRIDABLE, may_take_config
+from jaxdata.cli.arguments.run_config import OVERRIDABLE, may_take_config
 
 _EPILOG = """\b
 Examples:

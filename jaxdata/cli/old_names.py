@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from jaxdata.cli.arguments.run_config import OVERRIDABLE, takes_config
 from jaxdata.cli.preview import show
-from jaxdata.cli.run_config import OVERRIDABLE, takes_config
 
 
 @click.command(**OVERRIDABLE)

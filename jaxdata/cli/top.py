@@ -27,7 +27,7 @@ def top(run: str, once: bool, every: float) -> None:
     from rich.live import Live
 
     from jaxdata.format.storage import local_path
-    from jaxdata.train.watching import LogReader, RunView
+    from jaxdata.look.run_page import LogReader, RunView
 
     log, view = LogReader(local_path(run, "watch it on the machine where it runs")), RunView(run)
     for record in log.new():

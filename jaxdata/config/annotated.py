@@ -54,7 +54,7 @@ class _Writer:
         """Where a field was set, its default if that is another, and what wins over it."""
         name, field = str(here[-1]), type(section).model_fields[str(here[-1])]
         if self.values is None or name not in section.model_fields_set:
-            place = "required" if field.is_required() else "default"
+            place = "default"
         else:
             default = field.get_default(call_default_factory=True)
             place = self.values.place(here)
@@ -72,17 +72,16 @@ def annotated(config: Config, values: ConfigValues | None = None, width: int = 1
         config: the config; every field is written, so that no later default changes it.
         values: what it was made of; None where it has only defaults.
         width: columns that comments are wrapped to.
-
-    >>> print(annotated(Config(dataset="data/mine"))[:137])
-    # folder or URL of a converted dataset; or another tool's: megatron:PREFIX, gpts:PREFIX,
-    #   nanogpt:FILE, datatrove:FILE
-    dataset:
     """
     return "\n".join(_Writer(values, width).section(config, ())).strip() + "\n"
 
 
 def defaults(width: int = 100) -> str:
-    """All fields with their defaults, in the same way; `dataset` is to be filled in."""
+    """All fields with their defaults, in the same way; `dataset` is to be filled in.
+
+    >>> print(defaults().splitlines()[2])
+    dataset: null  # default
+    """
     return annotated(Config.model_construct(), None, width)
 
 

@@ -16,7 +16,6 @@ checkpoint  model and loader, saved together
 output_folder  where these are kept, a bucket too
 progress    the metrics of steps, without holding up the devices
 log         one JSON object a line
-watching    what the log says right now
 digests     a fingerprint of the rows of each batch
 """
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from jaxdata.cli import main
+from jaxdata.look.run_page import LogReader, RunView
 from jaxdata.train.log import RunLog
-from jaxdata.train.watching import LogReader, RunView
 from tests.train.test_train import command, config, dataset, environment
 
 __all__ = ["config", "dataset"]

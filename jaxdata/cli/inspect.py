@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from jaxdata.cli.run_config import OVERRIDABLE
+from jaxdata.cli.arguments.run_config import OVERRIDABLE
 
 _EPILOG = """\b
 Examples:
@@ -66,8 +66,9 @@ def _show_document(settings: Any, document: str, as_json: bool) -> None:
 
     from jaxdata.config import open_data
     from jaxdata.look.document_text import describe_document, document_text
-    from jaxdata.look.fates import fate_lines
+    from jaxdata.look.terminal import printable
     from jaxdata.look.traced import origin_line
+    from jaxdata.views.fates import fate_lines
 
     name, colon, number = document.rpartition(":")
     split, slash, source = name.partition("/")
@@ -83,7 +84,7 @@ def _show_document(settings: Any, document: str, as_json: bool) -> None:
     loss = f", {found['tokens_with_loss']:,} with loss" if found["masked"] else ""
     click.echo(f"{document}: {found['length']:,} tokens{loss}{origin_line(found['origin'])}")
     for line in fate_lines(found["view"]) if "view" in found else ():
-        click.echo(line)
+        click.echo(printable(line))
     console.print(document_text(found), soft_wrap=True)
 
 

@@ -11,9 +11,9 @@ from rich.text import Text
 from jaxdata.documents.dataset import Dataset
 from jaxdata.documents.kept import base_of
 from jaxdata.errors import InputError
-from jaxdata.look.fates import described_fate
 from jaxdata.look.origins import origin_of
 from jaxdata.look.terminal import printable
+from jaxdata.views.fates import described_fate
 
 _MOST_CHARACTERS = 4_000
 _NO_LOSS = ("⟦", "⟧")

@@ -8,10 +8,10 @@ from typing import Any
 from jaxdata.documents.dataset import Dataset
 from jaxdata.errors import InputError
 from jaxdata.feed.loader import Loader
-from jaxdata.look.fates import described_fate
 from jaxdata.look.search import find_text, locate_text
 from jaxdata.look.trace import Tracer
 from jaxdata.progress import progress_bar
+from jaxdata.views.fates import described_fate
 
 _CONTEXT = 12  # tokens shown before a match
 

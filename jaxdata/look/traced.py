@@ -9,8 +9,8 @@ from typing import Any
 from rich.cells import cell_len
 from rich.text import Text
 
-from jaxdata.look.fates import fate_lines
 from jaxdata.look.terminal import excerpt, fit, printable
+from jaxdata.views.fates import fate_lines
 
 _INDENT = "    "
 _MOST_PIECES = 20
@@ -90,7 +90,7 @@ def document_lines(found: Fields, width: int) -> Iterator[Text]:
         yield from _passage_lines(document, width)
         view = document.get("view")
         for said in fate_lines(view) if view else ():
-            yield Text(f"{_INDENT}{said}", "yellow")
+            yield Text(f"{_INDENT}{printable(said)}", "yellow")
         if view is None or view["copies"]:
             yield from _places(document["pieces"])
     more = found["found"] - len(found["documents"])

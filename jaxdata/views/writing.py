@@ -105,8 +105,11 @@ def remove_views(
     known = {source: entry.views for source, entry in read_manifest(store).sources.items()}
     having = [each for each in known if name in known[each] and each in (sources or known)]
     if not having:
-        names = sorted({view for views in known.values() for view in views})
-        raise InputError(f"{store.url} has no view {name!r}: it has {', '.join(names) or 'none'}")
+        views = [f"{view} (of {source})" for source, each in known.items() for view in each]
+        of = f" of {', '.join(sources)}" if sources else ""
+        raise InputError(
+            f"{store.url} has no view {name!r}{of}: it has {', '.join(views) or 'none'}"
+        )
     with leased(store, having) as lease:
         at = lease.fenced(store)
         update_manifest(at, lambda now: _with(now, name, dict.fromkeys(having), at.url))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import jaxdata
@@ -56,6 +56,7 @@ PACKING = [
 
 @settings(deadline=None, max_examples=20)
 @given(view=views(len(DOCUMENTS)), masked=st.booleans(), packing=st.sampled_from(PACKING))
+@example(dropping(40, 2, masked=masking((1, 0, 3), (5, 0, 1))), False, PACKING[0])
 def test_a_view_is_what_it_lists_and_keeps_the_law(folders, view, masked, packing) -> None:
     write(folders[masked], view)
     docs = kept(folders[masked])

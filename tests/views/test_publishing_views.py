@@ -82,7 +82,7 @@ for number in range(10**6):
 
 
 def test_killed_at_any_moment_it_is_the_old_or_the_new_view(folder: Path) -> None:
-    """A real process that makes two views in turn, each twice, with SIGKILL in the middle, again and again."""
+    """A real process that makes two views in turn, each twice, with SIGKILL somewhere."""
     chance = np.random.default_rng(0)
     command = [sys.executable, "-c", KILLED, str(folder)]
     seen = set()
@@ -161,6 +161,11 @@ def test_verify_and_mirror_know_views(tmp_path: Path, folder: Path) -> None:
     assert "mask_stop" in str(verify(copy))
     mirror(folder, copy)  # copies what is damaged
     assert verify(copy).whole
+    write(folder, dropping(60, 4), "d2")
+    remove_views(folder, "d1")
+    mirror(folder, copy)  # a view more, and one less
+    assert verify(copy).whole
+    assert kept(copy, "d2").document.tolist() == kept(folder, "d2").document.tolist()
 
 
 def test_verify_compares_a_list_with_its_source(folder: Path) -> None:

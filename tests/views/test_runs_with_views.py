@@ -206,6 +206,13 @@ def test_the_commands_name_views(tmp_path: Path, capsys: pytest.CaptureFixture[s
     for number in range(len(rows)):
         assert rows[number]["inputs"].tolist() == loader.rows[number]["inputs"].tolist()
     assert "ok      contents" in run("selftest", str(path), "--steps", "2")
+    column = next((folder / "train/web/views/d1").rglob("reason/c/0"))
+    column.write_bytes(b"\1" + column.read_bytes()[1:])
+    with pytest.raises(SystemExit):
+        main(["preview", str(path), "--documents", "d1"])
+    said = capsys.readouterr().out
+    assert "FAILED  views" in said
+    assert "reason: its content differs from its checksum" in said
 
 
 @pytest.mark.parametrize("kind", ["gs", "s3"])

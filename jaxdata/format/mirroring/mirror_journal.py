@@ -106,8 +106,8 @@ def _compare(target: Store, there: Manifest, manifest: Manifest, source: str) ->
 
 
 def _was(entry: SourceEntry, now: SourceEntry) -> bool:
-    """Whether a source is one that documents were since appended to, or the same."""
+    """Whether a source is the same, or one that documents were since appended to; views aside."""
     generation = len(entry.generations)
     if generation > len(now.generations):
         return False
-    return now.at(generation) == entry
+    return now.at(generation).model_copy(update={"views": entry.views}) == entry

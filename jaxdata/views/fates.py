@@ -7,7 +7,6 @@ from typing import Any
 
 from jaxdata.documents.base import Documents
 from jaxdata.documents.kept import KeptDocuments
-from jaxdata.look.terminal import printable
 
 
 def described_fate(documents: Documents, document: int) -> dict[str, Any]:
@@ -29,15 +28,12 @@ def described_fate(documents: Documents, document: int) -> dict[str, Any]:
 
 def fate_lines(view: Mapping[str, Any]) -> Iterator[str]:
     """What a view makes of a document: whether it is trained, why not, and what without loss."""
-    name = f"view {printable(view['name'])}"
+    name = f"view {view['name']}"
     if not view["copies"]:
         survivor = view["survivor"]
-        survives = f"; {printable(survivor[0])}:{survivor[1]} survives" if survivor else ""
-        yield f"not trained with {name}: {printable(view['reason'] or 'not listed')}{survives}"
+        survives = f"; {survivor[0]}:{survivor[1]} survives" if survivor else ""
+        yield f"not trained with {name}: {view['reason'] or 'not listed'}{survives}"
     elif view["copies"] > 1:
         yield f"{name} lists it {view['copies']:,} times"
     for each in view["masked"]:
-        yield (
-            f"{name} masks tokens {each['start']:,} to {each['stop'] - 1:,}: "
-            f"{printable(each['reason'])}"
-        )
+        yield f"{name} masks tokens {each['start']:,} to {each['stop'] - 1:,}: {each['reason']}"

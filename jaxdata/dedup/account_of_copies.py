@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxdata.dedup.members import Members
-from jaxdata.dedup.survivors import Dropped
+from jaxdata.dedup.survivors import TAINTED, Dropped
 from jaxdata.format.manifest import ViewEntry
 from jaxdata.ragged import Ints
 from jaxdata.views.account import account_lines
@@ -64,8 +64,9 @@ def clusters_by_size(sizes: Ints) -> dict[str, int]:
 
 def sizes_of_clusters(dropped: Dropped) -> Ints:
     """The number of documents of each cluster that loses some."""
-    _, first = np.unique(dropped.survivors, return_index=True)
-    return dropped.sizes[first]
+    copies = np.flatnonzero(dropped.kind != TAINTED)
+    _, first = np.unique(dropped.survivors[copies], return_index=True)
+    return dropped.sizes[copies[first]]
 
 
 def statistics_of(members: Members, dropped: Dropped) -> dict[str, dict[str, Any]]:
@@ -74,7 +75,7 @@ def statistics_of(members: Members, dropped: Dropped) -> dict[str, dict[str, Any
     found = {}
     for which, member in enumerate(members.each):
         for side in member.sides * (not member.against):
-            mine = lost == which
+            mine = (lost == which) & (dropped.kind != TAINTED)
             _, first = np.unique(dropped.survivors[mine], return_index=True)
             found[side] = {"clusters": clusters_by_size(dropped.sizes[mine][first])}
     return found

@@ -170,7 +170,7 @@ class _Run:
         views = write_views(
             self._dataset.store,
             job.name,
-            views_of_sources(job.members, dropped, self._dataset, places),
+            views_of_sources(search.bench, dropped, self._dataset, places),
             parameters=parameters,
             statistics=statistics_of(job.members, dropped),
             made_of={side: self._dataset[side].fingerprint for side in sides},

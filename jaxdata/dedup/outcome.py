@@ -17,12 +17,10 @@ from jaxdata.errors import InputError
 from jaxdata.ragged import AnyInts, Ints
 from jaxdata.views.source_view import SourceView, content_of, stacked
 
-_KINDS = ("exact copy", "near copy")
-
 
 def drop_copies(bench: Workbench, clusters: Clusters, dataset: Dataset) -> Dropped:
     """Choose the survivors of all clusters."""
-    documents = clustered(clusters.near)
+    documents = np.union1d(clustered(clusters.near), clusters.tainted)
     ranks = _ranks(bench, dataset, documents)
     return choose(bench.members, clusters, documents, ranks)
 
@@ -58,14 +56,20 @@ def _values(members: Members, dataset: Dataset, documents: AnyInts, field: str) 
 
 
 def views_of_sources(
-    members: Members, dropped: Dropped, dataset: Dataset, places: Mapping[str, list[int]]
+    bench: Workbench, dropped: Dropped, dataset: Dataset, places: Mapping[str, list[int]]
 ) -> dict[str, SourceView]:
     """A view of each source that may lose documents; `places` are those of benchmarks' texts."""
+    members = bench.members
+    kinds = ["exact copy", "near copy"]
+    if bench.job.overlaps:
+        of = bench.settings.of
+        kinds.append(f"{bench.settings.overlap} {of} in a row")
     lost, _ = members.places(dropped.documents)
     found = {}
     for which, member in enumerate(members.each):
         if not member.against:
-            mine = _of_member(members, _taken(dropped, lost == which), which, dataset, places)
+            taken = _taken(dropped, lost == which)
+            mine = _of_member(members, taken, which, dataset, places, kinds)
             for side in member.sides:
                 found[side] = _over(dataset, side, member, mine)
     return found
@@ -81,11 +85,12 @@ def _of_member(
     which: int,
     dataset: Dataset,
     places: Mapping[str, list[int]],
+    kinds: Sequence[str],
 ) -> SourceView:
     """The view of one member, in numbers of its source."""
     _, documents = members.places(dropped.documents)
     member, number = members.places(dropped.survivors)
-    survivors, reasons, reason_of = _names(members.each)
+    survivors, reasons, reason_of = _names(members.each, kinds)
     for each in np.unique(member).tolist():
         of = member == each
         number[of] = _in_source(members.each[each], number[of], dataset, places)
@@ -94,7 +99,7 @@ def _of_member(
     return SourceView(
         documents=total,
         dropped=_in_source(own, documents, dataset, places),
-        reason=(reason_of[member] * len(_KINDS) + ~dropped.exact).astype(np.uint8),
+        reason=(reason_of[member] * len(kinds) + dropped.kind).astype(np.uint8),
         reasons=reasons,
         survivor_source=member.astype(np.int32),
         survivor=number,
@@ -102,13 +107,13 @@ def _of_member(
     )
 
 
-def _names(members: Sequence[Member]) -> tuple[list[str], list[str], Ints]:
+def _names(members: Sequence[Member], kinds: Sequence[str]) -> tuple[list[str], list[str], Ints]:
     """Names of the members as survivors; all reasons; and which of these each member makes."""
     where = ["" if not m.against else _where(m) for m in members]
-    kinds = list(dict.fromkeys(where))
-    reasons = [f"{kind}{place}" for place in kinds for kind in _KINDS]
+    known = list(dict.fromkeys(where))
+    reasons = [f"{kind}{place}" for place in known for kind in kinds]
     survivors = [member.sides[0] if member.sides else member.name for member in members]
-    return survivors, reasons, np.array([kinds.index(place) for place in where])
+    return survivors, reasons, np.array([known.index(place) for place in where])
 
 
 def _where(member: Member) -> str:

@@ -18,6 +18,7 @@ from jaxdata.dedup.units.dedup_job import (
     EXACT,
     NEXT,
     OTHERS,
+    OVERLAP,
     SAME,
     CandidateUnit,
     DedupJob,
@@ -45,6 +46,10 @@ class Clusters(NamedTuple):
     exact: Numbers
     near: Numbers
     """exact copies are near ones, too"""
+    tainted: Numbers
+    """documents with n-grams of benchmarks, ascending; (tainted,)"""
+    tainted_by: Numbers
+    """the document of a benchmark that has one of them, too"""
 
 
 @dataclass
@@ -81,7 +86,29 @@ class Search:
             first = exact == np.arange(len(exact), dtype=np.uint32)
             self.unfinished.note(ALIVE, np.packbits(first).tobytes())
             self._connect_near(found, self._merge("comparing bands", self.job.sections))
-        return Clusters(exact, found.labels())
+        return Clusters(exact, found.labels(), *self._tainted())
+
+    def _tainted(self) -> tuple[Numbers, Numbers]:
+        """Documents that share n-grams with benchmarks, and with which document of these."""
+        if not self.job.overlaps:
+            return np.empty(0, np.uint32), np.empty(0, np.uint32)
+        runs = self.bench.runs(self.bench.signatures)
+        first = np.array([*self.bench.signatures.values()], np.uint32)
+        most = self.job.settings.overlap_most or self.bench.members.total
+        hashes, owners = self.bench.benchmark_ngrams
+        found, by = [np.empty(0, np.uint32)], [np.empty(0, np.uint32)]
+        for at in range(0, PARTS, PARTS // 16):
+            (grams, numbers), counts = read_part(
+                self.bench.store, runs, OVERLAP, at, at + PARTS // 16
+            )
+            _, which, times = np.unique(grams, return_inverse=True, return_counts=True)
+            rare = times[which] <= most
+            found.append((numbers + first.repeat(counts))[rare])
+            by.append(owners[np.searchsorted(hashes, grams[rare])])
+        documents, texts = np.concatenate(found), np.concatenate(by)
+        order = np.lexsort((texts, documents))
+        documents, at_first = np.unique(documents[order], return_index=True)
+        return documents, texts[order][at_first]
 
     def _connect_near(self, found: Components, runs: dict[str, Layout]) -> None:
         """Connect neighbours by length first: most others are then in one cluster already."""

@@ -32,6 +32,12 @@ class DedupSettings(Settings):
     threshold: float = Field(default=0.8, ge=0, le=1)
     """The Jaccard similarity of near copies' n-grams, compared for each pair that shares a band; 0
     compares nothing, as other tools do."""
+    overlap: int = Field(default=13, ge=0)
+    """A document that has so many words, bytes or ids in a row of a benchmark is dropped; 0: it may
+    have them all, unless it is a copy."""
+    overlap_most: int = Field(default=10, ge=0)
+    """A run of words that more documents than this have is common, and drops none, as for GPT-3
+    (Brown et al. 2020, appendix C); 0: none is common."""
     prefer: str = Field(default="longest", min_length=1)
     """Which document of a cluster stays, among those of its first source: "longest", "first", or
     the one with the smallest value of a kept field, with "-" before its name the largest."""

@@ -14,6 +14,7 @@ from jaxdata.dedup.search_stages import Clusters
 from jaxdata.ragged import Ints
 
 FIRST, LONGEST = "first", "longest"
+EXACT_COPY, NEAR_COPY, TAINTED = range(3)
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,8 @@ class Dropped:
     documents: Numbers
     survivors: Numbers
     """the document that stays instead of each"""
-    exact: NDArray[np.bool_]
-    """whether it is an exact copy of that"""
+    kind: NDArray[np.uint8]
+    """EXACT_COPY, NEAR_COPY, or TAINTED: it has an n-gram of that"""
     sizes: Ints
     """documents of the cluster"""
 
@@ -42,28 +43,35 @@ def clustered(labels: Numbers) -> Numbers:
 def choose(members: Members, clusters: Clusters, documents: Numbers, ranks: Ints) -> Dropped:
     """Choose a survivor in each cluster, and drop the others.
 
-    Documents of members that lose none come first, then those of earlier members, then those of
-    smaller rank, then those with smaller numbers.
+    Documents of members that lose none come first, then those without n-grams of benchmarks, then
+    those of earlier members, then those of smaller rank, then those with smaller numbers.
 
     Args:
         members: where the documents are from.
         clusters: their labels.
-        documents: those in a cluster with others.
+        documents: those in a cluster with others, and those with n-grams of benchmarks.
         ranks: (documents,) in order of preference among documents of one member.
     """
     member, _ = members.places(documents)
     stays = np.array([each.against for each in members.each])[member]
     label = clusters.near[documents]
-    order = np.lexsort((documents, ranks, member, ~stays, label))
+    tainted = np.isin(documents, clusters.tainted, assume_unique=True)
+    order = np.lexsort((documents, ranks, member, tainted, ~stays, label))
     begins = np.append(True, label[order][1:] != label[order][:-1])[: len(order)]
     cluster = np.cumsum(begins) - 1
     survivor, sizes = documents[order][begins], np.bincount(cluster)
-    lost = ~stays[order] & ~begins
+    lost = ~stays[order] & (~begins | tainted[order])
     chosen, which = documents[order][lost], cluster[lost]
     back = np.argsort(chosen)
     chosen, which = chosen[back], which[back]
-    exact = clusters.exact[chosen] == clusters.exact[survivor[which]]
-    return Dropped(chosen, survivor[which], exact, sizes[which])
+    stay = survivor[which]
+    exact = clusters.exact[chosen] == clusters.exact[stay]
+    kind = np.where(exact, EXACT_COPY, NEAR_COPY).astype(np.uint8)
+    copy_of_against = stays[order][begins][which]
+    mine = np.isin(chosen, clusters.tainted, assume_unique=True) & ~copy_of_against
+    kind[mine] = TAINTED
+    stay[mine] = clusters.tainted_by[np.searchsorted(clusters.tainted, chosen[mine])]
+    return Dropped(chosen, stay, kind, sizes[which])
 
 
 def value_ranks(values: Sequence[Any], *, largest: bool = False) -> Ints:

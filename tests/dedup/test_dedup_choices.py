@@ -77,6 +77,39 @@ def test_benchmarks_by_file_and_line(dataset: Path, tmp_path: Path) -> None:
     assert ids.views["train/web"].parameters["against"] == ["a.jsonl", "b.txt"]
 
 
+QUESTION = "How many of the nineteen swans that slept by the old mill flew south before dawn today"
+
+
+def tainted(dataset: Path, bench: Path, **options: Any) -> dict[str, dict[int, tuple[Any, ...]]]:
+    given = {"against": [str(bench)], "text_key": "question", "prefer": "first"}
+    find(dataset, **given | options)
+    return {name: dropped(dataset, f"train/{name}") for name in ("web", "wiki")}
+
+
+def test_documents_with_words_of_a_benchmark(tmp_path: Path) -> None:
+    inside = [f"{prose(seed)} {QUESTION.upper()}? {prose(seed + 1)}" for seed in (20, 30)]
+    partly = f"{OWN[3]} {' '.join(QUESTION.split()[:12])}"
+    sources = {
+        "train/web": [OWN[0], inside[0], partly],
+        "train/wiki": [inside[0], inside[1], OWN[1]],
+    }
+    data = made(tmp_path, sources)
+    rows = [json.dumps({"question": text}).encode() for text in ("A short one", QUESTION)]
+    bench = write_lines(tmp_path / "b.jsonl", rows)
+    why = ("13 words in a row in a benchmark", "b.jsonl", 2)
+    found = tainted(data, bench)
+    assert found == {"web": {1: why}, "wiki": {0: why, 1: why}}
+    assert tainted(data, bench, near=False, memory=1_500) == found
+    assert set(tainted(data, bench, overlap=12)["web"]) == {1, 2}
+    copies = {"web": {}, "wiki": {0: ("exact copy", "train/web", 1)}}
+    assert tainted(data, bench, overlap=0) == copies
+    assert tainted(data, bench, overlap_most=2) == copies
+    ids = tainted(data, bench, of="ids", overlap=60)
+    assert ids["web"] == {}  # bytes tell upper from lower case
+    verdict = read_manifest(open_store(data)).sources["train/web"].views["d1"].parameters
+    assert (verdict["overlap"], verdict["overlap_most"]) == (60, 10)
+
+
 def test_the_copy_with_the_preferred_field(tmp_path: Path) -> None:
     kept = [("b", 3), ("a", 2), (None, 5), ("c", 4)]
     lines = [json.dumps({"text": SHARED, "url": url, "date": date}).encode() for url, date in kept]

@@ -122,6 +122,20 @@ class _Bytes(click.ParamType[Any]):
     "a kept field (url; -date for the largest).",
 )
 @click.option(
+    "--overlap",
+    type=click.IntRange(0),
+    default=_SHOWN.overlap,
+    show_default=True,
+    help="Words (or what --of says) in a row of a benchmark file that drop a document; 0: none.",
+)
+@click.option(
+    "--overlap-most",
+    type=click.IntRange(0),
+    default=_SHOWN.overlap_most,
+    show_default=True,
+    help="Words in a row that more documents than this have drop none; 0: they always do.",
+)
+@click.option(
     "--text-key",
     default="text",
     show_default=True,

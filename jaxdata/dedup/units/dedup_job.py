@@ -22,6 +22,8 @@ VERSION = 1
 """Of the hashes and rules; another version finds other duplicates, and finishes no search of it."""
 EXACT = "exact"
 """The section of a run with the hashes of whole texts."""
+OVERLAP = "overlap"
+"""The section of a run with n-grams of benchmarks."""
 SAME, NEXT, OTHERS = "same", "next", "others"
 """Sections of pairs: exact copies; neighbours in a bucket by length; and those further apart."""
 ALIVE = "alive.bits"
@@ -112,6 +114,11 @@ class DedupJob:
             "fingerprints": {member.name: member.fingerprint for member in every},
         }
         return made | self.settings.model_dump() | compared
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether n-grams of benchmarks are looked for."""
+        return self.settings.overlap > 0 and any(member.table for member in self.members.each)
 
     @cached_property
     def sections(self) -> list[str]:

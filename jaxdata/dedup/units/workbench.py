@@ -31,7 +31,7 @@ class Content(NamedTuple):
     """What documents are compared by."""
 
     pieces: Pieces | None
-    """None where near copies are not asked for"""
+    """None where no n-grams are asked for"""
     normalised: list[bytes]
     """as the exact rule has them"""
 
@@ -63,16 +63,44 @@ class Workbench:
         settings, source = self.settings, self.texts[member]
         if settings.of == "ids":
             ids = source.ids(documents)
-            pieces = id_pieces(ids) if settings.near else None
+            pieces = id_pieces(ids) if self._needs_pieces else None
             return Content(pieces, [one.astype("<u4").tobytes() for one in ids])
         texts = source.texts(documents)
         rule = RULES[settings.exact_rule]
         of = {"words": word_pieces, "bytes": byte_pieces}[settings.of]
-        return Content(of(texts) if settings.near else None, [rule(text) for text in texts])
+        pieces = of(texts) if self._needs_pieces else None
+        return Content(pieces, [rule(text) for text in texts])
+
+    @property
+    def _needs_pieces(self) -> bool:
+        return self.settings.near or self.job.overlaps
 
     def ngrams(self, pieces: Pieces) -> Pieces:
         """The n-grams that near copies share."""
         return ngrams(pieces, self.settings.ngram)
+
+    @cached_property
+    def benchmark_ngrams(self) -> tuple[Hashes, Numbers]:
+        """The n-grams of benchmarks, ascending, and the first document that has each."""
+        found, owner = [np.empty(0, np.uint64)], [np.empty(0, np.uint32)]
+        for which, member in enumerate(self.members.each):
+            if member.table:
+                pieces = self.content(which, np.arange(member.documents)).pieces
+                assert pieces is not None
+                grams = self.long_ngrams(pieces)
+                found.append(grams.values)
+                numbers = np.arange(member.documents, dtype=np.uint32) + self.members.first(which)
+                owner.append(numbers.astype(np.uint32).repeat(grams.counts))
+        hashes, first = np.unique(np.concatenate(found), return_index=True)
+        return hashes, np.concatenate(owner)[first]
+
+    def long_ngrams(self, pieces: Pieces) -> Pieces:
+        """The n-grams that documents may not share with benchmarks; of short ones none."""
+        n = self.settings.overlap
+        grams = ngrams(pieces, n)
+        whole = pieces.counts >= n
+        kept = np.repeat(whole, grams.counts)
+        return Pieces(grams.values[kept], np.where(whole, grams.counts, 0))
 
     def exact_hashes(self, content: Content) -> Hashes:
         """uint64 (documents, 2)."""

@@ -24,7 +24,7 @@ import numpy as np
 from corpus import shared_data
 from harness import Report, arguments, machine, parse
 from numpy.typing import NDArray
-from signature_runs import search_here, search_made_signatures
+from signature_runs import Peak, search_here, search_made_signatures
 
 from jaxdata.converter import convert, texts
 from jaxdata.dedup import deduplicate
@@ -80,7 +80,7 @@ def true_pairs(grams: Pieces, least: float) -> tuple[NDArray[Any], NDArray[Any],
     return common.row[kept], common.col[kept], similarity[kept]
 
 
-def recall(report: Report, every: list[str], dataset: Path) -> None:
+def recall(report: Report, same: Report, every: list[str], folder: Path) -> None:
     """Compare what bands find, and what is found in the end, with all pairs."""
     grams = ngrams(word_pieces(every), NGRAM)
     known = np.flatnonzero(grams.counts)
@@ -98,7 +98,17 @@ def recall(report: Report, every: list[str], dataset: Path) -> None:
             note = f"{here.sum():,} pairs; in theory {expected:.3f} +- {spread:.3f}"
             share = float(found[here].mean())
             report.add(name, share, note=note, against="theory", ratios=[share / expected])
-    _clusters(report, dataset, known[one], known[other], similarity)
+    _clusters(report, folder / "d", known[one], known[other], similarity)
+    for tool in CONTESTANTS:
+        file = folder / f"{tool}.npy"
+        if file.exists() and tool != "jaxdata, exact copies":
+            label = np.load(file)
+            together = label[known[one]] == label[known[other]]
+            for low, high in ((0.9, 1.01), (0.7, 0.9), (0.4, 0.6)):
+                here = (similarity >= low) & (similarity < high)
+                if here.any():
+                    name = f"{tool}: pairs of {low} to {min(high, 1.0)} in one cluster"
+                    same.add(name, float(together[here].mean()), note=f"{here.sum():,} pairs")
 
 
 def _clusters(
@@ -206,15 +216,9 @@ def run_here(name: str, folder: Path) -> Figures:
         import datatrove.pipeline.dedup.minhash
         import datatrove.pipeline.readers  # noqa: F401
     before = _seconds()
-    begin = time.perf_counter()
-    CONTESTANTS[name](folder)
-    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    most = max(resource.getrusage(kind).ru_maxrss for kind in kinds) / 1024
-    return {
-        "cpu": _seconds() - before,
-        "wall": time.perf_counter() - begin,
-        "memory": most,
-    }
+    with Peak() as peak:
+        CONTESTANTS[name](folder)
+    return {"cpu": _seconds() - before, "memory": max(peak.own, peak.children)}
 
 
 def _seconds() -> float:
@@ -242,6 +246,7 @@ def side_by_side(
         memory.add(name, *(each["memory"] for each in own))
     if theirs:
         label = datatrove_clusters(folder, len(every))
+        np.save(folder / "datatrove.npy", label)
         for name in figures:
             if name.startswith("jaxdata") and name != "jaxdata, exact copies":
                 _agreement(same, name, np.load(folder / f"{name}.npy"), label)
@@ -343,8 +348,7 @@ def main() -> None:
         print(json.dumps(run_here(given.run, given.data)))
         return
     given.data = given.data / f"dedup-{'quick' if given.quick else 'real'}"
-    every = documents_of(QUICK if given.quick else DOCUMENTS)
-    prepare(given.data, every)
+    every = [] if given.only == "signatures" else documents_of(QUICK if given.quick else DOCUMENTS)
     facts = machine("datatrove", "datasketch", "rensa") | {"documents": len(every)}
     curve = Report("dedup", "Pairs that share a band, by similarity", "share", facts=facts)
     speed = Report("dedup", "Finding duplicates", "processor seconds", "less", facts=facts)
@@ -352,13 +356,15 @@ def main() -> None:
     same = Report("dedup", "Clusters of datatrove and jaxdata", "share")
     hashing = Report("dedup", "MinHash signatures, one core", "MB of text a second")
     sorting = Report("dedup", "Made signatures, sorted and clustered", "seconds", "less")
-    side_by_side((speed, memory, same), given, every, given.data)
-    deduplicate(given.data / "d", "bench", prefer="first", workers=1)
-    recall(curve, every, given.data / "d")
-    hashing_speed(hashing, every)
-    if given.only is None:
+    if every:
+        prepare(given.data, every)
+        side_by_side((speed, memory, same), given, every, given.data)
+        deduplicate(given.data / "d", "bench", prefer="first", workers=1)
+        recall(curve, same, every, given.data)
+        hashing_speed(hashing, every)
+    if given.only in (None, "signatures"):
         count = given.signatures or (20_000 if given.quick else 10**7)
-        folder = given.data / "signatures"
+        folder = given.data.with_name("dedup-signatures")
         command = [sys.executable, __file__, "--run", "signatures", "--data", str(folder)]
         search_made_signatures(sorting, folder, count, command)
     for report in (curve, speed, memory, same, hashing, sorting):

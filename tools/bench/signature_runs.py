@@ -7,12 +7,13 @@ group has a document and a quarter on average.
 from __future__ import annotations
 
 import json
-import resource
 import shutil
 import subprocess
 import time
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
+from threading import Event, Thread
+from typing import Self
 
 import numpy as np
 from far_index import SOURCE, made
@@ -22,6 +23,7 @@ from jaxdata.converter.engines import choose_engine
 from jaxdata.dedup.compared import sources_of
 from jaxdata.dedup.hashing.ngrams import mixed
 from jaxdata.dedup.members import Members
+from jaxdata.dedup.outcome import drop_copies
 from jaxdata.dedup.search_stages import Search
 from jaxdata.dedup.settings import DedupSettings
 from jaxdata.dedup.units.dedup_job import EXACT, DedupJob, SignatureUnit
@@ -31,9 +33,44 @@ from jaxdata.dedup.units.workbench import Workbench
 from jaxdata.documents.converted import open_dataset
 from jaxdata.progress import Advance
 
-__all__ = ["search_here", "search_made_signatures"]
+__all__ = ["Peak", "search_here", "search_made_signatures"]
 
 MEMORY = 2**30
+
+
+class Peak:
+    """The most memory that this process, and any of its children, has had; MiB.
+
+    As `/proc` says: what `getrusage` says of a process includes that of the one it was forked from.
+    """
+
+    own = children = 0.0
+
+    def __enter__(self) -> Self:
+        self._done = Event()
+        self._thread = Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+        self.own = _high_water("self")
+
+    def _watch(self) -> None:
+        while not self._done.wait(0.05):
+            for task in Path("/proc/self/task").iterdir():
+                with suppress(OSError):
+                    for child in (task / "children").read_text().split():
+                        self.children = max(self.children, _high_water(child))
+
+
+def _high_water(process: str) -> float:
+    with suppress(OSError):
+        for line in Path(f"/proc/{process}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) / 1024
+    return 0.0
 
 
 def _silent(_label: str) -> AbstractContextManager[Advance]:
@@ -44,7 +81,9 @@ def job_of(folder: Path) -> DedupJob:
     """A search of the made dataset in which no pairs are compared."""
     split, source = SOURCE.split("/")
     members = sources_of(open_dataset(folder), split, [source], None)
-    return DedupJob(str(folder), "bench", DedupSettings(threshold=0.0), Members(members), 2**26)
+    return DedupJob(
+        str(folder), "bench", DedupSettings(threshold=0.0, prefer="first"), Members(members), 2**26
+    )
 
 
 def write_signatures(job: DedupJob) -> None:
@@ -77,18 +116,16 @@ def write_unit(
 def search_here(folder: Path, workers: int) -> dict[str, float]:
     """Sort and cluster what is there; seconds, and MiB of memory of each process."""
     job = job_of(folder)
+    search = Search(job, choose_engine("local", workers, None), MEMORY, _silent)
     begin = time.perf_counter()
-    clusters = Search(job, choose_engine("local", workers, None), MEMORY, _silent).run()
-    own, workers_most = (
-        resource.getrusage(kind).ru_maxrss / 1024
-        for kind in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    )
-    copies = int(np.count_nonzero(clusters.near != np.arange(len(clusters.near))))
+    with Peak() as peak:
+        clusters = search.run()
+        dropped = drop_copies(search.bench, clusters, open_dataset(folder))
     return {
         "seconds": time.perf_counter() - begin,
-        "parent": own,
-        "worker": workers_most,
-        "copies": copies,
+        "parent": peak.own,
+        "worker": peak.children,
+        "copies": len(dropped.documents),
     }
 
 

@@ -27,7 +27,7 @@ from jaxdata.ragged import AnyInts
 NEIGHBOURS = 16
 """In a bucket of a band a document is paired with so many that follow it by length. Copies are
 about as long as each other, and a bucket of millions costs no more than a list of them."""
-RECORD_BYTES = 96
+RECORD_BYTES = 224
 """Memory that merging takes for a record, about."""
 _HALF = np.uint64(32)
 

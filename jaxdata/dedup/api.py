@@ -109,10 +109,10 @@ def _checked(settings: dict[str, Any]) -> DedupSettings:
         return DedupSettings(**settings)
     except ValidationError as error:
         first = error.errors()[0]
-        name = ".".join(map(str, first["loc"])) or "settings"
-        given = f"={first['input']!r}" if first["loc"] else ""
+        name = ".".join(map(str, first["loc"]))
+        given = f"{name}={first['input']!r}: " if name else ""
         says = first["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
-        raise InputError(f"{name}{given}: {says}") from None
+        raise InputError(f"{given}{says}") from None
 
 
 def _opened(dataset: str | os.PathLike[str]) -> ConvertedDataset:
@@ -170,7 +170,7 @@ class _Run:
         views = write_views(
             self._dataset.store,
             job.name,
-            views_of_sources(search.bench, dropped, self._dataset, places),
+            views_of_sources(search.bench, clusters, dropped, self._dataset, places),
             parameters=parameters,
             statistics=statistics_of(job.members, dropped),
             made_of={side: self._dataset[side].fingerprint for side in sides},

@@ -82,6 +82,10 @@ class TokenTexts:
         special = self._special_ids()
         return [ids[~np.isin(ids, special)] for ids in self._read(documents)]
 
+    def tokens(self, documents: Ints) -> list[NDArray[Any]]:
+        """All their tokens."""
+        return self._read(documents)
+
     def _special_ids(self) -> NDArray[Any]:
         if self._special is None:
             self._special = special_ids(self._dataset.tokenizer)

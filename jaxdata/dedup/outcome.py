@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from jaxdata.dedup.masked_spans import masked_spans
 from jaxdata.dedup.member_texts import open_side
 from jaxdata.dedup.members import Member, Members
 from jaxdata.dedup.search_stages import Clusters
@@ -19,7 +21,10 @@ from jaxdata.views.source_view import SourceView, content_of, stacked
 
 
 def drop_copies(bench: Workbench, clusters: Clusters, dataset: Dataset) -> Dropped:
-    """Choose the survivors of all clusters."""
+    """Choose the survivors of all clusters; documents to be masked are not dropped for that."""
+    if bench.settings.overlap_action == "mask":
+        none = clusters.tainted[:0]
+        clusters = clusters._replace(tainted=none, tainted_by=none)
     documents = np.union1d(clustered(clusters.near), clusters.tainted)
     ranks = _ranks(bench, dataset, documents)
     return choose(bench.members, clusters, documents, ranks)
@@ -56,12 +61,16 @@ def _values(members: Members, dataset: Dataset, documents: AnyInts, field: str) 
 
 
 def views_of_sources(
-    bench: Workbench, dropped: Dropped, dataset: Dataset, places: Mapping[str, list[int]]
+    bench: Workbench,
+    clusters: Clusters,
+    dropped: Dropped,
+    dataset: Dataset,
+    places: Mapping[str, list[int]],
 ) -> dict[str, SourceView]:
     """A view of each source that may lose documents; `places` are those of benchmarks' texts."""
     members = bench.members
     kinds = ["exact copy", "near copy"]
-    if bench.job.overlaps:
+    if bench.job.overlaps and bench.settings.overlap_action == "drop":
         of = bench.settings.of
         kinds.append(f"{bench.settings.overlap} {of} in a row")
     lost, _ = members.places(dropped.documents)
@@ -70,9 +79,29 @@ def views_of_sources(
         if not member.against:
             taken = _taken(dropped, lost == which)
             mine = _of_member(members, taken, which, dataset, places, kinds)
+            if bench.settings.overlap_action == "mask":
+                mine = _masked(bench, clusters, mine, which, dataset)
             for side in member.sides:
                 found[side] = _over(dataset, side, member, mine)
     return found
+
+
+def _masked(
+    bench: Workbench, clusters: Clusters, view: SourceView, which: int, dataset: Dataset
+) -> SourceView:
+    """The view with n-grams of benchmarks masked, in documents that are kept."""
+    member, number = bench.members.places(clusters.tainted)
+    ranges = masked_spans(bench, which, number[member == which], clusters.shared, dataset)
+    own = bench.members.each[which]
+    why = len(view.reasons)
+    reasons = [*view.reasons, f"{bench.settings.overlap} {bench.settings.of} in a row"]
+    return replace(
+        view,
+        reasons=reasons,
+        masked=ranges._replace(
+            document=_in_source(own, ranges.document, dataset, {}), reason=ranges.reason + why
+        ),
+    )
 
 
 def _taken(dropped: Dropped, chosen: Any) -> Dropped:

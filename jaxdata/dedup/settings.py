@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, model_validator
 
 from jaxdata.dedup.hashing.exact_hashes import ExactRule
@@ -38,9 +40,20 @@ class DedupSettings(Settings):
     overlap_most: int = Field(default=10, ge=0)
     """A run of words that more documents than this have is common, and drops none, as for GPT-3
     (Brown et al. 2020, appendix C); 0: none is common."""
+    overlap_action: Literal["drop", "mask"] = "drop"
+    """What becomes of such a document: it is dropped, or these words have no loss."""
     prefer: str = Field(default="longest", min_length=1)
     """Which document of a cluster stays, among those of its first source: "longest", "first", or
     the one with the smallest value of a kept field, with "-" before its name the largest."""
+
+    @model_validator(mode="after")
+    def _bytes_are_no_tokens(self) -> DedupSettings:
+        if self.of == "bytes" and self.overlap_action == "mask":
+            raise ValueError(
+                "overlap_action='mask' needs to know the tokens of an n-gram, and of='bytes' "
+                "normalises text: use of='words' or 'ids', or overlap_action='drop'"
+            )
+        return self
 
     @model_validator(mode="after")
     def _ids_as_they_are(self) -> DedupSettings:

@@ -110,6 +110,35 @@ def test_documents_with_words_of_a_benchmark(tmp_path: Path) -> None:
     assert (verdict["overlap"], verdict["overlap_most"]) == (60, 10)
 
 
+@pytest.mark.parametrize("tokenizer", ["bytes", "ids", "gpt2", "sentencepiece"])
+def test_words_of_a_benchmark_are_masked(
+    tmp_path: Path, request: pytest.FixtureRequest, tokenizer: str
+) -> None:
+    specs = {
+        "gpt2": "tiktoken:{}/tokenizers/tiktoken/gpt2.tiktoken",
+        "sentencepiece": "sentencepiece:{}/tokenizers/mistral/tokenizer.mistral-v1.model",
+    }
+    spec = "bytes"
+    if tokenizer in specs:
+        spec = specs[tokenizer].format(request.getfixturevalue("shared_data"))
+    before, after = "Já vím, 日本: " + prose(20, 2), prose(21, 2)
+    texts = [OWN[0], f"{before} {QUESTION}. {after} {QUESTION}!", OWN[1]]
+    data = made(tmp_path, {"train/web": texts}, tokenizer=spec)
+    bench = write_lines(tmp_path / "b.jsonl", [json.dumps({"question": QUESTION}).encode()])
+    of: dict[str, Any] = {"of": "ids", "overlap": 20} if tokenizer == "ids" else {}
+    report = find(data, against=[str(bench)], text_key="question", overlap_action="mask", **of)
+    opened = open_dataset(data)
+    docs = opened.source("train", "web", documents="d1")
+    assert len(docs) == 3
+    tokens, mask = docs[1]["tokens"], docs[1]["loss_mask"]
+    assert opened.decode(tokens[~mask]).split() == [*QUESTION.split(), *QUESTION.split()] or (
+        opened.decode(tokens[~mask]) == QUESTION + QUESTION
+    )
+    assert docs[0]["loss_mask"].all()
+    masked = report.views["train/web"].account.masked
+    assert [*masked] == [f"{of.get('overlap', 13)} {of.get('of', 'words')} in a row"]
+
+
 def test_the_copy_with_the_preferred_field(tmp_path: Path) -> None:
     kept = [("b", 3), ("a", 2), (None, 5), ("c", 4)]
     lines = [json.dumps({"text": SHARED, "url": url, "date": date}).encode() for url, date in kept]
@@ -175,6 +204,7 @@ def test_the_manifest_says_how_it_was_made(dataset: Path) -> None:
         ({"name": "a/b"}, r"a view cannot be named 'a/b'"),
         ({"exact": "words"}, r"exact='words'.*'letters'"),
         ({"of": "ids", "exact": "letters"}, r"exact='letters' normalises text, and of='ids'"),
+        ({"of": "bytes", "overlap_action": "mask"}, r"^overlap_action='mask' needs to know"),
         ({"threshold": 1.5}, r"threshold=1.5.*less than or equal to 1"),
         ({"bans": 1}, r"bans=1: .*not permitted"),
     ],

@@ -21,7 +21,7 @@ import pytest
 from jaxdata.dedup import deduplicate
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.verify import verify
-from tests.converter.test_convert import tree
+from tests.converter.test_convert import records, tree, write_lines
 from tests.dedup.planted import find, made, prose
 
 KILLS = int(os.environ.get("JAXDATA_TEST_KILLS", "6"))
@@ -40,19 +40,30 @@ def changed(seed: int, words: int) -> str:
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Copies, also of validation, and texts with words of the benchmark `bench.jsonl`."""
+    folder = tmp_path_factory.mktemp("engines")
+    words = [" ".join(prose(seed, 6).split()[30:50]) for seed in (3, 44)]
+    write_lines(folder / "bench.jsonl", records(*words))
     sources = {
         "train/web": [changed(seed, seed % 3) for seed in range(150)],
         "train/wiki": [prose(seed, 6) for seed in range(30, 60)],
         "val/web": [prose(seed, 6) for seed in (1, 35)],
     }
-    return made(tmp_path_factory.mktemp("engines"), sources)
+    return made(folder, sources)
 
 
 @pytest.fixture(scope="module")
-def expected(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def against(dataset: Path) -> list[str]:
+    return ["val", str(dataset.parent / "bench.jsonl")]
+
+
+@pytest.fixture(scope="module")
+def expected(
+    dataset: Path, against: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str]:
     """What a search that nobody disturbs writes."""
     data = shutil.copytree(dataset, tmp_path_factory.mktemp("expected") / "d")
-    find(data, against=["val"], unit_tokens=10**9)
+    find(data, against=against, unit_tokens=10**9)
     return tree(data)
 
 
@@ -60,8 +71,8 @@ def copied(dataset: Path, tmp_path: Path) -> Path:
     return shutil.copytree(dataset, tmp_path / "d")
 
 
-def command(data: Path, *more: str) -> list[str]:
-    words = [*("dedup", str(data), "--output-name", "d1", "--against", "val")]
+def command(data: Path, against: list[str], *more: str) -> list[str]:
+    words = [*("dedup", str(data), "--output-name", "d1", "--against", ",".join(against))]
     limits = ["--unit-tokens", str(UNIT_TOKENS), "--memory", str(MEMORY)]
     return [sys.executable, "-m", "jaxdata", *words, *limits, "--workers", "2", *more]
 
@@ -70,10 +81,12 @@ def receipts(data: Path) -> int:
     return len(list(data.glob("dedup-d1/work/*.receipt")))
 
 
-def killed(data: Path, units: int, how: signal.Signals = signal.SIGKILL) -> tuple[int, str]:
+def killed(
+    data: Path, against: list[str], units: int, how: signal.Signals = signal.SIGKILL
+) -> tuple[int, str]:
     """Search until so many units have receipts, then send a signal."""
     process = subprocess.Popen(
-        command(data),
+        command(data, against),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -87,13 +100,13 @@ def killed(data: Path, units: int, how: signal.Signals = signal.SIGKILL) -> tupl
 
 
 def test_units_and_memory_change_nothing(
-    dataset: Path, tmp_path: Path, expected: dict[str, str]
+    dataset: Path, against: list[str], tmp_path: Path, expected: dict[str, str]
 ) -> None:
     data = copied(dataset, tmp_path)
-    find(data, against=["val"], unit_tokens=UNIT_TOKENS, memory=MEMORY)
+    find(data, against=against, unit_tokens=UNIT_TOKENS, memory=MEMORY)
     assert tree(data) == expected
     assert verify(data).whole
-    find(data, against=["val"])
+    find(data, against=against)
     assert tree(data) == expected
 
 
@@ -133,38 +146,42 @@ def test_a_receipt_that_was_damaged_is_named(dataset: Path, tmp_path: Path) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 4])
 def test_workers_change_nothing(
-    dataset: Path, tmp_path: Path, expected: dict[str, str], workers: int
+    dataset: Path, against: list[str], tmp_path: Path, expected: dict[str, str], workers: int
 ) -> None:
     data = copied(dataset, tmp_path)
     options = {"unit_tokens": UNIT_TOKENS, "memory": MEMORY, "workers": workers}
-    deduplicate(data, name="d1", against=["val"], **options)
+    deduplicate(data, name="d1", against=against, **options)
     assert tree(data) == expected
 
 
 @pytest.mark.slow
-def test_killed_again_and_again(dataset: Path, tmp_path: Path, expected: dict[str, str]) -> None:
+def test_killed_again_and_again(
+    dataset: Path, against: list[str], tmp_path: Path, expected: dict[str, str]
+) -> None:
     data, chance = copied(dataset, tmp_path), random.Random(0)
     kills = 0
     while kills < KILLS:
         before = receipts(data)
-        code, _ = killed(data, before + chance.randrange(4))
+        code, _ = killed(data, against, before + chance.randrange(4))
         if code == 0:
             assert tree(data) == expected
             shutil.rmtree(data)
             data = copied(dataset, tmp_path)
         kills += code == -signal.SIGKILL
-    subprocess.run(command(data), check=True, capture_output=True)
+    subprocess.run(command(data, against), check=True, capture_output=True)
     assert tree(data) == expected
 
 
 @pytest.mark.slow
-def test_ctrl_c_says_how_to_go_on(dataset: Path, tmp_path: Path, expected: dict[str, str]) -> None:
+def test_ctrl_c_says_how_to_go_on(
+    dataset: Path, against: list[str], tmp_path: Path, expected: dict[str, str]
+) -> None:
     data = copied(dataset, tmp_path)
-    code, errors = killed(data, 3, signal.SIGINT)
+    code, errors = killed(data, against, 3, signal.SIGINT)
     assert (code, errors) == (130, "interrupted. Finished work is kept: the same command resumes\n")
     kept = receipts(data)
     assert kept >= 3
-    subprocess.run(command(data), check=True, capture_output=True)
+    subprocess.run(command(data, against), check=True, capture_output=True)
     assert tree(data) == expected
 
 
@@ -184,13 +201,13 @@ def cluster() -> Iterator[Any]:
 
 @pytest.mark.slow
 def test_a_cluster_changes_nothing(
-    cluster: Any, dataset: Path, tmp_path: Path, expected: dict[str, str]
+    cluster: Any, dataset: Path, against: list[str], tmp_path: Path, expected: dict[str, str]
 ) -> None:
     data = copied(dataset, tmp_path)
     deduplicate(
         data,
         name="d1",
-        against=["val"],
+        against=against,
         unit_tokens=UNIT_TOKENS,
         memory=10**6,
         engine="ray",

@@ -129,6 +129,13 @@ class _Bytes(click.ParamType[Any]):
     help="Words (or what --of says) in a row of a benchmark file that drop a document; 0: none.",
 )
 @click.option(
+    "--overlap-action",
+    type=click.Choice(["drop", "mask"]),
+    default=_SHOWN.overlap_action,
+    show_default=True,
+    help="Drop such documents, or train them without loss on these words.",
+)
+@click.option(
     "--overlap-most",
     type=click.IntRange(0),
     default=_SHOWN.overlap_most,

@@ -173,13 +173,13 @@ class Config(Settings):
     tokenizer: str | None = Field(
         default=None, description="tokenizer of other tools' data, to decode its text"
     )
+    seed: int = Field(default=0, ge=0, description="root of every random order")
+    split: str = Field(default="train", description="the training split")
     documents: str | dict[str, str] | None = Field(
         default=None,
         description="the view to train on, as `jaxdata select` and `jaxdata dedup` make them: of "
         "every source that is trained, or of some, {web: d1}; null: all documents",
     )
-    seed: int = Field(default=0, ge=0, description="root of every random order")
-    split: str = Field(default="train", description="the training split")
     pack: PackSection = PackSection()
     curriculum: Curriculum = Field(
         default=None,

@@ -66,6 +66,7 @@ PRINTS = {
     "StatefulDataLoader": "="
     + "".join(f"{'(8, 1024) ' * 3}{row}\n" for row in (8, 16, 24, 32, 40)),
     "class Mine": "=1\n",
+    'weight="1 + tokens / 5000"': "True True\n",
     "masks=[[0, 0, 1, 1]": "loss_mask [True, True, False, True, True, False]",
     "testing.prove": "['plan', 'mixture', 'contents', 'resuming', 'hosts', 'workers']",
     'bucket_server("gs")': "=2 True {}\n",

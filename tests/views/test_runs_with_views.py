@@ -187,6 +187,7 @@ def test_the_commands_name_views(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
     said = run("preview", str(path))
     assert "left out of web: 2 dropped by view d1: near" in said
+    assert "web is read through view d1, which lists 28 documents" in said
     assert "ok      views     1 list of kept documents, as written" in said
     traced = run("trace", str(path), "--document", "train/web:3")
     assert "not trained with view d1: near" in traced

@@ -13,6 +13,7 @@ from functools import partial
 from itertools import takewhile
 from pathlib import Path
 
+from jaxdata.converter.inputs.fetched.hub import downloaded, hub_hint, is_hub
 from jaxdata.converter.inputs.file_types import endings, is_readable, kind_of
 from jaxdata.converter.inputs.identity import Look, look_at, look_at_object
 from jaxdata.converter.inputs.input_file import InputFile
@@ -46,6 +47,7 @@ def find_inputs(
     """
     given = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     every = [*map(plain_path, given), *_listed(files_from)]
+    every = [path for one in every for path in (downloaded(one) if is_hub(one) else (one,))]
     places = {one.partition("://")[0] if is_url(one) else "" for one in every}
     if len(places) > 1:
         named = " and ".join(f"{name}://" if name else "this machine" for name in sorted(places))
@@ -142,7 +144,9 @@ def _expand(given: Path, made: MadeHere) -> Iterator[str]:
         matches = glob.glob(str(given), recursive=True)  # noqa: PTH207
         files = [match for match in matches if Path(match).is_file()]
         if not files:
-            raise InputError(f"{given}: no such file or folder, and no file matches this glob")
+            raise InputError(
+                f"{given}: no such file or folder, and no file matches this glob{hub_hint(given)}"
+            )
         yield from (_supported(file) for file in files)
 
 

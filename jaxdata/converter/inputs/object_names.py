@@ -10,7 +10,7 @@ from fnmatch import translate
 from jaxdata.converter.inputs.file_types import endings, is_readable
 from jaxdata.converter.inputs.made_here import IS_DATASET, MadeHere
 from jaxdata.errors import InputError
-from jaxdata.format.storage.objects import Facts, place_of, read_object
+from jaxdata.format.storage.objects import Facts, bare_url, place_of, public_url, read_object
 
 _STATE_BYTES = 2**26
 Objects = dict[str, Facts]
@@ -30,7 +30,7 @@ def expand_url(given: str, made: MadeHere) -> Objects:
         if facts := place_of(given).look(given):
             return {_supported(given): facts}
         if web:
-            raise InputError(f"{given}: the server has no such file")
+            raise InputError(f"{public_url(given)}: the server has no such file")
     return _below(given.rstrip("/"), made)
 
 
@@ -126,6 +126,6 @@ def _saved(names: Sequence[str]) -> dict[str, set[str]]:
 
 
 def _supported(url: str) -> str:
-    if not is_readable(url.partition("?")[0] if url.startswith("http") else url):
-        raise InputError(f"{url}: unsupported file type; expected {endings()}")
+    if not is_readable(bare_url(url)):
+        raise InputError(f"{public_url(url)}: unsupported file type; expected {endings()}")
     return url

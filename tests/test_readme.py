@@ -85,6 +85,7 @@ NOT_RUN = (
     "ray start --head",
     "pip install",
     "gs://bucket/raw",
+    "hf://datasets/USER",
 )
 # Run in a process of their own: they fork, or set up jax for themselves.
 APART = ("jaxdata train", "torch", "os.environ |=")

@@ -75,9 +75,9 @@ class LoaderSection(Settings):
         default_factory=list,
         description="ranges of rows to skip, as [first, stop]: [[48_000, 48_800]]",
     )
-    extras: list[Annotated[str, one_of(EXTRAS)]] = Field(
+    extras: list[str] = Field(
         default_factory=list,
-        description="additional arrays: the source or the document of each slot",
+        description="additional arrays: source, document, or side arrays of the data by name",
     )
 
     @property

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jaxdata.errors import InputError
+from jaxdata.format.side_names import check_side
 from jaxdata.format.storage import PagedFiles, PageRanges, Store
 from jaxdata.ragged import ByteRanges, Ints
 
@@ -91,7 +93,10 @@ class Documents(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> Document:
-        """`{"tokens": (n,) integers}` and, where masked, `"loss_mask"`: (n,) bool."""
+        """`{"tokens": (n,) integers}` and, where masked, `"loss_mask"`: (n,) bool.
+
+        Where the source has side arrays, each by its name: (n,) of its dtype.
+        """
         ...
 
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
@@ -124,6 +129,22 @@ def far(documents: Documents) -> Far | None:
     known: Any = documents
     local = documents.store is None or documents.store.local
     return None if local or not hasattr(known, "page_ranges") else known
+
+
+class SideArray(NamedTuple):
+    """An array beside the tokens of a source: one value for each token of each document."""
+
+    dtype: np.dtype[Any]
+    """little-endian"""
+    read: Callable[[Ints, Ints, Ints], Gathered]
+    """the values of ranges, as `Documents.tokens` reads these"""
+    stored: Documents | None = None
+    """its values as documents, where they lie in files"""
+
+
+def side_arrays(documents: Documents) -> Mapping[str, SideArray]:
+    """The side arrays of documents, by name: their `side`, if they have any."""
+    return getattr(documents, "side", {})
 
 
 class StatedLengths(NamedTuple):
@@ -202,6 +223,11 @@ class RangedDocuments(_Items):
     dtype: np.dtype[Any]
 
     @property
+    def side(self) -> Mapping[str, SideArray]:
+        """Arrays of one value a token beside the tokens, by name."""
+        return {}
+
+    @property
     @abstractmethod
     def lengths(self) -> NDArray[Any]:
         """See `Documents`."""
@@ -226,6 +252,8 @@ class RangedDocuments(_Items):
         if self.masked:
             mask = self._range(self.masks, np.dtype(np.uint8), index, 0, None)
             item["loss_mask"] = mask.astype(bool)
+        for name, side in self.side.items():
+            item[name] = self._range(side.read, side.dtype, index, 0, None)
         return item
 
     def read(self, index: int, start: int = 0, stop: int | None = None) -> NDArray[Any]:
@@ -244,9 +272,16 @@ class RangedDocuments(_Items):
 class ArrayDocuments(_Items):
     """Documents in memory, for tests and small experiments.
 
-    >>> docs = ArrayDocuments([[5, 6, 0], [7, 0]])
-    >>> docs.lengths.tolist(), docs[1]["tokens"].tolist()
-    ([3, 2], [7, 0])
+    Args:
+        tokens: the ids of each document.
+        masks: for each token, whether it has loss as a target.
+        name: `"<split>/<source>"`.
+        side: more arrays of one value a token, whole numbers or floats of 8 to 64 bits, by name: a
+            Loader adds those that its `extras` name to its batches.
+
+    >>> docs = ArrayDocuments([[5, 6, 0], [7, 0]], side={"weight": [[0.5, 2, 0], [1, 0]]})
+    >>> docs.lengths.tolist(), docs[1]["tokens"].tolist(), docs[1]["weight"].tolist()
+    ([3, 2], [7, 0], [1.0, 0.0])
     """
 
     store = None
@@ -256,6 +291,7 @@ class ArrayDocuments(_Items):
         tokens: Sequence[ArrayLike],
         masks: Sequence[ArrayLike] | None = None,
         name: str = "documents",
+        side: Mapping[str, Sequence[ArrayLike]] = MappingProxyType({}),
     ) -> None:
         self.name, self.masked = name, masks is not None
         self._tokens = [np.asarray(document) for document in tokens]
@@ -263,6 +299,23 @@ class ArrayDocuments(_Items):
         for number, (document, mask) in enumerate(zip(self._tokens, self._masks, strict=False)):
             if len(mask) != len(document):
                 raise InputError(f"document {number}: {len(document)} tokens, mask of {len(mask)}")
+        self._side = {name: self._side_of(name, arrays) for name, arrays in side.items()}
+
+    def _side_of(self, name: str, arrays: Sequence[ArrayLike]) -> list[NDArray[Any]]:
+        """Check a side array, and give it one dtype."""
+        values = [np.asarray(array) for array in arrays]
+        if len(values) != len(self._tokens):
+            raise InputError(
+                f"side={{{name!r}: …}} is of {len(values)} documents, tokens of {len(self._tokens)}"
+            )
+        for number, (document, array) in enumerate(zip(self._tokens, values, strict=True)):
+            if array.shape != document.shape:
+                raise InputError(
+                    f"document {number}: {len(document)} tokens, {name!r} of shape {array.shape}"
+                )
+        dtype = np.result_type(*values) if values else np.dtype(np.int64)
+        check_side(name, dtype)
+        return [array.astype(dtype.newbyteorder("<")) for array in values]
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
@@ -277,11 +330,26 @@ class ArrayDocuments(_Items):
 
     @cached_property
     def fingerprint(self) -> str:
-        """The sha256 of all tokens and masks."""
+        """The sha256 of all tokens, masks and side arrays."""
         content = hashlib.sha256()
         for array in (self.lengths, *self._tokens, *self._masks):
             content.update(np.ascontiguousarray(array).astype(np.int64).tobytes())
+        for name, side in self._side.items():
+            content.update(f"{name} {self.side[name].dtype}".encode())
+            content.update(b"".join(array.tobytes() for array in side))
         return content.hexdigest()
+
+    @cached_property
+    def side(self) -> dict[str, SideArray]:
+        """Arrays of one value a token beside the tokens, by name."""
+        return {
+            name: SideArray(
+                arrays[0].dtype if arrays else np.dtype("<i8"),
+                partial(self._slices, [memoryview(array.tobytes()) for array in arrays],
+                        arrays[0].itemsize if arrays else 8),
+            )
+            for name, arrays in self._side.items()
+        }
 
     def page_ends(self, size: int) -> Ints:
         """See `Documents`."""
@@ -294,7 +362,7 @@ class ArrayDocuments(_Items):
         item = {"tokens": self._tokens[index]}
         if self.masked:
             item["loss_mask"] = self._masks[index].astype(bool)
-        return item
+        return item | {name: arrays[index] for name, arrays in self._side.items()}
 
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         return self._slices(self._bytes, self.dtype.itemsize, documents, starts, counts)
@@ -314,4 +382,5 @@ class ArrayDocuments(_Items):
         return Gathered(views, np.arange(len(documents)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ArrayDocuments, (self._tokens, self._masks if self.masked else None, self.name)
+        masks = self._masks if self.masked else None
+        return ArrayDocuments, (self._tokens, masks, self.name, self._side)

@@ -49,8 +49,8 @@ def _describe_source(documents: Documents) -> dict[str, Any]:
     if isinstance(documents, ConvertedDocuments):
         entry = documents.entry
         described |= {
-            "shards": len(entry.shards),
-            "bytes": sum(shard.bytes for shard in entry.shards),
+            "shards": len(entry.all_shards),
+            "bytes": sum(shard.bytes for shard in entry.all_shards),
             "inputs": len(entry.inputs),
             "parameters": entry.parameters,
             "statistics": entry.statistics,

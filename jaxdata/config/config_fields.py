@@ -13,7 +13,6 @@ from jaxdata.feed.layouts import LAYOUTS, check_named
 from jaxdata.feed.schedule import check_batch_size
 from jaxdata.mixing.weights import WeighBy
 from jaxdata.packing.settings import PackSettings
-from jaxdata.rows.extras import EXTRAS
 from jaxdata.settings import Count, Settings, known, one_of, whole
 from jaxdata.train.settings import TrainSettings
 

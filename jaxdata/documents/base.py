@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jaxdata.errors import InputError
-from jaxdata.format.side_names import check_side
+from jaxdata.format.side_rules import check_side
 from jaxdata.format.storage import PagedFiles, PageRanges, Store
 from jaxdata.ragged import ByteRanges, Ints
 
@@ -138,8 +138,25 @@ class SideArray(NamedTuple):
     """little-endian"""
     read: Callable[[Ints, Ints, Ints], Gathered]
     """the values of ranges, as `Documents.tokens` reads these"""
-    stored: Documents | None = None
-    """its values as documents, where they lie in files"""
+    pages: PagedFiles | None = None
+    """its files, where they lie in a bucket"""
+    page_ranges: Callable[[Ints, Ints, Ints], PageRanges] | None = None
+    """see `Far`"""
+
+    def through(self, find: Callable[[Ints, Ints], tuple[Ints, Ints]]) -> SideArray:
+        """The same array of documents that are parts of others.
+
+        Args:
+            find: numbers of documents, and tokens in them -> those of the others.
+        """
+
+        def found(ask: Callable[[Ints, Ints, Ints], Any]) -> Callable[[Ints, Ints, Ints], Any]:
+            return lambda documents, starts, counts: ask(*find(documents, starts), counts)
+
+        ask = self.page_ranges
+        return SideArray(
+            self.dtype, found(self.read), self.pages, None if ask is None else found(ask)
+        )
 
 
 def side_arrays(documents: Documents) -> Mapping[str, SideArray]:
@@ -345,8 +362,11 @@ class ArrayDocuments(_Items):
         return {
             name: SideArray(
                 arrays[0].dtype if arrays else np.dtype("<i8"),
-                partial(self._slices, [memoryview(array.tobytes()) for array in arrays],
-                        arrays[0].itemsize if arrays else 8),
+                partial(
+                    self._slices,
+                    [memoryview(array.tobytes()) for array in arrays],
+                    arrays[0].itemsize if arrays else 8,
+                ),
             )
             for name, arrays in self._side.items()
         }

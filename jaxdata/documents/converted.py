@@ -185,7 +185,8 @@ class ConvertedDocuments(RangedDocuments):
         found = {}
         for name, index in self.index.sides.items():
             stored = ConvertedDocuments(self.store, self.name, index.entry, index.spec, index)
-            found[name] = SideArray(stored.dtype, stored.tokens, stored)
+            pages = None if self.store.local else stored.pages
+            found[name] = SideArray(stored.dtype, stored.tokens, pages, stored.page_ranges)
         return found
 
     @property

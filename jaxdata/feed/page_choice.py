@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterator, Mapping
 
-from jaxdata.documents.base import far
+from jaxdata.documents.base import far, side_arrays
 from jaxdata.format.storage import PagedFiles, page_cache
-from jaxdata.rows.reading import stored_sides
 from jaxdata.rows.table import RowTable
 
 _log = logging.getLogger("jaxdata")
@@ -15,9 +14,7 @@ MOST_OPEN = 7 / 8
 """of the cache: the rest is for pages fetched ahead"""
 
 
-def choose_pages(
-    tables: Mapping[str, RowTable], share: float, sides: Collection[str] = ()
-) -> None:
+def choose_pages(tables: Mapping[str, RowTable], share: float, sides: Collection[str] = ()) -> None:
     """Have sources read by pages as far as the cache holds what is open; the others by ranges.
 
     Args:
@@ -54,10 +51,13 @@ def _needs(
 ) -> Iterator[tuple[int, PagedFiles | None]]:
     """Bytes that are open at a time, of a source in a bucket and of its side arrays."""
     documents, opened = table.documents[0], table.open_bytes
-    for each in (documents, *stored_sides(documents, sides)):
-        bucket = far(each)
-        if bucket is None:
+    bucket = far(documents)
+    found = [(None if bucket is None else bucket.pages, documents.dtype)]
+    arrays = side_arrays(documents)
+    found += [(arrays[name].pages, arrays[name].dtype) for name in sides]
+    for pages, dtype in found:
+        if pages is None:
             yield 0, None
             continue
-        size, item = bucket.pages.size, each.dtype.itemsize / documents.dtype.itemsize
-        yield (size if opened is None else min(size, int(opened * item * share))), bucket.pages
+        item = dtype.itemsize / documents.dtype.itemsize
+        yield (pages.size if opened is None else min(pages.size, int(opened * item * share))), pages

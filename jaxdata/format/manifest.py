@@ -30,7 +30,7 @@ from jaxdata.format.bounds import (
 )
 from jaxdata.format.checksums import decode_json, encode_json, read_json
 from jaxdata.format.records import RecordSpec
-from jaxdata.format.side_names import SideName, SideType
+from jaxdata.format.side_rules import SideName, SideType
 from jaxdata.format.storage import Store
 
 FORMAT_VERSION = 1

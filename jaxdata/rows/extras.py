@@ -45,12 +45,12 @@ def check_extras(given: Any, table: RowTable | None) -> tuple[str, ...]:
     return extras
 
 
-def extra_dtype(table: RowTable, name: str) -> np.dtype[Any]:
+def extra_dtype(table: RowTable, name: str) -> np.dtype[Any] | type[np.int32 | np.int64]:
     """int32; int64 for document ids if a source has more than 2^31 documents; a side array's."""
     if name not in EXTRAS:
         return side_dtype(table, name)
     most = max((len(documents) for documents in table.documents), default=0)
-    return np.dtype(np.int64 if name == "document" and most > _MOST_IN_32_BITS else np.int32)
+    return np.int64 if name == "document" and most > _MOST_IN_32_BITS else np.int32
 
 
 def slot_extras(table: RowTable, reading: Reading, extras: Sequence[str]) -> Iterator[Batch]:

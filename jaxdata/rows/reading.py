@@ -154,15 +154,11 @@ def far_ranges(table: RowTable, rows: Ints, sides: Iterable[str] = ()) -> Iterat
     ranges = reads.ranges
     for documents, mine in _by_source(table.documents, ranges):
         asked = [column[mine] for column in (ranges.document, ranges.start, reads.tokens)]
-        for each in (documents, *stored_sides(documents, sides)):
-            if (bucket := far(each)) is not None:
-                yield bucket.pages, bucket.page_ranges(*asked)
-
-
-def stored_sides(documents: Documents, names: Iterable[str]) -> list[Documents]:
-    """The side arrays of some names that lie in files."""
-    found = (side_arrays(documents)[name].stored for name in names)
-    return [stored for stored in found if stored is not None]
+        if (bucket := far(documents)) is not None:
+            yield bucket.pages, bucket.page_ranges(*asked)
+        for side in (side_arrays(documents)[name] for name in sides):
+            if side.pages is not None and side.page_ranges is not None:
+                yield side.pages, side.page_ranges(*asked)
 
 
 def ranges_to_read(table: RowTable, found: Segments) -> ReadRanges:

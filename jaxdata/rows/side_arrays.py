@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxdata.documents.base import Documents, side_arrays
 from jaxdata.errors import InputError
-from jaxdata.format.side_names import TARGET
+from jaxdata.format.side_rules import TARGET
 from jaxdata.rows.reading import Reading
 from jaxdata.rows.table import Batch, RowTable
 

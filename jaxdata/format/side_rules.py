@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from jaxdata.errors import InputError
@@ -28,7 +29,7 @@ _TAKEN = frozenset(
 """Names of other arrays of a batch, in any layout."""
 
 
-def check_side(name: str, dtype: np.dtype | str) -> None:
+def check_side(name: str, dtype: np.dtype[Any] | str) -> None:
     """Raise InputError unless a side array can have this name and type.
 
     >>> check_side("weight", "float32")
@@ -50,3 +51,20 @@ def check_side(name: str, dtype: np.dtype | str) -> None:
             f"side array {name!r} is of {dtype}; expected whole numbers or floats of 8 to 64 bits: "
             f"{', '.join(get_args(SideType))}"
         )
+
+
+def as_type(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any] | None:
+    """Numbers in another type, floats rounded; None if it does not hold one of them.
+
+    >>> as_type(np.array([1, 200]), np.dtype(np.uint8)), as_type(np.array([300]), np.dtype("u1"))
+    (array([  1, 200], dtype=uint8), None)
+    """
+    if values.dtype == dtype:
+        return values
+    with np.errstate(all="ignore"):
+        cast = values.astype(dtype)
+        if dtype.kind == "f":
+            fits = np.isfinite(cast) | ~np.isfinite(values)
+        else:
+            fits = (cast == values) & ((cast < 0) == (values < 0))  # large ones wrap
+    return cast if fits.all() else None

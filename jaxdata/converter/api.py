@@ -17,11 +17,12 @@ from jaxdata.converter.inputs.compression import EXPANSION
 from jaxdata.converter.inputs.cutting import cut
 from jaxdata.converter.inputs.discovery import Inputs, find_inputs
 from jaxdata.converter.inputs.formats.tables import check_strings
+from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.inputs.parsing import BadRecord, joined_text_of, parse
 from jaxdata.converter.inputs.readers import raw_records
 from jaxdata.converter.inputs.units import ReadSettings
 from jaxdata.converter.job import Job
-from jaxdata.converter.parameters import check_name, make_parameters
+from jaxdata.converter.parameters import Parameters, check_name, make_parameters
 from jaxdata.converter.statistics import ConversionReport
 from jaxdata.converter.tasks.lm import LmSettings
 from jaxdata.errors import InputError
@@ -104,8 +105,7 @@ def convert(
     check_encoder(encoder)
     loaded = tokenizers.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
     files = find_inputs(inputs, files_from, output)
-    parameters = make_parameters(files, loaded, with_kept_options(options, output, split, source))
-    parameters = parameters.model_copy(update={"library": library_of(loaded.kind)})
+    parameters = _parameters(files, loaded, with_kept_options(options, output, split, source))
     parameters.check(split)
     job = Job(
         url=open_store(output).url,
@@ -121,6 +121,13 @@ def convert(
     entries, encoding = conversion.complete(make_engine, progress, resume=resume, append=append)
     seconds = time.monotonic() - started
     return ConversionReport.of(job.url, job.folder, entries, seconds, encoding)
+
+
+def _parameters(files: list[InputFile], tokenizer: Tokenizer, given: dict[str, Any]) -> Parameters:
+    """The parameters, with the library that decides the ids, if any does."""
+    made = make_parameters(files, tokenizer, given)
+    library = library_of(tokenizer.kind) if made.task.has_texts else None
+    return made.model_copy(update={"library": library})
 
 
 def texts(

@@ -1,4 +1,4 @@
-"""Of which types the columns are that `--keep-per-token` names."""
+"""The columns that `--keep-per-token` names: of which types they are."""
 
 from __future__ import annotations
 
@@ -8,43 +8,60 @@ import numpy as np
 
 from jaxdata.converter.inputs.formats.tables import list_type
 from jaxdata.converter.inputs.input_file import InputFile
+from jaxdata.converter.options import split_keys
 from jaxdata.errors import InputError
-from jaxdata.format.side_rules import check_side
+from jaxdata.format.side_rules import as_type, check_side
 
 
 def with_types(
-    names: Iterable[str], files: Sequence[InputFile], task: str, transform: object = None
+    names: str | Iterable[str], files: Sequence[InputFile], transform: object = None
 ) -> tuple[str, ...]:
-    """Complete names to "name:dtype": as given, else as the first table has it.
+    """Complete names to "name:dtype", or "name:dtype:fill" where the fill is not 0.
+
+    The type is as given, else as the first table has it.
 
     Raises:
         InputError: a name or type cannot be that of a side array, or its type is not known.
     """
     table = None if transform else next((file for file in files if file.kind.table), None)
     found: dict[str, str] = {}
-    for given in names:
-        name, _, dtype = given.partition(":")
+    for given in split_keys(names):
+        name, _, more = given.partition(":")
+        dtype, _, fill = more.partition(":")
         if name in found:
             raise InputError(f"--keep-per-token names {name!r} twice")
-        found[name] = _known_type(dtype, name) if dtype else _type_in(table, name, task)
-        check_side(name, found[name])
-    return tuple(f"{name}:{dtype}" for name, dtype in found.items())
+        check_side(name)
+        dtype = _known_type(dtype, given) if dtype else _type_in(table, name)
+        check_side(name, dtype)
+        found[name] = f"{name}:{dtype}{_fill(fill, dtype, given)}"
+    return tuple(found.values())
 
 
-def _known_type(dtype: str, name: str) -> str:
+def _known_type(dtype: str, given: str) -> str:
     try:
-        return np.dtype(dtype).name
+        return str(np.dtype(dtype).name)
     except TypeError:
         raise InputError(
-            f"--keep-per-token {name}:{dtype}: {dtype!r} is no type; expected one as "
-            f"{name}:float32, {name}:int8"
+            f"--keep-per-token {given}: {dtype!r} is no type; expected one as in weight:float32, "
+            "language:uint8"
         ) from None
 
 
-def _type_in(table: InputFile | None, name: str, task: str) -> str:
+def _type_in(table: InputFile | None, name: str) -> str:
     if table is None:
         raise InputError(
             f"--keep-per-token {name}: lines of JSON, and records of a transform, do not say of "
             f"which type numbers are; give it, as in --keep-per-token {name}:float32"
         )
     return list_type(table, name)
+
+
+def _fill(fill: str, dtype: str, given: str) -> str:
+    """What follows the type."""
+    try:
+        value = as_type(np.array(float(fill or 0)), np.dtype(dtype))
+    except ValueError:
+        value = None
+    if value is None:
+        raise InputError(f"--keep-per-token {given}: the fill {fill!r} is no number of {dtype}")
+    return f":{value.item()}" if value else ""

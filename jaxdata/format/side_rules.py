@@ -29,7 +29,7 @@ _TAKEN = frozenset(
 """Names of other arrays of a batch, in any layout."""
 
 
-def check_side(name: str, dtype: np.dtype[Any] | str) -> None:
+def check_side(name: str, dtype: np.dtype[Any] | str = "int8") -> None:
     """Raise InputError unless a side array can have this name and type.
 
     >>> check_side("weight", "float32")

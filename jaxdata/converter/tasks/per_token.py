@@ -17,7 +17,7 @@ class PerToken:
     """The side arrays of a task whose tokens are the ids of a list, one for one.
 
     Args:
-        kept: "name:dtype" of each.
+        kept: "name:dtype" of each, or "name:dtype:fill".
 
     >>> kept = PerToken(["weight:float32"])
     >>> kept.read({"weight": [0.5, 2]}, 2, "input_ids")
@@ -25,7 +25,10 @@ class PerToken:
     """
 
     def __init__(self, kept: Sequence[str]) -> None:
-        self.dtypes = dict(one.split(":") for one in kept)
+        parts = [one.split(":") for one in kept]
+        self.dtypes = {name: dtype for name, dtype, *_ in parts}
+        self.fills = {name: _number(*fill) for name, _, *fill in parts}
+        """the value for tokens that are added"""
 
     def read(self, record: Record, ids: int, ids_key: str) -> dict[str, NDArray[Any]]:
         """Take the values for so many ids out of a record; raises BadRecord."""
@@ -39,6 +42,10 @@ class PerToken:
                 raise BadRecord(f"{name!r} holds a number that {dtype} does not hold")
             found[name] = fitting
         return found
+
+
+def _number(fill: str = "0") -> float:
+    return int(fill) if fill.lstrip("-").isdecimal() else float(fill)
 
 
 def _numbers(given: Any, name: str) -> NDArray[Any]:

@@ -13,7 +13,7 @@ from jaxdata.feed.layouts import LAYOUTS, check_named
 from jaxdata.feed.schedule import check_batch_size
 from jaxdata.mixing.weights import WeighBy
 from jaxdata.packing.settings import PackSettings
-from jaxdata.settings import Count, Settings, known, one_of, whole
+from jaxdata.settings import Count, Settings, known, whole
 from jaxdata.train.settings import TrainSettings
 
 RowPair = Annotated[list[int], Field(min_length=2, max_length=2)]

@@ -21,10 +21,37 @@ SideType = Literal[
 """The type of a value."""
 
 _TAKEN = frozenset(
-    "tokens loss_mask inputs targets segment_ids positions source document mask slots context "
-    "ended input_ids labels shift_labels position_ids use_cache attention_mask completion_mask "
-    "inputs_position targets_position inputs_segmentation targets_segmentation cu_seqlens "
-    "max_seqlen cu_seq_lens_q cu_seq_lens_k max_length_q max_length_k".split()
+    [
+        "tokens",
+        "loss_mask",
+        "inputs",
+        "targets",
+        "segment_ids",
+        "positions",
+        "source",
+        "document",
+        "mask",
+        "slots",
+        "context",
+        "ended",
+        "input_ids",
+        "labels",
+        "shift_labels",
+        "position_ids",
+        "use_cache",
+        "attention_mask",
+        "completion_mask",
+        "inputs_position",
+        "targets_position",
+        "inputs_segmentation",
+        "targets_segmentation",
+        "cu_seqlens",
+        "max_seqlen",
+        "cu_seq_lens_q",
+        "cu_seq_lens_k",
+        "max_length_q",
+        "max_length_k",
+    ]
 )
 """Names of other arrays of a batch, in any layout."""
 

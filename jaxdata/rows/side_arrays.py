@@ -22,7 +22,7 @@ def known_sides(table: RowTable) -> list[str]:
 
 def side_dtype(table: RowTable, extra: str) -> np.dtype[Any]:
     """The dtype of a side array; raises InputError unless every source has it, and in one dtype."""
-    name, dtypes = side_name(extra), {}
+    name, dtypes = side_name(extra), dict[np.dtype[Any], str]()
     for documents in _sources(table):
         side = side_arrays(documents).get(name)
         if side is None:

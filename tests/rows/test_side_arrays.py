@@ -54,7 +54,9 @@ def check(batch: dict[str, np.ndarray]) -> None:
     np.testing.assert_array_equal(batch["target_at"][has_target], batch["at"][has_target] + 1)
     begin = batch["at"] - batch["positions"]
     same = batch["segment_ids"][:, 1:] == batch["segment_ids"][:, :-1]
-    np.testing.assert_array_equal(begin[:, 1:][same & inside[:, 1:]], begin[:, :-1][same & inside[:, 1:]])
+    np.testing.assert_array_equal(
+        begin[:, 1:][same & inside[:, 1:]], begin[:, :-1][same & inside[:, 1:]]
+    )
     types = {"weight": np.float32, "at": np.int16, "target_at": np.int16, "language": np.uint8}
     assert {name: batch[name].dtype for name in types} == types
 

@@ -66,10 +66,11 @@ class Encoded(NamedTuple):
         masks = [None] * len(tokens) if self.mask is None else np.split(self.mask, self.cuts)
         sides: list[dict[str, NDArray[Any]]] = [{} for _ in tokens]
         for name, values in self.side.items():
-            for piece, own in zip(sides, np.split(values, self.cuts), strict=True):
-                piece[name] = own
+            for own, part in zip(sides, np.split(values, self.cuts), strict=True):
+                own[name] = part
         return [
-            Encoded(*piece, side=side) for *piece, side in zip(tokens, masks, sides, strict=True)
+            Encoded(one, mask, side=side)
+            for one, mask, side in zip(tokens, masks, sides, strict=True)
         ]
 
 

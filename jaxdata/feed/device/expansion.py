@@ -8,7 +8,6 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-
 _IDS = ("source", "document")
 _COLUMNS = {"tokens", "slots", "context", "ended", "mask", *_IDS}
 """Arrays that are laid out here; all others are side arrays, with a value for every slot."""

@@ -15,7 +15,6 @@ from jaxdata.feed.device.expansion import expand
 from jaxdata.feed.trees import is_array, map_leaves
 from jaxdata.rows.table import Batch
 
-
 _REASONS = {"document": "since a source has more than 2^31 documents"}
 _AS_STORED = "as it is stored"
 

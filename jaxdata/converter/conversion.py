@@ -350,7 +350,7 @@ class Conversion:
     def _receipt(self, unit: Unit) -> Receipt:
         def decode(data: bytes) -> Receipt:
             receipt = Receipt.decode(data)
-            receipt.check(len(unit.parts), self.outputs)
+            receipt.check(len(unit.parts), self.outputs, self.task.side)
             return receipt
 
         return self._unfinished.receipt(unit.name, decode)

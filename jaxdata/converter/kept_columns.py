@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +14,7 @@ from jaxdata.errors import InputError
 from jaxdata.format.side_rules import as_type, check_side
 
 
-def with_types(
-    names: str | Iterable[str], files: Sequence[InputFile], transform: object = None
-) -> tuple[str, ...]:
+def with_types(names: Any, files: Sequence[InputFile], transform: object = None) -> tuple[str, ...]:
     """Complete names to "name:dtype", or "name:dtype:fill" where the fill is not 0.
 
     The type is as given, else as the first table has it.
@@ -23,9 +22,13 @@ def with_types(
     Raises:
         InputError: a name or type cannot be that of a side array, or its type is not known.
     """
+    if isinstance(names, str):
+        names = split_keys(names)
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"keep_per_token={names!r}: expected names, as in 'weight,language:uint8'")
     table = None if transform else next((file for file in files if file.kind.table), None)
     found: dict[str, str] = {}
-    for given in split_keys(names):
+    for given in names:
         name, _, more = given.partition(":")
         dtype, _, fill = more.partition(":")
         if name in found:

@@ -159,8 +159,11 @@ class Receipt:
             encoding=Counter(encoding),
         )
 
-    def check(self, parts: int, outputs: Collection[str]) -> None:
-        """Raise ValueError unless it can be of a unit of so many parts that feeds these outputs."""
+    def check(self, parts: int, outputs: Collection[str], sides: Collection[str] = ()) -> None:
+        """Raise ValueError unless it can be of a unit of so many parts that feeds these outputs.
+
+        `sides` are the side arrays of each.
+        """
         counts = [self.dropped, self.counts, *(wrote.counts for wrote in self.outputs.values())]
         bad = [(one.part, one.record, one.reason) for one in self.quarantined]
         _NUMBERS.validate_python((self.records, counts, bad, self.members))
@@ -174,6 +177,8 @@ class Receipt:
                 raise ValueError(f"its lengths are not those of {shard.tokens} tokens")
             if len(wrote.pages) not in (0, page_count([shard])):
                 raise ValueError(f"it has checksums of {len(wrote.pages)} pages of {shard.name}")
+            if wrote.sides.keys() != {*sides}:
+                raise ValueError(f"it has the side arrays {', '.join(wrote.sides)}")
             for side in wrote.sides.values():
                 _check_beside(shard, side)
         counted = {len(self.records), len(self.contents) or parts}

@@ -52,7 +52,7 @@ class Encoded(NamedTuple):
     tokens: NDArray[Any]
     mask: NDArray[np.uint8] | None = None
     cuts: tuple[int, ...] = ()
-    side: Mapping[str, NDArray[Any]] = MappingProxyType({})
+    side: Mapping[str, NDArray[Any]] = {}
 
     def pieces(self) -> list[Encoded]:
         """Its pieces, each as a document; itself if it is not cut.

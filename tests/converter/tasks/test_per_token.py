@@ -13,8 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 import jaxdata
+from jaxdata.cli import cli
 from jaxdata.errors import InputError
 from jaxdata.format.verify import verify
 from tests.converter.here import run_here
@@ -140,6 +142,17 @@ def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
         run_here(
             [table, tmp_path / "b.parquet"], tmp_path / "out", task="ids", keep_per_token="weight"
         )
+
+
+def test_inspect_shows_them(tmp_path: Path) -> None:
+    line = {"input_ids": [1, 2], "w": [0.5, 2]}
+    write_lines(tmp_path / "a.jsonl", [json.dumps(line).encode()])
+    run_here(tmp_path / "a.jsonl", tmp_path / "out", task="ids", keep_per_token="w:float32")
+    told = CliRunner().invoke(cli, ["inspect", str(tmp_path / "out")], catch_exceptions=False)
+    assert ", side arrays w (float32)\n" in told.output
+    asked = ["inspect", str(tmp_path / "out"), "--document", "train/web:0", "--json"]
+    told = CliRunner().invoke(cli, asked, catch_exceptions=False)
+    assert json.loads(told.output)["side"] == {"w": [0.5, 2, 0]}
 
 
 def test_appended_documents_have_theirs_and_a_generation_its_own(tmp_path: Path) -> None:

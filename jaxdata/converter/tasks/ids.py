@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import model_validator
 
 from jaxdata.converter.inputs.parsing import BadRecord, field_of
-from jaxdata.converter.options import Keys, option
+from jaxdata.converter.options import INPUT, Keys, option
 from jaxdata.converter.tasks.base import (
     Clean,
     Dropped,
@@ -38,16 +38,20 @@ class IdsSettings(Settings):
     has_texts: ClassVar[bool] = False
 
     name: Literal["ids"] = "ids"
-    ids_key: str = option("input_ids", "Key of the ids: a list of whole numbers.", metavar="KEY")
+    ids_key: str = option(
+        "input_ids", "Key of the ids: a list of whole numbers.", heading=INPUT, metavar="KEY"
+    )
     mask_key: str | None = option(
         None,
         "Key of a loss mask, as long as the ids: 1 or true where the token at the same place has "
         "loss when it is predicted.",
+        heading=INPUT,
         metavar="KEY",
     )
     labels_key: str | None = option(
         None,
         f"Key of labels, instead of a mask: the ids again, with {NO_LOSS} where there is no loss.",
+        heading=INPUT,
         metavar="KEY",
     )
     ids_end: Literal["add", "keep"] = option(
@@ -61,6 +65,7 @@ class IdsSettings(Settings):
         "Keys of lists as long as the ids, separated by commas (weight,language:uint8): side "
         "arrays of the documents, which batches have on request. A type is needed where no table "
         "states it; NAME:TYPE:FILL is for tokens that are added, which get 0.",
+        heading=INPUT,
         metavar="NAMES",
     )
 

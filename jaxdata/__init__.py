@@ -6,7 +6,7 @@ imports neither grain nor jax.
 
 The house, from the ground up; a room imports only from rooms below it (tests/test_imports.py):
 
-    errors scalars seeds settings facts ragged processes channel progress   the ground: no data yet
+    errors installing scalars seeds settings facts ragged processes channel progress   the ground
     tokenizers                                      text to token ids and back
     format                                          files: shards, index, manifest, stores
     documents                                       open datasets, read ranges of tokens

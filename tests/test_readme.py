@@ -66,6 +66,7 @@ PRINTS = {
     "StatefulDataLoader": "="
     + "".join(f"{'(8, 1024) ' * 3}{row}\n" for row in (8, 16, 24, 32, 40)),
     "class Mine": "=1\n",
+    'weight="1 + tokens / 5000"': "True True\n",
     "masks=[[0, 0, 1, 1]": "loss_mask [True, True, False, True, True, False]",
     "testing.prove": "['plan', 'mixture', 'contents', 'resuming', 'hosts', 'workers']",
     'bucket_server("gs")': "=2 True {}\n",
@@ -85,6 +86,7 @@ NOT_RUN = (
     "ray start --head",
     "pip install",
     "gs://bucket/raw",
+    "hf://datasets/USER",
 )
 # Run in a process of their own: they fork, or set up jax for themselves.
 APART = ("jaxdata train", "torch", "os.environ |=")
@@ -112,6 +114,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_records(folder / "chats.jsonl", [{"messages": turns}] * 8)
     write_records(folder / "code.jsonl", [{"text": "def f():\n    return 1\n"}] * 8)
     write_records(folder / "choices.jsonl", [choice] * 8)
+    ids = pyarrow.table({"input_ids": [[1, 2, 3]] * 8, "loss_mask": [[0, 1, 1]] * 8})
+    pyarrow.parquet.write_table(ids, folder / "ids.parquet")
     (folder / "chatml.jinja").write_text(CHATML)
     (folder / "pretrain.yaml").write_text((ROOT / "configs/pretrain.yaml").read_text())
     (folder / "params.yaml").write_text(CEREBRAS)

@@ -193,6 +193,9 @@ def _summary(found: dict[str, Any]) -> list[str]:
         f"{100 * found['efficiency']:.2f} % of all slots; {found['padding']:,} slots are padding",
     ]
     for name, source in found["sources"].items():
+        if "view" in source:
+            said = f"{printable(name)} is read through view {printable(source['view'])}"
+            lines.append(f"{said}, which lists {source['documents']:,} documents")
         for key, count in source["dropped"].items():
             if count and key != "tokens_cropped":
                 what = _REASONS.get(key, key)

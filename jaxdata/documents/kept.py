@@ -14,7 +14,14 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.documents.base import Documents, Gathered, RangedDocuments, StatedLengths
+from jaxdata.documents.base import (
+    Documents,
+    Gathered,
+    RangedDocuments,
+    SideArray,
+    StatedLengths,
+    side_arrays,
+)
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.manifest import SourceEntry
 from jaxdata.format.storage import PagedFiles, PageRanges
@@ -125,6 +132,12 @@ class KeptDocuments(RangedDocuments):
         return Gathered.cut(mask, counts)
 
     @property
+    def side(self) -> dict[str, SideArray]:
+        """Arrays of one value a token beside the tokens, by name: the source's."""
+        arrays = side_arrays(self.base).items()
+        return {n: each.through(lambda d, a: (self._in_base(d), a)) for n, each in arrays}
+
+    @property
     def pages(self) -> PagedFiles:
         """See `Far`."""
         return self.base.pages  # type: ignore[no-any-return]
@@ -206,9 +219,16 @@ def _of_another(base: Any, entry: SourceEntry, name: str) -> DatasetError:
 def identified(sources: Mapping[str, Documents]) -> dict[str, Any]:
     """What the state of a run says of its sources: their data, and the views they are read through.
 
-    >>> from jaxdata.documents.base import ArrayDocuments
-    >>> identified({"web": ArrayDocuments([[1, 0]])})
-    {'data': {'web': 'b3db6650'}}
+        >>> from jaxdata.documents.base import (
+        Documents,
+        Gathered,
+        RangedDocuments,
+        SideArray,
+        StatedLengths,
+        side_arrays,
+    )
+        >>> identified({"web": ArrayDocuments([[1, 0]])})
+        {'data': {'web': 'b3db6650'}}
     """
     data = {name: each.fingerprint[:8] for name, each in sources.items()}
     kept = [(name, each) for name, each in sources.items() if isinstance(each, KeptDocuments)]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from rich.text import Text
 
+from jaxdata.documents.base import side_arrays
 from jaxdata.documents.dataset import Dataset
 from jaxdata.documents.kept import base_of
 from jaxdata.errors import InputError
@@ -31,6 +32,7 @@ def describe_document(dataset: Dataset, split: str, source: str, number: int) ->
     tokens = np.asarray(item["tokens"])
     loss = np.asarray(item.get("loss_mask", np.ones(len(tokens), bool)))
     edges = [0, *(np.flatnonzero(loss[1:] != loss[:-1]) + 1).tolist(), len(loss)]
+    side = {name: item[name].tolist() for name in side_arrays(documents)}
     return {
         "source": f"{split}/{source}",
         "document": number,
@@ -48,6 +50,7 @@ def describe_document(dataset: Dataset, split: str, source: str, number: int) ->
             }
             for first, stop in pairwise(edges)
         ],
+        **({"side": side} if side else {}),
     }
 
 

@@ -177,6 +177,7 @@ def _source(mixed: Any, name: str, run: TokenCounts) -> dict[str, Any]:
         "run": describe_counts(run) | {"epochs": mixed.epochs()[name]},
         "epoch": describe_counts(epoch),
         "documents": plan.documents,
+        **({"view": documents.view.name} if isinstance(documents, KeptDocuments) else {}),
         "masked": documents.masked,
         "loss_tokens": table.loss_tokens if counted else known_loss_tokens(table),
         "dropped": {

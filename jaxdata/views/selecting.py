@@ -74,6 +74,14 @@ def select(
     Raises:
         InputError: an expression, a field, a file or a name is wrong.
         DatasetError: there is no dataset, it is damaged, or another process writes these sources.
+
+    >>> import tempfile
+    >>> from jaxdata.testing import write_dataset
+    >>> folder = tempfile.mkdtemp()
+    >>> dataset = write_dataset(folder, {"train/web": [[1, 2, 0], [3, 0], [4, 5, 6, 0]]})
+    >>> made = select(folder, "long", where="tokens > 2")
+    >>> made["train/web"].account.kept.documents
+    2
     """
     if where is None and weight is None:
         raise InputError("give where or weight: what to keep, or how often")

@@ -173,6 +173,24 @@ def test_traces_have_numbers_of_the_source(folder: Path) -> None:
         assert piece["origin"]["line"] is not None or piece["origin"]["file"] is not None
 
 
+def test_side_arrays_go_with_their_documents(tmp_path: Path) -> None:
+    """An array beside the tokens, equal to them: a batch has the same in both places."""
+    ids = [list(range(10 * n + 1, 10 * n + 4 + n % 5)) for n in range(20)]
+    text = tmp_path / "ids.jsonl"
+    text.write_text("".join(json.dumps({"input_ids": one, "twin": one}) + "\n" for one in ids))
+    task = {"task": "ids", "keep_per_token": "twin:int16", "tokenizer": "bytes", "workers": 1}
+    jaxdata.convert(text, output=tmp_path / "d", source="web", **task)
+    write(tmp_path / "d", dropping(20, 0, 3, 7, copies=np.arange(20) % 2 + 1))
+    docs = kept(tmp_path / "d")
+    for number, document in enumerate(docs.document.tolist()):
+        assert docs[number]["twin"].tolist() == docs.base[document]["twin"].tolist()
+    rows = jaxdata.pack(docs, seq_len=16)
+    for batch in jaxdata.Loader(rows, batch_size=2, prefetch=0, extras=["twin"]):
+        filled = batch["segment_ids"] > 0
+        twins = batch["twin"][filled] == batch["inputs"][filled]
+        assert twins[batch["inputs"][filled] < 256].all()
+
+
 def test_the_commands_name_views(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = convert_records(tmp_path, [{"lang": "en"}] * 30, keep=["lang"])
     write(folder, dropping(30, 3, 4))
@@ -187,6 +205,7 @@ def test_the_commands_name_views(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
     said = run("preview", str(path))
     assert "left out of web: 2 dropped by view d1: near" in said
+    assert "web is read through view d1, which lists 28 documents" in said
     assert "ok      views     1 list of kept documents, as written" in said
     traced = run("trace", str(path), "--document", "train/web:3")
     assert "not trained with view d1: near" in traced

@@ -59,7 +59,7 @@ def parts(store: Store, manifest: Manifest) -> Iterator[Part]:
     for view in views_of(store, manifest):
         yield from (_column(view, column) for column in view.columns)
     for entry in manifest.sources.values():
-        for shard in entry.shards:
+        for shard in entry.all_shards:
             if shard.name not in seen:
                 yield _file(shard.name, shard.sha256, shard.bytes)
             seen.add(shard.name)

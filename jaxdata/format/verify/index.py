@@ -51,6 +51,11 @@ def _damage_of_each(columns: Columns) -> dict[str, list[Damage]]:
     }
 
 
+def damage_of_places(index: SourceIndex) -> list[Damage]:
+    """Compare the lengths and anchors of an index whose other columns are another's."""
+    return list(damage_of_index(index, _FOLLOWING))
+
+
 def damage_of_index(
     index: SourceIndex, names: Collection[str] = (*_COMPARED, "origin_row")
 ) -> Iterator[Damage]:

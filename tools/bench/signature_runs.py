@@ -41,7 +41,7 @@ MEMORY = 2**30
 class Peak:
     """The most memory that this process, and any of its children, has had; MiB.
 
-    As `/proc` says: what `getrusage` says of a process includes that of the one it was forked from.
+    Looked at 20 times a second, without the pages of mapped files, which the system may take back.
     """
 
     own = children = 0.0
@@ -55,20 +55,20 @@ class Peak:
     def __exit__(self, *_: object) -> None:
         self._done.set()
         self._thread.join()
-        self.own = _high_water("self")
 
     def _watch(self) -> None:
         while not self._done.wait(0.05):
+            self.own = max(self.own, _anonymous("self"))
             for task in Path("/proc/self/task").iterdir():
                 with suppress(OSError):
                     for child in (task / "children").read_text().split():
-                        self.children = max(self.children, _high_water(child))
+                        self.children = max(self.children, _anonymous(child))
 
 
-def _high_water(process: str) -> float:
+def _anonymous(process: str) -> float:
     with suppress(OSError):
         for line in Path(f"/proc/{process}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
+            if line.startswith("RssAnon:"):
                 return int(line.split()[1]) / 1024
     return 0.0
 

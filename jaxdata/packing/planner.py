@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jaxdata.documents.base import Documents
+from jaxdata.documents.base import Documents, stated_lengths
+from jaxdata.errors import DatasetError
 from jaxdata.packing.block_plan import BlockPlan, BlockSize, Packed, StrategyName
 from jaxdata.packing.document_order import DocumentOrder, SegmentOrder, Span
 from jaxdata.packing.settings import PackSettings
@@ -226,6 +227,12 @@ class Planner:
 
     def _lengths(self, documents: Ints) -> NDArray[np.unsignedinteger]:
         lengths: NDArray[np.unsignedinteger] = self.documents.lengths[documents]
+        stated = stated_lengths(self.documents)
+        if stated and int(lengths.sum(dtype=np.int64)) > stated.tokens:  # else memory would be too
+            raise DatasetError(
+                f"the lengths of {self.documents.name} are not those that were written: jaxdata "
+                "verify names what is damaged"
+            )
         return lengths
 
     def _within_a_block(self, lengths: NDArray[np.unsignedinteger]) -> bool:

@@ -219,14 +219,7 @@ def _of_another(base: Any, entry: SourceEntry, name: str) -> DatasetError:
 def identified(sources: Mapping[str, Documents]) -> dict[str, Any]:
     """What the state of a run says of its sources: their data, and the views they are read through.
 
-        >>> from jaxdata.documents.base import (
-        Documents,
-        Gathered,
-        RangedDocuments,
-        SideArray,
-        StatedLengths,
-        side_arrays,
-    )
+        >>> from jaxdata.documents.in_memory import ArrayDocuments
         >>> identified({"web": ArrayDocuments([[1, 0]])})
         {'data': {'web': 'b3db6650'}}
     """

@@ -117,6 +117,7 @@ def test_other_settings_do_not_finish_a_search(dataset: Path, tmp_path: Path) ->
         with pytest.raises(KeyboardInterrupt):
             find(data)
     assert receipts(data)
+    assert verify(data).unfinished == ()  # it is no conversion
     with pytest.raises(
         InputError, match=r"unfinished search for duplicates with .*ngram was 5, is 6.*start over"
     ):

@@ -102,7 +102,8 @@ class DedupJob:
 
     def unfinished(self, store: Store) -> UnfinishedJob:
         """What it leaves behind when it is killed."""
-        return UnfinishedJob(store, self.folder, kind="an unfinished search for duplicates")
+        kind = "an unfinished search for duplicates"
+        return UnfinishedJob(store, self.folder, kind, parameters="work/search.json")
 
     def facts(self) -> dict[str, Any]:
         """All that decides what it finds."""

@@ -96,8 +96,7 @@ def recall(report: Report, same: Report, every: list[str], folder: Path) -> None
             expected = float(theory[here].mean())
             spread = float(np.sqrt(np.sum(theory[here] * (1 - theory[here]))) / here.sum())
             note = f"{here.sum():,} pairs; in theory {expected:.3f} +- {spread:.3f}"
-            share = float(found[here].mean())
-            report.add(name, share, note=note, against="theory", ratios=[share / expected])
+            report.add(name, float(found[here].mean()), note=note)
     _clusters(report, folder / "d", known[one], known[other], similarity)
     for tool in CONTESTANTS:
         file = folder / f"{tool}.npy"

@@ -110,6 +110,36 @@ def test_documents_with_words_of_a_benchmark(tmp_path: Path) -> None:
     assert (verdict["overlap"], verdict["overlap_most"]) == (60, 10)
 
 
+def test_of_copies_one_without_words_of_a_benchmark_stays(tmp_path: Path) -> None:
+    web = [f"{SHARED} {QUESTION}", SHARED, OWN[0]]
+    data = made(tmp_path, {"train/web": web})
+    bench = write_lines(tmp_path / "b.jsonl", [json.dumps({"question": QUESTION}).encode()])
+    find(data, against=[str(bench)], text_key="question")
+    why = ("13 words in a row in a benchmark", "b.jsonl", 1)
+    assert dropped(data, "train/web") == {0: why}
+    find(data, against=[str(bench)], text_key="question", overlap=0)
+    assert dropped(data, "train/web") == {1: ("near copy", "train/web", 0)}
+
+
+def replaced(text: str, first: int, name: str) -> str:
+    """A text with fourteen words in a row replaced: a fifth of its n-grams are others."""
+    words = text.split()
+    words[first : first + 14] = [f"{name}{number}" for number in range(14)]
+    return " ".join(words)
+
+
+def test_validation_connects_nothing_of_its_own(tmp_path: Path) -> None:
+    """Held-out documents that are copies of each other keep apart what is a copy of one alone."""
+    one, other = replaced(SHARED, 0, "old"), replaced(SHARED, 120, "new")
+    web = [replaced(one, 50, "x"), replaced(other, 80, "y")]
+    data = made(tmp_path, {"train/web": web, "val/web": [one, SHARED, other]})
+    find(data, against=["val"], threshold=0.75, bands=64, rows=2)
+    assert dropped(data, "train/web") == {
+        0: ("near copy in val", "val/web", 0),
+        1: ("near copy in val", "val/web", 2),
+    }
+
+
 @pytest.mark.parametrize("tokenizer", ["bytes", "ids", "gpt2", "sentencepiece"])
 def test_words_of_a_benchmark_are_masked(
     tmp_path: Path, request: pytest.FixtureRequest, tokenizer: str

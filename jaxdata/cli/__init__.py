@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "convert": ("jaxdata.cli.convert:convert", "Convert raw text files to a dataset."),
     "tokenizer": ("jaxdata.cli.tokenizer:tokenizer", "Train a tokenizer on raw text files."),
     "inspect": ("jaxdata.cli.inspect:inspect", "Show a dataset, one document, or one row."),
+    "report": ("jaxdata.cli.report_page:report", "Write one page about a dataset or a run."),
     "verify": ("jaxdata.cli.verify:verify", "Compare a dataset's files with their checksums."),
     "mirror": ("jaxdata.cli.mirror:mirror", "Copy a dataset between folders and buckets."),
     "preview": ("jaxdata.cli.preview:preview", "Plan a run and show what it will get."),

@@ -8,12 +8,19 @@ drawn_batch     a batch as segments to draw
 samples         a few documents as text
 left_out        what conversions quarantined and dropped
 token_facts     bytes a token, ids in use
-charts          numbers to charts, by matplotlib
+drawing         what charts share: colours, axes
 svg             matplotlib's SVG without styles, in the page's colours
-page            the page, and the charts as files; `templates/` has its parts
+length_chart    lengths drawn
+bar_charts      strategies, epochs and bytes a token drawn
+curriculum_chart  shares over tokens drawn
+chart_choice    which charts a report has, in which colours
+templating      `templates/` filled in, everything escaped
+page            the page
+images          the charts as files
 """
 
 from jaxdata.report.gathering import Report, Subject, gather
-from jaxdata.report.page import page, write_images, write_page
+from jaxdata.report.images import write_images
+from jaxdata.report.page import page, write_page
 
 __all__ = ["Report", "Subject", "gather", "page", "write_images", "write_page"]

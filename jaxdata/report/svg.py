@@ -1,7 +1,7 @@
 """SVG of matplotlib's, made fit for our pages: colours by variables, no style, one description.
 
 A page with a strict Content-Security-Policy applies no inline style, so each style becomes
-attributes; and a colour of `INK` becomes a variable, so that a chart reads in light and dark.
+attributes; and a colour of `VARIABLES` becomes one, so that a chart reads in light and dark.
 """
 
 from __future__ import annotations
@@ -12,28 +12,13 @@ import warnings
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
+from jaxdata.report.drawing import VARIABLES
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _SVG = "http://www.w3.org/2000/svg"
 _LINK = "{http://www.w3.org/1999/xlink}href"
-INK = {
-    "#101418": "ink",
-    "#5b6673": "muted",
-    "#d5dbe1": "line",
-    "#fdfdfe": "surface",
-    "#0072b2": "c0",
-    "#e69f00": "c1",
-    "#009e73": "c2",
-    "#cc79a7": "c3",
-    "#56b4e9": "c4",
-    "#d55e00": "c5",
-    "#8a7a00": "c6",
-    "#7d7d85": "c7",
-}
-"""a colour as charts name it -> the variable of the page; `c0` to `c7` tell sources apart, and are
-those of Okabe and Ito (2008) for all kinds of colour vision, the last two darker and grey"""
-SOURCES = [color for color, name in INK.items() if name.startswith("c")]
 _TEXT = re.compile(r"^(\d+(?:\.\d+)?)px")
 ElementTree.register_namespace("", _SVG)
 
@@ -82,8 +67,8 @@ def _plain(element: ElementTree.Element, used: set[str], prefix: str) -> None:
         elif name and name not in {"font-family", "font-style", "font-variant", "font-stretch"}:
             attributes[name] = value
     for name in ("fill", "stroke"):
-        if (color := attributes.get(name, "").lower()) in INK:
-            attributes[name] = f"var(--{INK[color]})"
+        if (color := attributes.get(name, "").lower()) in VARIABLES:
+            attributes[name] = f"var(--{VARIABLES[color]})"
     if element.tag == f"{{{_SVG}}}text" and "fill" not in attributes:
         attributes["fill"] = "var(--ink)"
     if (known := attributes.pop("id", None)) in used:

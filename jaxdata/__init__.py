@@ -7,6 +7,7 @@ imports neither grain nor jax.
 The house, from the ground up; a room imports only from rooms below it (tests/test_imports.py):
 
     errors scalars seeds settings facts ragged processes channel progress   the ground: no data yet
+    notebook                                        what notebooks show: tables, bars
     tokenizers                                      text to token ids and back
     format                                          files: shards, index, manifest, stores
     documents                                       open datasets, read ranges of tokens
@@ -15,7 +16,7 @@ The house, from the ground up; a room imports only from rooms below it (tests/te
     map_datasets, megatron                          pack and mix for grain; Megatron-Core's order
     feed                                            rows to batches: loader, state, layouts
     materializer streaming exporter compat          rows and text for other programs
-    train look testing, config, demo torch, cli     what people run and see
+    train look testing, report, config, demo torch, cli   what people run and see
     clients                                         ways into other people's trainers
 """
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:  # for type checkers: the names that __getattr__ resolves
     from jaxdata.feed.checkpoint import LoaderRestore as LoaderRestore
     from jaxdata.feed.checkpoint import LoaderSave as LoaderSave
     from jaxdata.feed.loader import Loader as Loader
+    from jaxdata.look.shown_batch import show_batch as show_batch
     from jaxdata.map_datasets import evaluation_rows as evaluation_rows
     from jaxdata.map_datasets import mix as mix
     from jaxdata.map_datasets import pack as pack
@@ -68,6 +70,7 @@ _PUBLIC = {
     "open_rows": "jaxdata.materializer.row_source",
     "pack": "jaxdata.map_datasets",
     "pairs": "jaxdata.preferences.pairs",
+    "show_batch": "jaxdata.look.shown_batch",
     "stream_text": "jaxdata.streaming.api",
     **dict.fromkeys(errors.__all__, "jaxdata.errors"),
 }

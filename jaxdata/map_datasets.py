@@ -84,8 +84,11 @@ class RowDataset(KeyedDataset):
         """The number of a row; negative indices count from the end, as grain's sources count."""
         return row_number(index, len(self))
 
-    def __str__(self) -> str:
-        return f"{type(self).__name__}({len(self)} rows of {self.table.seq_len})"
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.table.in_words})"
+
+    def _repr_html_(self) -> str:
+        return self.table.html(repr(self))
 
 
 class PackedDataset(RowDataset):

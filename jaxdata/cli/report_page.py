@@ -67,7 +67,9 @@ def report(
         click.echo(f"{images}: {', '.join(write_images(found, images))}")
 
 
-def _subject(config: str, overrides: tuple[str, ...], state: str | None, step: int | None) -> Subject:
+def _subject(
+    config: str, overrides: tuple[str, ...], state: str | None, step: int | None
+) -> Subject:
     from jaxdata.config import open_data
     from jaxdata.report import Subject
 
@@ -112,8 +114,8 @@ def _loader(given: Config, dataset: Any, *, required: bool) -> tuple[Any, list[s
         return load(given), []
     except SourceExhausted as error:
         # The page shows how far it would get.
-        halted = {"on_exhaustion": "halt"}
-        return load(given, **halted), [f"This run does not start as configured: {error}"]
+        halted = load(given, on_exhaustion="halt")
+        return halted, [f"This run does not start as configured: {error}"]
     except JaxdataError as error:
         if required:
             raise

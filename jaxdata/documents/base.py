@@ -140,6 +140,12 @@ def stated_lengths(documents: Documents) -> StatedLengths | None:
     return getattr(documents, "stated_lengths", None)
 
 
+def tokens_of(documents: Documents) -> int:
+    """The tokens of a source, with EODs; lengths are read only where its description has no sum."""
+    stated = stated_lengths(documents)
+    return int(documents.lengths.sum(dtype=np.int64)) if stated is None else stated.tokens
+
+
 def check_lengths(documents: Documents) -> None:
     """Raise DatasetError if a source can tell that its lengths are not those that were written."""
     check = getattr(documents, "check_lengths", None)
@@ -286,6 +292,10 @@ class ArrayDocuments(_Items):
     def page_ends(self, size: int) -> Ints:
         """See `Documents`."""
         return page_ends(self, size)
+
+    def __repr__(self) -> str:
+        tokens = int(self.lengths.sum(dtype=np.int64))
+        return f"ArrayDocuments({self.name!r}, {len(self):,} documents, {tokens:,} tokens)"
 
     def __len__(self) -> int:
         return len(self._tokens)

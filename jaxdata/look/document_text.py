@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from jaxdata.documents.dataset import Dataset
 from jaxdata.errors import InputError
 from jaxdata.look.origins import origin_of
 from jaxdata.look.terminal import printable
+from jaxdata.ragged import equal_runs
 
 _MOST_CHARACTERS = 4_000
 _NO_LOSS = ("⟦", "⟧")
@@ -27,7 +27,6 @@ def describe_document(dataset: Dataset, split: str, source: str, number: int) ->
     item = documents[number]
     tokens = np.asarray(item["tokens"])
     loss = np.asarray(item.get("loss_mask", np.ones(len(tokens), bool)))
-    edges = [0, *(np.flatnonzero(loss[1:] != loss[:-1]) + 1).tolist(), len(loss)]
     return {
         "source": f"{split}/{source}",
         "document": number,
@@ -42,7 +41,7 @@ def describe_document(dataset: Dataset, split: str, source: str, number: int) ->
                 "tokens": stop - first,
                 "text": dataset.decode(tokens[first:stop]),
             }
-            for first, stop in pairwise(edges)
+            for first, stop in equal_runs(loss)
         ],
     }
 

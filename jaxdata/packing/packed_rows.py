@@ -75,6 +75,13 @@ class PackedRows(RowTable):
     def __len__(self) -> int:
         return self._rows
 
+    @property
+    def in_words(self) -> str:
+        return f"{super().in_words}, {self.settings.strategy} of {self._source.name!r}"
+
+    def html(self, title: str) -> str:
+        return self.summary.html(title)
+
     @cached_property
     def summary(self) -> PackSummary:
         """Totals of one epoch."""

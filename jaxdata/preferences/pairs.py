@@ -145,7 +145,7 @@ class PairDataset(grain.MapDataset[Batch]):
         data = {docs.name: docs.fingerprint[:8] for docs in self._sides}
         return {"data": data, "pairs": True, **dict(zip(names, self._settings, strict=True))}
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return f"PairDataset({len(self)} pairs of {self._settings[0]})"
 
 

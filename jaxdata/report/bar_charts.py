@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from jaxdata.look.terminal import fit, printable
-from jaxdata.report.drawing import FULL, INK, MUTED, PALE, SOURCES, chart, color_of, count_along
+from jaxdata.notebook import COLORS, color_of
+from jaxdata.report.drawing import FULL, INK, MUTED, PALE, chart, count_along
 from jaxdata.report.share_curves import ShareCurves
 from jaxdata.report.strategy_costs import Comparison, StrategyCost
 from jaxdata.report.svg import figure_svg
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_BAR = {"height": 0.62, "linewidth": 0}
+_BAR: Any = {"height": 0.62, "linewidth": 0}
 _GAP = 0.012  # between a bar and its words, of the longest bar
 
 
@@ -29,7 +30,7 @@ def _bars(
 
     `room` is for the words, of the longest bar.
     """
-    with chart(760, 46 + 30 * len(names)) as (figure, axes):
+    with chart(860, 46 + 30 * len(names)) as (figure, axes):
         most = max([end for end, _ in words] + [1e-9])
         for at, (end, said) in enumerate(words):
             axes.text(end + most * _GAP, at, said, va="center", color=MUTED)
@@ -45,9 +46,9 @@ def packing_chart(found: Comparison) -> str:
     """The slots of an epoch with each strategy, and what it drops, as SVG."""
     costs = found.costs
     parts = {
-        "tokens of the text": (SOURCES[0], [cost.real for cost in costs]),
-        "padding": (SOURCES[1], [cost.padding for cost in costs]),
-        "dropped": (SOURCES[5], [cost.dropped for cost in costs]),
+        "tokens of the text": (COLORS[0], [cost.real for cost in costs]),
+        "padding": (COLORS[1], [cost.padding for cost in costs]),
+        "dropped": (COLORS[5], [cost.dropped for cost in costs]),
     }
     words = [(cost.slots + cost.dropped, _in_words(cost)) for cost in costs]
     with _bars([cost.strategy for cost in costs], words, 0.42) as (figure, axes):
@@ -92,12 +93,12 @@ def bytes_chart(known: Sequence[tuple[SourceTokens, int]]) -> str:
     with _bars(names, [(rate, f"{rate:.2f}") for rate in rates], 0.15) as (figure, axes):
         _draw(axes, rates, [color for _, color in known], FULL)
         axes.set_xlabel("bytes of text a token")
-        says = "; ".join(f"{printable(n)}: {rate:.3f}" for n, rate in zip(names, rates, strict=True))
+        says = "; ".join(
+            f"{printable(n)}: {rate:.3f}" for n, rate in zip(names, rates, strict=True)
+        )
         return figure_svg(figure, "Bytes a token", says, "bytes")
 
 
 def _draw(axes: Axes, ends: Sequence[float], colors: Sequence[int], opacity: float) -> None:
     tints = [color_of(number) for number in colors]
     axes.barh(range(len(ends)), ends, color=tints, alpha=opacity, **_BAR)
-
-

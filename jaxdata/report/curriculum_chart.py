@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from jaxdata.look.terminal import fit, printable
-from jaxdata.report.drawing import FULL, INK, PALE, chart, color_of, count_along, percent_along
+from jaxdata.notebook import color_of
+from jaxdata.report.drawing import FULL, INK, PALE, chart, count_along, percent_along
 from jaxdata.report.share_curves import Event, ShareCurves
 from jaxdata.report.svg import figure_svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_WIDTH = 740  # of the axes, roughly
+_WIDTH = 805  # of the axes, roughly
 _CHARACTER = 6.4  # of 11 px, roughly
 _LANE = 15
 _LONGEST = 46

@@ -7,31 +7,20 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from jaxdata.errors import MissingExtra
+from jaxdata.notebook import COLORS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 INK, MUTED, LINE = "#101418", "#5b6673", "#d5dbe1"
-SOURCES = (
-    "#0072b2",
-    "#e69f00",
-    "#009e73",
-    "#cc79a7",
-    "#56b4e9",
-    "#d55e00",
-    "#8a7a00",
-    "#7d7d85",
-)
-"""colours that tell sources apart: those of Okabe and Ito (2008) for all kinds of colour vision,
-the last two darker and grey"""
 VARIABLES = {INK: "ink", MUTED: "muted", LINE: "line"} | {
-    color: f"c{number}" for number, color in enumerate(SOURCES)
+    color: f"c{number}" for number, color in enumerate(COLORS)
 }
 """a colour as charts name it -> the variable of the page that replaces it"""
 FULL, PALE = 0.85, 0.38
 """opacity of what was trained, and of what is planned"""
-_STYLE = {
+_STYLE: Any = {
     "axes.edgecolor": LINE,
     "axes.facecolor": "none",
     "axes.labelcolor": MUTED,
@@ -68,11 +57,6 @@ def chart(width: float, height: float) -> Iterator[tuple[Figure, Axes]]:
     with rc_context(_STYLE):
         figure = Figure(figsize=(width / 72, height / 72), layout="constrained")
         yield figure, figure.add_subplot()
-
-
-def color_of(number: int) -> str:
-    """The colour of a source by its number."""
-    return SOURCES[number % len(SOURCES)]
 
 
 def short(number: float) -> str:

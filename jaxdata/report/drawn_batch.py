@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,13 @@ from numpy.typing import NDArray
 from jaxdata.feed.loader import Loader
 from jaxdata.look.terminal import printable, printable_lines
 from jaxdata.look.trace import Decode, Piece, Tracer
+from jaxdata.ragged import equal_runs
 from jaxdata.report.samples import came_from
 
 _ROWS = 8
 _SEGMENTS = 800
 _CHARACTERS = 320
+_CHARACTER, _MARGIN, _PERCENT = 6.4, 9, 8.2  # of a label, beside it, of a row; pixels
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class DrawnSegment:
     """number of its source"""
     label: str
     """`web:17`"""
+    short: str
+    """as much of it as there is room for"""
     left: float
     width: float
     says: str
@@ -88,7 +91,11 @@ def draw_batch(loader: Loader, decode: Decode | None, step: int) -> DrawnBatch:
 
 
 def _row(
-    arrays: dict[str, NDArray[Any]], row: int, number: int, pieces: Sequence[Piece], names: list[str]
+    arrays: dict[str, NDArray[Any]],
+    row: int,
+    number: int,
+    pieces: Sequence[Piece],
+    names: list[str],
 ) -> DrawnRow:
     loss, slots = arrays["loss_mask"], len(arrays["loss_mask"])
     filled = int(np.count_nonzero(arrays["segment_ids"]))
@@ -96,7 +103,7 @@ def _row(
         number=number,
         row=row,
         segments=[_segment(piece, slots, names) for piece in pieces],
-        loss=[(100 * a / slots, 100 * (b - a) / slots) for a, b in runs(loss)],
+        loss=[(100 * a / slots, 100 * (b - a) / slots) for a, b in equal_runs(loss) if loss[a]],
         says=f"row {row:,} of the run: {len(pieces):,} segment{'s' * (len(pieces) != 1)}, "
         f"{int(loss.sum()):,} of {slots:,} slots have loss, {slots - filled:,} are padding",
     )
@@ -106,13 +113,16 @@ def _segment(piece: Piece, slots: int, names: list[str]) -> DrawnSegment:
     first, stop = piece.tokens
     begin, end = piece.slots
     context = f", the first {piece.without_loss:,} without loss" if piece.without_loss else ""
-    text = piece.excerpt
+    text, width = piece.excerpt, 100 * (end - begin) / slots
+    label = f"{printable(piece.source)}:{piece.document}"
+    short = [each for each in (label, str(piece.document), "") if _fits(each, width)]
     return DrawnSegment(
         source=printable(piece.source),
         color=names.index(piece.source),
-        label=f"{printable(piece.source)}:{piece.document}",
+        label=label,
+        short=short[0],
         left=100 * begin / slots,
-        width=100 * (end - begin) / slots,
+        width=width,
         says=f"tokens {first:,} to {stop - 1:,} of {piece.length:,}, in slots {begin:,} to "
         f"{end - 1:,}{context}",
         origin=came_from(vars(piece.origin)),
@@ -120,12 +130,5 @@ def _segment(piece: Piece, slots: int, names: list[str]) -> DrawnSegment:
     )
 
 
-def runs(flags: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """Where runs of true values begin and end.
-
-    >>> runs(np.array([True, True, False, True]))
-    [(0, 2), (3, 4)]
-    """
-    padded = np.concatenate([[False], flags, [False]])
-    edges = np.flatnonzero(padded[1:] != padded[:-1]).tolist()
-    return [pair for pair in list(pairwise(edges))[::2]]
+def _fits(label: str, width: float) -> bool:
+    return not label or len(label) * _CHARACTER + _MARGIN < width * _PERCENT

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from jaxdata.report.chart_choice import charts
 from jaxdata.report.gathering import Report
 from jaxdata.report.templating import fill, ours, text_of, write_whole
+
+_SIZE = re.compile(r'viewBox="0 0 (\S+) ([^"]+)"')
+_MARGIN = 12
 
 
 def write_images(report: Report, folder: str | os.PathLike[str]) -> list[str]:
@@ -31,6 +35,10 @@ def write_images(report: Report, folder: str | os.PathLike[str]) -> list[str]:
 def _standing_alone(svg: str, colors: str) -> str:
     """A chart with the colours that it names, on a ground of its own."""
     head, end, rest = svg.partition("</desc>")
-    font = "<svg font-family=\"system-ui, -apple-system, 'Segoe UI', sans-serif\" "
-    ground = '<rect width="100%" height="100%" rx="8" fill="var(--surface)" />'
-    return head.replace("<svg ", font, 1) + end + f"<style>{colors}</style>{ground}" + rest
+    width, height = (float(each) + 2 * _MARGIN for each in _SIZE.findall(head)[0])
+    place = f'width="{width:g}" height="{height:g}"'
+    font = "system-ui, -apple-system, 'Segoe UI', sans-serif"
+    head = re.sub(r' (width|height|viewBox)="[^"]*"', "", head)
+    box = f'<svg viewBox="{-_MARGIN} {-_MARGIN} {width:g} {height:g}" {place} font-family="{font}" '
+    ground = f'<rect x="{-_MARGIN}" y="{-_MARGIN}" {place} rx="8" fill="var(--surface)" />'
+    return head.replace("<svg ", box, 1) + end + f"<style>{colors}</style>{ground}" + rest

@@ -1,4 +1,4 @@
-"""What conversions left out of a dataset: how many records, for which reasons, and a few of them."""
+"""What conversions left out of a dataset: how many records, why, and a few of them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class BadRecord:
 
 def left_out(dataset: Dataset) -> list[LeftOut]:
     """The reasons by source, as conversions counted them, most records first."""
-    found = []
+    found: list[LeftOut] = []
     for name in sorted(dataset.names):
         documents = dataset[name]
         if isinstance(documents, ConvertedDocuments):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import log2
 
 from jaxdata.look.terminal import printable
-from jaxdata.report.drawing import MUTED, chart, color_of, percent_along
+from jaxdata.notebook import color_of
+from jaxdata.report.drawing import MUTED, chart, percent_along
 from jaxdata.report.lengths import Histogram
 from jaxdata.report.svg import figure_svg
 

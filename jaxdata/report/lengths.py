@@ -55,9 +55,7 @@ def length_histogram(documents: Documents) -> Histogram:
         return Histogram([], [], [])
     first, last = int(used[0]), int(used[-1])
     edges = [0 if bits == 0 else 2 ** (bits - 1) for bits in range(first, last + 2)]
-    return Histogram(
-        edges, counts[first : last + 1].tolist(), tokens[first : last + 1].tolist()
-    )
+    return Histogram(edges, counts[first : last + 1].tolist(), tokens[first : last + 1].tolist())
 
 
 def _sums(bins: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from jaxdata.look.terminal import counted, printable
 from jaxdata.report.chart_choice import charts, length_charts
@@ -73,8 +72,9 @@ def _tiles(report: Report) -> Iterator[tuple[str, str]]:
     yield "documents", f"{_total(report, 'documents'):,}"
     yield "tokens", short(tokens) if tokens >= 1e8 else f"{tokens:,}"
     yield "sources", f"{len(sources):,}"
-    text = [(each.get("statistics") or {}).get("text_bytes") for each in sources]
-    if text and all(isinstance(each, int) for each in text):
+    sizes = [(each.get("statistics") or {}).get("text_bytes") for each in sources]
+    text = [size for size in sizes if isinstance(size, int)]
+    if text and len(text) == len(sizes):
         yield "text", f"{sum(text) / 1e6:,.1f} MB"
     if report.tokens and report.tokens.vocab_size:
         yield "vocabulary", f"{report.tokens.vocab_size:,}"
@@ -91,7 +91,16 @@ def _parts(report: Report) -> Iterator[tuple[str, str]]:
         "batch": report.batch,
         "tokenizer": report.tokens,
     }
-    names = "sources packing curriculum epochs batch documents left-out tokenizer".split()
+    names = [
+        "sources",
+        "packing",
+        "curriculum",
+        "epochs",
+        "batch",
+        "documents",
+        "left-out",
+        "tokenizer",
+    ]
     for anchor in names:
         if has.get(anchor, True):
-            yield anchor, "One batch" if anchor == "batch" else anchor.replace("-", " ").capitalize()
+            yield anchor, anchor.replace("-", " ").capitalize()

@@ -69,11 +69,10 @@ def _sample(documents: Documents, decode: Decode | None, document: int) -> Sampl
         document=document,
         length=length,
         origin=came_from(vars(origin)),
-        kept={printable(str(key)): printable(str(value))[:200] for key, value in origin.kept.items()},
+        kept={printable(key): printable(str(kept)[:200]) for key, kept in origin.kept.items()},
         text=None if text is None else printable_lines(text[:_CHARACTERS]),
         cut=length > _TOKENS or len(text or "") > _CHARACTERS,
     )
-
 
 
 def came_from(origin: dict[str, Any]) -> str:

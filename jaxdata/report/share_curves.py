@@ -19,6 +19,7 @@ from jaxdata.rows.counts import TokenCounts
 from jaxdata.rows.table import RowTable
 
 _PLACES = 64
+_ROWS_BETWEEN = 100  # of fewer rows the shares jump by whole rows
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,8 @@ class _Delivered:
 
 def _places(table: RowTable, now: int | None) -> list[int]:
     """Rows at which the curves are counted: where something changes, and evenly between."""
-    evenly = np.linspace(0, len(table), min(_PLACES, len(table)) + 1).astype(int).tolist()
+    between = min(_PLACES, max(len(table) // _ROWS_BETWEEN, 1))
+    evenly = np.linspace(0, len(table), between + 1).astype(int).tolist()
     changes = [row for row, _, _ in _events(table, now)]
     return sorted({*evenly, *changes, *(each.start for each in table.intervals)})
 

@@ -1,4 +1,4 @@
-"""What the tokenizer makes of each source: bytes a token, and how much of its vocabulary is used."""
+"""What the tokenizer makes of each source: bytes a token, and how many of its ids are used."""
 
 from __future__ import annotations
 
@@ -71,14 +71,13 @@ def _facts(
 ) -> SourceTokens:
     statistics = getattr(getattr(documents, "entry", None), "statistics", {})
     text_bytes, tokens = statistics.get("text_bytes"), int(documents.lengths.sum(dtype=np.int64))
-    exact = isinstance(text_bytes, int) and tokens > 0
     rate: float | None = None
-    if exact:
-        rate = text_bytes / tokens
-    elif token_bytes is not None and len(ids):
+    if isinstance(text_bytes, int) and tokens:
+        return SourceTokens(documents.name, len(ids), used, text_bytes / tokens, exact=True)
+    if token_bytes is not None and len(ids):
         known = ids[ids < len(token_bytes)].astype(np.int64)
         rate = float(token_bytes[known].sum()) / len(ids)
-    return SourceTokens(documents.name, len(ids), used, rate, exact)
+    return SourceTokens(documents.name, len(ids), used, rate, exact=False)
 
 
 def _token_bytes(dataset: Dataset) -> NDArray[np.int32] | None:

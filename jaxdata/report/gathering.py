@@ -16,7 +16,7 @@ from jaxdata.look.validation import describe_mixture
 from jaxdata.report.drawn_batch import DrawnBatch, draw_batch
 from jaxdata.report.left_out import BadRecord, LeftOut, bad_records, left_out
 from jaxdata.report.lengths import Histogram, length_histogram
-from jaxdata.report.samples import Sample, sample_documents
+from jaxdata.report.samples import FAR_SAMPLES, Sample, sample_documents
 from jaxdata.report.share_curves import ShareCurves, share_curves
 from jaxdata.report.strategy_costs import Comparison, compare
 from jaxdata.report.token_facts import TokenFacts, token_facts
@@ -24,7 +24,6 @@ from jaxdata.report.token_facts import TokenFacts, token_facts
 MOST_DRAWN = 24
 """sources that are drawn and sampled, the largest; tables have all of them"""
 _SAMPLES = 8  # documents of a source
-_FAR_SAMPLES = 3  # each is a request or two
 _ALL_SAMPLES = 96
 
 T = TypeVar("T")
@@ -84,15 +83,16 @@ def gather(subject: Subject) -> Report:
     dataset, decode = subject.dataset, decoder(subject.dataset)
     sources = {name: dataset[name] for name in sorted(dataset.names)}
     drawn = _largest(sources)
+    shown = {name: sources[name] for name in drawn}
     trained = [sources[f"{subject.split}/{n}"] for n in dataset.splits.get(subject.split, [])]
     report = Report(
         url=dataset.url,
         described=describe_dataset(dataset),
         drawn=drawn,
-        lengths={name: length_histogram(sources[name]) for name in drawn},
+        lengths={name: length_histogram(each) for name, each in shown.items()},
         seq_len=subject.seq_len,
         split=subject.split,
-        samples=_samples([sources[name] for name in drawn], decode),
+        samples=_samples(shown, decode),
         far=any(far(each) is not None for each in sources.values()),
         left_out=left_out(dataset),
         bad_records=bad_records(dataset),
@@ -100,9 +100,7 @@ def gather(subject: Subject) -> Report:
         notes=list(subject.notes),
     )
     told = report.notes
-    report.tokens = _part(
-        told, "tokens", lambda: token_facts(dataset, [sources[name] for name in drawn])
-    )
+    report.tokens = _part(told, "tokens", lambda: token_facts(dataset, shown))
     report.packing = _part(told, "packing", lambda: compare(trained, seq_len=subject.seq_len))
     if subject.loader is not None:
         _add_run(report, subject, subject.loader, decode)
@@ -134,12 +132,12 @@ def _largest(sources: dict[str, Documents]) -> list[str]:
     return [name for name in sources if name in kept]
 
 
-def _samples(sources: Sequence[Documents], decode: Any) -> list[Sample]:
+def _samples(sources: dict[str, Documents], decode: Any) -> list[Sample]:
     most = max(1, min(_SAMPLES, _ALL_SAMPLES // max(len(sources), 1)))
     return [
         sample
-        for documents in sources
+        for name, documents in sources.items()
         for sample in sample_documents(
-            documents, decode, most if far(documents) is None else min(most, _FAR_SAMPLES)
+            name, documents, decode, most if far(documents) is None else min(most, FAR_SAMPLES)
         )
     ]

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from jaxdata.documents.converted import ConvertedDataset, ConvertedDocuments
+from jaxdata.documents.converted import ConvertedDocuments
 from jaxdata.documents.dataset import Dataset
 from jaxdata.errors import DatasetError
+from jaxdata.format.storage import Store
 from jaxdata.look.terminal import printable
 
 _RECORDS = 3  # of each source
@@ -57,17 +58,26 @@ def _of(name: str, statistics: dict[str, Any]) -> Iterator[LeftOut]:
 
 
 def bad_records(dataset: Dataset) -> list[BadRecord]:
-    """The first quarantined records of each source."""
-    if not isinstance(dataset, ConvertedDataset):
-        return []
-    names = [n for n in dataset.manifest.files if n.split("/")[-1].startswith("quarantine")]
-    return [record for name in sorted(names) for record in _first(dataset, name)]
+    """The first quarantined records of each source that still has the file of them."""
+    found: dict[tuple[str, str], list[BadRecord]] = {}
+    for name in sorted(dataset.names):
+        documents = dataset[name]
+        if isinstance(documents, ConvertedDocuments) and _quarantined(documents):
+            for folder in (documents.name, documents.name.rpartition("/")[0]):
+                place = (documents.store.url, f"{folder}/quarantine.jsonl")
+                if place not in found and documents.store.exists(place[1]):
+                    found[place] = list(_first(documents.store, place[1], name))
+    return [record for records in found.values() for record in records]
 
 
-def _first(dataset: ConvertedDataset, name: str) -> Iterator[BadRecord]:
-    """Of a file that may be gone, as it is a list for people to look at and delete."""
+def _quarantined(documents: ConvertedDocuments) -> bool:
+    return any(each.kind == "quarantined" for each in _of("", documents.entry.statistics))
+
+
+def _first(store: Store, file: str, name: str) -> Iterator[BadRecord]:
+    """The first records of a file; none if it cannot be read, as it is only a list to look at."""
     try:
-        begin = bytes(next(iter(dataset.store.scan(name)), b""))
+        begin = bytes(next(iter(store.scan(file)), b""))
     except (DatasetError, OSError):
         return
     for line in begin.split(b"\n")[:-1][:_RECORDS]:
@@ -76,7 +86,7 @@ def _first(dataset: ConvertedDataset, name: str) -> Iterator[BadRecord]:
         except ValueError:
             continue
         if isinstance(record, dict):
-            yield _bad(name.rpartition("/")[0], record)
+            yield _bad(name, record)
 
 
 def _bad(source: str, record: dict[str, Any]) -> BadRecord:

@@ -27,6 +27,7 @@ def length_chart(name: str, found: Histogram, seq_len: int, color: int) -> str:
         every = max(1, -(-len(edges) // _TICKS))
         axes.set_xticks(edges[::every], [power(edge) for edge in found.edges[::every]])
         axes.set_xlim(edges[0] - 0.1, edges[-1] + 0.1)
+        axes.tick_params(axis="x", pad=8)  # below the 0 % of the other axis
         percent_along(axes.yaxis)
         axes.set_xlabel("tokens of a document")
         title = f"Lengths of {printable(name)}"

@@ -15,6 +15,8 @@ from jaxdata.look.terminal import printable, printable_lines
 from jaxdata.look.traced import origin_line
 
 Decode = Callable[[Any], str]
+FAR_SAMPLES = 3
+"""documents of a source in a bucket, where each is a request or two"""
 _TOKENS = 700
 _CHARACTERS = 2_500
 
@@ -36,9 +38,11 @@ class Sample:
     """whether the document goes on"""
 
 
-def sample_documents(documents: Documents, decode: Decode | None, count: int) -> list[Sample]:
+def sample_documents(
+    name: str, documents: Documents, decode: Decode | None, count: int
+) -> list[Sample]:
     """Documents spread evenly over a source."""
-    return [_sample(documents, decode, number) for number in spread(len(documents), count)]
+    return [_sample(name, documents, decode, number) for number in spread(len(documents), count)]
 
 
 def spread(total: int, count: int) -> list[int]:
@@ -60,12 +64,12 @@ def beginning(documents: Documents, document: int, tokens: int) -> NDArray[Any]:
     return np.frombuffer(data, documents.dtype.newbyteorder("<"))
 
 
-def _sample(documents: Documents, decode: Decode | None, document: int) -> Sample:
+def _sample(name: str, documents: Documents, decode: Decode | None, document: int) -> Sample:
     length = int(documents.lengths[document])
     text = None if decode is None else decode(beginning(documents, document, _TOKENS))
     origin = origin_of(documents, document)
     return Sample(
-        source=documents.name,
+        source=name,
         document=document,
         length=length,
         origin=came_from(vars(origin)),

@@ -41,7 +41,10 @@ class Comparison:
 
 
 class _Lengths:
-    """Documents of which only the lengths are known: enough to plan, with nothing to read."""
+    """Documents of which only the lengths are known: enough to plan.
+
+    Nothing is read, and plans that no run asked for are not kept beside the data.
+    """
 
     def __init__(self, documents: Documents, chosen: NDArray[Any]) -> None:
         self.lengths = np.asarray(documents.lengths)[chosen]
@@ -58,9 +61,8 @@ class _Lengths:
 def compare(sources: Sequence[Documents], *, seq_len: int) -> Comparison:
     """Plan one epoch of some sources with every strategy; of many documents, a sample."""
     documents = sum(map(len, sources))
-    some: list[Any] = [each for each in sources if len(each)]
-    if documents > MOST_PLANNED:
-        some = [_sampled(each, MOST_PLANNED / documents) for each in some]
+    share = min(1.0, MOST_PLANNED / max(documents, 1))
+    some = [_sampled(each, share) for each in sources if len(each)]
     planned = sum(map(len, some))
     costs = compare_strategies(some, seq_len=seq_len) if some else []
     return Comparison([_with_cuts(cost, some, seq_len) for cost in costs], planned, documents)
@@ -68,6 +70,8 @@ def compare(sources: Sequence[Documents], *, seq_len: int) -> Comparison:
 
 def _sampled(documents: Documents, share: float) -> _Lengths:
     count = max(1, round(len(documents) * share))
+    if count == len(documents):
+        return _Lengths(documents, np.arange(count))
     order = np.random.default_rng(derive(0, "report", documents.name))
     return _Lengths(documents, np.sort(order.choice(len(documents), count, replace=False)))
 

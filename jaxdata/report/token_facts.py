@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from jaxdata.documents.base import Documents, far
 from jaxdata.documents.dataset import Dataset
 from jaxdata.errors import InputError
-from jaxdata.report.samples import beginning, spread
+from jaxdata.report.samples import FAR_SAMPLES, beginning, spread
 
 _DOCUMENTS = 400
-_FAR_DOCUMENTS = 8  # each is a request
 _TOKENS = 2_000  # of a document
 
 
@@ -45,39 +44,43 @@ class TokenFacts:
     vocab_size: int | None
 
 
-def token_facts(dataset: Dataset, sources: Sequence[Documents]) -> TokenFacts:
+def token_facts(dataset: Dataset, sources: Mapping[str, Documents]) -> TokenFacts:
     """Look at the tokens of documents spread evenly over each source."""
     token_bytes = _token_bytes(dataset)
     seen: set[int] = set()
     found = []
-    for documents in sources:
+    for name, documents in sources.items():
         ids = _sampled_ids(documents)
         used = np.unique(ids)
         seen.update(used.tolist())
-        found.append(_facts(documents, ids, len(used), token_bytes))
+        found.append(_facts(name, documents, ids, len(used), token_bytes))
     size = None if token_bytes is None else len(token_bytes)
     return TokenFacts(_named(dataset), found, len(seen), size)
 
 
 def _sampled_ids(documents: Documents) -> NDArray[Any]:
-    count = _DOCUMENTS if far(documents) is None else _FAR_DOCUMENTS
+    count = _DOCUMENTS if far(documents) is None else FAR_SAMPLES  # whose pages are here
     chosen = spread(len(documents), count)
     parts = [beginning(documents, number, _TOKENS) for number in chosen]
     return np.concatenate([np.empty(0, np.uint32), *parts])
 
 
 def _facts(
-    documents: Documents, ids: NDArray[Any], used: int, token_bytes: NDArray[np.int32] | None
+    name: str,
+    documents: Documents,
+    ids: NDArray[Any],
+    used: int,
+    token_bytes: NDArray[np.int32] | None,
 ) -> SourceTokens:
     statistics = getattr(getattr(documents, "entry", None), "statistics", {})
     text_bytes, tokens = statistics.get("text_bytes"), int(documents.lengths.sum(dtype=np.int64))
     rate: float | None = None
     if isinstance(text_bytes, int) and tokens:
-        return SourceTokens(documents.name, len(ids), used, text_bytes / tokens, exact=True)
+        return SourceTokens(name, len(ids), used, text_bytes / tokens, exact=True)
     if token_bytes is not None and len(ids):
         known = ids[ids < len(token_bytes)].astype(np.int64)
         rate = float(token_bytes[known].sum()) / len(ids)
-    return SourceTokens(documents.name, len(ids), used, rate, exact=False)
+    return SourceTokens(name, len(ids), used, rate, exact=False)
 
 
 def _token_bytes(dataset: Dataset) -> NDArray[np.int32] | None:

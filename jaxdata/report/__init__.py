@@ -21,6 +21,6 @@ images          the charts as files
 
 from jaxdata.report.gathering import Report, Subject, gather
 from jaxdata.report.images import write_images
-from jaxdata.report.page import page, write_page
+from jaxdata.report.page import write_page
 
-__all__ = ["Report", "Subject", "gather", "page", "write_images", "write_page"]
+__all__ = ["Report", "Subject", "gather", "write_images", "write_page"]

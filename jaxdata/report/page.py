@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 from jaxdata.look.terminal import counted, printable
@@ -27,8 +28,6 @@ def write_page(report: Report, path: str | os.PathLike[str]) -> None:
 
 def page(report: Report) -> str:
     """The report as HTML; see `write_page`."""
-    from jaxdata import __version__
-
     style, script = text_of("colors.css") + text_of("style.css"), text_of("page.js")
     return fill(
         "page.html.j2",
@@ -42,7 +41,7 @@ def page(report: Report) -> str:
         tokens=_total(report, "tokens"),
         charts={name: ours(draw()) for name, draw in charts(report)},
         length_charts=[(name, ours(svg)) for name, svg in length_charts(report)],
-        version=__version__,
+        version=version("jaxdata"),
         style=ours(style),
         script=ours(script),
         style_hash=source_hash(style),

@@ -162,7 +162,7 @@ class Mixture(RowTable):
     def html(self, title: str) -> str:
         intervals = [each for each in self.intervals if each.rows]
         bars = [
-            [(n, each.shares.get(n, 0), color_of(k)) for k, n in enumerate(self.names)]
+            [(n, each.shares.get(n, 0.0), color_of(k)) for k, n in enumerate(self.names)]
             for each in intervals
         ]
         widths = [each.rows / max(len(self), 1) for each in intervals]

@@ -66,6 +66,7 @@ class Report:
     split: str
     samples: list[Sample]
     far: bool
+    """whether some of it lies in a bucket, of which less is read"""
     left_out: list[LeftOut]
     bad_records: list[BadRecord]
     tokens: TokenFacts | None = None
@@ -74,7 +75,6 @@ class Report:
     """the plan, as `jaxdata preview --json` prints it"""
     curves: ShareCurves | None = None
     batch: DrawnBatch | None = None
-    resumed: bool = False
     notes: list[str] = field(default_factory=list)
 
 
@@ -96,7 +96,6 @@ def gather(subject: Subject) -> Report:
         far=any(far(each) is not None for each in sources.values()),
         left_out=left_out(dataset),
         bad_records=bad_records(dataset),
-        resumed=subject.resumed,
         notes=list(subject.notes),
     )
     told = report.notes

@@ -44,7 +44,6 @@ if TYPE_CHECKING:  # for type checkers: the names that __getattr__ resolves
     from jaxdata.feed.checkpoint import LoaderRestore as LoaderRestore
     from jaxdata.feed.checkpoint import LoaderSave as LoaderSave
     from jaxdata.feed.loader import Loader as Loader
-    from jaxdata.look.shown_batch import show_batch as show_batch
     from jaxdata.map_datasets import evaluation_rows as evaluation_rows
     from jaxdata.map_datasets import mix as mix
     from jaxdata.map_datasets import pack as pack
@@ -52,6 +51,7 @@ if TYPE_CHECKING:  # for type checkers: the names that __getattr__ resolves
     from jaxdata.materializer.row_source import open_rows as open_rows
     from jaxdata.mixing.phases import Phase as Phase
     from jaxdata.preferences.pairs import pairs as pairs
+    from jaxdata.report.shown_batch import show_batch as show_batch
     from jaxdata.streaming.api import stream_text as stream_text
 
 _PUBLIC = {
@@ -70,7 +70,7 @@ _PUBLIC = {
     "open_rows": "jaxdata.materializer.row_source",
     "pack": "jaxdata.map_datasets",
     "pairs": "jaxdata.preferences.pairs",
-    "show_batch": "jaxdata.look.shown_batch",
+    "show_batch": "jaxdata.report.shown_batch",
     "stream_text": "jaxdata.streaming.api",
     **dict.fromkeys(errors.__all__, "jaxdata.errors"),
 }

@@ -142,7 +142,7 @@ def test_no_circle_between_files() -> None:
         ("google", {"materializer/formats/tf_example.py"}),
         ("pyarrow", {"converter/inputs"}),
         ("jinja2", {"converter/chat", "report/templating.py"}),
-        ("matplotlib", {"report/drawing.py"}),
+        ("matplotlib", {"report/charts"}),
         ("ray", {"converter/engines/ray.py"}),
         ("ftfy", {"converter/filters.py"}),
         ("zstandard", {"converter/inputs/compression.py"}),

@@ -8,15 +8,11 @@ drawn_batch     a batch as segments to draw
 samples         a few documents as text
 left_out        what conversions quarantined and dropped
 token_facts     bytes a token, ids in use
-drawing         what charts share: colours, axes
-svg             matplotlib's SVG without styles, in the page's colours
-length_chart    lengths drawn
-bar_charts      strategies, epochs and bytes a token drawn
-curriculum_chart  shares over tokens drawn
-chart_choice    which charts a report has, in which colours
+charts/         parts drawn
 templating      `templates/` filled in, everything escaped
 page            the page
 images          the charts as files
+shown_batch     a batch in a line, and in a notebook as a picture
 """
 
 from jaxdata.report.gathering import Report, Subject, gather

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from jaxdata.report.chart_choice import charts
+from jaxdata.report.charts.chart_choice import charts
 from jaxdata.report.gathering import Report
 from jaxdata.report.templating import fill, ours, text_of, write_whole
 

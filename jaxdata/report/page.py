@@ -8,8 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from jaxdata.look.terminal import counted, printable
-from jaxdata.report.chart_choice import charts, length_charts
-from jaxdata.report.drawing import short
+from jaxdata.report.charts.chart_choice import charts, length_charts
+from jaxdata.report.charts.drawing import short
 from jaxdata.report.gathering import Report
 from jaxdata.report.templating import fill, ours, source_hash, text_of, write_whole
 

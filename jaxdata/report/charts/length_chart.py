@@ -6,9 +6,9 @@ from math import log2
 
 from jaxdata.look.terminal import printable
 from jaxdata.notebook import color_of
-from jaxdata.report.drawing import MUTED, chart, percent_along
+from jaxdata.report.charts.drawing import MUTED, chart, percent_along
+from jaxdata.report.charts.svg import figure_svg
 from jaxdata.report.lengths import Histogram
-from jaxdata.report.svg import figure_svg
 
 _TICKS = 7
 

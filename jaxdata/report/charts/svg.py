@@ -12,7 +12,7 @@ import warnings
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from jaxdata.report.drawing import VARIABLES
+from jaxdata.report.charts.drawing import VARIABLES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from jaxdata.report.bar_charts import bytes_chart, epochs_chart, packing_chart
-from jaxdata.report.curriculum_chart import curriculum_chart
+from jaxdata.report.charts.bar_charts import bytes_chart, epochs_chart, packing_chart
+from jaxdata.report.charts.curriculum_chart import curriculum_chart
+from jaxdata.report.charts.length_chart import length_chart
 from jaxdata.report.gathering import Report
-from jaxdata.report.length_chart import length_chart
 
 
 def charts(report: Report) -> Iterator[tuple[str, Callable[[], str]]]:

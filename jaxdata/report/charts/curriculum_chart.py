@@ -10,9 +10,9 @@ import numpy as np
 
 from jaxdata.look.terminal import fit, printable
 from jaxdata.notebook import color_of
-from jaxdata.report.drawing import FULL, INK, PALE, chart, count_along, percent_along
+from jaxdata.report.charts.drawing import FULL, INK, PALE, chart, count_along, percent_along
+from jaxdata.report.charts.svg import figure_svg
 from jaxdata.report.share_curves import Event, ShareCurves
-from jaxdata.report.svg import figure_svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

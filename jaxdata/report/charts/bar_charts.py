@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from jaxdata.look.terminal import fit, printable
 from jaxdata.notebook import COLORS, color_of
-from jaxdata.report.drawing import FULL, INK, MUTED, PALE, chart, count_along
+from jaxdata.report.charts.drawing import FULL, INK, MUTED, PALE, chart, count_along
+from jaxdata.report.charts.svg import figure_svg
 from jaxdata.report.share_curves import ShareCurves
 from jaxdata.report.strategy_costs import Comparison, StrategyCost
-from jaxdata.report.svg import figure_svg
 from jaxdata.report.token_facts import SourceTokens
 
 if TYPE_CHECKING:

@@ -60,6 +60,8 @@ def report(
     """
     from jaxdata.report import gather, write_images, write_page
 
+    if not output.absolute().parent.is_dir():
+        raise click.UsageError(f"-o {output}: there is no folder {output.parent} to write it to")
     found = gather(_subject(config, overrides, state, step))
     write_page(found, output)
     click.echo(f"{output}: {output.stat().st_size / 1e3:,.0f} kB; open it in a browser")

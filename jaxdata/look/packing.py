@@ -19,7 +19,7 @@ from jaxdata.packing.strategies import STRATEGIES
 class PackingCost:
     """One epoch of some sources with one strategy; in slots (= tokens), except `rows`."""
 
-    strategy: StrategyName
+    strategy: str
     rows: int
     slots: int
     padding: int

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from jaxdata.documents.base import Documents
 from jaxdata.look.packing import PackingCost, compare_strategies
 from jaxdata.map_datasets import pack
+from jaxdata.packing.block_plan import StrategyName
 from jaxdata.packing.strategies import STRATEGIES
 from jaxdata.seeds import derive
 
@@ -65,7 +66,9 @@ def compare(sources: Sequence[Documents], *, seq_len: int) -> Comparison:
     some = [_sampled(each, share) for each in sources if len(each)]
     planned = sum(map(len, some))
     costs = compare_strategies(some, seq_len=seq_len) if some else []
-    return Comparison([_with_cuts(cost, some, seq_len) for cost in costs], planned, documents)
+    by_name = zip(STRATEGIES, costs, strict=bool(some))
+    made = [_with_cuts(cost, strategy, some, seq_len) for strategy, cost in by_name]
+    return Comparison(made, planned, documents)
 
 
 def _sampled(documents: Documents, share: float) -> _Lengths:
@@ -76,13 +79,15 @@ def _sampled(documents: Documents, share: float) -> _Lengths:
     return _Lengths(documents, np.sort(order.choice(len(documents), count, replace=False)))
 
 
-def _with_cuts(cost: PackingCost, sources: Sequence[Any], seq_len: int) -> StrategyCost:
+def _with_cuts(
+    cost: PackingCost, strategy: StrategyName, sources: Sequence[Any], seq_len: int
+) -> StrategyCost:
     begun = continued = 0
     for documents in sources:
-        table = pack(documents, seq_len=seq_len, strategy=cost.strategy).table
+        table = pack(documents, seq_len=seq_len, strategy=strategy).table
         found = table.segments(np.arange(min(len(table), _MOST_ROWS)))
         begun += int(np.count_nonzero(found.start == 0))
         continued += int(np.count_nonzero(found.start))
     cuts = 1_000 * continued / begun if begun else 0.0
-    described = STRATEGIES[cost.strategy].description
+    described = STRATEGIES[strategy].description
     return StrategyCost(**vars(cost), cuts=cuts, description=described)

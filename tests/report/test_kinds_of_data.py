@@ -149,4 +149,5 @@ def test_wrong_use_is_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "--step 99999: the run has steps 0 to" in refused(
         capsys, tmp_path / "d", "--step", 99_999, "-o", tmp_path / "r.html"
     )
+    assert "there is no folder" in refused(capsys, tmp_path / "d", "-o", tmp_path / "no" / "r.html")
     assert "--packk" in refused(capsys, tmp_path / "d", "--packk.seq_len", 4)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from jaxdata import tokenizers
 from jaxdata.converter.continuing.compatibility import with_kept_options
@@ -16,26 +16,29 @@ from jaxdata.converter.engines import EngineName, choose_engine
 from jaxdata.converter.inputs.compression import EXPANSION
 from jaxdata.converter.inputs.cutting import cut
 from jaxdata.converter.inputs.discovery import Inputs, find_inputs
+from jaxdata.converter.inputs.fetched.given_records import takes_records
 from jaxdata.converter.inputs.formats.tables import check_strings
+from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.inputs.parsing import BadRecord, joined_text_of, parse
 from jaxdata.converter.inputs.readers import raw_records
 from jaxdata.converter.inputs.units import ReadSettings
 from jaxdata.converter.job import Job
-from jaxdata.converter.parameters import check_name, make_parameters
+from jaxdata.converter.parameters import Parameters, check_name, make_parameters
 from jaxdata.converter.statistics import ConversionReport
 from jaxdata.converter.tasks.lm import LmSettings
 from jaxdata.errors import InputError
 from jaxdata.format.storage import open_store
-from jaxdata.scalars import takes_numpy
+from jaxdata.scalars import takes_numpy_beside
 from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.encoders import EncoderName, check_encoder, library_of
 
 OnError = Literal["quarantine", "fail"]
 
 
-@takes_numpy
+@takes_numpy_beside("inputs")
+@takes_records
 def convert(
-    inputs: Inputs = (),
+    inputs: Inputs | Iterable[Any] = (),
     *,
     output: str | os.PathLike[str],
     source: str,
@@ -54,13 +57,18 @@ def convert(
     progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> ConversionReport:
-    """Convert raw text into one source of a dataset; an unfinished conversion is resumed.
+    """Convert files, or records, into one source of a dataset; an unfinished one is resumed.
 
     Args:
         inputs: files, folders or globs, or `gs://`, `s3://` and `https://` URLs of them, of .jsonl,
             .json, .txt, .parquet and .arrow, the first three also compressed (.gz, .zst) or in .tar
-            archives; a text file is one document, one of more than 64 MiB in pieces (see
-            `piece_bytes` of :class:`Options`).
+            archives, or data sets of the Hugging Face Hub (`hf://datasets/user/name`); a text file
+            is one document, one of more than 64 MiB in pieces (see `piece_bytes` of
+            :class:`Options`). Or any iterable of records, which are texts or dicts as lines of JSON
+            would give them (strings in a list are names of files): a Hugging Face `Dataset` or
+            `IterableDataset`, a list of dicts, a generator. It is read once, here, and written to
+            the output's disk, to be converted as that file of JSON lines would be; to resume, it
+            has to give the same records again.
         output: the dataset, a folder or URL; created if absent.
         source: what the source is called in its split.
         split: "train", "val", …
@@ -95,6 +103,8 @@ def convert(
 
     >>> report = convert("corpus/", output="data/web", source="web",
     ...                  tokenizer="bytes")  # doctest: +SKIP
+    >>> report = convert(({"text": page.body} for page in pages), output="data/web",
+    ...                  source="pages", tokenizer="bytes")  # doctest: +SKIP
     """
     started = time.monotonic()
     check_name("source", source)
@@ -103,9 +113,8 @@ def convert(
     make_engine = choose_engine(engine, workers, ray_address)
     check_encoder(encoder)
     loaded = tokenizers.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
-    files = find_inputs(inputs, files_from, output)
-    parameters = make_parameters(files, loaded, with_kept_options(options, output, split, source))
-    parameters = parameters.model_copy(update={"library": library_of(loaded.kind)})
+    files = find_inputs(cast(Inputs, inputs), files_from, output)
+    parameters = _parameters(files, loaded, with_kept_options(options, output, split, source))
     parameters.check(split)
     job = Job(
         url=open_store(output).url,
@@ -121,6 +130,13 @@ def convert(
     entries, encoding = conversion.complete(make_engine, progress, resume=resume, append=append)
     seconds = time.monotonic() - started
     return ConversionReport.of(job.url, job.folder, entries, seconds, encoding)
+
+
+def _parameters(files: list[InputFile], tokenizer: Tokenizer, given: dict[str, Any]) -> Parameters:
+    """The parameters, with the library that decides the ids, if any does."""
+    made = make_parameters(files, tokenizer, given)
+    library = library_of(tokenizer.kind) if made.task.has_texts else None
+    return made.model_copy(update={"library": library})
 
 
 def texts(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from jaxdata import tokenizers
 from jaxdata.converter.filters import make_cleaner
-from jaxdata.converter.inputs.formats.tables import check_columns, check_strings
+from jaxdata.converter.inputs.formats.tables import check_columns, check_strings, list_type
 from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.inputs.units import ReadSettings
 from jaxdata.converter.parameters import Parameters
@@ -79,6 +79,7 @@ class Job:
             self.max_expansion,
             self.parameters.piece_bytes,
             joined=task.joins_pieces and not transform,
+            arrays=() if transform else task.array_keys,
         )
 
     @property
@@ -103,6 +104,8 @@ class Job:
                     check_strings(file, task.keys or ())
                 else:
                     check_columns(file, task.keys or (), self.parameters.task.key_options)
+                for name in task.side:
+                    list_type(file, name)
 
     def tokenizer(self) -> Tokenizer:
         """Make the tokenizer in this process, with its encoder."""

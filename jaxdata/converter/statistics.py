@@ -73,7 +73,7 @@ def derived(counts: Mapping[str, int], lengths: NDArray[np.uint32]) -> dict[str,
         **sums,
         "longest_document": int(lengths.max(initial=0)),
         "length_percentiles": percentiles,
-        "tokens_per_byte": tokens / max(1, sums["text_bytes"]),
+        "tokens_per_byte": tokens / sums["text_bytes"] if sums["text_bytes"] else 0.0,
         "tokens_per_document": tokens / max(1, documents),
         "characters_per_document": sums["characters"] / max(1, documents),
         "bytes_per_document": sums["text_bytes"] / max(1, documents),
@@ -150,11 +150,9 @@ class ConversionReport:
 
     def __str__(self) -> str:
         """Return a few lines for people."""
-        tokens_a_byte = self.tokens / max(1, self.text_bytes)
         lines = [
             f"{', '.join(self.sources) or self.source}: "
-            f"{self.documents:,} documents, {self.tokens:,} tokens, "
-            f"{self.text_bytes / 1e6:,.1f} MB of text ({tokens_a_byte:.3f} tokens per byte), "
+            f"{self.documents:,} documents, {self.tokens:,} tokens, {self._text()}"
             f"{self.shards} shard{'s' * (self.shards != 1)}"
         ]
         if self.quarantined:
@@ -168,6 +166,14 @@ class ConversionReport:
             lines.append("already complete: nothing to do")
         else:
             lines += self.encoding.lines() if self.encoding else ()
-            rate = self.text_bytes / 1e6 / max(1e-9, self.seconds)
-            lines.append(f"took {self.seconds:,.1f} s, {rate:,.1f} MB/s")
+            rate = (self.text_bytes or self.tokens) / 1e6 / max(1e-9, self.seconds)
+            what = "MB/s" if self.text_bytes else "million tokens/s"
+            lines.append(f"took {self.seconds:,.1f} s, {rate:,.1f} {what}")
         return "\n".join(lines)
+
+    def _text(self) -> str:
+        """How much text there was; nothing of ids."""
+        if not self.text_bytes:
+            return ""
+        rate = self.tokens / self.text_bytes
+        return f"{self.text_bytes / 1e6:,.1f} MB of text ({rate:.3f} tokens per byte), "

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from rich.text import Text
 
+from jaxdata.documents.base import side_arrays
 from jaxdata.documents.dataset import Dataset
 from jaxdata.errors import InputError
 from jaxdata.look.origins import origin_of
@@ -27,6 +28,7 @@ def describe_document(dataset: Dataset, split: str, source: str, number: int) ->
     item = documents[number]
     tokens = np.asarray(item["tokens"])
     loss = np.asarray(item.get("loss_mask", np.ones(len(tokens), bool)))
+    side = {name: item[name].tolist() for name in side_arrays(documents)}
     return {
         "source": f"{split}/{source}",
         "document": number,
@@ -43,6 +45,7 @@ def describe_document(dataset: Dataset, split: str, source: str, number: int) ->
             }
             for first, stop in equal_runs(loss)
         ],
+        **({"side": side} if side else {}),
     }
 
 

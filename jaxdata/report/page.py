@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from jaxdata.look.terminal import counted, printable
@@ -41,12 +41,19 @@ def page(report: Report) -> str:
         tokens=_total(report, "tokens"),
         charts={name: ours(draw()) for name, draw in charts(report)},
         length_charts=[(name, ours(svg)) for name, svg in length_charts(report)],
-        version=version("jaxdata"),
+        version=_version(),
         style=ours(style),
         script=ours(script),
         style_hash=source_hash(style),
         script_hash=source_hash(script),
     )
+
+
+def _version() -> str:
+    try:
+        return version("jaxdata")
+    except PackageNotFoundError:
+        return "from a checkout"
 
 
 def _total(report: Report, what: str) -> int:

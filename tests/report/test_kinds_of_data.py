@@ -13,6 +13,7 @@ import yaml
 
 import jaxdata
 from jaxdata.cli import main
+from jaxdata.installing import install_command
 from jaxdata.report import gathering
 from jaxdata.testing import write_dataset
 from jaxdata.testing.buckets import bucket_server
@@ -137,7 +138,7 @@ def test_a_page_needs_its_extra(
                 without.delitem(sys.modules, name)
             without.setitem(sys.modules, package, None)
             said = refused(capsys, tmp_path / "d", "-o", tmp_path / "r.html")
-        assert f"{package} is not installed; install it with: pip install 'jaxdata[report]'" in said
+        assert f"{package} is not installed; install it with: {install_command('report')}" in said
         assert not (tmp_path / "r.html").exists()
 
 

@@ -83,7 +83,7 @@ def mirror(
                 )
             at.write(MANIFEST, content)
             journal.end()
-    shards = [shard for entry in manifest.sources.values() for shard in entry.shards]
+    shards = [shard for entry in manifest.sources.values() for shard in entry.all_shards]
     documents = sum(entry.documents for entry in manifest.sources.values())
     seconds = time.perf_counter() - began
     return Mirrored(target_store.url, *counts, len(shards), documents, seconds)

@@ -171,6 +171,12 @@ _DECLARED: dict[str, list[Callable[[Any], Any]]] = {
             expose_value=False,
             help="YAML file of Cerebras' preprocessing. Options on the command line override it.",
         ),
+        click.option(
+            "--template-text-ok",
+            is_flag=True,
+            help="Let the chat template, prefixes and separator write what looks like a special "
+            "token (<|im_start|>) and is none of the tokenizer. Without it, that is refused.",
+        ),
     ],
     SPLITS: [
         click.option(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from jaxdata import tokenizers
+from jaxdata.converter.chat.template_text import check_template_text
 from jaxdata.converter.continuing.compatibility import with_kept_options
 from jaxdata.converter.conversion import Conversion
 from jaxdata.converter.engines import EngineName, choose_engine
@@ -50,6 +51,7 @@ def convert(
     resume: bool = False,
     verify_inputs: bool = False,
     on_error: OnError = "quarantine",
+    template_text_ok: bool = False,
     max_expansion: int = EXPANSION,
     progress: Callable[[int, int], None] | None = None,
     **options: Any,
@@ -82,6 +84,8 @@ def convert(
             only files that may have changed, by size, times and inode, are read again.
         on_error: "quarantine" sets records without a usable text aside in a file, "fail" stops at
             the first.
+        template_text_ok: let a chat template, prefixes or a separator write what looks like a
+            special token ("<|im_start|>") and is none of the tokenizer; else that is an error.
         max_expansion: reject a compressed file that expands to more than this many times its size.
         progress: called with the bytes of input done, and their total; before, where an encoder is
             tried, with the texts of the trial.
@@ -107,6 +111,7 @@ def convert(
     parameters = make_parameters(files, loaded, with_kept_options(options, output, split, source))
     parameters = parameters.model_copy(update={"library": library_of(loaded.kind)})
     parameters.check(split)
+    check_template_text(parameters.task, loaded, allowed=template_text_ok)
     job = Job(
         url=open_store(output).url,
         split=parameters.splits(split)[0],

@@ -25,7 +25,7 @@ TESTS = Path(__file__).parent
 FLOORS = [
     {"background", "channel", "errors", "lazy", "lifeline"},
     {"scalars"},
-    {"facts", "seeds", "processes", "progress", "ragged", "settings"},
+    {"facts", "seeds", "processes", "progress", "ragged", "settings", "wording"},
     {"format"},
     {"tokenizers"},
     {"documents"},

@@ -236,11 +236,13 @@ _DECLARED: dict[str, list[Callable[[Any], Any]]] = {
             "read then. Without it only files are read again that may have changed.",
         ),
         click.option(
+            "--stats", is_flag=True, help="At the end, print the whole table of what was counted."
+        ),
+        click.option(
             "--stats-seq-len",
             type=click.IntRange(1),
             metavar="TOKENS",
-            help="At the end, report rows of this length and their padding for each packing "
-            "strategy.",
+            help="Also rows of this length and their padding for each packing strategy.",
         ),
     ],
 }

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from jaxdata import tokenizers
+from jaxdata.converter.call_text import call_text
 from jaxdata.converter.chat.template_text import check_template_text
 from jaxdata.converter.continuing.compatibility import with_kept_options
 from jaxdata.converter.conversion import Conversion
@@ -54,6 +55,7 @@ def convert(
     template_text_ok: bool = False,
     max_expansion: int = EXPANSION,
     progress: Callable[[int, int], None] | None = None,
+    command: str | None = None,
     **options: Any,
 ) -> ConversionReport:
     """Convert raw text into one source of a dataset; an unfinished conversion is resumed.
@@ -89,6 +91,8 @@ def convert(
         max_expansion: reject a compressed file that expands to more than this many times its size.
         progress: called with the bytes of input done, and their total; before, where an encoder is
             tried, with the texts of the trial.
+        command: what `history.jsonl`, beside the manifest, says was run; None for this call. URLs
+            are kept there without names, passwords and signatures.
         **options: task, cleaning, splits and limits: see :class:`Options`.
 
     Raises:
@@ -100,7 +104,8 @@ def convert(
     >>> report = convert("corpus/", output="data/web", source="web",
     ...                  tokenizer="bytes")  # doctest: +SKIP
     """
-    started = time.monotonic()
+    started, given = time.monotonic(), dict(locals())
+    said = command or call_text(convert, given | given.pop("options"))
     check_name("source", source)
     if on_error not in get_args(OnError):
         raise InputError(f"on_error={on_error!r}; expected one of {get_args(OnError)}")
@@ -122,7 +127,7 @@ def convert(
         stop_at_bad=on_error == "fail",
         max_expansion=max_expansion,
     )
-    conversion = Conversion.of(job, loaded, verify=verify_inputs, encoder=encoder)
+    conversion = Conversion.of(job, loaded, verify=verify_inputs, encoder=encoder, command=said)
     entries, encoding = conversion.complete(make_engine, progress, resume=resume, append=append)
     seconds = time.monotonic() - started
     return ConversionReport.of(job.url, job.folder, entries, seconds, encoding)

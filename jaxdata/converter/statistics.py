@@ -18,6 +18,7 @@ from jaxdata.converter.document_batch import Documents
 from jaxdata.converter.tasks import Encoded
 from jaxdata.format.manifest import SourceEntry
 from jaxdata.tokenizers.encoders import EncodingSummary
+from jaxdata.wording import counted, reasons, sized
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 _SIZES = ("raw_characters", "raw_bytes", "characters", "text_bytes")
@@ -99,6 +100,8 @@ class ConversionReport:
         seconds: time this call took.
         already_complete: the source was there before; nothing was done.
         encoding: what encoded the texts; None where nothing was done.
+        files: inputs that were read.
+        bytes: the size of the shards.
     """
 
     output: str
@@ -114,6 +117,8 @@ class ConversionReport:
     already_complete: bool = False
     sources: tuple[str, ...] = ()
     encoding: EncodingSummary | None = None
+    files: int = 0
+    bytes: int = 0
 
     @classmethod
     def of(
@@ -146,28 +151,39 @@ class ConversionReport:
             already_complete=encoding is None,
             sources=tuple(entries),
             encoding=encoding,
+            files=len(made[0].inputs),
+            bytes=sum(shard.bytes for entry in made for shard in entry.shards),
         )
 
     def __str__(self) -> str:
-        """Return a few lines for people."""
-        tokens_a_byte = self.tokens / max(1, self.text_bytes)
-        lines = [
-            f"{', '.join(self.sources) or self.source}: "
-            f"{self.documents:,} documents, {self.tokens:,} tokens, "
-            f"{self.text_bytes / 1e6:,.1f} MB of text ({tokens_a_byte:.3f} tokens per byte), "
-            f"{self.shards} shard{'s' * (self.shards != 1)}"
+        """Return three lines for people: what was read, what was written, how."""
+        return "\n".join([self._read(), self._wrote(), self._took()])
+
+    def _read(self) -> str:
+        said = [
+            f"read {counted(self.documents, 'document')}, {sized(self.text_bytes)} of text, from "
+            f"{counted(self.files, 'file')}"
         ]
         if self.quarantined:
-            count = sum(self.quarantined.values())
-            lines.append(f"quarantined: {count:,} records, in {self.quarantine_file}")
-            lines += [f"  {count:,}  {reason}" for reason, count in self.quarantined.items()]
+            count = counted(sum(self.quarantined.values()), "record")
+            where = f"in {self.quarantine_file}"
+            said.append(f"quarantined {count} ({reasons(self.quarantined)}), {where}")
         if self.dropped:
-            lines.append(f"dropped: {sum(self.dropped.values()):,} records")
-            lines += [f"  {count:,}  {reason}" for reason, count in self.dropped.items()]
+            count = counted(sum(self.dropped.values()), "record")
+            said.append(f"dropped {count} ({reasons(self.dropped)})")
+        return "; ".join(said)
+
+    def _wrote(self) -> str:
+        tokens_a_byte = self.tokens / max(1, self.text_bytes)
+        return (
+            f"wrote {', '.join(self.sources) or self.source}: {counted(self.tokens, 'token')} "
+            f"({tokens_a_byte:.3f} per byte), {counted(self.shards, 'shard')}, "
+            f"{sized(self.bytes)}, in {self.output}"
+        )
+
+    def _took(self) -> str:
         if self.already_complete:
-            lines.append("already complete: nothing to do")
-        else:
-            lines += self.encoding.lines() if self.encoding else ()
-            rate = self.text_bytes / 1e6 / max(1e-9, self.seconds)
-            lines.append(f"took {self.seconds:,.1f} s, {rate:,.1f} MB/s")
-        return "\n".join(lines)
+            return "already complete: nothing to do"
+        rate = sized(self.text_bytes / max(1e-9, self.seconds))
+        encoded = self.encoding.lines() if self.encoding else ()
+        return "; ".join([f"took {self.seconds:,.1f} s, {rate}/s", *encoded])

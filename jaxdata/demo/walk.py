@@ -25,6 +25,7 @@ from jaxdata.errors import InputError, JaxdataError
 from jaxdata.look.packing import compare_strategies, packing_table, rows_saved
 from jaxdata.look.terminal import plain_table
 from jaxdata.train.log import read_log
+from jaxdata.wording import counted
 
 _MARK = ".jaxdata-demo"
 _TABLE_SEQ_LEN = 2048
@@ -134,12 +135,13 @@ class Demo:
                     split=split,
                     tokenizer=tokenizer,
                 )
-                self._say_inside(str(report).splitlines()[0])
+                self._say_inside(str(report).splitlines()[1])
                 documents += report.documents
                 tokens += report.tokens
                 text_bytes += report.text_bytes
         return (
-            f"{documents:,} documents, {tokens:,} tokens, {text_bytes / tokens:.2f} bytes a token"
+            f"{counted(documents, 'document')}, {tokens:,} tokens, "
+            f"{text_bytes / tokens:.2f} bytes a token"
         )
 
     def _plan(self) -> str:

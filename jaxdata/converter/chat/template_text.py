@@ -58,7 +58,9 @@ def check_template_text(settings: Settings, tokenizer: Tokenizer, *, allowed: bo
             "and --completion-prefix, or --chat-template, unless the prompts end as they should"
         )
     found = texts_like_tokens(_fixed_text(settings, tokenizer))
-    pieces = {text: len(tokenizer.encode([text], special=True, continuing=True)[0]) for text in found}
+    pieces = {
+        text: len(tokenizer.encode([text], special=True, continuing=True)[0]) for text in found
+    }
     if texts := {text: count for text, count in pieces.items() if count != 1}:
         if not allowed:
             raise InputError(_refusal(settings, tokenizer, texts))

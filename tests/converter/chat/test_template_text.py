@@ -105,9 +105,7 @@ def test_nothing_is_said_where_all_is_right(
     assert said() == []
 
 
-def test_it_says_when_nothing_stands_before_the_answer(
-    tmp_path: Path, said: Any
-) -> None:
+def test_it_says_when_nothing_stands_before_the_answer(tmp_path: Path, said: Any) -> None:
     pairs = tmp_path / "pairs.jsonl"
     pairs.write_text('{"prompt": "2+2", "completion": "4"}\n' * 3)
     common = ["convert", str(pairs), "--output", str(tmp_path / "out"), "--tokenizer", "bytes"]

@@ -25,9 +25,9 @@ from tests.converter.test_convert import (
     quarantine,
     records,
     run,
-    tree,
     write_lines,
 )
+from tests.format.trees import tree
 
 Entry = tuple[str, bytes, str]  # name, content, where a link leads
 

@@ -77,11 +77,3 @@ def upload(server: BucketServer, folder: Path, place: str) -> None:
 def convert(inputs: Any, output: Path, **more: Any) -> Any:
     options = {"source": "web", "tokenizer": "bytes", "workers": 1, "unit_bytes": 2**16}
     return jaxdata.convert(inputs, output=output, **options | {"piece_bytes": 2**14} | more)
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }

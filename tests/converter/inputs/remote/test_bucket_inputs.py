@@ -20,7 +20,8 @@ from jaxdata.errors import InputError
 from jaxdata.format.storage import open_store
 from jaxdata.format.storage.objects import is_url, ranged_file
 from jaxdata.testing.buckets import BucketServer, Faults
-from tests.converter.inputs.remote.conftest import content, convert, lines, upload, write_corpus
+from tests.converter.inputs.remote.conftest import convert, lines, upload, write_corpus
+from tests.format.trees import tree
 
 pytest.importorskip("obstore", reason="needs jaxdata[buckets]")
 
@@ -33,8 +34,8 @@ def test_a_dataset_does_not_depend_on_where_its_inputs_are(
     upload(bucket, tmp_path / "raw", "bkt/deep/raw")
     convert(tmp_path / "raw", tmp_path / "local")
     convert(bucket.url("bkt/deep/raw/"), tmp_path / "remote")
-    expected = content(tmp_path / "local")
-    assert content(tmp_path / "remote") == expected
+    expected = tree(tmp_path / "local")
+    assert tree(tmp_path / "remote") == expected
     assert sum(name.endswith(".array_record") for name in expected) > 12
 
 

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.errors import InputError
 from jaxdata.format.storage.objects import RangedFile, ranged_file
-from tests.converter.inputs.remote.conftest import content, convert, lines
+from tests.converter.inputs.remote.conftest import convert, lines
+from tests.format.trees import tree
 
 pytest.importorskip("obstore", reason="needs jaxdata[buckets]")
 
@@ -68,7 +69,7 @@ def test_files_of_a_web_server(tmp_path: Path) -> None:
         given = [f"{address}/raw/a.jsonl.gz", f"{address}/raw/b.jsonl"]
         convert(given, tmp_path / "remote")
         convert(tmp_path / "raw", tmp_path / "local")
-        assert content(tmp_path / "remote") == content(tmp_path / "local")
+        assert tree(tmp_path / "remote") == tree(tmp_path / "local")
         with pytest.raises(InputError, match="raw/: a web server lists no files; give the URL"):
             find_inputs(f"{address}/raw/*.jsonl")
         (file,) = find_inputs(given[1])

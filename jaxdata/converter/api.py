@@ -19,11 +19,12 @@ from jaxdata.converter.inputs.compression import EXPANSION
 from jaxdata.converter.inputs.cutting import cut
 from jaxdata.converter.inputs.discovery import Inputs, find_inputs
 from jaxdata.converter.inputs.formats.tables import check_strings
+from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.inputs.parsing import BadRecord, joined_text_of, parse
 from jaxdata.converter.inputs.readers import raw_records
 from jaxdata.converter.inputs.units import ReadSettings
 from jaxdata.converter.job import Job
-from jaxdata.converter.parameters import check_name, make_parameters
+from jaxdata.converter.parameters import Parameters, check_name, make_parameters
 from jaxdata.converter.statistics import ConversionReport
 from jaxdata.converter.tasks.lm import LmSettings
 from jaxdata.errors import InputError
@@ -106,16 +107,13 @@ def convert(
     """
     started, given = time.monotonic(), dict(locals())
     said = command or call_text(convert, given | given.pop("options"))
-    check_name("source", source)
-    if on_error not in get_args(OnError):
-        raise InputError(f"on_error={on_error!r}; expected one of {get_args(OnError)}")
+    _check(source, on_error)
     make_engine = choose_engine(engine, workers, ray_address)
     check_encoder(encoder)
     loaded = tokenizers.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
     files = find_inputs(inputs, files_from, output)
-    parameters = make_parameters(files, loaded, with_kept_options(options, output, split, source))
-    parameters = parameters.model_copy(update={"library": library_of(loaded.kind)})
-    parameters.check(split)
+    chosen = with_kept_options(options, output, split, source)
+    parameters = _parameters(files, loaded, chosen, split)
     check_template_text(parameters.task, loaded, allowed=template_text_ok)
     job = Job(
         url=open_store(output).url,
@@ -129,8 +127,23 @@ def convert(
     )
     conversion = Conversion.of(job, loaded, verify=verify_inputs, encoder=encoder, command=said)
     entries, encoding = conversion.complete(make_engine, progress, resume=resume, append=append)
-    seconds = time.monotonic() - started
-    return ConversionReport.of(job.url, job.folder, entries, seconds, encoding)
+    return ConversionReport.of(job.url, job.folder, entries, time.monotonic() - started, encoding)
+
+
+def _check(source: str, on_error: str) -> None:
+    check_name("source", source)
+    if on_error not in get_args(OnError):
+        raise InputError(f"on_error={on_error!r}; expected one of {get_args(OnError)}")
+
+
+def _parameters(
+    files: list[InputFile], tokenizer: Tokenizer, chosen: dict[str, Any], split: str
+) -> Parameters:
+    """The parameters of a conversion, which can be combined."""
+    parameters = make_parameters(files, tokenizer, chosen)
+    parameters = parameters.model_copy(update={"library": library_of(tokenizer.kind)})
+    parameters.check(split)
+    return parameters
 
 
 def texts(

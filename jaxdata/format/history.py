@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from jaxdata import __version__
 from jaxdata.format.redaction import redacted
 from jaxdata.format.storage import Store
+from jaxdata.version import VERSION
 
 HISTORY = "history.jsonl"
 _FIELDS = ("date", "version", "sources", "command")
@@ -22,7 +22,7 @@ _FIELDS = ("date", "version", "sources", "command")
 def note_conversion(store: Store, sources: Sequence[str], command: str) -> None:
     """Append a line: a conversion that made or added to `sources` ends now."""
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    facts = dict(zip(_FIELDS, (now, __version__, [*sources], redacted(command)), strict=True))
+    facts = dict(zip(_FIELDS, (now, VERSION, [*sources], redacted(command)), strict=True))
     line = json.dumps(facts, ensure_ascii=False).encode() + b"\n"
     store.update(HISTORY, lambda before: (before or b"") + line)
 

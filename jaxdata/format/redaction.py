@@ -7,9 +7,9 @@ import re
 _MOST = 2**14
 _HIDDEN = "…"
 _SECRETS = (
-    (re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)[^/\s'\"]*@"), rf"\1{_HIDDEN}@"),  # who asks
+    (re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)[^/ '\"]*@"), rf"\1{_HIDDEN}@"),  # who asks
     (re.compile(r"(?<=[?&])([\w.~%-]+)=[^&#\s'\"]*"), rf"\1={_HIDDEN}"),  # signatures, among others
-    (re.compile(r"(?i)((?:password|passwd|secret|credentials?|api_?key)[\w-]*['\"]?[=:\s]+)"
+    (re.compile(r"(?i)((?:password|passwd|secret|credentials?|api[_-]?key)[\w-]*['\"]?[=:\s]+)"
                 r"(?:'[^']*'|\"[^\"]*\"|[^\s,)}]+)"), rf"\1{_HIDDEN}"),
     # As Hugging Face, GitHub, OpenAI, Amazon, Google and JSON web tokens write theirs.
     (re.compile(r"\b(?:hf_|gh[opsu]_|github_pat_|sk-|AKIA|ASIA|ya29\.|AIza|eyJ)[\w.-]{12,}"), _HIDDEN),

@@ -110,9 +110,11 @@ def dataset_lines(described: Mapping[str, Any]) -> Iterator[str]:
         )
     for name, source in described["sources"].items():
         yield from _source_lines(printable(name), source)
-    for made in described.get("history", [])[-_MOST_HISTORY:]:
-        said = f"made {made['date']} by jaxdata {made['version']}: {made['command']}"
-        yield printable(said)
+    if history := described.get("history"):
+        yield f"history, {counted(len(history), 'conversion')}:"
+    for made in (history or [])[-_MOST_HISTORY:]:
+        said = f"{made['date']}, jaxdata {made['version']}: {made['command']}"
+        yield f"    {printable(said)}"
 
 
 def _source_lines(name: str, source: Mapping[str, Any]) -> Iterator[str]:

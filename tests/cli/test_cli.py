@@ -97,7 +97,7 @@ def test_train_a_tokenizer_convert_and_read_back(pages: Path, tmp_path: Path) ->
     done = run(*asked, "--workers", "1")
     assert done.stderr == ""
     read, wrote, took, then = done.stdout.splitlines()
-    assert read.startswith("read 400 documents, 13.")
+    assert read.startswith("read 400 documents, 16.")
     assert read.endswith(" kB of text, from 1 file")
     size = (output / "train/web/00000-00000.array_record").stat().st_size
     assert wrote.endswith(f" per byte), 1 shard, {size / 1_000:,.1f} kB, in {output}")
@@ -169,7 +169,7 @@ def test_a_bar_is_drawn_on_a_terminal(pages: Path, tmp_path: Path) -> None:
         except OSError:  # the other end is closed
             break
     os.close(parent)
-    assert process.communicate()[0].startswith(b"train/web: 400 documents")
+    assert process.communicate()[0].startswith(b"read 400 documents, ")
     assert process.returncode == 0
     assert b"converting" in drawn
 
@@ -202,6 +202,6 @@ def test_a_gz_stream_and_several_options_work_together(pages: Path, tmp_path: Pa
     done = run(
         "convert", packed, "--output", tmp_path / "out", *options, "--bos", "--bos-token", "7"
     )
-    assert done.stdout.startswith("val/web: 400 documents")
+    assert done.stdout.splitlines()[1].startswith("wrote val/web: 17,345 tokens ")
     entry = json.loads((tmp_path / "out/dataset.json").read_bytes())
     assert (entry["record_tokens"], entry["tokenizer"]["bos_id"]) == (8, 7)

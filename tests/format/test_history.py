@@ -41,14 +41,14 @@ def test_each_conversion_has_a_line(tmp_path: Path) -> None:
     with in_this_process():
         assert _run(words) == 0
         assert _run(words) == 0, "already complete: no line"
-        run_here([texts(tmp_path, "b")], tmp_path / "out", append=True, keep=["url"])
+        run_here([texts(tmp_path, "b")], tmp_path / "out", append=True, max_chars=None)
     first, second = history(tmp_path)
     assert first["command"] == f"jaxdata {' '.join(words)}"
     assert (first["version"], first["sources"]) == (jaxdata.__version__, ["train/web"])
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", first["date"])
     assert second["command"] == (
         f"jaxdata.convert(['{tmp_path}/in/b.jsonl'], output='{tmp_path}/out', source='web', "
-        "tokenizer='bytes', workers=1, append=True, keep=['url'])"
+        "tokenizer='bytes', workers=1, append=True, max_chars=None)"
     )
 
 
@@ -62,7 +62,7 @@ def test_it_is_shown_and_compared_with_nothing(
         file.write("[1]\nnot JSON\n{}\n" + "[" * 100_000 + "\n")
     assert len(read_history(open_store(tmp_path / "out"))) == 2
     assert _run(["inspect", str(tmp_path / "out")]) == 0
-    assert f"by jaxdata {jaxdata.__version__}: a \\x1b[31m command\n" in capsys.readouterr().out
+    assert f", jaxdata {jaxdata.__version__}: a \\x1b[31m command\n" in capsys.readouterr().out
     assert tree(tmp_path / "out") == before
     assert open_web(tmp_path / "out").fingerprint == fingerprint
     assert verify(tmp_path / "out").whole
@@ -79,7 +79,7 @@ def test_an_older_dataset_has_none(tmp_path: Path, capsys: pytest.CaptureFixture
     run_here(texts(tmp_path), tmp_path / "out")
     (tmp_path / "out" / HISTORY).unlink()
     assert _run(["inspect", str(tmp_path / "out")]) == 0
-    assert "made 2" not in capsys.readouterr().out
+    assert "history" not in capsys.readouterr().out
     mirror(tmp_path / "out", tmp_path / "copy")
     assert not (tmp_path / "copy" / HISTORY).exists()
 
@@ -103,7 +103,7 @@ def test_secrets_are_left_out(command: str, kept: str | None) -> None:
     assert redacted(command) == (command if kept is None else kept)
 
 
-@given(st.text(st.characters(exclude_characters="/'\" \n\t", codec="utf-8"), min_size=1))
+@given(st.text(st.characters(exclude_characters="/'\" ", codec="utf-8"), min_size=1))
 def test_no_password_of_a_url_is_kept(password: str) -> None:
     for url in (f"https://me:{password}@host/a", f"gs://{password}@b/c"):
         assert redacted(f"jaxdata convert {url} --output x") == (

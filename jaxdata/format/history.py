@@ -1,7 +1,7 @@
 """`history.jsonl`: which conversions made a dataset, when, and by which version and command.
 
-It is for people. No reader needs it, no checksum or fingerprint covers it, and datasets that are the
-same otherwise differ in it.
+It is for people. No reader needs it, no checksum or fingerprint covers it, and datasets that are
+the same otherwise differ in it.
 """
 
 from __future__ import annotations

@@ -6,14 +6,16 @@ import re
 
 _MOST = 2**14
 _HIDDEN = "…"
+_NAMED = r"(?:password|passwd|secret|credentials?|api[_-]?key)"
+_VALUE = r"(?:'[^']*'|\"[^\"]*\"|[^\s,)}]+)"
+# As Hugging Face, GitHub, OpenAI, Amazon, Google and JSON web tokens write theirs.
+_KEY = r"\b(?:hf_|gh[opsu]_|github_pat_|sk-|AKIA|ASIA|ya29\.|AIza|eyJ)[\w.-]{12,}"
 _SECRETS = (
     (re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)[^/ '\"]*@"), rf"\1{_HIDDEN}@"),  # who asks
-    (re.compile(r"(?<=[?&])([\w.~%-]+)=[^&#\s'\"]*"), rf"\1={_HIDDEN}"),  # signatures, among others
-    (re.compile(r"(?i)((?:password|passwd|secret|credentials?|api[_-]?key)[\w-]*['\"]?[=:\s]+)"
-                r"(?:'[^']*'|\"[^\"]*\"|[^\s,)}]+)"), rf"\1{_HIDDEN}"),
-    # As Hugging Face, GitHub, OpenAI, Amazon, Google and JSON web tokens write theirs.
-    (re.compile(r"\b(?:hf_|gh[opsu]_|github_pat_|sk-|AKIA|ASIA|ya29\.|AIza|eyJ)[\w.-]{12,}"), _HIDDEN),
-)  # fmt: skip
+    (re.compile(r"(?<=[?&])([\w.~%-]+)=[^&#\s'\"]*"), rf"\1={_HIDDEN}"),  # signatures, and others
+    (re.compile(rf"(?i)({_NAMED}[\w-]*['\"]?[=:\s]+){_VALUE}"), rf"\1{_HIDDEN}"),
+    (re.compile(_KEY), _HIDDEN),
+)
 
 
 def redacted(command: str) -> str:

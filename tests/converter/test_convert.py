@@ -246,7 +246,7 @@ def test_a_file_that_ends_early_fails_the_conversion(tmp_path: Path, unit_bytes:
 def test_nothing_of_time_place_or_machine_is_written(corpus: Path, tmp_path: Path) -> None:
     run(corpus, tmp_path / "out", workers=2)
     for file in map((tmp_path / "out").joinpath, tree(tmp_path / "out")):
-        assert str(tmp_path) .encode() not in file.read_bytes()
+        assert str(tmp_path).encode() not in file.read_bytes()
     for hidden in (tmp_path / "out").rglob(".*"):
         pytest.fail(f"{hidden} was left behind")
 

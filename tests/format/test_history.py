@@ -94,7 +94,10 @@ def test_an_older_dataset_has_none(tmp_path: Path, capsys: pytest.CaptureFixture
             "convert 'https://h/a.jsonl?X-Amz-Signature=…&X-Amz-Date=…' --strip",
         ),
         (f"x --api-key {SECRET} y", "x --api-key … y"),
-        (f"jaxdata.convert('a', password='{SECRET}', b=1)", "jaxdata.convert('a', password=…, b=1)"),
+        (
+            f"jaxdata.convert('a', password='{SECRET}', b=1)",
+            "jaxdata.convert('a', password=…, b=1)",
+        ),
         (f"x hf_{SECRET} sk-{SECRET}", "x … …"),
         ("convert gs://b/a@c/*.jsonl 'in/?.txt' --bos-token '<s>' --text-key a", None),
     ],

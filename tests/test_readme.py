@@ -113,6 +113,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_records(folder / "chats.jsonl", [{"messages": turns}] * 8)
     write_records(folder / "code.jsonl", [{"text": "def f():\n    return 1\n"}] * 8)
     write_records(folder / "choices.jsonl", [choice] * 8)
+    ids = pyarrow.table({"input_ids": [[1, 2, 3]] * 8, "loss_mask": [[0, 1, 1]] * 8})
+    pyarrow.parquet.write_table(ids, folder / "ids.parquet")
     (folder / "chatml.jinja").write_text(CHATML)
     (folder / "pretrain.yaml").write_text((ROOT / "configs/pretrain.yaml").read_text())
     (folder / "params.yaml").write_text(CEREBRAS)

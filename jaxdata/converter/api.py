@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from jaxdata import tokenizers
 from jaxdata.converter.call_text import call_text
@@ -18,6 +18,7 @@ from jaxdata.converter.engines import EngineName, choose_engine
 from jaxdata.converter.inputs.compression import EXPANSION
 from jaxdata.converter.inputs.cutting import cut
 from jaxdata.converter.inputs.discovery import Inputs, find_inputs
+from jaxdata.converter.inputs.fetched.given_records import takes_records
 from jaxdata.converter.inputs.formats.tables import check_strings
 from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.inputs.parsing import BadRecord, joined_text_of, parse
@@ -29,16 +30,17 @@ from jaxdata.converter.statistics import ConversionReport
 from jaxdata.converter.tasks.lm import LmSettings
 from jaxdata.errors import InputError
 from jaxdata.format.storage import open_store
-from jaxdata.scalars import takes_numpy
+from jaxdata.scalars import takes_numpy_beside
 from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.encoders import EncoderName, check_encoder, library_of
 
 OnError = Literal["quarantine", "fail"]
 
 
-@takes_numpy
+@takes_numpy_beside("inputs")
+@takes_records
 def convert(
-    inputs: Inputs = (),
+    inputs: Inputs | Iterable[Any] = (),
     *,
     output: str | os.PathLike[str],
     source: str,
@@ -59,13 +61,17 @@ def convert(
     command: str | None = None,
     **options: Any,
 ) -> ConversionReport:
-    """Convert raw text into one source of a dataset; an unfinished conversion is resumed.
+    """Convert files, or records, into one source of a dataset; an unfinished one is resumed.
 
     Args:
         inputs: files, folders or globs, or `gs://`, `s3://` and `https://` URLs of them, of .jsonl,
             .json, .txt, .parquet and .arrow, the first three also compressed (.gz, .zst) or in .tar
             archives; a text file is one document, one of more than 64 MiB in pieces (see
-            `piece_bytes` of :class:`Options`).
+            `piece_bytes` of :class:`Options`). Or any iterable of records, which are texts or dicts
+            as lines of JSON would give them (strings in a list are names of files): a Hugging Face
+            `Dataset` or `IterableDataset`, a list of dicts, a generator. It is read once, here, and
+            written to the output's disk, to be converted as that file of JSON lines would be; to
+            resume, it has to give the same records again.
         output: the dataset, a folder or URL; created if absent.
         source: what the source is called in its split.
         split: "train", "val", …
@@ -104,6 +110,8 @@ def convert(
 
     >>> report = convert("corpus/", output="data/web", source="web",
     ...                  tokenizer="bytes")  # doctest: +SKIP
+    >>> report = convert(({"text": page.body} for page in pages), output="data/web",
+    ...                  source="pages", tokenizer="bytes")  # doctest: +SKIP
     """
     started, given = time.monotonic(), dict(locals())
     said = command or call_text(convert, given | given.pop("options"))
@@ -111,7 +119,7 @@ def convert(
     make_engine = choose_engine(engine, workers, ray_address)
     check_encoder(encoder)
     loaded = tokenizers.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
-    files = find_inputs(inputs, files_from, output)
+    files = find_inputs(cast(Inputs, inputs), files_from, output)
     chosen = with_kept_options(options, output, split, source)
     parameters = _parameters(files, loaded, chosen, split)
     check_template_text(parameters.task, loaded, allowed=template_text_ok)
@@ -141,7 +149,8 @@ def _parameters(
 ) -> Parameters:
     """The parameters of a conversion, which can be combined."""
     parameters = make_parameters(files, tokenizer, chosen)
-    parameters = parameters.model_copy(update={"library": library_of(tokenizer.kind)})
+    library = library_of(tokenizer.kind) if parameters.task.has_texts else None
+    parameters = parameters.model_copy(update={"library": library})
     parameters.check(split)
     return parameters
 

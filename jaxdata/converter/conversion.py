@@ -292,6 +292,7 @@ class Conversion:
             record_bytes=reading.record_bytes,
             piece_bytes=reading.piece_bytes,
             joined=reading.joined,
+            arrays=reading.arrays,
             unit_bytes=self.job.parameters.unit_bytes,
             contents=contents,
         )

@@ -66,11 +66,11 @@ class Documents:
         """Whether the batch is large enough to be tokenised."""
         return self._size >= _CHARACTERS or len(self) >= _DOCUMENTS
 
-    def append(self, document: Document) -> None:
-        """Add one document."""
+    def append(self, document: Document, weight: int = 0) -> None:
+        """Add one document; see `Task.weight`."""
         for column, value in zip(self._columns(), document, strict=True):
             column.append(value)
-        self._size += document.characters
+        self._size += document.characters + weight
 
     def append_texts(
         self, texts: list[str], text_bytes: list[int], part: int, first: int, split: str

@@ -38,6 +38,8 @@ class EncoderUse:
 
         `progress` is called with the texts of a trial that are done, and their total.
         """
+        if not job.parameters.task.has_texts:
+            return Choice(reasons=("there are no texts",))
         size = sum(file.text_bytes for file in job.files)
         without = self.distrusted
         return choose(tokenizer, self.asked, text_bytes=size, without=without, progress=progress)

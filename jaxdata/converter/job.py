@@ -79,6 +79,7 @@ class Job:
             self.max_expansion,
             self.parameters.piece_bytes,
             joined=task.joins_pieces and not transform,
+            arrays=() if transform else task.array_keys,
         )
 
     @property

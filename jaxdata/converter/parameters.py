@@ -172,11 +172,23 @@ class Parameters(OptionModel):
             raise InputError("--split-by and --split-contiguous require --split-ratio")
         if self.split_by and self.split_contiguous:
             raise InputError("--split-by cannot be combined with --split-contiguous: give one")
+        if not self.task.has_texts and (given := self._for_texts()):
+            raise InputError(
+                f"task {self.task.name!r} reads no text: {', '.join(given)} cannot be done to it; "
+                "--min-tokens and --max-tokens limit the length"
+            )
         if self.task.bos and self.tokenizer.bos_id is None:
             raise InputError(
                 f"tokenizer {self.tokenizer.name!r} has no begin-of-sequence token that jaxdata "
                 "recognizes; name it with --bos-token, or convert without --bos"
             )
+
+    def _for_texts(self) -> list[str]:
+        """The options given that need texts."""
+        changed = self.cleaning.model_dump(exclude_defaults=True)
+        limits = self.limits.model_dump(exclude_defaults=True)
+        changed |= {name: value for name, value in limits.items() if name.endswith("_chars")}
+        return [f"--{name.replace('_', '-')}" for name in changed]
 
 
 def default_of(name: str, task: str) -> Any:

@@ -38,11 +38,11 @@ class Ratio:
         self.bounds = [share / sums[-1] for share in sums]
         self._ends = [round(bound * _ALL) for bound in self.bounds[:-1]]
 
-    def of_texts(self, texts: Sequence[str]) -> str:
-        """The split of a document of these texts."""
+    def of_texts(self, texts: Sequence[str | bytes]) -> str:
+        """The split of a document of these texts, or other contents."""
         content = hashlib.blake2b(digest_size=8, person=b"jaxdata.split")
         for text in texts:
-            data = text.encode()
+            data = text.encode() if isinstance(text, str) else text
             content.update(len(data).to_bytes(8, "little") + data)
         return self._of(content.digest())
 

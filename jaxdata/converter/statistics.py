@@ -74,7 +74,7 @@ def derived(counts: Mapping[str, int], lengths: NDArray[np.uint32]) -> dict[str,
         **sums,
         "longest_document": int(lengths.max(initial=0)),
         "length_percentiles": percentiles,
-        "tokens_per_byte": tokens / max(1, sums["text_bytes"]),
+        "tokens_per_byte": tokens / sums["text_bytes"] if sums["text_bytes"] else 0.0,
         "tokens_per_document": tokens / max(1, documents),
         "characters_per_document": sums["characters"] / max(1, documents),
         "bytes_per_document": sums["text_bytes"] / max(1, documents),
@@ -160,10 +160,9 @@ class ConversionReport:
         return "\n".join([self._read(), self._wrote(), self._took()])
 
     def _read(self) -> str:
-        said = [
-            f"read {counted(self.documents, 'document')}, {sized(self.text_bytes)} of text, from "
-            f"{counted(self.files, 'file')}"
-        ]
+        size = f", {sized(self.text_bytes)} of text" if self.text_bytes else ""  # ids have none
+        documents, files = counted(self.documents, "document"), counted(self.files, "file")
+        said = [f"read {documents}{size}, from {files}"]
         if self.quarantined:
             count = counted(sum(self.quarantined.values()), "record")
             where = f"in {self.quarantine_file}"
@@ -174,16 +173,18 @@ class ConversionReport:
         return "; ".join(said)
 
     def _wrote(self) -> str:
-        tokens_a_byte = self.tokens / max(1, self.text_bytes)
+        rate = f" ({self.tokens / self.text_bytes:.3f} per byte)" if self.text_bytes else ""
         return (
-            f"wrote {', '.join(self.sources) or self.source}: {counted(self.tokens, 'token')} "
-            f"({tokens_a_byte:.3f} per byte), {counted(self.shards, 'shard')}, "
-            f"{sized(self.bytes)}, in {self.output}"
+            f"wrote {', '.join(self.sources) or self.source}: {counted(self.tokens, 'token')}"
+            f"{rate}, {counted(self.shards, 'shard')}, {sized(self.bytes)}, in {self.output}"
         )
 
     def _took(self) -> str:
         if self.already_complete:
             return "already complete: nothing to do"
-        rate = sized(self.text_bytes / max(1e-9, self.seconds))
+        seconds = max(1e-9, self.seconds)
+        rate = sized(self.text_bytes / seconds)
+        if not self.text_bytes:
+            rate = f"{self.tokens / seconds:,.0f} tokens"
         encoded = self.encoding.lines() if self.encoding else ()
         return "; ".join([f"took {self.seconds:,.1f} s, {rate}/s", *encoded])

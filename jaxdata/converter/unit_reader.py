@@ -15,7 +15,7 @@ from jaxdata.converter.inputs.content import ContentHash
 from jaxdata.converter.inputs.identity import stamp_of
 from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.inputs.parsing import BadRecord, field_of, parse
-from jaxdata.converter.inputs.raw_records import Raw, TextPiece, Unreadable, in_runs
+from jaxdata.converter.inputs.raw_records import Raw, TextPiece, Unreadable, in_runs, plain_value
 from jaxdata.converter.inputs.readers import record_runs
 from jaxdata.converter.inputs.units import FilePart, Unit
 from jaxdata.converter.job import Job
@@ -95,7 +95,7 @@ class UnitReader:
                 continue
             for one in self._transformed(record):
                 for document in self._documents_of(one, raw, part, place):
-                    self._batch.append(document)
+                    self._batch.append(document, self._task.weight(document.content))
                     yield from self._full_batch()
 
     def _transformed(self, record: Record) -> Iterable[Record]:
@@ -140,7 +140,7 @@ class UnitReader:
                 self.dropped[dropped_for.reason] += 1
                 left_out.append(sizes)
                 continue
-            split_of = split or (self._ratio.of_texts(texts) if self._ratio else self._job.split)
+            split_of = split or self._split_of(content)
             yield Document(content, part, place, split_of, *sizes, *counted, kept)
             counted = 0, 0
         if left_out:  # `counted` are still the record's where none of it became a document
@@ -150,12 +150,15 @@ class UnitReader:
     def _kept(self, record: Record) -> bytes:
         """The line of JSON with the fields to keep; one that is missing is null."""
         kept = {key: _field_or_none(record, key) for key in self._parameters.keep}
-        return json.dumps(kept, default=str).encode() + b"\n"
+        return json.dumps(kept, default=plain_value).encode() + b"\n"
 
     def _split_of_key(self, record: Record) -> str | None:
         if not self._ratio or not self._parameters.split_by:
             return None
         return self._ratio.of_key(field_of(record, self._parameters.split_by))
+
+    def _split_of(self, content: Any) -> str:
+        return self._ratio.of_texts(self._task.hashed(content)) if self._ratio else self._job.split
 
     def _quarantine(self, bad: BadRecord, raw: Raw, part: int, place: int) -> None:
         self._quarantined.append(Quarantined(part, place, bad.reason, _raw(raw), bad.keys))
@@ -210,7 +213,11 @@ def _raw(raw: Raw) -> bytes | None:
         return raw.data
     if isinstance(raw, dict) and len(raw) == 1:
         (raw,) = raw.values()
-    return raw if raw is None or isinstance(raw, bytes) else json.dumps(raw, default=str).encode()
+    return (
+        raw
+        if raw is None or isinstance(raw, bytes)
+        else json.dumps(raw, default=plain_value).encode()
+    )
 
 
 def _plain_texts(records: list[Raw], key: str) -> tuple[list[str], list[int]] | None:

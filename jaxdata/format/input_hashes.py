@@ -7,8 +7,9 @@ to them, and so on. No reader needs it: it tells a later conversion which inputs
 from __future__ import annotations
 
 import re
+from typing import Any
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from jaxdata.format.bounds import Positive
 from jaxdata.format.checksums import decode_json, encode_json
@@ -26,6 +27,7 @@ class InputHashes(Entry):
         columns: the columns that were read of tables; None for all.
         record_bytes: records that were longer were not read whole.
         piece_bytes: about the size of the pieces of a huge text; `joined`: they are one document.
+        arrays: columns whose lists were read as arrays, which are larger than lists seem to be.
         unit_bytes: about the size of the units that files were cut into.
         contents: name of an input -> hash of its records as they were read.
     """
@@ -35,11 +37,18 @@ class InputHashes(Entry):
     record_bytes: Positive
     piece_bytes: Positive = Field(ge=16)
     joined: bool
+    arrays: tuple[str, ...] = ()
     unit_bytes: Positive
     contents: dict[str, str]
 
     def encode(self) -> bytes:
         return encode_json(self)
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """No `arrays` where there are none, as in files that an earlier jaxdata reads."""
+        fields: dict[str, Any] = serialize(self)
+        return fields if self.arrays else {k: v for k, v in fields.items() if k != "arrays"}
 
 
 def hashes_name(folder: str, times: int) -> str:

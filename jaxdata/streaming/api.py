@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import chain, islice
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +11,7 @@ import numpy as np
 
 from jaxdata import tokenizers
 from jaxdata.converter.inputs.discovery import Inputs, find_inputs
+from jaxdata.converter.inputs.fetched.given_records import told_apart
 from jaxdata.converter.parameters import default_of
 from jaxdata.converter.tasks.registry import kept_by_sources, task_names, task_options
 from jaxdata.errors import InputError
@@ -151,23 +150,8 @@ def _source(given: Any, epochs: int | None) -> TextSource:
     """Files where names of files are given, else records."""
     if isinstance(given, str | Path):
         return FileSource(find_inputs(given))
-    if not isinstance(given, Iterable) or isinstance(given, Mapping):
-        raise InputError(
-            f"stream_text got a {type(given).__name__}: expected files, folders or globs; or an "
-            "iterable of records (of a dict of splits, one of them)"
-        )
-    if isinstance(given, Iterator) and not hasattr(given, "state_dict"):
-        first = list(islice(given, 1))
-        given = chain(first, given)
-        return _files(list(given)) if _names_a_file(first) else RecordSource(given, epochs)
-    if isinstance(given, Collection) and all(isinstance(one, str | Path) for one in given):
-        return _files(list(given))
-    return RecordSource(given, epochs)
-
-
-def _names_a_file(first: list[Any]) -> bool:
-    texts = (one for one in first if isinstance(one, str))
-    return any(isinstance(one, Path) for one in first) or any(map(os.path.exists, texts))
+    files, records = told_apart(given, "stream_text")
+    return _files(files) if records is None else RecordSource(records, epochs)
 
 
 def _files(given: list[str | Path]) -> FileSource:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from jaxdata.converter.document_batch import Document
+from jaxdata.converter.inputs.fetched.spool import fields_of
 from jaxdata.converter.inputs.file_types import FileType
 from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.inputs.units import FilePart, Unit
@@ -140,7 +141,7 @@ class RecordSource:
 
     def _take(self, records: Iterator[Any], number: int, key: str) -> Iterator[_Taken]:
         for place, given in enumerate(records, number):
-            record = _fields(given, place, key)
+            record = fields_of(given, place, key)
             yield _Taken(record, _digest(record), self._state())
 
     def _state(self) -> str:
@@ -163,17 +164,6 @@ def _private(records: Any) -> Any:
     """
     theirs = type(records).__module__.partition(".")[0] == "datasets"
     return records.shard(1, 0) if theirs and hasattr(records, "state_dict") else records
-
-
-def _fields(given: Any, number: int, key: str) -> dict[str, Any]:
-    if isinstance(given, str):
-        return {key: given}
-    if not isinstance(given, Mapping):
-        raise InputError(
-            f"record {number} is a {type(given).__name__}: expected a string, or a dict with the "
-            f"key {key!r} (text_key)"
-        )
-    return dict(given)
 
 
 def _digest(record: dict[str, Any]) -> bytes:

@@ -88,7 +88,12 @@ def _compare(
     _log.warning("reading %d known inputs again (%.0f MB): they may have changed", len(files), size)
     columns = None if hashes.columns is None else tuple(hashes.columns)
     reading = ReadSettings(
-        columns, hashes.record_bytes, expansion, hashes.piece_bytes, joined=hashes.joined
+        columns,
+        hashes.record_bytes,
+        expansion,
+        hashes.piece_bytes,
+        joined=hashes.joined,
+        arrays=hashes.arrays,
     )
     for name, file in sorted(files.items()):
         reads = (read for unit in cut([file], reading, hashes.unit_bytes) for read in unit.reads)

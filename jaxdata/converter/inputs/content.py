@@ -14,7 +14,7 @@ import orjson
 from isal import isal_zlib
 
 from jaxdata.converter.inputs.input_file import InputFile
-from jaxdata.converter.inputs.raw_records import Raw, TextPiece, Unreadable, in_runs
+from jaxdata.converter.inputs.raw_records import Raw, TextPiece, Unreadable, in_runs, plain_value
 from jaxdata.converter.inputs.readers import record_runs
 from jaxdata.converter.inputs.units import FilePart, ReadSettings
 from jaxdata.format.archive_members import Member
@@ -87,6 +87,6 @@ def _encoded_one(record: Raw) -> bytes:
 
 def _rows(rows: Sequence[Raw]) -> bytes:
     try:
-        return orjson.dumps(rows, default=str)
+        return orjson.dumps(rows, default=plain_value, option=orjson.OPT_SERIALIZE_NUMPY)
     except TypeError:  # numbers or characters that it does not take
-        return json.dumps(rows, default=str).encode()
+        return json.dumps(rows, default=plain_value).encode()

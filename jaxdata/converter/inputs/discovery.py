@@ -6,6 +6,7 @@ import glob
 import json
 import os
 import posixpath
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -13,6 +14,7 @@ from functools import partial
 from itertools import takewhile
 from pathlib import Path
 
+from jaxdata.converter.inputs.fetched.hub import downloaded, hub_hint, is_hub
 from jaxdata.converter.inputs.file_types import endings, is_readable, kind_of
 from jaxdata.converter.inputs.identity import Look, look_at, look_at_object
 from jaxdata.converter.inputs.input_file import InputFile
@@ -20,7 +22,7 @@ from jaxdata.converter.inputs.made_here import IS_DATASET, MadeHere
 from jaxdata.converter.inputs.object_names import Objects, expand_url
 from jaxdata.errors import InputError
 from jaxdata.format.storage.contract import MOST_READ
-from jaxdata.format.storage.objects import is_url, plain_path, read_object
+from jaxdata.format.storage.objects import bare_url, is_url, plain_path, public_url, read_object
 from jaxdata.format.storage.small_files import read_small
 
 _TAIL = 16
@@ -37,23 +39,40 @@ def find_inputs(
 ) -> list[InputFile]:
     """Find the files of files, folders (recursive) and globs, sorted by name.
 
-    Each may be a path, or a URL of a bucket (`gs://`, `s3://`) or a web server (`https://`, which
-    has neither folders nor globs); all are of one such place. What lies in a folder and is made
-    here is left out: `output`, and datasets.
+    Each may be a path, a URL of a bucket (`gs://`, `s3://`) or a web server (`https://`, which has
+    neither folders nor globs), or a data set of the Hugging Face Hub (`hf://datasets/user/name`).
+    What lies in a folder and is made here is left out: `output`, and datasets.
 
     Raises:
         InputError: nothing was found, or a file has an unsupported suffix.
     """
     given = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     every = [*map(plain_path, given), *_listed(files_from)]
-    places = {one.partition("://")[0] if is_url(one) else "" for one in every}
-    if len(places) > 1:
-        named = " and ".join(f"{name}://" if name else "this machine" for name in sorted(places))
-        raise InputError(
-            f"the inputs are on {named}: convert those of one first, then the others with --append"
-        )
-    find = _found_files if places <= {""} else _found_objects
-    return find(every, output)
+    every = [path for one in every for path in (downloaded(one) if is_hub(one) else (one,))]
+    places: dict[str, list[str]] = {}
+    for one in every:
+        places.setdefault(one.partition("://")[0] if is_url(one) else "", []).append(one)
+    if places.keys() <= {""}:
+        return _found_files(every, output)
+    found = [
+        _found_objects(some, output) if scheme else _found_files(some, output)
+        for scheme, some in places.items()
+    ]
+    return found[0] if len(found) == 1 else _from_several_places(found)
+
+
+def _from_several_places(found: Sequence[Sequence[InputFile]]) -> list[InputFile]:
+    """Files of several places in one order; objects are named with their bucket or server."""
+    files: dict[str, InputFile] = {}
+    for file in (file for some in found for file in some):
+        scheme, _, name = file.where.partition("://")
+        each = file._replace(root=f"{scheme}:/", name=name) if file.is_object else file
+        if (other := files.setdefault(each.name, each)) is not each:
+            raise InputError(
+                f"{other.where} and {each.where} would have the same name: convert one of them "
+                "first, then the other with --append"
+            )
+    return [files[name] for name in sorted(files)]
 
 
 def _found_files(given: Sequence[str], output: Output) -> list[InputFile]:
@@ -73,14 +92,24 @@ def _found_objects(urls: Sequence[str], output: Output) -> list[InputFile]:
         objects: Objects = {}
         for some in threads.map(partial(expand_url, made=made), urls):
             objects |= some
-        root = _shared_folder([*objects])
+        root = _shared_folder([*map(bare_url, objects)])
 
         def look(url: str) -> InputFile:
-            found = look_at_object(url, objects[url])
-            file = _input_file(root, url[len(root) + 1 :], found)
-            return file._replace(version=objects[url].tag)
+            found, bare = look_at_object(url, objects[url]), bare_url(url)
+            file = _input_file(root, bare[len(root) + 1 :], found)
+            return file._replace(version=objects[url].tag, signed=url if url != bare else "")
 
-        return list(threads.map(look, sorted(objects)))
+        return _told_by_content(list(threads.map(look, sorted(objects))))
+
+
+def _told_by_content(files: list[InputFile]) -> list[InputFile]:
+    """Files with a name each: those that only the query of their URL tells apart get another."""
+    times = Counter(file.name for file in files)
+    named = (
+        file._replace(name=f"{file.name}?{file.digest}") if times[file.name] > 1 else file
+        for file in files
+    )
+    return sorted({file.name: file for file in named}.values(), key=lambda file: file.name)
 
 
 def _shared_folder(urls: Sequence[str]) -> str:
@@ -113,8 +142,8 @@ def _listed(lists: Sequence[str | Path]) -> Iterator[str]:
             lines = read_small(path).decode().splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(
-                f"--files-from {path} cannot be read ({error}); expected a text file with a file, "
-                "folder or glob on each line"
+                f"--files-from {public_url(path)} cannot be read ({error}); expected a text file "
+                "with a file, folder or glob on each line"
             ) from None
         folder = path.rpartition("/")[0]
         for line in filter(None, map(str.strip, lines)):
@@ -142,7 +171,9 @@ def _expand(given: Path, made: MadeHere) -> Iterator[str]:
         matches = glob.glob(str(given), recursive=True)  # noqa: PTH207
         files = [match for match in matches if Path(match).is_file()]
         if not files:
-            raise InputError(f"{given}: no such file or folder, and no file matches this glob")
+            raise InputError(
+                f"{given}: no such file or folder, and no file matches this glob{hub_hint(given)}"
+            )
         yield from (_supported(file) for file in files)
 
 

@@ -81,6 +81,19 @@ def is_readable(name: str) -> bool:
     return _match(name) is not None
 
 
+def named_format(name: str) -> Format | None:
+    """The format that a name says; None of an archive, and of a file that is not read.
+
+    >>> getattr(named_format("a.jsonl.gz"), "name", None), named_format("a.jsonl.tar")
+    ('jsonl', None)
+    """
+    named = _match(name)
+    if named is None or not named["format"]:
+        return None
+    suffix = named["format"].lower()
+    return next(one for one in all_formats() if suffix in one.suffixes)
+
+
 def kind_of(name: str, head: bytes, tail: bytes = b"") -> FileType:
     """Tell how to read a file that :func:`is_readable` from its content.
 
@@ -99,8 +112,7 @@ def kind_of(name: str, head: bytes, tail: bytes = b"") -> FileType:
     if not (compression or is_json or is_archive(head)):
         compression = claimed  # and damaged, or empty
     head = unpacked_head(head, compression, HEAD)
-    if is_archive(head) or not named["format"]:
+    by_name = named_format(name)
+    if is_archive(head) or by_name is None:
         return _file_type("txt", compression, archive=True)
-    suffix = named["format"].lower()
-    by_name = next(one for one in all_formats() if suffix in one.suffixes)
     return _file_type(by_name.recognized(head), compression)

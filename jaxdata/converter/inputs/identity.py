@@ -62,7 +62,7 @@ def written_at(file: InputFile) -> int:
     if not file.is_object:
         facts = file.path.stat()
         return max(facts.st_mtime_ns, facts.st_ctime_ns)
-    found = place_of(file.where).look(file.where)
+    found = place_of(file.url).look(file.url)
     return found.modified + _CLOCKS if found else 0
 
 

@@ -22,6 +22,7 @@ class InputFile(NamedTuple):
         kind: how it is read.
         digest: 16 hex digits over size, head and tail; not over path and time.
         stamp: differs when the file may have changed.
+        signed: its URL, if there are secrets in it; they are neither in root nor name.
         version: of an object, what was looked at and alone is read; None for a file of this
             machine.
     """
@@ -33,6 +34,7 @@ class InputFile(NamedTuple):
     digest: str
     stamp: int
     version: str | None = None
+    signed: str = ""
 
     @property
     def path(self) -> Path:
@@ -43,6 +45,11 @@ class InputFile(NamedTuple):
     def where(self) -> str:
         """Its path, or its URL."""
         return f"{self.root}/{self.name}" if self.is_object else str(self.path)
+
+    @property
+    def url(self) -> str:
+        """The URL of an object, to open it; not to be shown."""
+        return self.signed or self.where
 
     @property
     def is_object(self) -> bool:
@@ -58,7 +65,7 @@ class InputFile(NamedTuple):
         """Open it to read; of an object nothing behind `ahead_to` is read ahead."""
         if self.version is None:
             return self.path.open("rb")
-        read = partial(_read_version, self.where, self.version)
+        read = partial(_read_version, self.url, self.version)
         return RangedFile(read, self.size, ahead_to).buffered()
 
 

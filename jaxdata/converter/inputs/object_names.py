@@ -10,7 +10,7 @@ from fnmatch import translate
 from jaxdata.converter.inputs.file_types import endings, is_readable
 from jaxdata.converter.inputs.made_here import IS_DATASET, MadeHere
 from jaxdata.errors import InputError
-from jaxdata.format.storage.objects import Facts, place_of, read_object
+from jaxdata.format.storage.objects import Facts, bare_url, place_of, public_url, read_object
 
 _STATE_BYTES = 2**26
 Objects = dict[str, Facts]
@@ -24,18 +24,18 @@ def expand_url(given: str, made: MadeHere) -> Objects:
         InputError: there are none, or the object has an unsupported suffix.
     """
     web = given.startswith("http")
-    if "*" in given or (not web and re.search(r"[?\[]", given)):
+    if "*" in given or (not web and has_wildcard(given)):
         return _matching(given)
     if not given.endswith("/"):
         if facts := place_of(given).look(given):
             return {_supported(given): facts}
         if web:
-            raise InputError(f"{given}: the server has no such file")
+            raise InputError(f"{public_url(given)}: the server has no such file")
     return _below(given.rstrip("/"), made)
 
 
 def _matching(pattern: str) -> Objects:
-    matches, prefix = _glob(pattern), re.split(r"[*?\[]", pattern)[0]
+    matches, prefix = glob_pattern(pattern), re.split(r"[*?\[]", pattern)[0]
     if prefix.count("/") < 3:
         raise InputError(f"{pattern}: a glob begins after the name of a bucket; give one bucket")
     listed = place_of(pattern).listed(prefix)
@@ -45,10 +45,10 @@ def _matching(pattern: str) -> Objects:
     return {_supported(url): facts for url, facts in found.items()}
 
 
-def _glob(pattern: str) -> re.Pattern[str]:
+def glob_pattern(pattern: str) -> re.Pattern[str]:
     """As `glob` matches paths: `*` within a folder, `**` over folders, no hidden names.
 
-    >>> [bool(_glob("gs://b/**/*.txt").fullmatch(f"gs://b/{name}"))
+    >>> [bool(glob_pattern("gs://b/**/*.txt").fullmatch(f"gs://b/{name}"))
     ...     for name in ("a.txt", "c/d/a.txt", ".c/a.txt", "c/.a.txt", "c/a.txt/b")]
     [True, True, False, False, False]
     """
@@ -57,13 +57,16 @@ def _glob(pattern: str) -> re.Pattern[str]:
         if part == "**":
             parts.append(r"(?:(?!\.)[^/]+/)*")
             continue
-        inside = re.sub(r"(?<!\\)\.(?=[*+?])", "[^/]", translate(part)) if _wild(part) else ""
+        inside = (
+            re.sub(r"(?<!\\)\.(?=[*+?])", "[^/]", translate(part)) if has_wildcard(part) else ""
+        )
         hidden = "" if part.startswith(".") else r"(?!\.)"
         parts.append((hidden + inside if inside else re.escape(part)) + "/")
     return re.compile("".join(parts).removesuffix("/"))
 
 
-def _wild(part: str) -> bool:
+def has_wildcard(part: str) -> bool:
+    """Tell whether this is a glob."""
     return bool(re.search(r"[*?\[]", part))
 
 
@@ -123,6 +126,6 @@ def _saved(names: Sequence[str]) -> dict[str, set[str]]:
 
 
 def _supported(url: str) -> str:
-    if not is_readable(url.partition("?")[0] if url.startswith("http") else url):
-        raise InputError(f"{url}: unsupported file type; expected {endings()}")
+    if not is_readable(bare_url(url)):
+        raise InputError(f"{public_url(url)}: unsupported file type; expected {endings()}")
     return url

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
+
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HEAD = 1_024  # bytes of a record too long that are kept
 _RECORDS = 256
@@ -40,8 +42,19 @@ def size_of(record: Raw) -> int:
     if type(record) is bytes:
         return len(record)
     if isinstance(record, dict):
-        return sum([len(value) for value in record.values() if isinstance(value, str | bytes)])
+        return sum([_size_of_value(value) for value in record.values()])
     return len(record.data) if isinstance(record, TextPiece) else 0
+
+
+def _size_of_value(value: Any) -> int:
+    if isinstance(value, str | bytes):
+        return len(value)
+    return value.nbytes if isinstance(value, np.ndarray) else 0
+
+
+def plain_value(value: Any) -> Any:
+    """What stands for a value that JSON does not know: a list for an array, else a text."""
+    return value.tolist() if isinstance(value, np.ndarray) else str(value)
 
 
 def too_long(head: bytes, limit: int) -> Unreadable:

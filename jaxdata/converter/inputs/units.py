@@ -36,6 +36,7 @@ class ReadSettings:
         piece_bytes: a piece of a huge text, about.
         joined: whether the pieces of a text are one document, cut where that changes no token of
             most tokenizers (between words); else each is one, cut at a line end.
+        arrays: columns whose lists of numbers are read as arrays.
     """
 
     columns: tuple[str, ...] | None
@@ -43,6 +44,7 @@ class ReadSettings:
     expansion: int = EXPANSION
     piece_bytes: int = PIECE_BYTES
     joined: bool = False
+    arrays: tuple[str, ...] = ()
 
 
 class FilePart(NamedTuple):

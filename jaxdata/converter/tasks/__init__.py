@@ -3,7 +3,7 @@
 In the order in which data passes:
 
 - `base`: the contract; `registry`: the tasks there are.
-- `lm`, `sft`, `fim`, `dpo`: a task each, with its settings.
+- `lm`, `sft`, `fim`, `dpo`, `ids`: a task each, with its settings.
 - `fields`, `conversation_turns`: the texts of a record, written as prompts and answers.
 - `random_choice`: chance that depends on content and seed alone.
 - `spans`, `encoding`: texts to tokens and loss masks.

@@ -90,6 +90,8 @@ class Settings(OptionModel):
     kept_by_sources: ClassVar[tuple[str, ...]] = ()
     """Options that, where nobody gives them, an existing source decides by what it was made with:
     their default changed."""
+    has_texts: ClassVar[bool] = True
+    """Whether documents are made of texts; what cleans or counts characters is refused if not."""
 
     name: str
     bos: bool = option(
@@ -129,6 +131,8 @@ class Task(ABC):
     keys: tuple[str, ...] | None = None
     """The fields it reads (see `parsing.field_of`): the columns that tables must have, and that
     are read of them. None: whatever there is."""
+    array_keys: tuple[str, ...] = ()
+    """Those of them whose lists of numbers in tables are wanted as arrays; others may be lists."""
 
     @abstractmethod
     def __init__(self, settings: Any, tokenizer: Tokenizer, clean: Clean | None) -> None: ...
@@ -148,10 +152,18 @@ class Task(ABC):
 
     @abstractmethod
     def texts(self, document: Any, stream: str | None = None) -> Sequence[str]:
-        """The texts of a document: its size is counted from them, and its split hashed.
+        """The texts of a document: its size is counted from them.
 
         With a stream, those of them that it gets.
         """
+
+    def weight(self, document: Any) -> int:  # noqa: ARG002
+        """What it holds besides texts, about, in characters: so many are encoded at a time."""
+        return 0
+
+    def hashed(self, document: Any) -> Sequence[str | bytes]:
+        """What its split is chosen by: the same in every corpus that has this document."""
+        return self.texts(document)
 
     @abstractmethod
     def encode(self, documents: Sequence[Any]) -> Sequence[tuple[Encoded, ...] | Dropped]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from jaxdata.errors import InputError
 from jaxdata.format.storage.local import LocalStore
-from jaxdata.format.storage.objects import is_url, plain_path, read_object
+from jaxdata.format.storage.objects import is_url, plain_path, public_url, read_object
 from jaxdata.format.storage.remote import RemoteStore
 
 MOST_SMALL = 2**30
@@ -34,7 +34,7 @@ def read_small(given: str | os.PathLike[str]) -> bytes:
         folder, _, name = path.rpartition("/")
         data = RemoteStore(folder).read(name, MOST_SMALL)
     if data is None:
-        raise FileNotFoundError(2, "there is no such object", path)
+        raise FileNotFoundError(2, "there is no such object", public_url(path))
     return data
 
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from jaxdata.converter.inputs.raw_records import Unreadable, too_long
+from jaxdata.converter.inputs.units import ReadSettings
 
 
 def column_of(schema: Any, key: str) -> Any:
@@ -21,13 +26,40 @@ def column_of(schema: Any, key: str) -> Any:
     return kind
 
 
-def rows(batch: Any, limit: int) -> Iterator[dict[str, Any] | Unreadable]:
+def rows(batch: Any, settings: ReadSettings) -> Iterator[dict[str, Any] | Unreadable]:
     """Give the rows of a record batch as records."""
     names = batch.schema.names
-    values = [_values(column, limit) for column in batch.columns]
+    values = [
+        (_arrays(column) if name in settings.arrays else None)
+        or _values(column, settings.record_bytes)
+        for name, column in zip(names, batch.columns, strict=True)
+    ]
     for row in zip(*values, strict=True):
         bad = next((value for value in row if isinstance(value, Unreadable)), None)
         yield bad or dict(zip(names, row, strict=True))
+
+
+def _arrays(column: Any) -> list[NDArray[Any] | None] | None:
+    """The lists of a column as views of one array; None if it has others, or a number is null."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_fixed_size_list(kind):
+        column = column.cast(pa.list_(kind.value_type))
+    elif not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        return None
+    edges = column.offsets.to_numpy()
+    numbers = column.values.slice(edges[0], edges[-1] - edges[0])  # the column may be a slice
+    if numbers.null_count or not (
+        pa.types.is_primitive(numbers.type) and not pa.types.is_temporal(numbers.type)
+    ):
+        return None
+    every = numbers.to_numpy(zero_copy_only=False)
+    pairs = pairwise((edges - edges[0]).tolist())
+    views: list[NDArray[Any] | None] = [every[start:stop] for start, stop in pairs]
+    for number in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)):
+        views[number] = None
+    return views
 
 
 def _values(column: Any, limit: int) -> list[Any]:

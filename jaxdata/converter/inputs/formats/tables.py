@@ -88,13 +88,13 @@ class TableFormat(Format):
     def read_part(self, file: InputFile, part: FilePart, settings: ReadSettings) -> Iterator[Raw]:
         with self.open(file) as table:
             for batch in table.batches(settings.columns, part.start, part.stop):
-                yield from rows(batch, settings.record_bytes)
+                yield from rows(batch, settings)
 
     def read_data(self, data: bytes, settings: ReadSettings) -> Iterator[Raw]:
         import pyarrow as pa
 
         for batch in pa.ipc.open_stream(data):  # of a huge group, see `packed`
-            yield from rows(batch, settings.record_bytes)
+            yield from rows(batch, settings)
 
 
 class Parquet(TableFormat):

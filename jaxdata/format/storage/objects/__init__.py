@@ -2,13 +2,14 @@
 
 `contract` says what a place of objects does; `bucket` is Google's and Amazon's (`bucket_settings`
 says what the environment says of them), `web` a server, `memory` this process; `schemes` finds the
-one of a URL. `ranged_file` makes a file of an object, `object_path` what a path is for a file;
-`uploads` writes a large file. Datasets are read by `storage.remote`: an input has a size and a
-version, and is read from beginning to end.
+one of a URL, and `public_urls` leaves its secrets out. `ranged_file` makes a file of an object,
+`object_path` what a path is for a file; `uploads` writes a large file. Datasets are read by
+`storage.remote`: an input has a size and a version, and is read from beginning to end.
 """
 
 from jaxdata.format.storage.objects.contract import Facts, Place
 from jaxdata.format.storage.objects.object_path import AnyPath, ObjectPath, any_path
+from jaxdata.format.storage.objects.public_urls import bare_url, public_url
 from jaxdata.format.storage.objects.ranged_file import RangedFile
 from jaxdata.format.storage.objects.schemes import is_url, place_of, plain_path, read_object
 
@@ -19,8 +20,10 @@ __all__ = [
     "Place",
     "RangedFile",
     "any_path",
+    "bare_url",
     "is_url",
     "place_of",
     "plain_path",
+    "public_url",
     "read_object",
 ]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from jaxdata.errors import InputError
+from jaxdata.format.storage.objects.public_urls import public_url, without_secrets
 
 
 class Facts(NamedTuple):
@@ -46,14 +47,14 @@ class Place(Protocol):
 def changed(url: str) -> InputError:
     """The error for an object that was replaced or deleted after it was looked at."""
     return InputError(
-        f"{url} changed while it was read: let it be as it is and run the same command again, "
-        "which reads it anew"
+        f"{public_url(url)} changed while it was read: let it be as it is and run the same "
+        "command again, which reads it anew"
     )
 
 
 def unreadable(url: str, reason: object) -> InputError:
     """The error for an object that its place does not hand out."""
     return InputError(
-        f"{url} cannot be read: {reason}. Look whether it is there and these credentials may "
-        "read it"
+        f"{public_url(url)} cannot be read: {without_secrets(str(reason), url)}. Look whether it "
+        "is there and these credentials may read it"
     )

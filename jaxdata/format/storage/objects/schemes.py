@@ -9,6 +9,7 @@ from importlib import import_module
 
 from jaxdata.errors import InputError
 from jaxdata.format.storage.objects.contract import Place
+from jaxdata.format.storage.objects.public_urls import public_url
 
 _PACKAGE = __name__.rpartition(".")[0]
 _PLACES = {
@@ -43,7 +44,7 @@ def place_of(url: str) -> Place:
     scheme = url.partition("://")[0]
     if scheme not in _PLACES:
         raise InputError(
-            f"cannot read {url!r}: expected a path on this machine, gs://, s3:// or https://"
+            f"cannot read {public_url(url)!r}: expected a path on this machine, gs://, s3:// or https://"
         )
     return _open(scheme)
 
@@ -65,5 +66,5 @@ def read_object(url: str, most: int) -> bytes | None:
     if (facts := place.look(url)) is None:
         return None
     if facts.size > most:
-        raise InputError(f"{url} has {facts.size:,} bytes, expected at most {most:,}")
+        raise InputError(f"{public_url(url)} has {facts.size:,} bytes, expected at most {most:,}")
     return place.read(url, 0, facts.size, facts.tag)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import time
 import urllib.error
@@ -10,9 +11,11 @@ from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 from jaxdata.errors import InputError
 from jaxdata.format.storage.objects.contract import Facts, changed, unreadable
+from jaxdata.format.storage.objects.public_urls import public_url
 
 _SECONDS = 60.0  # without a byte
 _TRIES = 5
@@ -38,16 +41,16 @@ class Web:
         size = re.fullmatch(r"bytes .*/(\d+)", said.get("Content-Range") or "")
         if answer.status not in (206, _BEYOND) or not size:
             raise InputError(
-                f"{url}: this server hands out whole files only, not ranges of bytes; download "
-                "the file and give that"
+                f"{public_url(url)}: this server hands out whole files only, not ranges of bytes; "
+                "download the file and give that"
             )
         date = said.get("Last-Modified") or ""
         return Facts(int(size[1]), _tag(said), _nanoseconds(date))
 
     def listed(self, prefix: str) -> Iterator[tuple[str, Facts]]:
         raise InputError(
-            f"{prefix}: a web server lists no files; give the URL of each, or a list of them "
-            "with --files-from"
+            f"{public_url(prefix)}: a web server lists no files; give the URL of each, or a list "
+            "of them with --files-from"
         )
 
     def read(self, url: str, start: int, stop: int, tag: str) -> bytes:
@@ -62,12 +65,16 @@ class Web:
 def _ask(url: str, start: int, stop: int) -> _Answer:
     """Ask for bytes `[start, stop)`, again where the server is busy or the line breaks."""
     wanted = {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
+    address, asker = _with_asker(url)
     reason: object = ""
     for attempt in range(_TRIES):
         if attempt:
             time.sleep(0.25 * 2**attempt)
         try:
-            answer = _answer(urllib.request.Request(url, headers=wanted), stop - start)  # noqa: S310
+            request = urllib.request.Request(address, headers=wanted)  # noqa: S310
+            for name, value in asker.items():
+                request.add_unredirected_header(name, value)  # no other server is told
+            answer = _answer(request, stop - start)
         except (OSError, HTTPException) as error:
             reason = getattr(error, "reason", error)
             continue
@@ -78,6 +85,17 @@ def _ask(url: str, start: int, stop: int) -> _Answer:
         else:
             reason = f"the server says {answer.status}"
     raise unreadable(url, reason)
+
+
+def _with_asker(url: str) -> tuple[str, dict[str, str]]:
+    """A URL without the name and password in it, and the header that says them."""
+    scheme, _, rest = url.partition("://")
+    host, slash, below = rest.partition("/")
+    named, at, host = host.rpartition("@")
+    if not at:
+        return url, {}
+    said = base64.b64encode(unquote(named).encode()).decode()
+    return f"{scheme}://{host}{slash}{below}", {"Authorization": f"Basic {said}"}
 
 
 def _answer(request: urllib.request.Request, size: int) -> _Answer:

@@ -86,7 +86,6 @@ def test_a_folder_that_save_to_disk_wrote(s3: BucketServer) -> None:
 def test_what_cannot_be_found_is_said(s3: BucketServer, tmp_path: Path) -> None:
     s3.write("bkt/a.csv", b"1,2")
     s3.write("bkt/a.jsonl", lines(1, "a"))
-    (tmp_path / "a.jsonl").write_bytes(lines(1, "a"))
     for url, said in {
         "s3://bkt/none": "there is no such object, and none below s3://bkt/none/",
         "s3://bkt/*.txt": "s3://bkt/*.txt: no object matches this glob",
@@ -96,9 +95,24 @@ def test_what_cannot_be_found_is_said(s3: BucketServer, tmp_path: Path) -> None:
     }.items():
         with pytest.raises(InputError, match=re.escape(said)):
             find_inputs(url)
-    with pytest.raises(InputError, match="the inputs are on this machine and s3://: convert those"):
-        find_inputs(["s3://bkt/a.jsonl", tmp_path / "a.jsonl"])
     assert [file.where for file in find_inputs("s3://bkt")] == ["s3://bkt/a.jsonl"]
+
+
+def test_inputs_of_several_places(s3: BucketServer, tmp_path: Path) -> None:
+    s3.write("bkt/raw/a.jsonl.gz", gzip.compress(lines(2, "bucket")))
+    s3.write("bkt/raw/b.jsonl", lines(3, "more"))
+    for name in ("bkt/raw/a.jsonl.gz", "z.jsonl"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(lines(2, "here"))
+    found = find_inputs(["s3://bkt/raw", tmp_path / "z.jsonl"])
+    assert [file.name for file in found] == ["bkt/raw/a.jsonl.gz", "bkt/raw/b.jsonl", "z.jsonl"]
+    assert found[0].where == "s3://bkt/raw/a.jsonl.gz"
+    convert(["s3://bkt/raw", str(tmp_path / "z.jsonl")], tmp_path / "out")
+    read = jaxdata.open_dataset(tmp_path / "out").source("train", "web")
+    assert len(read) == 7
+    assert read.origin(6)[0] == "z.jsonl"
+    with pytest.raises(InputError, match=r"s3://bkt/raw/a\.jsonl\.gz and .* have the same name"):
+        find_inputs(["s3://bkt/raw/a.jsonl.gz", tmp_path])
 
 
 def test_no_permission_is_said(bucket: BucketServer) -> None:

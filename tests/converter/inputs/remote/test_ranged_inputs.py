@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import io
+import json
 import re
 from functools import partial
 from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -141,3 +143,75 @@ def test_reading_ahead_is_bounded() -> None:
             jumping.seek(at * block)
             jumping.read(9)
     assert asked == list(range(0, 100, 10)), "who jumps reads nothing ahead"
+
+
+class Asked(Ranges):
+    """One that hands out files to who asks with a password, or a signature."""
+
+    def do_GET(self) -> None:
+        signed = "Signature=5ecret" in self.path
+        known = "Basic " + base64.b64encode(b"me:pa ss").decode()
+        if signed or self.headers["Authorization"] == known:
+            super().do_GET()
+        else:
+            self.send_error(403)
+
+
+def test_secrets_of_urls_stay_secret(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "raw").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / f"raw/{name}.jsonl").write_bytes(lines(5, name) + b"\nbad\n")
+    server = serve(Asked, tmp_path / "raw")
+    host = f"127.0.0.1:{server.server_port}"
+    try:
+        given = [f"http://me:pa%20ss@{host}/a.jsonl", f"http://{host}/b.jsonl?Signature=5ecret&v=1"]
+        report = convert(given, tmp_path / "out")
+        assert report.documents == 10
+        manifest = json.loads((tmp_path / "out/dataset.json").read_bytes())
+        assert manifest["sources"]["train/web"]["inputs"] == ["a.jsonl", "b.jsonl"]
+        resigned = [given[0], given[1].replace("v=1", "v=2")]
+        assert convert(resigned, tmp_path / "out").already_complete
+        refusals = [
+            (given, {"on_error": "fail", "source": "other"}),
+            ([f"http://me:pass@{host}/a.jsonl"], {}),
+            ([f"http://{host}/c.jsonl?Signature=5ecret"], {}),
+            ([f"http://{host}/a.csv?Signature=5ecret"], {}),
+            ([f"http://{host}/a b.jsonl?Signature=5ecret"], {}),
+            ([f"http://{host}/a*.jsonl?Signature=5ecret"], {}),
+            ([f"ftp://me:pa%20ss@{host}/a.jsonl"], {}),
+        ]
+        said = ""
+        for urls, options in refusals:
+            with pytest.raises(InputError) as refused:
+                convert(urls, tmp_path / "out2", **options)
+            said += str(refused.value)
+        with pytest.raises(InputError) as refused:
+            find_inputs([], [f"http://{host}/list?Signature=5ecret"])
+        said += str(refused.value) + caplog.text + "".join(capfd.readouterr())
+    finally:
+        server.shutdown()
+    assert f"http://{host}/c.jsonl?…: the server has no such file" in said
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("out*/**/*") if path.is_file())
+    for secret in ("5ecret", "me:", "pa%20ss", "pa ss", "pass"):
+        assert secret not in said
+        assert secret.encode() not in written
+
+
+def test_names_that_only_a_query_tells_apart(tmp_path: Path) -> None:
+    class Numbered(Ranges):
+        def do_GET(self) -> None:
+            self.path = f"/{self.path.rpartition('=')[2]}"
+            super().do_GET()
+
+    for name in ("1", "2"):
+        (tmp_path / name).write_bytes(lines(1, name))
+    server = serve(Numbered, tmp_path)
+    try:
+        url = f"http://127.0.0.1:{server.server_port}/get.jsonl?part="
+        found = find_inputs([f"{url}1", f"{url}2", f"{url}2"])
+        assert {file.name for file in found} == {f"get.jsonl?{file.digest}" for file in found}
+        assert {file.open().read() for file in found} == {lines(1, "1"), lines(1, "2")}
+    finally:
+        server.shutdown()

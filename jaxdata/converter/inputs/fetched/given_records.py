@@ -1,0 +1,68 @@
+"""What a program gives: names of files, or records."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+from jaxdata.converter.inputs.fetched.spool import spooled
+from jaxdata.errors import InputError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def told_apart(given: Any, function: str) -> tuple[list[str | Path], Iterable[Any] | None]:
+    """Return names of files, or no names and records; `function` is what messages call the asker.
+
+    Strings are names in a collection; of an iterator, where the first is a file.
+
+    Raises:
+        InputError: it is neither.
+
+    >>> told_apart(["a.jsonl"], "convert"), told_apart([{"text": "a"}], "convert")
+    ((['a.jsonl'], None), ([], [{'text': 'a'}]))
+    """
+    if isinstance(given, str | Path):
+        return [given], None
+    if not isinstance(given, Iterable) or isinstance(given, Mapping):
+        raise InputError(
+            f"{function} got a {type(given).__name__}: expected files, folders or globs; or an "
+            "iterable of records (of a dict of splits, one of them)"
+        )
+    if isinstance(given, Iterator) and not hasattr(given, "state_dict"):
+        first = list(islice(given, 1))
+        given = chain(first, given)
+        return (list(given), None) if _names_a_file(first) else ([], given)
+    if isinstance(given, Collection) and all(isinstance(one, str | Path) for one in given):
+        return list(given), None
+    return [], given
+
+
+def _names_a_file(first: list[Any]) -> bool:
+    with suppress(ValueError, OSError):  # a text is no path: it may hold a NUL
+        texts = (one for one in first if isinstance(one, str))
+        return any(isinstance(one, Path) for one in first) or any(map(os.path.exists, texts))
+    return False
+
+
+def takes_records(door: F) -> F:
+    """Let `convert` take records, which it then converts as a file of JSON lines."""
+
+    @functools.wraps(door)
+    def opened(inputs: Any = (), **named: Any) -> Any:
+        files, records = told_apart(inputs, "convert")
+        if records is None:
+            return door(files, **named)
+        if named.get("files_from"):
+            raise InputError("give records or files_from, not both: convert one, then append")
+        text_key = str(named.get("text_key", "text")).split(",")[0].strip()
+        shared = named.get("engine", "local") != "local"
+        with spooled(records, named["output"], text_key, shared=shared) as file:
+            return door([file], **named)
+
+    return opened  # type: ignore[return-value]

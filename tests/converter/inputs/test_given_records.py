@@ -1,0 +1,245 @@
+"""Records that a program gives: converted as the file of them would be, on all cores."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import jaxdata
+from jaxdata.converter.inputs.fetched.spool import spooled
+from jaxdata.errors import InputError
+from tests.conftest import ROOT
+from tests.converter.here import run_here
+from tests.converter.test_convert import decoded, manifest, run, tree
+
+UNIT_BYTES = 4_000
+RECORDS = [{"text": f"text {number} " * (number % 30), "n": number} for number in range(500)]
+
+
+def as_file(folder: Path, records: Any) -> Path:
+    path = folder / "same.jsonl"
+    path.write_text("".join(json.dumps(one, separators=(",", ":")) + "\n" for one in records))
+    return path
+
+
+def content(output: Path) -> dict[str, str]:
+    """The bytes of a dataset that hold no input's name."""
+    named = ("dataset.json", "inputs.json")
+    return {name: digest for name, digest in tree(output).items() if not name.endswith(named)}
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the file of the records becomes."""
+    folder = tmp_path_factory.mktemp("file")
+    run_here(as_file(folder, RECORDS), folder / "out", unit_bytes=UNIT_BYTES)
+    return folder / "out"
+
+
+def generator() -> Iterator[dict[str, Any]]:
+    yield from RECORDS
+
+
+def dataset() -> datasets.Dataset:
+    return datasets.Dataset.from_list(RECORDS)
+
+
+GIVEN = {
+    "list": lambda: RECORDS,
+    "generator": generator,
+    "dataset": dataset,
+    "shuffled twice": lambda: dataset().select(range(499, -1, -1)).select(range(499, -1, -1)),
+    "formatted": lambda: dataset().with_format("numpy"),
+    "transformed": lambda: dataset().select_columns(["n"]).with_transform(
+        lambda rows: {"text": [RECORDS[n]["text"] for n in rows["n"]], "n": rows["n"]}
+    ),
+    "stream": lambda: dataset().to_iterable_dataset(num_shards=3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", GIVEN)
+def test_the_dataset_is_that_of_the_file(kind: str, tmp_path: Path, expected: Path) -> None:
+    with np.errstate(all="ignore"):
+        report = run_here(GIVEN[kind](), tmp_path / "out", unit_bytes=UNIT_BYTES)
+    assert report.documents == len(RECORDS)
+    assert report.shards > 10
+    assert content(tmp_path / "out") == content(expected)
+    assert not list((tmp_path / "out").glob(".*"))
+    both = (manifest(folder)["sources"]["train/web"] for folder in (tmp_path / "out", expected))
+    assert len({one["fingerprint"] for one in both}) == 1
+
+
+def test_with_any_number_of_processes(tmp_path: Path, expected: Path) -> None:
+    run(generator(), tmp_path / "out", unit_bytes=UNIT_BYTES, workers=2)
+    assert content(tmp_path / "out") == content(expected)
+
+
+def test_texts_and_where_documents_came_from(tmp_path: Path) -> None:
+    report = jaxdata.convert(
+        (text for text in ("one", "", "three")), output=tmp_path / "out", source="web",
+        tokenizer="bytes", workers=1, text_key="body",
+    )  # fmt: skip
+    assert report.documents == 3
+    assert decoded(tmp_path / "out") == ["one", "", "three"]
+    name, line = jaxdata.open_dataset(tmp_path / "out").source("train", "web").origin(2)[:2]
+    assert name.startswith("records-")
+    assert line == 3
+
+
+def test_ids_of_a_dataset(tmp_path: Path) -> None:
+    ids = datasets.Dataset.from_dict({"input_ids": [[1, 2], [3]], "labels": [[-100, 2], [3]]})
+    report = run_here(ids, tmp_path / "out", task="ids", labels_key="labels")
+    assert (report.documents, report.tokens) == (2, 5)
+
+
+def test_the_same_again_others_and_more(tmp_path: Path) -> None:
+    records = [{"text": "one"}, {"text": "two"}]
+    run_here(records, tmp_path / "out")
+    before = tree(tmp_path / "out")
+    assert run_here(iter(records), tmp_path / "out").already_complete
+    assert tree(tmp_path / "out").keys() == before.keys()
+    with pytest.raises(InputError, match=r"input 'records-.*' is new"):
+        run_here([{"text": "three"}], tmp_path / "out")
+    run_here([{"text": "three"}], tmp_path / "out", append=True)
+    assert decoded(tmp_path / "out") == ["one", "two", "three"]
+    assert not list((tmp_path / "out").glob(".*"))
+
+
+def test_a_killed_conversion_goes_on_and_leaves_nothing(tmp_path: Path, expected: Path) -> None:
+    program = textwrap.dedent(
+        f"""
+        import time, jaxdata
+        from tests.converter.inputs.test_given_records import UNIT_BYTES, generator
+        jaxdata.convert(generator(), output={str(tmp_path / "out")!r}, source="web", workers=1,
+                        tokenizer="bytes", unit_bytes=UNIT_BYTES,
+                        progress=lambda *_: time.sleep(0.1))
+        """
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    killed = subprocess.Popen([sys.executable, "-c", program], env=environment)
+    work = tmp_path / "out/train/web/work"
+    while not len(list(work.glob("*.receipt"))) > 2:
+        assert killed.poll() is None
+        time.sleep(0.01)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    (left,) = (tmp_path / "out").glob(".records-*")
+    finished = {
+        path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.array_record")
+    }
+    assert finished
+    run_here(generator(), tmp_path / "out", unit_bytes=UNIT_BYTES, resume=True)
+    assert not left.exists()
+    assert content(tmp_path / "out") == content(expected)
+    assert {path: path.stat().st_mtime_ns for path in finished} == finished  # none made twice
+
+
+def test_records_of_a_process_at_work_stay(tmp_path: Path) -> None:
+    with spooled([{"text": "one"}], tmp_path, "text") as mine:
+        with spooled([{"text": "two"}], tmp_path, "text") as other:
+            assert mine.exists()
+        assert not other.parent.exists()
+        assert mine.exists()
+    assert not mine.parent.exists()
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec=None)),
+    lambda one: st.lists(one, max_size=3) | st.dictionaries(st.text(max_size=3), one, max_size=3),
+)
+
+
+@given(st.lists(st.dictionaries(st.text(max_size=3), VALUES, max_size=3), min_size=1, max_size=4))
+def test_a_file_holds_the_records(records: list[dict[str, Any]]) -> None:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        spooled(iter(records), folder, "text") as path,
+    ):
+        assert [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]] == records
+
+
+def test_values_that_json_does_not_know(tmp_path: Path) -> None:
+    record = {
+        "text": b"\xc3\xa9",
+        "ids": np.arange(3, dtype=np.uint16),
+        "score": np.float32(0.5),
+        "when": datetime.datetime(2024, 1, 2, tzinfo=datetime.UTC),
+        "price": Decimal("1.5"),
+    }
+    with spooled([record], tmp_path / "out", "text") as path:
+        assert json.loads(path.read_bytes()) == {
+            "text": "é",
+            "ids": [0, 1, 2],
+            "score": 0.5,
+            "when": "2024-01-02T00:00:00+00:00",
+            "price": "1.5",
+        }
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([3], r"record 0 is a int: expected a string, or a dict with the key 'text'"),
+        ([{"text": "a"}, {"image": object()}], "record 1 cannot be written as JSON .*object"),
+        ([{"image": b"\xff"}], "record 0 cannot be written as JSON .*utf-8.*select_columns"),
+        (iter(()), "there are no records to convert: the iterable is empty or exhausted"),
+        (7, "convert got a int: expected files, folders or globs; or an iterable of records"),
+        (datasets.DatasetDict(), "convert got a DatasetDict: .*of a dict of splits, one of them"),
+    ],
+)
+def test_what_are_no_records(given: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        run_here(given, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_records_and_files_or_machines_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="records or files_from, not both"):
+        run_here(RECORDS, tmp_path / "out", files_from=["list.txt"])
+    with pytest.raises(InputError, match="other machines cannot read if the output is s3://b/data"):
+        run(RECORDS, "s3://b/data", engine="ray")
+
+
+def test_what_a_generator_raises_is_the_caller_s(tmp_path: Path) -> None:
+    def broken() -> Iterator[str]:
+        yield "one"
+        raise OSError("the line is broken")
+
+    with pytest.raises(OSError, match="the line is broken"):
+        run_here(broken(), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_full_disk_is_told(tmp_path: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this machine has no /dev/full")
+    from jaxdata.converter.inputs.fetched.spool import _write
+    from jaxdata.errors import DatasetError
+
+    with (
+        Path("/dev/full").open("wb", buffering=0) as full,
+        pytest.raises(DatasetError, match=r"cannot be written to /dev/full \(No space left"),
+    ):
+        _write(full, b"{}\n")

@@ -86,6 +86,7 @@ NOT_RUN = (
     "ray start --head",
     "pip install",
     "gs://bucket/raw",
+    "zcat pages.jsonl.gz",
 )
 # Run in a process of their own: they fork, or set up jax for themselves.
 APART = ("jaxdata train", "torch", "os.environ |=")

@@ -70,10 +70,10 @@ def convert(
     """Convert raw text to a source of a dataset.
 
     INPUT is files, folders (recursive) or globs, or their URLs (gs://, s3://, https://), of .jsonl,
-    .json, .txt, .parquet and .arrow, compressed (.gz, .zst) or in archives (.tar). Each line of
-    JSON, element of a JSON array, table row or text file is a document; a text file of more than
-    64 MiB is read in pieces. Run the command again with another --source to add a source to the
-    dataset.
+    .json, .csv, .tsv, .txt, .md, .rst, .html, .parquet and .arrow, compressed (.gz, .zst) or in
+    archives (.tar); - is standard input, lines of JSON. Each line of JSON, element of a JSON array,
+    table row or text file is a document; a text file of more than 64 MiB is read in pieces.
+    Run the command again with another --source to add a source to the dataset.
     """
     if not inputs and not options["files_from"]:
         raise click.UsageError("give files, folders or globs to convert, or --files-from")

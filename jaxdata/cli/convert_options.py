@@ -162,6 +162,13 @@ _DECLARED: dict[str, list[Callable[[Any], Any]]] = {
             metavar="FILE",
             help="File that lists more inputs, one per line. May be given several times.",
         ),
+        click.option(
+            "--text-suffix",
+            default="",
+            metavar="SUFFIXES",
+            help="More suffixes of text files, separated by commas (.py,.rs): each file is a "
+            "document.",
+        ),
     ],
     TASK: [
         click.option(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +18,7 @@ from jaxdata.converter.conversion import Conversion
 from jaxdata.converter.engines import EngineName, choose_engine
 from jaxdata.converter.inputs.compression import EXPANSION
 from jaxdata.converter.inputs.cutting import cut
-from jaxdata.converter.inputs.discovery import Inputs, find_inputs
+from jaxdata.converter.inputs.discovery import Inputs, TextSuffix, find_inputs
 from jaxdata.converter.inputs.fetched.given_records import takes_records
 from jaxdata.converter.inputs.formats.tables import check_strings
 from jaxdata.converter.inputs.input_file import InputFile
@@ -47,6 +48,7 @@ def convert(
     split: str = "train",
     tokenizer: str | Tokenizer,
     files_from: Sequence[str | Path] = (),
+    text_suffix: TextSuffix = (),
     workers: int | None = None,
     engine: EngineName = "local",
     ray_address: str | None = None,
@@ -65,8 +67,9 @@ def convert(
 
     Args:
         inputs: files, folders or globs, or `gs://`, `s3://` and `https://` URLs of them, of .jsonl,
-            .json, .txt, .parquet and .arrow, the first three also compressed (.gz, .zst) or in .tar
-            archives; a text file is one document, one of more than 64 MiB in pieces (see
+            .json, .csv, .tsv, .txt, .md, .rst, .html, .parquet and .arrow, all but the last two
+            also compressed (.gz, .zst) or in .tar archives; "-" is standard input, JSON lines. A
+            text file is one document, one of more than 64 MiB in pieces (see
             `piece_bytes` of :class:`Options`). Or any iterable of records, which are texts or dicts
             as lines of JSON would give them (strings in a list are names of files): a Hugging Face
             `Dataset` or `IterableDataset`, a list of dicts, a generator. It is read once, here, and
@@ -77,6 +80,7 @@ def convert(
         split: "train", "val", …
         tokenizer: a spec as `tokenizers.load` takes it, or a loaded tokenizer.
         files_from: files or URLs that list more inputs, one per line.
+        text_suffix: more suffixes of text files (".py,.rs"), each of which is a document.
         workers: worker processes; None for one per core. The dataset does not depend on it.
         engine: "local" for processes of this machine, "ray" for a cluster, whose nodes must all see
             inputs and output. The dataset does not depend on it.
@@ -119,7 +123,8 @@ def convert(
     make_engine = choose_engine(engine, workers, ray_address)
     check_encoder(encoder)
     loaded = tokenizers.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
-    files = find_inputs(cast(Inputs, inputs), files_from, output)
+    unread = Counter[str]()
+    files = find_inputs(cast(Inputs, inputs), files_from, output, text_suffix, unread)
     chosen = with_kept_options(options, output, split, source)
     parameters = _parameters(files, loaded, chosen, split)
     check_template_text(parameters.task, loaded, allowed=template_text_ok)
@@ -132,6 +137,7 @@ def convert(
         tokenizer_files=loaded.files(),
         stop_at_bad=on_error == "fail",
         max_expansion=max_expansion,
+        unread=dict(sorted(unread.items())),
     )
     conversion = Conversion.of(job, loaded, verify=verify_inputs, encoder=encoder, command=said)
     entries, encoding = conversion.complete(make_engine, progress, resume=resume, append=append)

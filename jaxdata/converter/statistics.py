@@ -101,6 +101,7 @@ class ConversionReport:
         already_complete: the source was there before; nothing was done.
         encoding: what encoded the texts; None where nothing was done.
         files: inputs that were read.
+        files_not_read: number of files in the same folders of kinds that are not read, by suffix.
         bytes: the size of the shards.
     """
 
@@ -118,6 +119,7 @@ class ConversionReport:
     sources: tuple[str, ...] = ()
     encoding: EncodingSummary | None = None
     files: int = 0
+    files_not_read: dict[str, int] = field(default_factory=dict)
     bytes: int = 0
 
     @classmethod
@@ -152,6 +154,7 @@ class ConversionReport:
             sources=tuple(entries),
             encoding=encoding,
             files=len(made[0].inputs),
+            files_not_read=statistics.get("files_not_read", {}),
             bytes=sum(shard.bytes for entry in made for shard in entry.shards),
         )
 
@@ -163,6 +166,9 @@ class ConversionReport:
         size = f", {sized(self.text_bytes)} of text" if self.text_bytes else ""  # ids have none
         documents, files = counted(self.documents, "document"), counted(self.files, "file")
         said = [f"read {documents}{size}, from {files}"]
+        if self.files_not_read:
+            count = counted(sum(self.files_not_read.values()), "file")
+            said.append(f"passed over {count} of other kinds ({reasons(self.files_not_read)})")
         if self.quarantined:
             count = counted(sum(self.quarantined.values()), "record")
             where = f"in {self.quarantine_file}"

@@ -65,7 +65,7 @@ def write_corpus(folder: Path) -> None:
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
     (folder / "sub/.hidden/z.jsonl").write_bytes(lines(1, "z"))
-    (folder / "notes.csv").write_text("1,2")
+    (folder / "notes.pdf").write_text("1,2")
 
 
 def upload(server: BucketServer, folder: Path, place: str) -> None:

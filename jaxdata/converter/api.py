@@ -18,7 +18,7 @@ from jaxdata.converter.conversion import Conversion
 from jaxdata.converter.engines import EngineName, choose_engine
 from jaxdata.converter.inputs.compression import EXPANSION
 from jaxdata.converter.inputs.cutting import cut
-from jaxdata.converter.inputs.discovery import Inputs, TextSuffix, find_inputs
+from jaxdata.converter.inputs.discovery import Inputs, Output, TextSuffix, find_inputs
 from jaxdata.converter.inputs.fetched.given_records import takes_records
 from jaxdata.converter.inputs.formats.tables import check_strings
 from jaxdata.converter.inputs.input_file import InputFile
@@ -119,15 +119,12 @@ def convert(
     """
     started, given = time.monotonic(), dict(locals())
     said = command or call_text(convert, given | given.pop("options"))
-    _check(source, on_error)
+    _check(source, on_error, encoder)
     make_engine = choose_engine(engine, workers, ray_address)
-    check_encoder(encoder)
     loaded = tokenizers.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
-    unread = Counter[str]()
-    files = find_inputs(cast(Inputs, inputs), files_from, output, text_suffix, unread)
+    files, unread = _found(inputs, files_from, output, text_suffix)
     chosen = with_kept_options(options, output, split, source)
-    parameters = _parameters(files, loaded, chosen, split)
-    check_template_text(parameters.task, loaded, allowed=template_text_ok)
+    parameters = _parameters(files, loaded, chosen, split, template_text_ok)
     job = Job(
         url=open_store(output).url,
         split=parameters.splits(split)[0],
@@ -137,27 +134,42 @@ def convert(
         tokenizer_files=loaded.files(),
         stop_at_bad=on_error == "fail",
         max_expansion=max_expansion,
-        unread=dict(sorted(unread.items())),
+        unread=unread,
     )
     conversion = Conversion.of(job, loaded, verify=verify_inputs, encoder=encoder, command=said)
     entries, encoding = conversion.complete(make_engine, progress, resume=resume, append=append)
     return ConversionReport.of(job.url, job.folder, entries, time.monotonic() - started, encoding)
 
 
-def _check(source: str, on_error: str) -> None:
+def _check(source: str, on_error: str, encoder: str) -> None:
     check_name("source", source)
+    check_encoder(encoder)
     if on_error not in get_args(OnError):
         raise InputError(f"on_error={on_error!r}; expected one of {get_args(OnError)}")
 
 
+def _found(
+    inputs: Any, files_from: Sequence[str | Path], output: Output, text_suffix: TextSuffix
+) -> tuple[list[InputFile], dict[str, int]]:
+    """The inputs, and the number of files of other kinds that were found, by suffix."""
+    unread = Counter[str]()
+    files = find_inputs(cast(Inputs, inputs), files_from, output, text_suffix, unread)
+    return files, dict(sorted(unread.items()))
+
+
 def _parameters(
-    files: list[InputFile], tokenizer: Tokenizer, chosen: dict[str, Any], split: str
+    files: list[InputFile],
+    tokenizer: Tokenizer,
+    chosen: dict[str, Any],
+    split: str,
+    template_text_ok: bool,
 ) -> Parameters:
     """The parameters of a conversion, which can be combined."""
     parameters = make_parameters(files, tokenizer, chosen)
     library = library_of(tokenizer.kind) if parameters.task.has_texts else None
     parameters = parameters.model_copy(update={"library": library})
     parameters.check(split)
+    check_template_text(parameters.task, tokenizer, allowed=template_text_ok)
     return parameters
 
 

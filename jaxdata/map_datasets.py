@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from typing import Any, Unpack
+from typing import Any, SupportsIndex, Unpack, overload
 
 import grain
 import numpy as np
@@ -15,7 +15,7 @@ from jaxdata.documents.dataset import Dataset, source_names
 from jaxdata.errors import InputError
 from jaxdata.mixing.concatenated import ConcatenatedRows, RepeatedRows
 from jaxdata.mixing.mixture import Mixture, everything, mixture
-from jaxdata.mixing.phases import Phase
+from jaxdata.mixing.phases import OnExhaustion, Phase
 from jaxdata.mixing.timeline import Exhaustion, Interval
 from jaxdata.mixing.weights import WeighBy, Weights
 from jaxdata.packing.packed_rows import PackedRows
@@ -32,7 +32,7 @@ from jaxdata.progress import progress_bar
 from jaxdata.rows.arrays import assemble
 from jaxdata.rows.batch_order import KeyedRows
 from jaxdata.rows.epochs import row_number, rows_of_epochs
-from jaxdata.rows.table import Batch, RowTable
+from jaxdata.rows.table import Batch, Row, RowTable
 from jaxdata.scalars import is_number, takes_numpy
 
 
@@ -46,11 +46,7 @@ class KeyedDataset(grain.MapDataset[Batch]):
 
 
 class RowDataset(KeyedDataset):
-    """A row table as a `MapDataset`: `len`, `[]`, `.map`, `.batch` … work on it.
-
-    A row is a dict of `inputs`, `targets`, `segment_ids`, `positions` (int32) and
-    `loss_mask` (bool), each of shape (seq_len,).
-    """
+    """A row table as a `MapDataset` of `Row`s: `len`, `[]`, `.map`, `.batch` … work on it."""
 
     def __init__(self, table: RowTable) -> None:
         super().__init__()
@@ -63,6 +59,10 @@ class RowDataset(KeyedDataset):
     def __len__(self) -> int:
         return len(self.table)
 
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> grain.MapDataset[Row]: ...
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return self.slice(index)
@@ -167,7 +167,7 @@ class MixedDataset(RowDataset):
         rows: Mapping[str, PackedDataset] | None = None,
         phases: Sequence[Phase] | None = None,
         epochs: Mapping[str, float] | None = None,
-        on_exhaustion: str | None = None,
+        on_exhaustion: OnExhaustion | None = None,
     ) -> MixedDataset:
         """The same mixture up to `row`, and another recipe from there on.
 
@@ -261,7 +261,7 @@ def mix(
     phases: Sequence[Phase] | None = None,
     weights: Weights | None = None,
     epochs: Mapping[str, float] | None = None,
-    on_exhaustion: str = "refuse",
+    on_exhaustion: OnExhaustion = "refuse",
     weigh_by: WeighBy = "tokens",
 ) -> MixedDataset:
     """Mix packed sources by exact shares of trained tokens.

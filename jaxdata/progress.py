@@ -31,7 +31,11 @@ def progress_bar(label: str, *, in_bytes: bool = False) -> Iterator[Advance]:
 
     count = DownloadColumn() if in_bytes else MofNCompleteColumn()
     columns = (TextColumn(label), BarColumn(), count, TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    lines = (
+        sys.stdout.isatty()
+    )  # what is printed meanwhile goes above the bar, but not out of a file
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, redirect_stdout=lines) as bar:
         task = bar.add_task(label, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+)
+from pydantic_core.core_schema import CoreSchema, no_info_after_validator_function
 
 
 class Settings(BaseModel):
@@ -24,17 +33,32 @@ def whole(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Count = Annotated[int, BeforeValidator(whole), Field(ge=1)]
+Count = Annotated[int, Field(ge=1), BeforeValidator(whole)]
 
 
-def one_of(names: Collection[str]) -> AfterValidator:
+@dataclass(frozen=True)
+class OneOf:
     """Accept a name of a registry only; the registry is looked up when a value is checked.
 
     >>> from pydantic import TypeAdapter
-    >>> TypeAdapter(Annotated[str, one_of({"pad": 1, "crop": 2})]).validate_python("crop")
+    >>> TypeAdapter(Annotated[str, OneOf({"pad": 1, "crop": 2})]).validate_python("crop")
     'crop'
     """
-    return AfterValidator(lambda value: known(value, names))
+
+    names: Collection[str]
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return handler(schema) | {"enum": sorted(self.names)}
+
+    def _check(self, value: str) -> str:
+        return known(value, self.names)
 
 
 def known(value: str, names: Collection[str]) -> str:

@@ -136,10 +136,10 @@ def test_the_commands_and_options_it_names_exist() -> None:
 def test_the_tables_say_what_there_is() -> None:
     """Tables of what can be chosen, and the registries."""
     from jaxdata.config import Config
-    from jaxdata.config.curriculum import OnExhaustion
     from jaxdata.errors import __all__ as errors
     from jaxdata.feed.layouts import LAYOUTS
     from jaxdata.format.foreign import FORMATS
+    from jaxdata.mixing.phases import OnExhaustion
     from jaxdata.packing.strategies import STRATEGIES
     from jaxdata.testing import __all__ as functions
     from jaxdata.tokenizers import SPECS

@@ -3,9 +3,8 @@
 Each command has a file of its own, imported when the command is used, so that `jaxdata --help` is
 quick. To add one, add a line to `COMMANDS`.
 
-run_config      CONFIG and overrides, for every command about a run
-convert_options the options of `convert`, from the fields of its settings
-old_names       commands under their old names
+arguments  arguments that commands share
+old_names  commands under their old names
 """
 
 from __future__ import annotations
@@ -29,6 +28,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "inspect": ("jaxdata.cli.inspect:inspect", "Show a dataset, one document, or one row."),
     "verify": ("jaxdata.cli.verify:verify", "Compare a dataset's files with their checksums."),
     "mirror": ("jaxdata.cli.mirror:mirror", "Copy a dataset between folders and buckets."),
+    "config": (
+        "jaxdata.cli.config:config",
+        "Show every field of a config and where it was set.",
+    ),
     "preview": ("jaxdata.cli.preview:preview", "Plan a run and show what it will get."),
     "plan": ("jaxdata.cli.plan:plan", "Keep a run's plan, and say what reading it costs."),
     "cache": (
@@ -36,6 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Show, fill or clear what this host keeps of buckets.",
     ),
     "train": ("jaxdata.cli.train:train", "Train a small language model on a dataset."),
+    "top": ("jaxdata.cli.top:top", "Watch a training run."),
     "trace": (
         "jaxdata.cli.trace:trace",
         "Show the documents of a batch, or the steps of a document.",

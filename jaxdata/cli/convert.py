@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jaxdata.cli.convert_options import ConvertCommand, declared, token, token_texts
+from jaxdata.cli.arguments.convert_options import ConvertCommand, declared, token, token_texts
 from jaxdata.converter import ConversionReport
 from jaxdata.converter import convert as run_conversion
 from jaxdata.progress import progress_bar

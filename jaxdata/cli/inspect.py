@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from jaxdata.cli.run_config import OVERRIDABLE
+from jaxdata.cli.arguments.run_config import OVERRIDABLE
 
 _EPILOG = """\b
 Examples:

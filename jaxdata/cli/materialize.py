@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from jaxdata.cli.run_config import OVERRIDABLE, read_config, takes_config
+from jaxdata.cli.arguments.run_config import OVERRIDABLE, read_config, takes_config
 from jaxdata.feed.layouts import LAYOUTS
 from jaxdata.materializer.formats import RECORD_FORMATS
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
+from jaxdata.cli.arguments.run_config import OVERRIDABLE, takes_config
 from jaxdata.cli.preview import show
-from jaxdata.cli.run_config import OVERRIDABLE, takes_config
 
 
 @click.command(**OVERRIDABLE)
 @takes_config
+@click.option("--state", metavar="PATH", help="Judge the rest of a run under way.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
-def validate(config: str, as_json: bool, overrides: tuple[str, ...]) -> int:
+def validate(config: str, state: str | None, as_json: bool, overrides: tuple[str, ...]) -> int:
     """Old name of `jaxdata preview`."""
-    return show(config, overrides, as_json=as_json, say_planned=False)
+    return show(config, overrides, state, as_json=as_json, say_planned=False)

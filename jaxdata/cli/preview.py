@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from jaxdata.cli.run_config import OVERRIDABLE, read_config, takes_config
+from jaxdata.cli.arguments.run_config import OVERRIDABLE, read_config, takes_config
 
 _REASONS = {"documents_without_target": "documents of a single token"}
 
@@ -16,8 +16,14 @@ _REASONS = {"documents_without_target": "documents of a single token"}
     **OVERRIDABLE, epilog="Exit code 0 if the run is feasible as configured, 1 if it is not."
 )
 @takes_config
+@click.option(
+    "--state",
+    metavar="PATH",
+    help="Judge the rest of a run under way, with the batch sizes that it had so far: a loader's "
+    "state, a checkpoint, or the run's output folder (its newest checkpoint).",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
-def preview(config: str, as_json: bool, overrides: tuple[str, ...]) -> int:
+def preview(config: str, state: str | None, as_json: bool, overrides: tuple[str, ...]) -> int:
     """Plan a run, keep the plan, and show what the run will get, to the token.
 
     For each phase and source: the share asked for and the share planned, tokens (targets with
@@ -28,12 +34,19 @@ def preview(config: str, as_json: bool, overrides: tuple[str, ...]) -> int:
     \b
         jaxdata preview --config pretrain.yaml --epochs '{wiki: 4}'
     """  # noqa: D301 - \b is a mark of click's
-    return show(config, overrides, as_json=as_json, say_planned=True)
+    return show(config, overrides, state, as_json=as_json, say_planned=True)
 
 
-def show(config: str, overrides: tuple[str, ...], *, as_json: bool, say_planned: bool) -> int:
+def show(
+    config: str,
+    overrides: tuple[str, ...],
+    state: str | None,
+    *,
+    as_json: bool,
+    say_planned: bool,
+) -> int:
     """Print what a run will get; the exit code says whether it is feasible."""
-    found = _look(read_config(config, overrides))
+    found = _look(read_config(config, overrides), state)
     if as_json:
         click.echo(json.dumps({"config": config, **found}, indent=1))
         return 0 if found["ok"] else 1
@@ -44,7 +57,7 @@ def show(config: str, overrides: tuple[str, ...], *, as_json: bool, say_planned:
     return 0 if found["ok"] else 1
 
 
-def _look(config: Any) -> dict[str, Any]:
+def _look(config: Any, state: str | None) -> dict[str, Any]:
     from jaxdata.config import open_data
     from jaxdata.errors import DatasetError
     from jaxdata.look.integrity import Check, check_dataset, not_compared
@@ -67,7 +80,7 @@ def _look(config: Any) -> dict[str, Any]:
         checks = list(check_dataset(dataset, names, progress))
     found: dict[str, Any] = {}
     try:
-        loader, more = _open(config)
+        loader, more = _open(config, state)
         checks += more
         found = {"steps": len(loader), **describe_mixture(loader.rows)}
         found["evaluation"] = _evaluation(dataset, config)
@@ -99,18 +112,22 @@ def sources_of(dataset: Any, config: Any) -> list[str]:
     return [f"{split}/{name}" for split, names in read for name in names]
 
 
-def _open(config: Any) -> tuple[Any, list[Any]]:
+def _open(config: Any, state: str | None) -> tuple[Any, list[Any]]:
     """The loader of a config, and the checks of its sources and its budget."""
-    from jaxdata.config import load
+    from jaxdata.config import in_order_of, load
     from jaxdata.errors import SourceExhausted
     from jaxdata.look.integrity import Check
-    from jaxdata.look.validation import Budget, budget_check, sources_check
+    from jaxdata.look.states import read_state
+    from jaxdata.look.validation import Budget, budget_check, sources_check, state_check
 
+    saved = None if state is None else read_state(state)
+    config = config if saved is None else in_order_of(saved, config)
     try:
         loader = load(config)
     except SourceExhausted as error:
         # The tables show how far it would get.
         return load(config, on_exhaustion="halt"), [Check("sources", False, str(error))]
+    under_way = [] if saved is None else [state_check(loader, saved)]
     phases = config.curriculum or []
     budget = Budget(
         steps=len(loader),
@@ -119,7 +136,7 @@ def _open(config: Any) -> tuple[Any, list[Any]]:
         mismatch_allowed=config.allow_budget_mismatch,
         halts=loader.halt() is not None,
     )
-    return loader, [sources_check(loader.rows.table), budget_check(budget)]
+    return loader, [*under_way, sources_check(loader.rows.table), budget_check(budget)]
 
 
 def _evaluation(dataset: Any, config: Any) -> dict[str, Any] | None:
@@ -156,8 +173,12 @@ def _print(found: dict[str, Any]) -> None:
 def _summary(found: dict[str, Any]) -> list[str]:
     from jaxdata.look.terminal import printable
 
+    lengths = [
+        f"{part['seq_len']:,}" + (f" from row {part['first_row']:,} on" if number else "")
+        for number, part in enumerate(found["sections"])
+    ]
     lines = [
-        f"{found['rows']:,} rows of {found['seq_len']:,} in {found['steps']:,} steps: "
+        f"{found['rows']:,} rows of {', '.join(lengths)} in {found['steps']:,} steps: "
         f"{found['tokens']:,} tokens trained,",
         f"{100 * found['efficiency']:.2f} % of all slots; {found['padding']:,} slots are padding",
     ]

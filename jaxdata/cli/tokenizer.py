@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from jaxdata import tokenizers
-from jaxdata.cli.convert_options import token_texts
+from jaxdata.cli.arguments.convert_options import token_texts
 from jaxdata.converter import texts
 from jaxdata.progress import Advance, progress_bar
 from jaxdata.tokenizers.text_cuts import SPLITS

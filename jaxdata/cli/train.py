@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from jaxdata.cli.run_config import OVERRIDABLE, read_config, takes_config
+from jaxdata.cli.arguments.run_config import OVERRIDABLE, read_config, takes_config
 
 HALTED = 3
 """Exit code of a run that halted where a source ran dry."""
@@ -71,6 +71,7 @@ def run(config: Any) -> Any:
     from jaxdata.config import Config, in_order_of, load, open_data
     from jaxdata.look.integrity import not_compared
     from jaxdata.look.terminal import printable
+    from jaxdata.progress import progress_bar
     from jaxdata.train.trainer import Data, Trainer
 
     dataset = open_data(config)
@@ -94,4 +95,5 @@ def run(config: Any) -> Any:
         validation=partial(open_loader, config, config.eval_split) if scored else None,
         token_bytes=dataset.token_bytes,
     )
-    return Trainer(config.train, data, seed=config.seed, say=partial(click.echo)).run()
+    with progress_bar("training") as advance:
+        return Trainer(config.train, data, seed=config.seed, say=click.echo, advance=advance).run()

@@ -9,6 +9,8 @@ config_reader    values to a `Config`, or errors that name line and remedy
 training_rows    a `Config` to the mixture of its training split
 amendment_order  which of its amendments come next
 loading          a `Config` to rows and loaders
+annotated        a `Config` as YAML: what each field means, and where it was set
+json_schema      the fields as a JSON Schema, for editors
 """
 
 from jaxdata.config.config_fields import Config

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainValidator, model_validator
+from pydantic import BeforeValidator, Field, PlainValidator, model_validator
 
-from jaxdata.config.curriculum import Curriculum, Epochs, OnExhaustion, check_budgets
+from jaxdata.config.curriculum import Curriculum, Epochs, check_budgets
 from jaxdata.config.sections import section_of
 from jaxdata.config.storage_section import StorageSection
 from jaxdata.feed.layouts import LAYOUTS, check_named
 from jaxdata.feed.schedule import check_batch_size
+from jaxdata.mixing.phases import OnExhaustion
 from jaxdata.mixing.weights import WeighBy
 from jaxdata.packing.settings import PackSettings
 from jaxdata.rows.extras import EXTRAS
-from jaxdata.settings import Count, Settings, known, one_of, whole
+from jaxdata.settings import Count, OneOf, Settings, known, whole
 from jaxdata.train.settings import TrainSettings
 
 RowPair = Annotated[list[int], Field(min_length=2, max_length=2)]
@@ -26,7 +27,10 @@ def _batch_size(value: object) -> int | list[tuple[int, int]]:
     return size if isinstance(size, int) and size > 0 else check_batch_size(size)
 
 
-BatchSize = Annotated[int | list[tuple[int, int]], PlainValidator(_batch_size)]
+BatchSize = Annotated[
+    int | list[tuple[int, int]],
+    PlainValidator(_batch_size, json_schema_input_type=int | list[RowPair]),
+]
 
 
 def _layout(value: object) -> str | dict[str, Any]:
@@ -36,7 +40,9 @@ def _layout(value: object) -> str | dict[str, Any]:
     return check_named(value)
 
 
-LayoutName = Annotated[str | dict[str, Any], PlainValidator(_layout)]
+LayoutName = Annotated[
+    str | dict[str, Any], PlainValidator(_layout, json_schema_input_type=str | dict[str, Any])
+]
 
 
 # A config that names no order was written when there was only the first: its rows stay the same.
@@ -75,7 +81,7 @@ class LoaderSection(Settings):
         default_factory=list,
         description="ranges of rows to skip, as [first, stop]: [[48_000, 48_800]]",
     )
-    extras: list[Annotated[str, one_of(EXTRAS)]] = Field(
+    extras: list[Annotated[str, OneOf(EXTRAS)]] = Field(
         default_factory=list,
         description="additional arrays: the source or the document of each slot",
     )
@@ -98,10 +104,15 @@ class SourceSection(Settings):
         default=None, description="the token that ends documents, for nanogpt:; -1: none"
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _dataset_alone(cls, value: object) -> object:
-        return {"dataset": value} if isinstance(value, str) else value
+
+def _dataset_alone(value: object) -> object:
+    return {"dataset": value} if isinstance(value, str) else value
+
+
+Source = Annotated[
+    SourceSection,
+    BeforeValidator(_dataset_alone, json_schema_input_type=SourceSection | str),
+]
 
 
 class AmendmentSection(Settings):
@@ -145,7 +156,7 @@ class Config(Settings):
         description="folder or URL of a converted dataset; or another tool's: megatron:PREFIX, "
         "gpts:PREFIX, nanogpt:FILE, datatrove:FILE",
     )
-    sources: dict[str, SourceSection] | None = Field(
+    sources: dict[str, Source] | None = Field(
         default=None,
         min_length=1,
         description="sources of several datasets, instead of `dataset`: "

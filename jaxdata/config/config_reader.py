@@ -47,12 +47,19 @@ def load_config(
     >>> load_config({"dataset": "data/demo"}, {"pack.seq_len": 4096}).pack.seq_len
     4096
     """
+    return read_config_values(config, overrides)[0]
+
+
+def read_config_values(
+    config: str | Path | Mapping[str, Any] | Config, overrides: Mapping[str, Any] | None = None
+) -> tuple[Config, ConfigValues]:
+    """The same, and the values it was made of, which know where each field was set."""
     if isinstance(config, Config):
         config = config.model_dump(exclude_unset=True)
     values = read_values(config)
     values.override(overrides or {})
     try:
-        return Config.model_validate(values.values)
+        return Config.model_validate(values.values), values
     except ValidationError as error:
         found = [_explain(problem, values) for problem in error.errors(include_url=False)]
         raise ConfigError("\n".join(found)) from None
@@ -86,20 +93,20 @@ def _model_at(location: list[str | int]) -> type[BaseModel]:
     model: type[BaseModel] = Config
     for name in location:
         if name in model.model_fields:  # otherwise the number of an item, or a key of the user's
-            model = _model_in(model.model_fields[str(name)].annotation) or model
+            model = section_in(model.model_fields[str(name)].annotation) or model
     return model
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
+def section_in(annotation: Any) -> type[BaseModel] | None:
     """The section within an annotation: Phase in `list[Phase] | None`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next(filter(None, map(_model_in, get_args(annotation))), None)
+    return next(filter(None, map(section_in, get_args(annotation))), None)
 
 
 def _all_fields(model: type[BaseModel], above: str = "") -> Iterator[str]:
     for name, field in model.model_fields.items():
         yield above + name
-        section = _model_in(field.annotation)
+        section = section_in(field.annotation)
         if section and not str(field.annotation).startswith(("list", "dict")):
             yield from _all_fields(section, f"{above}{name}.")

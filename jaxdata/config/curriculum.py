@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
@@ -62,10 +62,10 @@ def _phases(value: object) -> object:
 
 
 Curriculum = Annotated[
-    Annotated[list[PhaseSection], Field(min_length=1)] | None, BeforeValidator(_phases)
+    Annotated[list[PhaseSection], Field(min_length=1)] | None,
+    BeforeValidator(_phases, json_schema_input_type=list[PhaseSection] | PhaseSection | str | None),
 ]
 Epochs = dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]]
-OnExhaustion = Literal["refuse", "halt", "renormalize"]
 
 
 def check_budgets(curriculum: Sequence[PhaseSection] | None) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import MISSING, fields
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_origin, get_type_hints
 
 from pydantic import Field, create_model
 
-from jaxdata.settings import Count, Settings, one_of
+from jaxdata.settings import Count, OneOf, Settings
 
 
 def section_of(settings: type, *, without: Sequence[str] = (), **defaults: Any) -> Any:
@@ -31,7 +31,8 @@ def section_of(settings: type, *, without: Sequence[str] = (), **defaults: Any) 
 def _checked(hint: Any, metadata: Any) -> Any:
     """The type of a field, with the checks of its metadata."""
     if metadata["choices"] is not None:
-        return Annotated[hint, one_of(metadata["choices"])]
+        plain = str if get_origin(hint) is Literal else hint  # the registry may have more names
+        return Annotated[plain, OneOf(metadata["choices"])]
     if metadata["least"] is None:
         return hint
     number = Count if metadata["least"] else Annotated[int, Field(ge=0)]

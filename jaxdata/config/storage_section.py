@@ -135,15 +135,25 @@ def use_storage(storage: StorageSection) -> None:
         _set(variable, text)
 
 
+def variable_of(field: str) -> str | None:
+    """The variable of the environment that wins over a field (`"s3.region"`), if one does."""
+    return next((_given(each) for each in _VARIABLES if each.field == field), None)
+
+
+def _given(variable: _Variable) -> str | None:
+    names = (variable.name, *variable.others)
+    return next((each for each in names if os.environ.get(each) and not _is_ours(each)), None)
+
+
 def _set(variable: _Variable, text: str) -> None:
-    field, name, others = variable
-    given = [each for each in (name, *others) if os.environ.get(each) and not _is_ours(each)]
-    if not given:
+    field, name, _ = variable
+    given = _given(variable)
+    if given is None:
         if os.environ.get(name) not in (None, "", text):
             _say(f"storage.{field} of this config counts from now on for all of this process")
         _ours[name] = os.environ[name] = text
-    elif os.environ[given[0]] != text:
-        _say(f"storage.{field} of the config is not used: {given[0]} is set, which wins")
+    elif os.environ[given] != text:
+        _say(f"storage.{field} of the config is not used: {given} is set, which wins")
 
 
 def _is_ours(name: str) -> bool:

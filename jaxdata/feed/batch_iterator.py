@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Generic, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import TypeVar
 
 from jaxdata.errors import InputError, SourceExhausted
 from jaxdata.feed.pipeline import BatchPipeline
@@ -15,8 +16,11 @@ from jaxdata.format.storage import ReadCounts
 from jaxdata.rows.table import Batch
 from jaxdata.scalars import takes_numpy
 
+B = TypeVar("B", default=dict[str, Any])
+"""a batch: a dict of arrays, or what a layout of your own returns"""
 
-class BatchIterator:
+
+class BatchIterator(Generic[B]):
     """An iterator of global batches: the members that every loader has.
 
     It passes over its rows once; with `reiterable`, an `iter()` at the end begins the next pass.
@@ -126,8 +130,9 @@ class BatchIterator:
         self._pipeline.begin()
         return self
 
-    def __next__(self) -> Any:
-        return self._pipeline.next()
+    def __next__(self) -> B:
+        batch: B = self._pipeline.next()
+        return batch
 
     def deliver(self, batch: Batch) -> Any:
         """A batch of your own arrays, laid out and placed as this loader's are; it does not move.

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import grain
 
 from jaxdata.errors import InputError
-from jaxdata.feed.batch_iterator import BatchIterator
+from jaxdata.feed.batch_iterator import B, BatchIterator
 from jaxdata.feed.batches import HostPlacement, Placement
 from jaxdata.feed.layouts import Named
 from jaxdata.feed.pipeline import BatchPipeline
 from jaxdata.map_datasets import row_table
 from jaxdata.rows.extras import check_extras, extra_dtype
+from jaxdata.rows.table import Batch
 from jaxdata.scalars import takes_numpy
 
 if TYPE_CHECKING:
     import jax
 
 
-class Loader(BatchIterator, grain.DatasetIterator[Any]):
+class Loader(BatchIterator[B], grain.DatasetIterator[B]):
     """An iterator of global batches, of which each process gets its rows.
 
     It passes over its rows once, unless it is `reiterable`; a `for` after the end raises.
@@ -72,8 +73,8 @@ class Loader(BatchIterator, grain.DatasetIterator[Any]):
         prefetch: int = 2,
         drop_remainder: bool = False,
         skip_rows: Iterable[tuple[int, int]] = (),
-        expand: str = "host",
-        layout: Named = "jaxdata",
+        expand: Literal["host", "device"] = "host",
+        layout: Named | Callable[[Batch], B] = "jaxdata",
         extras: Sequence[str] = (),
         reiterable: bool = False,
     ) -> None:

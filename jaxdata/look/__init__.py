@@ -14,6 +14,7 @@ integrity              the state of a dataset's files, in seconds      jaxdata p
 validation             what a run will get, as JSON
 preview_tables, plan   the same as tables
 read_costs             what reading a run from far away will cost      jaxdata plan
+run_page               a run under way                                 jaxdata top
 cache_tables           what this host keeps of buckets                 jaxdata cache ls
 """
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxdata.map_datasets import pack
+from jaxdata.packing.block_plan import StrategyName
 from jaxdata.packing.strategies import STRATEGIES
 
 
@@ -43,7 +44,7 @@ def compare_strategies(sources: Sequence[Any], *, seq_len: int) -> list[PackingC
     return summed([[_cost(docs, name, seq_len) for name in STRATEGIES] for docs in sources])
 
 
-def _cost(docs: Any, strategy: str, seq_len: int) -> PackingCost:
+def _cost(docs: Any, strategy: StrategyName, seq_len: int) -> PackingCost:
     plan = pack(docs, seq_len=seq_len, strategy=strategy).plan
     return PackingCost(strategy, plan.rows, plan.slots, plan.padding, plan.dropped_tokens)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from jaxdata.errors import StateMismatch
+from jaxdata.feed.loader import Loader
 from jaxdata.look.integrity import Check
 from jaxdata.mixing.mixture import Mixture
 from jaxdata.mixing.preview import PlannedInterval, planned_intervals, weighed_tokens
@@ -45,6 +47,24 @@ def budget_check(budget: Budget) -> Check:
         return Check("budget", True, says)
     remedy = "change budgets or steps, or set allow_budget_mismatch: true"
     return Check("budget", False, f"{says}, so the curriculum would not be finished: {remedy}")
+
+
+def state_check(loader: Loader, state: Mapping[str, Any]) -> Check:
+    """Move a loader to where a run is, and say what it did so far."""
+    try:
+        loader.set_state(state)
+    except StateMismatch as error:
+        return Check("state", False, f"this config cannot go on with that run: {error}")
+    row, step, left = loader.next_row, loader.step, len(loader) - loader.step
+    says = [f"the run is at row {row:,}, after {step:,} steps; {left:,} steps are left"]
+    for first, size in state.get("batch_sizes", []):
+        says.append(f"from row {first:,} on it had batches of {size:,} rows")
+    if left:
+        says.append(f"the next batch has {len(loader.batch_rows(step)):,} rows")
+    for each in getattr(loader.rows, "amendments", []):
+        when = "in force" if each["row"] <= row else "still to come"
+        says.append(f"amended from row {each['row']:,} on: {when}")
+    return Check("state", True, "\n".join(says))
 
 
 def sources_check(table: Mixture) -> Check:

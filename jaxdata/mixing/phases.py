@@ -6,11 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Literal
 
 from jaxdata.errors import InputError
 from jaxdata.mixing.weights import Weights, check_weights, exact, weights_from
 from jaxdata.scalars import takes_numpy
+
+OnExhaustion = Literal["refuse", "halt", "renormalize"]
+"""What happens where a source runs dry before its phases end."""
 
 
 @takes_numpy

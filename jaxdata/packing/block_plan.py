@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -145,11 +145,15 @@ PackTogether = Callable[[AnyInts, AnyInts, int, int, int], Sequence[Packed]]
 segments in a row) -> the packed blocks; none depends on the others"""
 
 
+StrategyName = Literal["best_fit", "concat", "crop", "pad"]
+"""for type checkers: the names in the registry of `strategies/`"""
+
+
 @dataclass(frozen=True)
 class Strategy:
     """A way to pack the documents of a block into rows."""
 
-    name: str
+    name: StrategyName
     description: str
     """one line, for comparisons"""
     pack: Pack

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jaxdata.documents.base import Documents
-from jaxdata.packing.block_plan import BlockPlan, BlockSize, BlockTable, Packed
+from jaxdata.packing.block_plan import BlockPlan, BlockSize, BlockTable, Packed, StrategyName
 from jaxdata.packing.document_order import DocumentOrder, SegmentOrder, Span
 from jaxdata.packing.settings import PackSettings
 from jaxdata.packing.strategies import STRATEGIES
@@ -41,7 +41,7 @@ def pack_block(
     lengths: ArrayLike,
     *,
     seq_len: int,
-    strategy: str = "best_fit",
+    strategy: StrategyName = "best_fit",
     overlap: int = 0,
     max_segments: int | None = None,
     order: int = 1,

@@ -7,9 +7,10 @@ import functools
 import inspect
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields
-from typing import Any, TypedDict, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar
 
 from jaxdata.errors import InputError
+from jaxdata.packing.block_plan import StrategyName
 from jaxdata.packing.strategies import STRATEGIES, strategy_names
 from jaxdata.rows.table import POSITIONS
 from jaxdata.scalars import is_whole
@@ -18,6 +19,8 @@ _ORDER_1 = ("block", "shuffle_run")
 _ORDER_2 = ("segment_bytes", "pool_bytes", "lanes")
 ORDERING = ("order", *_ORDER_1, *_ORDER_2)
 """settings that only shuffled rows have"""
+PositionsName = Literal["segment", "row"]
+"""for type checkers: `POSITIONS`"""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -44,10 +47,14 @@ class PackSettings:
     """
 
     seq_len: int = _setting("slots in a row", least=1)
-    strategy: str = _setting("how windows share rows", "best_fit", choices=STRATEGIES)
+    strategy: StrategyName = _setting(  # noqa: RUF009 - a field
+        "how windows share rows", "best_fit", choices=STRATEGIES
+    )
     overlap: int = _setting("tokens that a window repeats, without loss", 0, least=0)
     seed: int = _setting("root of every order", 0)
-    positions: str = _setting("where positions start again at 0", "segment", choices=POSITIONS)
+    positions: PositionsName = _setting(  # noqa: RUF009 - a field
+        "where positions start again at 0", "segment", choices=POSITIONS
+    )
     max_segments: int | None = _setting("most segments in a row; null: any", None, least=1)
     block: int = _setting("documents that are packed together", 65_536, least=1)
     shuffle_run: int = _setting(
@@ -125,9 +132,9 @@ def _check(setting: Field[Any], given: Any) -> None:
 class RowArguments(TypedDict, total=False):
     """Fields of `PackSettings` that all ways to make rows take as arguments."""
 
-    strategy: str
+    strategy: StrategyName
     overlap: int
-    positions: str
+    positions: PositionsName
     max_segments: int | None
 
 
@@ -137,7 +144,7 @@ class PackArguments(RowArguments, total=False):
     seed: int
     block: int
     shuffle_run: int
-    order: int
+    order: Literal[1, 2]
     segment_bytes: int | None
     pool_bytes: int
     lanes: int | None

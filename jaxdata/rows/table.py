@@ -6,10 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import TypeVar
 
 from jaxdata.documents.base import Documents
 from jaxdata.errors import InputError, SourceExhausted
@@ -20,7 +21,28 @@ from jaxdata.rows.counts import TokenCounts
 if TYPE_CHECKING:
     from jaxdata.mixing.timeline import Exhaustion, Interval
 
+Array = TypeVar("Array", default=NDArray[Any])
 Batch = dict[str, NDArray[Any]]
+
+
+class Row(TypedDict, Generic[Array]):
+    """The arrays of a row, (seq_len,) each; of a batch in jaxdata's layout, (batch, seq_len).
+
+    For annotations: `Row` is of numpy arrays, `Loader[Row[jax.Array]]` gives batches on devices.
+    """
+
+    inputs: Array
+    """int32, 0 in padding"""
+    targets: Array
+    """int32, 0 in padding"""
+    loss_mask: Array
+    """bool"""
+    segment_ids: Array
+    """int32, 1, 2, … in the row, 0 in padding"""
+    positions: Array
+    """int32, from 0 in each segment, or in each row"""
+
+
 POSITIONS = ("segment", "row")
 
 

@@ -15,8 +15,8 @@ from jaxdata.train.log import RunLog
 class Progress:
     """Collects the metrics of running steps, and writes them on `flush`.
 
-    `wait_seconds()` is the time that the trainer has waited for data so far, `reads()` what was
-    fetched from buckets; `log` is None on processes that do not write.
+    `wait_seconds()` is the time that the trainer has waited for data so far, `facts()` what the
+    record of a line says in addition; `log` is None on processes that do not write.
     """
 
     def __init__(
@@ -25,10 +25,10 @@ class Progress:
         say: Callable[[str], None],
         wait_seconds: Callable[[], float],
         steps: int,
-        reads: Callable[[], Mapping[str, float]] = dict,
+        facts: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         self._log, self._say, self._wait_seconds, self._steps = log, say, wait_seconds, steps
-        self._reads = reads
+        self._facts = facts
         self._pending: list[tuple[int, Mapping[str, Any], np.ndarray | None]] = []
         self.restart_clock()
 
@@ -60,13 +60,12 @@ class Progress:
     def _rates(self, targets: int) -> dict[str, Any]:
         seconds = max(time.perf_counter() - self._started, 1e-9)
         waited = self._wait_seconds() - self._waited
-        rates = {
+        return {
             "tokens_per_second": targets / seconds,
             "wait_seconds": waited,
             "wait_share": waited / seconds,
+            **self._facts(),
         }
-        reads = self._reads()
-        return rates | ({"reads": reads} if reads else {})
 
     def record(self, *records: Mapping[str, Any]) -> None:
         if self._log:

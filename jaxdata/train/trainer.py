@@ -13,6 +13,7 @@ import numpy as np
 from jax.experimental.multihost_utils import sync_global_devices
 
 from jaxdata.errors import InputError
+from jaxdata.progress import Advance
 from jaxdata.seeds import derive
 from jaxdata.train.checkpoint import Checkpoints
 from jaxdata.train.devices import batch_sharding, data_mesh, replicated
@@ -69,6 +70,7 @@ class Trainer:
         *,
         seed: int = 0,
         say: Callable[[str], None] = print,
+        advance: Advance = lambda _step, _steps: None,
     ) -> None:
         mesh = data_mesh()
         everywhere, self._folder = replicated(mesh), open_output(settings.output)
@@ -96,6 +98,7 @@ class Trainer:
         leader = jax.process_index() == 0
         self._interrupts = Interrupts()
         self._say = say if leader else lambda _line: None
+        self._advance = advance
         self._log = RunLog(output / "log.jsonl") if leader else None
 
     def run(self) -> Summary:
@@ -105,7 +108,7 @@ class Trainer:
             self._say,
             lambda: float(self.loader.wait_seconds),
             self.steps,
-            lambda: {} if (reads := self.loader.reads) is None else asdict(reads),
+            self._read_so_far,
         )
         progress.record(self._describe())
         try:
@@ -146,6 +149,7 @@ class Trainer:
         started = self.step
         if started < self.steps:
             self._say("compiling the first step")
+        self._advance(self.step, self.steps)
         while self.step < self.steps:
             self._one_step(progress)
             if self.step == started + 1:
@@ -166,6 +170,7 @@ class Trainer:
             self.state, metrics = self._train_step(self.state, batch)
             progress.add(self.step, metrics, rows)
             self.step += 1
+        self._advance(self.step, self.steps)
         if self._due(self.settings.log_every):
             progress.flush()
 
@@ -177,7 +182,8 @@ class Trainer:
         if self._validation is None:
             return None
         progress.flush()
-        self._say(f"scoring {len(self._validation.rows):,} rows")
+        rows = self._validation.rows
+        self._say(f"scoring {rows.table.total(len(rows)).trained_tokens:,} tokens")
         self._validation.reset()
         score = self._evaluate(self.state["params"], self._validation)
         progress.record({"step": self.step, "bits_per_byte": score.value, "val_loss": score.loss})
@@ -194,6 +200,17 @@ class Trainer:
         progress.record({"event": "checkpoint", "step": self.step})
         self._report(progress)
         progress.restart_clock()
+
+    def _read_so_far(self) -> dict[str, Any]:
+        """What the log says of reading, beside the steps: the shares of sources, and of buckets."""
+        if not self._log:
+            return {}
+        report, reads = self.loader.report(), self.loader.reads
+        shares = {
+            name: {"share": each.share, "planned": each.planned, "epochs": each.epochs}
+            for name, each in report.sources.items()
+        }
+        return {"shares": shares} | ({} if reads is None else {"reads": asdict(reads)})
 
     def _report(self, progress: Progress) -> None:
         """Report what the run has read so far, source by source."""

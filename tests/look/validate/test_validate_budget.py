@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -126,3 +127,51 @@ def test_without_a_curriculum_fewer_steps_are_fine(
     status, found = planned(capsys, config)
     assert status == 0
     assert set(found["sources"]) == {"code", "web", "wiki"}
+
+
+def under_way(config: Path, tmp_path: Path, steps: int, **overrides: Any) -> Path:
+    """A run's state after some steps."""
+    loader = jaxdata.load(config, **overrides)
+    for _ in range(steps):
+        next(loader)
+    (tmp_path / "state.json").write_text(json.dumps(loader.get_state()))
+    return tmp_path / "state.json"
+
+
+def test_a_run_under_way_is_judged_with_the_batches_it_had(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = under_way(config, tmp_path, 5, **{"loader.batch_size": 20})
+    at = ["--config", str(config), "--state", str(state)]
+    status, found = planned(capsys, config, "--state", str(state), "--loader.batch_size", "50")
+    assert status == 0
+    assert found["steps"] == 5 + (500 - 100) // 50
+    out = run(capsys, *at, "--loader.batch_size", "50", "--train.steps", "13")[1]
+    assert "ok      state     the run is at row 100, after 5 steps; 8 steps are left" in out
+    assert "from row 0 on it had batches of 20 rows" in out
+    assert "the next batch has 50 rows" in out
+    assert "13 steps, all of them trained" in out
+    status, out, _ = run(capsys, *at, "--loader.batch_size", "50", "--train.steps", "10")
+    assert status == 1
+    assert "FAILED  budget    train.steps is 10, and there are rows for 13 steps" in out
+
+
+def test_another_config_than_that_of_the_run_fails_by_name(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = under_way(config, tmp_path, 2)
+    arguments = ["--config", str(config), "--state", str(state), "--seed", "5"]
+    status, out, _ = run(capsys, *arguments)
+    assert status == 1
+    assert "FAILED  state     this config cannot go on with that run:" in out
+    assert "seed" in out
+
+
+def test_amendments_and_the_lengths_of_their_rows_are_said(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = under_way(config, tmp_path, 5, **{"loader.batch_size": 20})
+    longer = "[{at_row: 200, pack: {seq_len: 128}}]"
+    out = run(capsys, "--config", str(config), "--state", str(state), "--amendments", longer)[1]
+    assert re.search(r"rows of [\d,]+, 128 from row 200 on in [\d,]+ steps", out)
+    assert "amended from row 200 on: still to come" in out

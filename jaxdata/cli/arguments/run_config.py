@@ -50,14 +50,25 @@ OVERRIDABLE: _Settings = {
 def takes_config(function: Function) -> Function:
     """Give a command its arguments `config`, bare or as `--config`, and `overrides`."""
 
+    @may_take_config
     @functools.wraps(function)
-    def with_config(config: str | None, overrides: tuple[str, ...], **others: Any) -> Any:
-        if config is None and (place := _bare(overrides)) is not None:
-            config, overrides = overrides[place], overrides[:place] + overrides[place + 1 :]
+    def with_config(config: str | None, **others: Any) -> Any:
         if config is None:
             raise click.UsageError(
                 "give CONFIG: a YAML file, or the name of a config shipped with jaxdata"
             )
+        return function(config=config, **others)
+
+    return with_config
+
+
+def may_take_config(function: Function) -> Function:
+    """The same for a command that does without: then `config` is None."""
+
+    @functools.wraps(function)
+    def with_config(config: str | None, overrides: tuple[str, ...], **others: Any) -> Any:
+        if config is None and (place := _bare(overrides)) is not None:
+            config, overrides = overrides[place], overrides[:place] + overrides[place + 1 :]
         return function(config=config, overrides=overrides, **others)
 
     arguments = click.argument(

@@ -1,0 +1,125 @@
+"""A config with every field, what each means and where it was set, as YAML that reads the same."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from jaxdata.config.config_fields import Config
+from jaxdata.config.config_reader import section_in
+from jaxdata.config.config_values import ConfigValues, Location
+from jaxdata.config.storage_section import variable_of
+from jaxdata.settings import OneOf
+
+_LONG = 2**30  # no value is broken into lines
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """Writes the lines of one section after the other."""
+
+    values: ConfigValues | None
+    """None where only defaults are shown"""
+    width: int
+
+    def section(self, section: BaseModel, above: Location) -> Iterator[str]:
+        for name, field in type(section).model_fields.items():
+            yield from self._field(section, name, field, (*above, name))
+
+    def _field(
+        self, section: BaseModel, name: str, field: FieldInfo, here: Location
+    ) -> Iterator[str]:
+        indent, value = "  " * (len(here) - 1), getattr(section, name)
+        if isinstance(value, BaseModel):
+            yield ""
+            yield from _comment(_first_line(type(value)), indent, self.width)
+            yield f"{indent}{name}:"
+            yield from self.section(value, here)
+            return
+        yield from _comment(_meaning(field), indent, self.width)
+        given = section.model_dump(include={name}, exclude_unset=name in section.model_fields_set)
+        first, *items = _yaml_lines(given.get(name, value))
+        yield f"{indent}{name}: {first}".rstrip() + f"  # {self._where(section, here)}"
+        yield from (f"{indent}  {item}" for item in items)
+        if (inner := section_in(field.annotation)) is not None:
+            yield from _parts(inner, indent, self.width)
+
+    def _where(self, section: BaseModel, here: Location) -> str:
+        """Where a field was set, its default if that is another, and what wins over it."""
+        name, field = str(here[-1]), type(section).model_fields[str(here[-1])]
+        if self.values is None or name not in section.model_fields_set:
+            place = "default"
+        else:
+            default = field.get_default(call_default_factory=True)
+            place = self.values.place(here)
+            if default != getattr(section, name):
+                place += f"; default {_yaml(default)}"
+        dotted = ".".join(map(str, here))
+        variable = variable_of(dotted.removeprefix("storage.")) if here[0] == "storage" else None
+        return place if variable is None else f"{place}; {variable} is set, which wins"
+
+
+def annotated(config: Config, values: ConfigValues | None = None, width: int = 100) -> str:
+    """A config as YAML: each field with its meaning above it, and where it was set beside it.
+
+    Args:
+        config: the config; every field is written, so that no later default changes it.
+        values: what it was made of; None where it has only defaults.
+        width: columns that comments are wrapped to.
+    """
+    return "\n".join(_Writer(values, width).section(config, ())).strip() + "\n"
+
+
+def defaults(width: int = 100) -> str:
+    """All fields with their defaults, in the same way; `dataset` is to be filled in.
+
+    >>> print(defaults().splitlines()[2])
+    dataset: null  # default
+    """
+    return annotated(Config.model_construct(), None, width)
+
+
+def _yaml_lines(value: Any) -> list[str]:
+    """A value as YAML, or nothing and then each of its items, where these have fields."""
+    if isinstance(value, dict) and any(isinstance(item, dict) for item in value.values()):
+        return ["", *(f"{_yaml(name)}: {_yaml(item)}" for name, item in value.items())]
+    if isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        return ["", *(f"- {_yaml(item)}" for item in value)]
+    return [_yaml(value)]
+
+
+def _yaml(value: Any) -> str:
+    plain = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=_LONG)
+    return plain.removesuffix("...\n").strip()
+
+
+def _parts(section: type[BaseModel], indent: str, width: int) -> Iterator[str]:
+    """The fields of each item of a list or mapping."""
+    for name, field in section.model_fields.items():
+        yield from _comment(f"  {name}: {_meaning(field)}", indent, width)
+
+
+def _meaning(field: FieldInfo) -> str:
+    """The description of a field, and its values if these are a few names."""
+    registered = [name for each in field.metadata if isinstance(each, OneOf) for name in each.names]
+    literal = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+    names = sorted(registered or literal)
+    shown = f" ({' | '.join(map(str, names))})" if names else ""
+    return f"{field.description or 'as above'}{shown}"
+
+
+def _first_line(section: type[BaseModel]) -> str:
+    return str(section.__doc__).partition("\n")[0]
+
+
+def _comment(text: str, indent: str, width: int) -> list[str]:
+    mark = f"{indent}# "
+    return textwrap.wrap(
+        text, width, initial_indent=mark, subsequent_indent=f"{mark}  ", break_long_words=False
+    )

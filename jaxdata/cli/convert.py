@@ -25,6 +25,7 @@ Examples:
   jaxdata convert pages.jsonl --output data/mine --source web --tokenizer bytes
   jaxdata convert corpus/ more/*.parquet --output data/mine --source books \\
       --tokenizer sentencepiece:tokenizer.model --text-key content --workers 8
+  jaxdata convert ids.parquet --task ids --output data/mine --source ids --tokenizer tiktoken:gpt2
 
 To resume an interrupted conversion, give the same command again.
 """
@@ -71,9 +72,10 @@ def convert(
 
     INPUT is files, folders (recursive) or globs, or their URLs (gs://, s3://, https://), of .jsonl,
     .json, .csv, .tsv, .txt, .md, .rst, .html, .parquet and .arrow, compressed (.gz, .zst) or in
-    archives (.tar); - is standard input, lines of JSON. Each line of JSON, element of a JSON array,
-    table row or text file is a document; a text file of more than 64 MiB is read in pieces.
-    Run the command again with another --source to add a source to the dataset.
+    archives (.tar); a data set of the Hugging Face Hub (hf://datasets/USER/NAME); or -, standard
+    input, lines of JSON. Each line of JSON, element of a JSON array, table row or text file is a
+    document; a text file of more than 64 MiB is read in pieces. Run the command again with another
+    --source to add a source to the dataset.
     """
     if not inputs and not options["files_from"]:
         raise click.UsageError("give files, folders or globs to convert, or --files-from")

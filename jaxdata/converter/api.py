@@ -68,13 +68,14 @@ def convert(
     Args:
         inputs: files, folders or globs, or `gs://`, `s3://` and `https://` URLs of them, of .jsonl,
             .json, .csv, .tsv, .txt, .md, .rst, .html, .parquet and .arrow, all but the last two
-            also compressed (.gz, .zst) or in .tar archives; "-" is standard input, JSON lines. A
-            text file is one document, one of more than 64 MiB in pieces (see
-            `piece_bytes` of :class:`Options`). Or any iterable of records, which are texts or dicts
-            as lines of JSON would give them (strings in a list are names of files): a Hugging Face
-            `Dataset` or `IterableDataset`, a list of dicts, a generator. It is read once, here, and
-            written to the output's disk, to be converted as that file of JSON lines would be; to
-            resume, it has to give the same records again.
+            also compressed (.gz, .zst) or in .tar archives; data sets of the Hugging Face Hub
+            (`hf://datasets/user/name`); or "-", standard input, JSON lines. A text file is one
+            document, one of more than 64 MiB in pieces (see `piece_bytes` of :class:`Options`). Or
+            any iterable of records, which are texts or dicts as lines of JSON would give them
+            (strings in a list are names of files): a Hugging Face `Dataset` or `IterableDataset`, a
+            list of dicts, a generator. It is read once, here, and written to the output's disk, to
+            be converted as that file of JSON lines would be; to resume, it has to give the same
+            records again.
         output: the dataset, a folder or URL; created if absent.
         source: what the source is called in its split.
         split: "train", "val", …

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import model_validator
 
 from jaxdata.converter.inputs.parsing import BadRecord, field_of
-from jaxdata.converter.options import option
+from jaxdata.converter.options import INPUT, option
 from jaxdata.converter.tasks.base import (
     Clean,
     Dropped,
@@ -37,16 +37,20 @@ class IdsSettings(Settings):
     has_texts: ClassVar[bool] = False
 
     name: Literal["ids"] = "ids"
-    ids_key: str = option("input_ids", "Key of the ids: a list of whole numbers.", metavar="KEY")
+    ids_key: str = option(
+        "input_ids", "Key of the ids: a list of whole numbers.", heading=INPUT, metavar="KEY"
+    )
     mask_key: str | None = option(
         None,
         "Key of a loss mask, as long as the ids: 1 or true where the token at the same place has "
         "loss when it is predicted.",
+        heading=INPUT,
         metavar="KEY",
     )
     labels_key: str | None = option(
         None,
         f"Key of labels, instead of a mask: the ids again, with {NO_LOSS} where there is no loss.",
+        heading=INPUT,
         metavar="KEY",
     )
     ids_end: Literal["add", "keep"] = option(

@@ -96,8 +96,10 @@ def _folder(output: Any, shared: bool) -> Iterator[Path]:
         _delete_left_ones(root)
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=None if remote else root)).absolute()
     try:
-        with (folder / _LOCK).open("wb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with (folder / f"{_LOCK}.new").open("wb") as lock:
+            with suppress(OSError):  # a disk of the network without locks
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                Path(lock.name).rename(folder / _LOCK)  # never seen before it is held
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -101,12 +101,13 @@ class Demo:
         self._sources, documents, characters = list(found), 0, 0
         for name, counts in found.items():
             self._say_inside(
-                f"{name}: {counts.train_documents:,} documents, {counts.val_documents:,} held out "
+                f"{name}: {counted(counts.train_documents, 'document')}, {counts.val_documents:,} held out "
                 f"for validation, {counts.characters / 1e6:.1f} million characters"
             )
             documents += counts.train_documents + counts.val_documents
             characters += counts.characters
-        return f"{documents:,} documents, {characters / 1e6:.1f} million characters of this machine"
+        size = f"{characters / 1e6:.1f} million characters of this machine"
+        return f"{counted(documents, 'document')}, {size}"
 
     def _train_tokenizer(self) -> str:
         used = tokenizers.train(

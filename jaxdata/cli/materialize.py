@@ -106,7 +106,7 @@ def materialize(
         raise click.Abort("Finished files are kept: run the same command to continue") from None
     size = sum(shard.bytes for shard in done.shards)
     click.echo(
-        f"{counted(done.rows, 'row')}, {counted(done.trained_tokens, 'trained token')}, "
+        f"{counted(done.rows, 'row')}, {done.trained_tokens:,} trained tokens, "
         f"{counted(len(done.shards), 'file')}, {size / 1e6:,.1f} MB in {output}; took "
         f"{time.perf_counter() - started:,.1f} s"
     )

@@ -101,8 +101,8 @@ class Demo:
         self._sources, documents, characters = list(found), 0, 0
         for name, counts in found.items():
             self._say_inside(
-                f"{name}: {counted(counts.train_documents, 'document')}, {counts.val_documents:,} held out "
-                f"for validation, {counts.characters / 1e6:.1f} million characters"
+                f"{name}: {counted(counts.train_documents, 'document')}, "
+                f"{counts.val_documents:,} held out for validation, {counts.characters / 1e6:.1f} million characters"
             )
             documents += counts.train_documents + counts.val_documents
             characters += counts.characters

@@ -102,7 +102,8 @@ class Demo:
         for name, counts in found.items():
             self._say_inside(
                 f"{name}: {counted(counts.train_documents, 'document')}, "
-                f"{counts.val_documents:,} held out for validation, {counts.characters / 1e6:.1f} million characters"
+                f"{counts.val_documents:,} held out for validation, "
+                f"{counts.characters / 1e6:.1f} million characters"
             )
             documents += counts.train_documents + counts.val_documents
             characters += counts.characters

@@ -172,7 +172,7 @@ def test_names_are_relative_to_what_holds_all(
         "a/deep/y.txt",
         "a/.hidden.txt",
         "a/.git/z.txt",
-        "a/n.md",
+        "a/n.pdf",
     ):
         write(tmp_path / name, b"{}")
     expected = ["a/deep/y.txt", "a/x.jsonl", "b/x.jsonl"]
@@ -186,7 +186,7 @@ def test_names_are_relative_to_what_holds_all(
 
 
 def test_inputs_that_are_none_say_so(tmp_path: Path) -> None:
-    other = write(tmp_path / "a.csv", b"x")
+    other = write(tmp_path / "a.pdf", b"x")
     with pytest.raises(InputError, match="no such file or folder, and no file matches this glob"):
         find_inputs(tmp_path / "*.jsonl")
     with pytest.raises(InputError, match=r"unsupported file type; expected \.jsonl, "):

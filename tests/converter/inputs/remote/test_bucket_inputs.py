@@ -84,13 +84,13 @@ def test_a_folder_that_save_to_disk_wrote(s3: BucketServer) -> None:
 
 
 def test_what_cannot_be_found_is_said(s3: BucketServer, tmp_path: Path) -> None:
-    s3.write("bkt/a.csv", b"1,2")
+    s3.write("bkt/a.pdf", b"1,2")
     s3.write("bkt/a.jsonl", lines(1, "a"))
     for url, said in {
         "s3://bkt/none": "there is no such object, and none below s3://bkt/none/",
         "s3://bkt/*.txt": "s3://bkt/*.txt: no object matches this glob",
         "s3://b*/a.jsonl": "s3://b*/a.jsonl: a glob begins after the name of a bucket",
-        "s3://bkt/a.csv": "s3://bkt/a.csv: unsupported file type; expected .jsonl",
+        "s3://bkt/a.pdf": "s3://bkt/a.pdf: unsupported file type; expected .csv",
         "ftp://bkt/a.jsonl": "cannot read 'ftp://bkt/a.jsonl': expected a path on this machine",
     }.items():
         with pytest.raises(InputError, match=re.escape(said)):

@@ -177,7 +177,7 @@ def test_secrets_of_urls_stay_secret(
             (given, {"on_error": "fail", "source": "other"}),
             ([f"http://me:pass@{host}/a.jsonl"], {}),
             ([f"http://{host}/c.jsonl?Signature=5ecret"], {}),
-            ([f"http://{host}/a.csv?Signature=5ecret"], {}),
+            ([f"http://{host}/a.pdf?Signature=5ecret"], {}),
             ([f"http://{host}/a b.jsonl?Signature=5ecret"], {}),
             ([f"http://{host}/a*.jsonl?Signature=5ecret"], {}),
             ([f"ftp://me:pa%20ss@{host}/a.jsonl"], {}),

@@ -288,7 +288,7 @@ def test_sparse_files_are_refused(tmp_path: Path, said: dict[str, str]) -> None:
 
 def test_an_archive_of_nothing_but_links_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tar", tar(("a.jsonl", b"", "b.jsonl")))
-    with pytest.raises(InputError, match=r"is an archive without any file that ends in \.jsonl"):
+    with pytest.raises(InputError, match=r"is an archive without any file that ends in \.csv"):
         run_here(path, tmp_path / "out")
 
 

@@ -6,7 +6,7 @@ imports neither grain nor jax.
 
 The house, from the ground up; a room imports only from rooms below it (tests/test_imports.py):
 
-    errors scalars seeds settings facts ragged processes channel progress   the ground: no data yet
+    errors installing scalars seeds settings facts ragged processes channel progress   the ground
     tokenizers                                      text to token ids and back
     format                                          files: shards, index, manifest, stores
     documents                                       open datasets, read ranges of tokens
@@ -30,8 +30,8 @@ from jaxdata.version import VERSION
 if TYPE_CHECKING:  # for type checkers: the names that __getattr__ resolves
     from jaxdata.config import load as load
     from jaxdata.converter.api import convert as convert
-    from jaxdata.documents.base import ArrayDocuments as ArrayDocuments
     from jaxdata.documents.converted import open_dataset as open_dataset
+    from jaxdata.documents.in_memory import ArrayDocuments as ArrayDocuments
     from jaxdata.errors import ConfigError as ConfigError
     from jaxdata.errors import DatasetError as DatasetError
     from jaxdata.errors import InputError as InputError
@@ -54,7 +54,7 @@ if TYPE_CHECKING:  # for type checkers: the names that __getattr__ resolves
     from jaxdata.streaming.api import stream_text as stream_text
 
 _PUBLIC = {
-    "ArrayDocuments": "jaxdata.documents.base",
+    "ArrayDocuments": "jaxdata.documents.in_memory",
     "Loader": "jaxdata.feed.loader",
     "LoaderRestore": "jaxdata.feed.checkpoint",
     "LoaderSave": "jaxdata.feed.checkpoint",

@@ -14,6 +14,8 @@ Each message says what was given, what was expected, and what to do.
 
 from __future__ import annotations
 
+from jaxdata.installing import install_command
+
 __all__ = [
     "ConfigError",
     "DatasetError",
@@ -53,14 +55,12 @@ class SourceExhausted(JaxdataError):
 class MissingExtra(JaxdataError, ImportError):
     """An optional dependency is missing; names the extra that brings it.
 
-    >>> str(MissingExtra("hf", "tokenizers"))
-    "tokenizers is not installed; install it with: pip install 'jaxdata[hf]'"
+    >>> str(MissingExtra("hf", "tokenizers")).split(" '")[0]
+    'tokenizers is not installed; install it with: pip install'
     """
 
     def __init__(self, extra: str, package: str) -> None:
-        super().__init__(
-            f"{package} is not installed; install it with: pip install 'jaxdata[{extra}]'"
-        )
+        super().__init__(f"{package} is not installed; install it with: {install_command(extra)}")
         self._extra, self._package = extra, package
 
     def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str]]:

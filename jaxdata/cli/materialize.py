@@ -99,6 +99,7 @@ def materialize(
                 stop_row=rows[1],
                 skip_rows=[(a, b) for a, b in settings.loader.skip_rows] if training else (),
                 shard_rows=shard_rows,
+                extras=settings.loader.extras,
                 workers=workers,
                 progress=progress,
             )

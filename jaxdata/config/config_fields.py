@@ -14,8 +14,7 @@ from jaxdata.feed.schedule import check_batch_size
 from jaxdata.mixing.phases import OnExhaustion
 from jaxdata.mixing.weights import WeighBy
 from jaxdata.packing.settings import PackSettings
-from jaxdata.rows.extras import EXTRAS
-from jaxdata.settings import Count, OneOf, Settings, known, whole
+from jaxdata.settings import Count, Settings, known, whole
 from jaxdata.train.settings import TrainSettings
 
 RowPair = Annotated[list[int], Field(min_length=2, max_length=2)]
@@ -81,9 +80,9 @@ class LoaderSection(Settings):
         default_factory=list,
         description="ranges of rows to skip, as [first, stop]: [[48_000, 48_800]]",
     )
-    extras: list[Annotated[str, OneOf(EXTRAS)]] = Field(
+    extras: list[str] = Field(
         default_factory=list,
-        description="additional arrays: the source or the document of each slot",
+        description="additional arrays: source, document, or side arrays of the data by name",
     )
 
     @property

@@ -282,7 +282,7 @@ class Conversion:
             self._leftovers.discard_shards(merged.shards)
         self._check_unchanged()  # before anything is written that it may have published
         self._note_inputs(merged.contents)
-        return publish(self.store, self.job, self.task.masked, merged, self.base)
+        return publish(self.store, self.job, self.task, merged, self.base)
 
     def _note_inputs(self, contents: dict[str, str]) -> None:
         """Write what a later conversion knows the inputs by."""
@@ -362,7 +362,7 @@ class Conversion:
     def _receipt(self, unit: Unit) -> Receipt:
         def decode(data: bytes) -> Receipt:
             receipt = Receipt.decode(data)
-            receipt.check(len(unit.parts), self.outputs)
+            receipt.check(len(unit.parts), self.outputs, self.task.side)
             return receipt
 
         return self._unfinished.receipt(unit.name, decode)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from jaxdata import tokenizers
 from jaxdata.converter.filters import make_cleaner
-from jaxdata.converter.inputs.formats.tables import check_columns, check_strings
+from jaxdata.converter.inputs.formats.tables import check_columns, check_strings, list_type
 from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.inputs.units import ReadSettings
 from jaxdata.converter.parameters import Parameters
@@ -107,6 +107,8 @@ class Job:
                     check_strings(file, task.keys or ())
                 else:
                     check_columns(file, task.keys or (), self.parameters.task.key_options)
+                for name in task.side:
+                    list_type(file, name)
 
     def tokenizer(self) -> Tokenizer:
         """Make the tokenizer in this process, with its encoder."""

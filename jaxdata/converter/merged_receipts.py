@@ -41,6 +41,8 @@ class MergedOutput:
         self._members = MemberTable()
         self._pages: list[NDArray[np.uint32]] = []
         self.shards: list[ShardEntry] = []
+        self.sides: dict[str, list[ShardEntry]] = {}
+        self._side_pages: defaultdict[str, list[NDArray[np.uint32]]] = defaultdict(list)
         self.counts: Counter[str] = Counter()
 
     @classmethod
@@ -50,6 +52,8 @@ class MergedOutput:
         output._extend(index.lengths, index.origin_file, index.origin_row)
         output.shards += index.entry.shards
         output._pages += [] if index.pages is None else [index.pages]
+        for name, side in index.sides.items():
+            output._add_side(name, side.entry.shards, side.pages)
         known = index.entry.statistics.items()
         output.counts.update({name: n for name, n in known if name in COUNTED})
         if index.entry.parameters.get("keep"):
@@ -73,12 +77,21 @@ class MergedOutput:
         self._extend(wrote.lengths, files[wrote.part], rows[wrote.part] + wrote.record)
         self.shards.append(wrote.shard)
         self._pages.append(wrote.pages)
+        for name, side in wrote.sides.items():
+            self._add_side(name, [side.shard], side.pages)
         self.counts += wrote.counts
         self._kept.write(wrote.kept)
         for part, starts in sorted(members.items()):
             own = wrote.record[slice(*np.searchsorted(wrote.part, [part, part + 1]))]
             for start, member in _met(starts, own):
                 self._members.add(int(files[part]), int(rows[part]) + start, member)
+
+    def _add_side(
+        self, name: str, shards: Sequence[ShardEntry], pages: NDArray[np.uint32] | None
+    ) -> None:
+        assert pages is not None  # side arrays have always had them
+        self.sides.setdefault(name, []).extend(shards)
+        self._side_pages[name].append(pages)
 
     def _extend(self, *columns: NDArray[Any]) -> None:
         for parts, column in zip(self._columns.values(), columns, strict=True):
@@ -100,6 +113,11 @@ class MergedOutput:
         """Checksums of the pages of all shards; None if an earlier jaxdata wrote some of them."""
         pages = np.concatenate([np.empty(0, np.uint32), *self._pages])
         return pages if len(pages) == page_count(self.shards) else None
+
+    @property
+    def side_pages(self) -> dict[str, NDArray[np.uint32]]:
+        """Checksums of the pages of the shards of each side array."""
+        return {name: np.concatenate(pages) for name, pages in self._side_pages.items()}
 
     @property
     def members(self) -> dict[str, NDArray[Any]]:
@@ -203,7 +221,10 @@ class MergedReceipts:
     @property
     def shards(self) -> set[str]:
         """Names of all shards."""
-        return {shard.name for output in self.outputs.values() for shard in output.shards}
+        groups = [
+            each for out in self.outputs.values() for each in (out.shards, *out.sides.values())
+        ]
+        return {shard.name for group in groups for shard in group}
 
     @property
     def reasons(self) -> dict[str, int]:

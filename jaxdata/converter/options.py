@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
@@ -17,6 +17,15 @@ OPTIONS, INPUT, TASK = "Options", "What is read", "What records become"
 CLEANING, SPLITS = "Cleaning (off by default)", "Splits and output"
 LIMITS, EXECUTION = "Safety limits", "Execution"
 """The headings of `jaxdata convert --help`."""
+
+
+def split_keys(keys: Any) -> Any:
+    """Keys, or a text with commas between them."""
+    return tuple(filter(None, map(str.strip, keys.split(",")))) if isinstance(keys, str) else keys
+
+
+Keys = Annotated[tuple[str, ...], BeforeValidator(split_keys)]
+"""Several keys, or a text with commas between them."""
 
 
 def option(

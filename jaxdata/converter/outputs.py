@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Self
@@ -14,9 +14,10 @@ import numpy as np
 from jaxdata.converter.document_batch import Documents
 from jaxdata.converter.inputs.units import Unit
 from jaxdata.converter.job import Job
-from jaxdata.converter.receipts import OutputReceipt
+from jaxdata.converter.receipts import OutputReceipt, SideReceipt
 from jaxdata.converter.statistics import count_documents, count_tokens, sizes_of
 from jaxdata.converter.tasks import Encoded, Task
+from jaxdata.format.records import RecordSpec
 from jaxdata.format.shards import ShardWriter
 from jaxdata.format.storage import Store
 
@@ -70,10 +71,18 @@ class Outputs:
         return replace(documents, characters=characters, text_bytes=text_bytes)
 
     def _new(self, output: str) -> _Shard:
-        name = f"{output}/{self._unit.name}.array_record"
+        shard = self._writer(f"{output}/{self._unit.name}.array_record", self._spec)
+        sides = {
+            name: self._writer(
+                f"{output}/{self._unit.name}.{name}.array_record", self._spec.of_side(dtype)
+            )
+            for name, dtype in self._task.side.items()
+        }
+        return _Shard(*shard, sides, self._unknown_id)
+
+    def _writer(self, name: str, spec: RecordSpec) -> tuple[str, ShardWriter]:
         path = self._unfinished.enter_context(self._store.create(name))
-        writer = self._unfinished.enter_context(ShardWriter(path, self._spec))
-        return _Shard(name, writer, self._unknown_id)
+        return name, self._unfinished.enter_context(ShardWriter(path, spec))
 
     def finish(self) -> dict[str, OutputReceipt]:
         """Publish the shards and describe them, by output."""
@@ -91,8 +100,15 @@ class Outputs:
 class _Shard:
     """A shard in the making, and where its documents came from."""
 
-    def __init__(self, name: str, writer: ShardWriter, unknown_id: int | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        writer: ShardWriter,
+        sides: Mapping[str, tuple[str, ShardWriter]],
+        unknown_id: int | None,
+    ) -> None:
         self._name, self._writer, self._unknown_id = name, writer, unknown_id
+        self._sides = sides
         self._parts: list[int] = []
         self._records: list[int] = []
         self._kept: list[bytes] = []
@@ -102,6 +118,8 @@ class _Shard:
         tokens = [one.tokens for one in encoded]
         masks = [one.mask for one in encoded if one.mask is not None]
         self._writer.extend(tokens, masks or None)
+        for side, (_, writer) in self._sides.items():
+            writer.extend([one.side[side] for one in encoded])
         self._parts += documents.part
         self._records += documents.record
         self._kept += documents.kept
@@ -110,6 +128,10 @@ class _Shard:
 
     def finish(self) -> OutputReceipt:
         self._writer.close()
+        sides = {}
+        for side, (name, writer) in self._sides.items():
+            writer.close()
+            sides[side] = SideReceipt(writer.entry(name), writer.pages)
         return OutputReceipt(
             shard=self._writer.entry(self._name),
             lengths=self._writer.lengths,
@@ -118,4 +140,5 @@ class _Shard:
             pages=self._writer.pages,
             kept=b"".join(self._kept),
             counts=self._counts,
+            sides=sides,
         )

@@ -5,18 +5,20 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from jaxdata.converter.filters import Cleaning, LengthFilter
 from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.inputs.units import PIECE_BYTES, RECORD_BYTES, UNIT_BYTES, unit_bytes_for
+from jaxdata.converter.kept_columns import with_types
 from jaxdata.converter.options import (
     INPUT,
     LIMITS,
     OPTIONS,
     SPLITS,
+    Keys,
     Option,
     OptionModel,
     option,
@@ -25,7 +27,13 @@ from jaxdata.converter.options import (
 from jaxdata.converter.splits import read_ratio
 from jaxdata.converter.tasks import Settings
 from jaxdata.converter.tasks.base import token_dtype
-from jaxdata.converter.tasks.registry import TaskSettings, defaults, make_settings, task_options
+from jaxdata.converter.tasks.registry import (
+    TaskSettings,
+    check_takes,
+    defaults,
+    make_settings,
+    task_options,
+)
 from jaxdata.converter.transform import transform_digest, transform_name
 from jaxdata.errors import InputError
 from jaxdata.format.bounds import MAX_RECORD_TOKENS
@@ -35,11 +43,6 @@ from jaxdata.tokenizers import Tokenizer
 
 _OF_DATASET = {"record_tokens", "tokenizer", "first_file", "inputs"}
 _ALWAYS = {"text_key", "bos", "unit_bytes"}  # written even where they are the default
-
-
-def _keys(keys: Any) -> Any:
-    """Keys, or a text with commas between them."""
-    return tuple(filter(None, map(str.strip, keys.split(",")))) if isinstance(keys, str) else keys
 
 
 class Parameters(OptionModel):
@@ -67,7 +70,7 @@ class Parameters(OptionModel):
     )
     transform_digest: str | None = None
     """16 hex digits over the file that holds it."""
-    keep: Annotated[tuple[str, ...], BeforeValidator(_keys)] = option(
+    keep: Keys = option(
         (),
         "Keys whose values are kept in the index, separated by commas (url,lang).",
         heading=INPUT,
@@ -240,6 +243,9 @@ else:
     )
 
 
+_NO_LISTS = "which values belong to which token is known only where lists of ids are converted"
+
+
 def make_parameters(
     files: list[InputFile], tokenizer: Tokenizer, chosen: Mapping[str, Any]
 ) -> Parameters:
@@ -248,6 +254,10 @@ def make_parameters(
     transform = given.pop("transform", None)
     task = given.pop("task", "lm")
     own = {name: given.pop(name) for name in task_options() if name in given}
+    if own.get("keep_per_token"):
+        if isinstance(task, str):
+            check_takes(task, "keep_per_token", _NO_LISTS)
+        own["keep_per_token"] = with_types(own["keep_per_token"], files, transform)
     known = {
         "task": make_settings(task, tokenizer, own) if isinstance(task, str) else task,
         "cleaning": _make(Cleaning, given),

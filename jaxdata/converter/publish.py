@@ -13,15 +13,16 @@ from jaxdata.converter.continuing.known_inputs import times_made
 from jaxdata.converter.job import Job
 from jaxdata.converter.merged_receipts import MergedReceipts
 from jaxdata.converter.statistics import DROPPED, derived
+from jaxdata.converter.tasks import Task
 from jaxdata.facts import digest
 from jaxdata.format.index import write_index
 from jaxdata.format.lease import leased
-from jaxdata.format.manifest import MANIFEST, Manifest, SourceEntry, update_manifest
+from jaxdata.format.manifest import MANIFEST, Manifest, SideEntry, SourceEntry, update_manifest
 from jaxdata.format.storage import Store
 
 
 def publish(
-    store: Store, job: Job, masked: bool, merged: MergedReceipts, base: dict[str, SourceEntry]
+    store: Store, job: Job, task: Task, merged: MergedReceipts, base: dict[str, SourceEntry]
 ) -> dict[str, SourceEntry]:
     """Make sources of a dataset from their receipts; its last act is the manifest.
 
@@ -32,7 +33,7 @@ def publish(
     for name in [name for name in merged.outputs if name in merged.fed]:
         output, (split, _, source) = merged.outputs[name], name.partition("/")
         columns = output.columns()
-        entry = _source_entry(job, masked, merged, name, base, columns["lengths"])
+        entry = _source_entry(job, task, merged, name, base, columns["lengths"])
         checksums = write_index(
             store,
             split,
@@ -41,7 +42,8 @@ def publish(
             kept=output.kept if job.parameters.keep else None,
             members=output.members,
             pages=output.pages,
-            spec=job.parameters.record_spec(masked),
+            side_pages={side: (task.side[side], all_) for side, all_ in output.side_pages.items()},
+            spec=job.parameters.record_spec(task.masked),
             folder=entry.index,
         )
         entries[name] = entry.model_copy(update={"checksums": checksums})
@@ -92,7 +94,7 @@ def _with(
 
 def _source_entry(
     job: Job,
-    masked: bool,
+    task: Task,
     merged: MergedReceipts,
     name: str,
     base: dict[str, SourceEntry],
@@ -110,10 +112,19 @@ def _source_entry(
         "record_tokens": parameters.record_tokens,
         "shards": [[shard.documents, shard.sha256] for shard in output.shards],
     }
+    side = {
+        name: SideEntry(dtype=task.side[name], shards=shards)  # type: ignore[arg-type]
+        for name, shards in output.sides.items()
+    }
+    if side:
+        content["side"] = {
+            name: [each.dtype, *(shard.sha256 for shard in each.shards)]
+            for name, each in side.items()
+        }
     return SourceEntry(
         documents=len(lengths),
         tokens=int(lengths.sum(dtype=np.int64)),
-        masked=masked,
+        masked=task.masked,
         shards=output.shards,
         fingerprint=digest(content),
         inputs=[*(known.inputs if known else []), *parameters.inputs],
@@ -123,6 +134,7 @@ def _source_entry(
         | ({"files_not_read": dict(job.unread)} if job.unread else {}),
         index=f"index-{len(generations)}" if generations else "index",
         generations=generations,
+        side=side,
     )
 
 

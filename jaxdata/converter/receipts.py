@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,14 @@ class Quarantined:
     keys: tuple[str, ...] = ()  # of an object that lacks the text key
 
 
+class SideReceipt(NamedTuple):
+    """What a unit wrote of a side array."""
+
+    shard: ShardEntry
+    pages: NDArray[np.uint32]
+    """checksums of the shard's pages"""
+
+
 @dataclass(frozen=True)
 class OutputReceipt:
     """What a unit wrote to one output, that is a source of a split.
@@ -62,6 +70,7 @@ class OutputReceipt:
         pages: uint32 (pages,), checksums of the shard's pages; none if an earlier jaxdata wrote it.
         kept: a line of JSON for each document with the fields to keep; empty if there are none.
         counts: statistics that add up over units.
+        sides: the shards of side arrays, by name.
     """
 
     shard: ShardEntry
@@ -71,6 +80,7 @@ class OutputReceipt:
     pages: NDArray[np.uint32]
     kept: bytes = b""
     counts: Counter[str] = field(default_factory=Counter)
+    sides: dict[str, SideReceipt] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -149,8 +159,11 @@ class Receipt:
             encoding=Counter(encoding),
         )
 
-    def check(self, parts: int, outputs: Collection[str]) -> None:
-        """Raise ValueError unless it can be of a unit of so many parts that feeds these outputs."""
+    def check(self, parts: int, outputs: Collection[str], sides: Collection[str] = ()) -> None:
+        """Raise ValueError unless it can be of a unit of so many parts that feeds these outputs.
+
+        `sides` are the side arrays of each.
+        """
         counts = [self.dropped, self.counts, *(wrote.counts for wrote in self.outputs.values())]
         bad = [(one.part, one.record, one.reason) for one in self.quarantined]
         _NUMBERS.validate_python((self.records, counts, bad, self.members))
@@ -164,20 +177,37 @@ class Receipt:
                 raise ValueError(f"its lengths are not those of {shard.tokens} tokens")
             if len(wrote.pages) not in (0, page_count([shard])):
                 raise ValueError(f"it has checksums of {len(wrote.pages)} pages of {shard.name}")
+            if wrote.sides.keys() != {*sides}:
+                raise ValueError(f"it has the side arrays {', '.join(wrote.sides)}")
+            for side in wrote.sides.values():
+                _check_beside(shard, side)
         counted = {len(self.records), len(self.contents) or parts}
         if counted != {parts} or not all(0 <= place < parts for place in places):
             raise ValueError(f"it is not of {parts} parts of files")
 
 
+def _check_beside(shard: ShardEntry, side: SideReceipt) -> None:
+    """Raise ValueError unless the shard of a side array can be of the documents of a shard."""
+    folders = {each.name.rpartition("/")[0] for each in (shard, side.shard)}
+    same = (shard.documents, shard.tokens) == (side.shard.documents, side.shard.tokens)
+    if len(folders) > 1 or not same or len(side.pages) != page_count([side.shard]):
+        raise ValueError(f"{side.shard.name} is not beside {shard.name}")
+
+
 def _header(output: OutputReceipt) -> dict[str, Any]:
     shard = output.shard.model_dump()
     sizes = {"pages": len(output.pages), "kept_bytes": len(output.kept)}
-    return {"shard": shard, **sizes, "counts": output.counts}
+    header = {"shard": shard, **sizes, "counts": output.counts}
+    if output.sides:
+        header["sides"] = {name: side.shard.model_dump() for name, side in output.sides.items()}
+    return header
 
 
 def _columns(output: OutputReceipt) -> bytes:
     columns = np.stack([output.lengths, output.part, output.record]).astype("<u4")
-    return columns.tobytes() + output.pages.astype("<u4").tobytes() + output.kept
+    pages = [output.pages, *(side.pages for side in output.sides.values())]
+    own, *others = (each.astype("<u4").tobytes() for each in pages)
+    return b"".join([columns.tobytes(), own, output.kept, *others])
 
 
 def _output(fields: dict[str, Any], file: io.BytesIO) -> OutputReceipt:
@@ -186,7 +216,11 @@ def _output(fields: dict[str, Any], file: io.BytesIO) -> OutputReceipt:
     lengths, part, record = columns.reshape(3, shard.documents)
     pages = np.frombuffer(file.read(4 * fields.get("pages", 0)), "<u4")
     kept = file.read(fields["kept_bytes"])
-    return OutputReceipt(shard, lengths, part, record, pages, kept, Counter(fields["counts"]))
+    counts, sides = Counter(fields["counts"]), {}
+    for name, entry in fields.get("sides", {}).items():
+        beside = ShardEntry(**entry)
+        sides[name] = SideReceipt(beside, np.frombuffer(file.read(4 * page_count([beside])), "<u4"))
+    return OutputReceipt(shard, lengths, part, record, pages, kept, counts, sides)
 
 
 def _encode_quarantined(one: Quarantined) -> dict[str, Any]:

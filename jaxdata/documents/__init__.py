@@ -2,6 +2,6 @@
 
 In the order in which data passes: `converted` (our datasets), `foreign` (other tools'), `joined`
 (several as one), `dataset` (the contract of them all), `custom` (your own objects), `token_ids`
-(their check), `places` (where tokens lie, without reading
-them), `base` (the contract of documents, and documents in memory).
+(their check), `in_memory` (arrays), `places` (where tokens lie, without reading them), `base` (the
+contract of documents).
 """

@@ -1,21 +1,18 @@
 """Documents of one source: lengths for the planner, ranges of tokens for the reader.
 
-`Documents` is the contract that packing needs; `ArrayDocuments` keeps it in memory, the other files
-read it from disk. All are grain `RandomAccessDataSource`s.
+`Documents` is the contract that packing needs; the other files meet it, in memory or from disk. All
+are grain `RandomAccessDataSource`s.
 """
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from jaxdata.errors import InputError
 from jaxdata.format.storage import PagedFiles, PageRanges, Store
 from jaxdata.ragged import ByteRanges, Ints
 
@@ -91,7 +88,10 @@ class Documents(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> Document:
-        """`{"tokens": (n,) integers}` and, where masked, `"loss_mask"`: (n,) bool."""
+        """`{"tokens": (n,) integers}` and, where masked, `"loss_mask"`: (n,) bool.
+
+        Where the source has side arrays, each by its name: (n,) of its dtype.
+        """
         ...
 
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
@@ -124,6 +124,39 @@ def far(documents: Documents) -> Far | None:
     known: Any = documents
     local = documents.store is None or documents.store.local
     return None if local or not hasattr(known, "page_ranges") else known
+
+
+class SideArray(NamedTuple):
+    """An array beside the tokens of a source: one value for each token of each document."""
+
+    dtype: np.dtype[Any]
+    """little-endian"""
+    read: Callable[[Ints, Ints, Ints], Gathered]
+    """the values of ranges, as `Documents.tokens` reads these"""
+    pages: PagedFiles | None = None
+    """its files, where they lie in a bucket"""
+    page_ranges: Callable[[Ints, Ints, Ints], PageRanges] | None = None
+    """see `Far`"""
+
+    def through(self, find: Callable[[Ints, Ints], tuple[Ints, Ints]]) -> SideArray:
+        """The same array of documents that are parts of others.
+
+        Args:
+            find: numbers of documents, and tokens in them -> those of the others.
+        """
+
+        def found(ask: Callable[[Ints, Ints, Ints], Any]) -> Callable[[Ints, Ints, Ints], Any]:
+            return lambda documents, starts, counts: ask(*find(documents, starts), counts)
+
+        ask = self.page_ranges
+        return SideArray(
+            self.dtype, found(self.read), self.pages, None if ask is None else found(ask)
+        )
+
+
+def side_arrays(documents: Documents) -> Mapping[str, SideArray]:
+    """The side arrays of documents, by name: their `side`, if they have any."""
+    return getattr(documents, "side", {})
 
 
 class StatedLengths(NamedTuple):
@@ -175,7 +208,7 @@ def run_ends(numbers_of: Callable[[Ints], Ints], total: int) -> Ints:
     return np.concatenate([*found, np.full(min(total, 1), total)])
 
 
-class _Items(ABC):
+class Items(ABC):
     """Documents by number, and in slices."""
 
     @abstractmethod
@@ -195,11 +228,16 @@ class _Items(ABC):
         return self._document(index)
 
 
-class RangedDocuments(_Items):
+class RangedDocuments(Items):
     """Documents read by ranges: `[index]` and `read` follow from `tokens` and `masks`."""
 
     masked: bool
     dtype: np.dtype[Any]
+
+    @property
+    def side(self) -> Mapping[str, SideArray]:
+        """Arrays of one value a token beside the tokens, by name."""
+        return {}
 
     @property
     @abstractmethod
@@ -226,6 +264,8 @@ class RangedDocuments(_Items):
         if self.masked:
             mask = self._range(self.masks, np.dtype(np.uint8), index, 0, None)
             item["loss_mask"] = mask.astype(bool)
+        for name, side in self.side.items():
+            item[name] = self._range(side.read, side.dtype, index, 0, None)
         return item
 
     def read(self, index: int, start: int = 0, stop: int | None = None) -> NDArray[Any]:
@@ -239,79 +279,3 @@ class RangedDocuments(_Items):
         start, stop, _ = slice(start, stop).indices(int(self.lengths[document]))
         one = (np.array([value]) for value in (document, start, max(stop - start, 0)))
         return np.frombuffer(bytearray(method(*one).views.join()), dtype)
-
-
-class ArrayDocuments(_Items):
-    """Documents in memory, for tests and small experiments.
-
-    >>> docs = ArrayDocuments([[5, 6, 0], [7, 0]])
-    >>> docs.lengths.tolist(), docs[1]["tokens"].tolist()
-    ([3, 2], [7, 0])
-    """
-
-    store = None
-
-    def __init__(
-        self,
-        tokens: Sequence[ArrayLike],
-        masks: Sequence[ArrayLike] | None = None,
-        name: str = "documents",
-    ) -> None:
-        self.name, self.masked = name, masks is not None
-        self._tokens = [np.asarray(document) for document in tokens]
-        self._masks = [np.asarray(mask, np.uint8) for mask in masks or []]
-        for number, (document, mask) in enumerate(zip(self._tokens, self._masks, strict=False)):
-            if len(mask) != len(document):
-                raise InputError(f"document {number}: {len(document)} tokens, mask of {len(mask)}")
-
-    @cached_property
-    def dtype(self) -> np.dtype[Any]:
-        """The smallest unsigned integer, of 16 or 32 bits, that holds every token."""
-        largest = max((int(document.max(initial=0)) for document in self._tokens), default=0)
-        return np.dtype(np.uint16 if largest < 2**16 else np.uint32)
-
-    @cached_property
-    def lengths(self) -> NDArray[np.uint32]:
-        """Tokens of each document, uint32 (documents,)."""
-        return np.array([len(document) for document in self._tokens], np.uint32)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """The sha256 of all tokens and masks."""
-        content = hashlib.sha256()
-        for array in (self.lengths, *self._tokens, *self._masks):
-            content.update(np.ascontiguousarray(array).astype(np.int64).tobytes())
-        return content.hexdigest()
-
-    def page_ends(self, size: int) -> Ints:
-        """See `Documents`."""
-        return page_ends(self, size)
-
-    def __len__(self) -> int:
-        return len(self._tokens)
-
-    def _document(self, index: int) -> Document:
-        item = {"tokens": self._tokens[index]}
-        if self.masked:
-            item["loss_mask"] = self._masks[index].astype(bool)
-        return item
-
-    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
-        return self._slices(self._bytes, self.dtype.itemsize, documents, starts, counts)
-
-    def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
-        return self._slices([m.data for m in self._masks], 1, documents, starts, counts)
-
-    @cached_property
-    def _bytes(self) -> list[memoryview]:
-        little = self.dtype.newbyteorder("<")
-        return [memoryview(document.astype(little).tobytes()) for document in self._tokens]
-
-    def _slices(
-        self, buffers: list[memoryview], item: int, documents: Ints, starts: Ints, counts: Ints
-    ) -> Gathered:
-        views = ByteRanges(buffers, documents, starts * item, (starts + counts) * item)
-        return Gathered(views, np.arange(len(documents)))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ArrayDocuments, (self._tokens, self._masks if self.masked else None, self.name)

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.documents.base import Gathered, RangedDocuments, StatedLengths, run_ends
+from jaxdata.documents.base import (
+    Gathered,
+    RangedDocuments,
+    SideArray,
+    StatedLengths,
+    run_ends,
+)
 from jaxdata.documents.dataset import Dataset
 from jaxdata.documents.foreign import ForeignDataset
 from jaxdata.documents.places import Places
@@ -131,11 +137,18 @@ class ConvertedDataset(Dataset):
 class ConvertedDocuments(RangedDocuments):
     """One source of a dataset on disk (see `Documents`)."""
 
-    def __init__(self, store: Store, name: str, entry: SourceEntry, spec: RecordSpec) -> None:
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        entry: SourceEntry,
+        spec: RecordSpec,
+        index: SourceIndex | None = None,
+    ) -> None:
         self.store, self.name = store, name
         self.entry, self.spec = entry, spec
         self.masked, self.fingerprint = entry.masked, entry.fingerprint
-        self.index = SourceIndex(store, name, entry, spec)
+        self.index = index or SourceIndex(store, name, entry, spec)
         self._shards = [shard.name for shard in entry.shards]
         # Whether shards were compared with the index; in a bucket that would cost requests.
         self._seen = np.full(len(entry.shards), not store.local)
@@ -165,6 +178,16 @@ class ConvertedDocuments(RangedDocuments):
 
     def __len__(self) -> int:
         return self.entry.documents
+
+    @cached_property
+    def side(self) -> dict[str, SideArray]:
+        """Arrays of one value a token beside the tokens, by name; in shards of their own."""
+        found = {}
+        for name, index in self.index.sides.items():
+            stored = ConvertedDocuments(self.store, self.name, index.entry, index.spec, index)
+            pages = None if self.store.local else stored.pages
+            found[name] = SideArray(stored.dtype, stored.tokens, pages, stored.page_ranges)
+        return found
 
     @property
     def loss_tokens(self) -> Any:

@@ -47,8 +47,8 @@ class Dataset(ABC):
         return f"{type(self).__name__}({self.url!r}, {self.splits})"
 
     def __contains__(self, name: object) -> bool:
-        """Whether it has a source `"<split>/<source>"`."""
-        return name in self.names
+        """Whether it has a source `"<split>/<source>"`, or one of that name in any split."""
+        return name in self.names or any(name in sources for sources in self.splits.values())
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self.names))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.documents.base import Documents
+from jaxdata.documents.base import Documents, side_arrays
 from jaxdata.documents.custom import as_documents
 from jaxdata.errors import InputError
 from jaxdata.format.foreign import ForeignWriter, Ranges, Written, writers
@@ -22,6 +23,7 @@ from jaxdata.format.storage.objects import is_url, plain_path
 from jaxdata.progress import Advance
 from jaxdata.scalars import takes_numpy
 
+_log = logging.getLogger("jaxdata")
 _TOKENS_AT_ONCE = 2**21
 _DOCUMENTS_AT_ONCE = 2**16
 
@@ -46,6 +48,8 @@ def export(
     progress: Advance | None = None,
 ) -> ExportReport:
     """Write the documents of a source as another tool's files; they read back the same.
+
+    Side arrays are left behind, with a warning: no other format holds them.
 
     Args:
         source: what can be packed, such as `dataset.source("train", "web")`.
@@ -72,6 +76,8 @@ def export(
     if format not in known:
         raise InputError(f"format={format!r}: expected {' | '.join(known)}")
     documents = as_documents(source)
+    if left := side_arrays(documents):
+        _log.warning("%s: side arrays are not exported (%s)", documents.name, ", ".join(left))
     facts = Written(documents.name, documents.dtype, documents.masked, documents.lengths)
     writer = known[format](facts, eod_id)
     folder, name = _place(output)

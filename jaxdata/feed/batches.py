@@ -22,6 +22,7 @@ from jaxdata.ragged import Ints
 from jaxdata.rows.arrays import HOST_BUFFERS, BufferPool, assemble
 from jaxdata.rows.batch_order import KeyedRows, in_batch_order
 from jaxdata.rows.compact import compact
+from jaxdata.rows.extras import side_names
 from jaxdata.rows.reading import FarRanges, far_ranges
 from jaxdata.rows.table import Batch, RowTable
 
@@ -176,14 +177,15 @@ class TableBatches:
         tables = {name: each for table in self.tables for name, each in table.sources.items()}
         size, offsets = next(iter(self.share.offsets.items()))
         sorts = any(each.lanes > 1 for each in self.share.keyed)
-        choose_pages(tables, len(offsets) / size if sorts else 1.0)
+        choose_pages(tables, len(offsets) / size if sorts else 1.0, side_names(self.extras))
         return True
 
     def far_ranges(self, spans: Sequence[Span]) -> Iterator[FarRanges]:
         assert self._by_pages
         for (section, _), alike in groupby(spans, lambda span: (span.section, span.size)):
             rows = self.share.rows(list(alike))
-            yield from far_ranges(self.tables[section], np.concatenate(rows))
+            sides = side_names(self.extras)
+            yield from far_ranges(self.tables[section], np.concatenate(rows), sides)
 
     def make(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Batch]:
         for (section, _), alike in groupby(spans, lambda span: (span.section, span.size)):

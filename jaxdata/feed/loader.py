@@ -47,7 +47,9 @@ class Loader(BatchIterator[B], grain.DatasetIterator[B]):
             arrays (see `jaxdata.feed.layouts`). Rows and state do not depend on it.
         extras: `"source"` and/or `"document"` add arrays of that name to every batch, int32
             (batch, seq_len): the number of each slot's source in `source_names`, and of its
-            document there (int64 if a source has more than 2^31 documents); -1 in padding.
+            document there (int64 if a source has more than 2^31 documents); -1 in padding. The
+            name of a side array of the documents adds the value of each slot's input,
+            `"target_<name>"` that of its target; of the stored dtype, 0 where there is none.
         reiterable: at the end, `iter()` begins the next pass, as trainers that count epochs expect;
             in the middle of a pass it gives the rest. Packed rows have another order in each pass,
             that of `rows.repeat()`; a mixture repeats its rows. The state counts `passes`.

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from jaxdata.errors import DatasetError
 from jaxdata.format.archive_members import COLUMNS, Member, find_member, line_of_json
-from jaxdata.format.manifest import MANIFEST, SourceEntry
+from jaxdata.format.manifest import MANIFEST, SIDE_COLUMNS, SourceEntry
 from jaxdata.format.page_checksums import page_count
 from jaxdata.format.records import STREAM_START, RecordSpec
 from jaxdata.format.storage import Store
@@ -60,6 +60,7 @@ def write_index(
     kept: NDArray[np.uint8] | None = None,
     members: Mapping[str, NDArray[Any]] = MappingProxyType({}),
     pages: NDArray[np.uint32] | None = None,
+    side_pages: Mapping[str, tuple[str, NDArray[np.uint32]]] = MappingProxyType({}),
     folder: str = "index",
 ) -> dict[str, str]:
     """Write the columns of one source below `<split>/<source>/<folder>/`; returns their checksums.
@@ -68,7 +69,8 @@ def write_index(
     or row from 0 in that file) are of shape (documents,), in the order of the shards; `kept` has a
     line of JSON for each document with its kept fields, uint8 (bytes,); `members` are the columns
     of a `MemberTable`, if documents came from archives; `pages` are the checksums of the pages of
-    all shards, uint32 (pages,), None where some are unknown. `folder` differs each time that
+    all shards, uint32 (pages,), None where some are unknown; `side_pages` have the dtype of each
+    side array, and the checksums of its pages. `folder` differs each time that
     documents are appended.
     """
     columns: dict[str, NDArray[Any]] = {
@@ -82,6 +84,9 @@ def write_index(
     if pages is not None:
         columns["page"] = np.asarray(pages, np.uint32)
     columns |= members
+    for name, (dtype, checksums) in side_pages.items():
+        columns[f"{name}.anchor"] = anchors(lengths, spec.of_side(dtype))
+        columns[f"{name}.page"] = np.asarray(checksums, np.uint32)
     return {
         name: store.write_array(f"{split}/{source}/{folder}/{name}", column)
         for name, column in columns.items()
@@ -256,7 +261,21 @@ class SourceIndex:
             columns["page"] = (np.uint32, page_count(self.entry.shards))
         if self._has_members:
             columns |= {name: (dtype, None) for name, dtype in COLUMNS.items()}
+        for name, side in self.entry.side.items():
+            columns[f"{name}.anchor"] = columns["anchor"]
+            columns[f"{name}.page"] = (np.uint32, page_count(side.shards))
         return columns
+
+    @cached_property
+    def sides(self) -> dict[str, SideIndex]:
+        """The index of each side array."""
+        return {
+            name: SideIndex(
+                self.store, self.name, self.entry.of_side(name), self.spec.of_side(side.dtype),
+                self, name,
+            )
+            for name, side in self.entry.side.items()
+        }  # fmt: skip
 
     def file(self, column: str) -> str:
         return f"{self.name}/{self.entry.index}/{column}"
@@ -266,3 +285,24 @@ class SourceIndex:
         return self.store.read_array(
             self.file(name), dtype, size, sha256=self.entry.checksums.get(name)
         )
+
+
+@dataclass(frozen=True)
+class SideIndex(SourceIndex):
+    """The index of a side array as of a source: the lengths are the source's, the places its own.
+
+    `entry` and `spec` are the side array's.
+    """
+
+    source: SourceIndex
+    side: str
+    """its name"""
+
+    @cached_property
+    def lengths(self) -> NDArray[np.uint32]:
+        """Values of each document, as many as tokens, uint32 (documents,)."""
+        return self.source.lengths
+
+    def file(self, column: str) -> str:
+        own = f"{self.side}.{column}" if column in SIDE_COLUMNS else column
+        return super().file(own)

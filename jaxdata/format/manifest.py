@@ -30,10 +30,13 @@ from jaxdata.format.bounds import (
 )
 from jaxdata.format.checksums import decode_json, encode_json, read_json
 from jaxdata.format.records import RecordSpec
+from jaxdata.format.side_rules import SideName, SideType
 from jaxdata.format.storage import Store
 
 FORMAT_VERSION = 1
 MANIFEST = "dataset.json"
+SIDE_COLUMNS = ("anchor", "page")
+"""Columns of the index that a side array has of its own, as `<name>.<column>`."""
 
 
 class Entry(BaseModel):
@@ -51,6 +54,14 @@ class ShardEntry(Entry):
     tokens: Count
     bytes: Count
     sha256: str
+
+
+class SideEntry(Entry):
+    """A side array of a source: one value for each token, in shards of its own."""
+
+    dtype: SideType
+    shards: list[ShardEntry]
+    """One beside each shard of the source: the same documents, values in the place of tokens."""
 
 
 class TokenizerEntry(Entry):
@@ -103,6 +114,8 @@ class SourceEntry(Entry):
     """Column -> sha256 of its values, little-endian; empty if an earlier jaxdata wrote it."""
     generations: list[Generation] = []
     """What it was before each time that documents were appended."""
+    side: dict[SideName, SideEntry] = {}
+    """Arrays of one value a token, by name."""
 
     @model_validator(mode="after")
     def _only_grew(self) -> SourceEntry:
@@ -118,12 +131,23 @@ class SourceEntry(Entry):
             raise ValueError("two of its generations have the same index")
         return self
 
+    @model_validator(mode="after")
+    def _beside(self) -> SourceEntry:
+        """The shards of a side array hold the documents of the source's own."""
+        own = [(shard.documents, shard.tokens) for shard in self.shards]
+        for name, side in self.side.items():
+            if [(shard.documents, shard.tokens) for shard in side.shards] != own:
+                raise ValueError(f"the shards of its side array {name!r} hold other documents")
+        return self
+
     @model_serializer(mode="wrap")
     def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what only sources with appended documents need."""
+        """Leave out what only sources with appended documents or side arrays need."""
         fields: dict[str, Any] = dump(self)
         if not self.generations:
             del fields["generations"], fields["index"]
+        if not self.side:
+            del fields["side"]
         return fields
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -135,15 +159,32 @@ class SourceEntry(Entry):
         same = {name: getattr(self, name) for name in Generation.model_fields}
         return Generation(**same | {"shards": len(self.shards), "inputs": len(self.inputs)})
 
+    @property
+    def all_shards(self) -> list[ShardEntry]:
+        """Its shards, and those of its side arrays."""
+        return [*self.shards, *(shard for side in self.side.values() for shard in side.shards)]
+
+    def of_side(self, name: str) -> SourceEntry:
+        """A side array as a source whose tokens are its values."""
+        known = {column: f"{name}.{column}" for column in SIDE_COLUMNS} | {"length": "length"}
+        sums = {own: self.checksums[its] for own, its in known.items() if its in self.checksums}
+        shards = self.side[name].shards
+        changed = {"shards": shards, "checksums": sums, "masked": False, "side": {}}
+        return self.model_copy(update=changed)
+
     def at(self, generation: int) -> SourceEntry:
         """What it was after so many additions, 0 for the first conversion; raises IndexError."""
         if generation == len(self.generations):
             return self
         was = self.generations[range(len(self.generations))[generation]]
+        side = {
+            name: SideEntry(dtype=each.dtype, shards=each.shards[: was.shards])
+            for name, each in self.side.items()
+        }
         return self.model_copy(
             update={name: getattr(was, name) for name in Generation.model_fields}
             | {"shards": self.shards[: was.shards], "inputs": self.inputs[: was.inputs]}
-            | {"generations": self.generations[:generation]}
+            | {"generations": self.generations[:generation], "side": side}
         )
 
 

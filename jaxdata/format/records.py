@@ -14,7 +14,7 @@ against every file it has written.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -26,6 +26,7 @@ STREAM_BLOCK = BLOCK - BLOCK_HEADER
 STREAM_START = 40
 _SIZE_FIELD = 32  # offset of the content size in a chunk's header
 _CHUNK_OVERHEAD = 42  # header, types and the first varint, without the varint of the size
+_MOST_SIDE = 2**28  # values of 8 bytes: a record stays below 4 GiB
 _MOST_TABLED = 2**20  # tokens of a record; sizes of larger ones are computed
 
 
@@ -70,6 +71,11 @@ class RecordSpec:
     def item(self) -> int:
         """Bytes of a token in a record, without its mask."""
         return np.dtype(self.dtype).itemsize
+
+    def of_side(self, dtype: str) -> RecordSpec:
+        """How a side array of the same documents is cut into records."""
+        tokens = min(self.record_tokens, _MOST_SIDE)
+        return replace(self, dtype=dtype, masked=False, record_tokens=tokens)
 
     def records(self, lengths: ArrayLike) -> NDArray[np.int64]:
         """Records that documents of `lengths` tokens take."""

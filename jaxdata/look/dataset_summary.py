@@ -9,7 +9,7 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from jaxdata.documents.base import Documents
+from jaxdata.documents.base import Documents, side_arrays
 from jaxdata.documents.converted import ConvertedDataset, ConvertedDocuments
 from jaxdata.documents.dataset import Dataset
 from jaxdata.format.history import read_history
@@ -50,11 +50,13 @@ def _describe_source(documents: Documents) -> dict[str, Any]:
         "lengths": _lengths(np.asarray(documents.lengths)),
         "fingerprint": documents.fingerprint,
     }
+    if side := side_arrays(documents):
+        described["side"] = {name: array.dtype.name for name, array in side.items()}
     if isinstance(documents, ConvertedDocuments):
         entry = documents.entry
         described |= {
-            "shards": len(entry.shards),
-            "bytes": sum(shard.bytes for shard in entry.shards),
+            "shards": len(entry.all_shards),
+            "bytes": sum(shard.bytes for shard in entry.all_shards),
             "inputs": len(entry.inputs),
             "parameters": entry.parameters,
             "statistics": entry.statistics,
@@ -121,6 +123,8 @@ def _source_lines(name: str, source: Mapping[str, Any]) -> Iterator[str]:
     if "shards" not in source:
         return
     masks = ", with loss masks" if source["masked"] else ""
+    arrays = ", ".join(f"{side} ({dtype})" for side, dtype in source.get("side", {}).items())
+    masks += f", side arrays {arrays}" if arrays else ""
     yield (
         f"{name}: {counted(source['shards'], 'shard')}, {source['bytes'] / 1e6:,.1f} MB, from "
         f"{counted(source['inputs'], 'file')}{masks}"

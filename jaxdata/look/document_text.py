@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from rich.text import Text
 
 from jaxdata.converter.chat.template_text import texts_like_tokens
+from jaxdata.documents.base import side_arrays
 from jaxdata.documents.dataset import Dataset
 from jaxdata.errors import InputError
 from jaxdata.look.origins import origin_of
@@ -32,6 +33,7 @@ def describe_document(dataset: Dataset, split: str, source: str, number: int) ->
     tokens = np.asarray(item["tokens"])
     loss = np.asarray(item.get("loss_mask", np.ones(len(tokens), bool)))
     edges = [0, *(np.flatnonzero(loss[1:] != loss[:-1]) + 1).tolist(), len(loss)]
+    side = {name: item[name].tolist() for name in side_arrays(documents)}
     return {
         "source": f"{split}/{source}",
         "document": number,
@@ -49,6 +51,7 @@ def describe_document(dataset: Dataset, split: str, source: str, number: int) ->
             }
             for first, stop in pairwise(edges)
         ],
+        **({"side": side} if side else {}),
     }
 
 

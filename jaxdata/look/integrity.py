@@ -60,8 +60,9 @@ def check_dataset(dataset: Dataset, names: Sequence[str], progress: Advance) -> 
                 wrong["tokenizer"] += map(str, damage_of_file(source.store, file, sha256))
         found = [str(each) for each in damage_of_index(source.index)]
         wrong["index"] += found
-        wrong["shards"] += [] if found else list(_wrong_shards(source.index))
-        documents, shards = documents + len(source), shards + len(source.entry.shards)
+        for each in () if found else (source.index, *source.index.sides.values()):
+            wrong["shards"] += _wrong_shards(each)
+        documents, shards = documents + len(source), shards + len(source.entry.all_shards)
         progress(done, len(names))
     yield Check("manifest", True, counted(len(stores), "dataset"))
     fine = {
@@ -81,7 +82,7 @@ def not_compared(dataset: Dataset, names: Sequence[str]) -> list[str]:
     """What is taken on trust when the sources `names` are opened, a line each; reads nothing."""
     sources = {name: dataset.source(*name.split("/", 1)) for name in names}
     ours = [each for each in sources.values() if isinstance(each, ConvertedDocuments)]
-    shards = [shard for source in ours for shard in source.entry.shards]
+    shards = [shard for source in ours for shard in source.entry.all_shards]
     size = sum(shard.bytes for shard in shards) / 1e6
     columns = sum(len(source.entry.checksums) for source in ours)
     commands = dict.fromkeys(f"jaxdata verify {source.store.url}" for source in ours)

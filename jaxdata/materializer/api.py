@@ -8,9 +8,11 @@ number of workers.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
+
+import numpy as np
 
 from jaxdata.errors import DatasetError, InputError, WorkerDied
 from jaxdata.feed.layouts import Named, stored_layout
@@ -18,11 +20,12 @@ from jaxdata.format.lease import leased
 from jaxdata.format.manifest import MANIFEST
 from jaxdata.format.storage import Store, open_store
 from jaxdata.format.unfinished import UnfinishedJob
-from jaxdata.map_datasets import underlying_identity
+from jaxdata.map_datasets import row_table, underlying_identity
 from jaxdata.materializer.formats import RECORD_FORMATS, fields_of, row_bytes
 from jaxdata.materializer.row_manifest import (
     BATCH_KEY,
     ROWS,
+    Field,
     Recipe,
     RowSet,
     decode_receipt,
@@ -32,6 +35,7 @@ from jaxdata.materializer.selection import Selection
 from jaxdata.materializer.shard_writer import RowsJob, unfinished_rows, write_shards
 from jaxdata.processes import available_cores
 from jaxdata.progress import Advance
+from jaxdata.rows.extras import check_extras
 from jaxdata.scalars import takes_numpy
 
 _SHARD_BYTES = 128 * 2**20
@@ -48,6 +52,7 @@ def materialize(
     stop_row: int | None = None,
     skip_rows: Iterable[tuple[int, int]] = (),
     shard_rows: int | None = None,
+    extras: Sequence[str] = (),
     workers: int | None = None,
     progress: Advance | None = None,
 ) -> RowSet:
@@ -64,6 +69,7 @@ def materialize(
         stop_row: the row after the last one; None for all.
         skip_rows: ranges `[(a, b), …]` of rows to leave out.
         shard_rows: rows per file; None for about 128 MiB.
+        extras: arrays to add, as for a Loader: source, document, side arrays.
         workers: processes; None for one a core. The files do not depend on it.
         progress: called with (rows done, all rows).
 
@@ -79,7 +85,8 @@ def materialize(
         if count is not None and count < 1:
             raise InputError(f"{name}={count}: expected 1 or more")
     stop = len(rows) if stop_row is None else stop_row
-    selection = Selection(rows, first_row, stop, [(a, b) for a, b in skip_rows])
+    added = check_extras(extras, row_table(rows))
+    selection = Selection(rows, first_row, stop, [(a, b) for a, b in skip_rows], added)
     recipe = _recipe(selection, layout, record_format, shard_rows)
     store = open_store(output)
     unfinished = unfinished_rows(store)
@@ -109,6 +116,7 @@ def _recipe(
         raise InputError(f"record_format={record_format!r}: expected {names}")
     apply = stored_layout(layout)
     fields = fields_of(apply(next(selection.batches(0, 1, 1))))
+    _check_holds(record_format, fields)
     return Recipe(
         record_format=record_format,
         # of a user's layout: the name of the function, or the string of the object
@@ -122,6 +130,16 @@ def _recipe(
         run=underlying_identity(selection.rows),
         lanes=selection.lanes,
     )
+
+
+def _check_holds(record_format: str, fields: Sequence[Field]) -> None:
+    """Refuse arrays that a record would hold rounded."""
+    for name, dtype, _ in fields:
+        if record_format == "tf_example" and dtype in ("<f8", "<u8"):
+            raise InputError(
+                f"record_format='tf_example' holds floats of 32 bits and whole numbers of 63, and "
+                f"{name!r} is {np.dtype(dtype).name}: use record_format='plain', or leave it out"
+            )
 
 
 def _finished(store: Store, wanted: Recipe) -> RowSet | None:

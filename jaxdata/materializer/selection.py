@@ -28,6 +28,7 @@ class Selection:
     first: int
     stop: int
     skip_rows: list[tuple[int, int]]
+    extras: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.first < self.stop <= len(self.rows):
@@ -80,4 +81,4 @@ class Selection:
         table = row_table(self.rows)
         if table is None:
             return DatasetBatches(self.rows, share)
-        return TableBatches([table.section_at(self.first)], share)
+        return TableBatches([table.section_at(self.first)], share, self.extras)

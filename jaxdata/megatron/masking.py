@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.documents.base import Documents, Gathered, RangedDocuments
+from jaxdata.documents.base import Documents, Gathered, RangedDocuments, SideArray, side_arrays
 from jaxdata.ragged import Ints
 
 
@@ -30,6 +31,11 @@ class _Masked(RangedDocuments):
     @property
     def lengths(self) -> NDArray[Any]:
         return self._documents.lengths
+
+    @property
+    def side(self) -> Mapping[str, SideArray]:
+        """Those of the documents."""
+        return side_arrays(self._documents)
 
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         return self._documents.tokens(documents, starts, counts)

@@ -93,7 +93,7 @@ def assemble(
         batches: the rows of each batch; a batch of fewer than `batch_size` is completed with
             padding.
         batch_size: rows of a batch.
-        extras: arrays to add, some of `rows.extras.EXTRAS`.
+        extras: arrays to add, some of `rows.extras.EXTRAS` and side arrays.
         buffers: where the memory of the batches comes from.
 
     Yields:

@@ -34,7 +34,7 @@ def compact(
         that holds seq_len, else int32); `ended` (bool), whether the last slot has no target.
         *segments* is a power of two, so that a compiled function meets few shapes. If sources
         store masks, `mask` (batch, seq_len), bool, of the targets. The extras are
-        (batch, segments), -1 after the last segment.
+        (batch, segments), -1 after the last segment; side arrays (batch, seq_len).
     """
     reading = read_batches(table, batches, batch_size)
     in_row = np.diff(reading.row_edges)

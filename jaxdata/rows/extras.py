@@ -1,12 +1,13 @@
-"""On request, the source and document of each slot of a batch: for loss by source.
+"""On request, more arrays of a batch: the source and document of each slot, and side arrays.
 
-They are computed from the segments that the batch is read from.
+The first two are computed from the segments that the batch is read from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from jaxdata.errors import InputError
 from jaxdata.rows.reading import Reading
+from jaxdata.rows.side_arrays import known_sides, side_dtype, side_name, slot_sides
 from jaxdata.rows.table import Batch, RowTable, Segments
 
 EXTRAS = ("source", "document")
@@ -21,27 +23,59 @@ _MOST_IN_32_BITS = 2**31
 
 
 def check_extras(given: Any, table: RowTable | None) -> tuple[str, ...]:
-    """Check `extras` as a user gives it, some of `EXTRAS`; refused for transformed rows (None)."""
+    """Check `extras` as a user gives it: some of `EXTRAS`, and side arrays.
+
+    Refused for transformed rows (None), and for side arrays that not every source has.
+    """
     extras = (given,) if isinstance(given, str) else tuple(given)
-    unknown = [name for name in extras if name not in EXTRAS]
-    if unknown or len(set(extras)) < len(extras):
-        raise InputError(f"extras={given!r}: expected some of {EXTRAS}, each once")
     if extras and table is None:
         raise InputError(
             f"extras={given!r} take rows as pack and mix return them, but these were transformed: "
             "apply the function to the batches of the loader instead"
         )
+    known = EXTRAS if table is None else (*EXTRAS, *known_sides(table))
+    if not {*extras} <= {*known} or len(set(extras)) < len(extras):
+        raise InputError(
+            f"extras={given!r}: expected some of {known}, each once; a name beyond {EXTRAS} is "
+            "that of a side array of the documents (--keep-per-token)"
+        )
+    if table is not None:
+        for name in extras:
+            extra_dtype(table, name)
     return extras
 
 
-def extra_dtype(table: RowTable, name: str) -> type[np.int32 | np.int64]:
-    """int32; int64 for document ids if a source has more than 2^31 documents."""
+def extra_dtype(table: RowTable, name: str) -> np.dtype[Any] | type[np.int32 | np.int64]:
+    """int32; int64 for document ids if a source has more than 2^31 documents; a side array's."""
+    if name not in EXTRAS:
+        return side_dtype(table, name)
     most = max((len(documents) for documents in table.documents), default=0)
     return np.int64 if name == "document" and most > _MOST_IN_32_BITS else np.int32
 
 
 def slot_extras(table: RowTable, reading: Reading, extras: Sequence[str]) -> Iterator[Batch]:
-    """Each of `extras` for every slot of each batch: (batch_size, seq_len), -1 in padding."""
+    """Each of `extras` for every slot of each batch: (batch_size, seq_len).
+
+    In padding source and document are -1, side arrays 0.
+    """
+    own, sides = _apart(extras)
+    ids = _slot_ids(table, reading, own) if own else repeat({})
+    for found, more in zip(ids, slot_sides(reading, sides) if sides else repeat({}), strict=False):
+        yield {**found, **more}
+
+
+def side_names(extras: Sequence[str]) -> set[str]:
+    """The side arrays that some extras are read from."""
+    return {*map(side_name, _apart(extras)[1])}
+
+
+def _apart(extras: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Those of `EXTRAS`, and the side arrays."""
+    own = [name for name in extras if name in EXTRAS]
+    return own, [name for name in extras if name not in EXTRAS]
+
+
+def _slot_ids(table: RowTable, reading: Reading, extras: Sequence[str]) -> Iterator[Batch]:
     rows = np.arange(reading.batch_size)
     for found, _ in _segments(table, reading):
         filled = np.bincount(found.row, found.slots, minlength=len(rows)).astype(np.int64)
@@ -57,7 +91,19 @@ def slot_extras(table: RowTable, reading: Reading, extras: Sequence[str]) -> Ite
 def segment_extras(
     table: RowTable, reading: Reading, extras: Sequence[str], widths: Sequence[int]
 ) -> Iterator[Batch]:
-    """Each of `extras` for every segment of each batch: (batch_size, width), -1 after the last."""
+    """Each of `extras` for every segment of each batch: (batch_size, width), -1 after the last.
+
+    Side arrays are for every slot: (batch_size, seq_len).
+    """
+    own, sides = _apart(extras)
+    ids = _segment_ids(table, reading, own, widths) if own else repeat({})
+    for found, more in zip(ids, slot_sides(reading, sides) if sides else repeat({}), strict=False):
+        yield {**found, **more}
+
+
+def _segment_ids(
+    table: RowTable, reading: Reading, extras: Sequence[str], widths: Sequence[int]
+) -> Iterator[Batch]:
     if table.merges_documents:
         raise InputError(
             f"extras={tuple(extras)} with expand='device': in this order a segment may "

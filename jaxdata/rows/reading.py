@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.documents.base import Documents, Gathered, far
+from jaxdata.documents.base import Documents, Gathered, far, side_arrays
 from jaxdata.format.storage import PagedFiles, PageRanges
 from jaxdata.ragged import ByteRanges, Ints
 from jaxdata.rows.table import ReadRanges, RowTable, Segments
@@ -57,6 +57,9 @@ class Reading:
     dtype: np.dtype[Any]
     masks: Gathered | None
     """stored masks of the same tokens; None if no source has them"""
+    sources: Sequence[Documents]
+    reads: ReadRanges
+    """the ranges of the same tokens in `sources`"""
 
     @cached_property
     def filled(self) -> Ints:
@@ -91,6 +94,12 @@ class Reading:
         """Their stored masks, with ones after each row; only if `masks` is not None."""
         assert self.masks is not None
         return self._joined(self.masks, fill, np.dtype(bool), b"\1")
+
+    def side(self, name: str, fill: Ints) -> Iterator[NDArray[Any]]:
+        """The values of a side array of the same tokens, with `fill` zeros after each row."""
+        dtype = side_arrays(self.sources[0])[name].dtype
+        pieces = _read(self.sources, self.reads, _values_of(name))
+        return self._joined(pieces, fill, dtype, b"\0" * dtype.itemsize)
 
     def _joined(
         self, pieces: Gathered, fill: Ints, dtype: np.dtype[Any], filler: bytes
@@ -130,6 +139,8 @@ def read_batches(table: RowTable, batches: Sequence[Ints], batch_size: int) -> R
         pieces=pieces,
         dtype=dtype,
         masks=_read(table.documents, reads, _masks) if masked else None,
+        sources=table.documents,
+        reads=reads,
     )
 
 
@@ -137,14 +148,17 @@ FarRanges = tuple[PagedFiles, PageRanges]
 """files in a bucket, and what is read of them"""
 
 
-def far_ranges(table: RowTable, rows: Ints) -> Iterator[FarRanges]:
-    """What some rows are read from in buckets."""
+def far_ranges(table: RowTable, rows: Ints, sides: Iterable[str] = ()) -> Iterator[FarRanges]:
+    """What some rows, and side arrays of them, are read from in buckets."""
     reads = ranges_to_read(table, table.segments(rows))
     ranges = reads.ranges
     for documents, mine in _by_source(table.documents, ranges):
+        asked = [column[mine] for column in (ranges.document, ranges.start, reads.tokens)]
         if (bucket := far(documents)) is not None:
-            asked = (column[mine] for column in (ranges.document, ranges.start, reads.tokens))
             yield bucket.pages, bucket.page_ranges(*asked)
+        for side in (side_arrays(documents)[name] for name in sides):
+            if side.pages is not None and side.page_ranges is not None:
+                yield side.pages, side.page_ranges(*asked)
 
 
 def ranges_to_read(table: RowTable, found: Segments) -> ReadRanges:
@@ -210,6 +224,13 @@ def _tokens_as(dtype: np.dtype[Any]) -> Read:
         narrow = found.views.join()
         wide = np.frombuffer(narrow, documents.dtype.newbyteorder("<")).astype(dtype)
         return Gathered.cut(wide, count)
+
+    return read
+
+
+def _values_of(name: str) -> Read:
+    def read(documents: Documents, document: Ints, start: Ints, count: Ints) -> Gathered:
+        return side_arrays(documents)[name].read(document, start, count)
 
     return read
 

@@ -14,7 +14,7 @@ import numpy as np
 from jaxdata.converter.document_batch import Document
 from jaxdata.converter.job import Job
 from jaxdata.converter.tasks import Dropped, Encoded
-from jaxdata.documents.base import ArrayDocuments
+from jaxdata.documents.in_memory import ArrayDocuments
 from jaxdata.errors import InputError
 from jaxdata.feed.batches import Stream
 from jaxdata.feed.streams import AheadStream

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +17,7 @@ from jaxdata.format.index import write_index
 from jaxdata.format.manifest import (
     Manifest,
     ShardEntry,
+    SideEntry,
     SourceEntry,
     TokenizerEntry,
     update_manifest,
@@ -43,6 +45,7 @@ def write_dataset(
     sources: Mapping[str, Sequence[ArrayLike]],
     masks: Mapping[str, Sequence[ArrayLike]] | None = None,
     *,
+    side: Mapping[str, Mapping[str, Sequence[ArrayLike]]] = MappingProxyType({}),
     record_tokens: int = 16_384,
     shard_documents: int = 1_000,
 ) -> ConvertedDataset:
@@ -52,6 +55,7 @@ def write_dataset(
         path: the folder, or a URL that `open_dataset` takes.
         sources: `"<split>/<source>"` -> documents, each its token ids with EOD.
         masks: `"<split>/<source>"` -> loss masks, for the sources that have them.
+        side: `"<split>/<source>"` -> name -> arrays of one value a token, all of one dtype.
         record_tokens: most tokens of a record.
         shard_documents: documents of a shard.
     """
@@ -69,8 +73,15 @@ def write_dataset(
         own: Sequence[Any] = (masks or {}).get(name) or [None] * len(documents)
         both = list(zip(documents, own, strict=True))
         shards, pages = _write_shards(store, name, both, spec, shard_documents)
+        sides, side_pages = {}, {}
+        for of, arrays_of_side in side.get(name, {}).items():
+            values = [(np.asarray(array), None) for array in arrays_of_side]
+            kind: Any = values[0][0].dtype.name
+            args = values, spec.of_side(kind), shard_documents, f".{of}"
+            written, side_pages[of] = _write_shards(store, name, *args)
+            sides[of] = SideEntry(dtype=kind, shards=written)
         lengths = np.array([len(document) for document in documents], np.uint32)
-        entries[name] = _write_entry(store, name, lengths, shards, pages, spec)
+        entries[name] = _write_entry(store, name, lengths, shards, pages, spec, sides, side_pages)
     tokenizer = TokenizerEntry(
         kind="bytes", name="toy", files={}, vocab_size=vocab, eod_id=0, bos_id=None, pad_id=None
     )
@@ -82,11 +93,11 @@ def write_dataset(
 
 
 def _write_shards(
-    store: Store, name: str, documents: list[Any], spec: RecordSpec, each: int
+    store: Store, name: str, documents: list[Any], spec: RecordSpec, each: int, of: str = ""
 ) -> tuple[list[ShardEntry], NDArray[np.uint32]]:
     shards, pages = [], [np.empty(0, np.uint32)]
     for start in range(0, len(documents), each):
-        shard = f"{name}/{start // each:05}-00000.array_record"
+        shard = f"{name}/{start // each:05}-00000{of}.array_record"
         with store.create(shard) as file:
             with ShardWriter(file, spec) as writer:
                 for tokens, mask in documents[start : start + each]:
@@ -103,6 +114,8 @@ def _write_entry(
     shards: list[ShardEntry],
     pages: NDArray[np.uint32],
     spec: RecordSpec,
+    side: dict[str, SideEntry],
+    side_pages: dict[str, NDArray[np.uint32]],
 ) -> SourceEntry:
     split, _, source = name.partition("/")
     checksums = write_index(
@@ -114,6 +127,7 @@ def _write_entry(
         origin_row=np.arange(len(lengths)).astype(np.uint64),
         spec=spec,
         pages=pages,
+        side_pages={of: (side[of].dtype, side_pages[of]) for of in side},
     )
     return SourceEntry(
         documents=len(lengths),
@@ -125,4 +139,5 @@ def _write_entry(
         checksums=checksums,
         parameters={},
         statistics={},
+        side=side,
     )

@@ -60,6 +60,7 @@ _SFT: dict[str, Any] = {
     "eod_after_prompt": True,
 }
 _DPO = {"prompt_key": "ask", "chosen_key": "good", "rejected_key": "bad", "train_on": "all"}
+_IDS = {"ids_key": "ids", "mask_key": "mask", "labels_key": "labels", "ids_end": "keep"}
 _SENTINELS = {"fim_prefix": 3, "fim_middle": 4, "fim_suffix": 5}
 _CHANGES = [
     (task, task_options, {name: value})
@@ -68,6 +69,7 @@ _CHANGES = [
         ("fim", _SENTINELS, _FIM),
         ("sft", {}, _SFT),
         ("dpo", {}, _DPO),
+        ("ids", {}, _IDS),
     ]
     for name, value in changes.items()
 ]

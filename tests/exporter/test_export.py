@@ -231,6 +231,15 @@ def test_a_flat_file_of_gpt2_is_known(tmp_path: Path) -> None:
     assert (tmp_path / "again.bin").read_bytes() == (tmp_path / "train.bin").read_bytes()
 
 
+def test_side_arrays_are_left_behind_in_words(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    docs = jaxdata.ArrayDocuments([[5, 6, 0]], name="web", side={"weight": [np.ones(3)]})
+    jaxdata.export(docs, tmp_path / "new", format="megatron")
+    assert "web: side arrays are not exported (weight)" in caplog.text
+    assert only_source(f"megatron:{tmp_path}/new")[0]["tokens"].tolist() == [5, 6, 0]
+
+
 def test_a_format_is_one_entry_in_the_registry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,7 +27,7 @@ Tokens = dict[str, list[list[int]]]
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Answers with masks; text from archives, in two generations, with kept fields."""
+    """Answers with masks; text from archives, in two generations, with kept fields; side arrays."""
     folder = tmp_path_factory.mktemp("mutations")
     (folder / "in").mkdir()
     for part in range(2):
@@ -42,6 +42,15 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     options = {"task": "sft", "record_tokens": 16, "tokenizer": "bytes"}
     convert(pairs, folder / "out", source="sft", **options)
+    ids = [json.dumps({"input_ids": [n] * 20, "weight": [n] * 20}).encode() for n in range(5)]
+    options = {"task": "ids", "keep_per_token": "weight:int8", "record_tokens": 16}
+    convert(
+        write_lines(folder / "ids.jsonl", ids),
+        folder / "out",
+        source="ids",
+        tokenizer="bytes",
+        **options,
+    )
     return folder / "out"
 
 

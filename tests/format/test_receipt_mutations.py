@@ -71,6 +71,9 @@ CHANGES: dict[str, Change] = {
     "other tokens": set_value("outputs", NAME, "shard", "tokens", to=1),
     "no parts": set_value("records", to=[]),
     "members of no part": set_value("members", to=[[9, [[0, ["a", "line", 1]]]]]),
+    "a side array": lambda header: header["outputs"][NAME].update(
+        sides={"weight": header["outputs"][NAME]["shard"]}
+    ),
     "nothing": lambda header: header.clear(),
 }
 

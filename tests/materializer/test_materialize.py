@@ -6,6 +6,7 @@ import importlib
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from jaxdata.cli import main
 from jaxdata.cli import materialize as command
 from jaxdata.errors import DatasetError, InputError, StateMismatch
 from jaxdata.materializer.formats import RECORD_FORMATS
-from jaxdata.testing import assert_resumes_everywhere, assert_same_batches
+from jaxdata.testing import assert_resumes_everywhere, assert_same_batches, distinct_documents
 from tests.materializer.conftest import assert_same_rows, loaded, records, run
 
 
@@ -43,6 +44,25 @@ def test_every_layout_is_written_as_the_loader_lays_it_out(
         assert run("--config", config, "--rows", ":9", *options) == 0
         expected = loaded(config, loader={"layout": layout})[:9]
         assert_same_rows(list(jaxdata.open_rows(output)), expected)
+
+
+@pytest.mark.parametrize("record_format", ["plain", "tf_example"])
+def test_extras_are_written_where_they_are_asked_for(tmp_path: Path, record_format: str) -> None:
+    tokens = distinct_documents([5, 9, 12, 3] * 9)
+    for kind in (np.float32, np.float64):
+        side = {"weight": [document.astype(kind) / 4 for document in tokens]}
+        rows = jaxdata.pack(jaxdata.ArrayDocuments(tokens, side=side), seq_len=8)
+        options = {"extras": ("document", "weight"), "record_format": record_format}
+        output = tmp_path / np.dtype(kind).name
+        if kind is np.float64 and record_format == "tf_example":
+            with pytest.raises(InputError, match="'weight' is float64: use record_format='plain'"):
+                jaxdata.materialize(rows, output, workers=1, **options)
+            continue
+        jaxdata.materialize(rows, output, shard_rows=10, workers=2, **options)
+        whole: dict[str, Any] = {"batch_size": 4, "drop_remainder": True}
+        read = jaxdata.Loader(jaxdata.open_rows(output), **whole)
+        expected = jaxdata.Loader(rows, extras=("document", "weight"), **whole)
+        assert assert_same_batches(read, expected) > 5
 
 
 @pytest.mark.parametrize("record_format", ["plain", "tf_example"])

@@ -47,6 +47,18 @@ def test_a_loader_resumes_and_shares_them(tmp_path: Path, given: dict[str, Any])
     assert_same_on_hosts(loader, [2, 4])
 
 
+@pytest.mark.parametrize("given", [{}, {"reset": True}, BY_EOD])
+def test_side_arrays_lie_beside_their_tokens(given: dict[str, Any]) -> None:
+    """Also where a segment spans documents."""
+    tokens = made(1)
+    docs = jaxdata.ArrayDocuments(tokens, side={"weight": [each.astype("f4") for each in tokens]})
+    options = {"size": 100, "seq_len": 16, "seed": 3, **given}
+    rows = jaxdata.megatron.blend([(1.0, docs)], **options)
+    for batch in jaxdata.Loader(rows, batch_size=8, extras=("weight", "target_weight")):
+        assert (batch["weight"] == batch["inputs"]).all()
+        assert (batch["target_weight"] == batch["targets"]).all()
+
+
 @pytest.mark.slow
 def test_worker_processes_make_the_same_rows(tmp_path: Path) -> None:
     rows = blended(tmp_path, **BY_EOD)

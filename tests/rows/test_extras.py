@@ -12,7 +12,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jaxdata
-from jaxdata.errors import ConfigError, InputError
+from jaxdata.errors import InputError
 from jaxdata.feed.device import check_wide
 from jaxdata.rows.extras import extra_dtype
 from jaxdata.testing import assert_same_batches, distinct_documents, write_dataset
@@ -161,7 +161,7 @@ def test_a_config_asks_for_them_and_evaluation_has_them(dataset: Path) -> None:
             expected = np.where(inside, document[batch["inputs"]], -1)
             np.testing.assert_array_equal(batch["document"], expected)
         assert [name.split("/")[-1] for name in loader.source_names] == ["code", "web", "wiki"]
-    with pytest.raises(ConfigError, match=r"loader\.extras"):
+    with pytest.raises(InputError, match=r"extras=\['author'\]: expected some of"):
         jaxdata.load(config, loader={"extras": ["author"]})
 
 

@@ -185,6 +185,15 @@ def test_workers_cannot_go_on_each_by_itself_with_other_sizes(rows: Any, referen
         other.load_state_dict(worker.state_dict())
 
 
+def test_side_arrays_are_tensors() -> None:
+    tokens = [np.arange(1, 9)] * 9
+    side = {"weight": [each.astype(np.float32) for each in tokens], "at": tokens}
+    rows = jaxdata.pack(jaxdata.ArrayDocuments(tokens, side=side), seq_len=8)
+    for batch in jaxdata.torch.Loader(rows, batch_size=3, extras=("weight", "target_at")):
+        assert torch.equal(batch["weight"], batch["inputs"].float())
+        assert torch.equal(batch["target_at"], batch["targets"].long())
+
+
 def test_a_halt_comes_after_the_last_batch(path: Path) -> None:
     opened = jaxdata.open_dataset(path)
     packed = {n: jaxdata.pack(opened.source("train", n), seq_len=32) for n in ("web", "wiki")}

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 import jaxdata
 import jaxdata.torch
 from jaxdata.errors import DatasetError, InputError, StateMismatch
+from jaxdata.installing import install_command
 from jaxdata.testing import assert_same_batches, distinct_documents, write_dataset
 from tests.conftest import ROOT
 from tests.feed.pod import end
@@ -97,7 +98,7 @@ def test_ranks_are_those_of_torchrun(
 def test_without_torch_it_names_the_extra() -> None:
     code = "import sys; sys.modules['torch'] = None; import jaxdata; jaxdata.torch"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    expected = "torch is not installed; install it with: pip install 'jaxdata[torch]'"
+    expected = f"torch is not installed; install it with: {install_command('torch')}"
     assert expected in done.stderr
 
 

@@ -46,4 +46,4 @@ class Leftovers:
         if self.store.read(MANIFEST) is None:
             return set()
         sources = read_manifest(self.store).sources.values()
-        return {shard.name for entry in sources for shard in entry.shards}
+        return {shard.name for entry in sources for shard in entry.all_shards}

@@ -4,6 +4,7 @@ In the order in which data passes:
 
 - `base`: the contract; `registry`: the tasks there are.
 - `lm`, `sft`, `fim`, `dpo`, `ids`: a task each, with its settings.
+- `per_token`: columns of one value a token, beside ids.
 - `fields`, `conversation_turns`: the texts of a record, written as prompts and answers.
 - `random_choice`: chance that depends on content and seed alone.
 - `spans`, `encoding`: texts to tokens and loss masks.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -45,11 +46,13 @@ class Encoded(NamedTuple):
         tokens: its ids, those that begin and end it included; at least one.
         mask: uint8, of the same length, in masked tasks: 1 where the token has loss as a target.
         cuts: where its pieces begin, all but the first: each is a document of the index.
+        side: the values of each side array of the task, as many as tokens.
     """
 
     tokens: NDArray[Any]
     mask: NDArray[np.uint8] | None = None
     cuts: tuple[int, ...] = ()
+    side: Mapping[str, NDArray[Any]] = {}
 
     def pieces(self) -> list[Encoded]:
         """Its pieces, each as a document; itself if it is not cut.
@@ -61,7 +64,14 @@ class Encoded(NamedTuple):
             return [self]
         tokens = np.split(self.tokens, self.cuts)
         masks = [None] * len(tokens) if self.mask is None else np.split(self.mask, self.cuts)
-        return [Encoded(*piece) for piece in zip(tokens, masks, strict=True)]
+        sides: list[dict[str, NDArray[Any]]] = [{} for _ in tokens]
+        for name, values in self.side.items():
+            for own, part in zip(sides, np.split(values, self.cuts), strict=True):
+                own[name] = part
+        return [
+            Encoded(one, mask, side=side)
+            for one, mask, side in zip(tokens, masks, sides, strict=True)
+        ]
 
 
 class Prepared(NamedTuple):
@@ -126,6 +136,8 @@ class Task(ABC):
     joins_pieces: bool = False
     """Whether the pieces of a huge text file are one document, cut between words; else each is
     a document, cut at a line end."""
+    side: Mapping[str, str] = MappingProxyType({})
+    """Side arrays, one value a token, that its documents carry: name -> dtype."""
     streams: tuple[str, ...] = ("",)
     """The sources it feeds: ("",) for `<source>` itself, a name for `<source>/<name>`."""
     keys: tuple[str, ...] | None = None

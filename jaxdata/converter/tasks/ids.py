@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import model_validator
 
 from jaxdata.converter.inputs.parsing import BadRecord, field_of
-from jaxdata.converter.options import INPUT, option
+from jaxdata.converter.options import INPUT, Keys, option
 from jaxdata.converter.tasks.base import (
     Clean,
     Dropped,
@@ -22,6 +22,7 @@ from jaxdata.converter.tasks.base import (
     Task,
     token_dtype,
 )
+from jaxdata.converter.tasks.per_token import PerToken
 from jaxdata.converter.tasks.registry import register
 from jaxdata.tokenizers import Tokenizer
 
@@ -59,6 +60,15 @@ class IdsSettings(Settings):
         "'keep' stores ids as they end, as for a corpus of chunks.",
     )
 
+    keep_per_token: Keys = option(
+        (),
+        "Keys of lists as long as the ids, separated by commas (weight,language:uint8): side "
+        "arrays of the documents, which batches have on request. A type is needed where no table "
+        "states it; NAME:TYPE:FILL is for tokens that are added, which get 0.",
+        heading=INPUT,
+        metavar="NAMES",
+    )
+
     @model_validator(mode="after")
     def _one_mask(self) -> Self:
         if self.mask_key is not None and self.labels_key is not None:
@@ -71,13 +81,14 @@ class Ids(NamedTuple):
 
     tokens: NDArray[Any]
     mask: NDArray[np.uint8] | None
+    side: Mapping[str, NDArray[Any]]
 
 
 class IdsTask(Task):
     """See `Task`; a document is its ids, as they are stored, and their mask.
 
     What is added has loss as its neighbour has: EOD if the last id has, BOS never. Without a mask
-    all have.
+    all have. Side arrays have their fill there.
     """
 
     def __init__(self, settings: IdsSettings, tokenizer: Tokenizer, clean: Clean | None) -> None:  # noqa: ARG002
@@ -87,8 +98,11 @@ class IdsTask(Task):
         self._eod = tokenizer.eod_id if settings.ids_end == "add" else None
         chosen = settings.ids_key, settings.mask_key, settings.labels_key
         self.keys: tuple[str, ...] = tuple(key for key in chosen if key is not None)
-        self.array_keys = self.keys
         self.masked = len(self.keys) > 1
+        self._kept = PerToken(settings.keep_per_token)
+        self.side = self._kept.dtypes
+        self.keys += tuple(self.side)
+        self.array_keys = self.keys
 
     def prepare(self, record: Record) -> Prepared:
         settings = self._settings
@@ -97,7 +111,8 @@ class IdsTask(Task):
         if len(found) and int(_unsigned(found).max()) >= self._vocab_size:
             raise BadRecord(self._outside(found))
         mask = self._mask(record, found)
-        return Prepared((Ids(found.astype(self._dtype), mask),), ())
+        side = self._kept.read(record, len(found), settings.ids_key)
+        return Prepared((Ids(found.astype(self._dtype), mask, side),), ())
 
     def _outside(self, ids: NDArray[Any]) -> str:
         key = self._settings.ids_key
@@ -141,12 +156,23 @@ class IdsTask(Task):
         counts = [
             len(one.tokens) + begin + end for one, (begin, end) in zip(documents, ends, strict=True)
         ]
-        tokens = self._joined([one.tokens for one in documents], ends)
+        bos, eod = self._bos or 0, self._eod or 0
+        tokens = _joined([one.tokens for one in documents], ends, (bos, eod))
         masks = None
         if self.masked:
             masks = np.concatenate([_mask_of(*pair) for pair in zip(documents, ends, strict=True)])
+        sides = {
+            name: _joined([one.side[name] for one in documents], ends, (fill, fill))
+            for name, fill in self._kept.fills.items()
+        }
         return [
-            (Encoded(tokens[start:stop], None if masks is None else masks[start:stop]),)
+            (
+                Encoded(
+                    tokens[start:stop],
+                    None if masks is None else masks[start:stop],
+                    side={name: values[start:stop] for name, values in sides.items()},
+                ),
+            )
             if stop > start
             else Dropped("no id in it")
             for start, stop in pairwise(accumulate(counts, initial=0))
@@ -157,19 +183,21 @@ class IdsTask(Task):
         begin = self._bos is not None and not (len(tokens) and tokens[0] == self._bos)
         return begin, self._eod is not None and not (len(tokens) and tokens[-1] == self._eod)
 
-    def _joined(
-        self, ids: Sequence[NDArray[Any]], ends: Sequence[tuple[bool, bool]]
-    ) -> NDArray[Any]:
-        """All ids, with what is added; one array for all is made faster than one for each."""
-        none = np.empty(0, self._dtype)
-        bos, eod = (
-            none if at is None else np.array([at], self._dtype) for at in (self._bos, self._eod)
-        )
-        parts = [none] * (3 * len(ids) + 1)
-        parts[0:-1:3] = [bos if begin else none for begin, _ in ends]
-        parts[1::3] = ids
-        parts[2::3] = [eod if end else none for _, end in ends]
-        return np.concatenate(parts)
+
+def _joined(
+    arrays: Sequence[NDArray[Any]],
+    ends: Sequence[tuple[bool, bool]],
+    added: tuple[float, float],
+) -> NDArray[Any]:
+    """Arrays of one type with what is added; one for all is made faster than one for each."""
+    dtype = arrays[0].dtype if arrays else np.dtype(np.uint16)
+    none = np.empty(0, dtype)
+    before, after = (np.array([value], dtype) for value in added)
+    parts = [none] * (3 * len(arrays) + 1)
+    parts[0:-1:3] = [before if begin else none for begin, _ in ends]
+    parts[1::3] = arrays
+    parts[2::3] = [after if end else none for _, end in ends]
+    return np.concatenate(parts)
 
 
 def _mask_of(document: Ids, ends: tuple[bool, bool]) -> NDArray[np.uint8]:

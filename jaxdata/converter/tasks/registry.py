@@ -62,6 +62,17 @@ def kept_by_sources(task: str) -> set[str]:
     return set(_registered(task).settings.kept_by_sources)
 
 
+def check_takes(task: str, option: str, why: str) -> None:
+    """Raise InputError unless a task has an option; `why` says why not every task has it."""
+    _registered(task)
+    takers = [name for name, known in _tasks.items() if option in known.settings.model_fields]
+    if task not in takers:
+        raise InputError(
+            f"--{option.replace('_', '-')} is for --task {' and '.join(sorted(takers))}, not for "
+            f"task {task!r}: {why}"
+        )
+
+
 def make_settings(task: str, tokenizer: Tokenizer, options: Mapping[str, Any]) -> Settings:
     """Make the settings of a task.
 

@@ -8,6 +8,10 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
+_IDS = ("source", "document")
+_COLUMNS = {"tokens", "slots", "context", "ended", "mask", *_IDS}
+"""Arrays that are laid out here; all others are side arrays, with a value for every slot."""
+
 
 @partial(jax.jit, static_argnames=("positions", "columns"))
 def expand(
@@ -25,7 +29,7 @@ def expand(
     Returns:
         `inputs`, `targets`, `segment_ids`, `positions` (int32) and `loss_mask` (bool), each
         (batch, seq_len) or as many columns as are wanted; `source` and `document` if the batch has
-        them, -1 in padding.
+        them, -1 in padding; side arrays as they are.
     """
     first, stop = columns or (None, None)
     # Outside of a jitted function the bounds would be transfers, which jax_transfer_guard forbids.
@@ -51,7 +55,7 @@ def _whole_rows(batch: Mapping[str, jax.Array], positions: str) -> dict[str, jax
     loss_BxL = (position_BxL >= of_segment(batch["context"])) & ~(
         last_BxL & of_segment(batch["ended"])
     )
-    extras = {name: of_segment(batch[name]) for name in ("source", "document") if name in batch}
+    extras = {name: of_segment(batch[name]) for name in _IDS if name in batch}
     return {
         # A segment has one token more than slots.
         "inputs": tokens_at(slot_L + segment_BxL),
@@ -60,6 +64,7 @@ def _whole_rows(batch: Mapping[str, jax.Array], positions: str) -> dict[str, jax
         "segment_ids": jnp.where(inside_BxL, segment_BxL + 1, 0),
         "positions": jnp.where(inside_BxL, position_BxL if positions == "segment" else slot_L, 0),
         **{name: jnp.where(inside_BxL, values, -1) for name, values in extras.items()},
+        **{name: values for name, values in batch.items() if name not in _COLUMNS},
     }
 
 

@@ -15,13 +15,16 @@ from jaxdata.feed.device.expansion import expand
 from jaxdata.feed.trees import is_array, map_leaves
 from jaxdata.rows.table import Batch
 
+_REASONS = {"document": "since a source has more than 2^31 documents"}
+_AS_STORED = "as it is stored"
+
 
 def check_wide(dtypes: Mapping[str, Any]) -> None:
     """Refuse arrays of 64 bits if JAX would truncate them to 32."""
     for name, dtype in dtypes.items():
         if jax.dtypes.canonicalize_dtype(dtype) != np.dtype(dtype):
             raise InputError(
-                f"{name!r} needs 64 bits, since a source has more than 2^31 documents, but JAX is "
+                f"{name!r} needs 64 bits, {_REASONS.get(name, _AS_STORED)}, but JAX is "
                 "set to 32: set JAX_ENABLE_X64=1, or remove it from extras"
             )
 

@@ -86,7 +86,7 @@ def mirror(
             if (history := source_store.read(HISTORY)) is not None:
                 at.write(HISTORY, history)
             journal.end()
-    shards = [shard for entry in manifest.sources.values() for shard in entry.shards]
+    shards = [shard for entry in manifest.sources.values() for shard in entry.all_shards]
     documents = sum(entry.documents for entry in manifest.sources.values())
     seconds = time.perf_counter() - began
     return Mirrored(target_store.url, *counts, len(shards), documents, seconds)

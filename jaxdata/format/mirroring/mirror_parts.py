@@ -55,7 +55,7 @@ def parts(store: Store, manifest: Manifest) -> Iterator[Part]:
             index = SourceIndex(store, name, entry.at(generation), manifest.record_spec(name))
             yield from (_column(index, column) for column in index.columns)
     for entry in manifest.sources.values():
-        for shard in entry.shards:
+        for shard in entry.all_shards:
             if shard.name not in seen:
                 yield _file(shard.name, shard.sha256, shard.bytes)
             seen.add(shard.name)

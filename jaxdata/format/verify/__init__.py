@@ -20,7 +20,12 @@ from jaxdata.format.storage import Store, open_store
 from jaxdata.format.unfinished import unfinished_conversions
 from jaxdata.format.verify.checks import Check, Verification, file_check, totals, verify_files
 from jaxdata.format.verify.damage import Damage, damage_of_cached, damage_of_hashes
-from jaxdata.format.verify.index import damage_of_columns, damage_of_shard, unchecked_columns
+from jaxdata.format.verify.index import (
+    damage_of_columns,
+    damage_of_places,
+    damage_of_shard,
+    unchecked_columns,
+)
 from jaxdata.progress import Advance
 
 __all__ = ["Damage", "Verification", "verify"]
@@ -74,8 +79,9 @@ def verify(
 def _counts(manifest: Manifest) -> dict[str, int]:
     entries = manifest.sources.values()
     shards = [shard for entry in entries for shard in entry.shards]
-    counts = {"sources": len(entries), "shards": len(shards)}
-    return counts | totals(shards, "documents", "tokens", "bytes")
+    every = [shard for entry in entries for shard in entry.all_shards]
+    counts = {"sources": len(entries), "shards": len(every)}
+    return counts | totals(shards, "documents", "tokens") | totals(every, "bytes")
 
 
 def _checks(store: Store, manifest: Manifest, names: list[str]) -> Iterator[Check]:
@@ -91,13 +97,16 @@ def _checks(store: Store, manifest: Manifest, names: list[str]) -> Iterator[Chec
     yield 0, partial(_named_twice, manifest)
     for index in _indexes(store, manifest):
         yield 0, partial(damage_of_columns, index)
+        for side in index.sides.values():
+            yield 0, partial(damage_of_places, side)
     read: set[str] = set()
     for name, entry in manifest.sources.items():
         index = SourceIndex(store, name, entry, manifest.record_spec(name))
-        for number, shard in enumerate(entry.shards):
-            if shard.name not in read:
-                yield shard.bytes, partial(damage_of_shard, index, number)
-            read.add(shard.name)
+        for each in (index, *index.sides.values()):
+            for number, shard in enumerate(each.entry.shards):
+                if shard.name not in read:
+                    yield shard.bytes, partial(damage_of_shard, each, number)
+                read.add(shard.name)
 
 
 def _indexes(store: Store, manifest: Manifest) -> Iterator[SourceIndex]:
@@ -116,7 +125,7 @@ def _wrong_sums(name: str, entry: SourceEntry) -> list[Damage]:
 
 
 def _named_twice(manifest: Manifest) -> list[Damage]:
-    shards = (shard.name for entry in manifest.sources.values() for shard in entry.shards)
+    shards = (shard.name for entry in manifest.sources.values() for shard in entry.all_shards)
     times = Counter(shards)
     return [Damage(MANIFEST, f"it names {name} {n} times") for name, n in times.items() if n > 1]
 
@@ -139,7 +148,7 @@ def _named(store: Store, manifest: Manifest) -> Iterator[str]:
         for column in index.columns:
             yield from (f"{index.file(column)}/zarr.json", f"{index.file(column)}/c/0")
     for entry in manifest.sources.values():
-        yield from (shard.name for shard in entry.shards)
+        yield from (shard.name for shard in entry.all_shards)
 
 
 def _unchecked(store: Store, manifest: Manifest, names: list[str]) -> Iterator[str]:

@@ -30,6 +30,11 @@ def damage_of_columns(index: SourceIndex) -> list[Damage]:
     return [*chain(*damage.values()), *damage_of_index(index, sound)]
 
 
+def damage_of_places(index: SourceIndex) -> list[Damage]:
+    """Compare the lengths and anchors of an index whose other columns are another's."""
+    return list(damage_of_index(index, _FOLLOWING))
+
+
 def damage_of_index(
     index: SourceIndex, names: Collection[str] = (*_COMPARED, "origin_row")
 ) -> Iterator[Damage]:

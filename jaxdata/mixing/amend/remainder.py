@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jaxdata.documents.base import Documents, Gathered, page_ends
+from jaxdata.documents.base import Documents, Gathered, SideArray, page_ends, side_arrays
 from jaxdata.packing.packed_rows import PackedRows
 from jaxdata.packing.strategies import STRATEGIES
 from jaxdata.ragged import Ints
@@ -73,6 +73,12 @@ class RemainingDocuments:
     def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         document, start, _ = self.locate(documents)
         return self.source.masks(document, start + starts, counts)
+
+    @property
+    def side(self) -> dict[str, SideArray]:
+        """Arrays of one value a token beside the tokens, by name."""
+        arrays = side_arrays(self.source).items()
+        return {name: side.through(lambda *given: self.of(*given)[1:]) for name, side in arrays}
 
     def of(self, documents: Ints, starts: Ints) -> tuple[Documents, Ints, Ints]:
         """The source, and the documents and tokens in it."""

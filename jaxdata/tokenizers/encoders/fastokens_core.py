@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxdata.installing import install_command
 from jaxdata.tokenizers.base import CannotEncode, Tokenizer
 from jaxdata.tokenizers.encoders.base import Encoder, Refused
 from jaxdata.tokenizers.encoders.byte_level import parts_of
@@ -75,7 +76,7 @@ def _fastokens() -> Any:
     try:
         from fastokens import _native
     except ImportError:
-        raise Refused("it is not installed: pip install 'jaxdata[fast]'") from None
+        raise Refused(f"it is not installed: {install_command('fast')}") from None
     if (found := version("fastokens")) != _PINNED:
         raise Refused(f"fastokens {found} is installed; jaxdata[fast] needs {_PINNED}")
     return _native.Tokenizer

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxdata.installing import install_command
 from jaxdata.tokenizers.base import CannotEncode, Tokenizer
 from jaxdata.tokenizers.encoders.base import Encoder, Refused
 from jaxdata.tokenizers.encoders.byte_level import AddedTokens, parts_of
@@ -85,5 +86,5 @@ def _tiktoken() -> Any:
     try:
         import tiktoken
     except ImportError:
-        raise Refused("it is not installed: pip install 'jaxdata[tiktoken]'") from None
+        raise Refused(f"it is not installed: {install_command('tiktoken')}") from None
     return tiktoken

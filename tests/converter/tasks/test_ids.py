@@ -272,7 +272,8 @@ def test_a_transform_gets_lists(tmp_path: Path) -> None:
 
 
 def test_the_same_command_again_and_files_that_changed(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"input_ids": [[1, 2]]}), tmp_path / "a.parquet")
+    long = pa.array([np.full(300_000, number) for number in range(3)])  # arrays of over 1 MiB
+    pq.write_table(pa.table({"input_ids": long}), tmp_path / "a.parquet")
     run_here(tmp_path / "a.parquet", tmp_path / "out", task="ids")
     again = run_here(tmp_path / "a.parquet", tmp_path / "out", task="ids", verify_inputs=True)
     assert again.already_complete

@@ -11,6 +11,8 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
+import numpy as np
+
 from jaxdata.converter.inputs.formats.base import Format, register
 from jaxdata.converter.inputs.formats.columns import column_of, rows, string_types
 from jaxdata.converter.inputs.raw_records import Raw
@@ -143,6 +145,21 @@ def check_strings(file: InputFile, keys: Sequence[str]) -> None:
             kind = kind.value_type
         if kind not in (*string_types(), pa.binary(), pa.large_binary()):
             raise InputError(f"column {key!r} of {file.where} is {kind}; expected strings")
+
+
+def list_type(file: InputFile, key: str) -> str:
+    """The numpy type of the numbers of a column of lists; raises InputError if it has none."""
+    import pyarrow as pa
+
+    check_columns(file, [key], "--keep-per-token")
+    with _open(file) as table:
+        kind = column_of(table.schema, key)
+    lists = pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list
+    if any(each(kind) for each in lists):
+        value = kind.value_type
+        if pa.types.is_integer(value) or pa.types.is_floating(value):
+            return str(np.dtype(value.to_pandas_dtype()).name)
+    raise InputError(f"column {key!r} of {file.where} is {kind}; expected lists of numbers")
 
 
 def _open(file: InputFile) -> AbstractContextManager[Table]:

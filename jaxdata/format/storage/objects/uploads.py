@@ -8,6 +8,7 @@ from pathlib import Path
 from jaxdata.errors import DatasetError, MissingExtra
 from jaxdata.format.storage.contract import Fence, Unwritten
 from jaxdata.format.storage.objects.bucket import library, open_bucket, reason
+from jaxdata.installing import install_command
 
 _MOST_WHOLE = 2**26
 _PART = 2**24  # at least: there are 10,000 at most
@@ -35,7 +36,7 @@ def upload(url: str, path: Path, fence: Fence | None) -> bool:
             return False
         raise DatasetError(
             f"{url} would have {size:,} bytes, more than the {_AMAZONS_MOST:,} of one request: to "
-            "write it in parts, pip install 'jaxdata[buckets]'"
+            f"write it in parts, {install_command('buckets')}"
         ) from None
     store, name = open_bucket(url)
     part = max(_PART, -(-size // _MOST_PARTS))

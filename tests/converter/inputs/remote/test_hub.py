@@ -153,6 +153,7 @@ def test_which_files_are_data() -> None:
         "config.json",
         "d.json",
         "e.txt",
+        "g.png",
     )
     assert chosen("", *names) == ["a.parquet", "b/c.jsonl.gz"]
     assert chosen("b", *names) == ["b/c.jsonl.gz"]

@@ -199,6 +199,33 @@ def test_secrets_of_urls_stay_secret(
         assert secret.encode() not in written
 
 
+def test_who_asks_is_told_to_no_other_server(tmp_path: Path) -> None:
+    told: list[str | None] = []
+
+    class Other(Ranges):
+        def do_GET(self) -> None:
+            told.append(self.headers["Authorization"])
+            super().do_GET()
+
+    class First(Asked):
+        def do_GET(self) -> None:
+            assert self.headers["Authorization"]
+            self.send_response(302)
+            self.send_header("Location", f"http://127.0.0.1:{other.server_port}{self.path}")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    (tmp_path / "a.jsonl").write_bytes(lines(1, "a"))
+    other, first = serve(Other, tmp_path), serve(First, tmp_path)
+    try:
+        (file,) = find_inputs(f"http://me:pa%20ss@127.0.0.1:{first.server_port}/a.jsonl")
+        assert file.open().read() == lines(1, "a")
+    finally:
+        first.shutdown()
+        other.shutdown()
+    assert set(told) == {None}
+
+
 def test_names_that_only_a_query_tells_apart(tmp_path: Path) -> None:
     class Numbered(Ranges):
         def do_GET(self) -> None:

@@ -19,6 +19,7 @@ from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.errors import InputError
 from jaxdata.format.storage import open_store
 from jaxdata.format.storage.objects import is_url, ranged_file
+from jaxdata.installing import install_command
 from jaxdata.testing.buckets import BucketServer, Faults
 from tests.converter.inputs.remote.conftest import convert, lines, upload, write_corpus
 from tests.format.trees import tree
@@ -164,5 +165,5 @@ def test_inputs_in_memory_and_named_as_files(tmp_path: Path) -> None:
 
 def test_without_obstore_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
-    with pytest.raises(jaxdata.MissingExtra, match=r"pip install 'jaxdata\[buckets\]'"):
+    with pytest.raises(jaxdata.MissingExtra, match=re.escape(install_command("buckets"))):
         find_inputs("gs://bucket/a.jsonl")

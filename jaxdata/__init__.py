@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from jaxdata import errors
 from jaxdata.lazy import resolver
+from jaxdata.version import VERSION
 
 if TYPE_CHECKING:  # for type checkers: the names that __getattr__ resolves
     from jaxdata.config import load as load
@@ -79,7 +80,7 @@ _ROOMS = ("errors", "megatron", "testing", "tokenizers", "torch")
 """modules with public names of their own; all modules resolve on first use"""
 
 __all__ = sorted(_PUBLIC)
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __getattr__ = resolver(__name__, _PUBLIC)
 

@@ -10,6 +10,7 @@ old_names  commands under their old names
 from __future__ import annotations
 
 import difflib
+import shlex
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -111,8 +112,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
+    typed = sys.argv[1:] if arguments is None else arguments
+    command = shlex.join(["jaxdata", *typed])  # the history of a dataset says it
     try:
-        result = cli.main(arguments, prog_name="jaxdata", standalone_mode=False)
+        result = cli.main(arguments, prog_name="jaxdata", standalone_mode=False, obj=command)
     except click.ClickException as error:
         error.show()
         return error.exit_code

@@ -67,6 +67,7 @@ def _show_document(settings: Any, document: str, as_json: bool) -> None:
     from jaxdata.config import open_data
     from jaxdata.look.document_text import describe_document, document_text
     from jaxdata.look.traced import origin_line
+    from jaxdata.wording import counted
 
     name, colon, number = document.rpartition(":")
     split, slash, source = name.partition("/")
@@ -80,7 +81,9 @@ def _show_document(settings: Any, document: str, as_json: bool) -> None:
         return
     console = Console()
     loss = f", {found['tokens_with_loss']:,} with loss" if found["masked"] else ""
-    click.echo(f"{document}: {found['length']:,} tokens{loss}{origin_line(found['origin'])}")
+    click.echo(
+        f"{document}: {counted(found['length'], 'token')}{loss}{origin_line(found['origin'])}"
+    )
     console.print(document_text(found), soft_wrap=True)
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from jaxdata import tokenizers
-from jaxdata.converter.call_text import call_text
 from jaxdata.converter.chat.template_text import check_template_text
+from jaxdata.converter.continuing.call_text import call_text
 from jaxdata.converter.continuing.compatibility import with_kept_options
 from jaxdata.converter.conversion import Conversion
 from jaxdata.converter.engines import EngineName, choose_engine

@@ -219,16 +219,9 @@ def _of_another(base: Any, entry: SourceEntry, name: str) -> DatasetError:
 def identified(sources: Mapping[str, Documents]) -> dict[str, Any]:
     """What the state of a run says of its sources: their data, and the views they are read through.
 
-        >>> from jaxdata.documents.base import (
-        Documents,
-        Gathered,
-        RangedDocuments,
-        SideArray,
-        StatedLengths,
-        side_arrays,
-    )
-        >>> identified({"web": ArrayDocuments([[1, 0]])})
-        {'data': {'web': 'b3db6650'}}
+    >>> from jaxdata.documents.in_memory import ArrayDocuments
+    >>> identified({"web": ArrayDocuments([[1, 0]])})
+    {'data': {'web': 'b3db6650'}}
     """
     data = {name: each.fingerprint[:8] for name, each in sources.items()}
     kept = [(name, each) for name, each in sources.items() if isinstance(each, KeptDocuments)]

@@ -7,6 +7,7 @@ imports neither grain nor jax.
 The house, from the ground up; a room imports only from rooms below it (tests/test_imports.py):
 
     errors installing scalars seeds settings facts ragged processes channel progress   the ground
+    notebook                                        what notebooks show: tables, bars
     tokenizers                                      text to token ids and back
     format                                          files: shards, index, manifest, stores
     documents                                       open datasets, read ranges of tokens
@@ -16,7 +17,7 @@ The house, from the ground up; a room imports only from rooms below it (tests/te
     map_datasets, megatron                          pack and mix for grain; Megatron-Core's order
     feed                                            rows to batches: loader, state, layouts
     materializer streaming exporter compat          rows and text for other programs
-    train look testing, config, demo torch, cli     what people run and see
+    train look testing, report, config, demo torch, cli   what people run and see
     clients                                         ways into other people's trainers
 """
 
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from jaxdata import errors
 from jaxdata.lazy import resolver
+from jaxdata.version import VERSION
 
 if TYPE_CHECKING:  # for type checkers: the names that __getattr__ resolves
     from jaxdata.config import load as load
@@ -52,6 +54,7 @@ if TYPE_CHECKING:  # for type checkers: the names that __getattr__ resolves
     from jaxdata.materializer.row_source import open_rows as open_rows
     from jaxdata.mixing.phases import Phase as Phase
     from jaxdata.preferences.pairs import pairs as pairs
+    from jaxdata.report.shown_batch import show_batch as show_batch
     from jaxdata.streaming.api import stream_text as stream_text
     from jaxdata.views.selecting import select as select
 
@@ -73,6 +76,7 @@ _PUBLIC = {
     "pack": "jaxdata.map_datasets",
     "pairs": "jaxdata.preferences.pairs",
     "select": "jaxdata.views.selecting",
+    "show_batch": "jaxdata.report.shown_batch",
     "stream_text": "jaxdata.streaming.api",
     **dict.fromkeys(errors.__all__, "jaxdata.errors"),
 }
@@ -81,7 +85,7 @@ _ROOMS = ("errors", "megatron", "testing", "tokenizers", "torch")
 """modules with public names of their own; all modules resolve on first use"""
 
 __all__ = sorted(_PUBLIC)
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __getattr__ = resolver(__name__, _PUBLIC)
 

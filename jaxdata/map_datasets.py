@@ -84,8 +84,11 @@ class RowDataset(KeyedDataset):
         """The number of a row; negative indices count from the end, as grain's sources count."""
         return row_number(index, len(self))
 
-    def __str__(self) -> str:
-        return f"{type(self).__name__}({len(self)} rows of {self.table.seq_len})"
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.table.in_words})"
+
+    def _repr_html_(self) -> str:
+        return self.table.html(repr(self))
 
 
 class PackedDataset(RowDataset):
@@ -235,10 +238,8 @@ def pack(docs: Any, *, seq_len: int, **packing: Unpack[PackArguments]) -> Packed
         max_segments: most segments in a row; None for no limit.
         block: documents that are packed together.
         shuffle_run: neighbouring documents that stay together when documents are assigned to
-            blocks. More than 1 suits disks and networks with slow random reads: a block is read in
-            long runs, while a batch still takes rows from anywhere in it. It costs randomness:
-            neighbours in the corpus are trained close together, so files should not be sorted by
-            topic or length.
+            blocks. More than 1 suits slow random reads: a block is read in long runs. It costs
+            randomness: neighbours in the corpus are trained close together.
 
     Returns:
         A `grain.MapDataset` of rows; `.plan` has the totals of an epoch.

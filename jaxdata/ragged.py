@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,3 +137,13 @@ class ByteRanges(NamedTuple):
     def join(self) -> bytes:
         """A copy of all ranges, end to end."""
         return b"".join(self.each())
+
+
+def equal_runs(values: NDArray[Any]) -> list[tuple[int, int]]:
+    """Where runs of equal values begin and end.
+
+    >>> equal_runs(np.array([1, 1, 0, 1]))
+    [(0, 2), (2, 3), (3, 4)]
+    """
+    edges = np.flatnonzero(values[1:] != values[:-1]) + 1
+    return list(pairwise([0, *edges.tolist(), len(values)]))

@@ -20,6 +20,7 @@ import jaxdata.megatron
 import jaxdata.torch
 from jaxdata import tokenizers
 from jaxdata.testing import distinct_documents, write_dataset
+from tests.format.trees import tree
 
 LENGTHS = np.random.default_rng(3).integers(2, 40, 120)
 DOCUMENTS = distinct_documents(LENGTHS)
@@ -77,11 +78,9 @@ def digest(batch: Any) -> str:
 
 def files(folder: Path) -> Any:
     """The content of all files, but the names of those that say how long it took."""
-    found = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
-    timed = {name for name in found if name.name in ("dataset.json", "report.json")}
+    timed = ("dataset.json", "report.json")
     return {
-        str(name): None if name in timed else hashlib.sha256(path.read_bytes()).hexdigest()
-        for name, path in found.items()
+        name: None if name.endswith(timed) else content for name, content in tree(folder).items()
     }
 
 

@@ -24,6 +24,7 @@ from tests.readmes import PACKAGE, READMES, TOP, Readme, of
 # What is made smaller before it runs: a part of an example, and what stands there instead.
 SMALLER = {
     "--vocab-size 8192": "--vocab-size 1024",
+    "tiktoken:cl100k_base --add-special": "sentencepiece:my.model --add-special",
     "tiktoken:cl100k_base": "bytes",
     "--cerebras-params params.yaml": "--cerebras-params params.yaml --tokenizer bytes",
     "--task fim": "--task fim --fim-prefix 1 --fim-middle 2 --fim-suffix 3",
@@ -86,6 +87,7 @@ NOT_RUN = (
     "ray start --head",
     "pip install",
     "gs://bucket/raw",
+    "zcat pages.jsonl.gz",
     "hf://datasets/USER",
 )
 # Run in a process of their own: they fork, or set up jax for themselves.

@@ -11,6 +11,7 @@ views      commands about views
 from __future__ import annotations
 
 import difflib
+import shlex
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -30,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "jaxdata.cli.views.dedup_command:dedup",
         "Find duplicates and make a view without them.",
     ),
+    "report": ("jaxdata.cli.report_page:report", "Write one page about a dataset or a run."),
     "verify": ("jaxdata.cli.verify:verify", "Compare a dataset's files with their checksums."),
     "mirror": ("jaxdata.cli.mirror:mirror", "Copy a dataset between folders and buckets."),
     "select": ("jaxdata.cli.views.choose:select", "Choose documents by their fields, as a view."),
@@ -117,8 +119,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
+    typed = sys.argv[1:] if arguments is None else arguments
+    command = shlex.join(["jaxdata", *typed])  # the history of a dataset says it
     try:
-        result = cli.main(arguments, prog_name="jaxdata", standalone_mode=False)
+        result = cli.main(arguments, prog_name="jaxdata", standalone_mode=False, obj=command)
     except click.ClickException as error:
         error.show()
         return error.exit_code

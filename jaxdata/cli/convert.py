@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -63,16 +64,18 @@ def convert(
     bos_token: str | int | None,
     pad_token: str | int | None,
     add_special: list[str],
+    stats: bool,
     stats_seq_len: int | None,
     **options: Any,
 ) -> None:
     """Convert raw text to a source of a dataset.
 
     INPUT is files, folders (recursive) or globs, or their URLs (gs://, s3://, https://), of .jsonl,
-    .json, .txt, .parquet and .arrow, compressed (.gz, .zst) or in archives (.tar); or a data set of
-    the Hugging Face Hub (hf://datasets/USER/NAME). Each line of JSON, element of a JSON array,
-    table row or text file is a document; a text file of more than 64 MiB is read in pieces. Run the
-    command again with another --source to add a source to the dataset.
+    .json, .csv, .tsv, .txt, .md, .rst, .html, .parquet and .arrow, compressed (.gz, .zst) or in
+    archives (.tar); a data set of the Hugging Face Hub (hf://datasets/USER/NAME); or -, standard
+    input, lines of JSON. Each line of JSON, element of a JSON array, table row or text file is a
+    document; a text file of more than 64 MiB is read in pieces. Run the command again with another
+    --source to add a source to the dataset.
     """
     if not inputs and not options["files_from"]:
         raise click.UsageError("give files, folders or globs to convert, or --files-from")
@@ -81,13 +84,19 @@ def convert(
     try:
         with progress_bar("converting", in_bytes=True) as progress:
             report = run_conversion(
-                list(inputs), output=output, tokenizer=loaded, progress=progress, **given
+                list(inputs),
+                output=output,
+                tokenizer=loaded,
+                progress=progress,
+                command=click.get_current_context().find_root().obj,
+                **given,
             )
     except KeyboardInterrupt:
         raise click.Abort("Finished work is kept: the same command resumes") from None
     click.echo(report)
-    _print_statistics(report, stats_seq_len)
     click.echo(_next_command(report))
+    if stats or stats_seq_len:
+        _print_statistics(report, stats_seq_len)
 
 
 def _print_statistics(report: ConversionReport, seq_len: int | None) -> None:
@@ -142,9 +151,5 @@ def _keep(output: str, packing: dict[str, dict[str, Any]]) -> None:
 
 
 def _next_command(report: ConversionReport) -> str:
-    split, source = report.sources[0].split("/", 1)
-    return (
-        "read its first document: "
-        f"python -c \"import jaxdata; d = jaxdata.open_dataset('{report.output}'); "
-        f"print(d.decode(d.source('{split}', '{source}')[0]['tokens']))\""
-    )
+    words = ["jaxdata", "inspect", report.output, "--document", f"{report.sources[0]}:0"]
+    return f"next: {shlex.join(words)}"

@@ -7,6 +7,7 @@ import time
 import click
 
 from jaxdata.format.foreign import writers
+from jaxdata.wording import counted
 
 
 @click.command(
@@ -66,6 +67,7 @@ def export(
             progress=progress,
         )
     click.echo(
-        f"{done.documents:,} documents, {done.tokens:,} tokens, {done.bytes / 1e6:,.1f} MB in "
+        f"{counted(done.documents, 'document')}, {counted(done.tokens, 'token')}, "
+        f"{done.bytes / 1e6:,.1f} MB in "
         f"{' and '.join(done.files)}; took {time.perf_counter() - started:,.1f} s"
     )

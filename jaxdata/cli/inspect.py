@@ -69,6 +69,7 @@ def _show_document(settings: Any, document: str, as_json: bool) -> None:
     from jaxdata.look.terminal import printable
     from jaxdata.look.traced import origin_line
     from jaxdata.views.fates import fate_lines
+    from jaxdata.wording import counted
 
     name, colon, number = document.rpartition(":")
     split, slash, source = name.partition("/")
@@ -82,7 +83,9 @@ def _show_document(settings: Any, document: str, as_json: bool) -> None:
         return
     console = Console()
     loss = f", {found['tokens_with_loss']:,} with loss" if found["masked"] else ""
-    click.echo(f"{document}: {found['length']:,} tokens{loss}{origin_line(found['origin'])}")
+    click.echo(
+        f"{document}: {counted(found['length'], 'token')}{loss}{origin_line(found['origin'])}"
+    )
     for line in fate_lines(found["view"]) if "view" in found else ():
         click.echo(printable(line))
     console.print(document_text(found), soft_wrap=True)

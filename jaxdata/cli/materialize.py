@@ -10,6 +10,7 @@ import click
 from jaxdata.cli.arguments.run_config import OVERRIDABLE, read_config, takes_config
 from jaxdata.feed.layouts import LAYOUTS
 from jaxdata.materializer.formats import RECORD_FORMATS
+from jaxdata.wording import counted
 
 
 class _Range(click.ParamType[Any]):
@@ -106,7 +107,7 @@ def materialize(
         raise click.Abort("Finished files are kept: run the same command to continue") from None
     size = sum(shard.bytes for shard in done.shards)
     click.echo(
-        f"{done.rows:,} rows, {done.trained_tokens:,} trained tokens, {len(done.shards)} "
-        f"file{'s' * (len(done.shards) != 1)}, {size / 1e6:,.1f} MB in {output}; took "
+        f"{counted(done.rows, 'row')}, {done.trained_tokens:,} trained tokens, "
+        f"{counted(len(done.shards), 'file')}, {size / 1e6:,.1f} MB in {output}; took "
         f"{time.perf_counter() - started:,.1f} s"
     )

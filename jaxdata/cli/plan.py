@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from jaxdata.cli.arguments.run_config import OVERRIDABLE, read_config, takes_config
+from jaxdata.wording import counted
 
 
 @click.command(
@@ -92,7 +93,7 @@ def _print(rows: Any, seconds: float, costs: Any) -> None:
     for dry in rows.table.exhaustions:
         click.echo(str(dry))
     documents = sum(source.plan.documents for source in rows.sources.values())
-    click.echo(f"{documents:,} documents planned in {seconds:.2f} s; the plan is kept")
+    click.echo(f"{counted(documents, 'document')} planned in {seconds:.2f} s; the plan is kept")
     if costs is not None:
         click.echo()
         _print_costs(costs, console)

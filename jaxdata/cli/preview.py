@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from jaxdata.cli.arguments.run_config import OVERRIDABLE, read_config, takes_config
+from jaxdata.wording import counted
 
 _REASONS = {"documents_without_target": "documents of a single token"}
 
@@ -53,7 +54,7 @@ def show(
     _print(found)
     if say_planned and "sources" in found:
         documents = sum(source["documents"] for source in found["sources"].values())
-        click.echo(f"{documents:,} documents planned; hosts started later reuse the plan")
+        click.echo(f"{counted(documents, 'document')} planned; hosts started later reuse the plan")
     return 0 if found["ok"] else 1
 
 

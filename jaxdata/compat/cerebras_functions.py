@@ -11,6 +11,7 @@ from typing import Any
 
 from jaxdata.compat.cerebras_splits import row_lengths, split_ratio
 from jaxdata.compat.cerebras_values import any_text, flag, mapping, share, text, whole
+from jaxdata.converter.chat.template_text import texts_like_tokens
 from jaxdata.converter.tasks.registry import task_options
 from jaxdata.errors import InputError
 
@@ -185,8 +186,9 @@ def separator(value: Any, all_: Arguments) -> dict[str, Any]:
     """What is between a prompt and its completion."""
     separator = {"separator": any_text(value)}
     # White space stays text; so does what releases from 2.3 on put there, as any other text.
-    added = not all_.later and value and not value.isspace()
-    return separator | {"add_special": [value]} if added else separator
+    if not all_.later and value and not value.isspace():
+        return separator | {"add_special": [value]}
+    return separator | ({"template_text_ok": True} if texts_like_tokens(value or "") else {})
 
 
 def truncation(value: Any, all_: Arguments) -> dict[str, Any]:

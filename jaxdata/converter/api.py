@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from jaxdata import tokenizers
+from jaxdata.converter.chat.template_text import check_template_text
+from jaxdata.converter.continuing.call_text import call_text
 from jaxdata.converter.continuing.compatibility import with_kept_options
 from jaxdata.converter.conversion import Conversion
 from jaxdata.converter.engines import EngineName, choose_engine
 from jaxdata.converter.inputs.compression import EXPANSION
 from jaxdata.converter.inputs.cutting import cut
-from jaxdata.converter.inputs.discovery import Inputs, find_inputs
+from jaxdata.converter.inputs.discovery import Inputs, Output, TextSuffix, find_inputs
 from jaxdata.converter.inputs.fetched.given_records import takes_records
 from jaxdata.converter.inputs.formats.tables import check_strings
 from jaxdata.converter.inputs.input_file import InputFile
@@ -45,6 +48,7 @@ def convert(
     split: str = "train",
     tokenizer: str | Tokenizer,
     files_from: Sequence[str | Path] = (),
+    text_suffix: TextSuffix = (),
     workers: int | None = None,
     engine: EngineName = "local",
     ray_address: str | None = None,
@@ -53,27 +57,31 @@ def convert(
     resume: bool = False,
     verify_inputs: bool = False,
     on_error: OnError = "quarantine",
+    template_text_ok: bool = False,
     max_expansion: int = EXPANSION,
     progress: Callable[[int, int], None] | None = None,
+    command: str | None = None,
     **options: Any,
 ) -> ConversionReport:
     """Convert files, or records, into one source of a dataset; an unfinished one is resumed.
 
     Args:
         inputs: files, folders or globs, or `gs://`, `s3://` and `https://` URLs of them, of .jsonl,
-            .json, .txt, .parquet and .arrow, the first three also compressed (.gz, .zst) or in .tar
-            archives, or data sets of the Hugging Face Hub (`hf://datasets/user/name`); a text file
-            is one document, one of more than 64 MiB in pieces (see `piece_bytes` of
-            :class:`Options`). Or any iterable of records, which are texts or dicts as lines of JSON
-            would give them (strings in a list are names of files): a Hugging Face `Dataset` or
-            `IterableDataset`, a list of dicts, a generator. It is read once, here, and written to
-            the output's disk, to be converted as that file of JSON lines would be; to resume, it
-            has to give the same records again.
+            .json, .csv, .tsv, .txt, .md, .rst, .html, .parquet and .arrow, all but the last two
+            also compressed (.gz, .zst) or in .tar archives; data sets of the Hugging Face Hub
+            (`hf://datasets/user/name`); or "-", standard input, JSON lines. A text file is one
+            document, one of more than 64 MiB in pieces (see `piece_bytes` of :class:`Options`). Or
+            any iterable of records, which are texts or dicts as lines of JSON would give them
+            (strings in a list are names of files): a Hugging Face `Dataset` or `IterableDataset`, a
+            list of dicts, a generator. It is read once, here, and written to the output's disk, to
+            be converted as that file of JSON lines would be; to resume, it has to give the same
+            records again.
         output: the dataset, a folder or URL; created if absent.
         source: what the source is called in its split.
         split: "train", "val", …
         tokenizer: a spec as `tokenizers.load` takes it, or a loaded tokenizer.
         files_from: files or URLs that list more inputs, one per line.
+        text_suffix: more suffixes of text files (".py,.rs"), each of which is a document.
         workers: worker processes; None for one per core. The dataset does not depend on it.
         engine: "local" for processes of this machine, "ray" for a cluster, whose nodes must all see
             inputs and output. The dataset does not depend on it.
@@ -90,9 +98,13 @@ def convert(
             only files that may have changed, by size, times and inode, are read again.
         on_error: "quarantine" sets records without a usable text aside in a file, "fail" stops at
             the first.
+        template_text_ok: let a chat template, prefixes or a separator write what looks like a
+            special token ("<|im_start|>") and is none of the tokenizer; else that is an error.
         max_expansion: reject a compressed file that expands to more than this many times its size.
         progress: called with the bytes of input done, and their total; before, where an encoder is
             tried, with the texts of the trial.
+        command: what `history.jsonl`, beside the manifest, says was run; None for this call. URLs
+            are kept there without names, passwords and signatures.
         **options: task, cleaning, splits and limits: see :class:`Options`.
 
     Raises:
@@ -106,16 +118,14 @@ def convert(
     >>> report = convert(({"text": page.body} for page in pages), output="data/web",
     ...                  source="pages", tokenizer="bytes")  # doctest: +SKIP
     """
-    started = time.monotonic()
-    check_name("source", source)
-    if on_error not in get_args(OnError):
-        raise InputError(f"on_error={on_error!r}; expected one of {get_args(OnError)}")
+    started, given = time.monotonic(), dict(locals())
+    said = command or call_text(convert, given | given.pop("options"))
+    _check(source, on_error, encoder)
     make_engine = choose_engine(engine, workers, ray_address)
-    check_encoder(encoder)
     loaded = tokenizers.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
-    files = find_inputs(cast(Inputs, inputs), files_from, output)
-    parameters = _parameters(files, loaded, with_kept_options(options, output, split, source))
-    parameters.check(split)
+    files, unread = _found(inputs, files_from, output, text_suffix)
+    chosen = with_kept_options(options, output, split, source)
+    parameters = _parameters(files, loaded, chosen, split, template_text_ok)
     job = Job(
         url=open_store(output).url,
         split=parameters.splits(split)[0],
@@ -125,18 +135,43 @@ def convert(
         tokenizer_files=loaded.files(),
         stop_at_bad=on_error == "fail",
         max_expansion=max_expansion,
+        unread=unread,
     )
-    conversion = Conversion.of(job, loaded, verify=verify_inputs, encoder=encoder)
+    conversion = Conversion.of(job, loaded, verify=verify_inputs, encoder=encoder, command=said)
     entries, encoding = conversion.complete(make_engine, progress, resume=resume, append=append)
-    seconds = time.monotonic() - started
-    return ConversionReport.of(job.url, job.folder, entries, seconds, encoding)
+    return ConversionReport.of(job.url, job.folder, entries, time.monotonic() - started, encoding)
 
 
-def _parameters(files: list[InputFile], tokenizer: Tokenizer, given: dict[str, Any]) -> Parameters:
-    """The parameters, with the library that decides the ids, if any does."""
-    made = make_parameters(files, tokenizer, given)
-    library = library_of(tokenizer.kind) if made.task.has_texts else None
-    return made.model_copy(update={"library": library})
+def _check(source: str, on_error: str, encoder: str) -> None:
+    check_name("source", source)
+    check_encoder(encoder)
+    if on_error not in get_args(OnError):
+        raise InputError(f"on_error={on_error!r}; expected one of {get_args(OnError)}")
+
+
+def _found(
+    inputs: Any, files_from: Sequence[str | Path], output: Output, text_suffix: TextSuffix
+) -> tuple[list[InputFile], dict[str, int]]:
+    """The inputs, and the number of files of other kinds that were found, by suffix."""
+    unread = Counter[str]()
+    files = find_inputs(cast(Inputs, inputs), files_from, output, text_suffix, unread)
+    return files, dict(sorted(unread.items()))
+
+
+def _parameters(
+    files: list[InputFile],
+    tokenizer: Tokenizer,
+    chosen: dict[str, Any],
+    split: str,
+    template_text_ok: bool,
+) -> Parameters:
+    """The parameters of a conversion, which can be combined."""
+    parameters = make_parameters(files, tokenizer, chosen)
+    library = library_of(tokenizer.kind) if parameters.task.has_texts else None
+    parameters = parameters.model_copy(update={"library": library})
+    parameters.check(split)
+    check_template_text(parameters.task, tokenizer, allowed=template_text_ok)
+    return parameters
 
 
 def texts(

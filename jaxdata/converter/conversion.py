@@ -36,6 +36,7 @@ from jaxdata.converter.receipts import Receipt
 from jaxdata.converter.splits import assign, documents_of, is_assigned
 from jaxdata.converter.tasks import Task
 from jaxdata.errors import DatasetError, InputError
+from jaxdata.format.history import note_conversion
 from jaxdata.format.index import SourceIndex
 from jaxdata.format.input_hashes import InputHashes, hashes_name
 from jaxdata.format.lease import leased
@@ -63,16 +64,25 @@ class Conversion:
     """What is to encode texts."""
     tokenizer: Tokenizer | None = None
     """The tokenizer, loaded; None to load it from the job."""
+    command: str = ""
+    """What the history of the dataset says was run."""
     stale: bool = False
     """Whether there may be shards of units that were done anew, or exist no more."""
 
     @classmethod
     def of(
-        cls, job: Job, tokenizer: Tokenizer, *, verify: bool, encoder: EncoderName = "auto"
+        cls,
+        job: Job,
+        tokenizer: Tokenizer,
+        *,
+        verify: bool,
+        encoder: EncoderName = "auto",
+        command: str = "",
     ) -> Self:
         """The conversion of a job, not begun."""
         task = job.task(tokenizer, job.cleaner())
-        return cls(job.store(), job, task, verify=verify, encoder=encoder, tokenizer=tokenizer)
+        made = cls(job.store(), job, task, verify=verify, encoder=encoder, tokenizer=tokenizer)
+        return replace(made, command=command)
 
     @property
     def _unfinished(self) -> UnfinishedJob:
@@ -126,6 +136,8 @@ class Conversion:
             encoding = None
             if not finished:
                 finished, encoding = conversion.run(make_engine, progress)
+            if encoding or conversion._left_behind(finished):
+                note_conversion(conversion.store, sorted(finished), self.command)
             conversion._leftovers.clean()
         return finished, encoding
 

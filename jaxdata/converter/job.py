@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -33,6 +34,7 @@ class Job:
         stop_at_bad: stop at the first bad record instead of setting it aside.
         max_expansion: expansion limit of compressed files, as a multiple of their size.
         encoder: what encodes texts with the ids of the tokenizer's library.
+        unread: files that were found and are of no kind that is read, by suffix.
         lease: the right to write to the dataset; None for whoever writes elsewhere.
     """
 
@@ -47,6 +49,7 @@ class Job:
     max_expansion: int
     encoder: Choice = field(default_factory=Choice)
     lease: Lease | None = None
+    unread: Mapping[str, int] = field(default_factory=dict)
 
     def for_workers(self) -> Job:
         """The job without the list of its inputs, which may be long: units bring their own."""

@@ -130,7 +130,8 @@ def _source_entry(
         inputs=[*(known.inputs if known else []), *parameters.inputs],
         parameters=own,
         statistics=derived(output.counts, lengths)
-        | _of_conversions(merged, was.statistics if was else {}),
+        | _of_conversions(merged, was.statistics if was else {})
+        | ({"files_not_read": dict(job.unread)} if job.unread else {}),
         index=f"index-{len(generations)}" if generations else "index",
         generations=generations,
         views=was.views if was else {},

@@ -18,6 +18,7 @@ from jaxdata.converter.document_batch import Documents
 from jaxdata.converter.tasks import Encoded
 from jaxdata.format.manifest import SourceEntry
 from jaxdata.tokenizers.encoders import EncodingSummary
+from jaxdata.wording import counted, reasons, sized
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 _SIZES = ("raw_characters", "raw_bytes", "characters", "text_bytes")
@@ -99,6 +100,9 @@ class ConversionReport:
         seconds: time this call took.
         already_complete: the source was there before; nothing was done.
         encoding: what encoded the texts; None where nothing was done.
+        files: inputs that were read.
+        files_not_read: number of files in the same folders of kinds that are not read, by suffix.
+        bytes: the size of the shards.
     """
 
     output: str
@@ -114,6 +118,9 @@ class ConversionReport:
     already_complete: bool = False
     sources: tuple[str, ...] = ()
     encoding: EncodingSummary | None = None
+    files: int = 0
+    files_not_read: dict[str, int] = field(default_factory=dict)
+    bytes: int = 0
 
     @classmethod
     def of(
@@ -146,34 +153,44 @@ class ConversionReport:
             already_complete=encoding is None,
             sources=tuple(entries),
             encoding=encoding,
+            files=len(made[0].inputs),
+            files_not_read=statistics.get("files_not_read", {}),
+            bytes=sum(shard.bytes for entry in made for shard in entry.shards),
         )
 
     def __str__(self) -> str:
-        """Return a few lines for people."""
-        lines = [
-            f"{', '.join(self.sources) or self.source}: "
-            f"{self.documents:,} documents, {self.tokens:,} tokens, {self._text()}"
-            f"{self.shards} shard{'s' * (self.shards != 1)}"
-        ]
-        if self.quarantined:
-            count = sum(self.quarantined.values())
-            lines.append(f"quarantined: {count:,} records, in {self.quarantine_file}")
-            lines += [f"  {count:,}  {reason}" for reason, count in self.quarantined.items()]
-        if self.dropped:
-            lines.append(f"dropped: {sum(self.dropped.values()):,} records")
-            lines += [f"  {count:,}  {reason}" for reason, count in self.dropped.items()]
-        if self.already_complete:
-            lines.append("already complete: nothing to do")
-        else:
-            lines += self.encoding.lines() if self.encoding else ()
-            rate = (self.text_bytes or self.tokens) / 1e6 / max(1e-9, self.seconds)
-            what = "MB/s" if self.text_bytes else "million tokens/s"
-            lines.append(f"took {self.seconds:,.1f} s, {rate:,.1f} {what}")
-        return "\n".join(lines)
+        """Return three lines for people: what was read, what was written, how."""
+        return "\n".join([self._read(), self._wrote(), self._took()])
 
-    def _text(self) -> str:
-        """How much text there was; nothing of ids."""
+    def _read(self) -> str:
+        size = f", {sized(self.text_bytes)} of text" if self.text_bytes else ""  # ids have none
+        documents, files = counted(self.documents, "document"), counted(self.files, "file")
+        said = [f"read {documents}{size}, from {files}"]
+        if self.files_not_read:
+            count = counted(sum(self.files_not_read.values()), "file")
+            said.append(f"passed over {count} of other kinds ({reasons(self.files_not_read)})")
+        if self.quarantined:
+            count = counted(sum(self.quarantined.values()), "record")
+            where = f"in {self.quarantine_file}"
+            said.append(f"quarantined {count} ({reasons(self.quarantined)}), {where}")
+        if self.dropped:
+            count = counted(sum(self.dropped.values()), "record")
+            said.append(f"dropped {count} ({reasons(self.dropped)})")
+        return "; ".join(said)
+
+    def _wrote(self) -> str:
+        rate = f" ({self.tokens / self.text_bytes:.3f} per byte)" if self.text_bytes else ""
+        return (
+            f"wrote {', '.join(self.sources) or self.source}: {counted(self.tokens, 'token')}"
+            f"{rate}, {counted(self.shards, 'shard')}, {sized(self.bytes)}, in {self.output}"
+        )
+
+    def _took(self) -> str:
+        if self.already_complete:
+            return "already complete: nothing to do"
+        seconds = max(1e-9, self.seconds)
+        rate = sized(self.text_bytes / seconds)
         if not self.text_bytes:
-            return ""
-        rate = self.tokens / self.text_bytes
-        return f"{self.text_bytes / 1e6:,.1f} MB of text ({rate:.3f} tokens per byte), "
+            rate = f"{self.tokens / seconds:,.0f} tokens"
+        encoded = self.encoding.lines() if self.encoding else ()
+        return "; ".join([f"took {self.seconds:,.1f} s, {rate}/s", *encoded])

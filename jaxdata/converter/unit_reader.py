@@ -118,7 +118,7 @@ class UnitReader:
                 contents, raw_texts = self._task.prepare_piece(record, raw)
             else:
                 contents, raw_texts = self._task.prepare(record)
-            kept = self._kept(record) if self._parameters.keep else b""
+            kept = self._kept(record, raw, part) if self._parameters.keep else b""
             split = self._split_of_key(record)
         except BadRecord as bad:
             self._quarantine(bad, raw, part, place)
@@ -147,10 +147,19 @@ class UnitReader:
             sums = *counted, *map(sum, zip(*left_out, strict=True))
             self.counts.update(dict(zip(DROPPED, sums, strict=True)))
 
-    def _kept(self, record: Record) -> bytes:
-        """The line of JSON with the fields to keep; one that is missing is null."""
+    def _kept(self, record: Record, raw: Raw, part: int) -> bytes:
+        """The line of JSON with the fields to keep; one that is missing is null.
+
+        A text file has its path, as its origin names it.
+        """
+        if isinstance(raw, TextPiece):
+            record = {"path": self._path(part), **record}
         kept = {key: _field_or_none(record, key) for key in self._parameters.keep}
         return json.dumps(kept, default=plain_value).encode() + b"\n"
+
+    def _path(self, part: int) -> str:
+        name = self._unit.files[part].name
+        return f"{name}: {self._members[part][-1][1].name}" if part in self._members else name
 
     def _split_of_key(self, record: Record) -> str | None:
         if not self._ratio or not self._parameters.split_by:

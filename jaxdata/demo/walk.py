@@ -25,6 +25,7 @@ from jaxdata.errors import InputError, JaxdataError
 from jaxdata.look.packing import compare_strategies, packing_table, rows_saved
 from jaxdata.look.terminal import plain_table
 from jaxdata.train.log import read_log
+from jaxdata.wording import counted
 
 _MARK = ".jaxdata-demo"
 _TABLE_SEQ_LEN = 2048
@@ -100,12 +101,14 @@ class Demo:
         self._sources, documents, characters = list(found), 0, 0
         for name, counts in found.items():
             self._say_inside(
-                f"{name}: {counts.train_documents:,} documents, {counts.val_documents:,} held out "
-                f"for validation, {counts.characters / 1e6:.1f} million characters"
+                f"{name}: {counted(counts.train_documents, 'document')}, "
+                f"{counts.val_documents:,} held out for validation, "
+                f"{counts.characters / 1e6:.1f} million characters"
             )
             documents += counts.train_documents + counts.val_documents
             characters += counts.characters
-        return f"{documents:,} documents, {characters / 1e6:.1f} million characters of this machine"
+        size = f"{characters / 1e6:.1f} million characters of this machine"
+        return f"{counted(documents, 'document')}, {size}"
 
     def _train_tokenizer(self) -> str:
         used = tokenizers.train(
@@ -134,12 +137,13 @@ class Demo:
                     split=split,
                     tokenizer=tokenizer,
                 )
-                self._say_inside(str(report).splitlines()[0])
+                self._say_inside(str(report).splitlines()[1])
                 documents += report.documents
                 tokens += report.tokens
                 text_bytes += report.text_bytes
         return (
-            f"{documents:,} documents, {tokens:,} tokens, {text_bytes / tokens:.2f} bytes a token"
+            f"{counted(documents, 'document')}, {tokens:,} tokens, "
+            f"{text_bytes / tokens:.2f} bytes a token"
         )
 
     def _plan(self) -> str:

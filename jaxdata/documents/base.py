@@ -173,6 +173,12 @@ def stated_lengths(documents: Documents) -> StatedLengths | None:
     return getattr(documents, "stated_lengths", None)
 
 
+def tokens_of(documents: Documents) -> int:
+    """The tokens of a source, with EODs; lengths are read only where its description has no sum."""
+    stated = stated_lengths(documents)
+    return int(documents.lengths.sum(dtype=np.int64)) if stated is None else stated.tokens
+
+
 def check_lengths(documents: Documents) -> None:
     """Raise DatasetError if a source can tell that its lengths are not those that were written."""
     check = getattr(documents, "check_lengths", None)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jaxdata.documents.base import Documents
+from jaxdata.documents.base import Documents, tokens_of
 from jaxdata.documents.kept import kept_documents
 from jaxdata.errors import InputError
+from jaxdata.notebook import table_html
 from jaxdata.scalars import takes_numpy
 
 if TYPE_CHECKING:
@@ -50,6 +51,11 @@ class Dataset(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r}, {self.splits})"
+
+    def _repr_html_(self) -> str:
+        found = {name: self[name] for name in self}
+        rows = [(name, len(docs), tokens_of(docs), _masks(docs)) for name, docs in found.items()]
+        return table_html(self.url, ["source", "documents", "tokens", "loss masks"], rows)
 
     def __contains__(self, name: object) -> bool:
         """Whether it has a source `"<split>/<source>"`, or one of that name in any split."""
@@ -116,6 +122,10 @@ class Dataset(ABC):
     def token_bytes(self) -> NDArray[np.int32]:
         """Number of raw bytes of each id, int32 (vocab_size,); 0 for special ids."""
         return self.tokenizer.token_bytes
+
+
+def _masks(documents: Documents) -> str:
+    return "stored" if documents.masked else "none"
 
 
 def source_names(dataset: Dataset, split: str) -> list[str]:

@@ -106,6 +106,10 @@ class ArrayDocuments(Items):
         """See `Documents`."""
         return page_ends(self, size)
 
+    def __repr__(self) -> str:
+        tokens = int(self.lengths.sum(dtype=np.int64))
+        return f"ArrayDocuments({self.name!r}, {len(self):,} documents, {tokens:,} tokens)"
+
     def __len__(self) -> int:
         return len(self._tokens)
 

@@ -123,7 +123,7 @@ class BatchIterator(Generic[B]):
         """Steps from row 0 to the end."""
         return len(self._pipeline.schedule)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return f"Loader({len(self.rows)} rows in {len(self)} batches, at row {self.next_row})"
 
     def __iter__(self) -> Self:

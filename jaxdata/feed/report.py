@@ -11,6 +11,7 @@ from jaxdata.format.storage import ReadCounts
 from jaxdata.mixing.preview import asked_shares, planned_intervals
 from jaxdata.rows.counts import TokenCounts
 from jaxdata.rows.table import RowTable
+from jaxdata.wording import counted
 
 
 @dataclass(frozen=True)
@@ -18,8 +19,10 @@ class SourceReport:
     """One source up to a row of the run."""
 
     rows: int
-    documents: int
-    """documents begun; a document of a later epoch counts again"""
+    documents_begun: int
+    """documents whose first token was delivered; one of a later epoch counts again"""
+    documents_finished: int
+    """documents whose last token was delivered"""
     tokens: int
     """targets with loss, stored masks not counted"""
     padding: int
@@ -31,6 +34,11 @@ class SourceReport:
     planned: float | None
     """the share that the weights ask for so far; None where nothing is mixed"""
 
+    @property
+    def documents(self) -> int:
+        """The older name of `documents_begun`."""
+        return self.documents_begun
+
 
 @dataclass(frozen=True)
 class RunReport:
@@ -40,7 +48,8 @@ class RunReport:
     next_row: int
     rows: int
     """rows delivered: those before the next row, without skipped ones"""
-    documents: int
+    documents_begun: int
+    documents_finished: int
     tokens: int
     padding: int
     """slots, without the rows that complete a last batch"""
@@ -50,6 +59,11 @@ class RunReport:
     """whole passes before this one, whose rows are not counted"""
     reads: ReadCounts | None = None
     """what this host's process and its workers fetched from buckets; None where nothing is far"""
+
+    @property
+    def documents(self) -> int:
+        """The older name of `documents_begun`."""
+        return self.documents_begun
 
     @property
     def padding_share(self) -> float:
@@ -66,7 +80,8 @@ class RunReport:
             "row": self.next_row,
             "pass": self.passes,
             "rows": self.rows,
-            "documents": self.documents,
+            "documents_begun": self.documents_begun,
+            "documents_finished": self.documents_finished,
             "tokens": self.tokens,
             "padding_share": self.padding_share,
         }
@@ -79,10 +94,11 @@ class RunReport:
     def __str__(self) -> str:
         width = max([len("source"), *map(len, self.sources)])
         lines = [
-            f"{self.rows:,} rows, {self.tokens:,} tokens of {self.documents:,} documents, "
-            f"{100 * self.padding_share:.2f} % padding",
+            f"{counted(self.rows, 'row')}, {counted(self.tokens, 'token')}, "
+            f"{counted(self.documents_begun, 'document')} begun and {self.documents_finished:,} "
+            f"finished, {100 * self.padding_share:.2f} % padding",
             f"{'source':<{width}}  {'tokens':>15}  {'share':>8}  {'planned':>8}  "
-            f"{'documents':>11}  {'epochs':>7}",
+            f"{'begun':>9}  {'finished':>9}  {'epochs':>7}",
         ]
         lines += [f"{name:<{width}}  {_columns(each)}" for name, each in self.sources.items()]
         if self.reads is not None:
@@ -94,7 +110,7 @@ def _columns(source: SourceReport) -> str:
     planned = "" if source.planned is None else f"{100 * source.planned:.3f} %"
     return (
         f"{source.tokens:>15,}  {100 * source.share:>6.3f} %  {planned:>8}  "
-        f"{source.documents:>11,}  {source.epochs:>7.3f}"
+        f"{source.documents_begun:>9,}  {source.documents_finished:>9,}  {source.epochs:>7.3f}"
     )
 
 
@@ -128,7 +144,8 @@ def make_report(
         step=schedule.step,
         next_row=row,
         rows=whole.rows,
-        documents=whole.documents,
+        documents_begun=whole.begun,
+        documents_finished=whole.finished,
         tokens=whole.trained_tokens,
         padding=whole.padding,
         slots=whole.slots,
@@ -137,7 +154,8 @@ def make_report(
         sources={
             name: SourceReport(
                 rows=each.rows,
-                documents=each.documents,
+                documents_begun=each.begun,
+                documents_finished=each.finished,
                 tokens=each.trained_tokens,
                 padding=each.padding,
                 epochs=float(epochs[name]),

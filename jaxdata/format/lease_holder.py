@@ -13,6 +13,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from jaxdata.format.redaction import redacted
+
 _COMMAND = 300  # characters that are kept
 
 
@@ -52,7 +54,7 @@ class Holder(BaseModel):
             started=_started(os.getpid()),
             since=datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
             last_renewed=time.time(),
-            command=shlex.join(sys.argv)[:_COMMAND],
+            command=redacted(shlex.join(sys.argv))[:_COMMAND],
         )
 
     @classmethod

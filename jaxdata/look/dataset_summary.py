@@ -13,12 +13,15 @@ from jaxdata.documents.base import Documents, side_arrays
 from jaxdata.documents.converted import ConvertedDataset, ConvertedDocuments
 from jaxdata.documents.dataset import Dataset
 from jaxdata.documents.kept import KeptDocuments, base_of
+from jaxdata.format.history import read_history
 from jaxdata.format.manifest import ViewAccount, ViewEntry
 from jaxdata.look.terminal import counted, plain_table, printable
 from jaxdata.tokenizers.encoders import kept_summary
 from jaxdata.views.account import account_lines
 
 _PERCENTILES = (1, 10, 50, 90, 99)
+_MOST_HISTORY = 20
+"""conversions of a dataset that are shown: the last ones"""
 _SHOWN = ("text_bytes", "tokens_per_byte", "loss_tokens", "quarantined", "dropped")
 
 
@@ -32,6 +35,7 @@ def describe_dataset(dataset: Dataset) -> dict[str, Any]:
             "dtype": manifest.dtype,
             "record_tokens": manifest.record_tokens,
             "tokenizer": manifest.tokenizer.model_dump(),
+            "history": read_history(dataset.store),
         }
     described["sources"] = {
         f"{split}/{name}": _describe_source(dataset.source(split, name))
@@ -129,6 +133,11 @@ def dataset_lines(described: Mapping[str, Any]) -> Iterator[str]:
         )
     for name, source in described["sources"].items():
         yield from _source_lines(printable(name), source)
+    if history := described.get("history"):
+        yield f"history, {counted(len(history), 'conversion')}:"
+    for made in (history or [])[-_MOST_HISTORY:]:
+        said = f"{made['date']}, jaxdata {made['version']}: {made['command']}"
+        yield f"    {printable(said)}"
 
 
 def _source_lines(name: str, source: Mapping[str, Any]) -> Iterator[str]:

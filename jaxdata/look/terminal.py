@@ -10,17 +10,10 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
+from jaxdata.wording import counted as counted
+
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-
-
-def counted(number: int, what: str) -> str:
-    """The number and its noun, in the plural except for one.
-
-    >>> counted(1, "shard"), counted(2_000, "shard")
-    ('1 shard', '2,000 shards')
-    """
-    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def printable(text: str) -> str:

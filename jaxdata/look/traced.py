@@ -11,6 +11,7 @@ from rich.text import Text
 
 from jaxdata.look.terminal import excerpt, fit, printable
 from jaxdata.views.fates import fate_lines
+from jaxdata.wording import counted
 
 _INDENT = "    "
 _MOST_PIECES = 20
@@ -82,7 +83,7 @@ def document_lines(found: Fields, width: int) -> Iterator[Text]:
     """Lines for each document, with the steps that train it."""
     for document in found["documents"]:
         line = Text(f"{printable(document['source'])}:{document['document']}", "bold cyan")
-        line.append(f"  {document['length']:,} tokens", "not bold default")
+        line.append(f"  {counted(document['length'], 'token')}", "not bold default")
         if document["match"]:
             first, stop = document["match"]
             line.append(f", the text in {first:,} to {stop - 1:,}", "not bold default")

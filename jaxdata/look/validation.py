@@ -85,7 +85,8 @@ def describe_counts(counts: TokenCounts) -> dict[str, Any]:
     """Totals of some rows: tokens (targets with loss), slots and padding."""
     return {
         "rows": counts.rows,
-        "documents": counts.documents,
+        "documents_begun": counts.begun,
+        "documents_finished": counts.finished,
         "tokens": counts.trained_tokens,
         "slots": counts.slots,
         "overlap": counts.overlap_tokens,
@@ -181,7 +182,7 @@ def _source(mixed: Any, name: str, run: TokenCounts) -> dict[str, Any]:
         "masked": documents.masked,
         "loss_tokens": table.loss_tokens if counted else known_loss_tokens(table),
         "dropped": {
-            "documents_without_target": plan.documents - epoch.documents,
+            "documents_without_target": plan.documents - epoch.begun,
             "tokens_cropped": plan.dropped_tokens,
             **_left_out_before(entry.statistics if entry else {}),
             **_dropped_by_view(documents),

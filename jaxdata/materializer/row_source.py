@@ -43,7 +43,7 @@ class MaterializedRows(KeyedDataset):
     def __len__(self) -> int:
         return self.rowset.rows
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return f"MaterializedRows({len(self):,} rows in {self._url})"
 
     def __getitem__(self, index: Any) -> Any:

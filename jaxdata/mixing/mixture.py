@@ -17,6 +17,7 @@ from jaxdata.facts import brief
 from jaxdata.mixing.phases import Phase, check_epochs, check_names, check_phases
 from jaxdata.mixing.timeline import Exhaustion, Interval, SourceBudget, Timeline, make_timeline
 from jaxdata.mixing.weights import check_weigh_by, exact
+from jaxdata.notebook import bars_html, color_of, table_html, visible
 from jaxdata.packing.packed_rows import PackedRows
 from jaxdata.ragged import Ints
 from jaxdata.rows.batch_order import Key, cyclic_key, joint_key
@@ -152,6 +153,28 @@ class Mixture(RowTable):
 
     def __len__(self) -> int:
         return sum(interval.rows for interval in self.timeline.intervals)
+
+    @property
+    def in_words(self) -> str:
+        phases = len(self.timeline.phases)
+        in_phases = f"{phases} phase{'s' * (phases != 1)}"
+        return f"{super().in_words}, {', '.join(self.names)} in {in_phases}"
+
+    def html(self, title: str) -> str:
+        intervals = [each for each in self.intervals if each.rows]
+        bars = [
+            [(n, each.shares.get(n, 0.0), color_of(k)) for k, n in enumerate(self.names)]
+            for each in intervals
+        ]
+        widths = [each.rows / max(len(self), 1) for each in intervals]
+        rows = [
+            (f"{i.start:,} to {i.start + i.rows - 1:,}", i.phase, *(share for _, share, _ in bar))
+            for i, bar in zip(intervals, bars, strict=True)
+        ]
+        below = bars_html(bars, widths) + "".join(
+            f"<div>{visible(each)}</div>" for each in self.exhaustions
+        )
+        return table_html(title, ["rows", "phase", *self.names], rows, below)
 
     @property
     def names(self) -> list[str]:

@@ -62,6 +62,10 @@ class Phase:
             object.__setattr__(self, "weights", dict(self.weights))
         check_weights(self.weights)
 
+    def __repr__(self) -> str:
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        return f"Phase({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+
     def budget(self, seq_len: int) -> int | None:
         """Rows of this phase; None if it runs until a source is exhausted."""
         if self.tokens is not None:

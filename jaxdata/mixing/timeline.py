@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -36,7 +36,7 @@ class Interval:
     """number of the phase in the mixture's `phases`"""
     shares: Mapping[str, float]
     """share of the tokens, as weights count them, of each source that has one"""
-    tree: Apportionment
+    tree: Apportionment = field(repr=False)
     base: tuple[int, ...]
     """rows of each source taken before it"""
 

@@ -87,7 +87,7 @@ class BlockPlan:
 
 @dataclass(frozen=True)
 class BlockSize:
-    """Totals of one block; in slots, except `rows` and `begun`."""
+    """Totals of one block; in slots, except `rows` and documents."""
 
     rows: int
     filled: int
@@ -98,6 +98,8 @@ class BlockSize:
     """slots of masked context"""
     begun: int
     """documents whose first slot is in a row"""
+    finished: int
+    """documents whose last token is in a row"""
 
 
 class BlockTable(NamedTuple):
@@ -113,6 +115,13 @@ class BlockTable(NamedTuple):
     filled: Ints
     overlap: Ints
     begun: Ints
+    finished: Ints
+
+    @classmethod
+    def of(cls, columns: Ints) -> BlockTable:
+        """The table of lines (blocks, 8): where all documents are kept, as many end as begin."""
+        lines = columns.T
+        return cls(*np.concatenate([lines, lines[-1:]])[: len(cls._fields)])
 
 
 class Packed(Protocol):

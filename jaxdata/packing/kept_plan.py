@@ -27,10 +27,10 @@ def block_table(planner: Planner, progress: Advance | None) -> BlockTable:
         return planner.table(progress)
 
     def holds(table: Ints) -> bool:
-        sound = table.shape[1:] == (len(BlockTable._fields),) and not (table < 0).any()
-        return sound and _adds_up(planner, BlockTable(*table.T))
+        sound = table.shape[1:] == (planner.columns,) and not (table < 0).any()
+        return sound and _adds_up(planner, BlockTable.of(table))
 
-    return BlockTable(*cached_table(planner.documents, planner.key(), compute, holds).T)
+    return BlockTable.of(cached_table(planner.documents, planner.key(), compute, holds))
 
 
 def other_plan(documents: Documents) -> DatasetError:
@@ -50,6 +50,7 @@ def _adds_up(planner: Planner, table: BlockTable) -> bool:
         (table.first == before)
         & ((table.documents <= most.block) | bool(most.segment_bytes))
         & (table.begun <= table.documents)
+        & (table.finished <= table.begun)
         & (table.trained <= table.targets)
         & (table.trained + table.overlap <= table.filled)
         & (table.filled <= 2 * table.targets + table.documents)  # no overlap is half of a row

@@ -76,6 +76,13 @@ class PackedRows(RowTable):
     def __len__(self) -> int:
         return self._rows
 
+    @property
+    def in_words(self) -> str:
+        return f"{super().in_words}, {self.settings.strategy} of {self._source.name!r}"
+
+    def html(self, title: str) -> str:
+        return self.summary.html(title)
+
     @cached_property
     def summary(self) -> PackSummary:
         """Totals of one epoch."""
@@ -134,13 +141,17 @@ class PackedRows(RowTable):
         """Totals of rows, from all their segments."""
         rows = len(set(found.row.tolist()))
         slots, context = int(found.slots.sum()), int(found.context.sum())
+        last = self._source.lengths[found.document].astype(np.int64) - 1
+        # The last target; where a token fills a slot without one, the slot after it does not count.
+        ends = (found.start < np.maximum(last, 1)) & (found.start + found.slots >= last)
         return TokenCounts(
             rows=rows,
-            documents=int(np.count_nonzero(found.start == 0)),
+            begun=int(np.count_nonzero(found.start == 0)),
             slots=rows * self.seq_len,
             trained_tokens=int(self._targets_in(found).sum()),
             overlap_tokens=context,
             padding=rows * self.seq_len - slots,
+            finished=int(np.count_nonzero(ends)),
         )
 
     def _targets_in(self, found: Segments) -> Ints:
@@ -155,10 +166,17 @@ class PackedRows(RowTable):
 
     def _in_blocks(self, chosen: Ints | slice) -> TokenCounts:
         blocks = self._blocks
-        columns = (blocks.rows, blocks.begun, blocks.trained, blocks.overlap, blocks.filled)
-        rows, begun, trained, overlap, filled = (int(each[chosen].sum()) for each in columns)
+        rows, filled = int(blocks.rows[chosen].sum()), int(blocks.filled[chosen].sum())
         slots = rows * self.seq_len
-        return TokenCounts(rows, begun, slots, trained, overlap, slots - filled)
+        return TokenCounts(
+            rows=rows,
+            begun=int(blocks.begun[chosen].sum()),
+            slots=slots,
+            trained_tokens=int(blocks.trained[chosen].sum()),
+            overlap_tokens=int(blocks.overlap[chosen].sum()),
+            padding=slots - filled,
+            finished=int(blocks.finished[chosen].sum()),
+        )
 
     def identity(self) -> dict[str, Any]:
         return identified({self._source.name: self._source}) | self.settings.facts()

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from jaxdata.documents.base import Documents, stated_lengths
 from jaxdata.errors import DatasetError
-from jaxdata.packing.block_plan import BlockPlan, BlockSize, Packed, StrategyName
+from jaxdata.packing.block_plan import BlockPlan, BlockSize, BlockTable, Packed, StrategyName
 from jaxdata.packing.document_order import DocumentOrder, SegmentOrder, Span
 from jaxdata.packing.settings import PackSettings
 from jaxdata.packing.strategies import STRATEGIES
@@ -152,8 +152,13 @@ class Planner:
         key = derive(self.settings.seed, self.documents.name, "segments", span[0])
         return documents, plan.in_random_order(key)
 
+    @property
+    def columns(self) -> int:
+        """Columns of the table: the last is left out where every document that begins also ends."""
+        return len(BlockTable._fields) - STRATEGIES[self.settings.strategy].keeps_all
+
     def table(self, progress: Advance | None = None) -> Ints:
-        """One line a block, int64 (blocks, 8): the columns of `BlockTable`."""
+        """One line a block, int64 (blocks, `columns`): the columns of `BlockTable`."""
         lines: list[list[int]] = []
         for done, line in enumerate(self._measured(self._spans), 1):
             if line is None:  # too many windows: from here on, `MAX_WINDOWS` ends the blocks
@@ -164,7 +169,7 @@ class Planner:
             lines.append(line)
             if progress:
                 progress(done, len(self._spans))
-        return np.asarray(lines, np.int64).reshape(len(lines), 8)
+        return np.asarray(lines, np.int64).reshape(len(lines), self.columns)
 
     def measure(self, spans: Sequence[Span]) -> list[list[int] | None]:
         """The lines of some blocks in the table; None for more than `MAX_WINDOWS` windows."""
@@ -193,7 +198,7 @@ class Planner:
             self.packed.update(zip(spans, blocks, strict=True))
         lines = zip(spans, counts.tolist(), targets, blocks, strict=True)
         return [
-            _line(first, documents, of_block, packed.size())
+            _line(first, documents, of_block, packed.size())[: self.columns]
             for (first, _), documents, of_block, packed in lines
         ]
 
@@ -255,7 +260,7 @@ class Planner:
 
 def _line(first: int, documents: int, targets: int, size: BlockSize) -> list[int]:
     """A line of `BlockTable`."""
-    counted = (size.trained, size.filled, size.overlap, size.begun)
+    counted = (size.trained, size.filled, size.overlap, size.begun, size.finished)
     return [first, documents, size.rows, targets, *counted]
 
 

@@ -10,6 +10,7 @@ from dataclasses import MISSING, Field, asdict, dataclass, field, fields
 from typing import Any, Literal, TypedDict, TypeVar
 
 from jaxdata.errors import InputError
+from jaxdata.notebook import bars_html, color_of, table_html
 from jaxdata.packing.block_plan import StrategyName
 from jaxdata.packing.strategies import STRATEGIES, strategy_names
 from jaxdata.rows.table import POSITIONS
@@ -205,3 +206,21 @@ class PackSummary:
     def fill(self) -> float:
         """Share of slots that are not padding."""
         return 1 - self.padding / self.slots if self.slots else 1.0
+
+    def _repr_html_(self) -> str:
+        return self.html("an epoch of packed rows")
+
+    def html(self, title: str) -> str:
+        """What a notebook shows: the counts, and what the slots hold."""
+        whole = self.slots or 1
+        parts = {
+            "trained tokens": self.trained_tokens,
+            "overlap": self.overlap_tokens,
+            "boundaries": self.boundary_tokens,
+            "padding": self.padding,
+        }
+        counts = {"documents": self.documents, "rows": self.rows, "slots": self.slots}
+        shown = {**counts, **parts, "dropped": self.dropped_tokens}
+        held = enumerate((name, count) for name, count in parts.items() if count)
+        bar = [(name, count / whole, color_of(number)) for number, (name, count) in held]
+        return table_html(title, list(shown), [list(shown.values())], bars_html([bar]))

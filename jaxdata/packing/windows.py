@@ -26,6 +26,8 @@ class Windows:
     start: AnyInts
     slots: AnyInts
     overlap: int
+    cropped: int = 0
+    """documents whose end is in no window"""
 
     def context(self, start: AnyInts) -> AnyInts:
         """Slots of masked context in windows that begin at `start`; 0 where a document begins."""
@@ -46,7 +48,7 @@ class Windows:
         filled = int(self.slots.sum(dtype=np.int64))
         continued = int(np.count_nonzero(self.start))
         overlap, begun = continued * self.overlap, len(self.start) - continued
-        return BlockSize(rows, filled, filled - overlap, overlap, begun)
+        return BlockSize(rows, filled, filled - overlap, overlap, begun, begun - self.cropped)
 
 
 def window_counts(lengths: ArrayLike, seq_len: int, overlap: int) -> AnyInts:

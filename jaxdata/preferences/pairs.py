@@ -146,7 +146,7 @@ class PairDataset(grain.MapDataset[Batch]):
         facts = identified({docs.name: docs for docs in self._sides}) | {"pairs": True}
         return facts | dict(zip(names, self._settings, strict=True))
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return f"PairDataset({len(self)} pairs of {self._settings[0]})"
 
 

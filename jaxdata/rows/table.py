@@ -15,6 +15,7 @@ from typing_extensions import TypeVar
 from jaxdata.documents.base import Documents
 from jaxdata.documents.kept import numbered_by_source
 from jaxdata.errors import InputError, SourceExhausted
+from jaxdata.notebook import table_html
 from jaxdata.ragged import Ints
 from jaxdata.rows.batch_order import Key, reversed_bits
 from jaxdata.rows.counts import TokenCounts
@@ -134,6 +135,18 @@ class RowTable(ABC):
     """whether there are no rows beyond the last; else they are those of further epochs"""
     merges_documents = False
     """whether one segment may span several documents (in the order of other tools)"""
+
+    @property
+    def in_words(self) -> str:
+        """What the rows are, in a few words."""
+        return f"{len(self):,} rows of {self.seq_len:,}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.in_words})"
+
+    def html(self, title: str) -> str:
+        """What a notebook shows of the rows."""
+        return table_html(title, ["source", "rows"], [(n, len(t)) for n, t in self.sources.items()])
 
     @property
     def lanes(self) -> int:

@@ -56,7 +56,7 @@ class TextStream(grain.DatasetIterator[Any]):
         """Bytes of each id as text, int32 (vocab_size,), for bits per byte."""
         return self._recipe.tokenizer.token_bytes
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return f"TextStream({self._recipe.source}, at row {self.next_row})"
 
     def __iter__(self) -> Self:

@@ -11,6 +11,7 @@ from jaxdata.converter.document_batch import Document
 from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.job import Job
 from jaxdata.converter.tasks import Task
+from jaxdata.wording import counted
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class InputCounts:
     first_bad: str | None = None
 
     def __str__(self) -> str:
-        said = f"{self.documents:,} documents, {self.tokens:,} tokens"
+        said = f"{counted(self.documents, 'document')}, {counted(self.tokens, 'token')}"
         if self.left_out:
             reasons = [f"{count:,} {reason}" for reason, count in dict(self.left_out).items()]
             said += f"; left out: {', '.join(reasons)}"

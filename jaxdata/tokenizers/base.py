@@ -52,6 +52,9 @@ class Tokenizer(ABC):
     chat_template: str | None = None
     """The Jinja template that writes conversations, where the tokenizer brings one."""
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, {self.vocab_size:,} ids, EOD {self.eod_id})"
+
     @property
     def unk_id(self) -> int | None:
         """The id that stands for text the vocabulary lacks; None where there is no such text."""

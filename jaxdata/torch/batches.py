@@ -57,6 +57,9 @@ class Batches(Dataset[Tensors]):
         self._loader.seek(row=start_row)
         self._first = self._loader.step
 
+    def __repr__(self) -> str:
+        return f"Batches({len(self):,} of {self._loader!r})"
+
     def __len__(self) -> int:
         return len(self._loader) - self._first
 

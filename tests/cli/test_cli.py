@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import pty
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -95,16 +96,16 @@ def test_train_a_tokenizer_convert_and_read_back(pages: Path, tmp_path: Path) ->
     asked = ["convert", pages, "--output", output, "--source", "web", "--tokenizer", spec]
     done = run(*asked, "--workers", "1")
     assert done.stderr == ""
-    assert done.stdout.startswith("train/web: 400 documents, ")
-    next_command = done.stdout.splitlines()[-1].split(": ", 1)[1]
-    read = subprocess.run(
-        next_command.replace("python", sys.executable, 1),
-        shell=True,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert read.stdout == "page 0: some words, 0 and größe\n\n"
+    read, wrote, took, then = done.stdout.splitlines()
+    assert read.startswith("read 400 documents, 16.")
+    assert read.endswith(" kB of text, from 1 file")
+    size = (output / "train/web/00000-00000.array_record").stat().st_size
+    assert wrote.endswith(f" per byte), 1 shard, {size / 1_000:,.1f} kB, in {output}")
+    assert took.startswith("took ")
+    assert then.startswith("next: jaxdata inspect ")
+    shown = run(*shlex.split(then)[2:]).stdout
+    assert shown.splitlines()[1] == "page 0: some words, 0 and größe"
+    assert "longest document" in run(*asked, "--stats").stdout
     assert "already complete: nothing to do" in run(*asked).stdout
 
 
@@ -113,7 +114,7 @@ def test_the_script_is_the_command(pages: Path, tmp_path: Path) -> None:
     run("convert", pages, *options[:1], tmp_path / "a", *options[2:])
     script = [sys.executable, ROOT / "tools/convert.py", pages, *options]
     done = subprocess.run(script, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("train/web: 400 documents, ")
+    assert done.stdout.startswith("read 400 documents, ")
     assert (tmp_path / "a/dataset.json").read_bytes() == (tmp_path / "b/dataset.json").read_bytes()
 
 
@@ -122,8 +123,9 @@ def test_quarantined_lines_are_reported_and_exit_0(pages: Path, tmp_path: Path) 
         file.write('{\n{"text": null}\n[]\n')
     options = ["--output", tmp_path / "out", "--source", "web", "--tokenizer", "bytes"]
     report = run("convert", pages, *options).stdout
-    assert f"quarantined: 3 records, in {tmp_path}/out/train/web/quarantine.jsonl" in report
-    assert "  1  not JSON\n" in report
+    said, where = report.splitlines()[0].split("; quarantined 3 records ")[1].rsplit(", in ", 1)
+    assert where == f"{tmp_path}/out/train/web/quarantine.jsonl"
+    assert "1 not JSON" in said
     failed = run(
         "convert", pages, *options[:3], "other", *options[4:], "--on-error", "fail", status=1
     )
@@ -167,7 +169,7 @@ def test_a_bar_is_drawn_on_a_terminal(pages: Path, tmp_path: Path) -> None:
         except OSError:  # the other end is closed
             break
     os.close(parent)
-    assert process.communicate()[0].startswith(b"train/web: 400 documents")
+    assert process.communicate()[0].startswith(b"read 400 documents, ")
     assert process.returncode == 0
     assert b"converting" in drawn
 
@@ -200,6 +202,6 @@ def test_a_gz_stream_and_several_options_work_together(pages: Path, tmp_path: Pa
     done = run(
         "convert", packed, "--output", tmp_path / "out", *options, "--bos", "--bos-token", "7"
     )
-    assert done.stdout.startswith("val/web: 400 documents")
+    assert done.stdout.splitlines()[1].startswith("wrote val/web: 17,345 tokens ")
     entry = json.loads((tmp_path / "out/dataset.json").read_bytes())
     assert (entry["record_tokens"], entry["tokenizer"]["bos_id"]) == (8, 7)

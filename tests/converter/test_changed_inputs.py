@@ -29,7 +29,7 @@ from jaxdata.converter.receipts import Receipt
 from jaxdata.errors import InputError
 from jaxdata.format.verify import verify
 from tests.converter.here import run_here
-from tests.converter.test_convert import tree
+from tests.format.trees import tree
 
 UNIT_BYTES = 20_000
 UNITS = 12  # about

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import gzip
-import hashlib
 import json
 import random
 import subprocess
@@ -23,6 +22,7 @@ from jaxdata import tokenizers
 from jaxdata.converter import ConversionReport, convert, texts
 from jaxdata.errors import InputError
 from jaxdata.format.storage import open_store
+from tests.format.trees import tree
 
 
 def write_lines(path: Path, lines: Iterable[bytes]) -> Path:
@@ -38,11 +38,6 @@ def records(*words: str) -> list[bytes]:
 def run(inputs: Any, output: Path, **options: Any) -> ConversionReport:
     given = {"source": "web", "tokenizer": "bytes", "workers": 1} | options
     return convert(inputs, output=output, **given)
-
-
-def tree(folder: Path) -> dict[str, str]:
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    return {str(f.relative_to(folder)): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
 
 
 def manifest(output: Path) -> dict[str, Any]:
@@ -250,8 +245,8 @@ def test_a_file_that_ends_early_fails_the_conversion(tmp_path: Path, unit_bytes:
 
 def test_nothing_of_time_place_or_machine_is_written(corpus: Path, tmp_path: Path) -> None:
     run(corpus, tmp_path / "out", workers=2)
-    for file in (tmp_path / "out").rglob("*.json*"):
-        assert str(tmp_path) not in file.read_text()
+    for file in map((tmp_path / "out").joinpath, tree(tmp_path / "out")):
+        assert str(tmp_path).encode() not in file.read_bytes()
     for hidden in (tmp_path / "out").rglob(".*"):
         pytest.fail(f"{hidden} was left behind")
 
@@ -296,16 +291,18 @@ def test_report_reads_well() -> None:
         tokens=50_000,
         text_bytes=200_000,
         shards=1,
-        quarantined={"not JSON": 2},
+        quarantined={"not JSON": 2, "no text": 3},
         quarantine_file="data/x/q.jsonl",
+        dropped={"shorter than 5 characters": 1},
         seconds=2.0,
+        files=1,
+        bytes=131_072,
     )
     assert str(report).splitlines() == [
-        "train/web: 1,200 documents, 50,000 tokens, 0.2 MB of text (0.250 tokens per byte), "
-        "1 shard",
-        "quarantined: 2 records, in data/x/q.jsonl",
-        "  2  not JSON",
-        "took 2.0 s, 0.1 MB/s",
+        "read 1,200 documents, 200.0 kB of text, from 1 file; quarantined 5 records (3 no text; "
+        "2 not JSON), in data/x/q.jsonl; dropped 1 record (1 shorter than 5 characters)",
+        "wrote train/web: 50,000 tokens (0.250 per byte), 1 shard, 131.1 kB, in data/x",
+        "took 2.0 s, 100.0 kB/s",
     ]
 
 

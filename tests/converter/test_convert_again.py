@@ -24,9 +24,9 @@ from tests.converter.test_convert import (
     manifest,
     records,
     run,
-    tree,
     write_lines,
 )
+from tests.format.trees import tree
 
 
 def test_a_finished_source_is_left_alone_or_refused_by_name(tmp_path: Path) -> None:

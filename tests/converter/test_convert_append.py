@@ -17,7 +17,8 @@ from jaxdata import DatasetError, InputError, StateMismatch, open_dataset
 from jaxdata.converter import publish
 from jaxdata.format.manifest import Manifest, read_manifest
 from jaxdata.format.storage import Store
-from tests.converter.test_convert import decoded, manifest, records, run, tree, write_lines
+from tests.converter.test_convert import decoded, manifest, records, run, write_lines
+from tests.format.trees import tree
 
 
 @pytest.fixture

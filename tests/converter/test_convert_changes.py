@@ -60,7 +60,13 @@ _SFT: dict[str, Any] = {
     "eod_after_prompt": True,
 }
 _DPO = {"prompt_key": "ask", "chosen_key": "good", "rejected_key": "bad", "train_on": "all"}
-_IDS = {"ids_key": "ids", "mask_key": "mask", "labels_key": "labels", "ids_end": "keep"}
+_IDS: dict[str, Any] = {
+    "ids_key": "ids",
+    "mask_key": "mask",
+    "labels_key": "labels",
+    "ids_end": "keep",
+}
+_IDS |= {"keep_per_token": "weight:float32"}
 _SENTINELS = {"fim_prefix": 3, "fim_middle": 4, "fim_suffix": 5}
 _CHANGES = [
     (task, task_options, {name: value})

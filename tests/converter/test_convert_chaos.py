@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from jaxdata.format.verify import verify
-from tests.converter.test_convert_kill import command, corpus, tree
+from tests.converter.test_convert_kill import command, corpus
+from tests.format.trees import tree
 
 pytestmark = pytest.mark.slow
 KILLS = int(os.environ.get("JAXDATA_TEST_KILLS", "5"))

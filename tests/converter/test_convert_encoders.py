@@ -18,7 +18,8 @@ from jaxdata.errors import InputError
 from jaxdata.tokenizers.encoders import choice, trial
 from jaxdata.tokenizers.encoders.guarded import drawn
 from tests.converter.here import run_here
-from tests.converter.test_convert import manifest, run, tree, write_lines
+from tests.converter.test_convert import manifest, run, write_lines
+from tests.format.trees import tree
 from tests.tokenizers.made import double, settings
 
 TEXTS = [f"Document {n}: some text of {n % 7} parts, {'café ' * (n % 3)}" for n in range(1_500)]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.converter.test_convert_kill import tree
+from tests.format.trees import tree
 
 pytestmark = pytest.mark.slow
 

@@ -64,8 +64,8 @@ def test_an_archive_is_read_to_its_end_mark_or_refused(tmp_path: Path) -> None:
     path.write_bytes(whole[: 2 * 512] + b"\x01" + whole[2 * 512 + 1 :])
     with pytest.raises(InputError, match="a header's checksum is wrong"):
         list(texts(path))
-    archive(path, ("x.csv", tarfile.REGTYPE, b"a"))
-    with pytest.raises(InputError, match=r"is an archive without any file that ends in \.jsonl"):
+    archive(path, ("x.pdf", tarfile.REGTYPE, b"a"))
+    with pytest.raises(InputError, match=r"is an archive without any file that ends in \.csv"):
         list(texts(path))
     archive(path, ("inner.tar", tarfile.REGTYPE, whole))
     with pytest.raises(InputError, match=r"a\.tar: inner\.tar is an archive in an archive"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import os
 import random
@@ -25,6 +24,7 @@ from jaxdata import processes
 from jaxdata.converter import convert
 from jaxdata.errors import WorkerDied
 from jaxdata.processes import Worker
+from tests.format.trees import tree
 
 pytestmark = pytest.mark.slow
 UNIT_BYTES = 20_000
@@ -55,11 +55,6 @@ def expected(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
         corpus, output=output, source="web", tokenizer="bytes", unit_bytes=UNIT_BYTES, workers=1
     )
     return tree(output)
-
-
-def tree(folder: Path) -> dict[str, str]:
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    return {str(f.relative_to(folder)): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
 
 
 def command(corpus: Path, output: Path) -> list[str]:

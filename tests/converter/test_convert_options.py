@@ -206,7 +206,7 @@ def test_documents_too_short_or_long_are_dropped_and_counted(tmp_path: Path) -> 
         "shorter than 2 characters": 2,
         "shorter than 4 tokens": 1,
     }
-    assert "dropped: 6" in str(report)
+    assert "dropped 6 records (" in str(report)
     check_the_law(out)
     with pytest.raises(InputError, match="no document is left: 11 shorter than 99 characters"):
         run(source, tmp_path / "none", min_chars=99)

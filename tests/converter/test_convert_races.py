@@ -21,7 +21,8 @@ import pytest
 
 from jaxdata.converter import convert
 from jaxdata.testing.buckets import bucket_server
-from tests.converter.test_convert_kill import UNIT_BYTES, tree, write_corpus
+from tests.converter.test_convert_kill import UNIT_BYTES, write_corpus
+from tests.format.trees import tree
 
 pytestmark = pytest.mark.slow
 SEED = int(os.environ.get("JAXDATA_TEST_SEED", "0"))

@@ -30,8 +30,8 @@ from tests.converter.test_convert_kill import (
     expected,
     receipts,
     stop_after,
-    tree,
 )
+from tests.format.trees import tree
 from tests.readmes import of
 
 pytestmark = pytest.mark.slow

@@ -139,8 +139,8 @@ def test_a_format_is_one_class_and_its_registration(tmp_path: Path) -> None:
     done = command(tmp_path / "in", "--output", tmp_path / "out")
     assert done.exit_code == 0, done.output
     assert decoded(tmp_path / "out") == ["one", "two", "three"]
-    (tmp_path / "in/c.csv").touch()
-    refused = command(tmp_path / "in/c.csv", "--output", tmp_path / "other")
+    (tmp_path / "in/c.pdf").touch()
+    refused = command(tmp_path / "in/c.pdf", "--output", tmp_path / "other")
     assert ".toy" in str(refused.exception)
 
 

@@ -50,7 +50,8 @@ class Count:
     """What batches hold by source, looked up in them slot by slot."""
 
     def __init__(self) -> None:
-        self.tokens, self.documents, self.slots, self.rows = (Counter() for _ in range(4))
+        self.tokens, self.begun, self.finished = (Counter() for _ in range(3))
+        self.slots, self.rows = Counter(), Counter()
 
     def add(self, batch: Any, names: Any = NAMES) -> None:
         for row in range(len(batch["inputs"])):
@@ -65,19 +66,32 @@ class Count:
                 for d in batch["document"][row][begins].tolist()
             ]
             self.rows[name] += 1
-            self.documents[name] += int((first == starts).sum())
+            self.begun[name] += int((first == starts).sum())
+            self.finished[name] += self._finished(batch, row, DOCUMENTS[name])
             self.tokens[name] += int(batch["loss_mask"][row].sum())
             self.slots[name] += int((batch["segment_ids"][row] > 0).sum())
+
+    def _finished(self, batch: Any, row: int, documents: Any) -> int:
+        """Documents whose last token is a target, or that are one token, which is an input."""
+        there = batch["segment_ids"][row] > 0
+        number = batch["document"][row][there]
+        lasts = np.array([documents[int(d)]["tokens"][-1] for d in number])
+        alone = (documents.lengths[number] == 1) & (batch["inputs"][row][there] == lasts)
+        ends = (batch["targets"][row][there] == lasts) & batch["loss_mask"][row][there]
+        return int((ends | alone).sum())
 
 
 def check(report: Any, count: Count) -> None:
     for name, source in report.sources.items():
         key = name.split("/")[-1]
         assert source.tokens == count.tokens[key]
-        assert source.documents == count.documents[key]
+        assert source.documents_begun == count.begun[key]
+        assert source.documents_finished == count.finished[key]
         assert source.rows == count.rows[key]
         assert source.padding == 32 * count.rows[key] - count.slots[key]
     assert report.tokens == sum(count.tokens.values())
+    assert report.documents_begun == sum(count.begun.values())
+    assert report.documents_finished == sum(count.finished.values())
     assert report.rows == sum(count.rows.values())
 
 
@@ -168,7 +182,8 @@ def test_rows_of_one_source_epochs_and_evaluation(tmp_path: Path) -> None:
     loader.seek(row=2 * len(rows))
     source = loader.report().sources["train/wiki"]
     assert source.tokens == 2 * rows.plan.trained_tokens
-    assert source.documents == 2 * int((DOCUMENTS["wiki"].lengths > 1).sum())
+    whole = 2 * int((DOCUMENTS["wiki"].lengths > 1).sum())
+    assert (source.documents_begun, source.documents_finished) == (whole, whole)
     texts = {f"val/{name}": [d["tokens"] for d in DOCUMENTS[name]] for name in NAMES}
     dataset = write_dataset(tmp_path / "d", texts)
     scored = jaxdata.Loader(
@@ -192,7 +207,10 @@ def test_it_prints_and_is_plain_json() -> None:
     loader.seek(row=500)
     report = loader.report()
     lines = str(report).splitlines()
-    assert lines[0].startswith(f"500 rows, {report.tokens:,} tokens of ")
+    assert lines[0].startswith(
+        f"500 rows, {report.tokens:,} tokens, {report.documents_begun:,} documents begun and "
+        f"{report.documents_finished:,} finished, "
+    )
     assert [line.split()[0] for line in lines[1:]] == ["source", *NAMES]
     assert all(len(line) < 80 for line in lines)
     assert json.loads(json.dumps(report.as_dict()))["sources"]["web"]["tokens"] > 0

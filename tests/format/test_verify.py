@@ -25,8 +25,9 @@ from jaxdata.format.storage import open_store
 from jaxdata.format.verify import Damage, verify
 from jaxdata.format.verify.checks import run_checks
 from jaxdata.testing import write_dataset
-from tests.converter.test_convert import records, tree, write_lines
+from tests.converter.test_convert import records, write_lines
 from tests.converter.test_convert import run as convert
+from tests.format.trees import tree
 
 
 @pytest.fixture(scope="module")

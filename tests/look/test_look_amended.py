@@ -129,6 +129,9 @@ def test_what_is_foretold_is_what_is_delivered(
     for name, source in found["sources"].items():
         assert source["run"]["tokens"] == targets[name]
         assert source["run"]["epochs"] <= EPOCHS[name]
+        parts = [each["sources"].get(name, {"epochs": 0})["epochs"] for each in found["phases"]]
+        assert min(parts) >= 0
+        assert sum(parts) == pytest.approx(source["run"]["epochs"])
     loader = jaxdata.load(config)
     loader.seek(row=row)
     assert {n: s.tokens for n, s in loader.report().sources.items()} == dict(targets)

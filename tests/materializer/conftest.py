@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +60,6 @@ def run(*arguments: str) -> int:
     with pytest.raises(SystemExit) as ended:
         main(["materialize", *arguments])
     return int(ended.value.code or 0)
-
-
-def tree(folder: Path) -> dict[str, str]:
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    return {str(f.relative_to(folder)): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
 
 
 def assert_same_rows(one: list[Row], other: list[Row]) -> None:

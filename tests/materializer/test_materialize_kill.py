@@ -17,7 +17,8 @@ import pytest
 import jaxdata
 from jaxdata.errors import DatasetError, InputError, WorkerDied
 from jaxdata.materializer import api as driver
-from tests.materializer.conftest import Row, tree
+from tests.format.trees import tree
+from tests.materializer.conftest import Row
 
 
 def test_the_same_again_does_nothing_and_another_is_refused(config: str, tmp_path: Path) -> None:

@@ -152,6 +152,10 @@ def test_the_size_of_a_block_is_that_of_its_rows(
     assert (size.rows, size.filled) == (plan.rows, plan.slots.sum())
     assert size.overlap == plan.context.sum()
     assert size.begun == (plan.start == 0).sum()
+    reached = np.full(len(lengths), -1)
+    np.maximum.at(reached, plan.document, plan.start + plan.slots)
+    there = reached >= 0
+    assert size.finished == (reached[there] >= np.array(lengths, int)[there] - 1).sum()
     targets = np.array(lengths, int)[plan.document] - 1 - plan.start
     assert size.trained == np.minimum(plan.slots, targets).sum() - size.overlap
 

@@ -72,7 +72,7 @@ def test_blocks_end_at_documents_or_windows(monkeypatch: pytest.MonkeyPatch) -> 
     windows = [1, 2, 3, 4, 25, 1, 1, 10, 1]
     docs = jaxdata.ArrayDocuments(distinct_documents([4 * count + 1 for count in windows]))
     settings = PackSettings(seq_len=4, order=1, block=3, shuffle=False)
-    table = BlockTable(*Planner(docs, settings).table().T)
+    table = BlockTable.of(Planner(docs, settings).table())
     assert list(zip(table.first.tolist(), table.documents.tolist(), strict=True)) == [
         (0, 3),
         (3, 1),

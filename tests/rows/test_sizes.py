@@ -97,11 +97,15 @@ def counts_of(found: Segments, lengths: Ints) -> TokenCounts:
     ends = found.start + found.slots == lengths[found.document]  # the last token has no target
     return TokenCounts(
         rows=rows,
-        documents=int((found.start == 0).sum()),
+        begun=int((found.start == 0).sum()),
         slots=rows * SEQ_LEN,
         trained_tokens=slots - int(ends.sum()) - int(found.context.sum()),
         overlap_tokens=int(found.context.sum()),
         padding=rows * SEQ_LEN - slots,
+        finished=sum(
+            int(lengths[d]) - 1 in range(first + (lengths[d] > 1), first + slots + 1)
+            for d, first, slots in zip(found.document, found.start, found.slots, strict=True)
+        ),
     )
 
 

@@ -32,6 +32,7 @@ from jaxdata.tokenizers.encoders.sentencepiece_words import WordEncoder, pairs, 
 from jaxdata.tokenizers.encoders.word_table import WordTable
 from jaxdata.tokenizers.encoders.words_core import WordsEncoder
 from jaxdata.tokenizers.sentencepiece import SentencePieceTokenizer
+from tests.format.trees import tree
 from tests.tokenizers.test_tokenizers import FILES, TEXTS
 
 STRINGS = int(os.environ.get("JAXDATA_TEST_STRINGS", 2_000))  # 300,000 before a release
@@ -336,6 +337,5 @@ def test_a_conversion_by_words_is_the_librarys(
         )
         assert report.encoding is not None
         assert report.encoding.encoder == ("words 1" if encoder != "library" else LIBRARY)
-        files = (path for path in sorted((tmp_path / encoder).rglob("*")) if path.is_file())
-        found[encoder] = {path.relative_to(tmp_path / encoder): path.read_bytes() for path in files}
+        found[encoder] = tree(tmp_path / encoder)
     assert found["library"] == found["words"] == found["verify"]

@@ -162,6 +162,13 @@ _DECLARED: dict[str, list[Callable[[Any], Any]]] = {
             metavar="FILE",
             help="File that lists more inputs, one per line. May be given several times.",
         ),
+        click.option(
+            "--text-suffix",
+            default="",
+            metavar="SUFFIXES",
+            help="More suffixes of text files, separated by commas (.py,.rs): each file is a "
+            "document.",
+        ),
     ],
     TASK: [
         click.option(
@@ -170,6 +177,12 @@ _DECLARED: dict[str, list[Callable[[Any], Any]]] = {
             callback=_cerebras,
             expose_value=False,
             help="YAML file of Cerebras' preprocessing. Options on the command line override it.",
+        ),
+        click.option(
+            "--template-text-ok",
+            is_flag=True,
+            help="Let the chat template, prefixes and separator write what looks like a special "
+            "token (<|im_start|>) and is none of the tokenizer. Without it, that is refused.",
         ),
     ],
     SPLITS: [
@@ -230,11 +243,13 @@ _DECLARED: dict[str, list[Callable[[Any], Any]]] = {
             "read then. Without it only files are read again that may have changed.",
         ),
         click.option(
+            "--stats", is_flag=True, help="At the end, print the whole table of what was counted."
+        ),
+        click.option(
             "--stats-seq-len",
             type=click.IntRange(1),
             metavar="TOKENS",
-            help="At the end, report rows of this length and their padding for each packing "
-            "strategy.",
+            help="Also rows of this length and their padding for each packing strategy.",
         ),
     ],
 }

@@ -15,11 +15,12 @@ from itertools import takewhile
 from pathlib import Path
 
 from jaxdata.converter.inputs.fetched.hub import downloaded, hub_hint, is_hub
-from jaxdata.converter.inputs.file_types import endings, is_readable, kind_of
+from jaxdata.converter.inputs.file_types import OR_TEXTS, Texts, endings, is_readable, kind_of
 from jaxdata.converter.inputs.identity import Look, look_at, look_at_object
 from jaxdata.converter.inputs.input_file import InputFile
-from jaxdata.converter.inputs.made_here import IS_DATASET, MadeHere
+from jaxdata.converter.inputs.made_here import IS_DATASET
 from jaxdata.converter.inputs.object_names import Objects, expand_url
+from jaxdata.converter.inputs.wanted_files import Wanted, WantedFiles, text_suffixes
 from jaxdata.errors import InputError
 from jaxdata.format.storage.contract import MOST_READ
 from jaxdata.format.storage.objects import bare_url, is_url, plain_path, public_url, read_object
@@ -30,22 +31,27 @@ _AT_ONCE = 32
 """Objects that are looked at at a time."""
 Inputs = str | Path | Sequence[str | Path]
 Output = str | os.PathLike[str] | None
+TextSuffix = str | tuple[str, ...] | list[str]
 
 
 def find_inputs(
     inputs: Inputs,
     files_from: Sequence[str | Path] = (),
     output: Output = None,
+    text_suffix: TextSuffix = (),
+    unread: Counter[str] | None = None,
 ) -> list[InputFile]:
     """Find the files of files, folders (recursive) and globs, sorted by name.
 
     Each may be a path, a URL of a bucket (`gs://`, `s3://`) or a web server (`https://`, which has
     neither folders nor globs), or a data set of the Hugging Face Hub (`hf://datasets/user/name`).
-    What lies in a folder and is made here is left out: `output`, and datasets.
+    What lies in a folder and is made here is left out: `output`, and datasets. So are files of
+    other kinds, which `unread` counts by suffix; `text_suffix` has more suffixes of texts.
 
     Raises:
         InputError: nothing was found, or a file has an unsupported suffix.
     """
+    wanted = Wanted(output, text_suffixes(text_suffix), Counter() if unread is None else unread)
     given = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     every = [*map(plain_path, given), *_listed(files_from)]
     every = [path for one in every for path in (downloaded(one) if is_hub(one) else (one,))]
@@ -53,9 +59,9 @@ def find_inputs(
     for one in every:
         places.setdefault(one.partition("://")[0] if is_url(one) else "", []).append(one)
     if places.keys() <= {""}:
-        return _found_files(every, output)
+        return _found_files(every, wanted)
     found = [
-        _found_objects(some, output) if scheme else _found_files(some, output)
+        _found_objects(some, wanted) if scheme else _found_files(some, wanted)
         for scheme, some in places.items()
     ]
     return found[0] if len(found) == 1 else _from_several_places(found)
@@ -75,19 +81,19 @@ def _from_several_places(found: Sequence[Sequence[InputFile]]) -> list[InputFile
     return [files[name] for name in sorted(files)]
 
 
-def _found_files(given: Sequence[str], output: Output) -> list[InputFile]:
-    made = MadeHere(output, lambda path: Path(path).read_bytes())
+def _found_files(given: Sequence[str], wanted: Wanted) -> list[InputFile]:
+    made = WantedFiles(wanted, lambda path: Path(path).read_bytes())
     found = (path for one in given for path in _expand(Path(one).expanduser(), made))
     paths = {os.path.abspath(path) for path in found}  # noqa: PTH100 (links stay links)
     if not paths:
         raise InputError("no input files were given; give files, folders or globs")
     root = os.path.commonpath({os.path.split(path)[0] for path in paths})
     names = sorted(path[len(root) :].lstrip("/") for path in paths)
-    return [_input_file(root, name, look_at(f"{root}/{name}")) for name in names]
+    return [_input_file(root, name, look_at(f"{root}/{name}"), wanted.texts) for name in names]
 
 
-def _found_objects(urls: Sequence[str], output: Output) -> list[InputFile]:
-    made = MadeHere(output, lambda url: read_object(url, MOST_READ))
+def _found_objects(urls: Sequence[str], wanted: Wanted) -> list[InputFile]:
+    made = WantedFiles(wanted, lambda url: read_object(url, MOST_READ))
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         objects: Objects = {}
         for some in threads.map(partial(expand_url, made=made), urls):
@@ -96,7 +102,7 @@ def _found_objects(urls: Sequence[str], output: Output) -> list[InputFile]:
 
         def look(url: str) -> InputFile:
             found, bare = look_at_object(url, objects[url]), bare_url(url)
-            file = _input_file(root, bare[len(root) + 1 :], found)
+            file = _input_file(root, bare[len(root) + 1 :], found, wanted.texts)
             return file._replace(version=objects[url].tag, signed=url if url != bare else "")
 
         return _told_by_content(list(threads.map(look, sorted(objects))))
@@ -123,12 +129,12 @@ def _shared_folder(urls: Sequence[str]) -> str:
     return "/".join(one for one, _ in same)
 
 
-def _input_file(root: str, name: str, look: Look) -> InputFile:
+def _input_file(root: str, name: str, look: Look, texts: Texts) -> InputFile:
     try:
         name.encode()
     except UnicodeEncodeError:
         raise InputError(f"the name of {name!r} is not UTF-8; rename the file") from None
-    kind = kind_of(name, look.head, look.tail[-_TAIL:])
+    kind = kind_of(name, look.head, look.tail[-_TAIL:], texts)
     return InputFile(root, name, look.size, kind, look.digest, look.stamp)
 
 
@@ -161,12 +167,12 @@ def _beside(folder: str, given: str) -> str:
     return f"{scheme}://{posixpath.normpath(f'{below}/{given}')}{'/' * given.endswith('/')}"
 
 
-def _expand(given: Path, made: MadeHere) -> Iterator[str]:
+def _expand(given: Path, made: WantedFiles) -> Iterator[str]:
     """Give the files of a file, a folder (recursive) or a glob."""
     if given.is_dir():
         yield from _search(given, made)
     elif given.exists():
-        yield _supported(str(given))
+        yield _supported(str(given), made)
     else:
         matches = glob.glob(str(given), recursive=True)  # noqa: PTH207
         files = [match for match in matches if Path(match).is_file()]
@@ -174,10 +180,10 @@ def _expand(given: Path, made: MadeHere) -> Iterator[str]:
             raise InputError(
                 f"{given}: no such file or folder, and no file matches this glob{hub_hint(given)}"
             )
-        yield from (_supported(file) for file in files)
+        yield from (_supported(file, made) for file in files)
 
 
-def _search(folder: Path, made: MadeHere) -> list[str]:
+def _search(folder: Path, made: WantedFiles) -> list[str]:
     """Supported files below a folder; skips hidden files and folders, and links to folders."""
     if made.is_dataset(str(folder), {entry.name for entry in _entries(str(folder))}):
         raise InputError(f"{folder} {IS_DATASET}")
@@ -197,9 +203,9 @@ def _search(folder: Path, made: MadeHere) -> list[str]:
         if saved := _saved_files(entries):
             found += saved
             continue
-        found += [one.path for one in entries if is_readable(one.name) and one.is_file()]
+        found += [one.path for one in entries if one.is_file() and made.takes(one.name)]
     if not found:
-        raise InputError(f"the folder {folder} contains no file that ends in {endings()}")
+        raise InputError(f"the folder {folder} contains no file that ends in {endings()}{OR_TEXTS}")
     return found
 
 
@@ -232,7 +238,7 @@ def _saved_files(entries: list[os.DirEntry[str]]) -> list[str]:
     return [paths[name] for name in names]
 
 
-def _supported(file: str) -> str:
-    if not is_readable(file):
-        raise InputError(f"{file}: unsupported file type; expected {endings()}")
+def _supported(file: str, made: WantedFiles) -> str:
+    if not is_readable(file, made.texts):
+        raise InputError(f"{file}: unsupported file type; expected {endings()}{OR_TEXTS}")
     return file

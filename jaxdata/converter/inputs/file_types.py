@@ -12,6 +12,9 @@ from jaxdata.converter.inputs.formats.base import Format, all_formats, format_na
 from jaxdata.converter.inputs.identity import HEAD
 from jaxdata.converter.inputs.raw_records import BYTE_ORDER_MARK
 
+Texts = tuple[str, ...]
+"""Suffixes of text files beside those that are known, without the dot."""
+OR_TEXTS = "; other texts are read with --text-suffix .py,.rs"
 _COMPRESSIONS: dict[str, Compression] = {"gz": "gz", "zst": "zst", "zstd": "zst"}
 
 
@@ -50,17 +53,20 @@ _file_type = cache(FileType)  # a million files share a few
 def endings() -> str:
     """The file endings that are read, for messages.
 
-    >>> endings()
-    '.jsonl, .json, .txt (all also .gz, .zst), .tar (also .gz, .zst), .parquet or .arrow'
+    >>> endings()  # doctest: +NORMALIZE_WHITESPACE
+    '.csv, .tsv, .jsonl, .ndjson, .json, .txt, .md, .rst, .html (all also .gz, .zst),
+    .tar (also .gz, .zst), .parquet or .arrow'
     """
-    streams = ", ".join(f".{one.suffixes[0]}" for one in all_formats() if not one.table)
+    texts = [f".{end}" for one in all_formats() if not one.table for end in one.suffixes]
     *tables, last = [f".{one.suffixes[0]}" for one in all_formats() if one.table]
-    return f"{streams} (all also .gz, .zst), .tar (also .gz, .zst), {', '.join(tables)} or {last}"
+    named = f"{', '.join(texts)} (all also .gz, .zst), .tar (also .gz, .zst)"
+    return f"{named}, {', '.join(tables)} or {last}"
 
 
-def _match(name: str) -> re.Match[str] | None:
+def _match(name: str, texts: Texts = ()) -> re.Match[str] | None:
     """Find in a name what it says: `format`, or `tar` or `packed`, and `compression`."""
-    return _pattern(*(suffix for one in all_formats() for suffix in one.suffixes)).search(name)
+    known = [suffix for one in all_formats() for suffix in one.suffixes]
+    return _pattern(*known, *texts).search(name)
 
 
 @cache
@@ -72,36 +78,40 @@ def _pattern(*suffixes: str) -> re.Pattern[str]:
     )
 
 
-def is_readable(name: str) -> bool:
-    """Tell from its name whether a file can be read.
+def is_readable(name: str, texts: Texts = ()) -> bool:
+    """Tell from its name whether a file can be read; `texts` are more suffixes of texts.
 
-    >>> [is_readable(name) for name in ("a.jsonl", "a.json.gz", "a.jsonl.zst.tar", "a.csv", "gz")]
+    >>> [is_readable(name) for name in ("a.jsonl", "a.json.gz", "a.jsonl.zst.tar", "a.py", "gz")]
     [True, True, True, False, False]
+    >>> is_readable("a.py", ("py",))
+    True
     """
-    return _match(name) is not None
+    return _match(name, texts) is not None
 
 
-def named_format(name: str) -> Format | None:
+def named_format(name: str, texts: Texts = ()) -> Format | None:
     """The format that a name says; None of an archive, and of a file that is not read.
 
     >>> getattr(named_format("a.jsonl.gz"), "name", None), named_format("a.jsonl.tar")
     ('jsonl', None)
     """
-    named = _match(name)
+    named = _match(name, texts)
     if named is None or not named["format"]:
         return None
     suffix = named["format"].lower()
+    if suffix in texts:
+        return format_named("txt")
     return next(one for one in all_formats() if suffix in one.suffixes)
 
 
-def kind_of(name: str, head: bytes, tail: bytes = b"") -> FileType:
+def kind_of(name: str, head: bytes, tail: bytes = b"", texts: Texts = ()) -> FileType:
     """Tell how to read a file that :func:`is_readable` from its content.
 
     Compression and archives show in the first bytes, tables at both ends, and JSON in an array is
     told from JSON in lines. Otherwise the name is right: JSON in a .txt is text. `head` has the
     first `HEAD` bytes.
     """
-    named = _match(name)
+    named = _match(name, texts)
     assert named is not None
     if certain := next((one for one in all_formats() if one.claims(head, tail)), None):
         return _file_type(certain.name)
@@ -112,7 +122,7 @@ def kind_of(name: str, head: bytes, tail: bytes = b"") -> FileType:
     if not (compression or is_json or is_archive(head)):
         compression = claimed  # and damaged, or empty
     head = unpacked_head(head, compression, HEAD)
-    by_name = named_format(name)
+    by_name = named_format(name, texts)
     if is_archive(head) or by_name is None:
         return _file_type("txt", compression, archive=True)
     return _file_type(by_name.recognized(head), compression)

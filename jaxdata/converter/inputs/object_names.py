@@ -7,8 +7,9 @@ import re
 from collections.abc import Sequence
 from fnmatch import translate
 
-from jaxdata.converter.inputs.file_types import endings, is_readable
-from jaxdata.converter.inputs.made_here import IS_DATASET, MadeHere
+from jaxdata.converter.inputs.file_types import OR_TEXTS, endings, is_readable
+from jaxdata.converter.inputs.made_here import IS_DATASET
+from jaxdata.converter.inputs.wanted_files import WantedFiles
 from jaxdata.errors import InputError
 from jaxdata.format.storage.objects import Facts, bare_url, place_of, public_url, read_object
 
@@ -17,7 +18,7 @@ Objects = dict[str, Facts]
 """URL -> facts."""
 
 
-def expand_url(given: str, made: MadeHere) -> Objects:
+def expand_url(given: str, made: WantedFiles) -> Objects:
     """Find the objects of a URL, a prefix that ends with `/`, or a glob.
 
     Raises:
@@ -25,16 +26,16 @@ def expand_url(given: str, made: MadeHere) -> Objects:
     """
     web = given.startswith("http")
     if "*" in given or (not web and has_wildcard(given)):
-        return _matching(given)
+        return _matching(given, made)
     if not given.endswith("/"):
         if facts := place_of(given).look(given):
-            return {_supported(given): facts}
+            return {_supported(given, made): facts}
         if web:
             raise InputError(f"{public_url(given)}: the server has no such file")
     return _below(given.rstrip("/"), made)
 
 
-def _matching(pattern: str) -> Objects:
+def _matching(pattern: str, made: WantedFiles) -> Objects:
     matches, prefix = glob_pattern(pattern), re.split(r"[*?\[]", pattern)[0]
     if prefix.count("/") < 3:
         raise InputError(f"{pattern}: a glob begins after the name of a bucket; give one bucket")
@@ -42,7 +43,7 @@ def _matching(pattern: str) -> Objects:
     found = {url: facts for url, facts in listed if matches.fullmatch(url) and url[-1] != "/"}
     if not found:
         raise InputError(f"{pattern}: no object matches this glob")
-    return {_supported(url): facts for url, facts in found.items()}
+    return {_supported(url, made): facts for url, facts in found.items()}
 
 
 def glob_pattern(pattern: str) -> re.Pattern[str]:
@@ -70,7 +71,7 @@ def has_wildcard(part: str) -> bool:
     return bool(re.search(r"[*?\[]", part))
 
 
-def _below(folder: str, made: MadeHere) -> Objects:
+def _below(folder: str, made: WantedFiles) -> Objects:
     """The supported objects below a folder; those that are hidden are left out."""
     listed = dict(place_of(folder).listed(f"{folder}/"))
     if not listed:
@@ -83,13 +84,13 @@ def _below(folder: str, made: MadeHere) -> Objects:
         )
     names = _not_made_here(folder, names, made)
     saved = _saved(names)
-    found = {url: listed[url] for url in names if _belongs(url, saved)}
+    found = {url: listed[url] for url in names if _belongs(url, saved, made)}
     if not found:
         raise InputError(f"{folder}/ contains no object that ends in {endings()}")
     return found
 
 
-def _not_made_here(root: str, urls: list[str], made: MadeHere) -> list[str]:
+def _not_made_here(root: str, urls: list[str], made: WantedFiles) -> list[str]:
     """The objects that are in no folder of this package."""
     folders: dict[str, set[str]] = {}
     for url in urls:
@@ -103,9 +104,9 @@ def _not_made_here(root: str, urls: list[str], made: MadeHere) -> list[str]:
     return [url for url in urls if not url.startswith(ours)]
 
 
-def _belongs(url: str, saved: dict[str, set[str]]) -> bool:
+def _belongs(url: str, saved: dict[str, set[str]], made: WantedFiles) -> bool:
     folder, _, name = url.rpartition("/")
-    return name in saved[folder] if folder in saved else is_readable(name)
+    return name in saved[folder] if folder in saved else made.takes(name)
 
 
 def _saved(names: Sequence[str]) -> dict[str, set[str]]:
@@ -125,7 +126,9 @@ def _saved(names: Sequence[str]) -> dict[str, set[str]]:
     return found
 
 
-def _supported(url: str) -> str:
-    if not is_readable(bare_url(url)):
-        raise InputError(f"{public_url(url)}: unsupported file type; expected {endings()}")
+def _supported(url: str, made: WantedFiles) -> str:
+    if not is_readable(bare_url(url), made.texts):
+        raise InputError(
+            f"{public_url(url)}: unsupported file type; expected {endings()}{OR_TEXTS}"
+        )
     return url

@@ -13,6 +13,7 @@ from itertools import islice
 
 from jaxdata.background import until
 from jaxdata.errors import DatasetError, InputError
+from jaxdata.format.history import HISTORY
 from jaxdata.format.lease import leased
 from jaxdata.format.manifest import MANIFEST, read_manifest
 from jaxdata.format.mirroring.mirror_journal import MirrorJournal, check_target
@@ -82,6 +83,8 @@ def mirror(
                     f"{source_store.url} was changed meanwhile: the same command copies what is new"
                 )
             at.write(MANIFEST, content)
+            if (history := source_store.read(HISTORY)) is not None:
+                at.write(HISTORY, history)
             journal.end()
     shards = [shard for entry in manifest.sources.values() for shard in entry.all_shards]
     documents = sum(entry.documents for entry in manifest.sources.values())

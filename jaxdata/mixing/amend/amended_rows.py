@@ -151,7 +151,9 @@ class AmendedRows(Mixture):
 
     def epochs(self, rows: int) -> dict[str, Fraction]:
         begun = [each for each in self._mixtures if each.timeline.start < rows]
-        return dict.fromkeys(self.names, Fraction(0)) | (begun or self._mixtures)[-1].epochs(rows)
+        return dict.fromkeys(self.names, Fraction(0)) | (begun or self._mixtures[:1])[-1].epochs(
+            rows
+        )
 
     def rows_with(self, name: str, document: int, rows: int | None = None) -> list[int]:
         return [r for mixed in self._mixtures for r in mixed.rows_with(name, document, rows)]

@@ -26,7 +26,7 @@ class CutStream:
     def size(self) -> BlockSize:
         """See `Packed`; the last token of a document fills a slot but has no target."""
         begun = len(self.begins)
-        return BlockSize(len(self.cuts), self.total, self.total - begun, 0, begun)
+        return BlockSize(len(self.cuts), self.total, self.total - begun, 0, begun, begun)
 
     def plan(self) -> BlockPlan:
         at = np.searchsorted(self.begins, self.cuts)

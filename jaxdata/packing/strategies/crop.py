@@ -114,7 +114,7 @@ def _pack(lengths: AnyInts, seq_len: int, _: int, limit: int) -> Packed:
     assignment = assign_crop(lengths[document] - 1, seq_len, limit)
     slots = np.empty(len(document), lengths.dtype)
     slots[assignment.items()] = assignment.slots()
-    return AssignedWindows(_beginnings(document, slots), assignment)
+    return AssignedWindows(_beginnings(document, slots, lengths), assignment)
 
 
 def _pack_mixed(
@@ -129,19 +129,19 @@ def _pack_mixed(
     row = rows.close()[0]
     parts = zip(bounds.tolist(), pairwise(begins.tolist()), strict=False)
     return [
-        _with_rest(document[a:b] - before, slots[a:b], row[a:b], seq_len, limit)
+        _with_rest(document[a:b] - before, slots[a:b], row[a:b], lengths[before:], seq_len, limit)
         for before, (a, b) in parts
     ]
 
 
 def _with_rest(
-    document: AnyInts, slots: AnyInts, row: Ints, seq_len: int, limit: int
+    document: AnyInts, slots: AnyInts, row: Ints, lengths: AnyInts, seq_len: int, limit: int
 ) -> AssignedWindows:
     """Crop the documents of a block that are in no row."""
     left = np.flatnonzero(row < 0)
     last, slots[left] = _crop_left(slots[left], seq_len, limit)
     assigned = RowItems.chain([rows_in_order(row), last.numbered(left)])
-    return AssignedWindows(_beginnings(document, slots), assigned)
+    return AssignedWindows(_beginnings(document, slots, lengths), assigned)
 
 
 def _crop_left(sizes: AnyInts, capacity: int, limit: int) -> tuple[RowItems, AnyInts]:
@@ -153,9 +153,10 @@ def _crop_left(sizes: AnyInts, capacity: int, limit: int) -> tuple[RowItems, Any
     return RowItems.of(last), slots
 
 
-def _beginnings(document: AnyInts, slots: AnyInts) -> Windows:
+def _beginnings(document: AnyInts, slots: AnyInts, lengths: AnyInts) -> Windows:
     """The first `slots` pairs of documents."""
-    return Windows(document, np.zeros_like(slots), slots, overlap=0)
+    cropped = int(np.count_nonzero(slots < lengths[document] - 1))
+    return Windows(document, np.zeros_like(slots), slots, overlap=0, cropped=cropped)
 
 
 _SAYS = "each row begins a document; what does not fit is dropped"

@@ -25,9 +25,9 @@ from tests.converter.test_convert import (
     quarantine,
     records,
     run,
-    tree,
     write_lines,
 )
+from tests.format.trees import tree
 
 Entry = tuple[str, bytes, str]  # name, content, where a link leads
 
@@ -56,7 +56,7 @@ LONG = "deep/" * 40 + "j.json.zst"
 MEMBERS: list[Entry] = [
     ("a.jsonl", b"\xef\xbb\xbf" + lines("a1", "a2") + b"\n{\n" + lines("a5"), ""),
     ("d/b.json.gz", gzip.compress(array("b0", "b1", "b2")), ""),
-    ("README.md", b"not text for us", ""),
+    ("README.pdf", b"not text for us", ""),
     ("d/odd\nname é.txt", "odd text é".encode(), ""),
     ("empty.jsonl", b"", ""),
     ("huge.txt", b"".join(b"%d words here\n" % n for n in range(100)), ""),
@@ -120,7 +120,7 @@ def test_workers_and_splits_and_additions(tmp_path: Path) -> None:
     run_here(tmp_path / "in", tmp_path / "one", **options)
     run(tmp_path / "in", tmp_path / "three", workers=3, **options)
     assert tree(tmp_path / "one") == tree(tmp_path / "three")
-    (tmp_path / "in/b.tar").write_bytes(tar(*MEMBERS, ("other.md", b"", "")))
+    (tmp_path / "in/b.tar").write_bytes(tar(*MEMBERS, ("other.pdf", b"", "")))
     write_lines(tmp_path / "in/c.jsonl", records("last"))
     run_here(tmp_path / "in", tmp_path / "one", **options)
     check(tmp_path / "one", "a.tar")
@@ -288,7 +288,7 @@ def test_sparse_files_are_refused(tmp_path: Path, said: dict[str, str]) -> None:
 
 def test_an_archive_of_nothing_but_links_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tar", tar(("a.jsonl", b"", "b.jsonl")))
-    with pytest.raises(InputError, match=r"is an archive without any file that ends in \.jsonl"):
+    with pytest.raises(InputError, match=r"is an archive without any file that ends in \.csv"):
         run_here(path, tmp_path / "out")
 
 

@@ -72,7 +72,7 @@ def arrow_file(path: Path, words: list[str]) -> None:
 def members(words: list[str]) -> dict[str, bytes]:
     one, two = half(words)
     name = "deep/" * 30 + "a.jsonl.zst"  # longer than a header has room for
-    return {"./README.md": b"no", name: zst(lines(one)), "b.json": array(two), "._b.json": b"no"}
+    return {"./README.pdf": b"no", name: zst(lines(one)), "b.json": array(two), "._b.json": b"no"}
 
 
 def of(encode: Callable[[list[str]], bytes]) -> Callable[[Path, list[str]], None]:

@@ -172,7 +172,7 @@ def test_names_are_relative_to_what_holds_all(
         "a/deep/y.txt",
         "a/.hidden.txt",
         "a/.git/z.txt",
-        "a/n.md",
+        "a/n.pdf",
     ):
         write(tmp_path / name, b"{}")
     expected = ["a/deep/y.txt", "a/x.jsonl", "b/x.jsonl"]
@@ -186,12 +186,12 @@ def test_names_are_relative_to_what_holds_all(
 
 
 def test_inputs_that_are_none_say_so(tmp_path: Path) -> None:
-    other = write(tmp_path / "a.csv", b"x")
+    other = write(tmp_path / "a.pdf", b"x")
     with pytest.raises(InputError, match="no such file or folder, and no file matches this glob"):
         find_inputs(tmp_path / "*.jsonl")
-    with pytest.raises(InputError, match=r"unsupported file type; expected \.jsonl, "):
+    with pytest.raises(InputError, match=r"unsupported file type; expected \.csv, "):
         find_inputs(other)
-    with pytest.raises(InputError, match=r"contains no file that ends in \.jsonl, .* or \.arrow"):
+    with pytest.raises(InputError, match=r"contains no file that ends in \.csv, .* or \.arrow"):
         find_inputs(tmp_path)
     with pytest.raises(InputError, match="no input files were given"):
         find_inputs([])

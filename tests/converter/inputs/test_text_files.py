@@ -28,7 +28,8 @@ from jaxdata.converter.unit_reader import UnitReader
 from jaxdata.errors import InputError
 from jaxdata.tokenizers import Tokenizer
 from tests.converter.here import run_here
-from tests.converter.test_convert import documents, manifest, quarantine, run, tree
+from tests.converter.test_convert import documents, manifest, quarantine, run
+from tests.format.trees import tree
 from tests.tokenizers.test_tokenizers import open_one
 
 BYTES = tokenizers.load("bytes")

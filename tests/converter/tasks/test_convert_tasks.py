@@ -77,7 +77,7 @@ def test_exactly_the_assistants_words_have_loss_in_batches(
     convert(
         shared_data / "instruct/v1_sft_demo.jsonl", output=tmp_path / "out", source="x",
         tokenizer=open_one(shared_data, "cl100k"), task="sft", workers=1,
-        chat_template=str(tmp_path / "chatml.jinja"),
+        chat_template=str(tmp_path / "chatml.jinja"), template_text_ok=True,
     )  # fmt: skip
     dataset = jaxdata.open_dataset(tmp_path / "out")
     docs = dataset.source("train", "x")
@@ -107,7 +107,8 @@ def test_preferences_become_two_aligned_sources(tmp_path: Path, shared_data: Pat
     report = convert(
         shared_data / "instruct/dpo_en_demo.json", output=tmp_path / "out", source="x",
         tokenizer=open_one(shared_data, "cl100k"), task="dpo", workers=1,
-        chat_template=str(tmp_path / "chatml.jinja"), split_ratio="train=80,val=20",
+        chat_template=str(tmp_path / "chatml.jinja"), template_text_ok=True,
+        split_ratio="train=80,val=20",
     )  # fmt: skip
     assert sorted(report.sources) == [
         "train/x/chosen", "train/x/rejected", "val/x/chosen", "val/x/rejected",

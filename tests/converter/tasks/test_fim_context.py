@@ -19,7 +19,8 @@ from jaxdata.converter.worker import UnitConverter
 from jaxdata.tokenizers import Tokenizer
 from tests.converter.here import run_here
 from tests.converter.tasks.test_fim import BYTES, EOD, IDS, MID, PRE, SUF, parts
-from tests.converter.test_convert import manifest, tree
+from tests.converter.test_convert import manifest
+from tests.format.trees import tree
 from tests.tokenizers.test_tokenizers import open_one
 
 CODE = "".join(f"def f{n}(x):\n    return x + {n}\n" for n in range(400))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
-from jaxdata.converter.inputs.fetched.spool import spooled
+from jaxdata.converter.inputs.fetched.spool import spooled, spooled_stream
 from jaxdata.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -43,6 +44,19 @@ def told_apart(given: Any, function: str) -> tuple[list[str | Path], Iterable[An
     return [], given
 
 
+def _standard_input(files: Sequence[str | Path], named: Mapping[str, Any]) -> IO[bytes]:
+    if len(files) > 1 or named.get("files_from"):
+        raise InputError(
+            "standard input (-) is read alone: convert it first, then the files with --append"
+        )
+    if sys.stdin.isatty():
+        raise InputError(
+            "standard input (-) is a terminal: pipe lines of JSON into it, as in "
+            "zcat pages.jsonl.gz | jaxdata convert - --output data/mine …"
+        )
+    return sys.stdin.buffer
+
+
 def _names_a_file(first: list[Any]) -> bool:
     with suppress(ValueError, OSError):  # a text is no path: it may hold a NUL
         texts = (one for one in first if isinstance(one, str))
@@ -51,17 +65,22 @@ def _names_a_file(first: list[Any]) -> bool:
 
 
 def takes_records(door: F) -> F:
-    """Let `convert` take records, which it then converts as a file of JSON lines."""
+    """Let `convert` take records, and standard input ("-"): each becomes a file of JSON lines."""
 
     @functools.wraps(door)
     def opened(inputs: Any = (), **named: Any) -> Any:
+        shared = named.get("engine", "local") != "local"
         files, records = told_apart(inputs, "convert")
+        if "-" in map(str, files):
+            with spooled_stream(
+                _standard_input(files, named), named["output"], shared=shared
+            ) as one:
+                return door([one], **named)
         if records is None:
             return door(files, **named)
         if named.get("files_from"):
             raise InputError("give records or files_from, not both: convert one, then append")
         text_key = str(named.get("text_key", "text")).split(",")[0].strip()
-        shared = named.get("engine", "local") != "local"
         with spooled(records, named["output"], text_key, shared=shared) as file:
             return door([file], **named)
 

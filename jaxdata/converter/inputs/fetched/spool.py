@@ -26,6 +26,7 @@ from jaxdata.format.storage.objects import is_url, plain_path
 
 _PREFIX = ".records-"
 _LOCK = "lock"
+_PIECE = 2**20  # bytes of a stream, at a time
 _ROWS = 1_000  # of a dataset, at a time
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
 
@@ -54,6 +55,27 @@ def spooled(
         if not file.stat().st_size:
             raise InputError("there are no records to convert: the iterable is empty or exhausted")
         yield file.rename(folder / f"records-{look_at(str(file)).digest}.jsonl")
+
+
+@contextmanager
+def spooled_stream(stream: IO[bytes], output: Any, *, shared: bool = False) -> Iterator[Path]:
+    """Write what a stream holds, lines of JSON, to a file that is there while this is entered.
+
+    The arguments are those of :func:`spooled`. A stream cannot be read twice: from the file it can,
+    by all workers, and the same content in another process resumes what was begun.
+
+    Raises:
+        InputError: the stream is empty.
+    """
+    with _folder(output, shared) as folder:
+        file = folder / "standard-input.jsonl"
+        with file.open("wb") as opened:
+            while piece := stream.read(_PIECE):
+                _write(opened, piece)
+            _write(opened)
+        if not file.stat().st_size:
+            raise InputError("standard input is empty: expected lines of JSON")
+        yield file.rename(folder / f"standard-input-{look_at(str(file)).digest}.jsonl")
 
 
 @contextmanager

@@ -31,7 +31,7 @@ class PlainText(SplittableFormat):
     """A text, which is cut where pieces end."""
 
     name = "txt"
-    suffixes = ("txt",)
+    suffixes = ("txt", "md", "rst", "html")
     counted = "piece"
 
     def records(

@@ -65,7 +65,7 @@ def write_corpus(folder: Path) -> None:
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
     (folder / "sub/.hidden/z.jsonl").write_bytes(lines(1, "z"))
-    (folder / "notes.csv").write_text("1,2")
+    (folder / "notes.pdf").write_text("1,2")
 
 
 def upload(server: BucketServer, folder: Path, place: str) -> None:
@@ -77,11 +77,3 @@ def upload(server: BucketServer, folder: Path, place: str) -> None:
 def convert(inputs: Any, output: Path, **more: Any) -> Any:
     options = {"source": "web", "tokenizer": "bytes", "workers": 1, "unit_bytes": 2**16}
     return jaxdata.convert(inputs, output=output, **options | {"piece_bytes": 2**14} | more)
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }

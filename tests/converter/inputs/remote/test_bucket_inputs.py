@@ -19,8 +19,10 @@ from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.errors import InputError
 from jaxdata.format.storage import open_store
 from jaxdata.format.storage.objects import is_url, ranged_file
+from jaxdata.installing import install_command
 from jaxdata.testing.buckets import BucketServer, Faults
-from tests.converter.inputs.remote.conftest import content, convert, lines, upload, write_corpus
+from tests.converter.inputs.remote.conftest import convert, lines, upload, write_corpus
+from tests.format.trees import tree
 
 pytest.importorskip("obstore", reason="needs jaxdata[buckets]")
 
@@ -33,8 +35,8 @@ def test_a_dataset_does_not_depend_on_where_its_inputs_are(
     upload(bucket, tmp_path / "raw", "bkt/deep/raw")
     convert(tmp_path / "raw", tmp_path / "local")
     convert(bucket.url("bkt/deep/raw/"), tmp_path / "remote")
-    expected = content(tmp_path / "local")
-    assert content(tmp_path / "remote") == expected
+    expected = tree(tmp_path / "local")
+    assert tree(tmp_path / "remote") == expected
     assert sum(name.endswith(".array_record") for name in expected) > 12
 
 
@@ -83,13 +85,13 @@ def test_a_folder_that_save_to_disk_wrote(s3: BucketServer) -> None:
 
 
 def test_what_cannot_be_found_is_said(s3: BucketServer, tmp_path: Path) -> None:
-    s3.write("bkt/a.csv", b"1,2")
+    s3.write("bkt/a.pdf", b"1,2")
     s3.write("bkt/a.jsonl", lines(1, "a"))
     for url, said in {
         "s3://bkt/none": "there is no such object, and none below s3://bkt/none/",
         "s3://bkt/*.txt": "s3://bkt/*.txt: no object matches this glob",
         "s3://b*/a.jsonl": "s3://b*/a.jsonl: a glob begins after the name of a bucket",
-        "s3://bkt/a.csv": "s3://bkt/a.csv: unsupported file type; expected .jsonl",
+        "s3://bkt/a.pdf": "s3://bkt/a.pdf: unsupported file type; expected .csv",
         "ftp://bkt/a.jsonl": "cannot read 'ftp://bkt/a.jsonl': expected a path on this machine",
     }.items():
         with pytest.raises(InputError, match=re.escape(said)):
@@ -163,5 +165,5 @@ def test_inputs_in_memory_and_named_as_files(tmp_path: Path) -> None:
 
 def test_without_obstore_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
-    with pytest.raises(jaxdata.MissingExtra, match=r"pip install 'jaxdata\[buckets\]'"):
+    with pytest.raises(jaxdata.MissingExtra, match=re.escape(install_command("buckets"))):
         find_inputs("gs://bucket/a.jsonl")

@@ -12,7 +12,8 @@ from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.errors import InputError
 from jaxdata.format.storage.objects import place_of
 from jaxdata.testing.buckets import BucketServer, Faults
-from tests.converter.inputs.remote.conftest import content, convert, lines, upload, write_corpus
+from tests.converter.inputs.remote.conftest import convert, lines, upload, write_corpus
+from tests.format.trees import tree
 
 pytest.importorskip("obstore", reason="needs jaxdata[buckets]")
 
@@ -23,7 +24,7 @@ def test_a_line_that_breaks_changes_nothing(bucket: BucketServer, tmp_path: Path
     convert(tmp_path / "raw", tmp_path / "local")
     bucket.faults = Faults(unavailable=0.1, reset=0.05, cut=0.05)
     convert(bucket.url("bkt/raw/"), tmp_path / "remote")
-    assert content(tmp_path / "remote") == content(tmp_path / "local")
+    assert tree(tmp_path / "remote") == tree(tmp_path / "local")
 
 
 def test_an_object_that_changes_while_it_is_read_is_refused(s3: BucketServer) -> None:

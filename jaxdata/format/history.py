@@ -1,0 +1,44 @@
+"""`history.jsonl`: which conversions made a dataset, when, and by which version and command.
+
+It is for people. No reader needs it, no checksum or fingerprint covers it, and datasets that are
+the same otherwise differ in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from jaxdata.format.redaction import redacted
+from jaxdata.format.storage import Store
+from jaxdata.version import VERSION
+
+HISTORY = "history.jsonl"
+_FIELDS = ("date", "version", "sources", "command")
+
+
+def note_conversion(store: Store, sources: Sequence[str], command: str) -> None:
+    """Append a line: a conversion that made or added to `sources` ends now."""
+    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    facts = dict(zip(_FIELDS, (now, VERSION, [*sources], redacted(command)), strict=True))
+    line = json.dumps(facts, ensure_ascii=False).encode() + b"\n"
+    store.update(HISTORY, lambda before: (before or b"") + line)
+
+
+def read_history(store: Store) -> list[dict[str, Any]]:
+    """The conversions, the first one first: date, version, sources and command of each.
+
+    Lines that are none are passed over; nothing is known of datasets of an earlier jaxdata.
+    """
+    lines = (store.read(HISTORY) or b"").splitlines()
+    return [found for line in lines if (found := _read(line))]
+
+
+def _read(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) and {*_FIELDS} <= found.keys() else None

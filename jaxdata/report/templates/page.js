@@ -1,0 +1,50 @@
+"use strict";
+(() => {
+  const panel = document.getElementById("panel");
+  const segments = [...document.querySelectorAll(".seg")];
+  const line = (name, text, style) => {
+    const made = document.createElement(name);
+    made.textContent = text;
+    if (style) made.className = style;
+    return made;
+  };
+  const show = (segment) => {
+    const said = segment.dataset;
+    const title = document.createElement("p");
+    title.append(line("strong", said.label), " " + said.says);
+    const parts = [title];
+    if (said.origin) parts.push(line("p", "from " + said.origin, "note"));
+    if (said.text !== undefined) parts.push(line("pre", said.text, "text"));
+    panel.replaceChildren(...parts);
+  };
+  if (segments.length) show(segments[0]);
+  const walk = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
+  segments.forEach((segment, at) => {
+    segment.setAttribute("tabindex", at ? "-1" : "0");
+    segment.addEventListener("mouseenter", () => show(segment));
+    segment.addEventListener("focus", () => show(segment));
+    segment.addEventListener("keydown", (event) => {
+      const next = segments[at + (walk[event.key] || 0)];
+      if (!(event.key in walk) || !next) return;
+      event.preventDefault();
+      segment.setAttribute("tabindex", "-1");
+      next.setAttribute("tabindex", "0");
+      next.focus();
+    });
+  });
+  const search = document.getElementById("search");
+  if (!search) return;
+  const documents = [...document.querySelectorAll("article")];
+  const texts = documents.map((each) => each.textContent.toLowerCase());
+  const found = document.getElementById("found");
+  document.getElementById("searching").hidden = false;
+  search.addEventListener("input", () => {
+    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    let count = 0;
+    documents.forEach((each, at) => {
+      each.hidden = !words.every((word) => texts[at].includes(word));
+      if (!each.hidden) count += 1;
+    });
+    found.textContent = count + " of " + documents.length + " samples";
+  });
+})();

@@ -1,0 +1,39 @@
+"""Numbers in sentences for people."""
+
+from __future__ import annotations
+
+_UNITS = ("kB", "MB", "GB", "TB")
+
+
+def counted(number: int, what: str) -> str:
+    """The number and its noun, in the plural except for one.
+
+    >>> counted(1, "shard"), counted(2_000, "shard")
+    ('1 shard', '2,000 shards')
+    """
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def sized(size: float) -> str:
+    """A number of bytes, in units of 1,000.
+
+    >>> sized(1), sized(999), sized(2_560), sized(3.21e6), sized(4e16)
+    ('1 byte', '999 bytes', '2.6 kB', '3.2 MB', '40,000.0 TB')
+    """
+    if size < 1_000:
+        return counted(round(size), "byte")
+    unit = -1
+    while size >= 1_000 and unit < len(_UNITS) - 1:
+        size, unit = size / 1_000, unit + 1
+    return f"{size:,.1f} {_UNITS[unit]}"
+
+
+def reasons(counts: dict[str, int], most: int = 3) -> str:
+    """Counts by reason, the most common first, and how many reasons are not named.
+
+    >>> reasons({"not JSON": 2, "no text": 1_000})
+    '1,000 no text; 2 not JSON'
+    """
+    ordered = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+    more = [f"{counted(len(ordered) - most, 'other reason')}"] if len(ordered) > most else []
+    return "; ".join([f"{count:,} {reason}" for reason, count in ordered[:most]] + more)

@@ -1,0 +1,118 @@
+"""The history of a dataset: what made it, without secrets, and outside all that is compared."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import jaxdata
+from jaxdata.cli import _run
+from jaxdata.format.history import HISTORY, note_conversion, read_history
+from jaxdata.format.mirroring import mirror
+from jaxdata.format.redaction import redacted
+from jaxdata.format.storage import open_store
+from jaxdata.format.verify import verify
+from tests.converter.here import in_this_process, run_here
+from tests.format.trees import tree
+
+SECRET = "s3cr3t" * 4
+
+
+def texts(folder: Path, name: str = "a") -> Path:
+    path = folder / f"in/{name}.jsonl"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps({"text": f"text of {name}"}) + "\n")
+    return path
+
+
+def history(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "out" / HISTORY).read_text().splitlines()]
+
+
+def test_each_conversion_has_a_line(tmp_path: Path) -> None:
+    given = ["--output", str(tmp_path / "out"), "--source", "web", "--tokenizer", "bytes"]
+    words = ["convert", str(texts(tmp_path)), *given]
+    with in_this_process():
+        assert _run(words) == 0
+        assert _run(words) == 0, "already complete: no line"
+        run_here([texts(tmp_path, "b")], tmp_path / "out", append=True, max_chars=None)
+    first, second = history(tmp_path)
+    assert first["command"] == f"jaxdata {' '.join(words)}"
+    assert (first["version"], first["sources"]) == (jaxdata.__version__, ["train/web"])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", first["date"])
+    assert second["command"] == (
+        f"jaxdata.convert(['{tmp_path}/in/b.jsonl'], output='{tmp_path}/out', source='web', "
+        "tokenizer='bytes', workers=1, append=True, max_chars=None)"
+    )
+
+
+def test_it_is_shown_and_compared_with_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_here(texts(tmp_path), tmp_path / "out")
+    before, fingerprint = tree(tmp_path / "out"), open_web(tmp_path / "out").fingerprint
+    note_conversion(open_store(tmp_path / "out"), ["train/web"], "a \x1b[31m command")
+    with (tmp_path / "out" / HISTORY).open("a") as file:
+        file.write("[1]\nnot JSON\n{}\n" + "[" * 100_000 + "\n")
+    assert len(read_history(open_store(tmp_path / "out"))) == 2
+    assert _run(["inspect", str(tmp_path / "out")]) == 0
+    assert f", jaxdata {jaxdata.__version__}: a \\x1b[31m command\n" in capsys.readouterr().out
+    assert tree(tmp_path / "out") == before
+    assert open_web(tmp_path / "out").fingerprint == fingerprint
+    assert verify(tmp_path / "out").whole
+    mirror(tmp_path / "out", tmp_path / "copy")
+    copied = (tmp_path / "copy" / HISTORY).read_bytes()
+    assert copied == (tmp_path / "out" / HISTORY).read_bytes()
+
+
+def open_web(folder: Path) -> Any:
+    return jaxdata.open_dataset(folder).source("train", "web")
+
+
+def test_an_older_dataset_has_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_here(texts(tmp_path), tmp_path / "out")
+    (tmp_path / "out" / HISTORY).unlink()
+    assert _run(["inspect", str(tmp_path / "out")]) == 0
+    assert "history" not in capsys.readouterr().out
+    mirror(tmp_path / "out", tmp_path / "copy")
+    assert not (tmp_path / "copy" / HISTORY).exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "kept"),
+    [
+        (f"convert s3://me:{SECRET}@host/a.jsonl", "convert s3://…@host/a.jsonl"),
+        (f"convert 'https://{SECRET}@h:80/a?b'", "convert 'https://…@h:80/a?b'"),
+        (
+            f"convert 'https://h/a.jsonl?X-Amz-Signature={SECRET}&X-Amz-Date=1' --strip",
+            "convert 'https://h/a.jsonl?X-Amz-Signature=…&X-Amz-Date=…' --strip",
+        ),
+        (f"x --api-key {SECRET} y", "x --api-key … y"),
+        (
+            f"jaxdata.convert('a', password='{SECRET}', b=1)",
+            "jaxdata.convert('a', password=…, b=1)",
+        ),
+        (f"x hf_{SECRET} sk-{SECRET}", "x … …"),
+        ("convert gs://b/a@c/*.jsonl 'in/?.txt' --bos-token '<s>' --text-key a", None),
+    ],
+)
+def test_secrets_are_left_out(command: str, kept: str | None) -> None:
+    assert redacted(command) == (command if kept is None else kept)
+
+
+@given(st.text(st.characters(exclude_characters="/'\" ", codec="utf-8"), min_size=1))
+def test_no_password_of_a_url_is_kept(password: str) -> None:
+    for url in (f"https://me:{password}@host/a", f"gs://{password}@b/c"):
+        assert redacted(f"jaxdata convert {url} --output x") == (
+            f"jaxdata convert {url.partition('://')[0]}://…@{url.rpartition('@')[2]} --output x"
+        )
+
+
+def test_a_long_command_is_cut() -> None:
+    assert len(redacted("a" * 10**6)) < 20_000

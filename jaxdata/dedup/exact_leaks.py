@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -116,8 +117,9 @@ def _hashes(documents: Documents, numbers: Ints) -> Iterator[bytes]:
     for some in np.split(numbers, np.flatnonzero(np.diff(parts)) + 1):
         counts = documents.lengths[some].astype(np.int64)
         joined = documents.tokens(some, np.zeros_like(counts), counts).views.join()
-        tokens = np.frombuffer(joined, dtype).astype("<u4")
-        ids = [each.tobytes() for each in np.split(tokens, np.cumsum(counts)[:-1])]
+        tokens = np.frombuffer(joined, dtype).astype("<u4").tobytes()
+        ends = (4 * np.cumsum(counts)).tolist()
+        ids = [tokens[start:stop] for start, stop in pairwise([0, *ends])]
         yield from map(bytes, exact_hashes(ids).view("V16").ravel().tolist())
 
 

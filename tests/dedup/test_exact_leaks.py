@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 import jaxdata
 from jaxdata.cli import main
 from jaxdata.dedup.exact_leaks import exact_leaks
+from jaxdata.documents.base import Documents
 from jaxdata.documents.converted import open_dataset
+from jaxdata.documents.dataset import Dataset
+from jaxdata.tokenizers import load
 from tests.dedup.planted import find, made, prose
 
 HELD_OUT = [prose(seed) for seed in range(5)]
@@ -23,7 +26,7 @@ HELD_OUT = [prose(seed) for seed in range(5)]
 def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two sources with held-out texts, one of them in both; near copies do not count."""
     sources = {
-        "train/web": [prose(20), HELD_OUT[0], HELD_OUT[1], HELD_OUT[1], HELD_OUT[3] + " More."],
+        "train/web": [prose(20, 20), HELD_OUT[0], HELD_OUT[1], HELD_OUT[1], HELD_OUT[3] + " More."],
         "train/wiki": [HELD_OUT[1], HELD_OUT[2].upper(), HELD_OUT[4]],
         "val/web": [*HELD_OUT, HELD_OUT[0]],
     }
@@ -98,6 +101,25 @@ def test_nothing_held_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "ok      leaks     nothing is held out: no split 'val'" in capsys.readouterr().out
 
 
+class InMemory(Dataset):
+    """Lists of ids as sources."""
+
+    tokenizer = load("bytes")
+    eod_id = 0
+    url = "memory"
+
+    def __init__(self, sources: dict[str, list[list[int]]]) -> None:
+        self._sources = sources
+
+    @property
+    def names(self) -> list[str]:
+        return [*self._sources]
+
+    def _open(self, name: str, generation: int | None) -> Documents:
+        del generation
+        return jaxdata.ArrayDocuments([[*one, 0] for one in self._sources[name]], name=name)
+
+
 documents = st.lists(st.lists(st.integers(1, 3), max_size=4), min_size=1, max_size=12)
 
 
@@ -106,13 +128,9 @@ def test_as_brute_force_counts(
     trained: list[list[int]], held_out: list[list[int]], at_once: int
 ) -> None:
     """However reads are cut; a document of a single token is none."""
-    data = {"train/a": trained, "val/a": held_out}
-    arrays = {
-        name: jaxdata.ArrayDocuments([[*one, 0] for one in each], name=name)
-        for name, each in data.items()
-    }
+    dataset = InMemory({"train/a": trained, "val/a": held_out})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("jaxdata.dedup.exact_leaks._AT_ONCE", at_once)
-        found = exact_leaks(arrays, ["train/a"], ["val/a"])  # type: ignore[arg-type]
+        found = exact_leaks(dataset, ["train/a"], ["val/a"])
     assert found.leaked == sum(bool(one) and one in trained for one in held_out)
     assert found.held_out == len(held_out)

@@ -130,7 +130,7 @@ def _exact_leaks(dataset: Any, config: Any, names: list[str]) -> Any:
     from jaxdata.look.integrity import Check
 
     trained, held_out = _both_sides(config, names)
-    if not held_out:
+    if not (trained and held_out):
         return Check("leaks", True, f"nothing is held out: no split {config.eval_split!r}")
     try:
         found = exact_leaks(dataset, trained, held_out)

@@ -51,20 +51,23 @@ def test_leaks_are_counted_and_warned_of(dataset: Path, capsys: pytest.CaptureFi
     read = [*HELD_OUT, HELD_OUT[0], *HELD_OUT[:2], *HELD_OUT[1:3], HELD_OUT[1], HELD_OUT[4]]
     tokens = sum(len(text.encode()) + 1 for text in read)
     assert first == (
-        "4 of 6 held-out documents are also in what is trained (exact; "
+        "4 of 6 documents of val are also in train (exact; "
         f"{tokens:,} tokens read; near copies were not looked for)"
     )
     assert second == "3 in train/web, 2 in train/wiki"
     remedy = f"jaxdata dedup {dataset} --sources web,wiki --against val --output-name d1"
     assert third == f"to leave them out: {remedy}, then documents: d1"
-    assert "leaks   leaks     4 of 6 held-out documents" in preview(capsys, "--leaks")[1]
+    assert (
+        "leaks   leaks     4 of 6 documents of val are also in train"
+        in preview(capsys, "--leaks")[1]
+    )
 
 
 def test_the_remedy_leaves_them_out(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
     find(dataset, sources=["web", "wiki"], against=["val"])
     code, said = preview(capsys, "--leaks", "--documents", "d1")
     assert code == 0
-    assert "ok      leaks     0 of 6 held-out documents are trained, too (exact; " in said
+    assert "ok      leaks     0 of 6 documents of val are also in train (exact; " in said
 
 
 def test_through_a_view_the_remedy_goes_on_from_it(dataset: Path) -> None:
@@ -78,7 +81,7 @@ def test_through_a_view_the_remedy_goes_on_from_it(dataset: Path) -> None:
 
 def test_nothing_is_read_unless_asked(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = preview(capsys)[1]
-    assert "held-out document" not in said
+    assert "are also in" not in said
     assert "whether there are exact ones: jaxdata preview --leaks" in said
 
 

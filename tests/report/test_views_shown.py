@@ -117,7 +117,8 @@ def test_a_browser_shows_both_and_fetches_nothing(dataset: Path, tmp_path: Path,
         assert tab.requests == [(tmp_path / "r.html").as_uri()]
         assert not tab.messages
         tops = tab.run(
-            "[...document.querySelector('.pair').children].map((e) => e.getBoundingClientRect().top)"
+            "[...document.querySelector('.pair').children].map((e) => "
+            "e.getBoundingClientRect().top)"
         )
         assert (tops[0] == tops[1]) == (width > 390), "side by side where there is room"
     assert tab.run("document.querySelectorAll('#views img, #views svg, #views script').length") == 0

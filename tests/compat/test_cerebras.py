@@ -173,7 +173,9 @@ def run(*arguments: str) -> str:
 
 
 def test_a_file_is_enough_for_a_conversion(folder: Path) -> None:
-    assert "train/qa: 20 documents" in run()
+    said = run()
+    assert "read 20 documents" in said
+    assert "wrote train/qa: " in said
     dataset = jaxdata.open_dataset(folder / "out")
     first = dataset.source("train", "qa")[3]
     assert dataset.decode(first["tokens"]) == "What is 3?\n3 it is"
@@ -182,7 +184,9 @@ def test_a_file_is_enough_for_a_conversion(folder: Path) -> None:
 
 
 def test_what_is_typed_goes_before_the_file_and_the_file_before_defaults(folder: Path) -> None:
-    assert "val/b: 20 documents" in run("--source", "b", "--separator", "=", "--split", "val")
+    said = run("--source", "b", "--separator", "=", "--split", "val")
+    assert "read 20 documents" in said
+    assert "wrote val/b: " in said
     dataset = jaxdata.open_dataset(folder / "out")
     first = dataset.source("val", "b")[3]
     assert dataset.decode(first["tokens"]) == "What is 3?=3 it is"

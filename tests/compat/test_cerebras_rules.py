@@ -83,7 +83,7 @@ def parameters(tmp_path: Path) -> Any:
         known = {one.name for one in command.get_params(click.Context(command))}
         assert options.keys() <= known, "click would ignore another name in silence"
         loading = {"inputs", "output", "source", "tokenizer", "workers", "eod", "pad_token"}
-        loading |= {"files_from", "add_special"}
+        loading |= {"files_from", "add_special", "template_text_ok"}
         own = {name: value for name, value in options.items() if name not in loading}
         make_parameters(find_inputs(tmp_path / "a.jsonl"), bytes_, own).check("train")
 

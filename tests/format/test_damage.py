@@ -21,6 +21,7 @@ import jaxdata
 from jaxdata import tokenizers
 from jaxdata.cli import main
 from jaxdata.errors import DatasetError
+from jaxdata.format.history import HISTORY
 from jaxdata.format.input_hashes import is_hashes_name
 from jaxdata.format.storage import local, open_store
 from jaxdata.format.storage.zarr import describe
@@ -73,7 +74,8 @@ def flipped(data: bytes) -> bytes:
 
 
 def names_of(folder: Path) -> list[str]:
-    return open_store(folder).list()
+    """All files but the history, which only says how they came about."""
+    return [name for name in open_store(folder).list() if name != HISTORY]
 
 
 def said(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:

@@ -225,7 +225,7 @@ def test_the_command_takes_the_options_of_its_task(tmp_path: Path) -> None:
     assert "has 'q', 'a': name one of these with --prompt-key, --comp" in str(done.exception)
     done = CliRunner().invoke(cli, [*sft, "--completion-key", "a"])
     assert done.exit_code == 0, done.output
-    assert "1  an empty prompt or completion" in done.output
+    assert "dropped 1 record (1 an empty prompt or completion)" in done.output
     dataset = jaxdata.open_dataset(tmp_path / "out")
     assert dataset.decode(dataset.source("train", "x")[0]["tokens"]) == "2+2\n4"
     done = CliRunner().invoke(cli, [*arguments, "--template-variables", "[1]"])

@@ -243,7 +243,7 @@ def test_from_the_command_line_to_batches(tmp_path: Path) -> None:
     given += ["--tokenizer", "bytes", "--output", tmp_path / "out", "--source", "web"]
     done = CliRunner().invoke(cli, [*map(str, given)])
     assert done.exit_code == 0, done.output
-    assert "8 documents, 32 tokens" in done.output
+    assert "wrote train/web: 32 tokens" in done.output
     assert "MB" not in done.output.partition("counted")[0]  # there was no text
     rows = jaxdata.pack(jaxdata.open_dataset(tmp_path / "out").source("train", "web"), seq_len=8)
     (batch,) = jaxdata.Loader(rows, batch_size=len(rows))

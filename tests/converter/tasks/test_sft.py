@@ -231,7 +231,7 @@ def test_wrong_options_are_named() -> None:
     ):
         with pytest.raises(InputError, match=says):
             make_settings("sft", BYTES, options)
-    with pytest.raises(InputError, match="task='mlm'; expected one of lm, dpo, fim, sft"):
+    with pytest.raises(InputError, match="task='mlm'; expected one of lm, dpo, fim, ids, sft"):
         make_settings("mlm", BYTES, {})
 
 

@@ -60,7 +60,8 @@ def window_starts(counts: Ints, n: int) -> Ints:
     [0, 1, 6]
     """
     document, place = expand(np.maximum(counts - n + 1, 0))
-    return (np.cumsum(counts) - counts)[document] + place
+    starts: Ints = (np.cumsum(counts) - counts)[document] + place
+    return starts
 
 
 def sampled(hashes: Hashes, starts: Ints, w: int) -> Ints:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -18,6 +19,7 @@ from jaxdata.converter import texts
 from jaxdata.converter.filters import without_wikitext_marks
 from jaxdata.converter.splits import Ratio, read_ratio
 from jaxdata.errors import InputError
+from jaxdata.installing import install_command
 from tests.converter.test_convert import decoded, manifest, quarantine, run, write_lines
 
 
@@ -183,7 +185,7 @@ def test_ftfy_that_is_missing_names_its_extra(
 ) -> None:
     source = write_lines(tmp_path / "a.jsonl", objects({"text": "a"}))
     monkeypatch.setitem(sys.modules, "ftfy", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'jaxdata\[clean\]'"):
+    with pytest.raises(MissingExtra, match=re.escape(install_command("clean"))):
         run(source, tmp_path / "out", ftfy=True)
 
 

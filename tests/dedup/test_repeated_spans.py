@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxdata.cli import main
-from jaxdata.dedup.hashing.windows import sample_sizes, sampled, window_hashes, window_starts
+from jaxdata.dedup.hashing.token_windows import sample_sizes, sampled, window_hashes, window_starts
 from jaxdata.documents.converted import open_dataset
 from jaxdata.errors import InputError
 from tests.converter.here import run_here

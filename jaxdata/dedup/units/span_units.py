@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.dedup.hashing.windows import sample_sizes, sampled, window_hashes, window_starts
+from jaxdata.dedup.hashing.token_windows import sample_sizes, sampled, window_hashes, window_starts
 from jaxdata.dedup.member_texts import TokenTexts
 from jaxdata.dedup.units.candidate_units import pair_fences
 from jaxdata.dedup.units.dedup_job import KEPT, SAMPLES, SpanPart, SpanUnit, even_cuts

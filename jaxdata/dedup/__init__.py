@@ -9,6 +9,7 @@ From what a user names to a view:
 - `components`, `survivors`, `outcome`: clusters of pairs, who stays, and the view.
 - `masked_spans`, `repeated_spans`: what has no loss in documents that stay.
 - `account_of_copies`, `side_by_side`: counts, and examples.
+- `leaks`, `exact_leaks`: what a preview says of them.
 
 Public names resolve when first used: a worker starts sooner without what only its parent needs.
 """

@@ -6,7 +6,8 @@ From what a user names to a view:
 - `compared`, `benchmark_files`, `members`: sources and files, their documents numbered.
 - `member_texts`, `hashing/`: documents read, and hashed.
 - `search_stages`, `units/`: a search from beginning to end, and its units of work.
-- `components`, `survivors`, `outcome`, `masked_spans`: clusters of pairs, who stays, and the view.
+- `components`, `survivors`, `outcome`: clusters of pairs, who stays, and the view.
+- `masked_spans`, `repeated_spans`: what has no loss in documents that stay.
 - `account_of_copies`, `side_by_side`: counts, and examples.
 - `leaks`, `exact_leaks`: what a preview says of them.
 

@@ -23,6 +23,7 @@ from jaxdata.dedup.benchmark_files import Benchmark, places_by_file, read_benchm
 from jaxdata.dedup.compared import against_of, sources_of
 from jaxdata.dedup.members import Members
 from jaxdata.dedup.outcome import drop_copies, views_of_sources
+from jaxdata.dedup.repeated_spans import check_no_pairs, repeated_spans
 from jaxdata.dedup.search_stages import Search, Stage
 from jaxdata.dedup.settings import DedupSettings
 from jaxdata.dedup.units.dedup_job import DedupJob
@@ -100,6 +101,7 @@ def deduplicate(
     benchmarks = read_benchmarks(files, text_key)
     members = Members([*ours, *others, *(each.member for each in benchmarks)])
     job = DedupJob(opened.store.url, name, chosen, members, unit_tokens or _unit_tokens(opened))
+    check_no_pairs(job)
     search = _Run(opened, job, make_engine, memory, stage or _silent, benchmarks)
     return search.report(started, text_key if files else None)
 
@@ -164,13 +166,14 @@ class _Run:
         search = Search(job, self._make_engine, self._memory, self._stage)
         clusters = search.run()
         dropped = drop_copies(search.bench, clusters, self._dataset)
+        spans = repeated_spans(search, dropped)
         places = places_by_file(self._benchmarks)
         parameters = self._parameters(job, text_key)
         sides = [s for member in job.members.each if not member.against for s in member.sides]
         views = write_views(
             self._dataset.store,
             job.name,
-            views_of_sources(search.bench, clusters, dropped, self._dataset, places),
+            views_of_sources(search.bench, clusters, dropped, spans, self._dataset, places),
             parameters=parameters,
             statistics=statistics_of(job.members, dropped),
             made_of={side: self._dataset[side].fingerprint for side in sides},

@@ -17,7 +17,7 @@ from jaxdata.dedup.units.workbench import Workbench
 from jaxdata.documents.dataset import Dataset
 from jaxdata.errors import InputError
 from jaxdata.ragged import AnyInts, Ints
-from jaxdata.views.source_view import SourceView, content_of, stacked
+from jaxdata.views.source_view import MaskedRanges, SourceView, content_of, stacked
 
 
 def drop_copies(bench: Workbench, clusters: Clusters, dataset: Dataset) -> Dropped:
@@ -64,10 +64,14 @@ def views_of_sources(
     bench: Workbench,
     clusters: Clusters,
     dropped: Dropped,
+    spans: MaskedRanges,
     dataset: Dataset,
     places: Mapping[str, list[int]],
 ) -> dict[str, SourceView]:
-    """A view of each source that may lose documents; `places` are those of benchmarks' texts."""
+    """A view of each source that may lose documents; `places` are those of benchmarks' texts.
+
+    `spans` occur before; their documents are numbered across members.
+    """
     members = bench.members
     kinds = ["exact copy", "near copy"]
     if bench.job.overlaps and bench.settings.overlap_action == "drop":
@@ -80,27 +84,37 @@ def views_of_sources(
             taken = _taken(dropped, lost == which)
             mine = _of_member(members, taken, which, dataset, places, kinds)
             if bench.settings.overlap_action == "mask":
-                mine = _masked(bench, clusters, mine, which, dataset)
+                ranges = _of_benchmarks(bench, clusters, which, dataset)
+                reason = f"{bench.settings.overlap} {bench.settings.of} in a row"
+                mine = _masked(member, mine, ranges, reason, dataset)
+            if bench.settings.repeats:
+                owner, number = members.places(spans.document)
+                ranges = spans._replace(document=number).take(owner == which)
+                mine = _masked(member, mine, ranges, "repeated span", dataset)
             for side in member.sides:
                 found[side] = _over(dataset, side, member, mine)
     return found
 
 
-def _masked(
-    bench: Workbench, clusters: Clusters, view: SourceView, which: int, dataset: Dataset
-) -> SourceView:
-    """The view with n-grams of benchmarks masked, in documents that are kept."""
+def _of_benchmarks(
+    bench: Workbench, clusters: Clusters, which: int, dataset: Dataset
+) -> MaskedRanges:
+    """The n-grams of benchmarks in a member's documents."""
     member, number = bench.members.places(clusters.tainted)
-    ranges = masked_spans(bench, which, number[member == which], clusters.shared, dataset)
-    own = bench.members.each[which]
-    why = len(view.reasons)
-    reasons = [*view.reasons, f"{bench.settings.overlap} {bench.settings.of} in a row"]
+    return masked_spans(bench, which, number[member == which], clusters.shared, dataset)
+
+
+def _masked(
+    own: Member, view: SourceView, ranges: MaskedRanges, reason: str, dataset: Dataset
+) -> SourceView:
+    """The view with more ranges masked, in documents by their numbers in the member."""
+    document = _in_source(own, ranges.document, dataset, {})
+    ranges = ranges._replace(document=document, reason=ranges.reason + len(view.reasons))
+    both = zip(view.masked, ranges, strict=True)
     return replace(
         view,
-        reasons=reasons,
-        masked=ranges._replace(
-            document=_in_source(own, ranges.document, dataset, {}), reason=ranges.reason + why
-        ),
+        reasons=[*view.reasons, reason],
+        masked=MaskedRanges(*(np.concatenate(each) for each in both)),
     )
 
 

@@ -82,7 +82,7 @@ class Search:
         """Do the units without a receipt; the clusters depend on the documents alone."""
         found = Components(self.bench.members.total)
         lengths = [texts.lengths for texts in self.bench.texts]
-        self._do("reading documents", self.job.signature_units(lengths))
+        self.do("reading documents", self.job.signature_units(lengths))
         self._connect_all(found, self._merge("comparing hashes", [EXACT]), SAME)
         exact = found.labels().copy()
         if self.job.settings.near:
@@ -122,7 +122,7 @@ class Search:
             return
         for section in (NEXT, OTHERS):
             units = list(self._pair_units(found, runs, section))
-            self._do("comparing n-grams", units)
+            self.do("comparing n-grams", units)
             for unit in units:
                 found.connect(*documents_of(self.unfinished.receipt(unit.name, decode_pairs)))
 
@@ -153,13 +153,13 @@ class Search:
     def _merge(self, label: str, sections: Sequence[str]) -> dict[str, Layout]:
         """Search sections of all signatures for equal hashes, in parts that fit in memory."""
         total = self.bench.members.total
-        step = _parts_together(total * RECORD_BYTES, self.memory)
+        step = parts_together(total * RECORD_BYTES, self.memory)
         units = [
             CandidateUnit(f"{name}-{at:03d}-{step:03d}", total * step, name, name, at, at + step)
             for name in sections
             for at in range(0, PARTS, step)
         ]
-        self._do(label, units)
+        self.do(label, units)
         return self.bench.runs(unit.name for unit in units)
 
     def _parts(self, runs: dict[str, Layout], section: str) -> Iterator[Pairs]:
@@ -171,9 +171,9 @@ class Search:
 
     def _step(self, runs: dict[str, Layout], section: str) -> int:
         pairs = sum(layout[section].records for layout in runs.values())
-        return _parts_together(pairs * _PAIR_BYTES, self.memory)
+        return parts_together(pairs * _PAIR_BYTES, self.memory)
 
-    def _do(self, label: str, units: Iterable[DedupUnit]) -> None:
+    def do(self, label: str, units: Iterable[DedupUnit]) -> None:
         """Do units that have no receipt."""
         every = list(units)
         done = self.unfinished.done()
@@ -191,10 +191,10 @@ class Search:
                     self.make_engine(self.job, bar.add).run(todo)
 
 
-def _parts_together(size: int, memory: int) -> int:
+def parts_together(size: int, memory: int) -> int:
     """How many of the `PARTS` of so many bytes fit in memory; a power of two.
 
-    >>> [_parts_together(size, 2**20) for size in (0, 2**20, 2**20 + 1, 2**40)]
+    >>> [parts_together(size, 2**20) for size in (0, 2**20, 2**20 + 1, 2**40)]
     [256, 256, 128, 1]
     """
     wanted = max(1, -(-size // max(memory, 1)))

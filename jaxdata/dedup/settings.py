@@ -42,6 +42,9 @@ class DedupSettings(Settings):
     (Brown et al. 2020, appendix C); 0: none is common."""
     overlap_action: Literal["drop", "mask"] = "drop"
     """What becomes of such a document: it is dropped, or these words have no loss."""
+    repeats: int = Field(default=0, ge=0)
+    """Tokens of a span that have no loss where the same ones occur before, in an earlier document
+    that is kept or in the same one; 0: repeated spans are trained."""
     prefer: str = Field(default="longest", min_length=1)
     """Which document of a cluster stays, among those of its first source: "longest", "first", or
     the one with the smallest value of a kept field, with "-" before its name the largest."""

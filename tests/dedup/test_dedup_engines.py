@@ -27,6 +27,7 @@ from tests.dedup.planted import find, made, prose
 KILLS = int(os.environ.get("JAXDATA_TEST_KILLS", "6"))
 UNIT_TOKENS = 8_000
 MEMORY = 4_000
+REPEATS = 200
 
 
 def changed(seed: int, words: int) -> str:
@@ -63,7 +64,8 @@ def expected(
 ) -> dict[str, str]:
     """What a search that nobody disturbs writes."""
     data = shutil.copytree(dataset, tmp_path_factory.mktemp("expected") / "d")
-    find(data, against=against, unit_tokens=10**9)
+    report = find(data, against=against, repeats=REPEATS, unit_tokens=10**9)
+    assert report.views["train/web"].account.masked["repeated span"].tokens
     return tree(data)
 
 
@@ -73,6 +75,7 @@ def copied(dataset: Path, tmp_path: Path) -> Path:
 
 def command(data: Path, against: list[str], *more: str) -> list[str]:
     words = [*("dedup", str(data), "--output-name", "d1", "--against", ",".join(against))]
+    words += ["--repeats", str(REPEATS)]
     limits = ["--unit-tokens", str(UNIT_TOKENS), "--memory", str(MEMORY)]
     return [sys.executable, "-m", "jaxdata", *words, *limits, "--workers", "2", *more]
 
@@ -103,10 +106,10 @@ def test_units_and_memory_change_nothing(
     dataset: Path, against: list[str], tmp_path: Path, expected: dict[str, str]
 ) -> None:
     data = copied(dataset, tmp_path)
-    find(data, against=against, unit_tokens=UNIT_TOKENS, memory=MEMORY)
+    find(data, against=against, repeats=REPEATS, unit_tokens=UNIT_TOKENS, memory=MEMORY)
     assert tree(data) == expected
     assert verify(data).whole
-    find(data, against=against)
+    find(data, against=against, repeats=REPEATS)
     assert tree(data) == expected
 
 
@@ -151,7 +154,7 @@ def test_workers_change_nothing(
 ) -> None:
     data = copied(dataset, tmp_path)
     options = {"unit_tokens": UNIT_TOKENS, "memory": MEMORY, "workers": workers}
-    deduplicate(data, name="d1", against=against, **options)
+    deduplicate(data, name="d1", against=against, repeats=REPEATS, **options)
     assert tree(data) == expected
 
 
@@ -209,6 +212,7 @@ def test_a_cluster_changes_nothing(
         data,
         name="d1",
         against=against,
+        repeats=REPEATS,
         unit_tokens=UNIT_TOKENS,
         memory=10**6,
         engine="ray",

@@ -143,6 +143,14 @@ class _Bytes(click.ParamType[Any]):
     help="Words in a row that more documents than this have drop none; 0: they always do.",
 )
 @click.option(
+    "--repeats",
+    type=click.IntRange(0),
+    default=_SHOWN.repeats,
+    show_default=True,
+    help="Train spans of so many tokens, or more, without loss where an earlier document, or the "
+    "same one, has them before; 0: none.",
+)
+@click.option(
     "--text-key",
     default="text",
     show_default=True,

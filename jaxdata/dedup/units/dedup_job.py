@@ -28,6 +28,10 @@ SAME, NEXT, OTHERS = "same", "next", "others"
 """Sections of pairs: exact copies; neighbours in a bucket by length; and those further apart."""
 ALIVE = "alive.bits"
 """Which documents are not a copy of an earlier one."""
+KEPT = "kept.bits"
+"""Which documents are not dropped."""
+SAMPLES, WINDOWS = "samples", "windows"
+"""Sections of runs of spans: sampled windows of tokens, and all that are around some of these."""
 
 
 def band_section(band: int) -> str:
@@ -69,6 +73,28 @@ class CandidateUnit(DedupUnit):
 @dataclass(frozen=True)
 class PairUnit(DedupUnit):
     """Pairs to be compared, which the job keeps under the name of the unit."""
+
+
+@dataclass(frozen=True)
+class SpanUnit(DedupUnit):
+    """Documents `[first, stop)` of a member, whose spans of tokens are hashed for a section."""
+
+    section: str
+    member: int
+    first: int
+    stop: int
+    runs: tuple[str, ...] = ()
+    """units that found the samples that repeat, for windows"""
+
+
+@dataclass(frozen=True)
+class SpanPart(DedupUnit):
+    """Parts `[first, stop)` of a section of `runs`, to be searched for equal hashes."""
+
+    section: str
+    first: int
+    stop: int
+    runs: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -114,7 +140,10 @@ class DedupJob:
             "against": [member.name for member in every if member.against],
             "fingerprints": {member.name: member.fingerprint for member in every},
         }
-        return made | self.settings.model_dump() | compared
+        settings = self.settings.model_dump()
+        if not self.settings.repeats:  # as before there were any
+            del settings["repeats"]
+        return made | settings | compared
 
     @property
     def overlaps(self) -> bool:
@@ -126,11 +155,13 @@ class DedupJob:
         """The bands of near copies."""
         return [band_section(band) for band in range(self.settings.bands * self.settings.near)]
 
-    def signature_units(self, lengths: list[NDArray[Any]]) -> Iterator[SignatureUnit]:
-        """All documents in units, given the lengths of each member's."""
+    def signature_units(
+        self, lengths: list[NDArray[Any]], most: int | None = None
+    ) -> Iterator[SignatureUnit]:
+        """All documents in units, given the lengths of each member's; of about `most` tokens."""
         for number, member in enumerate(self.members.each):
             ends = np.cumsum(lengths[number], dtype=np.int64)
-            for first, stop in even_cuts(ends, self.unit_tokens):
+            for first, stop in even_cuts(ends, most or self.unit_tokens):
                 name = f"hashes-{number:03d}-{first:010d}"
                 size = int(ends[stop - 1] - (ends[first - 1] if first else 0))
                 yield SignatureUnit(name, size, member.name, number, first, stop)

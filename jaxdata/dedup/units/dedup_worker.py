@@ -13,9 +13,12 @@ from jaxdata.dedup.units.dedup_job import (
     DedupUnit,
     PairUnit,
     SignatureUnit,
+    SpanPart,
+    SpanUnit,
 )
 from jaxdata.dedup.units.pair_units import compare_pairs
 from jaxdata.dedup.units.signature_units import write_signatures
+from jaxdata.dedup.units.span_units import hash_spans, merge_spans
 from jaxdata.dedup.units.workbench import Workbench
 from jaxdata.processes import Report, answer_tasks
 
@@ -36,6 +39,10 @@ def worker_of(job: DedupJob) -> Callable[[DedupUnit, Report], Finished]:
             write_candidates(bench, unit, report)
         elif isinstance(unit, PairUnit):
             compare_pairs(bench, unit, report)
+        elif isinstance(unit, SpanUnit):
+            hash_spans(bench, unit, report)
+        elif isinstance(unit, SpanPart):
+            merge_spans(bench, unit, report)
         return Finished()
 
     return work

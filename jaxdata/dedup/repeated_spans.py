@@ -1,0 +1,104 @@
+"""Spans of tokens that occur before, as ranges to be masked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from jaxdata.dedup.search_stages import Search, parts_together
+from jaxdata.dedup.survivors import Dropped
+from jaxdata.dedup.units.dedup_job import KEPT, SAMPLES, WINDOWS, DedupJob, SpanPart, SpanUnit
+from jaxdata.dedup.units.sorted_runs import PARTS, read_part
+from jaxdata.dedup.units.span_units import Places
+from jaxdata.errors import InputError
+from jaxdata.views.source_view import NO_RANGES, MaskedRanges
+
+RECORD_BYTES = 80
+"""Memory that merging takes for a record, about."""
+_UNIT_TOKENS = 2**24
+"""Tokens of a unit at most: all of them may be in repeated spans, of 24 bytes each."""
+
+
+def repeated_spans(search: Search, dropped: Dropped) -> MaskedRanges:
+    """The tokens of kept documents in spans of `repeats` tokens, or more, that occur before.
+
+    Before: in an earlier document, in the order of members and then of numbers, or earlier in the
+    same one, where the two may overlap. Every such token is found, and no other: windows of so many
+    tokens are equal if 128 bits of their hashes are. All tokens count, also those that begin and
+    end documents. Documents are numbered across members.
+    """
+    if not search.job.settings.repeats:
+        return NO_RANGES
+    kept = np.ones(search.bench.members.total, bool)
+    kept[dropped.documents] = False
+    search.unfinished.note(KEPT, np.packbits(kept).tobytes())
+    samples = _merged(search, SAMPLES, _hashed(search, SAMPLES))
+    windows = _merged(search, WINDOWS, _hashed(search, WINDOWS, samples))
+    found = [_ranges(places, search.job.settings.repeats) for places in _parts(search, windows)]
+    return MaskedRanges(*(np.concatenate(each) for each in zip(NO_RANGES, *found, strict=True)))
+
+
+def check_no_pairs(job: DedupJob) -> None:
+    """Raise InputError where documents of a source have two sides."""
+    for member in job.members.each:
+        if job.settings.repeats and len(member.sides) > 1:
+            raise InputError(
+                f"repeats={job.settings.repeats}: {member.name} has preference pairs, whose two "
+                "sides begin alike; expected sources without: name them with --sources, or use "
+                "repeats=0"
+            )
+
+
+def _hashed(search: Search, section: str, runs: Sequence[str] = ()) -> list[str]:
+    """Do the units that hash documents of sources for a section; their names."""
+    job = search.job
+    cut = min(job.unit_tokens, _UNIT_TOKENS)
+    lengths = [texts.lengths for texts in search.bench.texts]
+    units = [
+        SpanUnit(
+            f"{section}-{each.member:03d}-{each.first:010d}",
+            *(each.size, each.where, section, each.member, each.first, each.stop),
+            tuple(runs),
+        )
+        for each in job.signature_units(lengths, cut)
+        if not job.members.each[each.member].against
+    ]
+    search.do(f"hashing {section}", units)
+    return [unit.name for unit in units]
+
+
+def _merged(search: Search, section: str, runs: Sequence[str]) -> list[str]:
+    """Do the units that merge a section of runs; their names."""
+    records = sum(layout[section].records for layout in search.bench.runs(runs).values())
+    step = parts_together(records * RECORD_BYTES, search.memory)
+    units = [
+        SpanPart(
+            f"repeated-{section}-{at:03d}-{step:03d}",
+            *(records * step, section, section, at, at + step),
+            tuple(runs),
+        )
+        for at in range(0, PARTS, step)
+    ]
+    search.do(f"comparing {section}", units)
+    return [unit.name for unit in units]
+
+
+def _parts(search: Search, units: Sequence[str]) -> Iterator[Places]:
+    """The places at which windows begin that occur before, ascending."""
+    runs = search.bench.runs(units)
+    step = parts_together(
+        sum(layout[WINDOWS].records for layout in runs.values()) * RECORD_BYTES, search.memory
+    )
+    for at in range(0, PARTS, step):
+        (places,), _ = read_part(search.bench.store, runs, WINDOWS, at, at + step)
+        yield np.sort(places)
+
+
+def _ranges(places: Places, span: int) -> MaskedRanges:
+    """Windows of `span` tokens as ranges; those that meet are one."""
+    apart = np.append(True, np.diff(places) > span)[: len(places)]
+    first, last = places[apart], places[np.append(apart[1:], True)[: len(places)]]
+    document, start = (first >> np.uint64(32)).astype(np.int64), first.astype(np.uint32)
+    stop = last.astype(np.uint32).astype(np.int64) + span
+    return MaskedRanges(document, start.astype(np.int64), stop, np.zeros(len(first), np.uint8))

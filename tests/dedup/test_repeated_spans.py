@@ -1,0 +1,161 @@
+"""Spans that occur before have no loss: all of them, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxdata.cli import main
+from jaxdata.dedup.hashing.token_windows import sample_sizes, sampled, window_hashes, window_starts
+from jaxdata.documents.converted import open_dataset
+from jaxdata.errors import InputError
+from tests.converter.here import run_here
+from tests.converter.test_convert import tree, write_lines
+from tests.dedup.planted import find, made, prose
+
+IDS = st.lists(st.integers(0, 2), max_size=40)
+
+
+def before(documents: list[list[int]], span: int) -> list[list[bool]]:
+    """Which tokens lie in spans that occur before, the slow way."""
+    seen: set[tuple[int, ...]] = set()
+    found = [[False] * len(document) for document in documents]
+    for document, masked in zip(documents, found, strict=True):
+        for at in range(len(document) - span + 1):
+            window = tuple(document[at : at + span])
+            if window in seen:
+                masked[at : at + span] = [True] * span
+            seen.add(window)
+    return found
+
+
+@given(IDS, st.integers(1, 9))
+def test_hashes_of_windows_are_equal_where_windows_are(ids: list[int], n: int) -> None:
+    windows = [tuple(ids[at : at + n]) for at in range(len(ids) - n + 1)]
+    for which in (0, 1):
+        hashes = window_hashes(np.array(ids, np.int64), n, which).tolist()
+        assert len(hashes) == len(windows)
+        assert len(set(hashes)) == len(set(windows)) == len({*zip(hashes, windows, strict=True)})
+
+
+@given(IDS, IDS, st.integers(1, 12))
+def test_equal_spans_share_a_sample(one: list[int], other: list[int], span: int) -> None:
+    counts, ids = np.array([len(one), len(other)]), np.array([*one, *other], np.int64)
+    n, w = sample_sizes(span)
+    hashes, starts = window_hashes(ids, n), window_starts(counts, span)
+    chosen = set(sampled(hashes, starts, w).tolist())
+    samples: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
+    for at in starts.tolist():
+        mine = {place - at for place in chosen if at <= place < at + w}
+        assert mine
+        window = tuple(ids[at : at + span].tolist())
+        same = samples.setdefault(window, mine)
+        smallest = int(hashes[at : at + w].argmin())
+        assert smallest in mine & same
+
+
+def loss(data: Path, source: str, view: str) -> tuple[list[int], list[list[int]], list[list[bool]]]:
+    """Documents that a view lists; their tokens; and which have no loss."""
+    docs: Any = open_dataset(data).source("train", source, documents=view)
+    items = [docs[number] for number in range(len(docs))]
+    every = [np.ones(len(item["tokens"]), bool) for item in items]
+    masks = [item.get("loss_mask", one) for item, one in zip(items, every, strict=True)]
+    return (
+        docs.document.tolist(),
+        [item["tokens"].tolist() for item in items],
+        [(~np.asarray(mask)).tolist() for mask in masks],
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_masked_is_what_brute_force_finds(tmp_path: Path, seed: int) -> None:
+    """Over alphabets in which spans overlap and repeat themselves; copies are dropped first."""
+    chance = random.Random(seed)
+    texts = ["".join(chance.choices("ab "[: 1 + n % 3], k=1 + n * 3 % 37)) for n in range(40)]
+    texts += [prose(n % 3, 2)[n : 90 + n * 5] for n in range(8)]
+    texts += texts[25:30]
+    chance.shuffle(texts)
+    data = made(tmp_path, {"train/web": texts[:30], "train/wiki": texts[30:]})
+    small = {"near": False, "unit_tokens": 150, "memory": 12_000}
+    for span in (1 + seed, 6, 33):
+        name = f"d{span}"
+        report = find(data, name=name, sources=["wiki", "web"], repeats=span, **small)
+        wiki, web = (loss(data, source, name) for source in ("wiki", "web"))
+        assert len(wiki[0]) + len(web[0]) < len(texts)
+        expected = before([*wiki[1], *web[1]], span)
+        assert [*wiki[2], *web[2]] == expected
+        for source, mine in (("wiki", wiki), ("web", web)):
+            account = report.views[f"train/{source}"].account
+            assert account.masked["repeated span"].tokens == sum(map(sum, mine[2]))
+            assert account.kept.tokens == sum(map(len, mine[1]))
+
+
+NOTICE = prose(70, 2)
+CONFIG = {"pack": {"seq_len": 64}, "curriculum": {"rows": 8, "mix": {"wiki": 1.0}}}
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    """A notice in documents of both sources."""
+    web = [f"{prose(1, 3)} {NOTICE} {prose(2, 3)}", prose(3, 3)]
+    wiki = [f"{prose(4, 3)}\n{NOTICE}\n{prose(5, 3)}", f"{prose(6, 3)}\t{NOTICE}"]
+    return made(tmp_path, {"train/web": web, "train/wiki": wiki, "val/web": [NOTICE]})
+
+
+def test_a_user_masks_a_notice(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first one keeps its loss, and all other tokens do."""
+    words = ["dedup", str(dataset), "--sources", "web,wiki", "--repeats", "50", "--against", "val"]
+    with pytest.raises(SystemExit, match="0"):
+        main([*words, "--workers", "1", "--output-name", "d1"])
+    told = f"masked {2 * len(NOTICE):,} tokens in 2 ranges: repeated span"
+    assert told in capsys.readouterr().out
+    assert not any(map(any, loss(dataset, "web", "d1")[2]))
+    _, tokens, masked = loss(dataset, "wiki", "d1")
+    for document, mask in zip(tokens, masked, strict=True):
+        opened = open_dataset(dataset)
+        assert opened.decode(np.array(document)[np.array(mask)]) == NOTICE
+    first = len(prose(6, 3)) + 1
+    told = f"d1 masks tokens {first:,} to {first + len(NOTICE) - 1:,}: repeated span"
+    config = dataset.parent / "c.json"
+    config.write_text(json.dumps(CONFIG | {"dataset": str(dataset)}))
+    for command, of in (("inspect", dataset), ("trace", config)):
+        with pytest.raises(SystemExit, match="0"):
+            main([command, str(of), "--document", "train/wiki:1", "--documents", "d1"])
+        assert told in capsys.readouterr().out
+
+
+def test_documents_that_are_dropped_have_no_spans(tmp_path: Path) -> None:
+    """What stays of a cluster is trained, though a copy that is dropped came first."""
+    text = prose(1)
+    data = made(tmp_path, {"train/web": [text, text + " The end."]})
+    find(data, repeats=50)
+    listed, _, masked = loss(data, "web", "d1")
+    assert listed == [1]
+    assert not any(masked[0])
+
+
+def test_a_view_below_and_smaller_units_change_nothing(dataset: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(dataset, tmp_path / "other")
+    find(dataset, repeats=50, unit_tokens=10**6)
+    find(other, repeats=50, unit_tokens=300, memory=1_000)
+    assert tree(dataset) == tree(other)
+    find(dataset, name="none", near=False)
+    find(dataset, name="d2", documents="none", repeats=50)
+    for source in ("web", "wiki"):
+        assert loss(dataset, source, "d2") == loss(dataset, source, "d1")
+
+
+def test_pairs_have_no_spans(tmp_path: Path) -> None:
+    pair = {"prompt": prose(1), "chosen": prose(2), "rejected": prose(3)}
+    lines = write_lines(tmp_path / "p.jsonl", [json.dumps(pair).encode()])
+    run_here(lines, tmp_path / "d", source="prefs", task="dpo")
+    with pytest.raises(InputError, match=r"^repeats=50: train/prefs has preference pairs"):
+        find(tmp_path / "d", repeats=50)

@@ -253,7 +253,7 @@ def _by_hand(asked: Asked, tolerance: float) -> str:
     found = asked.loss(*rows, fill=False)
     assert abs(found - expected) <= tolerance * max(abs(expected), abs(found)), (
         f"the loss of {len(alone)} documents in {counted(len(rows), 'row')} is {found:.6g}; "
-        f"worked out document by document it is {expected:.6g}: positions, masks or the mean over targets "
-        "are not those of the batch"
+        f"worked out document by document it is {expected:.6g}: positions, masks or the mean over "
+        "targets are not those of the batch"
     )
     return f"the loss of {len(alone)} packed documents is theirs one by one, {found:.6g}"

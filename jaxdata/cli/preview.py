@@ -23,19 +23,27 @@ _REASONS = {"documents_without_target": "documents of a single token"}
     help="Judge the rest of a run under way, with the batch sizes that it had so far: a loader's "
     "state, a checkpoint, or the run's output folder (its newest checkpoint).",
 )
+@click.option(
+    "--leaks",
+    is_flag=True,
+    help="Also read documents: are held-out ones trained, too, token for token? It warns only.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
-def preview(config: str, state: str | None, as_json: bool, overrides: tuple[str, ...]) -> int:
+def preview(
+    config: str, state: str | None, leaks: bool, as_json: bool, overrides: tuple[str, ...]
+) -> int:
     """Plan a run, keep the plan, and show what the run will get, to the token.
 
     For each phase and source: the share asked for and the share planned, tokens (targets with
     loss), rows, epochs, and the row at which the source runs dry; what packing pads and drops;
     whether the trainer's steps match the curriculum; and whether the dataset is intact. Only
-    document lengths are read. The plan is stored beside the data: hosts that start later reuse it.
+    document lengths are read, but for --leaks. The plan is stored beside the data: hosts that start
+    later reuse it.
 
     \b
         jaxdata preview --config pretrain.yaml --epochs '{wiki: 4}'
     """  # noqa: D301 - \b is a mark of click's
-    return show(config, overrides, state, as_json=as_json, say_planned=True)
+    return show(config, overrides, state, as_json=as_json, say_planned=True, leaks=leaks)
 
 
 def show(
@@ -45,9 +53,10 @@ def show(
     *,
     as_json: bool,
     say_planned: bool,
+    leaks: bool = False,
 ) -> int:
     """Print what a run will get; the exit code says whether it is feasible."""
-    found = _look(read_config(config, overrides), state)
+    found = _look(read_config(config, overrides), state, leaks=leaks)
     if as_json:
         click.echo(json.dumps({"config": config, **found}, indent=1))
         return 0 if found["ok"] else 1
@@ -58,7 +67,7 @@ def show(
     return 0 if found["ok"] else 1
 
 
-def _look(config: Any, state: str | None) -> dict[str, Any]:
+def _look(config: Any, state: str | None, *, leaks: bool) -> dict[str, Any]:
     from jaxdata.config import open_data
     from jaxdata.errors import DatasetError
     from jaxdata.look.integrity import Check, check_dataset, not_compared
@@ -87,6 +96,8 @@ def _look(config: Any, state: str | None) -> dict[str, Any]:
         found["evaluation"] = _evaluation(dataset, config)
     except DatasetError as error:
         checks.append(Check("rows", False, str(error)))
+    if leaks:
+        checks.append(_exact_leaks(dataset, config, names))
     described = [{"name": c.name, "ok": c.holds, "mark": c.mark, "says": c.says} for c in checks]
     ok = all(check.holds for check in checks)
     notes = [*_notes(config), *_leaks(dataset, config, names)]
@@ -108,9 +119,31 @@ def _leaks(dataset: Any, config: Any, names: list[str]) -> list[str]:
     """Whether copies of what is held out may be trained."""
     from jaxdata.dedup.leaks import leak_notes
 
-    trained = [name for name in names if name.startswith(f"{config.split}/")]
-    held_out = [name for name in names if name not in trained]
+    trained, held_out = _both_sides(config, names)
     return leak_notes(dataset, trained, held_out) if held_out else []
+
+
+def _exact_leaks(dataset: Any, config: Any, names: list[str]) -> Any:
+    """The check that reads documents; it warns, and does not fail."""
+    from jaxdata.dedup.exact_leaks import exact_leaks
+    from jaxdata.errors import DatasetError
+    from jaxdata.look.integrity import Check
+
+    trained, held_out = _both_sides(config, names)
+    if not (trained and held_out):
+        return Check("leaks", True, f"nothing is held out: no split {config.eval_split!r}")
+    try:
+        found = exact_leaks(dataset, trained, held_out)
+    except DatasetError as error:  # damaged shards
+        return Check("leaks", False, str(error))
+    word = "leaks" if found.leaked else "" if found.compared else "unknown"
+    return Check("leaks", True, "\n".join(found.lines()), word)
+
+
+def _both_sides(config: Any, names: list[str]) -> tuple[list[str], list[str]]:
+    """The sources that are trained, and those that are held out."""
+    trained = [name for name in names if name.startswith(f"{config.split}/")]
+    return trained, [name for name in names if name not in trained]
 
 
 def sources_of(dataset: Any, config: Any) -> list[str]:

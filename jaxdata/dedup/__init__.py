@@ -8,6 +8,7 @@ From what a user names to a view:
 - `search_stages`, `units/`: a search from beginning to end, and its units of work.
 - `components`, `survivors`, `outcome`, `masked_spans`: clusters of pairs, who stays, and the view.
 - `account_of_copies`, `side_by_side`: counts, and examples.
+- `leaks`, `exact_leaks`: what a preview says of them.
 
 Public names resolve when first used: a worker starts sooner without what only its parent needs.
 """

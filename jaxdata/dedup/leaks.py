@@ -31,7 +31,8 @@ def _line(lacking: str, names: Sequence[str], held_out: Sequence[str]) -> str:
     split = lacking.partition("/")[0]
     return (
         f"{what}: never compared with {lacking}, so copies of it may be trained. To leave them "
-        f"out: jaxdata dedup DATASET --against {split} --output-name d1, then documents: d1"
+        f"out: jaxdata dedup DATASET --against {split} --output-name d1, then documents: d1; "
+        "whether there are exact ones: jaxdata preview --leaks"
     )
 
 

@@ -48,10 +48,10 @@ class Example:
             return
         for kind, one, two in self.passages:
             if kind == "same":
-                yield f"    {_brief(one)}"
+                yield f"    {brief(one)}"
             else:
                 yield from (
-                    f"  {mark} {_brief(text)}"
+                    f"  {mark} {brief(text)}"
                     for mark, text in zip("-+", (one, two), strict=True)
                     if text
                 )
@@ -65,10 +65,7 @@ def examples(dataset: Dataset, view: str, most: int) -> Iterator[Example]:
     """
     found = 0
     for source in dataset:
-        docs = _with_view(dataset, source, view)
-        if docs is None:
-            continue
-        for each in _of_source(dataset, docs, most):
+        for each in examples_of_source(dataset, source, view, most):
             found += 1
             yield each
     if not found:
@@ -76,6 +73,13 @@ def examples(dataset: Dataset, view: str, most: int) -> Iterator[Example]:
             f"no source of {dataset.url} has a view {view!r} that drops copies: jaxdata dedup "
             "makes one, jaxdata views shows what there is"
         )
+
+
+def examples_of_source(dataset: Dataset, source: str, view: str, most: int) -> Iterator[Example]:
+    """Those of one source, at most so many of each reason; none if it has no such view."""
+    docs = _with_view(dataset, source, view)
+    if docs is not None:
+        yield from _of_source(dataset, docs, most)
 
 
 def _with_view(dataset: Dataset, source: str, view: str) -> Any:
@@ -140,6 +144,7 @@ def differing(one: Sequence[str], other: Sequence[str]) -> Iterator[Passage]:
             yield "other", " ".join(one[a:b]), " ".join(other[c:d])
 
 
-def _brief(text: str) -> str:
+def brief(text: str) -> str:
+    """A passage, cut after a few words."""
     words = text.split()
     return text if len(words) <= _SHOWN else " ".join([*words[:_SHOWN], "…"])

@@ -7,6 +7,7 @@ share_curves    the curriculum over tokens: delivered, planned, asked
 drawn_batch     a batch as segments to draw
 samples         a few documents as text
 left_out        what conversions quarantined and dropped
+view_facts      what views keep and drop, and copies beside what stays
 token_facts     bytes a token, ids in use
 charts/         parts drawn
 templating      `templates/` filled in, everything escaped

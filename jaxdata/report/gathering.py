@@ -20,6 +20,7 @@ from jaxdata.report.samples import FAR_SAMPLES, Sample, sample_documents
 from jaxdata.report.share_curves import ShareCurves, share_curves
 from jaxdata.report.strategy_costs import Comparison, compare
 from jaxdata.report.token_facts import TokenFacts, token_facts
+from jaxdata.report.view_facts import ViewFacts, view_facts
 
 MOST_DRAWN = 24
 """sources that are drawn and sampled, the largest; tables have all of them"""
@@ -75,6 +76,7 @@ class Report:
     """the plan, as `jaxdata preview --json` prints it"""
     curves: ShareCurves | None = None
     batch: DrawnBatch | None = None
+    views: list[ViewFacts] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -99,6 +101,7 @@ def gather(subject: Subject) -> Report:
         notes=list(subject.notes),
     )
     told = report.notes
+    report.views = view_facts(dataset, told)
     report.tokens = _part(told, "tokens", lambda: token_facts(dataset, shown))
     report.packing = _part(told, "packing", lambda: compare(trained, seq_len=subject.seq_len))
     if subject.loader is not None:

@@ -95,6 +95,7 @@ def _parts(report: Report) -> Iterator[tuple[str, str]]:
         "curriculum": report.curves,
         "epochs": report.curves,
         "batch": report.batch,
+        "views": report.views,
         "tokenizer": report.tokens,
     }
     names = [
@@ -105,8 +106,10 @@ def _parts(report: Report) -> Iterator[tuple[str, str]]:
         "batch",
         "documents",
         "left-out",
+        "views",
         "tokenizer",
     ]
     for anchor in names:
         if has.get(anchor, True):
-            yield anchor, anchor.replace("-", " ").capitalize()
+            name = "Views and copies" if anchor == "views" else anchor.replace("-", " ")
+            yield anchor, name[0].upper() + name[1:]

@@ -34,7 +34,7 @@
   });
   const search = document.getElementById("search");
   if (!search) return;
-  const documents = [...document.querySelectorAll("article")];
+  const documents = [...document.querySelectorAll("#samples article")];
   const texts = documents.map((each) => each.textContent.toLowerCase());
   const found = document.getElementById("found");
   document.getElementById("searching").hidden = false;

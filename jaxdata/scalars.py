@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from jaxdata.errors import InputError
+from jaxdata.wording import nearest
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -92,10 +93,18 @@ def _check_of(door: Callable[..., Any]) -> _Check:
     except ValueError:  # one written in C
         return lambda *_: None
     order = [each.name for each in parameters]
+    known = set(order)
     hints = {each.name: str(each.annotation).split(" | ") for each in parameters}
     hints = {name: hint for name, hint in hints.items() if _NUMBERS.issuperset(hint)}
 
+    closed = all(each.kind is not each.VAR_KEYWORD for each in parameters)
+
     def check(given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        for name in named if closed else ():
+            if name not in known and (meant := nearest(name, order)):
+                raise TypeError(
+                    f"{door.__qualname__}() got an unexpected keyword argument {name!r}{meant}"
+                )
         for name, value in (*zip(order, given, strict=False), *named.items()):
             if name in hints and not _fits(value, hints[name]):
                 what = _SAID.get(hints[name][0], "a whole number")

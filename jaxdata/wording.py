@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 _UNITS = ("kB", "MB", "GB", "TB")
 
 
@@ -28,12 +31,31 @@ def sized(size: float) -> str:
     return f"{size:,.1f} {_UNITS[unit]}"
 
 
-def reasons(counts: dict[str, int], most: int = 3) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence about a wrong name: the known one that was meant, if one is near.
+
+    >>> nearest("weigth", ["weight", "seed"]), nearest("x", ["seed"])
+    ("; did you mean 'weight'?", '')
+    """
+    near = get_close_matches(name, [*known], 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def shortened(text: str, most: int = 120) -> str:
+    """A text of at most so many characters, with an ellipsis where it was cut.
+
+    >>> shortened("abcdef", 4)
+    'abc…'
+    """
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def reasons(counts: dict[str, int], most: int = 3, noun: str = "reason") -> str:
     """Counts by reason, the most common first, and how many reasons are not named.
 
     >>> reasons({"not JSON": 2, "no text": 1_000})
     '1,000 no text; 2 not JSON'
     """
     ordered = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
-    more = [f"{counted(len(ordered) - most, 'other reason')}"] if len(ordered) > most else []
+    more = [f"{counted(len(ordered) - most, f'other {noun}')}"] if len(ordered) > most else []
     return "; ".join([f"{count:,} {reason}" for reason, count in ordered[:most]] + more)

@@ -136,6 +136,11 @@ def _find(path: Path) -> Path:
     packaged = packaged_configs()
     if str(path.parent) in (".", "configs") and path.stem in packaged:
         return packaged[path.stem]
+    if (path / "dataset.json").is_file():
+        raise ConfigError(
+            f"{path} is a dataset, not a config: give a config, and --dataset {path}, "
+            f"as in: pretrain --dataset {path}"
+        )
     raise ConfigError(
         f"no config at {path} (from {Path.cwd()}): expected a YAML file, or the name of a config "
         f"shipped with jaxdata: {', '.join(sorted(packaged))}"

@@ -40,6 +40,7 @@ from jaxdata.format.bounds import MAX_RECORD_TOKENS
 from jaxdata.format.manifest import MANIFEST, TokenizerEntry
 from jaxdata.format.records import RecordSpec
 from jaxdata.tokenizers import Tokenizer
+from jaxdata.wording import nearest
 
 _OF_DATASET = {"record_tokens", "tokenizer", "first_file", "inputs"}
 _ALWAYS = {"text_key", "bos", "unit_bytes"}  # written even where they are the default
@@ -269,7 +270,8 @@ def make_parameters(
         "inputs": {file.name: file.digest for file in files},
     }
     if unknown := given.keys() - options().keys():
-        raise TypeError(f"convert() has no argument {sorted(unknown)[0]!r}")
+        name = sorted(unknown)[0]
+        raise TypeError(f"convert() has no argument {name!r}{nearest(name, options())}")
     return _valid(Parameters, known | given)
 
 

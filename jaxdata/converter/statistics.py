@@ -168,7 +168,8 @@ class ConversionReport:
         said = [f"read {documents}{size}, from {files}"]
         if self.files_not_read:
             count = counted(sum(self.files_not_read.values()), "file")
-            said.append(f"passed over {count} of other kinds ({reasons(self.files_not_read)})")
+            kinds = reasons(self.files_not_read, noun="kind")
+            said.append(f"passed over {count} of other kinds ({kinds})")
         if self.quarantined:
             count = counted(sum(self.quarantined.values()), "record")
             where = f"in {self.quarantine_file}"

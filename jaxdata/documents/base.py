@@ -231,6 +231,8 @@ class Items(ABC):
     def __getitem__(self, index: int | slice) -> Document | list[Document]:
         if isinstance(index, slice):
             return [self._document(number) for number in range(len(self))[index]]
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"no document {index}: {len(self):,} are numbered from 0")
         return self._document(index)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from copy import copy
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
@@ -17,6 +16,7 @@ from jaxdata.documents.kept import kept_documents
 from jaxdata.errors import InputError
 from jaxdata.notebook import table_html
 from jaxdata.scalars import takes_numpy
+from jaxdata.wording import nearest
 
 if TYPE_CHECKING:
     from jaxdata.tokenizers import Tokenizer
@@ -67,6 +67,9 @@ class Dataset(ABC):
     def __getitem__(self, name: str) -> Documents:
         """The documents of `"<split>/<source>"`, as `source` gives them."""
         split, _, source = str(name).partition("/")
+        places = [full for full in self if full.partition("/")[2] == name]
+        if places:
+            raise InputError(f"{name!r} names no split: give {' or '.join(map(repr, places))}")
         return self.source(split, source)
 
     @property
@@ -97,13 +100,11 @@ class Dataset(ABC):
             documents: the view whose documents are meant, as `jaxdata select` and `jaxdata dedup`
                 make them; None for all.
         """
-        full = f"{split}/{name}"
+        full = f"{split}/{name}" if name else split
         if full not in self.names:
-            near = get_close_matches(full, self.names, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
             raise InputError(
                 f"no source {full!r} in {self.url}: it has "
-                f"{', '.join(sorted(self.names)) or 'none'}{hint}"
+                f"{', '.join(sorted(self.names)) or 'none'}{nearest(full, self.names)}"
             )
         found, view = self._open(full, generation), documents or self.views.get(full)
         return found if view is None else kept_documents(found, view)

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from os import PathLike
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from jaxdata.documents.dataset import Dataset
 from jaxdata.errors import InputError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def of_rows(made: F) -> F:
+    """An `__init__` that looks at its rows first: what is none is said before what is missing."""
+
+    @functools.wraps(made)
+    def checked(self: Any, rows: Any, *given: Any, **named: Any) -> None:
+        check_rows(rows)
+        made(self, rows, *given, **named)
+
+    return checked  # type: ignore[return-value]
 
 
 def check_rows(rows: Any) -> None:

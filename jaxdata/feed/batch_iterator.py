@@ -15,6 +15,7 @@ from jaxdata.feed.report import RunReport
 from jaxdata.format.storage import ReadCounts
 from jaxdata.rows.table import Batch
 from jaxdata.scalars import takes_numpy
+from jaxdata.wording import counted
 
 B = TypeVar("B", default=dict[str, Any])
 """a batch: a dict of arrays, or what a layout of your own returns"""
@@ -124,7 +125,9 @@ class BatchIterator(Generic[B]):
         return len(self._pipeline.schedule)
 
     def __repr__(self) -> str:
-        return f"Loader({len(self.rows)} rows in {len(self)} batches, at row {self.next_row})"
+        rows, size = counted(len(self.rows), "row"), len(self)
+        batches = f"{size:,} batch{'es' * (size != 1)}"
+        return f"Loader({rows} in {batches}, at row {self.next_row:,})"
 
     def __iter__(self) -> Self:
         self._pipeline.begin()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import grain
 
 from jaxdata.errors import InputError
+from jaxdata.feed.arguments import of_rows
 from jaxdata.feed.batch_iterator import B, BatchIterator
 from jaxdata.feed.batches import HostPlacement, Placement
 from jaxdata.feed.layouts import Named
@@ -63,6 +64,7 @@ class Loader(BatchIterator[B], grain.DatasetIterator[B]):
     [(2, 2)]
     """
 
+    @of_rows
     @takes_numpy
     def __init__(
         self,

@@ -7,6 +7,7 @@ the same bytes on any machine.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import (
@@ -32,6 +33,7 @@ from jaxdata.format.checksums import decode_json, encode_json, read_json
 from jaxdata.format.records import RecordSpec
 from jaxdata.format.side_rules import SideName, SideType
 from jaxdata.format.storage import Store
+from jaxdata.format.storage.objects import is_url
 
 FORMAT_VERSION = 1
 MANIFEST = "dataset.json"
@@ -283,8 +285,10 @@ def read_manifest(store: Store, *, compare: bool = True) -> Manifest:
     """
     manifest = read_json(store, MANIFEST, Manifest, FORMAT_VERSION, compare=compare)
     if manifest is None:
+        here = is_url(store.url) or Path(store.url).exists()
+        lacks = f"it has no {MANIFEST}" if here else "there is no such folder"
         raise DatasetError(
-            f"{store.url} is not a dataset: it has no {MANIFEST}. If a conversion was interrupted, "
+            f"{store.url} is not a dataset: {lacks}. If a conversion was interrupted, "
             "the same command finishes it; to create a dataset, see: jaxdata convert --help"
         )
     return manifest

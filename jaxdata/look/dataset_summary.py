@@ -121,9 +121,10 @@ def dataset_lines(described: Mapping[str, Any]) -> Iterator[str]:
     """The tokenizer, and the parameters and statistics of each source."""
     if "tokenizer" in described:
         tokenizer = described["tokenizer"]
+        named = " ".join(dict.fromkeys([tokenizer["kind"], printable(tokenizer["name"])]))
         ids = {key: "none" if value is None else value for key, value in tokenizer.items()}
         yield (
-            f"tokenizer: {tokenizer['kind']} {printable(tokenizer['name'])}, "
+            f"tokenizer: {named}, "
             f"{tokenizer['vocab_size']:,} tokens, EOD {tokenizer['eod_id']}, "
             f"BOS {ids['bos_id']}, padding {ids['pad_id']}"
         )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from jaxdata.errors import InputError
 from jaxdata.notebook import color_of, visible
 from jaxdata.ragged import equal_runs
+from jaxdata.wording import counted
 
 _ARRAYS = ("inputs", "segment_ids", "loss_mask")
 _ROWS = 16
@@ -27,9 +28,10 @@ class ShownBatch:
     def __repr__(self) -> str:
         ids, loss = self._arrays["segment_ids"], self._arrays["loss_mask"]
         segments, filled = int(ids.max(-1).sum()), int(np.count_nonzero(ids))
+        slots = counted(int(np.count_nonzero(loss)), "slot")
         return (
-            f"batch of {ids.shape[0]:,} rows of {ids.shape[1]:,}: {segments:,} segments, "
-            f"{int(np.count_nonzero(loss)):,} slots with loss, {ids.size - filled:,} padding"
+            f"batch of {counted(ids.shape[0], 'row')} of {ids.shape[1]:,}: "
+            f"{counted(segments, 'segment')}, {slots} with loss, {ids.size - filled:,} padding"
         )
 
     def _repr_html_(self) -> str:
@@ -85,7 +87,7 @@ def show_batch(batch: Any, decode: Callable[[Any], str] | None = None) -> ShownB
     >>> import jaxdata
     >>> rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 0], [3, 0]]), seq_len=4)
     >>> jaxdata.show_batch(rows[0])
-    batch of 1 rows of 4: 2 segments, 3 slots with loss, 1 padding
+    batch of 1 row of 4: 2 segments, 3 slots with loss, 1 padding
     """
     if not isinstance(batch, Mapping) or not set(_ARRAYS) <= set(batch):
         given = sorted(map(str, batch)) if isinstance(batch, Mapping) else type(batch).__name__

@@ -23,6 +23,7 @@ from jaxdata.testing.resuming import (
     assert_same_batches,
     assert_same_on_hosts,
 )
+from jaxdata.wording import counted
 
 OpenLoader = Callable[..., Loader]
 _MOST_ROWS = 400_000  # of a source whose plan is looked at: seconds
@@ -70,7 +71,7 @@ def _plan(open_loader: OpenLoader, _steps: int, _random: Any) -> str:
     crops = not all(STRATEGIES[table.settings.strategy].keeps_all for table in tables)
     often = "at most once (crop)" if crops else "exactly once"
     return (
-        f"an epoch of {len(tables)} source(s) has each of its {targets:,} targets {often}"
+        f"an epoch of {counted(len(tables), 'source')} has each of its {targets:,} targets {often}"
         if whole
         else f"no target comes twice among {targets:,} (up to {_MOST_ROWS:,} rows of a source)"
     )

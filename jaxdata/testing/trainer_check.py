@@ -14,6 +14,7 @@ from jaxdata.errors import InputError
 from jaxdata.feed.batch_iterator import BatchIterator
 from jaxdata.testing.proofs import Proof
 from jaxdata.testing.trainer_probes import Probes, Row
+from jaxdata.wording import counted
 
 LossOfBatch = Callable[[Any], Any]
 _EXACTLY = 1e-6
@@ -251,8 +252,8 @@ def _by_hand(asked: Asked, tolerance: float) -> str:
     expected = float(np.dot(losses, targets) / sum(targets))
     found = asked.loss(*rows, fill=False)
     assert abs(found - expected) <= tolerance * max(abs(expected), abs(found)), (
-        f"the loss of {len(alone)} documents in {len(rows)} row(s) is {found:.6g}; worked out "
-        f"document by document it is {expected:.6g}: positions, masks or the mean over targets "
-        "are not those of the batch"
+        f"the loss of {len(alone)} documents in {counted(len(rows), 'row')} is {found:.6g}; "
+        f"worked out document by document it is {expected:.6g}: positions, masks or the mean over "
+        "targets are not those of the batch"
     )
     return f"the loss of {len(alone)} packed documents is theirs one by one, {found:.6g}"

@@ -21,6 +21,7 @@ from jaxdata.scalars import takes_numpy
 from jaxdata.tokenizers.base import CannotEncode, SpecialToken, Tokenizer
 from jaxdata.tokenizers.byte_level_training import train_byte_level
 from jaxdata.tokenizers.training import train
+from jaxdata.wording import nearest
 
 __all__ = [
     "SPECS",
@@ -89,7 +90,8 @@ def _load(spec: str, chosen: Mapping[str, SpecialToken]) -> Tokenizer:
     kind, _, where = spec.partition(":")
     where = plain_path(where)
     if kind not in (*_CLASSES, "gpt2") or bool(where) != (kind != "bytes"):
-        raise InputError(f"unknown tokenizer {spec!r}; expected {SPECS}")
+        meant = "" if kind in (*_CLASSES, "gpt2") else nearest(kind, _CLASSES)
+        raise InputError(f"unknown tokenizer {spec!r}; expected {SPECS}{meant}")
     if kind == "bytes":
         return _class("bytes")(**chosen)  # type: ignore[no-any-return]
     with ExitStack() as copies:

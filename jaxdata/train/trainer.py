@@ -28,6 +28,7 @@ from jaxdata.train.optimizer import State, init_state, make_optimizer, make_step
 from jaxdata.train.output_folder import open_output
 from jaxdata.train.settings import TrainSettings
 from jaxdata.train.whole_checkpoints import damaged_checkpoints, set_aside
+from jaxdata.wording import counted
 
 
 @dataclass(frozen=True)
@@ -242,8 +243,9 @@ class Trainer:
         """The log record of a start, which is also printed."""
         params = count_params(self.state["params"])
         self._say(
-            f"{params:,} params on {jax.device_count()} {jax.default_backend()} device(s) of "
-            f"{jax.process_count()} process(es), "
+            f"{params:,} params on {counted(jax.device_count(), f'{jax.default_backend()} device')}"
+            + (f" of {processes} processes" if (processes := jax.process_count()) > 1 else "")
+            + ", "
             + (f"resumed after step {self.step}" if self.step else f"{self.steps:,} steps to go")
         )
         self._say_if_short("ends")

@@ -20,6 +20,12 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str, status: int) -> st
     return found.out + found.err
 
 
+def test_a_dataset_is_no_config(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    write_dataset(tmp_path / "ds", {"train/web": [[1, 0]]})
+    found = said(capsys, "preview", str(tmp_path / "ds"), status=1)
+    assert f"ds is a dataset, not a config: give a config, and --dataset {tmp_path}/ds" in found
+
+
 @pytest.mark.parametrize("command", ["train", "preview", "plan", "trace", "selftest"])
 @pytest.mark.parametrize(
     ("given", "expected"),
@@ -28,7 +34,10 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str, status: int) -> st
         (["demo", "--datset=x"], "No such option '--datset'. Did you mean '--dataset'?"),
         (["demo", "--xyzzy"], "No such option '--xyzzy'."),
         (["demo", "--xyzzy.seq_len", "4"], "No such option '--xyzzy'."),
-        (["--seed", "3"], "give CONFIG: a YAML file, or the name of a config shipped with jaxdata"),
+        (
+            ["--seed", "3"],
+            "give CONFIG: a YAML file, or the name of a config shipped with jaxdata: demo, ",
+        ),
     ],
 )
 def test_an_unknown_option_is_no_override(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import jaxdata
-from jaxdata.errors import InputError
+from jaxdata.errors import DatasetError, InputError
 from jaxdata.testing import write_dataset
 from tests.readmes import DOCUMENTS
 
@@ -30,21 +30,57 @@ def test_a_dataset_is_asked_by_name(dataset: Any) -> None:
     assert dataset["val/web"][0]["tokens"].tolist() == [9, 0]
     with pytest.raises(InputError, match=r"no source .*did you mean .train/web."):
         dataset["train/wb"]
+    with pytest.raises(InputError, match=r"'web' names no split: give 'train/web' or 'val/web'$"):
+        dataset["web"]
+    with pytest.raises(InputError, match=r"no source 'wiki' in .*: it has train/web, val/web$"):
+        dataset["wiki"]
+    with pytest.raises(DatasetError, match=r"nowhere is not a dataset: there is no such folder\. "):
+        jaxdata.open_dataset("nowhere")
 
 
 def test_documents_are_sliced(dataset: Any) -> None:
     for source in (dataset["train/web"], jaxdata.ArrayDocuments([[5, 6, 0], [7, 0], [8, 0]])):
         found = [[each["tokens"].tolist() for each in source[k]] for k in (slice(2), slice(-1, 9))]
         assert found == [[[5, 6, 0], [7, 0]], [[8, 0]]]
+        assert source[-3]["tokens"].tolist() == [5, 6, 0]
+        for number in (3, -4):
+            with pytest.raises(IndexError, match=f"no document {number}: 3 are numbered from 0"):
+                source[number]
 
 
 def test_what_is_not_rows_is_refused_by_what_it_is(dataset: Any) -> None:
     source = dataset["train/web"]
     for given in (dataset, source, "folder", jaxdata.ArrayDocuments([[1, 0]])):
         with pytest.raises(InputError, match=f"given rows, not a {type(given).__name__}: pack a"):
-            jaxdata.Loader(given, batch_size=2)
+            jaxdata.Loader(given)  # type: ignore[call-arg]
     with pytest.raises(InputError, match="mix: given a list, expected names and packed sources"):
         jaxdata.mix([jaxdata.pack(source, seq_len=4)])  # type: ignore[arg-type]
+
+
+def test_a_keyword_that_is_nearly_right_is_told(tmp_path: Path) -> None:
+    rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 0]]), seq_len=4)
+    with pytest.raises(TypeError, match=r"argument 'batchsize'; did you mean 'batch_size'\?"):
+        jaxdata.Loader(rows, batchsize=2)  # type: ignore[call-arg]
+    given: dict[str, Any] = {"output": tmp_path / "out", "source": "web", "tokenizer": "bytes"}
+    with pytest.raises(TypeError, match=r"no argument 'min_char'; did you mean 'min_chars'\?"):
+        jaxdata.convert([{"text": "a"}], **given, min_char=3)
+    with pytest.raises(InputError, match=r"or bytes; did you mean 'bytes'\?$"):
+        jaxdata.convert([{"text": "a"}], **given | {"tokenizer": "byte"})
+
+
+@pytest.mark.parametrize("text", ["one text", "a long text " * 1_000])
+def test_texts_in_a_list_are_told_from_files(text: str, tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r": no such file or folder; texts themselves .*generator$"
+    ):
+        jaxdata.convert([text], output=tmp_path, source="web", tokenizer="bytes")
+
+
+def test_one_is_not_many() -> None:
+    rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 0]]), seq_len=4)
+    shown = "batch of 1 row of 4: 1 segment, 1 slot with loss, 3 padding"
+    assert repr(jaxdata.show_batch(rows[0])) == shown
+    assert repr(jaxdata.Loader(rows, batch_size=2)) == "Loader(1 row in 1 batch, at row 0)"
 
 
 def test_a_name_that_is_nearly_right_is_told() -> None:

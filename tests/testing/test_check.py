@@ -59,7 +59,7 @@ def test_the_command_says_what_it_proved(config: Path) -> None:
     assert code == 0, said
     assert [line.split()[:2] for line in lines[:6]] == [["ok", name] for name in ALL]
     assert lines[6].split()[1] == "shuffle"
-    assert "an epoch of 2 source(s) has each of its 8,836 " in lines[0]
+    assert "an epoch of 2 sources has each of its 8,836 " in lines[0]
     assert "9 steps hold what the documents hold: " in lines[2]
     assert "restored at 10 steps: the same state" in lines[3]
     assert "2, 3 hosts make the same 9 batches as one" in lines[4]

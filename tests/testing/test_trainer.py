@@ -165,8 +165,8 @@ FAULTS = {
     ),
     "shifted twice": (shifted_again, "slots: the loss of a slot does not depend on its input: tar"),
     "not causal": (uncausal, "slots: slots see tokens after them: other ones move the loss from"),
-    "positions": (along_the_row, "by hand: the loss of 5 documents in 2 row(s) is"),
-    "mean of rows": (mean_of_rows, "by hand: the loss of 5 documents in 2 row(s) is"),
+    "positions": (along_the_row, "by hand: the loss of 5 documents in 2 rows is"),
+    "mean of rows": (mean_of_rows, "by hand: the loss of 5 documents in 2 rows is"),
     "dropout": (Dropped(), "repeats: the same batch has the loss"),
     "no number": (lambda batch: float("nan"), "repeats: the loss of a batch with targets is nan"),
 }

@@ -54,8 +54,11 @@ def takes_config(function: Function) -> Function:
     @functools.wraps(function)
     def with_config(config: str | None, **others: Any) -> Any:
         if config is None:
+            from jaxdata.config.config_values import packaged_configs
+
             raise click.UsageError(
-                "give CONFIG: a YAML file, or the name of a config shipped with jaxdata"
+                "give CONFIG: a YAML file, or the name of a config shipped with jaxdata: "
+                + ", ".join(sorted(packaged_configs()))
             )
         return function(config=config, **others)
 

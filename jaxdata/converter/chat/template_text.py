@@ -78,10 +78,13 @@ def _fixed_text(settings: TurnSettings, tokenizer: Tokenizer) -> str:
 def _refusal(settings: TurnSettings, tokenizer: Tokenizer, texts: dict[str, int]) -> str:
     where = "the chat template writes" if settings.chat_template else "the prefixes write"
     named = ", ".join(f"{text} ({count} tokens)" for text, count in texts.items())
+    added = (
+        f"; add them with --add-special '{','.join(texts)}' (in Python: tokenizers.load(..., "
+        "add_special=[...]))"
+    ) * bool(tokenizer.files())  # without a file, nothing can be added
     return (
         f"{where} what looks like special tokens, but is text to the tokenizer "
-        f"{tokenizer.name!r}: {named}. Use a tokenizer that has them; add them with --add-special "
-        f"'{','.join(texts)}' (in Python: tokenizers.load(..., add_special=[...])); or "
+        f"{tokenizer.name!r}: {named}. Use a tokenizer that has them{added}; or "
         "train one with `jaxdata tokenizer train --special`. If the model was trained on this "
         "text, give --template-text-ok (template_text_ok=True)"
     )

@@ -25,6 +25,7 @@ from jaxdata.errors import InputError
 from jaxdata.format.storage.contract import MOST_READ
 from jaxdata.format.storage.objects import bare_url, is_url, plain_path, public_url, read_object
 from jaxdata.format.storage.small_files import read_small
+from jaxdata.wording import shortened
 
 _TAIL = 16
 _AT_ONCE = 32
@@ -169,18 +170,26 @@ def _beside(folder: str, given: str) -> str:
 
 def _expand(given: Path, made: WantedFiles) -> Iterator[str]:
     """Give the files of a file, a folder (recursive) or a glob."""
-    if given.is_dir():
+    if os.path.isdir(given):  # noqa: PTH112 - false where a name is too long, which Path raises
         yield from _search(given, made)
-    elif given.exists():
+    elif os.path.exists(given):  # noqa: PTH110
         yield _supported(str(given), made)
     else:
         matches = glob.glob(str(given), recursive=True)  # noqa: PTH207
         files = [match for match in matches if Path(match).is_file()]
         if not files:
-            raise InputError(
-                f"{given}: no such file or folder, and no file matches this glob{hub_hint(given)}"
-            )
+            raise _not_found(str(given))
         yield from (_supported(file, made) for file in files)
+
+
+def _not_found(given: str) -> InputError:
+    what = ", and no file matches this glob" if glob.has_magic(given) else ""
+    texts = (
+        '; texts themselves are given from Python as records, [{"text": …}, …], or as a generator'
+    )
+    return InputError(
+        f"{shortened(given)}: no such file or folder{what}{hub_hint(given)}{texts * (' ' in given)}"
+    )
 
 
 def _search(folder: Path, made: WantedFiles) -> list[str]:

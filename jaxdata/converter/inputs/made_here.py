@@ -39,7 +39,7 @@ class MadeHere:
         """Whether a folder that holds these files is the output, or a dataset."""
         places = {str(cache_root().absolute()): "the cache", self._output: "the output"}
         if place := places.get(_absolute(folder)):
-            _log.warning("%s is left out of the inputs: %s is in it", folder, place)
+            _log.warning("%s is left out of the inputs: it is %s", folder, place)
             return True
         if dataset := self.is_dataset(folder, names):
             _log.warning("%s is left out of the inputs: it is a dataset of jaxdata", folder)

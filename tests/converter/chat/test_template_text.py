@@ -66,6 +66,9 @@ def test_what_is_no_token_is_refused_before_any_work(
     with pytest.raises(InputError, match=says):
         run_here(chats, tmp_path / "out", tokenizer=cl100k, **chat)
     assert not (tmp_path / "out").exists()
+    with pytest.raises(InputError, match=r"that has them; or train one") as without_file:
+        run_here(chats, tmp_path / "out", tokenizer="bytes", **chat)
+    assert "--add-special" not in str(without_file.value)
     added = cl100k.with_special(CHATML_TOKENS)
     run_here(chats, tmp_path / "out", tokenizer=added, **chat)
     tokens = jaxdata.open_dataset(tmp_path / "out").source("train", "chat")[0]["tokens"].tolist()

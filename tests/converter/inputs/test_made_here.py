@@ -30,8 +30,8 @@ def test_a_folder_is_converted_into_itself_again_and_again(
     assert (first.documents, first.already_complete) == (1, False)
     assert again.already_complete
     said = [record.message for record in caplog.records if record.levelno == logging.WARNING]
-    assert f"{tmp_path}/out is left out of the inputs: the output is in it" in said
-    assert f"{tmp_path}/cache is left out of the inputs: the cache is in it" in said
+    assert f"{tmp_path}/out is left out of the inputs: it is the output" in said
+    assert f"{tmp_path}/cache is left out of the inputs: it is the cache" in said
     assert f"{tmp_path}/older is left out of the inputs: it is a dataset of jaxdata" in said
 
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,8 @@ def test_other_kinds_are_counted_and_named(tmp_path: Path) -> None:
     report = run_here(folder, tmp_path / "out")
     counts = {".bin.gz": 1, ".pdf": 2, "no suffix": 1}
     assert report.files_not_read == counts
+    more = replace(report, files_not_read=dict.fromkeys(("a", "b", "c", "d", "e"), 1))
+    assert "(1 a; 1 b; 1 c; 2 other kinds)" in str(more)
     says = "; passed over 4 files of other kinds (2 .pdf; 1 .bin.gz; 1 no suffix)"
     assert str(report).splitlines()[0].endswith(f"from 1 file{says}")
     statistics = manifest(tmp_path / "out")["sources"]["train/web"]["statistics"]
@@ -120,7 +123,7 @@ def test_tables_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"a\.csv .*its header names the column 'text' twice"):
         run_here(twice, tmp_path / "out")
     other = write(tmp_path / "b.csv", "body\na\n")
-    with pytest.raises(InputError, match="--text-key"):
+    with pytest.raises(InputError, match=r"b\.csv:2 has 'body': name one of these with --text-key"):
         run_here(other, tmp_path / "out")
     write(tmp_path / "c.csv", b"text\nok\nl\xf6st\n" + b"x" * 99 + b'\n"open\n')
     report = run_here(tmp_path / "c.csv", tmp_path / "out", max_record_bytes=50)

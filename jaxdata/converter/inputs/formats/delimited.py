@@ -92,7 +92,8 @@ def _wanted(header: list[str], columns: tuple[str, ...] | None) -> list[int]:
     """The numbers of the columns that are read."""
     if twice := next((name for name in header if header.count(name) > 1), None):
         raise ValueError(f"its header names the column {twice!r} twice")
-    return [n for n, name in enumerate(header) if columns is None or name in columns]
+    wanted = [n for n, name in enumerate(header) if columns is None or name in columns]
+    return wanted or list(range(len(header)))  # of none of them: errors name those that it has
 
 
 def _is_utf8(text: str) -> bool:

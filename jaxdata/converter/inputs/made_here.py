@@ -1,4 +1,4 @@
-"""What this package made is no input: the output, datasets among the texts, and the cache."""
+"""What this package made is no input: the output, datasets and runs among texts, the cache."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from jaxdata.format.storage import cache_root
 
 _log = logging.getLogger("jaxdata")
 _MANIFESTS = ("dataset.json", "rows.json")
+_LOG = "log.jsonl"
 _FORMAT = "jaxdata"
 """what the format of a manifest begins with"""
 IS_DATASET = (
@@ -36,14 +37,24 @@ class MadeHere:
         self._read = read
 
     def is_left_out(self, folder: str, names: set[str]) -> bool:
-        """Whether a folder that holds these files is the output, or a dataset."""
+        """Whether a folder that holds these files is the output, a dataset or a training run."""
         places = {str(cache_root().absolute()): "the cache", self._output: "the output"}
         if place := places.get(_absolute(folder)):
             _log.warning("%s is left out of the inputs: it is %s", folder, place)
             return True
-        if dataset := self.is_dataset(folder, names):
-            _log.warning("%s is left out of the inputs: it is a dataset of jaxdata", folder)
-        return dataset
+        kind = "dataset" if self.is_dataset(folder, names) else "run"
+        if left_out := kind == "dataset" or self._is_run(folder, names):
+            _log.warning("%s is left out of the inputs: it is a %s of jaxdata", folder, kind)
+        return left_out
+
+    def _is_run(self, folder: str, names: set[str]) -> bool:
+        """Whether its log begins as `jaxdata train` begins one."""
+        if _LOG not in names:
+            return False
+        with suppress(ValueError, AttributeError, RecursionError, OSError):
+            first = json.loads((self._read(f"{folder}/{_LOG}") or b"").partition(b"\n")[0])
+            return bool(first.get("event") == "start" and {"step", "backend"} <= first.keys())
+        return False
 
     def is_dataset(self, folder: str, names: set[str]) -> bool:
         """Whether a folder that holds these files is a dataset, or rows."""

@@ -14,6 +14,8 @@ from jaxdata.testing import write_dataset
 from jaxdata.testing.buckets import bucket_server
 from tests.format.buckets.conftest import use
 
+START = '{"event": "start", "step": 0, "steps": 9, "backend": "cpu"}\n{"step": 0, "loss": 5.0}\n'
+
 
 def names(found: list) -> list[str]:
     return [file.name for file in found]
@@ -41,6 +43,18 @@ def test_an_output_that_was_begun_is_no_input(tmp_path: Path) -> None:
     (tmp_path / "out/train/web/work/quarantine.jsonl").write_text("{}")
     assert names(find_inputs(tmp_path, output=tmp_path / "out/")) == ["a.txt"]
     assert len(find_inputs(tmp_path)) == 2
+
+
+def test_a_run_is_no_input_and_another_log_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, line in {"run": START, "other": '{"text": "a"}\n', "broken": "{"}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "log.jsonl").write_text(line)
+    (tmp_path / "run/checkpoints/3").mkdir(parents=True)
+    (tmp_path / "run/checkpoints/3/notes.txt").write_text("text")
+    assert names(find_inputs(tmp_path)) == ["broken/log.jsonl", "other/log.jsonl"]
+    assert f"{tmp_path}/run is left out of the inputs: it is a run of jaxdata" in caplog.messages
 
 
 def test_a_dataset_of_somebody_else_is_searched(tmp_path: Path) -> None:

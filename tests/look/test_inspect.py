@@ -82,7 +82,7 @@ def test_a_dataset_in_numbers(folder: Path, capsys: pytest.CaptureFixture[str]) 
     for name, source in found["sources"].items():
         line = next(line for line in out.splitlines() if name in line)
         assert line.split()[1:3] == [f"{source['documents']:,}", f"{source['tokens']:,}"]
-    assert "tokenizer: bytes bytes, 257 tokens, EOD 256, BOS none, padding none" in out
+    assert "tokenizer: bytes, 257 tokens, EOD 256, BOS none, padding none" in out
     assert "quarantined: (" in out or "quarantined (" in out
     assert "not JSON: 1" in out
     counted = run(capsys, folder / "data", "--statistics")

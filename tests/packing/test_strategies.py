@@ -95,5 +95,5 @@ def test_the_parameters_of_pack_are_the_fields_of_its_settings() -> None:
 
 def test_a_misspelt_argument_is_named_with_what_was_meant() -> None:
     docs = jaxdata.ArrayDocuments([[1, 2, 3]])
-    with pytest.raises(TypeError, match=r"pack\(\) got .* 'sed': did you mean 'seed'\?"):
+    with pytest.raises(TypeError, match=r"pack\(\) got .* 'sed'; did you mean 'seed'\?"):
         jaxdata.pack(docs, seq_len=4, sed=3)  # type: ignore[call-arg]

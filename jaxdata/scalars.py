@@ -93,17 +93,16 @@ def _check_of(door: Callable[..., Any]) -> _Check:
     except ValueError:  # one written in C
         return lambda *_: None
     order = [each.name for each in parameters]
-    known = set(order)
     hints = {each.name: str(each.annotation).split(" | ") for each in parameters}
     hints = {name: hint for name, hint in hints.items() if _NUMBERS.issuperset(hint)}
-
     closed = all(each.kind is not each.VAR_KEYWORD for each in parameters)
 
     def check(given: tuple[Any, ...], named: dict[str, Any]) -> None:
         for name in named if closed else ():
-            if name not in known and (meant := nearest(name, order)):
+            if name not in order:
                 raise TypeError(
-                    f"{door.__qualname__}() got an unexpected keyword argument {name!r}{meant}"
+                    f"{door.__qualname__}() got an unexpected keyword argument {name!r}"
+                    f"{nearest(name, order)}"
                 )
         for name, value in (*zip(order, given, strict=False), *named.items()):
             if name in hints and not _fits(value, hints[name]):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from jaxdata.compat.cerebras_splits import row_lengths
 from jaxdata.compat.cerebras_values import mapping
 from jaxdata.errors import InputError
 from jaxdata.format.storage.small_files import read_small
+from jaxdata.wording import nearest
 
 _SECTIONS = ("setup", "processing", "dataset")
 _LARGEST = 2**20  # bytes of a file
@@ -93,10 +93,9 @@ def _check_names(given: Mapping[str, Any]) -> None:
     known = [*RULES, *TOLD_BY]
     unknown = sorted(str(name) for name in given if name not in known)
     if unknown:
-        near = get_close_matches(unknown[0], known, 1)
         raise InputError(
             f"{unknown[0]!r} is not an argument of Cerebras' preprocessing"
-            + (f"; did you mean {near[0]!r}?" if near else "")
+            f"{nearest(unknown[0], known)}"
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 
 from jaxdata.dedup.member_texts import open_side
@@ -11,6 +10,7 @@ from jaxdata.dedup.members import Member
 from jaxdata.documents.dataset import Dataset
 from jaxdata.errors import InputError
 from jaxdata.facts import digest
+from jaxdata.wording import nearest
 
 _SIDES = ("chosen", "rejected")
 
@@ -53,11 +53,10 @@ def against_of(
         elif _may_be_files(name):
             files.append(name)
         else:
-            near = get_close_matches(name, [*dataset.splits, *dataset.names], 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            known = sorted([*dataset.splits, *dataset.names])
             raise InputError(
                 f"against={name!r} is neither a split or source of {dataset.url} "
-                f"({', '.join(sorted([*dataset.splits, *dataset.names]))}) nor a file{hint}"
+                f"({', '.join(known)}) nor a file{nearest(name, known)}"
             )
     members = _members(dataset, [name for name in full if name not in own], against=True)
     return members, files

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,6 +26,7 @@ from jaxdata.format.manifest import SourceEntry
 from jaxdata.format.storage import PagedFiles, PageRanges
 from jaxdata.format.views import ViewIndex
 from jaxdata.ragged import AnyInts, Ints, consecutive, expand
+from jaxdata.wording import nearest
 
 
 class KeptDocuments(RangedDocuments):
@@ -188,11 +188,10 @@ def kept_documents(base: Any, name: str) -> KeptDocuments:
         )
     view = entry.views.get(name)
     if view is None:
-        near = get_close_matches(name, entry.views, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
         raise InputError(
             f"{base.name} of {base.store.url} has no view {name!r}: it has "
-            f"{', '.join(entry.views) or 'none'}{hint} (jaxdata select and dedup make views)"
+            f"{', '.join(entry.views) or 'none'}{nearest(name, entry.views)} "
+            "(jaxdata select and dedup make views)"
         )
     if view.generation != entry.fingerprint:
         raise _of_another(base, entry, name)

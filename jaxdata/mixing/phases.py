@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Any, Literal
 
 from jaxdata.errors import InputError
 from jaxdata.mixing.weights import Weights, check_weights, exact, weights_from
 from jaxdata.scalars import takes_numpy
+from jaxdata.wording import nearest
 
 OnExhaustion = Literal["refuse", "halt", "renormalize"]
 """What happens where a source runs dry before its phases end."""
@@ -113,10 +113,9 @@ def check_names(names: Sequence[str], given: Mapping[str, Any], what: str) -> No
     """Refuse a name that is not a source, suggesting the nearest."""
     for name in given:
         if name not in names:
-            near = get_close_matches(name, names, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
             raise InputError(
-                f"{what} {name!r}, not one of the sources {', '.join(map(repr, names))}{hint}"
+                f"{what} {name!r}, not one of the sources {', '.join(map(repr, names))}"
+                f"{nearest(name, names)}"
             )
 
 

@@ -6,7 +6,6 @@ A field of a scores file comes before a kept one of the same name, and that befo
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -16,6 +15,7 @@ import pyarrow as pa
 from jaxdata.documents.converted import ConvertedDocuments
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.views.score_files import Scores
+from jaxdata.wording import nearest
 
 BUILT_IN = {
     "tokens": "tokens of the document, with EOD",
@@ -55,9 +55,8 @@ class DocumentFields:
             "built in": [*BUILT_IN],
         }
         said = [f"{', '.join(map(str, each))} ({group})" for group, each in groups.items() if each]
-        near = get_close_matches(name, [n for each in groups.values() for n in each], 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        remedy = "" if near or self._kept else " (jaxdata convert --keep keeps fields)"
+        hint = nearest(name, [n for each in groups.values() for n in each])
+        remedy = "" if hint or self._kept else " (jaxdata convert --keep keeps fields)"
         return InputError(
             f"{option} names the field {name!r}, which {self._docs.name} does not have: it has "
             f"{', '.join(said)}{hint}{remedy}"

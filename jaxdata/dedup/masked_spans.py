@@ -14,7 +14,7 @@ from jaxdata.dedup.member_texts import TokenTexts, special_ids
 from jaxdata.dedup.units.workbench import Workbench
 from jaxdata.documents.dataset import Dataset
 from jaxdata.ragged import Ints
-from jaxdata.views.source_view import NO_RANGES, MaskedRanges
+from jaxdata.views.token_ranges import NO_RANGES, TokenRanges
 
 Spans = tuple[Ints, Ints]
 """first and last, exclusive, of each"""
@@ -22,7 +22,7 @@ Spans = tuple[Ints, Ints]
 
 def masked_spans(
     bench: Workbench, which: int, documents: Ints, shared: Hashes, dataset: Dataset
-) -> MaskedRanges:
+) -> TokenRanges:
     """The ranges of a member's documents (numbers in it) that are n-grams in `shared`."""
     source = bench.texts[which]
     if not isinstance(source, TokenTexts):
@@ -34,7 +34,7 @@ def masked_spans(
         start, stop = spans(bench, tokens, shared, dataset)
         found.append((np.full(len(start), number), start, stop))
     document, start, stop = (np.concatenate(part) for part in zip(*found, strict=True))
-    return MaskedRanges(document, start, stop, np.zeros(len(start), np.uint8))
+    return TokenRanges(document, start, stop, np.zeros(len(start), np.uint8))
 
 
 def _of_ids(bench: Workbench, tokens: NDArray[Any], shared: Hashes, dataset: Dataset) -> Spans:

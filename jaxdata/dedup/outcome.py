@@ -17,7 +17,8 @@ from jaxdata.dedup.units.workbench import Workbench
 from jaxdata.documents.dataset import Dataset
 from jaxdata.errors import InputError
 from jaxdata.ragged import AnyInts, Ints
-from jaxdata.views.source_view import MaskedRanges, SourceView, content_of, stacked
+from jaxdata.views.source_view import SourceView, content_of, stacked
+from jaxdata.views.token_ranges import TokenRanges
 
 
 def drop_copies(bench: Workbench, clusters: Clusters, dataset: Dataset) -> Dropped:
@@ -64,7 +65,7 @@ def views_of_sources(
     bench: Workbench,
     clusters: Clusters,
     dropped: Dropped,
-    spans: MaskedRanges,
+    spans: TokenRanges,
     dataset: Dataset,
     places: Mapping[str, list[int]],
 ) -> dict[str, SourceView]:
@@ -98,14 +99,14 @@ def views_of_sources(
 
 def _of_benchmarks(
     bench: Workbench, clusters: Clusters, which: int, dataset: Dataset
-) -> MaskedRanges:
+) -> TokenRanges:
     """The n-grams of benchmarks in a member's documents."""
     member, number = bench.members.places(clusters.tainted)
     return masked_spans(bench, which, number[member == which], clusters.shared, dataset)
 
 
 def _masked(
-    own: Member, view: SourceView, ranges: MaskedRanges, reason: str, dataset: Dataset
+    own: Member, view: SourceView, ranges: TokenRanges, reason: str, dataset: Dataset
 ) -> SourceView:
     """The view with more ranges masked, in documents by their numbers in the member."""
     document = _in_source(own, ranges.document, dataset, {})
@@ -114,7 +115,7 @@ def _masked(
     return replace(
         view,
         reasons=[*view.reasons, reason],
-        masked=MaskedRanges(*(np.concatenate(each) for each in both)),
+        masked=TokenRanges(*(np.concatenate(each) for each in both)),
     )
 
 

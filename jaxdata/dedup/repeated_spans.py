@@ -12,7 +12,7 @@ from jaxdata.dedup.units.dedup_job import KEPT, SAMPLES, WINDOWS, DedupJob, Span
 from jaxdata.dedup.units.sorted_runs import PARTS, read_part
 from jaxdata.dedup.units.span_units import Places
 from jaxdata.errors import InputError
-from jaxdata.views.source_view import NO_RANGES, MaskedRanges
+from jaxdata.views.token_ranges import NO_RANGES, TokenRanges
 
 RECORD_BYTES = 80
 """Memory that merging takes for a record, about."""
@@ -20,7 +20,7 @@ _UNIT_TOKENS = 2**24
 """Tokens of a unit at most: all of them may be in repeated spans, of 24 bytes each."""
 
 
-def repeated_spans(search: Search, dropped: Dropped) -> MaskedRanges:
+def repeated_spans(search: Search, dropped: Dropped) -> TokenRanges:
     """The tokens of kept documents in spans of `repeats` tokens, or more, that occur before.
 
     Before: in an earlier document, in the order of members and then of numbers, or earlier in the
@@ -36,7 +36,7 @@ def repeated_spans(search: Search, dropped: Dropped) -> MaskedRanges:
     samples = _merged(search, SAMPLES, _hashed(search, SAMPLES))
     windows = _merged(search, WINDOWS, _hashed(search, WINDOWS, samples))
     found = [_ranges(places, search.job.settings.repeats) for places in _parts(search, windows)]
-    return MaskedRanges(*(np.concatenate(each) for each in zip(NO_RANGES, *found, strict=True)))
+    return TokenRanges(*(np.concatenate(each) for each in zip(NO_RANGES, *found, strict=True)))
 
 
 def check_no_pairs(job: DedupJob) -> None:
@@ -95,10 +95,10 @@ def _parts(search: Search, units: Sequence[str]) -> Iterator[Places]:
         yield np.sort(places)
 
 
-def _ranges(places: Places, span: int) -> MaskedRanges:
+def _ranges(places: Places, span: int) -> TokenRanges:
     """Windows of `span` tokens as ranges; those that meet are one."""
     apart = np.append(True, np.diff(places) > span)[: len(places)]
     first, last = places[apart], places[np.append(apart[1:], True)[: len(places)]]
     document, start = (first >> np.uint64(32)).astype(np.int64), first.astype(np.uint32)
     stop = last.astype(np.uint32).astype(np.int64) + span
-    return MaskedRanges(document, start.astype(np.int64), stop, np.zeros(len(first), np.uint8))
+    return TokenRanges(document, start.astype(np.int64), stop, np.zeros(len(first), np.uint8))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from jaxdata.documents.base import Documents
 from jaxdata.documents.kept import KeptDocuments
+from jaxdata.format.views import Kind
 
 
 def described_fate(documents: Documents, document: int) -> dict[str, Any]:
@@ -14,14 +15,19 @@ def described_fate(documents: Documents, document: int) -> dict[str, Any]:
     if not isinstance(documents, KeptDocuments):
         return {}
     fate = documents.view.fate(document)
-    ranges = documents.view.ranges_of(document)
+    masked, cut = (documents.view.ranges_of(document, kind) for kind in get_args(Kind))
+    listed = documents.numbers_of(document)
+    starts = documents.view.starts[listed].tolist() if cut else [0] * len(listed)
     return {
         "view": {
             "name": documents.view.name,
-            "copies": len(documents.numbers_of(document)),
+            "copies": starts.count(starts[0]) if starts else 0,
             "reason": None if fate is None else fate.reason,
             "survivor": None if fate is None else fate.survivor,
-            "masked": [each._asdict() for each in ranges],
+            "masked": [each._asdict() for each in masked],
+            **(
+                {"cut": [each._asdict() for each in cut], "pieces": len(set(starts))} if cut else {}
+            ),
         }
     }
 
@@ -35,5 +41,9 @@ def fate_lines(view: Mapping[str, Any]) -> Iterator[str]:
         yield f"not trained with {name}: {view['reason'] or 'not listed'}{survives}"
     elif view["copies"] > 1:
         yield f"{name} lists it {view['copies']:,} times"
-    for each in view["masked"]:
-        yield f"{name} masks tokens {each['start']:,} to {each['stop'] - 1:,}: {each['reason']}"
+    for done, ranges in (("masks", view["masked"]), ("cuts out", view.get("cut", []))):
+        for each in ranges:
+            where = f"tokens {each['start']:,} to {each['stop'] - 1:,}"
+            yield f"{name} {done} {where}: {each['reason']}"
+    if view.get("pieces", 1) > 1:
+        yield f"{name} makes {view['pieces']:,} documents of what is left"

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from jaxdata.dedup.masked_spans import masked_spans
+from jaxdata.dedup.benchmark_spans import benchmark_spans
 from jaxdata.dedup.member_texts import open_side
 from jaxdata.dedup.members import Member, Members
 from jaxdata.dedup.search_stages import Clusters
+from jaxdata.dedup.settings import DedupSettings
 from jaxdata.dedup.survivors import FIRST, LONGEST, Dropped, choose, clustered, value_ranks
 from jaxdata.dedup.units.workbench import Workbench
 from jaxdata.documents.dataset import Dataset
@@ -20,10 +21,12 @@ from jaxdata.ragged import AnyInts, Ints
 from jaxdata.views.source_view import SourceView, content_of, stacked
 from jaxdata.views.token_ranges import TokenRanges
 
+REPEATED_SPAN = "repeated span"
+
 
 def drop_copies(bench: Workbench, clusters: Clusters, dataset: Dataset) -> Dropped:
-    """Choose the survivors of all clusters; documents to be masked are not dropped for that."""
-    if bench.settings.overlap_action == "mask":
+    """Choose the survivors of all clusters; documents of which a part goes are not dropped."""
+    if bench.settings.overlap_action != "drop":
         none = clusters.tainted[:0]
         clusters = clusters._replace(tainted=none, tainted_by=none)
     documents = np.union1d(clustered(clusters.near), clusters.tainted)
@@ -73,28 +76,35 @@ def views_of_sources(
 
     `spans` occur before; their documents are numbered across members.
     """
-    members = bench.members
+    members, settings = bench.members, bench.settings
     kinds = ["exact copy", "near copy"]
-    if bench.job.overlaps and bench.settings.overlap_action == "drop":
-        of = bench.settings.of
-        kinds.append(f"{bench.settings.overlap} {of} in a row")
+    if bench.job.overlaps and settings.overlap_action == "drop":
+        kinds.append(overlap_reason(settings))
     lost, _ = members.places(dropped.documents)
     found = {}
     for which, member in enumerate(members.each):
         if not member.against:
             taken = _taken(dropped, lost == which)
             mine = _of_member(members, taken, which, dataset, places, kinds)
-            if bench.settings.overlap_action == "mask":
+            if bench.job.overlaps and settings.overlap_action != "drop":
                 ranges = _of_benchmarks(bench, clusters, which, dataset)
-                reason = f"{bench.settings.overlap} {bench.settings.of} in a row"
-                mine = _masked(member, mine, ranges, reason, dataset)
-            if bench.settings.repeats:
+                reason = overlap_reason(settings)
+                mine = _without(member, mine, ranges, settings.overlap_action, reason, dataset)
+            if settings.repeats:
                 owner, number = members.places(spans.document)
                 ranges = spans._replace(document=number).take(owner == which)
-                mine = _masked(member, mine, ranges, "repeated span", dataset)
+                action = settings.repeats_action
+                mine = _without(member, mine, ranges, action, REPEATED_SPAN, dataset)
             for side in member.sides:
                 found[side] = _over(dataset, side, member, mine)
     return found
+
+
+def overlap_reason(settings: DedupSettings) -> str:
+    """What the account calls words of benchmarks in a document."""
+    if settings.decontaminate:
+        return f"overlap ({settings.decontaminate})"
+    return f"{settings.overlap} {settings.of} in a row"
 
 
 def _of_benchmarks(
@@ -102,21 +112,20 @@ def _of_benchmarks(
 ) -> TokenRanges:
     """The n-grams of benchmarks in a member's documents."""
     member, number = bench.members.places(clusters.tainted)
-    return masked_spans(bench, which, number[member == which], clusters.shared, dataset)
+    return benchmark_spans(bench, which, number[member == which], clusters.shared, dataset)
 
 
-def _masked(
-    own: Member, view: SourceView, ranges: TokenRanges, reason: str, dataset: Dataset
+def _without(
+    own: Member, view: SourceView, ranges: TokenRanges, action: str, reason: str, dataset: Dataset
 ) -> SourceView:
-    """The view with more ranges masked, in documents by their numbers in the member."""
+    """The view with more ranges masked or cut, in documents by their numbers in the member."""
     document = _in_source(own, ranges.document, dataset, {})
     ranges = ranges._replace(document=document, reason=ranges.reason + len(view.reasons))
-    both = zip(view.masked, ranges, strict=True)
-    return replace(
-        view,
-        reasons=[*view.reasons, reason],
-        masked=TokenRanges(*(np.concatenate(each) for each in both)),
-    )
+    both = zip(view.cut if action == "cut" else view.masked, ranges, strict=True)
+    joined, reasons = TokenRanges(*(np.concatenate(each) for each in both)), [*view.reasons, reason]
+    if action == "cut":
+        return replace(view, reasons=reasons, cut=joined)
+    return replace(view, reasons=reasons, masked=joined)
 
 
 def _taken(dropped: Dropped, chosen: Any) -> Dropped:

@@ -1,4 +1,4 @@
-"""Spans of tokens that occur before, as ranges to be masked."""
+"""Spans of tokens that occur before, as ranges of documents."""
 
 from __future__ import annotations
 
@@ -40,14 +40,22 @@ def repeated_spans(search: Search, dropped: Dropped) -> TokenRanges:
 
 
 def check_no_pairs(job: DedupJob) -> None:
-    """Raise InputError where documents of a source have two sides."""
+    """Raise InputError where documents of a source have two sides, and a part of one would go."""
+    settings = job.settings
+    wrong = {
+        f"repeats={settings.repeats}": ("repeats=0", settings.repeats > 0),
+        f"overlap_action={settings.overlap_action!r}": (
+            "overlap_action='drop'",
+            job.overlaps and settings.overlap_action != "drop",
+        ),
+    }
     for member in job.members.each:
-        if job.settings.repeats and len(member.sides) > 1:
-            raise InputError(
-                f"repeats={job.settings.repeats}: {member.name} has preference pairs, whose two "
-                "sides begin alike; expected sources without: name them with --sources, or use "
-                "repeats=0"
-            )
+        for setting, (remedy, holds) in wrong.items():
+            if holds and len(member.sides) > 1 and not member.against:
+                raise InputError(
+                    f"{setting}: {member.name} has preference pairs, whose two sides begin alike; "
+                    f"expected sources without: name them with --sources, or use {remedy}"
+                )
 
 
 def _hashed(search: Search, section: str, runs: Sequence[str] = ()) -> list[str]:

@@ -143,6 +143,9 @@ class DedupJob:
         settings = self.settings.model_dump()
         if not self.settings.repeats:  # as before there were any
             del settings["repeats"]
+        for name, unset in (("repeats_action", "mask"), ("decontaminate", None)):
+            if settings[name] == unset:
+                del settings[name]
         return made | settings | compared
 
     @property

@@ -88,13 +88,13 @@ def views_of_sources(
             mine = _of_member(members, taken, which, dataset, places, kinds)
             if bench.job.overlaps and settings.overlap_action != "drop":
                 ranges = _of_benchmarks(bench, clusters, which, dataset)
-                reason = overlap_reason(settings)
-                mine = _without(member, mine, ranges, settings.overlap_action, reason, dataset)
+                reason, action = overlap_reason(settings), settings.overlap_action
+                mine = _without(members, which, mine, ranges, action, reason, dataset, places)
             if settings.repeats:
                 owner, number = members.places(spans.document)
                 ranges = spans._replace(document=number).take(owner == which)
-                action = settings.repeats_action
-                mine = _without(member, mine, ranges, action, REPEATED_SPAN, dataset)
+                reason, action = REPEATED_SPAN, settings.repeats_action
+                mine = _without(members, which, mine, ranges, action, reason, dataset, places)
             for side in member.sides:
                 found[side] = _over(dataset, side, member, mine)
     return found
@@ -116,16 +116,26 @@ def _of_benchmarks(
 
 
 def _without(
-    own: Member, view: SourceView, ranges: TokenRanges, action: str, reason: str, dataset: Dataset
+    members: Members,
+    which: int,
+    view: SourceView,
+    ranges: TokenRanges,
+    action: str,
+    reason: str,
+    dataset: Dataset,
+    places: Mapping[str, list[int]],
 ) -> SourceView:
     """The view with more ranges masked or cut, in documents by their numbers in the member."""
-    document = _in_source(own, ranges.document, dataset, {})
-    ranges = ranges._replace(document=document, reason=ranges.reason + len(view.reasons))
-    both = zip(view.cut if action == "cut" else view.masked, ranges, strict=True)
-    joined, reasons = TokenRanges(*(np.concatenate(each) for each in both)), [*view.reasons, reason]
+    source, number = _in_sources(members, ranges.first[:, 1], dataset, places)
+    ranges = ranges._replace(
+        document=_in_source(members.each[which], ranges.document, dataset, places),
+        reason=ranges.reason + len(view.reasons),
+        first=np.column_stack([source, number, ranges.first[:, 2]]),
+    )
+    reasons = [*view.reasons, reason]
     if action == "cut":
-        return replace(view, reasons=reasons, cut=joined)
-    return replace(view, reasons=reasons, masked=joined)
+        return replace(view, reasons=reasons, cut=TokenRanges.join([view.cut, ranges]))
+    return replace(view, reasons=reasons, masked=TokenRanges.join([view.masked, ranges]))
 
 
 def _taken(dropped: Dropped, chosen: Any) -> Dropped:
@@ -142,11 +152,8 @@ def _of_member(
 ) -> SourceView:
     """The view of one member, in numbers of its source."""
     _, documents = members.places(dropped.documents)
-    member, number = members.places(dropped.survivors)
+    member, number = _in_sources(members, dropped.survivors, dataset, places)
     survivors, reasons, reason_of = _names(members.each, kinds)
-    for each in np.unique(member).tolist():
-        of = member == each
-        number[of] = _in_source(members.each[each], number[of], dataset, places)
     own = members.each[which]
     total = len(dataset[own.sides[0]])
     return SourceView(
@@ -172,6 +179,17 @@ def _names(members: Sequence[Member], kinds: Sequence[str]) -> tuple[list[str], 
 def _where(member: Member) -> str:
     """Where the copy is that stays, for a reason: in a split, or in a benchmark."""
     return f" in {member.name.partition('/')[0]}" if member.sides else " in a benchmark"
+
+
+def _in_sources(
+    members: Members, numbers: AnyInts, dataset: Dataset, places: Mapping[str, list[int]]
+) -> tuple[Ints, Ints]:
+    """The member of each document, and its number in the source, or its place in the file."""
+    member, number = members.places(numbers)
+    for each in np.unique(member).tolist():
+        of = member == each
+        number[of] = _in_source(members.each[each], number[of], dataset, places)
+    return member, number
 
 
 def _in_source(

@@ -75,6 +75,9 @@ class Span(NamedTuple):
     start: int
     stop: int
     reason: str
+    first: tuple[str, int, int] | None
+    """where the same tokens stay, if that is known: source (or file), document, and token (-1:
+    in its text)"""
 
 
 @dataclass(frozen=True)
@@ -180,15 +183,36 @@ class ViewIndex(Columns):
         """The ranges of a document of the source that have no loss, or are cut out."""
         if f"{kind}_document" not in self.checksums:
             return []
-        numbers, start, stop = self.ranges(kind)
+        numbers, _, _ = self.ranges(kind)
         first, last = (
             int(np.searchsorted(numbers, numbers.dtype.type(document), side))
             for side in ("left", "right")
         )
-        return [
-            Span(int(start[at]), int(stop[at]), self._reason(f"{kind}_reason", at))
-            for at in range(first, last)
-        ]
+        return [self.span(kind, at) for at in range(first, last)]
+
+    def span(self, kind: Kind, at: int) -> Span:
+        """One of the ranges of a kind."""
+        _, start, stop = self.ranges(kind)
+        reason, firsts = self._reason(f"{kind}_reason", at), self.firsts(kind)
+        if firsts is None:
+            return Span(int(start[at]), int(stop[at]), reason, None)
+        source, *place = firsts[at].tolist()
+        if source >= len(self.entry.survivors):
+            raise self.damaged(f"its column {kind}_first names no source")
+        first = (self.entry.survivors[source], *place) if source >= 0 else None
+        return Span(int(start[at]), int(stop[at]), reason, first)
+
+    def firsts(self, kind: Kind) -> Ints | None:
+        """(ranges, 3) where the tokens of each range stay, as `Span.first` has it; source: -1: no.
+
+        The source is a number in the entry's `survivors`. None where nothing is known of any.
+        """
+        found = self.read(f"{kind}_first")
+        if found is None:
+            return None
+        if len(found) != 3 * len(self.ranges(kind)[0]):
+            raise self.damaged("its ranges are not complete")
+        return np.asarray(found).reshape(-1, 3)
 
     @cached_property
     def dropped(self) -> AnyInts:
@@ -238,6 +262,8 @@ class ViewIndex(Columns):
             if f"{kind}_document" in self.checksums:
                 columns |= {f"{kind}_document": (number, None), f"{kind}_reason": (np.uint8, None)}
                 columns |= {f"{kind}_{edge}": (np.uint32, None) for edge in ("start", "stop")}
+            if f"{kind}_first" in self.checksums:
+                columns[f"{kind}_first"] = (np.int64, None)
         return columns
 
     def file(self, column: str) -> str:

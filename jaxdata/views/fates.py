@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from jaxdata.documents.base import Documents
@@ -44,6 +44,14 @@ def fate_lines(view: Mapping[str, Any]) -> Iterator[str]:
     for done, ranges in (("masks", view["masked"]), ("cuts out", view.get("cut", []))):
         for each in ranges:
             where = f"tokens {each['start']:,} to {each['stop'] - 1:,}"
-            yield f"{name} {done} {where}: {each['reason']}"
+            yield f"{name} {done} {where}: {each['reason']}{_stays(each.get('first'))}"
     if view.get("pieces", 1) > 1:
         yield f"{name} makes {view['pieces']:,} documents of what is left"
+
+
+def _stays(first: Sequence[Any] | None) -> str:
+    """Where the same tokens stay, if that is known."""
+    if first is None:
+        return ""
+    source, document, token = first
+    return f"; {source}:{document} has them" + (f" from token {token:,} on" if token >= 0 else "")

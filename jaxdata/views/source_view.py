@@ -66,6 +66,10 @@ class SourceView:
             "copies are of another number of documents": self.copies is not None
             and len(self.copies) != self.documents,
             "a document without copies is not dropped": _lost(self.copies, dropped),
+            "a survivor has no name": any(
+                each.first[:, 0].max(initial=-1) >= len(self.survivors)
+                for each in (self.masked, self.cut)
+            ),
             "there are too many reasons": len(self.reasons) > _MOST_REASONS,
             "a masked range is none": _no_range(self.masked),
             "a range to be cut is none": _no_range(self.cut),
@@ -160,7 +164,8 @@ def _ranges(view: ViewIndex, kind: Kind) -> TokenRanges:
     if reason is None:
         return NO_RANGES
     document, start, stop = (column.astype(np.int64) for column in view.ranges(kind))
-    return TokenRanges(document, start, stop, reason)
+    found = TokenRanges.of(document, start, stop, first=view.firsts(kind))
+    return found._replace(reason=reason)
 
 
 def stacked(lower: SourceView, upper: SourceView) -> SourceView:
@@ -218,20 +223,27 @@ def _together(first: SourceView, second: SourceView) -> SourceView:
         survivor_source=joined(*found).astype(np.int32),
         survivor=joined(first.survivor_of_each, second.survivor_of_each),
         survivors=survivors,
-        masked=_all_ranges([each.masked for each in both], both, reasons),
-        cut=_all_ranges([each.cut for each in both], both, reasons),
+        masked=_all_ranges([each.masked for each in both], both, reasons, survivors),
+        cut=_all_ranges([each.cut for each in both], both, reasons, survivors),
     )
 
 
 def _all_ranges(
-    ranges: Sequence[TokenRanges], views: Sequence[SourceView], reasons: list[str]
+    ranges: Sequence[TokenRanges],
+    views: Sequence[SourceView],
+    reasons: list[str],
+    survivors: list[str],
 ) -> TokenRanges:
-    """The ranges of several views, with reasons in one list."""
-    found = [
-        each._replace(reason=_renumbered(each.reason, view.reasons, reasons))
+    """The ranges of several views, with reasons and survivors in one list."""
+    return TokenRanges.join(
+        each._replace(
+            reason=_renumbered(each.reason, view.reasons, reasons),
+            first=np.column_stack(
+                [_renumbered(each.first[:, 0], view.survivors, survivors), each.first[:, 1:]]
+            ),
+        )
         for each, view in zip(ranges, views, strict=True)
-    ]
-    return TokenRanges(*(np.concatenate(each) for each in zip(*found, strict=True)))
+    )
 
 
 def settled(view: SourceView, lengths: NDArray[np.uint32]) -> SourceView:

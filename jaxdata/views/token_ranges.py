@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -18,11 +19,27 @@ class TokenRanges(NamedTuple):
     stop: Ints
     reason: AnyInts
     """number in the view's `reasons`"""
+    first: Ints
+    """(ranges, 3) where the same tokens stay: number in the view's `survivors` (-1: nowhere, or
+    unknown), document and token there (-1: not by tokens)"""
+
+    @classmethod
+    def of(
+        cls, document: Ints, start: Ints, stop: Ints, *, reason: int = 0, first: Ints | None = None
+    ) -> TokenRanges:
+        """Ranges of one reason."""
+        one = np.full(len(document), reason, np.uint8)
+        nowhere = np.full((len(document), 3), -1)
+        return cls(document, start, stop, one, nowhere if first is None else first)
+
+    @classmethod
+    def join(cls, parts: Iterable[TokenRanges]) -> TokenRanges:
+        """The ranges of all parts."""
+        return cls(*map(np.concatenate, zip(NO_RANGES, *parts, strict=True)))
 
     def take(self, chosen: Ints | NDArray[np.bool_]) -> TokenRanges:
         """Some of the ranges."""
-        document, start, stop, reason = self
-        return TokenRanges(document[chosen], start[chosen], stop[chosen], reason[chosen])
+        return TokenRanges(*(each[chosen] for each in self))
 
     def merged(self, kept: AnyInts, lengths: NDArray[np.uint32], *, least: int = 1) -> TokenRanges:
         """Those of documents that are `kept` (ascending), ascending and apart.
@@ -31,7 +48,7 @@ class TokenRanges(NamedTuple):
         before, between and after them has at least so many tokens: less belongs to them, too.
 
         >>> ranges = (np.array(each) for each in ([3, 3, 1], [2, 0, 0], [9, 2, 5]))
-        >>> found = TokenRanges(*ranges, np.zeros(3, np.uint8)).merged(
+        >>> found = TokenRanges.of(*ranges).merged(
         ...     np.array([0, 3]), np.array([9, 9, 9, 7]))
         >>> found.document.tolist(), found.start.tolist(), found.stop.tolist()
         ([3], [0], [7])
@@ -58,7 +75,7 @@ def _none() -> Ints:
     return np.empty(0, np.int64)
 
 
-NO_RANGES = TokenRanges(_none(), _none(), _none(), np.empty(0, np.uint8))
+NO_RANGES = TokenRanges.of(_none(), _none(), _none())
 
 
 class Pieces(NamedTuple):
@@ -72,7 +89,7 @@ class Pieces(NamedTuple):
 def pieces(documents: AnyInts, lengths: NDArray[np.uint32], cut: TokenRanges) -> Pieces:
     """What is left of some documents between ranges that are ascending and apart.
 
-    >>> cut = TokenRanges(*map(np.array, ([3, 3], [0, 5], [2, 6])), np.zeros(2, np.uint8))
+    >>> cut = TokenRanges.of(*map(np.array, ([3, 3], [0, 5], [2, 6])))
     >>> [each.tolist() for each in pieces(np.array([1, 3]), np.array([9, 9, 9, 8]), cut)]
     [[1, 3, 3], [0, 2, 6], [9, 5, 8]]
     """

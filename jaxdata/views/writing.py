@@ -199,6 +199,8 @@ def _columns(store: Store, manifest: Manifest, source: str, view: SourceView) ->
             columns[f"{kind}_start"] = ranges.start.astype(np.uint32)
             columns[f"{kind}_stop"] = ranges.stop.astype(np.uint32)
             columns[f"{kind}_reason"] = ranges.reason.astype(np.uint8)
+        if (ranges.first[:, 0] >= 0).any():
+            columns[f"{kind}_first"] = ranges.first.astype(np.int64).ravel()
     return columns
 
 

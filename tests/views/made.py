@@ -47,7 +47,7 @@ def dropping(documents: int, *dropped: int, **given: Any) -> SourceView:
 
 def masking(*ranges: tuple[int, int, int]) -> TokenRanges:
     columns = np.array(ranges, np.int64).reshape(-1, 3).T
-    return TokenRanges(*columns, np.ones(len(ranges), np.uint8))
+    return TokenRanges.of(*columns, reason=1)
 
 
 @st.composite

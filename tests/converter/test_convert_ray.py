@@ -32,26 +32,13 @@ from tests.converter.test_convert_kill import (
     stop_after,
 )
 from tests.format.trees import tree
+from tests.ray_cluster import cluster
 from tests.readmes import of
 
 pytestmark = pytest.mark.slow
 KILLS = int(os.environ.get("JAXDATA_TEST_RAY_KILLS", "3"))
 
-__all__ = ["corpus", "expected"]  # fixtures
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    """Two nodes with a core each; the second is killed by the second test."""
-    reason = "the extra 'ray' is not installed"
-    utilities = pytest.importorskip("ray.cluster_utils", reason=reason)
-    node = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
-    made = utilities.Cluster(
-        initialize_head=True, head_node_args=node | {"include_dashboard": False}
-    )
-    made.add_node(**node)
-    yield made
-    made.shutdown()
+__all__ = ["cluster", "corpus", "expected"]  # fixtures
 
 
 def run(inputs: Path, output: Path, cluster: Any, **options: Any) -> ConversionReport:

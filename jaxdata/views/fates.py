@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, get_args
+from typing import Any
 
 from jaxdata.documents.base import Documents
 from jaxdata.documents.kept import KeptDocuments
 from jaxdata.format.views import Kind
+
+DONE: Mapping[Kind, str] = {"mask": "masks", "cut": "cuts out"}
+"""what a view does with ranges"""
 
 
 def described_fate(documents: Documents, document: int) -> dict[str, Any]:
@@ -15,7 +18,7 @@ def described_fate(documents: Documents, document: int) -> dict[str, Any]:
     if not isinstance(documents, KeptDocuments):
         return {}
     fate = documents.view.fate(document)
-    masked, cut = (documents.view.ranges_of(document, kind) for kind in get_args(Kind))
+    masked, cut = (documents.view.ranges_of(document, kind) for kind in DONE)
     listed = documents.numbers_of(document)
     starts = documents.view.starts[listed].tolist() if cut else [0] * len(listed)
     return {
@@ -41,15 +44,15 @@ def fate_lines(view: Mapping[str, Any]) -> Iterator[str]:
         yield f"not trained with {name}: {view['reason'] or 'not listed'}{survives}"
     elif view["copies"] > 1:
         yield f"{name} lists it {view['copies']:,} times"
-    for done, ranges in (("masks", view["masked"]), ("cuts out", view.get("cut", []))):
+    for done, ranges in zip(DONE.values(), (view["masked"], view.get("cut", [])), strict=True):
         for each in ranges:
             where = f"tokens {each['start']:,} to {each['stop'] - 1:,}"
-            yield f"{name} {done} {where}: {each['reason']}{_stays(each.get('first'))}"
+            yield f"{name} {done} {where}: {each['reason']}{stays(each['first'])}"
     if view.get("pieces", 1) > 1:
         yield f"{name} makes {view['pieces']:,} documents of what is left"
 
 
-def _stays(first: Sequence[Any] | None) -> str:
+def stays(first: Sequence[Any] | None) -> str:
     """Where the same tokens stay, if that is known."""
     if first is None:
         return ""

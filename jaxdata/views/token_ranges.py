@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,8 @@ class TokenRanges(NamedTuple):
 
     def take(self, chosen: Ints | NDArray[np.bool_]) -> TokenRanges:
         """Some of the ranges."""
-        return TokenRanges(*(each[chosen] for each in self))
+        columns: Iterable[Any] = (each[chosen] for each in self)
+        return TokenRanges(*columns)
 
     def merged(self, kept: AnyInts, lengths: NDArray[np.uint32], *, least: int = 1) -> TokenRanges:
         """Those of documents that are `kept` (ascending), ascending and apart.

@@ -22,7 +22,7 @@ from jaxdata.documents.converted import open_dataset
 from jaxdata.errors import InputError
 from jaxdata.testing import assert_exactly_once
 from tests.converter.here import run_here
-from tests.converter.test_convert import tree, write_lines
+from tests.converter.test_convert import records, tree, write_lines
 from tests.dedup.planted import find, made, prose
 from tests.views.made import dropping, masking, write
 
@@ -216,3 +216,45 @@ def test_pairs_have_no_spans(tmp_path: Path) -> None:
     view = dropping(1, cut=masking((0, 0, 3)))
     with pytest.raises(InputError, match=r"prefs/chosen is a side of preference pairs, from which"):
         write(tmp_path / "d", view, source="train/prefs/chosen")
+
+
+@pytest.mark.parametrize("action", ["mask", "cut"])
+def test_examples_of_spans(
+    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], action: str
+) -> None:
+    """Their text, how often, in which documents, and where they stay: all in one line or two."""
+    question = prose(80, 2)
+    more = write_lines(tmp_path / "more.jsonl", records(f"{prose(81)} {question} {prose(82)}"))
+    run_here(more, dataset, source="more")
+    bench = write_lines(tmp_path / "b.jsonl", records("short", question))
+    actions = {"overlap_action": action, "repeats_action": action}
+    find(dataset, repeats=50, against=[str(bench)], **actions)
+    with pytest.raises(SystemExit, match="0"):
+        main(["dedup", str(dataset), "--show", "d1"])
+    said = capsys.readouterr().out.splitlines()
+    done = {"mask": "masks", "cut": "cuts out"}[action]
+    first = len(prose(81)) + 1
+    last = first + len(question) - 2  # without the full stop
+    here = said.index(
+        f"train/more:0 (13 words in a row): view {done} tokens {first:,} to {last:,}; "
+        "b.jsonl:2 has them"
+    )
+    assert said[here + 1] == f"  = {question[:-1]}"
+    first, held = len(prose(4, 3)) + 1, len(prose(1, 3)) + 1
+    last = first + len(NOTICE) - 1
+    at = said.index(
+        f"train/wiki:0 (repeated span): view {done} tokens {first:,} to {last:,}; "
+        f"train/web:0 has them from token {held:,} on"
+    )
+    assert said[at + 1] == "  2 times in train/wiki, in documents 0, 1"
+    assert said[at + 2] == f"  = {NOTICE}"
+    page = tmp_path / "r.html"
+    with pytest.raises(SystemExit, match="0"):
+        main(["report", str(dataset), "-o", str(page)])
+    shown = page.read_text()
+    for line in (said[at], said[at + 1], said[here]):
+        assert line.strip() in shown
+    assert ("ranges cut out" in shown) == (action == "cut")
+    with pytest.raises(SystemExit, match="0"):
+        main(["inspect", str(dataset), "--document", "train/wiki:0", "--documents", "d1"])
+    assert f"; train/web:0 has them from token {held:,} on" in capsys.readouterr().out

@@ -16,7 +16,6 @@ from jaxdata.errors import InputError
 from jaxdata.mixing.concatenated import ConcatenatedRows, RepeatedRows
 from jaxdata.mixing.mixture import Mixture, everything, mixture
 from jaxdata.mixing.phases import OnExhaustion, Phase
-from jaxdata.mixing.timeline import Exhaustion, Interval
 from jaxdata.mixing.weights import WeighBy, Weights
 from jaxdata.packing.packed_rows import PackedRows
 from jaxdata.packing.settings import (
@@ -32,6 +31,7 @@ from jaxdata.progress import progress_bar
 from jaxdata.rows.arrays import assemble
 from jaxdata.rows.batch_order import KeyedRows
 from jaxdata.rows.epochs import row_number, rows_of_epochs
+from jaxdata.rows.intervals import Exhaustion, Interval
 from jaxdata.rows.table import Batch, Row, RowTable
 from jaxdata.scalars import is_number, takes_numpy
 

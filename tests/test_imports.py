@@ -126,7 +126,7 @@ def test_no_circle_between_files() -> None:
             "grain",
             {
                 "clients/maxtext.py",
-                "map_datasets.py",
+                "map_datasets",
                 "preferences/pairs.py",
                 "feed/loader.py",
                 "materializer/row_source.py",

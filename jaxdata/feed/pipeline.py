@@ -39,7 +39,7 @@ from jaxdata.feed.skips import check_skips
 from jaxdata.feed.state import check_run, make_state
 from jaxdata.feed.streams import AheadStream, WorkerStream
 from jaxdata.format.storage import ReadCounts, read_counts
-from jaxdata.map_datasets import (
+from jaxdata.map_datasets.underlying import (
     have_epochs,
     row_table,
     section_starts,

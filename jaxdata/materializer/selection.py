@@ -13,7 +13,7 @@ from jaxdata.errors import InputError
 from jaxdata.feed.batches import BatchMaker, DatasetBatches, DirectStream, Share, TableBatches
 from jaxdata.feed.schedule import Span
 from jaxdata.feed.skips import Skips, check_skips
-from jaxdata.map_datasets import row_table, section_starts, underlying_keyed
+from jaxdata.map_datasets.underlying import row_table, section_starts, underlying_keyed
 from jaxdata.rows.table import Batch
 
 

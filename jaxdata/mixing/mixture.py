@@ -15,13 +15,14 @@ from jaxdata.documents.kept import identified
 from jaxdata.errors import InputError, SourceExhausted
 from jaxdata.facts import brief
 from jaxdata.mixing.phases import Phase, check_epochs, check_names, check_phases
-from jaxdata.mixing.timeline import Exhaustion, Interval, SourceBudget, Timeline, make_timeline
+from jaxdata.mixing.timeline import SourceBudget, Timeline, make_timeline
 from jaxdata.mixing.weights import check_weigh_by, exact
 from jaxdata.notebook import bars_html, color_of, table_html, visible
 from jaxdata.packing.packed_rows import PackedRows
 from jaxdata.ragged import Ints
 from jaxdata.rows.batch_order import Key, cyclic_key, joint_key
 from jaxdata.rows.counts import TokenCounts
+from jaxdata.rows.intervals import Exhaustion, Interval
 from jaxdata.rows.table import RowTable, Segments
 
 

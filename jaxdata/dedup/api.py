@@ -19,7 +19,7 @@ from jaxdata.dedup.account_of_copies import (
     sizes_of_clusters,
     statistics_of,
 )
-from jaxdata.dedup.benchmark_files import Benchmark, places_by_file, read_benchmarks
+from jaxdata.dedup.benchmarks.benchmark_files import Benchmark, places_by_file, read_benchmarks
 from jaxdata.dedup.compared import against_of, sources_of
 from jaxdata.dedup.members import Members
 from jaxdata.dedup.outcome import drop_copies, views_of_sources

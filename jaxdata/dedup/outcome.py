@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxdata.dedup.benchmark_spans import benchmark_spans
+from jaxdata.dedup.benchmarks.benchmark_spans import benchmark_spans
 from jaxdata.dedup.member_texts import open_side
 from jaxdata.dedup.members import Member, Members
 from jaxdata.dedup.search_stages import Clusters
@@ -18,8 +18,8 @@ from jaxdata.dedup.units.workbench import Workbench
 from jaxdata.documents.dataset import Dataset
 from jaxdata.errors import InputError
 from jaxdata.ragged import AnyInts, Ints
+from jaxdata.views.cut_ranges import TokenRanges
 from jaxdata.views.source_view import SourceView, content_of, stacked
-from jaxdata.views.token_ranges import TokenRanges
 
 REPEATED_SPAN = "repeated span"
 

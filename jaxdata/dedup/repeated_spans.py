@@ -13,7 +13,7 @@ from jaxdata.dedup.units.sorted_runs import PARTS, read_part
 from jaxdata.dedup.units.span_units import Places
 from jaxdata.errors import InputError
 from jaxdata.ragged import Ints
-from jaxdata.views.token_ranges import NO_RANGES, TokenRanges
+from jaxdata.views.cut_ranges import NO_RANGES, TokenRanges
 
 RECORD_BYTES = 80
 """Memory that merging takes for a record, about."""

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxdata.converter.engines import MakeEngine
+from jaxdata.dedup.benchmarks.overlaps import overlaps
 from jaxdata.dedup.components import Components
 from jaxdata.dedup.hashing.ngrams import Hashes
 from jaxdata.dedup.members import Numbers
-from jaxdata.dedup.overlaps import overlaps
 from jaxdata.dedup.units.candidate_units import RECORD_BYTES, Pairs, documents_of
 from jaxdata.dedup.units.dedup_job import (
     ALIVE,

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from jaxdata.dedup.benchmarks.published_rules import RULES, Action, OverlapRule, RuleName
 from jaxdata.dedup.hashing.exact_hashes import ExactRule
 from jaxdata.dedup.hashing.ngrams import NgramOf
-from jaxdata.dedup.published_rules import RULES, Action, OverlapRule, RuleName
 from jaxdata.settings import Settings
 
 

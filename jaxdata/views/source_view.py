@@ -12,7 +12,7 @@ from jaxdata.documents.kept import KeptDocuments
 from jaxdata.errors import InputError
 from jaxdata.format.views import Kind, ViewIndex
 from jaxdata.ragged import AnyInts, Ints
-from jaxdata.views.token_ranges import NO_RANGES, TokenRanges
+from jaxdata.views.cut_ranges import NO_RANGES, TokenRanges
 
 _AT_ONCE = 2**24  # documents
 _MOST_REASONS = 256

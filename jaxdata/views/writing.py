@@ -32,8 +32,8 @@ from jaxdata.format.storage import Store, open_store
 from jaxdata.format.stored_columns import write_columns
 from jaxdata.format.views import checksum, number_type, view_fingerprint, view_folder
 from jaxdata.views.account import account_of
+from jaxdata.views.cut_ranges import TokenRanges, outside, pieces
 from jaxdata.views.source_view import SourceView, of_both_sides, settled
-from jaxdata.views.token_ranges import TokenRanges, outside, pieces
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}", re.ASCII)
 _SIDES = ("/chosen", "/rejected")

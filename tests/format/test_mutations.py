@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from jaxdata.errors import JaxdataError
 from jaxdata.format.verify import verify
+from jaxdata.views.cut_ranges import TokenRanges
 from jaxdata.views.source_view import SourceView
-from jaxdata.views.token_ranges import TokenRanges
 from jaxdata.views.writing import write_views
 from tests.converter.test_convert import run as convert
 from tests.converter.test_convert import write_lines

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import jaxdata
 from jaxdata.documents.kept import KeptDocuments
 from jaxdata.format.manifest import ViewEntry
+from jaxdata.views.cut_ranges import TokenRanges
 from jaxdata.views.source_view import SourceView
-from jaxdata.views.token_ranges import TokenRanges
 from jaxdata.views.writing import write_views
 
 REASONS = ["near", "benchmark"]

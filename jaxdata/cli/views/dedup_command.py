@@ -7,9 +7,9 @@ from typing import Any, get_args
 import click
 
 from jaxdata.cli.views.shown import say_published
+from jaxdata.dedup.benchmarks.published_rules import Action, RuleName
 from jaxdata.dedup.hashing.exact_hashes import ExactRule
 from jaxdata.dedup.hashing.ngrams import NgramOf
-from jaxdata.dedup.published_rules import Action, RuleName
 from jaxdata.dedup.settings import DedupSettings
 
 _EPILOG = """\b

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxdata.dedup.benchmarks.published_rules import OverlapRule
 from jaxdata.dedup.hashing.ngrams import Hashes
 from jaxdata.dedup.members import Numbers
-from jaxdata.dedup.published_rules import OverlapRule
 from jaxdata.dedup.units.dedup_job import OVERLAP, even_cuts
 from jaxdata.dedup.units.sorted_runs import PARTS, read_part
 from jaxdata.dedup.units.workbench import BenchmarkNgrams, Workbench

@@ -22,6 +22,7 @@ import pytest
 from jaxdata.converter import ConversionReport, convert
 from jaxdata.errors import InputError, WorkerDied
 from jaxdata.format.verify import verify
+from tests.converter.ray_cluster import cluster
 from tests.converter.test_convert import records, write_lines
 from tests.converter.test_convert_kill import (
     UNIT_BYTES,
@@ -32,7 +33,6 @@ from tests.converter.test_convert_kill import (
     stop_after,
 )
 from tests.format.trees import tree
-from tests.ray_cluster import cluster
 from tests.readmes import of
 
 pytestmark = pytest.mark.slow

@@ -20,9 +20,9 @@ import pytest
 from jaxdata.dedup import deduplicate
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.verify import verify
+from tests.converter.ray_cluster import cluster
 from tests.converter.test_convert import records, tree, write_lines
 from tests.dedup.planted import find, made, prose
-from tests.ray_cluster import cluster
 
 __all__ = ["cluster"]  # a fixture
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from jaxdata.documents.base import Documents
 from jaxdata.documents.kept import KeptDocuments
-from jaxdata.format.views import Kind
+from jaxdata.format.views import Kind, Span
 
 DONE: Mapping[Kind, str] = {"mask": "masks", "cut": "cuts out"}
 """what a view does with ranges"""
@@ -35,6 +35,11 @@ def described_fate(documents: Documents, document: int) -> dict[str, Any]:
     }
 
 
+def _described(span: Span) -> dict[str, Any]:
+    """A range; where its tokens stay, if that is known."""
+    return {name: value for name, value in span._asdict().items() if value is not None}
+
+
 def fate_lines(view: Mapping[str, Any]) -> Iterator[str]:
     """What a view makes of a document: whether it is trained, why not, and what without loss."""
     name = f"view {view['name']}"
@@ -47,7 +52,7 @@ def fate_lines(view: Mapping[str, Any]) -> Iterator[str]:
     for done, ranges in zip(DONE.values(), (view["masked"], view.get("cut", [])), strict=True):
         for each in ranges:
             where = f"tokens {each['start']:,} to {each['stop'] - 1:,}"
-            yield f"{name} {done} {where}: {each['reason']}{stays(each['first'])}"
+            yield f"{name} {done} {where}: {each['reason']}{stays(each.get('first'))}"
     if view.get("pieces", 1) > 1:
         yield f"{name} makes {view['pieces']:,} documents of what is left"
 

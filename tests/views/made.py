@@ -93,7 +93,7 @@ def _pieces_by_definition(view: SourceView, document: int, length: int) -> list[
 
 def kept_by_definition(ranges: TokenRanges, document: int, length: int) -> list[bool]:
     """Whether each token of a document lies outside of ranges, one at a time."""
-    document_column, start, stop, _ = (column.tolist() for column in ranges)
+    document_column, start, stop = (column.tolist() for column in ranges[:3])
     found = [True] * length
     for d, a, b in zip(document_column, start, stop, strict=True):
         for at in range(a, min(b, length)) if d == document else ():

@@ -18,6 +18,7 @@ from tests.converter.test_convert import write_lines
 from tests.dedup.planted import dropped, find, made, prose
 
 QUESTIONS = [prose(seed, 4) for seed in range(200, 203)] + ["too short to count"]
+QUESTIONS[1] += " Odd"
 
 
 def benchmark(folder: Path) -> Path:
@@ -118,7 +119,10 @@ def test_gpt3_cuts_what_is_around(tmp_path: Path) -> None:
             prose(1_000 * number + part, 1 + chance.randrange(9)) for part in range(1 + number % 5)
         ]
         texts.append(f" {chance.choice(QUESTIONS[:2])} ".join(parts) if number < 10 else parts[0])
-    texts.append(f" {QUESTIONS[0]} ".join(prose(seed, 8) for seed in range(300, 312)))
+    for pieces in (10, 11):
+        texts.append(
+            f" {QUESTIONS[0]} ".join(prose(seed + 2_000 * pieces, 8) for seed in range(pieces))
+        )
     texts += [f"{prose(seed, 5)} {QUESTIONS[2]}" for seed in range(400, 412)]  # more than 10
     texts += [f"{QUESTIONS[1]} {prose(500, 1)}", QUESTIONS[1].upper()]
     data = made(tmp_path, {"train/web": texts})

@@ -9,7 +9,8 @@ from typing import Any
 from jaxdata.errors import InputError
 from jaxdata.map_datasets.packed_dataset import PackedDataset
 from jaxdata.map_datasets.row_dataset import RowDataset
-from jaxdata.mixing.mixture import Mixture, everything, mixture
+from jaxdata.mixing.mixed_rows import everything, mixture
+from jaxdata.mixing.mixture import Mixture
 from jaxdata.mixing.phases import OnExhaustion, Phase
 from jaxdata.mixing.weights import WeighBy, Weights
 from jaxdata.packing.packed_rows import PackedRows
@@ -112,7 +113,7 @@ class MixedDataset(RowDataset):
         [2, 2, 4, 4]
         """
         from jaxdata.mixing.amend.amended_rows import amended
-        from jaxdata.mixing.amend.recipe import Amendment
+        from jaxdata.mixing.amend.revision import Amendment
 
         tables = _tables(rows or {}, "amend")
         table = amended(self.table, row, Amendment(tables, phases, epochs, on_exhaustion))

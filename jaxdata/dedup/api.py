@@ -98,6 +98,11 @@ def deduplicate(
     opened = _opened(dataset)
     ours = sources_of(opened, split, sources, documents)
     others, files = against_of(opened, against, ours)
+    if chosen.decontaminate and not files:
+        raise InputError(
+            f"decontaminate={chosen.decontaminate!r} compares with files of benchmarks: name them "
+            "with --against"
+        )
     benchmarks = read_benchmarks(files, text_key)
     members = Members([*ours, *others, *(each.member for each in benchmarks)])
     job = DedupJob(opened.store.url, name, chosen, members, unit_tokens or _unit_tokens(opened))

@@ -27,10 +27,8 @@ def described_fate(documents: Documents, document: int) -> dict[str, Any]:
             "copies": starts.count(starts[0]) if starts else 0,
             "reason": None if fate is None else fate.reason,
             "survivor": None if fate is None else fate.survivor,
-            "masked": [each._asdict() for each in masked],
-            **(
-                {"cut": [each._asdict() for each in cut], "pieces": len(set(starts))} if cut else {}
-            ),
+            "masked": [*map(_described, masked)],
+            **({"cut": [*map(_described, cut)], "pieces": len({*starts})} if cut else {}),
         }
     }
 

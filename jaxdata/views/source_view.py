@@ -147,15 +147,9 @@ def _copies(docs: KeptDocuments) -> Ints:
     """How often each document of the source is listed; of one that is cut, its first piece."""
     if not docs.view.cuts:
         return np.bincount(docs.document, minlength=len(docs.base))
-    document = docs.document.astype(np.int64)
-    apart = np.append(
-        True, (np.diff(document) != 0) | (np.diff(docs.view.starts.astype(np.int64)) != 0)
-    )
-    heads = np.flatnonzero(apart[: len(document)])
-    times = np.diff(np.append(heads, len(document)))
-    found = np.zeros(len(docs.base), np.int64)
-    found[document[heads][::-1]] = times[::-1]  # of each document the first piece comes last
-    return found
+    _, at, counts = np.unique(docs.document, return_index=True, return_counts=True)
+    first = docs.view.starts[at].repeat(counts)
+    return np.bincount(docs.document[docs.view.starts == first], minlength=len(docs.base))
 
 
 def _ranges(view: ViewIndex, kind: Kind) -> TokenRanges:

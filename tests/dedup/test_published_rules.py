@@ -162,3 +162,5 @@ def test_a_rule_is_what_its_name_says(tmp_path: Path, capsys: pytest.CaptureFixt
         find(data, decontaminate="llama2")
     with pytest.raises(InputError, match=r"decontaminate='gpt5': expected 'gpt3'"):
         find(data, decontaminate="gpt5")
+    with pytest.raises(InputError, match=r"decontaminate='palm' compares with files of benchmarks"):
+        find(data, decontaminate="palm")

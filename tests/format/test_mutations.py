@@ -58,7 +58,9 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     view = {"dropped": np.array([1, 4]), "reasons": ["near"], "survivors": ["train/web"]}
     of_others = {"survivor_source": np.array([0, -1], np.int32), "survivor": np.array([2, -1])}
     masked = TokenRanges.of(*np.array([[0, 3], [0, 2], [2, 9]]))
-    views = {"train/sft": SourceView(documents=5, masked=masked, **view, **of_others)}
+    ranges = {"masked": masked, "cut": TokenRanges.of(*np.array([[2], [3], [6]]))}
+    ranges["cut"].first[:] = 0
+    views = {"train/sft": SourceView(documents=5, **ranges, **view, **of_others)}
     write_views(folder / "out", "d1", views, parameters={"command": "dedup"}, made_of={})
     return folder / "out"
 

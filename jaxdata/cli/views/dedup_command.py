@@ -55,7 +55,11 @@ class _Bytes(click.ParamType[Any]):
 @click.command(epilog=_EPILOG)
 @click.argument("dataset")
 @click.option("--output-name", "name", metavar="NAME", help="What the view is called, like d1.")
-@click.option("--show", metavar="VIEW", help="Show examples of what a view drops; search nothing.")
+@click.option(
+    "--show",
+    metavar="VIEW",
+    help="Show examples of what a view drops, masks and cuts; search nothing.",
+)
 @click.option(
     "--examples",
     type=click.IntRange(1),
@@ -143,7 +147,7 @@ class _Bytes(click.ParamType[Any]):
 @click.option(
     "--decontaminate",
     type=click.Choice(get_args(RuleName)),
-    help="A published rule in the place of --overlap and --overlap-most.",
+    help="A published rule in the place of --overlap and --overlap-most, for files of --against.",
 )
 @click.option(
     "--repeats",

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxdata.cli import main
-from jaxdata.dedup.hashing.token_windows import sample_sizes, sampled, window_hashes, window_starts
 from jaxdata.documents.converted import open_dataset
 from jaxdata.errors import InputError
+from jaxdata.hashing.token_windows import sample_sizes, sampled, window_hashes, window_starts
 from tests.converter.here import run_here
 from tests.converter.test_convert import tree, write_lines
 from tests.dedup.planted import find, made, prose

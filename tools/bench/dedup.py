@@ -28,9 +28,9 @@ from signature_runs import Peak, search_here, search_made_signatures
 
 from jaxdata.converter import convert, texts
 from jaxdata.dedup import deduplicate
-from jaxdata.dedup.hashing.minhash import Bands, probability
-from jaxdata.dedup.hashing.ngrams import Pieces, ngrams, word_pieces
 from jaxdata.documents.converted import open_dataset
+from jaxdata.hashing.minhash import Bands, probability
+from jaxdata.hashing.ngrams import Pieces, ngrams, word_pieces
 
 BANDS, ROWS, NGRAM = 14, 8, 5
 DOCUMENTS, QUICK = 20_000, 400

@@ -7,9 +7,9 @@ from typing import Any, get_args
 import click
 
 from jaxdata.cli.views.shown import say_published
-from jaxdata.dedup.hashing.exact_hashes import ExactRule
-from jaxdata.dedup.hashing.ngrams import NgramOf
 from jaxdata.dedup.settings import DedupSettings
+from jaxdata.hashing.exact_hashes import ExactRule
+from jaxdata.hashing.ngrams import NgramOf
 
 _EPILOG = """\b
 Examples:

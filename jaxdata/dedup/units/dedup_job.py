@@ -11,14 +11,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.dedup.hashing.characters import UNICODE
 from jaxdata.dedup.members import Members
 from jaxdata.dedup.settings import DedupSettings
 from jaxdata.format.lease import Lease
 from jaxdata.format.storage import Store, open_store
 from jaxdata.format.unfinished import UnfinishedJob
+from jaxdata.hashing import VERSION as HASHES
+from jaxdata.hashing.characters import UNICODE
 
-VERSION = 1
+VERSION = HASHES
 """Of the hashes and rules; another version finds other duplicates, and finishes no search of it."""
 EXACT = "exact"
 """The section of a run with the hashes of whole texts."""

@@ -154,6 +154,7 @@ def run_killing(
         source="web",
         tokenizer="bytes",
         unit_bytes=UNIT_BYTES,
+        minhash=True,
         workers=2,
         progress=lambda *_: kill(workers),
     )

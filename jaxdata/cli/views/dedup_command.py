@@ -182,7 +182,8 @@ def dedup(
     DATASET is a folder or URL. Exact and near copies are found within and across --sources, and in
     the splits and files of --against. Of each cluster one document stays. Nothing is rewritten:
     the view is a list of the documents that are kept, and says of each other one why not;
-    --show puts some of these beside what stays.
+    --show puts some of these beside what stays. Documents that jaxdata convert --minhash hashed
+    are not hashed again, where the settings are the same.
     """
     if (name is None) == (show is None):
         raise click.UsageError("give --output-name NAME to search, or --show VIEW to look")

@@ -32,7 +32,6 @@ from jaxdata.converter.statistics import ConversionReport
 from jaxdata.converter.tasks.lm import LmSettings
 from jaxdata.errors import InputError
 from jaxdata.format.storage import open_store
-from jaxdata.hashing.exact_hashes import ExactRule
 from jaxdata.scalars import takes_numpy_beside
 from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.encoders import EncoderName, check_encoder, library_of
@@ -60,8 +59,6 @@ def convert(
     verify_inputs: bool = False,
     on_error: OnError = "quarantine",
     template_text_ok: bool = False,
-    minhash: bool = False,
-    exact_hash: ExactRule | None = None,
     max_expansion: int = EXPANSION,
     progress: Callable[[int, int], None] | None = None,
     command: str | None = None,
@@ -104,17 +101,16 @@ def convert(
             the first.
         template_text_ok: let a chat template, prefixes or a separator write what looks like a
             special token ("<|im_start|>") and is none of the tokenizer; else that is an error.
-        minhash: keep hashes of each document's text in the index, with which `deduplicate` finds
-            near copies by its default settings, and reads no text but that of likely ones.
-        exact_hash: keep a hash of each whole text, by the rule "none", "whitespace" or "letters".
-            `jaxdata.convert` takes `dedup="exact"` instead (or "exact:letters", …): it keeps the
-            hash, and then makes the view `exact` of the source, which leaves out exact copies.
         max_expansion: reject a compressed file that expands to more than this many times its size.
         progress: called with the bytes of input done, and their total; before, where an encoder is
             tried, with the texts of the trial.
         command: what `history.jsonl`, beside the manifest, says was run; None for this call. URLs
             are kept there without names, passwords and signatures.
-        **options: task, cleaning, splits and limits: see :class:`Options`.
+        **options: task, cleaning, splits and limits: see :class:`Options`. `minhash=True` keeps
+            hashes of each document's text in the index, with which `deduplicate` hashes none.
+            `dedup="exact"` (or "exact:letters", "exact:none"), in `jaxdata.convert`, makes the view
+            `exact` of the source, without exact copies; `exact_hash="whitespace"` (or another of
+            its rules) keeps what it is made of.
 
     Raises:
         InputError: there is nothing to convert, or it does not fit the dataset; the message says
@@ -134,8 +130,7 @@ def convert(
     loaded = tokenizers.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
     files, unread = _found(inputs, files_from, output, text_suffix)
     chosen = with_kept_options(options, output, split, source)
-    kept = KeptHashes.of(exact_hash, minhash=minhash)
-    parameters = _parameters(files, loaded, chosen, split, template_text_ok, kept)
+    parameters = _parameters(files, loaded, chosen, split, template_text_ok)
     job = Job(
         url=open_store(output).url,
         split=parameters.splits(split)[0],
@@ -174,9 +169,9 @@ def _parameters(
     chosen: dict[str, Any],
     split: str,
     template_text_ok: bool,
-    kept: KeptHashes,
 ) -> Parameters:
     """The parameters of a conversion, which can be combined."""
+    kept = KeptHashes.of(chosen.pop("exact_hash", None), minhash=chosen.pop("minhash", False))
     parameters = make_parameters(files, tokenizer, chosen)
     library = library_of(tokenizer.kind) if parameters.task.has_texts else None
     parameters = parameters.model_copy(update={"library": library, "hashes": kept})

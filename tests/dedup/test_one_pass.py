@@ -317,6 +317,8 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
         converted(lines, tmp_path / "d", dedup="near")
     with pytest.raises(InputError, match=r"^exact_hash='words': expected one of none, whitespace"):
         converted(lines, tmp_path / "d", exact_hash="words")
+    with pytest.raises(InputError, match=r"^minhash='no': expected True or False"):
+        converted(lines, tmp_path / "d", minhash="no")
     ids = write_lines(tmp_path / "ids.jsonl", [b'{"input_ids": [1, 2]}'])
     with pytest.raises(InputError, match=r"'ids' reads no text that .*jaxdata dedup --of ids"):
         converted(ids, tmp_path / "d", task="ids", minhash=True)

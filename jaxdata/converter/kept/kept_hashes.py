@@ -66,11 +66,13 @@ class KeptHashes(OptionModel):
         """Those of a rule; with `minhash` band hashes too.
 
         Raises:
-            InputError: there is no such rule.
+            InputError: there is no such rule, or `minhash` is no flag.
 
         >>> KeptHashes.of(None, minhash=True).exact_hash
         'whitespace'
         """
+        if not isinstance(minhash, bool):
+            raise InputError(f"minhash={minhash!r}: expected True or False")
         if exact is None and not minhash:
             return cls()
         if exact not in (None, *get_args(ExactRule)):

@@ -8,6 +8,7 @@ The house, from the ground up; a room imports only from rooms below it (tests/te
 
     errors installing scalars seeds settings facts ragged processes channel progress   the ground
     notebook                                        what notebooks show: tables, bars
+    hashing                                         documents as hashes that copies have in common
     tokenizers                                      text to token ids and back
     format                                          files: shards, index, manifest, stores
     documents                                       open datasets, read ranges of tokens
@@ -31,8 +32,8 @@ from jaxdata.version import VERSION
 
 if TYPE_CHECKING:  # for type checkers: the names that __getattr__ resolves
     from jaxdata.config import load as load
-    from jaxdata.converter.api import convert as convert
     from jaxdata.dedup.api import deduplicate as deduplicate
+    from jaxdata.dedup.one_pass import convert as convert
     from jaxdata.documents.converted import open_dataset as open_dataset
     from jaxdata.documents.in_memory import ArrayDocuments as ArrayDocuments
     from jaxdata.errors import ConfigError as ConfigError
@@ -64,7 +65,7 @@ _PUBLIC = {
     "LoaderRestore": "jaxdata.feed.checkpoint",
     "LoaderSave": "jaxdata.feed.checkpoint",
     "Phase": "jaxdata.mixing.phases",
-    "convert": "jaxdata.converter.api",
+    "convert": "jaxdata.dedup.one_pass",
     "deduplicate": "jaxdata.dedup.api",
     "evaluation_rows": "jaxdata.map_datasets",
     "export": "jaxdata.exporter.api",

@@ -28,7 +28,7 @@ FLOORS = [
     {"background", "channel", "errors", "lazy", "lifeline", "notebook", "version", "wording"},
     {"scalars"},
     {"facts", "seeds", "processes", "progress", "ragged", "settings"},
-    {"format"},
+    {"format", "hashing"},
     {"tokenizers"},
     {"documents"},
     {"converter", "rows", "views"},

@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # for type checkers: the names that __getattr__ resolves
     from jaxdata.config import load as load
     from jaxdata.dedup.api import deduplicate as deduplicate
     from jaxdata.dedup.one_pass import convert as convert
-    from jaxdata.documents.converted import open_dataset as open_dataset
+    from jaxdata.documents.converted_dataset import open_dataset as open_dataset
     from jaxdata.documents.in_memory import ArrayDocuments as ArrayDocuments
     from jaxdata.errors import ConfigError as ConfigError
     from jaxdata.errors import DatasetError as DatasetError
@@ -72,7 +72,7 @@ _PUBLIC = {
     "load": "jaxdata.config",
     "materialize": "jaxdata.materializer.api",
     "mix": "jaxdata.map_datasets",
-    "open_dataset": "jaxdata.documents.converted",
+    "open_dataset": "jaxdata.documents.converted_dataset",
     "open_rows": "jaxdata.materializer.row_source",
     "pack": "jaxdata.map_datasets",
     "pairs": "jaxdata.preferences.pairs",

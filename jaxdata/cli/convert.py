@@ -124,7 +124,7 @@ def _print_statistics(report: ConversionReport, seq_len: int | None) -> None:
 
 def _packing(report: ConversionReport, seq_len: int) -> Table:
     """The rows of each way to pack the sources, which their statistics keep."""
-    from jaxdata.documents.converted import open_dataset
+    from jaxdata.documents.converted_dataset import open_dataset
     from jaxdata.look.packing import compare_strategies, packing_table, summed
 
     dataset = open_dataset(report.output)

@@ -28,7 +28,7 @@ from jaxdata.dedup.search_stages import Search, Stage
 from jaxdata.dedup.settings import DedupSettings
 from jaxdata.dedup.units.dedup_job import DedupJob
 from jaxdata.dedup.units.workbench import Workbench
-from jaxdata.documents.converted import ConvertedDataset
+from jaxdata.documents.converted_dataset import ConvertedDataset
 from jaxdata.errors import InputError
 from jaxdata.facts import differences
 from jaxdata.format.foreign import is_foreign

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from jaxdata.documents.base import Documents
-from jaxdata.documents.converted import ConvertedDataset
+from jaxdata.documents.converted_dataset import ConvertedDataset
 from jaxdata.documents.dataset import Dataset
 from jaxdata.hashing.exact_hashes import exact_hashes
 from jaxdata.ragged import Ints

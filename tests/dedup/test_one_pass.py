@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.cli import main
-from jaxdata.documents.converted import ConvertedDataset, open_dataset
+from jaxdata.documents.converted_dataset import ConvertedDataset, open_dataset
 from jaxdata.errors import InputError
 from jaxdata.format.manifest import ViewEntry, read_manifest
 from jaxdata.format.storage import open_store

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.cli import main
-from jaxdata.documents.converted import open_dataset
+from jaxdata.documents.converted_dataset import open_dataset
 from jaxdata.errors import InputError
 from jaxdata.hashing.token_windows import sample_sizes, sampled, window_hashes, window_starts
 from jaxdata.testing import assert_exactly_once

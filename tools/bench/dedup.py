@@ -29,7 +29,7 @@ from signature_runs import Peak, search_here, search_made_signatures
 
 from jaxdata.converter import convert, texts
 from jaxdata.dedup import deduplicate
-from jaxdata.documents.converted import open_dataset
+from jaxdata.documents.converted_dataset import open_dataset
 from jaxdata.hashing.minhash import Bands, probability
 from jaxdata.hashing.ngrams import Pieces, ngrams, word_pieces
 

@@ -29,7 +29,7 @@ from jaxdata.dedup.units.dedup_job import EXACT, DedupJob, SignatureUnit
 from jaxdata.dedup.units.signature_units import HASH_FENCES
 from jaxdata.dedup.units.sorted_runs import Columns, encode_layout, encode_run
 from jaxdata.dedup.units.workbench import Workbench
-from jaxdata.documents.converted import open_dataset
+from jaxdata.documents.converted_dataset import open_dataset
 from jaxdata.hashing.ngrams import mixed
 from jaxdata.progress import Advance
 

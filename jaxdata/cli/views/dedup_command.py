@@ -220,7 +220,7 @@ def dedup(
 def _show(dataset: str, view: str, most: int) -> None:
     """Print copies beside what stays."""
     from jaxdata.dedup.side_by_side import examples
-    from jaxdata.documents.converted import open_dataset
+    from jaxdata.documents.converted_dataset import open_dataset
     from jaxdata.look.terminal import printable
 
     for example in examples(open_dataset(dataset), view, most):

@@ -14,7 +14,7 @@ from jaxdata.dedup.member_texts import MemberTexts, open_texts
 from jaxdata.dedup.members import Numbers
 from jaxdata.dedup.units.dedup_job import ALIVE, DedupJob
 from jaxdata.dedup.units.sorted_runs import Layout, decode_layout
-from jaxdata.documents.converted import open_dataset
+from jaxdata.documents.converted_dataset import open_dataset
 from jaxdata.hashing.exact_hashes import RULES, exact_hashes
 from jaxdata.hashing.minhash import Bands
 from jaxdata.hashing.ngrams import (

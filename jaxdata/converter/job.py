@@ -75,6 +75,10 @@ class Job:
         """The source that a stream of the task feeds: "<split>/<source>[/<stream>]"."""
         return "/".join(filter(None, (split, self.source, stream)))
 
+    def outputs(self, task: Task) -> list[str]:
+        """The sources that it may write."""
+        return [self.output(split, stream) for split in self.splits for stream in task.streams]
+
     def reading(self, task: Task) -> ReadSettings:
         """What is read from files, and the limits on sizes."""
         columns = tuple(dict.fromkeys((*(task.keys or ()), *self.parameters.columns)))

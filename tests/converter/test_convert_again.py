@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jaxdata import tokenizers
-from jaxdata.converter import conversion, publish
+from jaxdata.converter import conversion, conversion_run, publish
 from jaxdata.converter.inputs import units as parts
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.lease import leased
@@ -132,7 +132,7 @@ def test_a_damaged_receipt_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     source = write_lines(tmp_path / "a.jsonl", records("a", "b", "c"))
     run(source, tmp_path / "clean", unit_bytes=10)
     with monkeypatch.context() as patch:
-        patch.setattr(conversion, "publish", None)
+        patch.setattr(conversion_run, "publish", None)
         with pytest.raises(TypeError):
             run(source, tmp_path / "out", unit_bytes=10)
     receipt = sorted(tmp_path.glob("out/train/web/work/*.receipt"))[1]

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from jaxdata.cli import cli
 from jaxdata.converter import api
-from jaxdata.converter.conversion import Conversion
+from jaxdata.converter.conversion_run import ConversionRun
 from jaxdata.errors import InputError
 from jaxdata.tokenizers.encoders import choice, trial
 from jaxdata.tokenizers.encoders.guarded import drawn
@@ -119,15 +119,15 @@ def test_a_conversion_that_is_killed_after_a_difference_trusts_no_unit_of_that_e
     erring = {text for text in TEXTS[:900] if "5" in text and text != TEXTS[0]}
     first_of_late = {TEXTS[n] for n in range(1_000, 1_500)}
     use(monkeypatch, lambda text: text in erring or text in first_of_late or text == last)
-    inner, calls = Conversion._convert_units, []
+    inner, calls = ConversionRun._convert_units, []
 
-    def killed(self: Conversion, *given: Any) -> None:
+    def killed(self: ConversionRun, *given: Any) -> None:
         calls.append(1)
         if len(calls) == 2:
             raise KeyboardInterrupt
         inner(self, *given)
 
-    monkeypatch.setattr(Conversion, "_convert_units", killed)
+    monkeypatch.setattr(ConversionRun, "_convert_units", killed)
     with pytest.raises(KeyboardInterrupt):
         run_here(output=tmp_path / "out", encoder="fast", **given)
     assert list((tmp_path / "out/train/web/work").glob("*.receipt")), "units the encoder made"
@@ -141,7 +141,9 @@ def test_units_of_an_encoder_that_did_not_err_are_kept(
     given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use(monkeypatch, lambda _: False)
-    monkeypatch.setattr(Conversion, "_publish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(
+        ConversionRun, "_publish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+    )
     with pytest.raises(KeyboardInterrupt):
         run_here(output=tmp_path / "out", encoder="fast", **given)
     monkeypatch.undo()
@@ -165,7 +167,9 @@ def test_another_version_of_the_library_resumes_and_appends_nothing(
     with pytest.raises(InputError, match=f"--append: train/web was made with .*{says}"):
         run_here(output=out, append=True, **given | {"inputs": [given["inputs"], more]})
     monkeypatch.undo()
-    monkeypatch.setattr(Conversion, "_publish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(
+        ConversionRun, "_publish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+    )
     with pytest.raises(KeyboardInterrupt):
         run_here(output=tmp_path / "out", **given)
     monkeypatch.undo()

@@ -289,11 +289,11 @@ def test_verify_notices_a_broken_column(both: tuple[Path, Path], tmp_path: Path,
 
 
 def test_a_receipt_without_them_is_damaged(tmp_path: Path) -> None:
-    from jaxdata.converter.conversion import Conversion
+    from jaxdata.converter.conversion_run import ConversionRun
     from jaxdata.converter.receipts import Receipt
 
     lines = write_lines(tmp_path / "a.jsonl", records(*WEB))
-    killed = mock.patch.object(Conversion, "_publish", side_effect=KeyboardInterrupt)
+    killed = mock.patch.object(ConversionRun, "_publish", side_effect=KeyboardInterrupt)
     with killed, pytest.raises(KeyboardInterrupt):
         run_here(lines, tmp_path / "d", minhash=True)
     (file,) = (tmp_path / "d").glob("train/web/work/*.receipt")

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxdata.converter import conversion
+from jaxdata.converter import conversion_run
 from jaxdata.errors import DatasetError, JaxdataError
 from jaxdata.format.checksums import checked_bytes, with_checksum
 from tests.converter.test_convert import records, write_lines
@@ -34,7 +34,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = write_lines(folder / "a.jsonl", [*lines, b"{bad", *records("c")])
     convert(source, folder / "whole", **OPTIONS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conversion, "publish", None)
+        patch.setattr(conversion_run, "publish", None)
         with pytest.raises(TypeError):
             convert(source, folder / "out", **OPTIONS)
     return folder

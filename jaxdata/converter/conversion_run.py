@@ -1,0 +1,281 @@
+"""One conversion at work: its units are converted, then its sources published."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import IO
+
+from jaxdata.converter.continuing.compatibility import (
+    bad_record,
+    check_unchanged,
+    modified_meanwhile,
+    no_documents,
+    unfinished_changes,
+)
+from jaxdata.converter.continuing.known_inputs import times_made
+from jaxdata.converter.continuing.leftovers import Leftovers
+from jaxdata.converter.encoder_use import EncoderUse
+from jaxdata.converter.engines import MakeEngine, Stopped
+from jaxdata.converter.inputs.cutting import cut
+from jaxdata.converter.inputs.identity import changed_since, stamp_of
+from jaxdata.converter.inputs.input_file import InputFile
+from jaxdata.converter.inputs.units import Unit
+from jaxdata.converter.job import Job
+from jaxdata.converter.merged_receipts import MergedReceipts
+from jaxdata.converter.publish import publish
+from jaxdata.converter.receipts import Receipt
+from jaxdata.converter.splits import assign, documents_of, is_assigned
+from jaxdata.converter.tasks import Task
+from jaxdata.errors import DatasetError, InputError
+from jaxdata.format.index import SourceIndex
+from jaxdata.format.input_hashes import InputHashes, hashes_name
+from jaxdata.format.manifest import MANIFEST, SourceEntry, read_manifest
+from jaxdata.format.storage import Store
+from jaxdata.format.unfinished import UnfinishedJob
+from jaxdata.format.verify.index import damage_of_columns
+from jaxdata.tokenizers import Tokenizer
+from jaxdata.tokenizers.encoders import EncoderDiffers, EncoderName, EncodingSummary, keep_summary
+
+
+@dataclass
+class ConversionRun:
+    """A conversion in progress, and the units cut so far."""
+
+    store: Store
+    job: Job
+    task: Task
+    base: dict[str, SourceEntry]
+    """The existing sources that documents are appended to."""
+    tokenizer: Tokenizer
+    encoder: EncoderName = "auto"
+    """What is to encode texts."""
+    verify: bool = False
+    """Whether inputs are read again that seem to be unchanged."""
+    units: list[Unit] = field(default_factory=list)
+    stale: bool = False
+    """Whether there may be shards of units that were done anew, or exist no more."""
+
+    @property
+    def _unfinished(self) -> UnfinishedJob:
+        return self.job.unfinished(self.store)
+
+    @property
+    def _outputs(self) -> list[str]:
+        return self.job.outputs(self.task)
+
+    @property
+    def _leftovers(self) -> Leftovers:
+        return Leftovers(self.store, self._unfinished, self._outputs)
+
+    def run(
+        self, make_engine: MakeEngine, progress: Callable[[int, int], None] | None
+    ) -> tuple[dict[str, SourceEntry], EncodingSummary]:
+        """Convert the units without a receipt, then publish the sources."""
+        self._check_unchanged()
+        self.job.check_tables(self.task)
+        self._check_whole()
+        chosen = self._encoders.choose(self.job, self.tokenizer, progress)
+        self.job = replace(self.job, encoder=chosen)
+        self._begin()
+        bar = _Bar(sum(file.size for file in self.job.files), progress)
+        try:
+            self._convert(make_engine, bar)
+            if changed := changed_since(self.job.files):
+                self._look_again_at(changed)
+                self._convert(make_engine, _Bar(0, None))
+        except Stopped as stopped:
+            raise self._first_bad(stopped) from None
+        except BaseException:
+            with suppress(DatasetError):  # another process took over
+                self._leftovers.sweep()  # workers were ended wherever they were
+            raise
+        with tempfile.TemporaryFile() as bad_lines:
+            merged = self._merge(bad_lines)
+            entries, encoding = self._publish(merged), self._encoding(merged)
+        for entry in entries.values():
+            keep_summary(entry.fingerprint, encoding)
+        return entries, encoding
+
+    def _check_whole(self) -> None:
+        """Reject a damaged index: the new one begins with it, and its checksums would hide that."""
+        spec = self.job.parameters.record_spec(self.task.masked)
+        for name, entry in self.base.items():
+            if damage := damage_of_columns(SourceIndex(self.store, name, entry, spec)):
+                raise DatasetError(
+                    f"nothing can be added to {name} of {self.store.url}: {damage[0]}. Restore it "
+                    "from a copy; jaxdata verify says whether that is all"
+                )
+
+    def _check_unchanged(self) -> None:
+        """Reject sources that another process published or added to, which the lease prevents."""
+        if self.store.read(MANIFEST) is not None:
+            manifest = read_manifest(self.store)
+            check_unchanged(manifest, self._outputs, self.base, self.store.url)
+
+    def _convert(self, make_engine: MakeEngine, bar: _Bar) -> None:
+        try:
+            self._convert_units(make_engine, bar)
+        except EncoderDiffers as differs:
+            self.job = replace(self.job, encoder=self._encoders.distrust(self.job, differs))
+            self.stale = True
+            self._convert_units(make_engine, _Bar(0, None))
+
+    @property
+    def _encoders(self) -> EncoderUse:
+        return EncoderUse(self._unfinished, self.encoder)
+
+    def _convert_units(self, make_engine: MakeEngine, bar: _Bar) -> None:
+        self.units.clear()
+        workers = self.job.for_workers()
+        make_engine(workers, bar.advance).run(self._units_to_do(bar))
+        if self.job.parameters.split_contiguous:
+            make_engine(workers, lambda _: None).run(self._units_to_reassign())
+            self.stale = True
+
+    def _look_again_at(self, changed: list[InputFile]) -> None:
+        """Take files as they are now, if they are not others; their units are then compared."""
+        known = self.job.parameters.inputs
+        if other := next((file for file in changed if file.digest != known[file.name]), None):
+            raise modified_meanwhile(other, f"{self.store.url}/{self.job.folder}")
+        now = {file.name: file for file in changed}
+        self.job = replace(self.job, files=[now.get(file.name, file) for file in self.job.files])
+        self.verify, self.stale = False, True
+
+    def _merge(self, bad_lines: IO[bytes]) -> MergedReceipts:
+        merged = MergedReceipts(self.job.files, bad_lines, self.job.parameters.first_file)
+        spec = self.job.parameters.record_spec(self.task.masked)
+        for name, entry in self.base.items():
+            merged.begin_with(name, SourceIndex(self.store, name, entry, spec))
+        for unit in self.units:
+            merged.add(unit, self._receipt(unit))
+        return merged
+
+    def _publish(self, merged: MergedReceipts) -> dict[str, SourceEntry]:
+        if merged.first_bad and self.job.stop_at_bad:
+            raise bad_record(*merged.first_bad)
+        if not merged.fed:
+            self._leftovers.clean()  # so that the same with a better --text-key is not refused
+            raise no_documents(merged, self.job.parameters.task.key_options)
+        if self.stale:
+            self._leftovers.discard_shards(merged.shards)
+        self._check_unchanged()  # before anything is written that it may have published
+        self._note_inputs(merged.contents)
+        return publish(self.store, self.job, self.task, merged, self.base)
+
+    def _note_inputs(self, contents: dict[str, str]) -> None:
+        """Write what a later conversion knows the inputs by."""
+        reading = self.job.reading(self.task)
+        hashes = InputHashes(
+            columns=None if reading.columns is None else list(reading.columns),
+            record_bytes=reading.record_bytes,
+            piece_bytes=reading.piece_bytes,
+            joined=reading.joined,
+            arrays=reading.arrays,
+            unit_bytes=self.job.parameters.unit_bytes,
+            contents=contents,
+        )
+        name = hashes_name(self.job.folder, times_made(self.base.values()))
+        if contents:
+            self.store.write(name, hashes.encode())
+        else:
+            self.store.delete(name)
+
+    def _begin(self) -> None:
+        """Write the parameters; if units were finished before, check that they fit."""
+        wanted = self.job.parameters
+        if self._unfinished.resumes(lambda begun: unfinished_changes(begun, wanted)):
+            self._leftovers.sweep()
+            self.stale = True
+        else:
+            self._leftovers.clean()
+            self._leftovers.discard_shards(set())
+            self._unfinished.begin(wanted.encode())
+
+    def _units_to_do(self, bar: _Bar) -> Iterator[Unit]:
+        done, distrusted = self._unfinished.done(), self._encoders.distrusted
+        for unit in self._cut():
+            self.units.append(unit.without_data())
+            if unit.name not in done or self._encoded_by(unit) in distrusted:
+                yield unit
+            elif self._seems_unchanged(unit):
+                bar.advance(unit.size)
+            else:
+                yield replace(unit, recheck=True)
+
+    def _encoded_by(self, unit: Unit) -> str:
+        return self._unfinished.receipt(unit.name, Receipt.decode).encoder
+
+    def _encoding(self, merged: MergedReceipts) -> EncodingSummary:
+        """What encoded the texts of all units."""
+        reasons = self.job.encoder.reasons
+        counts = merged.encoding
+        return EncodingSummary(library=self.job.parameters.library, counts=counts, reasons=reasons)
+
+    def _seems_unchanged(self, unit: Unit) -> bool:
+        """Tell whether a unit that is done need not be read again."""
+        was = self._unfinished.receipt(unit.name, Receipt.decode)  # perhaps of other parts
+        known = not was.stamp or was.stamp == stamp_of(unit.files)  # an earlier jaxdata wrote none
+        return known and not self.verify
+
+    def _units_to_reassign(self) -> Iterator[Unit]:
+        """The units with documents of another split than the first, and where it begins."""
+        outputs = [self.job.output(name, self.task.streams[0]) for name in self.job.splits]
+        receipts = [self._receipt(u) for u in self.units]
+        counts = [sum(documents_of(receipt, outputs)) for receipt in receipts]
+        assigned = assign(self.job.parameters.split_ratio or "", counts)
+        wanted = {
+            unit.name: ends
+            for unit, receipt, ends in zip(self.units, receipts, assigned, strict=True)
+            if not is_assigned(receipt, outputs, ends)
+        }
+        for unit in self._cut():
+            if unit.name in wanted:
+                yield replace(unit, split_ends=wanted[unit.name])
+
+    def _cut(self) -> Iterator[Unit]:
+        parameters = self.job.parameters
+        reading, first = self.job.reading(self.task), parameters.first_file
+        return cut(self.job.files, reading, parameters.unit_bytes, first)
+
+    def _receipt(self, unit: Unit) -> Receipt:
+        def decode(data: bytes) -> Receipt:
+            receipt = Receipt.decode(data)
+            receipt.check(len(unit.parts), self._hashes, self.task.side)
+            return receipt
+
+        return self._unfinished.receipt(unit.name, decode)
+
+    def _first_bad(self, stopped: Stopped) -> InputError:
+        """Say which record a worker stopped at, or an earlier one that was set aside before."""
+        merged = MergedReceipts(self.job.files, io.BytesIO())
+        for unit in self.units:
+            if unit.place < stopped.unit.place:
+                merged.add(unit, self._receipt(unit))
+        merged.add(stopped.unit, stopped.receipt)
+        if stopped.failure:
+            return InputError(f"{merged.last}: {stopped.failure}")
+        assert merged.first_bad is not None
+        return bad_record(*merged.first_bad)
+
+    @property
+    def _hashes(self) -> dict[str, Sequence[str]]:
+        """The columns of hashes of each source; those of all streams are beside the first."""
+        kept, first = self.job.parameters.hashes.columns, self.task.streams[0]
+        having = {self.job.output(split, first) for split in self.job.splits}
+        return {name: kept if name in having else () for name in self._outputs}
+
+
+class _Bar:
+    """Adds up the bytes done and tells the caller."""
+
+    def __init__(self, total: int, progress: Callable[[int, int], None] | None) -> None:
+        self._done, self._total, self._progress = 0, total, progress
+
+    def advance(self, size: int) -> None:
+        self._done += size
+        if self._progress:
+            self._progress(self._done, self._total)

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -48,14 +49,19 @@ FLOORS = [
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
 
-def files() -> Iterator[tuple[str, Path]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        yield path.relative_to(PACKAGE).parts[0].removesuffix(".py"), path
+@cache
+def files() -> list[tuple[str, Path]]:
+    paths = sorted(PACKAGE.rglob("*.py"))
+    return [(path.relative_to(PACKAGE).parts[0].removesuffix(".py"), path) for path in paths]
 
 
-def imported(path: Path) -> Iterator[str]:
+@cache
+def imported(path: Path) -> frozenset[str]:
     """Modules imported anywhere in the file, inside functions too; not for annotations only."""
-    tree = ast.parse(path.read_text())
+    return frozenset(_imported(ast.parse(path.read_text())))
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
             node.body = []
@@ -92,7 +98,7 @@ def module_of(path: Path) -> str:
 def test_no_circle_between_files() -> None:
     known = {module_of(path): path for _, path in files()}
     graph = {
-        module: known.keys() & set(imported(path)) - {module, module.rpartition(".")[0]}
+        module: known.keys() & imported(path) - {module, module.rpartition(".")[0]}
         for module, path in known.items()
     }
     del graph["jaxdata"]  # the facade
@@ -258,6 +264,7 @@ def test_type_checkers_see_the_public_names(package: str) -> None:
     assert (PACKAGE / "py.typed").exists()
 
 
+@cache
 def modules() -> list[str]:
     found = pkgutil.walk_packages([str(PACKAGE)], "jaxdata.")
     return [module.name for module in found if not module.name.endswith("__main__")]

@@ -19,6 +19,7 @@ import pytest
 from jaxdata.converter import convert
 from jaxdata.demo.runs import last_logged_step
 from jaxdata.train.log import read_log
+from tests.conftest import xla_flags
 
 ROOT = Path(__file__).parents[2]
 STEPS = 60
@@ -77,8 +78,7 @@ def command(config: Path, output: Path, *more: str) -> list[str]:
 
 
 def environment(devices: int = 1) -> dict[str, str]:
-    flags = f"--xla_force_host_platform_device_count={devices}"
-    return {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    return {**os.environ, "XLA_FLAGS": xla_flags(devices), "JAX_PLATFORMS": "cpu"}
 
 
 def run(arguments: Sequence[str], *, devices: int = 1, status: int = 0) -> str:

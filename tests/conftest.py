@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.leftovers import Leftovers
-
 
 
 def xla_flags(devices: int) -> str:
@@ -48,6 +48,13 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     yield
     if storage := sys.modules.get("jaxdata.format.storage"):
         storage.close_caches()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests come first, then those with many: all workers end about together."""
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    every = Counter(item.path for item in items)
+    items.sort(key=lambda item: (-slow[item.path], -every[item.path]))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -41,6 +41,12 @@ def in_this_process() -> Any:
     return mock.patch("jaxdata.converter.api.choose_engine", return_value=Here)
 
 
+def convert_here(inputs: Any, **options: Any) -> ConversionReport:
+    """As `jaxdata.convert`, in this process."""
+    with in_this_process():
+        return convert(inputs, **options)
+
+
 def run(inputs: Any, output: Path, **options: Any) -> ConversionReport:
     """Convert to `web` by bytes; in worker processes where the options name workers."""
     if options.keys() & {"workers", "engine", "ray_address"}:
@@ -50,5 +56,4 @@ def run(inputs: Any, output: Path, **options: Any) -> ConversionReport:
 
 def run_here(inputs: Any, output: Path, **options: Any) -> ConversionReport:
     """As `run`, here whatever is given."""
-    with in_this_process():
-        return convert(inputs, output=output, **{"source": "web", "tokenizer": "bytes"} | options)
+    return convert_here(inputs, output=output, **{"source": "web", "tokenizer": "bytes"} | options)

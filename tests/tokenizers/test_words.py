@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2 as proto
 
-from jaxdata.converter import convert
 from jaxdata.converter import texts as read_texts
 from jaxdata.errors import InputError
 from jaxdata.tokenizers import load
@@ -32,6 +31,7 @@ from jaxdata.tokenizers.encoders.sentencepiece_words import WordEncoder, pairs, 
 from jaxdata.tokenizers.encoders.word_table import WordTable
 from jaxdata.tokenizers.encoders.words_core import WordsEncoder
 from jaxdata.tokenizers.sentencepiece import SentencePieceTokenizer
+from tests.converter.here import convert_here
 from tests.format.trees import tree
 from tests.tokenizers.test_tokenizers import FILES, TEXTS
 
@@ -328,7 +328,7 @@ def test_a_conversion_by_words_is_the_librarys(
     (tmp_path / "a.jsonl").write_text("\n".join([*lines, json.dumps({"text": "a\u2581b \0"})]))
     found = {}
     for encoder in ("library", "words", "verify"):
-        report = convert(
+        report = convert_here(
             tmp_path / "a.jsonl",
             output=tmp_path / encoder,
             source="a",

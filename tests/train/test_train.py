@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from jaxdata.converter import convert
 from jaxdata.demo.runs import last_logged_step
 from jaxdata.train.log import read_log
 from tests.conftest import xla_flags
+from tests.converter.here import convert_here
 
 ROOT = Path(__file__).parents[2]
 STEPS = 60
@@ -38,7 +38,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
         split, source = name.split("/")
         file = folder / f"{split}-{source}.jsonl"
         file.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
-        convert(
+        convert_here(
             str(file),
             output=folder / "data",
             source=source,

@@ -3,12 +3,13 @@
 From what a user names to a view:
 
 - `api`, `settings`: `deduplicate`, and what counts as a copy.
-- `compared`, `benchmark_files`, `members`: sources and files, their documents numbered.
+- `compared`, `members`: sources and files, their documents numbered.
 - `member_texts`, `hashing/`: documents read, and hashed.
 - `search_stages`, `units/`: a search from beginning to end, and its units of work.
+- `benchmarks/`: which documents have benchmarks in them, and where.
 - `components`, `survivors`, `outcome`: clusters of pairs, who stays, and the view.
-- `masked_spans`, `repeated_spans`: what has no loss in documents that stay.
-- `account_of_copies`, `side_by_side`: counts, and examples.
+- `repeated_spans`: what has no loss, or is cut, in documents that stay.
+- `account_of_copies`, `side_by_side`, `span_examples`: counts, and examples.
 - `leaks`, `exact_leaks`: what a preview says of them.
 
 Public names resolve when first used: a worker starts sooner without what only its parent needs.

@@ -19,7 +19,7 @@ from jaxdata.dedup.account_of_copies import (
     sizes_of_clusters,
     statistics_of,
 )
-from jaxdata.dedup.benchmark_files import Benchmark, places_by_file, read_benchmarks
+from jaxdata.dedup.benchmarks.benchmark_files import Benchmark, places_by_file, read_benchmarks
 from jaxdata.dedup.compared import against_of, sources_of
 from jaxdata.dedup.members import Members
 from jaxdata.dedup.outcome import drop_copies, views_of_sources
@@ -98,6 +98,11 @@ def deduplicate(
     opened = _opened(dataset)
     ours = sources_of(opened, split, sources, documents)
     others, files = against_of(opened, against, ours)
+    if chosen.decontaminate and not files:
+        raise InputError(
+            f"decontaminate={chosen.decontaminate!r} compares with files of benchmarks: name them "
+            "with --against"
+        )
     benchmarks = read_benchmarks(files, text_key)
     members = Members([*ours, *others, *(each.member for each in benchmarks)])
     job = DedupJob(opened.store.url, name, chosen, members, unit_tokens or _unit_tokens(opened))

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from jaxdata.dedup.members import Member
 from jaxdata.documents.base import Documents
 from jaxdata.documents.dataset import Dataset
+from jaxdata.errors import InputError
 from jaxdata.format.unfinished import UnfinishedJob
 from jaxdata.ragged import AnyInts, Ints
 from jaxdata.tokenizers import Tokenizer
@@ -54,11 +55,20 @@ class Side(NamedTuple):
 
 
 def open_side(dataset: Dataset, name: str, view: str | None) -> Side:
-    """Open a source; through a view only what that keeps is compared, copies of it once."""
+    """Open a source; through a view only what that keeps is compared, copies of it once.
+
+    Raises:
+        InputError: the view cuts documents, which are compared as wholes.
+    """
     if view is None:
         return Side(dataset[name], None, dataset[name].fingerprint)
     split, _, source = name.partition("/")
     kept: Any = dataset.source(split, source, documents=view)
+    if kept.view.cuts:
+        raise InputError(
+            f"documents={view!r}: this view cuts ranges out of documents of {name}, and wholes are "
+            "compared; expected one that does not: mask these ranges, or cut them last"
+        )
     return Side(kept.base, np.unique(kept.document), kept.fingerprint)
 
 

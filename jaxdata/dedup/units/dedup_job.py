@@ -18,7 +18,7 @@ from jaxdata.format.lease import Lease
 from jaxdata.format.storage import Store, open_store
 from jaxdata.format.unfinished import UnfinishedJob
 
-VERSION = 1
+VERSION = 2
 """Of the hashes and rules; another version finds other duplicates, and finishes no search of it."""
 EXACT = "exact"
 """The section of a run with the hashes of whole texts."""
@@ -143,6 +143,9 @@ class DedupJob:
         settings = self.settings.model_dump()
         if not self.settings.repeats:  # as before there were any
             del settings["repeats"]
+        for name, unset in (("repeats_action", "mask"), ("decontaminate", None)):
+            if settings[name] == unset:
+                del settings[name]
         return made | settings | compared
 
     @property

@@ -60,7 +60,7 @@ def _batches(bench: Workbench, unit: SignatureUnit) -> list[Ints]:
 def _of_benchmarks(bench: Workbench, pieces: Pieces, first: int) -> tuple[Hashes, Numbers]:
     """N-grams of benchmarks, each once a document; numbers of documents begin at `first`."""
     grams = bench.long_ngrams(pieces)
-    known, _ = bench.benchmark_ngrams
+    known = bench.benchmark_ngrams.hashes
     at = np.searchsorted(known, grams.values)
     shared = known.take(at, mode="clip") == grams.values if len(known) else at < 0
     document = np.arange(first, first + len(grams.counts), dtype=np.uint32).repeat(grams.counts)

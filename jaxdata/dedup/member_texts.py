@@ -10,15 +10,16 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from jaxdata.converter.kept.document_hashes import BETWEEN_SIDES
+from jaxdata.dedup.kept_signatures import KeptSignatures
 from jaxdata.dedup.members import Member
+from jaxdata.dedup.settings import DedupSettings
 from jaxdata.documents.base import Documents
 from jaxdata.documents.dataset import Dataset
 from jaxdata.errors import InputError
 from jaxdata.format.unfinished import UnfinishedJob
 from jaxdata.ragged import AnyInts, Ints
 from jaxdata.tokenizers import Tokenizer
-
-_BETWEEN_SIDES = "\n\n"
 
 
 class MemberTexts(Protocol):
@@ -33,6 +34,10 @@ class MemberTexts(Protocol):
 
     def ids(self, documents: Ints) -> list[NDArray[Any]]:
         """Their tokens, without special ones."""
+        ...
+
+    def kept(self, settings: DedupSettings) -> KeptSignatures:
+        """The hashes that the conversion kept, as far as the settings make these."""
         ...
 
 
@@ -96,6 +101,9 @@ class TokenTexts:
         """All their tokens."""
         return self._read(documents)
 
+    def kept(self, settings: DedupSettings) -> KeptSignatures:
+        return KeptSignatures.of(self._documents, self._numbers, settings)
+
     def _special_ids(self) -> NDArray[Any]:
         if self._special is None:
             self._special = special_ids(self._dataset.tokenizer)
@@ -128,11 +136,15 @@ class PairTexts:
 
     def texts(self, documents: Ints) -> list[str]:
         sides = (side.texts(documents) for side in self._sides)
-        return [_BETWEEN_SIDES.join(texts) for texts in zip(*sides, strict=True)]
+        return [BETWEEN_SIDES.join(texts) for texts in zip(*sides, strict=True)]
 
     def ids(self, documents: Ints) -> list[NDArray[Any]]:
         sides = (side.ids(documents) for side in self._sides)
         return [np.concatenate(ids) for ids in zip(*sides, strict=True)]
+
+    def kept(self, settings: DedupSettings) -> KeptSignatures:
+        """Those of both sides are beside the first."""
+        return self._sides[0].kept(settings)
 
 
 class FileTexts:
@@ -147,3 +159,6 @@ class FileTexts:
 
     def ids(self, documents: Ints) -> list[NDArray[Any]]:
         return self._dataset.tokenizer.encode(self.texts(documents))
+
+    def kept(self, settings: DedupSettings) -> KeptSignatures:  # noqa: ARG002
+        return KeptSignatures({})

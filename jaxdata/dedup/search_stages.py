@@ -12,7 +12,6 @@ import numpy as np
 from jaxdata.converter.engines import MakeEngine
 from jaxdata.dedup.benchmarks.overlaps import overlaps
 from jaxdata.dedup.components import Components
-from jaxdata.dedup.hashing.ngrams import Hashes
 from jaxdata.dedup.members import Numbers
 from jaxdata.dedup.units.candidate_units import RECORD_BYTES, Pairs, documents_of
 from jaxdata.dedup.units.dedup_job import (
@@ -31,6 +30,7 @@ from jaxdata.dedup.units.dedup_worker import worker_of
 from jaxdata.dedup.units.pair_units import decode_pairs, pairs_file
 from jaxdata.dedup.units.sorted_runs import PARTS, Layout, read_part
 from jaxdata.dedup.units.workbench import Workbench
+from jaxdata.hashing.ngrams import Hashes
 from jaxdata.progress import Advance
 
 Stage = Callable[[str], AbstractContextManager[Advance]]

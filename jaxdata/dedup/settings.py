@@ -6,9 +6,10 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from jaxdata.converter.kept.kept_hashes import BANDS, NGRAM, OF, ROWS, RULE
 from jaxdata.dedup.benchmarks.published_rules import RULES, Action, OverlapRule, RuleName
-from jaxdata.dedup.hashing.exact_hashes import ExactRule
-from jaxdata.dedup.hashing.ngrams import NgramOf
+from jaxdata.hashing.exact_hashes import ExactRule
+from jaxdata.hashing.ngrams import NgramOf
 from jaxdata.settings import Settings
 
 
@@ -24,13 +25,13 @@ class DedupSettings(Settings):
     all but letters and digits; None for "whitespace", with n-grams of ids for "none"."""
     near: bool = True
     """Whether near copies are found, too."""
-    of: NgramOf = "words"
+    of: NgramOf = OF
     """What n-grams are made of. "ids" reads no text; exact copies then have the same ids."""
-    ngram: int = Field(default=5, ge=1)
+    ngram: int = Field(default=NGRAM, ge=1)
     """Words, bytes or ids of an n-gram."""
-    bands: int = Field(default=14, ge=1)
+    bands: int = Field(default=BANDS, ge=1)
     """Bands of MinHash; more find more pairs, also less similar ones."""
-    rows: int = Field(default=8, ge=1)
+    rows: int = Field(default=ROWS, ge=1)
     """Hashes of a band; more find fewer pairs, and more similar ones."""
     threshold: float = Field(default=0.8, ge=0, le=1)
     """The Jaccard similarity of near copies' n-grams, compared for each pair that shares a band; 0
@@ -107,4 +108,4 @@ class DedupSettings(Settings):
     @property
     def exact_rule(self) -> ExactRule:
         """The rule that holds."""
-        return self.exact or ("none" if self.of == "ids" else "whitespace")
+        return self.exact or ("none" if self.of == "ids" else RULE)

@@ -9,7 +9,8 @@ from typing import Any
 
 from jaxdata.dedup.side_by_side import Example, brief, examples_of_source, spans_of_source
 from jaxdata.documents.base import far
-from jaxdata.documents.converted import ConvertedDocuments, open_dataset
+from jaxdata.documents.converted import ConvertedDocuments
+from jaxdata.documents.converted_dataset import open_dataset
 from jaxdata.documents.dataset import Dataset
 from jaxdata.documents.kept import KeptDocuments, base_of
 from jaxdata.errors import JaxdataError

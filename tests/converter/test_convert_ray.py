@@ -43,6 +43,7 @@ __all__ = ["cluster", "corpus", "expected"]  # fixtures
 
 def run(inputs: Path, output: Path, cluster: Any, **options: Any) -> ConversionReport:
     given = {"source": "web", "tokenizer": "bytes", "unit_bytes": UNIT_BYTES} | options
+    given = {"minhash": True} | given
     return convert(inputs, output=output, engine="ray", ray_address=cluster.address, **given)
 
 

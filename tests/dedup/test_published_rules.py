@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jaxdata.cli import main
-from jaxdata.documents.converted import open_dataset
+from jaxdata.documents.converted_dataset import open_dataset
 from jaxdata.errors import InputError
 from tests.converter.test_convert import write_lines
 from tests.dedup.planted import dropped, find, made, prose

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.cli import main
-from jaxdata.dedup.hashing.token_windows import sample_sizes, sampled, window_hashes, window_starts
-from jaxdata.documents.converted import open_dataset
+from jaxdata.documents.converted_dataset import open_dataset
 from jaxdata.errors import InputError
+from jaxdata.hashing.token_windows import sample_sizes, sampled, window_hashes, window_starts
 from jaxdata.testing import assert_exactly_once
 from tests.converter.here import run_here
 from tests.converter.test_convert import records, tree, write_lines

@@ -8,9 +8,9 @@ import click
 
 from jaxdata.cli.views.shown import say_published
 from jaxdata.dedup.benchmarks.published_rules import Action, RuleName
-from jaxdata.dedup.hashing.exact_hashes import ExactRule
-from jaxdata.dedup.hashing.ngrams import NgramOf
 from jaxdata.dedup.settings import DedupSettings
+from jaxdata.hashing.exact_hashes import ExactRule
+from jaxdata.hashing.ngrams import NgramOf
 
 _EPILOG = """\b
 Examples:
@@ -196,7 +196,8 @@ def dedup(
     DATASET is a folder or URL. Exact and near copies are found within and across --sources, and in
     the splits and files of --against. Of each cluster one document stays. Nothing is rewritten:
     the view is a list of the documents that are kept, and says of each other one why not;
-    --show puts some of these beside what stays.
+    --show puts some of these beside what stays. Documents that jaxdata convert --minhash hashed
+    are not hashed again, where the settings are the same.
     """
     if (name is None) == (show is None):
         raise click.UsageError("give --output-name NAME to search, or --show VIEW to look")
@@ -219,7 +220,7 @@ def dedup(
 def _show(dataset: str, view: str, most: int) -> None:
     """Print copies beside what stays."""
     from jaxdata.dedup.side_by_side import examples
-    from jaxdata.documents.converted import open_dataset
+    from jaxdata.documents.converted_dataset import open_dataset
     from jaxdata.look.terminal import printable
 
     for example in examples(open_dataset(dataset), view, most):

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.dedup.benchmarks.published_rules import OverlapRule
-from jaxdata.dedup.hashing.characters import code_points, words
-from jaxdata.dedup.hashing.ngrams import Hashes, Pieces, id_pieces, word_pieces
 from jaxdata.dedup.member_texts import TokenTexts, special_ids
 from jaxdata.dedup.units.workbench import Workbench
 from jaxdata.documents.dataset import Dataset
+from jaxdata.hashing.characters import code_points, words
+from jaxdata.hashing.ngrams import Hashes, Pieces, id_pieces, word_pieces
 from jaxdata.ragged import Ints
 from jaxdata.views.cut_ranges import TokenRanges
 

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxdata.dedup.benchmarks.published_rules import OverlapRule
-from jaxdata.dedup.hashing.ngrams import Hashes
 from jaxdata.dedup.members import Numbers
 from jaxdata.dedup.units.dedup_job import OVERLAP, even_cuts
 from jaxdata.dedup.units.sorted_runs import PARTS, read_part
 from jaxdata.dedup.units.workbench import BenchmarkNgrams, Workbench
+from jaxdata.hashing.ngrams import Hashes
 from jaxdata.ragged import Ints, expand
 
 _AT_ONCE = 2**22

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from jaxdata.dedup.hashing.ngrams import NgramOf
+from jaxdata.hashing.ngrams import NgramOf
 
 RuleName = Literal["gpt3", "palm", "tulu3", "llama2"]
 Action = Literal["drop", "mask", "cut"]

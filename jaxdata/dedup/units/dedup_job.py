@@ -11,15 +11,16 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.dedup.hashing.characters import UNICODE
 from jaxdata.dedup.members import Members
 from jaxdata.dedup.settings import DedupSettings
 from jaxdata.format.lease import Lease
 from jaxdata.format.storage import Store, open_store
 from jaxdata.format.unfinished import UnfinishedJob
+from jaxdata.hashing import VERSION as HASHES
+from jaxdata.hashing.characters import UNICODE
 
 VERSION = 2
-"""Of the hashes and rules; another version finds other duplicates, and finishes no search of it."""
+"""Of the rules; another version finds other duplicates, and finishes no search of it."""
 EXACT = "exact"
 """The section of a run with the hashes of whole texts."""
 OVERLAP = "overlap"
@@ -134,7 +135,7 @@ class DedupJob:
     def facts(self) -> dict[str, Any]:
         """All that decides what it finds."""
         every = self.members.each
-        made = {"version": VERSION, "unicode": UNICODE, "unit_tokens": self.unit_tokens}
+        made = {"version": [VERSION, HASHES], "unicode": UNICODE, "unit_tokens": self.unit_tokens}
         compared = {
             "order": [member.name for member in every],
             "against": [member.name for member in every if member.against],

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.dedup.hashing.token_windows import sample_sizes, sampled, window_hashes, window_starts
 from jaxdata.dedup.member_texts import TokenTexts
 from jaxdata.dedup.units.candidate_units import pair_fences
 from jaxdata.dedup.units.dedup_job import KEPT, SAMPLES, SpanPart, SpanUnit, even_cuts
@@ -26,6 +25,7 @@ from jaxdata.dedup.units.sorted_runs import (
     read_part,
 )
 from jaxdata.dedup.units.workbench import Workbench
+from jaxdata.hashing.token_windows import sample_sizes, sampled, window_hashes, window_starts
 from jaxdata.processes import Report
 from jaxdata.ragged import Ints, expand
 

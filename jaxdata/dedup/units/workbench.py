@@ -9,9 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.dedup.hashing.exact_hashes import RULES, exact_hashes
-from jaxdata.dedup.hashing.minhash import Bands
-from jaxdata.dedup.hashing.ngrams import (
+from jaxdata.dedup.kept_signatures import KeptSignatures
+from jaxdata.dedup.member_texts import MemberTexts, open_texts
+from jaxdata.dedup.members import Numbers
+from jaxdata.dedup.units.dedup_job import ALIVE, DedupJob
+from jaxdata.dedup.units.sorted_runs import Layout, decode_layout
+from jaxdata.documents.converted_dataset import open_dataset
+from jaxdata.hashing.exact_hashes import RULES, exact_hashes
+from jaxdata.hashing.minhash import Bands
+from jaxdata.hashing.ngrams import (
     Hashes,
     Pieces,
     byte_pieces,
@@ -19,11 +25,6 @@ from jaxdata.dedup.hashing.ngrams import (
     ngrams,
     word_pieces,
 )
-from jaxdata.dedup.member_texts import MemberTexts, open_texts
-from jaxdata.dedup.members import Numbers
-from jaxdata.dedup.units.dedup_job import ALIVE, DedupJob
-from jaxdata.dedup.units.sorted_runs import Layout, decode_layout
-from jaxdata.documents.converted import open_dataset
 from jaxdata.ragged import AnyInts, Ints, expand
 
 
@@ -75,6 +76,19 @@ class Workbench:
         """The documents of each member."""
         dataset = open_dataset(self.job.url)
         return [open_texts(member, dataset, self.unfinished) for member in self.members.each]
+
+    @cached_property
+    def kept(self) -> list[KeptSignatures]:
+        """The hashes of each member's documents that conversions kept."""
+        return [texts.kept(self.settings) for texts in self.texts]
+
+    def looks_in(self, member: int) -> bool:
+        """Whether n-grams of benchmarks are looked for in a member's documents."""
+        return self.job.overlaps and not self.members.each[member].against
+
+    def reads_text(self, member: int) -> bool:
+        """Whether a member's documents are to be read, to hash them."""
+        return self.looks_in(member) or not self.kept[member].suffice(self.settings)
 
     @cached_property
     def signatures(self) -> dict[str, int]:

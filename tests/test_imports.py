@@ -49,9 +49,10 @@ FLOORS = [
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
 
-def files() -> Iterator[tuple[str, Path]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        yield path.relative_to(PACKAGE).parts[0].removesuffix(".py"), path
+@cache
+def files() -> list[tuple[str, Path]]:
+    paths = sorted(PACKAGE.rglob("*.py"))
+    return [(path.relative_to(PACKAGE).parts[0].removesuffix(".py"), path) for path in paths]
 
 
 @cache
@@ -265,6 +266,7 @@ def test_type_checkers_see_the_public_names(package: str) -> None:
     assert (PACKAGE / "py.typed").exists()
 
 
+@cache
 def modules() -> list[str]:
     found = pkgutil.walk_packages([str(PACKAGE)], "jaxdata.")
     return [module.name for module in found if not module.name.endswith("__main__")]

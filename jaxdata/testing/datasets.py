@@ -70,14 +70,13 @@ def write_dataset(
     entries = {}
     for name, documents in arrays.items():
         spec = RecordSpec(dtype, name in (masks or {}), record_tokens)
-        own: Sequence[Any] = (masks or {}).get(name) or [None] * len(documents)
-        both = list(zip(documents, own, strict=True))
-        shards, pages = _write_shards(store, name, both, spec, shard_documents)
+        own = [np.asarray(mask) for mask in masks[name]] if masks and name in masks else None
+        shards, pages = _write_shards(store, name, documents, own, spec, shard_documents)
         sides, side_pages = {}, {}
         for of, arrays_of_side in side.get(name, {}).items():
-            values = [(np.asarray(array), None) for array in arrays_of_side]
-            kind: Any = values[0][0].dtype.name
-            args = values, spec.of_side(kind), shard_documents, f".{of}"
+            values = [np.asarray(array) for array in arrays_of_side]
+            kind: Any = values[0].dtype.name
+            args = values, None, spec.of_side(kind), shard_documents, f".{of}"
             written, side_pages[of] = _write_shards(store, name, *args)
             sides[of] = SideEntry(dtype=kind, shards=written)
         lengths = np.array([len(document) for document in documents], np.uint32)
@@ -93,15 +92,21 @@ def write_dataset(
 
 
 def _write_shards(
-    store: Store, name: str, documents: list[Any], spec: RecordSpec, each: int, of: str = ""
+    store: Store,
+    name: str,
+    documents: list[NDArray[Any]],
+    masks: list[NDArray[Any]] | None,
+    spec: RecordSpec,
+    each: int,
+    of: str = "",
 ) -> tuple[list[ShardEntry], NDArray[np.uint32]]:
     shards, pages = [], [np.empty(0, np.uint32)]
     for start in range(0, len(documents), each):
+        part = slice(start, start + each)
         shard = f"{name}/{start // each:05}-00000{of}.array_record"
         with store.create(shard) as file:
             with ShardWriter(file, spec) as writer:
-                for tokens, mask in documents[start : start + each]:
-                    writer.add(tokens, mask)
+                writer.extend(documents[part], masks and masks[part])
             shards.append(writer.entry(shard))
             pages.append(writer.pages)
     return shards, np.concatenate(pages)

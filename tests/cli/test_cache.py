@@ -16,7 +16,7 @@ import yaml
 
 from jaxdata.testing import write_dataset
 from jaxdata.testing.buckets import BucketServer, Faults, bucket_server
-from tests.cli.test_cli import run
+from tests.cli.test_cli import apart as run
 
 HOSTS = 2
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import pty
 import shlex
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -16,11 +18,27 @@ import pytest
 from jaxdata import cli
 from jaxdata.errors import InputError
 from jaxdata.testing import distinct_documents, write_dataset
+from tests.converter.here import in_this_process
 
 ROOT = Path(__file__).parents[2]
 
 
-def run(*arguments: str | Path, status: int = 0, **options: object) -> subprocess.CompletedProcess:
+def run(*arguments: str | Path, status: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run the command in this process, without the second that another takes to start."""
+    command = list(map(str, arguments))
+    with (
+        redirect_stdout(io.StringIO()) as said,
+        redirect_stderr(io.StringIO()) as told,
+        in_this_process(),
+    ):
+        code = cli._run(command)
+    assert code == status, told.getvalue()
+    return subprocess.CompletedProcess(command, code, said.getvalue(), told.getvalue())
+
+
+def apart(
+    *arguments: str | Path, status: int = 0, **options: object
+) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own, as a user does."""
     command = [sys.executable, "-m", "jaxdata", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
@@ -82,19 +100,19 @@ def test_help_ends_with_an_example(arguments: list[str]) -> None:
 
 
 def test_version() -> None:
-    assert "jaxdata" in run("--version").stdout
+    assert "jaxdata" in apart("--version").stdout
 
 
 def test_train_a_tokenizer_convert_and_read_back(pages: Path, tmp_path: Path) -> None:
     model, output = tmp_path / "my model/t.model", tmp_path / "data"
-    trained = run(
+    trained = apart(
         *("tokenizer", "train", pages, "--output", model, "--vocab-size", "400", "--digits", "2")
     )
     assert f"wrote {model}: 400 tokens" in trained.stdout
     assert trained.stderr == "training a bpe vocabulary of 400 tokens ...\n"
     spec = f"sentencepiece:{model}"
     asked = ["convert", pages, "--output", output, "--source", "web", "--tokenizer", spec]
-    done = run(*asked, "--workers", "1")
+    done = apart(*asked, "--workers", "1")
     assert done.stderr == ""
     read, wrote, took, then = done.stdout.splitlines()
     assert read.startswith("read 400 documents, 16.")
@@ -103,10 +121,10 @@ def test_train_a_tokenizer_convert_and_read_back(pages: Path, tmp_path: Path) ->
     assert wrote.endswith(f" per byte), 1 shard, {size / 1_000:,.1f} kB, in {output}")
     assert took.startswith("took ")
     assert then.startswith("next: jaxdata inspect ")
-    shown = run(*shlex.split(then)[2:]).stdout
+    shown = apart(*shlex.split(then)[2:]).stdout
     assert shown.splitlines()[1] == "page 0: some words, 0 and größe"
-    assert "longest document" in run(*asked, "--stats").stdout
-    assert "already complete: nothing to do" in run(*asked).stdout
+    assert "longest document" in apart(*asked, "--stats").stdout
+    assert "already complete: nothing to do" in apart(*asked).stdout
 
 
 def test_the_script_is_the_command(pages: Path, tmp_path: Path) -> None:
@@ -137,7 +155,7 @@ def test_quarantined_lines_are_reported_and_exit_0(pages: Path, tmp_path: Path) 
 
 def test_what_a_user_does_wrong_is_one_line(pages: Path, tmp_path: Path) -> None:
     options = ["--output", tmp_path / "out", "--source", "web", "--tokenizer", "bytes"]
-    missing = run("convert", tmp_path / "none", *options, status=1)
+    missing = apart("convert", tmp_path / "none", *options, status=1)
     assert missing.stderr.startswith(f"error: {tmp_path}/none: no such file or folder")
     unknown = run("convert", pages, *options[:-1], "gpt2", status=1)
     assert unknown.stderr.startswith("error: unknown tokenizer 'gpt2'; expected sentencepiece:FILE")
@@ -153,7 +171,7 @@ def test_what_a_user_does_wrong_is_one_line(pages: Path, tmp_path: Path) -> None
     blocked = run("convert", pages, "--output", pages, *options[2:], status=1)
     assert blocked.stderr.startswith("error: ")
     assert "Missing option '--source'" in run("convert", pages, *options[:2], status=2).stderr
-    assert "No such command 'converd'" in run("converd", status=2).stderr
+    assert "No such command 'converd'" in apart("converd", status=2).stderr
 
 
 def test_a_bar_is_drawn_on_a_terminal(pages: Path, tmp_path: Path) -> None:

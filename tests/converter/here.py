@@ -8,12 +8,9 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from jaxdata.converter import ConversionReport
+from jaxdata.converter import ConversionReport, convert
 from jaxdata.converter.engines import Engine
 from jaxdata.converter.engines.base import Attempt, Work
-from tests.converter.test_convert import run
-
-__all__ = ["in_this_process", "run_here"]
 
 
 class Here(Engine):
@@ -44,7 +41,19 @@ def in_this_process() -> Any:
     return mock.patch("jaxdata.converter.api.choose_engine", return_value=Here)
 
 
-def run_here(inputs: Any, output: Path, **options: Any) -> ConversionReport:
-    """As `run` of tests.converter.test_convert."""
+def convert_here(inputs: Any, **options: Any) -> ConversionReport:
+    """As `jaxdata.convert`, in this process."""
     with in_this_process():
-        return run(inputs, output, **options)
+        return convert(inputs, **options)
+
+
+def run(inputs: Any, output: Path, **options: Any) -> ConversionReport:
+    """Convert to `web` by bytes; in worker processes where the options name workers."""
+    if options.keys() & {"workers", "engine", "ray_address"}:
+        return convert(inputs, output=output, **{"source": "web", "tokenizer": "bytes"} | options)
+    return run_here(inputs, output, **options)
+
+
+def run_here(inputs: Any, output: Path, **options: Any) -> ConversionReport:
+    """As `run`, here whatever is given."""
+    return convert_here(inputs, output=output, **{"source": "web", "tokenizer": "bytes"} | options)

@@ -19,9 +19,10 @@ import pytest
 from array_record.python.array_record_module import ArrayRecordReader
 
 from jaxdata import tokenizers
-from jaxdata.converter import ConversionReport, convert, texts
+from jaxdata.converter import ConversionReport, texts
 from jaxdata.errors import InputError
 from jaxdata.format.storage import open_store
+from tests.converter.here import run
 from tests.format.trees import tree
 
 
@@ -33,11 +34,6 @@ def write_lines(path: Path, lines: Iterable[bytes]) -> Path:
 
 def records(*words: str) -> list[bytes]:
     return [json.dumps({"text": word}).encode() for word in words]
-
-
-def run(inputs: Any, output: Path, **options: Any) -> ConversionReport:
-    given = {"source": "web", "tokenizer": "bytes", "workers": 1} | options
-    return convert(inputs, output=output, **given)
 
 
 def manifest(output: Path) -> dict[str, Any]:

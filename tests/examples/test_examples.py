@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 import jaxdata
-from tests.conftest import ROOT
+from tests.conftest import ROOT, xla_flags
 
 pytestmark = pytest.mark.slow
 EXAMPLES = ROOT / "tools/examples"
 ENVIRONMENT = {
     **os.environ,
     "PYTHONPATH": str(ROOT),
-    "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+    "XLA_FLAGS": xla_flags(2),
     "JAX_PLATFORMS": "cpu",
     "HF_HUB_OFFLINE": "1",
     "OMP_NUM_THREADS": "1",

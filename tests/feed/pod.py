@@ -73,13 +73,14 @@ def rows_asked(table: Any) -> Iterator[list[int]]:
 @contextmanager
 def pod(job: dict[str, Any], processes: int, devices: int) -> Iterator[list[subprocess.Popen[str]]]:
     """Start the processes of a job; those still there at the end are killed."""
+    from tests.conftest import xla_flags  # the processes have no need of pytest
+
     with socket.socket() as listener:
         listener.bind(("localhost", 0))
         coordinator = f"localhost:{listener.getsockname()[1]}"
     output = Path(job["output"])
     output.mkdir(exist_ok=True)
-    flags = f"--xla_force_host_platform_device_count={devices}"
-    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    environment = {**os.environ, "XLA_FLAGS": xla_flags(devices), "JAX_PLATFORMS": "cpu"}
     started = []
     for process in range(processes):
         path = output / f"job-{processes}-{process}.json"

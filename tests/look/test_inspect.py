@@ -21,13 +21,13 @@ from rich.console import Console
 
 import jaxdata
 from jaxdata.cli import main
-from jaxdata.converter import convert
 from jaxdata.look.explanation import decoder
 from jaxdata.look.packing import compare_strategies, packing_bars
 from jaxdata.look.row_drawing import row_lines
 from jaxdata.look.terminal import excerpt, fit, printable
 from jaxdata.look.trace import Tracer
 from jaxdata.testing import distinct_documents, write_dataset
+from tests.converter.here import convert_here
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: Any, status: int = 0) -> str:
@@ -47,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         file = folder / f"{split}-{source}.jsonl"
         lines = [json.dumps({"text": text}) for text in texts] + ["{", '{"text": null}']
         file.write_text("\n".join(lines))
-        convert(
+        convert_here(
             str(file),
             output=folder / "data",
             source=source,

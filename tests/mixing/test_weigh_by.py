@@ -20,6 +20,7 @@ from jaxdata.map_datasets import RowDataset
 from jaxdata.mixing.apportion import Apportionment
 from jaxdata.rows.arrays import assemble
 from jaxdata.testing import distinct_documents, write_dataset
+from tests.converter.here import convert_here
 from tests.documents.test_foreign import write_datatrove, write_gpts
 from tests.mixing.amendments.conftest import PACKS
 
@@ -114,7 +115,7 @@ def tuning(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for _ in range(count)
         ]
         (folder / f"{number}.jsonl").write_text("\n".join(map(json.dumps, pairs)))
-        jaxdata.convert(
+        convert_here(
             folder / f"{number}.jsonl",
             output=folder / "data",
             source="sft",
@@ -126,7 +127,7 @@ def tuning(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
     texts = [{"text": "words " * chance.integers(1, 40)} for _ in range(200)]
     (folder / "web.jsonl").write_text("\n".join(map(json.dumps, texts)))
-    jaxdata.convert(
+    convert_here(
         folder / "web.jsonl", output=folder / "data", source="web", tokenizer="bytes", workers=1
     )
     return folder / "data"
@@ -171,14 +172,14 @@ def test_a_source_begun_before_and_appended_to_since_is_counted(tmp_path: Path) 
     path = tmp_path / "a.jsonl"
     path.write_text('{"prompt": "why", "completion": "so"}\n' * 9)
     options = {"output": tmp_path / "d", "source": "sft", "task": "sft", "tokenizer": "bytes"}
-    jaxdata.convert(path, **options, workers=1)
+    convert_here(path, **options, workers=1)
     manifest = json.loads((tmp_path / "d/dataset.json").read_bytes())
     manifest["sources"]["train/sft"]["statistics"].pop("loss_tokens")
     manifest.pop("sha256")
     (tmp_path / "d/dataset.json").write_text(json.dumps(manifest))
     more = tmp_path / "b.jsonl"
     more.write_text('{"prompt": "who", "completion": "me, and you"}\n' * 5)
-    jaxdata.convert(more, **options, append=True, workers=1)
+    convert_here(more, **options, append=True, workers=1)
     rows = jaxdata.pack(jaxdata.open_dataset(tmp_path / "d").source("train", "sft"), seq_len=32)
     assert rows.table.loss_tokens == loss_of(rows) == 9 * 3 + 5 * 12
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from jaxdata.cli import main
-from jaxdata.converter import convert
+from tests.converter.here import convert_here
 from tests.report.chromium import Page, chromium
 
 HOSTILE = "we<b>&\"'$x_1$"
@@ -77,7 +77,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, asked: tuple[int, list[str]]) 
         )
         name.write_text("\n".join(lines))
         split, _, own = source.rpartition("/")
-        convert(
+        convert_here(
             str(name),
             output=folder / "data",
             split=split or "train",

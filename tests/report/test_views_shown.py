@@ -12,6 +12,7 @@ import pytest
 import jaxdata
 from jaxdata.format.manifest import read_manifest
 from jaxdata.format.storage import open_store
+from tests.converter.here import convert_here
 from tests.dedup.planted import find, made, prose
 from tests.report.chromium import Page
 from tests.report.conftest import attacks, report
@@ -95,9 +96,7 @@ def test_a_view_of_an_earlier_generation(tmp_path: Path) -> None:
     made(tmp_path / "more", {})
     lines = tmp_path / "more.jsonl"
     lines.write_text(json.dumps({"text": prose(4)}) + "\n")
-    jaxdata.convert(
-        str(lines), output=data, source="web", tokenizer="bytes", workers=1, append=True
-    )
+    convert_here(str(lines), output=data, source="web", tokenizer="bytes", workers=1, append=True)
     part = words(shown(data, "-o", tmp_path / "r.html"))
     assert "train/web d1 of an earlier generation 2 1" in part
     assert "left out by view" not in part

@@ -19,7 +19,7 @@ from jaxdata.testing import assert_exactly_once, assert_resumes_everywhere, asse
 pytestmark = pytest.mark.filterwarnings("ignore:stream_text")
 
 CHANCE = np.random.default_rng(4)
-TEXTS = ["".join(CHANCE.choice(list("abcdef \n"), n)) for n in CHANCE.integers(0, 90, 400)]
+TEXTS = ["".join(CHANCE.choice(list("abcdef \n"), n)) for n in CHANCE.integers(0, 90, 200)]
 TEXTS[7], TEXTS[150] = "", "long " * 400
 
 
@@ -150,7 +150,7 @@ def test_a_state_that_is_not_exact_is_replaced_by_counting(source: Any) -> None:
 
 def test_a_source_that_gives_other_records_is_refused() -> None:
     made = stream(Anew())
-    for _ in range(40):
+    for _ in range(25):
         next(made)
     state = made.get_state()
     for other in (TEXTS[1:], TEXTS[::-1], TEXTS[:50], [*TEXTS[:-1], "changed"][::-1]):
@@ -246,9 +246,9 @@ def test_what_records_cannot_be_is_refused() -> None:
 
 def test_bad_records_are_counted_and_named() -> None:
     made = stream([*dicts(), {"text": None}, {"other": "x"}, {"text": 7}])
-    with pytest.warns(UserWarning, match=r"left out: 1 'text' is null, .*first is records:400: "):
+    with pytest.warns(UserWarning, match=r"left out: 1 'text' is null, .*first is records:200: "):
         list(made)
-    assert made.report().startswith("400 documents, ")
+    assert made.report().startswith("200 documents, ")
 
 
 def test_it_says_when_converting_pays() -> None:
@@ -340,11 +340,11 @@ def test_hugging_faces_own_state_is_used(datasets: Any) -> None:
     def shard(starts: list[int]) -> Iterator[dict[str, str]]:
         for start in starts:
             calls.append(start)
-            yield from dicts()[start : start + 50]
+            yield from dicts()[start : start + 25]
 
     def opened() -> Any:
         return datasets.IterableDataset.from_generator(
-            shard, gen_kwargs={"starts": list(range(0, 400, 50))}
+            shard, gen_kwargs={"starts": list(range(0, 200, 25))}
         )
 
     whole = stream(opened(), prefetch=0)

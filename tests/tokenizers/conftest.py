@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -20,8 +22,9 @@ KNOWN = sorted({*KNOWN, *map(ord, "".join(naughty_texts()))})
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trials of some hundred code points instead of all."""
+    """Trials of some hundred code points instead of all, and of every fifth text."""
     monkeypatch.setattr(trial, "every_character", lambda: "".join(map(chr, KNOWN)))
+    monkeypatch.setattr(trial, "naughty_texts", partial(naughty_texts, count=4_000))
 
 
 def guarded(made: Tokenizer, name: str) -> Tokenizer:

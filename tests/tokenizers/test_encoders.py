@@ -49,17 +49,23 @@ def test_ids_of_fuzzed_texts_are_the_librarys(family: str, name: str) -> None:
     same(guarded(tokenizer(settings(family)), name), list(fuzzed(FUZZED)))
 
 
+@pytest.fixture(scope="module")
+def real(shared_data: Path) -> list[str]:
+    files = [str(path) for path in shared_data.glob("[cmsw]*.*") if path.suffix != ".md"]
+    some = [text for n, text in enumerate(texts(files)) if n % EVERY == 0]
+    assert len(some) > 100
+    return some
+
+
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize(
     ("spec", "name"),
     [*product(["gpt2-hf", "neox", "gpt2-files"], ENCODERS), ("gpt2", "fast"), ("cl100k", "fast")],
 )
-def test_ids_of_real_documents_are_the_librarys(shared_data: Path, spec: str, name: str) -> None:
-    made = guarded(open_one(shared_data, spec), name)
-    files = [str(path) for path in shared_data.glob("[cmsw]*.*") if path.suffix != ".md"]
-    some = [text for n, text in enumerate(texts(files)) if n % EVERY == 0]
-    assert len(some) > 100
-    same(made, some)
+def test_ids_of_real_documents_are_the_librarys(
+    shared_data: Path, real: list[str], spec: str, name: str
+) -> None:
+    same(guarded(open_one(shared_data, spec), name), real)
 
 
 def test_accents_that_the_librarys_older_tables_lack_are_found_by_the_trial(

@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2 as proto
 
-from jaxdata.converter import convert
 from jaxdata.converter import texts as read_texts
 from jaxdata.errors import InputError
 from jaxdata.tokenizers import load
@@ -32,6 +31,7 @@ from jaxdata.tokenizers.encoders.sentencepiece_words import WordEncoder, pairs, 
 from jaxdata.tokenizers.encoders.word_table import WordTable
 from jaxdata.tokenizers.encoders.words_core import WordsEncoder
 from jaxdata.tokenizers.sentencepiece import SentencePieceTokenizer
+from tests.converter.here import convert_here
 from tests.format.trees import tree
 from tests.tokenizers.test_tokenizers import FILES, TEXTS
 
@@ -169,7 +169,8 @@ def test_naughty_strings_have_the_librarys_ids(
 
 
 def test_every_character_has_the_librarys_ids(small: SentencePieceTokenizer) -> None:
-    step = 1 if STRINGS > 100_000 else 7
+    # Each normaliser sees every seventh; the other models have one of them.
+    step = 1 if STRINGS > 100_000 else 7 if small.name in ("plain", "lossless") else 49
     codes = [code for code in range(1, 0x110000, step) if not 0xD800 <= code < 0xE000]
     runs = [codes[at : at + 997] for at in range(0, len(codes), 997)]
     check(small, ["a".join(map(chr, run)) for run in runs])
@@ -323,11 +324,11 @@ def test_a_tokenizer_of_another_kind_has_no_words() -> None:
 def test_a_conversion_by_words_is_the_librarys(
     mistral: SentencePieceTokenizer, tmp_path: Path
 ) -> None:
-    lines = [json.dumps({"text": f"{text} {number}"}) for number, text in enumerate(TEXTS * 40)]
+    lines = [json.dumps({"text": f"{text} {number}"}) for number, text in enumerate(TEXTS * 3)]
     (tmp_path / "a.jsonl").write_text("\n".join([*lines, json.dumps({"text": "a\u2581b \0"})]))
     found = {}
     for encoder in ("library", "words", "verify"):
-        report = convert(
+        report = convert_here(
             tmp_path / "a.jsonl",
             output=tmp_path / encoder,
             source="a",

@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
-from jaxdata.converter import convert
 from jaxdata.demo.runs import last_logged_step
 from jaxdata.train.log import read_log
+from tests.conftest import xla_flags
+from tests.converter.here import convert_here
 
 ROOT = Path(__file__).parents[2]
 STEPS = 60
@@ -37,7 +38,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
         split, source = name.split("/")
         file = folder / f"{split}-{source}.jsonl"
         file.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
-        convert(
+        convert_here(
             str(file),
             output=folder / "data",
             source=source,
@@ -77,8 +78,7 @@ def command(config: Path, output: Path, *more: str) -> list[str]:
 
 
 def environment(devices: int = 1) -> dict[str, str]:
-    flags = f"--xla_force_host_platform_device_count={devices}"
-    return {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    return {**os.environ, "XLA_FLAGS": xla_flags(devices), "JAX_PLATFORMS": "cpu"}
 
 
 def run(arguments: Sequence[str], *, devices: int = 1, status: int = 0) -> str:

@@ -52,9 +52,13 @@ _encode: Callable[[list[str]], Any]
 
 
 def specs(data: Path, quick: bool) -> dict[str, str]:
-    """A tokenizer of each family, of the files beside the text; bytes where there are none."""
+    """A tokenizer of each family, of the files beside the text; bytes alone where there are none.
+
+    If `quick`, a library stands for the others.
+    """
     folder = shared_data()
-    return families(folder / "tokenizers", data, quick) if folder else {"bytes": "bytes"}
+    found = families(folder / "tokenizers", data, quick) if folder else {"bytes": "bytes"}
+    return {name: found[name] for name in found if not quick or name in ("gpt-2", "bytes")}
 
 
 def encoders_of(spec: str, quick: bool) -> list[type[Encoder]]:

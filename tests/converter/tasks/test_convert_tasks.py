@@ -22,6 +22,7 @@ from jaxdata.converter.tasks import Dropped
 from jaxdata.converter.tasks.encoding import encode
 from jaxdata.errors import InputError
 from tests.converter.chat.chat import CHATML
+from tests.converter.here import convert_here
 from tests.tokenizers.test_tokenizers import FILES, open_one
 
 Ids = tuple[int, ...]
@@ -54,7 +55,7 @@ def test_exactly_the_completions_have_loss_in_batches(
 ) -> None:
     file = write(tmp_path / "in.jsonl", gsm8k)
     tokenizer = open_one(shared_data, "gpt2")
-    convert(
+    convert_here(
         file, output=tmp_path / "out", source="x", tokenizer=tokenizer, task="sft", workers=1,
         prompt_key="question", completion_key="answer", separator="\n",
     )  # fmt: skip
@@ -74,7 +75,7 @@ def test_exactly_the_assistants_words_have_loss_in_batches(
     tmp_path: Path, shared_data: Path
 ) -> None:
     (tmp_path / "chatml.jinja").write_text(CHATML)
-    convert(
+    convert_here(
         shared_data / "instruct/v1_sft_demo.jsonl", output=tmp_path / "out", source="x",
         tokenizer=open_one(shared_data, "cl100k"), task="sft", workers=1,
         chat_template=str(tmp_path / "chatml.jinja"), template_text_ok=True,
@@ -104,7 +105,7 @@ def test_exactly_the_assistants_words_have_loss_in_batches(
 
 def test_preferences_become_two_aligned_sources(tmp_path: Path, shared_data: Path) -> None:
     (tmp_path / "chatml.jinja").write_text(CHATML)
-    report = convert(
+    report = convert_here(
         shared_data / "instruct/dpo_en_demo.json", output=tmp_path / "out", source="x",
         tokenizer=open_one(shared_data, "cl100k"), task="dpo", workers=1,
         chat_template=str(tmp_path / "chatml.jinja"), template_text_ok=True,
@@ -160,7 +161,7 @@ def test_bytes_do_not_depend_on_workers(tmp_path: Path, shared_data: Path, task:
 def test_short_documents_are_drawn_by_content(tmp_path: Path) -> None:
     texts = [f"{n} " * 40 for n in range(400)]
     file = write(tmp_path / "in.jsonl", [{"text": text} for text in texts])
-    convert(file, output=tmp_path / "out", source="x", tokenizer="bytes", workers=1,
+    convert_here(file, output=tmp_path / "out", source="x", tokenizer="bytes", workers=1,
             short_rate=0.25, short_length=20)  # fmt: skip
     docs = jaxdata.open_dataset(tmp_path / "out").source("train", "x")
     whole = [len(text) + 1 for text in texts]
@@ -203,7 +204,7 @@ def test_tables_hold_conversations_and_pairs(tmp_path: Path) -> None:
 def test_a_resume_is_compared_field_by_field(tmp_path: Path) -> None:
     file = write(tmp_path / "in.jsonl", [{"prompt": "q", "completion": "a"}])
     given: dict[str, Any] = {"output": tmp_path / "out", "source": "x", "tokenizer": "bytes"}
-    convert(file, **given, task="sft", separator="|", workers=1)
+    convert_here(file, **given, task="sft", separator="|", workers=1)
     assert convert(file, **given, task="sft", separator="|").already_complete
     with pytest.raises(InputError, match=r"separator was '\|', is '!'"):
         convert(file, **given, task="sft", separator="!")
@@ -250,7 +251,7 @@ def test_a_text_that_the_library_fails_on_is_dropped_alone(
 ) -> None:
     texts = ["before", " " * 10**6 + "a", "after"]
     file = write(tmp_path / "in.jsonl", [{"text": text} for text in texts])
-    report = convert(
+    report = convert_here(
         file, output=tmp_path / "out", source="x", tokenizer=open_one(shared_data, "cl100k"),
         workers=1,
     )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,7 @@ def _in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PageFetcher, "is_behind", False)
 
 
+@cache
 def documents(count: int = 4_000, masked: bool = False) -> tuple[list[Any], list[Any] | None]:
     chance = np.random.default_rng(7)
     lengths = np.clip(chance.lognormal(5.5, 1.2, count), 5, 60_000).astype(int)

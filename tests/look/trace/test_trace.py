@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.config import build_rows, load_config
-from jaxdata.converter import convert
 from jaxdata.packing.planner import Planner
 from jaxdata.packing.settings import PackSettings
+from tests.converter.here import convert_here
 from tests.look.trace.conftest import TEXTS, Place, asked, emitted, told
 
 
@@ -126,7 +126,7 @@ def test_four_shelves(
     (tmp_path / "wiki.jsonl").write_bytes(text[: text.rindex(b"\n") + 1])
     for name, file in files.items():
         path = tmp_path / "wiki.jsonl" if name == "wiki" else shared_data / file
-        convert(str(path), output=tmp_path / "d", source=name, tokenizer="bytes", workers=1)
+        convert_here(str(path), output=tmp_path / "d", source=name, tokenizer="bytes", workers=1)
     config = tmp_path / "run.yaml"
     fields = {
         "dataset": str(tmp_path / "d"),

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxdata
-from jaxdata.converter import convert
 from jaxdata.look.search import locate_text
+from tests.converter.here import convert_here
 from tests.look.trace.conftest import asked, run
 
 
@@ -32,7 +32,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for line in ["", *lines]
         )
     )
-    convert(
+    convert_here(
         str(file), output=folder / "data", source="web", tokenizer="bytes", workers=1, keep=["url"]
     )
     config = {"dataset": str(folder / "data"), "pack": {"seq_len": 64}, "loader": {"batch_size": 4}}

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import jaxdata
-from jaxdata.converter import convert
 from jaxdata.testing import distinct_documents, write_dataset
+from tests.converter.here import convert_here
 from tests.look.validate.conftest import compare, delivered, planned, run, write_config
 
 
@@ -29,7 +29,7 @@ def real(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "wiki": (folder / "wiki.jsonl", "text"),
     }
     for name, (path, key) in inputs.items():
-        convert(
+        convert_here(
             str(path),
             output=folder / "data",
             source=name,
@@ -163,7 +163,9 @@ def test_tokens_with_loss_are_shown_where_no_mask_must_be_read(
 ) -> None:
     path = tmp_path / "pairs.jsonl"
     path.write_text('{"prompt": "why", "completion": "so"}\n' * 9)
-    convert(path, output=tmp_path / "d", source="sft", task="sft", tokenizer="bytes", workers=1)
+    convert_here(
+        path, output=tmp_path / "d", source="sft", task="sft", tokenizer="bytes", workers=1
+    )
     masked = [np.arange(9) % 2]
     write_dataset(tmp_path / "old", {"train/old": [np.arange(1, 10)]}, {"train/old": masked})
     for name, source, expected in (("d", "sft", 9 * 3), ("old", "old", None)):

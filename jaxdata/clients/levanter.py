@@ -96,7 +96,7 @@ def _examples() -> Any:
         def _example(self, index: int) -> Any:
             arrays = tokens_of(self.rows[index])
             tokens, mask, ids = (hax.named(array, self._pos) for array in arrays)
-            return models.LmExample.causal(tokens, loss_mask=mask, segment_ids=ids)
+            return models.LmExample.causal(tokens, loss_weight=mask, segment_ids=ids)
 
     return Examples
 

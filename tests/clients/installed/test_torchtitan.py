@@ -1,0 +1,164 @@
+"""torchtitan's own trainer, Llama, FSDP and checkpoints on the rows of a config."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from jaxdata.clients import torchtitan
+from jaxdata.testing import check_trainer
+from tests.clients.hand import mean_by_hand
+from tests.clients.installed.promises import Promises, Steps, free_port, needs
+from tests.clients.tiny import ROWS, SEQ_LEN, VOCAB
+
+
+def nothing(*_: Any) -> None:
+    pass
+
+
+CPU = SimpleNamespace(
+    set_device=nothing,
+    synchronize=nothing,
+    empty_cache=nothing,
+    reset_peak_memory_stats=nothing,
+    current_device=lambda: 0,
+    get_device_name=str,
+    get_device_properties=lambda _: SimpleNamespace(total_memory=1),
+    memory_stats=lambda _: {},
+)
+"""as `torch.cuda`; torchtitan asks for the names and the memory of its devices"""
+
+with pytest.MonkeyPatch.context() as patch:
+    patch.setattr("torch._utils._get_available_device_type", lambda: "cpu")
+    patch.setattr("torch._utils._get_device_module", lambda _: CPU)
+    needs("torchtitan.trainer", "torchtitan")
+from torch.nn.attention.flex_attention import flex_attention  # noqa: E402
+from torchtitan.components.checkpointer import CheckpointManager  # noqa: E402
+from torchtitan.components.loss import CrossEntropyLoss  # noqa: E402
+from torchtitan.components.metrics import MetricsProcessor  # noqa: E402
+from torchtitan.components.optimizer import default_adamw  # noqa: E402
+from torchtitan.components.tokenizer import BaseTokenizer  # noqa: E402
+from torchtitan.config import TrainingConfig  # noqa: E402
+from torchtitan.models.common.attention import FlexAttention  # noqa: E402
+from torchtitan.models.llama3 import model_registry  # noqa: E402
+from torchtitan.trainer import Trainer  # noqa: E402
+
+
+class Tokenizer(BaseTokenizer):
+    """The number of ids, which is all that is asked of it."""
+
+    @dataclasses.dataclass(kw_only=True, slots=True)
+    class Config(BaseTokenizer.Config):
+        pass
+
+    def __init__(self, config: Any, **_: Any) -> None:
+        super().__init__()
+
+    def get_vocab_size(self) -> int:
+        return VOCAB
+
+    def encode(self, *_: Any, **__: Any) -> list[int]:
+        raise NotImplementedError
+
+    decode = encode
+
+
+def settings(run: Any, folder: Path, steps: int, ranks: int) -> Any:
+    spec = model_registry("debugmodel")
+    spec.model.layers = spec.model.layers[:1]
+    return Trainer.Config(
+        model_spec=spec,
+        dump_folder=str(folder),
+        loss=CrossEntropyLoss.Config(),
+        tokenizer=Tokenizer.Config(),
+        dataloader=torchtitan.dataloader(run),
+        optimizer=default_adamw(lr=1e-2),
+        metrics=MetricsProcessor.Config(log_freq=1),
+        checkpoint=CheckpointManager.Config(enable=True, interval=3, last_save_model_only=False),
+        training=TrainingConfig(
+            local_batch_size=ROWS // ranks,
+            seq_len=SEQ_LEN,
+            steps=steps,
+            mixed_precision_param="float32",
+            disable_cuda_graphs=True,
+        ),
+        activation_checkpoint=None,
+    )
+
+
+def join(number: int, ranks: int, port: int) -> None:
+    """As torchrun starts a process; flex attention is compiled for GPUs only."""
+    FlexAttention._compiled_flex_attn = staticmethod(flex_attention)
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": f"{port}", "WORLD_SIZE": f"{ranks}"}
+    os.environ.update(where, RANK=f"{number}", LOCAL_RANK=f"{number}")
+
+
+def logits_of(model: Any, tokens: Any, positions: Any) -> Any:
+    """As torchtitan asks its model."""
+    seen = model.get_attention_masks(positions=positions)
+    return model(tokens, positions=positions, attention_masks=seen)
+
+
+def by_hand(model: Any, batch: Any) -> float:
+    slots = torch.arange(SEQ_LEN)[None]
+
+    @torch.no_grad()
+    def logits(tokens: Any, *_: Any) -> Any:
+        return logits_of(model, torch.tensor(tokens).long(), slots)
+
+    return mean_by_hand(logits, batch)
+
+
+class Noted(Trainer):
+    """Notes losses as it logs them, those by hand, and what it trains on."""
+
+    def __init__(self, config: Any, native: Any) -> None:
+        super().__init__(config)
+        self.native, self.seen, log = native, Steps(), self.metrics_processor.log
+
+        def note(step: int, loss: float, *rest: Any, **more: Any) -> None:
+            self.seen.losses.append(loss)
+            log(step, loss, *rest, **more)
+
+        self.metrics_processor.log = note
+
+    def train_step(self, batches: Any) -> None:
+        if self.native is not None:
+            self.seen.by_hand.append(by_hand(self.model_parts[0], next(self.native)))
+        super().train_step(batches)
+
+    def forward_backward_step(self, *, input_dict: Any, **given: Any) -> Any:
+        self.seen.tokens.append(input_dict["input"].numpy()[None])
+        return super().forward_backward_step(input_dict=input_dict, **given)
+
+
+def train(
+    run: Any,
+    folder: Path,
+    steps: int,
+    native: Any = None,
+    number: int = 0,
+    ranks: int = 1,
+    port: int | None = None,
+) -> Steps:
+    join(number, ranks, port or free_port())
+    one = Noted(settings(run, folder, steps, ranks), native)
+    one.train()
+    one.close()
+    torch.distributed.destroy_process_group()
+    return one.seen
+
+
+def rank(number: int, ranks: int, port: int, run: Any, folder: Path) -> Steps:
+    torch.set_num_threads(1)
+    return train(run, folder, 6, None, number, ranks, port)
+
+
+class TestTorchtitan(Promises):
+    train, rank = staticmethod(train), staticmethod(rank)

@@ -69,7 +69,7 @@ class Tokenizer(BaseTokenizer):
     decode = encode
 
 
-def settings(run: Any, folder: Path, steps: int, ranks: int) -> Any:
+def settings(run: Any, folder: Path, ranks: int) -> Any:
     spec = model_registry("debugmodel")
     spec.model.layers = spec.model.layers[:1]
     return Trainer.Config(
@@ -84,7 +84,7 @@ def settings(run: Any, folder: Path, steps: int, ranks: int) -> Any:
         training=TrainingConfig(
             local_batch_size=ROWS // ranks,
             seq_len=SEQ_LEN,
-            steps=steps,
+            steps=6,
             mixed_precision_param="float32",
             disable_cuda_graphs=True,
         ),
@@ -118,15 +118,19 @@ def by_hand(model: Any, batch: Any) -> float:
 class Noted(Trainer):
     """Notes losses as it logs them, those by hand, and what it trains on."""
 
-    def __init__(self, config: Any, native: Any) -> None:
+    def __init__(self, config: Any, stop: int, native: Any) -> None:
         super().__init__(config)
-        self.native, self.seen, log = native, Steps(), self.metrics_processor.log
+        self.stop, self.native, self.seen = stop, native, Steps()
+        log = self.metrics_processor.log
 
         def note(step: int, loss: float, *rest: Any, **more: Any) -> None:
             self.seen.losses.append(loss)
             log(step, loss, *rest, **more)
 
         self.metrics_processor.log = note
+
+    def should_continue_training(self) -> bool:
+        return self.step < self.stop
 
     def train_step(self, batches: Any) -> None:
         if self.native is not None:
@@ -148,7 +152,7 @@ def train(
     port: int | None = None,
 ) -> Steps:
     join(number, ranks, port or free_port())
-    one = Noted(settings(run, folder, steps, ranks), native)
+    one = Noted(settings(run, folder, ranks), steps, native)
     one.train()
     one.close()
     torch.distributed.destroy_process_group()
@@ -162,3 +166,17 @@ def rank(number: int, ranks: int, port: int, run: Any, folder: Path) -> Steps:
 
 class TestTorchtitan(Promises):
     train, rank = staticmethod(train), staticmethod(rank)
+
+    def test_check_trainer_passes(self, data: Any, tmp_path: Path) -> None:
+        join(0, 1, free_port())
+        one = Noted(settings(data, tmp_path, 1), 0, None)
+
+        @torch.no_grad()
+        def loss(batch: Any) -> Any:
+            taken, labels = batch
+            found = logits_of(one.model_parts[0], taken["input"], taken["positions"])
+            return one.loss_fn(found, labels, (labels >= 0).sum())[0]
+
+        check_trainer(loss, one.dataloader.loader)
+        one.close()
+        torch.distributed.destroy_process_group()

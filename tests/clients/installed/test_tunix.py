@@ -109,6 +109,5 @@ class TestTunix(Promises):
         def loss(batch: Any) -> Any:
             return tunix.loss(one, **tunix.model_input(batch))
 
-        check_trainer(
-            loss, jaxdata.load(data, sharding=jax.sharding.SingleDeviceSharding(jax.devices()[0]))
-        )
+        on_device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        check_trainer(loss, jaxdata.load(data, sharding=on_device))

@@ -107,6 +107,4 @@ def _module(name: str) -> Any:
     except ModuleNotFoundError as missing:
         if (missing.name or "").split(".")[0] not in ("haliax", "levanter"):
             raise
-        raise InputError(
-            "Levanter is not installed: see https://github.com/marin-community/marin"
-        ) from None
+        raise InputError("Levanter is not installed: pip install marin-levanter") from None

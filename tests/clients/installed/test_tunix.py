@@ -94,7 +94,7 @@ def train(run: Any, folder: Path, steps: int, native: Any = None, sharding: Any 
 
 def rank(number: int, ranks: int, port: int, run: Any, folder: Path) -> Steps:
     join_jax(number, ranks, port)
-    mesh = Mesh(np.array(jax.devices()), ("fsdp",))
+    mesh = Mesh(np.array(jax.devices())[:, None], ("fsdp", "tp"))
     with mesh:
         return train(run, folder, 6, sharding=NamedSharding(mesh, PartitionSpec("fsdp")))
 

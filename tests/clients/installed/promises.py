@@ -20,11 +20,13 @@ import jaxdata
 from tests.clients.tiny import CLOSE, SEQ_LEN, config_of
 
 
-def needs(module: str, pins: str) -> Any:
+def needs(module: str, trainer: str) -> Any:
     """A trainer's module; without it the tests of a file skip, unless .ci/run installed it."""
     if os.environ.get("JAXDATA_TEST_INSTALLED"):
         return importlib.import_module(module)
-    reason = f"{pins} is not installed here; .ci/run makes an environment for it"
+    reason = (
+        f"{trainer} is not here; .ci/run installs it apart, from clients/installed/{trainer}.txt"
+    )
     return pytest.importorskip(module, reason=reason)
 
 

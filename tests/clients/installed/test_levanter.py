@@ -18,7 +18,7 @@ from tests.clients.hand import mean_by_hand
 from tests.clients.installed.promises import Promises, Steps, held, join_jax, needs
 from tests.clients.tiny import ROWS, SEQ_LEN, VOCAB, config_of
 
-needs("levanter.trainer", "marin-levanter")
+needs("levanter.trainer", "levanter")
 import haliax as hax  # noqa: E402 - after what it needs was found
 from levanter.checkpoint import CheckpointerConfig  # noqa: E402
 from levanter.layers.attention import AttentionMask  # noqa: E402

@@ -23,7 +23,7 @@ from tests.clients.installed.promises import Promises, Steps, free_port, needs
 from tests.clients.test_megatron import ARGUMENTS
 from tests.clients.tiny import ROWS, SEQ_LEN
 
-needs("megatron.core", "megatron-core")
+needs("megatron.core", "megatron")
 from megatron.core import dist_checkpointing, parallel_state  # noqa: E402
 from megatron.core.models.gpt import GPTModel  # noqa: E402
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec  # noqa: E402

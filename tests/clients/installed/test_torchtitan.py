@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional
 
 from jaxdata.clients import torchtitan
 from jaxdata.testing import check_trainer
@@ -38,7 +39,7 @@ with pytest.MonkeyPatch.context() as patch:
     patch.setattr("torch._utils._get_available_device_type", lambda: "cpu")
     patch.setattr("torch._utils._get_device_module", lambda _: CPU)
     needs("torchtitan.trainer", "torchtitan")
-from torch.nn.attention.flex_attention import flex_attention  # noqa: E402
+from torch.nn.attention.flex_attention import create_mask  # noqa: E402
 from torchtitan.components.checkpointer import CheckpointManager  # noqa: E402
 from torchtitan.components.loss import CrossEntropyLoss  # noqa: E402
 from torchtitan.components.metrics import MetricsProcessor  # noqa: E402
@@ -92,9 +93,18 @@ def settings(run: Any, folder: Path, ranks: int) -> Any:
     )
 
 
+def attend(
+    q: Any, k: Any, v: Any, *, block_mask: Any, scale: Any, enable_gqa: Any, **_: Any
+) -> tuple[Any, None]:
+    """Flex attention, by torchtitan's mask of it: torch has its gradients on GPUs only."""
+    seen = create_mask(block_mask.mask_mod, len(q), 1, q.shape[2], k.shape[2], device="cpu")
+    given = {"attn_mask": seen, "scale": scale, "enable_gqa": enable_gqa}
+    return functional.scaled_dot_product_attention(q, k, v, **given), None
+
+
 def join(number: int, ranks: int, port: int) -> None:
-    """As torchrun starts a process; flex attention is compiled for GPUs only."""
-    FlexAttention._compiled_flex_attn = staticmethod(flex_attention)
+    """As torchrun starts a process."""
+    FlexAttention._compiled_flex_attn = staticmethod(attend)
     where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": f"{port}", "WORLD_SIZE": f"{ranks}"}
     os.environ.update(where, RANK=f"{number}", LOCAL_RANK=f"{number}")
 

@@ -18,7 +18,7 @@ from tests.clients.hand import mean_by_hand
 from tests.clients.installed.promises import Promises, Steps, held, join_jax, needs
 from tests.clients.tiny import SEQ_LEN, VOCAB
 
-peft_trainer = needs("tunix.sft.peft_trainer", "google-tunix")
+peft_trainer = needs("tunix.sft.peft_trainer", "tunix")
 from flax import nnx  # noqa: E402 - after what it comes with was found
 from tunix.models.llama3.model import Llama3, ModelConfig  # noqa: E402
 

@@ -19,7 +19,7 @@ from tests.clients.installed.promises import Promises, Steps, free_port, needs
 from tests.clients.tiny import ROWS, SEQ_LEN, VOCAB
 
 
-def nothing(*_: Any) -> None:
+def nothing(*_: Any, **__: Any) -> None:
     pass
 
 
@@ -46,6 +46,7 @@ from torchtitan.components.metrics import MetricsProcessor  # noqa: E402
 from torchtitan.components.optimizer import default_adamw  # noqa: E402
 from torchtitan.components.tokenizer import BaseTokenizer  # noqa: E402
 from torchtitan.config import TrainingConfig  # noqa: E402
+from torchtitan.distributed import utils as dist_utils  # noqa: E402
 from torchtitan.models.common.attention import FlexAttention  # noqa: E402
 from torchtitan.models.llama3 import model_registry  # noqa: E402
 from torchtitan.trainer import Trainer  # noqa: E402
@@ -105,6 +106,7 @@ def attend(
 def join(number: int, ranks: int, port: int) -> None:
     """As torchrun starts a process."""
     FlexAttention._compiled_flex_attn = staticmethod(attend)
+    dist_utils.set_pg_timeouts = nothing  # it wants a torch after 2.13
     where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": f"{port}", "WORLD_SIZE": f"{ranks}"}
     os.environ.update(where, RANK=f"{number}", LOCAL_RANK=f"{number}")
 

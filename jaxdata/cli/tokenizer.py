@@ -30,13 +30,13 @@ def tokenizer() -> None:
 @tokenizer.command(
     epilog="""\b
 Example:
-  jaxdata tokenizer train corpus/ --output tokenizer.model --vocab-size 8192
-  jaxdata convert corpus/ --output data/mine --source web --tokenizer sentencepiece:tokenizer.model
+  jaxdata tokenizer train text/ --output tokenizer.model --vocab-size 8192
+  jaxdata convert text/ --output data/mine --source web --tokenizer sentencepiece:tokenizer.model
 
 \b
 Byte-level BPE, as of GPT-4, for transformers and tiktoken:
-  jaxdata tokenizer train corpus/ --model-type byte-level --output my-tokenizer/
-  jaxdata convert corpus/ --output data/mine --source web --tokenizer hf:my-tokenizer
+  jaxdata tokenizer train text/ --model-type byte-level --output my-tokenizer/
+  jaxdata convert text/ --output data/mine --source web --tokenizer hf:my-tokenizer
 """
 )
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")

@@ -57,6 +57,10 @@ def _checker(path: str) -> Callable[..., Verification]:
     for name, check in ((MANIFEST, verify_dataset), (ROWS, verify_rows)):
         if store.read(name) is not None:
             return check
+    if not store.list():
+        raise DatasetError(
+            f"{store.url} does not exist, or is empty: expected a dataset or exported rows"
+        )
     raise DatasetError(
         f"{store.url} has neither {MANIFEST} (a dataset) nor {ROWS} (exported rows). If a command "
         "was interrupted, run it again to finish it; otherwise restore that file from a backup"

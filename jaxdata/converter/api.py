@@ -20,6 +20,7 @@ from jaxdata.converter.inputs.compression import EXPANSION
 from jaxdata.converter.inputs.cutting import cut
 from jaxdata.converter.inputs.discovery import Inputs, Output, TextSuffix, find_inputs
 from jaxdata.converter.inputs.fetched.given_records import takes_records
+from jaxdata.converter.inputs.file_types import is_table
 from jaxdata.converter.inputs.formats.tables import check_strings
 from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.inputs.parsing import BadRecord, joined_text_of, parse
@@ -198,10 +199,10 @@ def texts_with_places(
 ) -> Iterator[tuple[InputFile, int, str]]:
     """Give the text of every good record, with its file and its line (from 1) or row (from 0)."""
     for file in files:
-        if file.kind.table:
+        if is_table(file.kind):
             check_strings(file, keys)
     settings = ReadSettings(keys)
-    passed = [0 if file.kind.table else 1 for file in files]
+    passed = [0 if is_table(file.kind) else 1 for file in files]
     for part in (part for unit in cut(list(files), settings) for part in unit.parts):
         file = files[part.file]
         for number, raw in enumerate(raw_records(file, part, settings), passed[part.file]):

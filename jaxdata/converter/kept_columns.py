@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxdata.converter.inputs.file_types import is_table
 from jaxdata.converter.inputs.formats.tables import list_type
 from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.options import split_keys
@@ -26,7 +27,7 @@ def with_types(names: Any, files: Sequence[InputFile], transform: object = None)
         names = split_keys(names)
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise InputError(f"keep_per_token={names!r}: expected names, as in 'weight,language:uint8'")
-    table = None if transform else next((file for file in files if file.kind.table), None)
+    table = None if transform else next((file for file in files if is_table(file.kind)), None)
     found: dict[str, str] = {}
     for given in names:
         name, _, more = given.partition(":")

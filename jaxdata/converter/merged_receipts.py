@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.converter.inputs.content import joined_content
+from jaxdata.converter.inputs.file_types import counted, first_number
 from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.inputs.units import Unit
 from jaxdata.converter.receipts import Members, OutputReceipt, Quarantined, Receipt
@@ -191,7 +192,7 @@ class MergedReceipts:
         numbers = []
         for part, (of_unit, count) in enumerate(zip(unit.parts, receipt.records, strict=True)):
             file = self._files[of_unit.file]
-            numbers.append(self._records_before[of_unit.file] + file.kind.first_number)
+            numbers.append(self._records_before[of_unit.file] + first_number(file.kind))
             self._records_before[of_unit.file] += count
             self.records += count
             if count:
@@ -281,9 +282,9 @@ class RecordPlace:
     def as_json(self) -> dict[str, Any]:
         """Its parts by name, as quarantine has them."""
         if self.member:
-            name, counted, number = self.member
-            return {"file": self.file.name, "member": name, counted: number}
-        return {"file": self.file.name, self.file.kind.counted: self.number}
+            name, unit, number = self.member
+            return {"file": self.file.name, "member": name, unit: number}
+        return {"file": self.file.name, counted(self.file.kind): self.number}
 
 
 def member_of(receipt: Receipt, part: int, record: int) -> Member | None:

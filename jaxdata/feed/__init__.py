@@ -6,8 +6,9 @@ loader      `jaxdata.Loader`: the grain face of a pipeline
 batch_iterator  the members of every loader
 pipeline    opens the streams of a schedule at any row, and closes them
 schedule    the rows of each step: batch sizes and ramps, over the rows that `skips` leaves
-batches     the rows of a batch that this process needs, and making them
-streams     batches made in worker processes (through `shared` memory), or ahead in a thread
+local_rows  the rows of a batch that this process needs
+batches     making them
+streams/    batches made in worker processes, ahead in a thread, or of rows fetched ahead
 warming     fetching what a run in a bucket reads first
 layouts/    names, dtypes and masks of other trainers, with `attention` for their kernels
 trees       batches of any structure, as their leaves

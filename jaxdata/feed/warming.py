@@ -10,12 +10,13 @@ from typing import Any
 
 from jaxdata.documents.base import far
 from jaxdata.errors import InputError
-from jaxdata.feed.batches import BatchMaker, HostPlacement
+from jaxdata.feed.batches import BatchMaker
+from jaxdata.feed.local_rows import HostPlacement
 from jaxdata.feed.page_choice import MOST_OPEN
 from jaxdata.feed.pipeline import BatchPipeline
 from jaxdata.feed.schedule import Span
 from jaxdata.format.storage import PagedFiles, page_cache, read_counts
-from jaxdata.map_datasets import underlying_table
+from jaxdata.map_datasets.underlying import underlying_table
 from jaxdata.progress import Advance
 
 _AT_ONCE = 8

@@ -14,7 +14,7 @@ from jaxdata.documents.kept import KeptDocuments, base_of
 from jaxdata.errors import InputError
 from jaxdata.feed.loader import Loader
 from jaxdata.look.origins import Origin, origin_of
-from jaxdata.map_datasets import row_table
+from jaxdata.map_datasets.underlying import row_table
 from jaxdata.rows.table import Segments
 
 _EXCERPT_TOKENS = 100

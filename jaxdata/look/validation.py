@@ -13,7 +13,6 @@ from jaxdata.feed.loader import Loader
 from jaxdata.look.integrity import Check
 from jaxdata.mixing.mixture import Mixture
 from jaxdata.mixing.preview import PlannedInterval, planned_intervals, weighed_tokens
-from jaxdata.packing.loss_tokens import known_loss_tokens
 from jaxdata.rows.counts import TokenCounts
 
 
@@ -180,7 +179,7 @@ def _source(mixed: Any, name: str, run: TokenCounts) -> dict[str, Any]:
         "documents": plan.documents,
         **({"view": documents.view.name} if isinstance(documents, KeptDocuments) else {}),
         "masked": documents.masked,
-        "loss_tokens": table.loss_tokens if counted else known_loss_tokens(table),
+        "loss_tokens": table.loss_tokens if counted else table.known_loss_tokens,
         "dropped": {
             "documents_without_target": plan.documents - epoch.begun,
             "tokens_cropped": plan.dropped_tokens,

@@ -20,7 +20,7 @@ from jaxdata.format.lease import leased
 from jaxdata.format.manifest import MANIFEST
 from jaxdata.format.storage import Store, open_store
 from jaxdata.format.unfinished import UnfinishedJob
-from jaxdata.map_datasets import row_table, underlying_identity
+from jaxdata.map_datasets.underlying import row_table, underlying_identity
 from jaxdata.materializer.formats import RECORD_FORMATS, fields_of, row_bytes
 from jaxdata.materializer.row_manifest import (
     BATCH_KEY,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -11,6 +11,7 @@ from jaxdata.errors import InputError, SourceExhausted
 from jaxdata.mixing.apportion import Apportionment, whole_numbers
 from jaxdata.mixing.phases import Phase
 from jaxdata.mixing.weights import exact
+from jaxdata.rows.intervals import Exhaustion, Interval
 
 
 @dataclass(frozen=True)
@@ -27,15 +28,9 @@ class SourceBudget:
 
 
 @dataclass(frozen=True)
-class Interval:
-    """Rows `[start, start + rows)` of a mixture, in which the shares do not change."""
+class ApportionedInterval(Interval):
+    """An interval, and which rows of its sources it takes."""
 
-    start: int
-    rows: int
-    phase: int
-    """number of the phase in the mixture's `phases`"""
-    shares: Mapping[str, float]
-    """share of the tokens, as weights count them, of each source that has one"""
     tree: Apportionment = field(repr=False)
     base: tuple[int, ...]
     """rows of each source taken before it"""
@@ -47,18 +42,6 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Exhaustion:
-    """A source runs dry: it has no row for `row` of the mixture."""
-
-    source: str
-    phase: int
-    row: int
-
-    def __str__(self) -> str:
-        return f"source {self.source!r} runs dry in phase {self.phase} at row {self.row}"
-
-
-@dataclass(frozen=True)
 class Timeline:
     """Phases as intervals, with the exhaustions met on the way and what stops them early."""
 
@@ -66,7 +49,7 @@ class Timeline:
     """the phases, with numbers as weights"""
     budgets: Sequence[int | None]
     """rows of each phase; None for one that runs until a source is exhausted"""
-    intervals: Sequence[Interval]
+    intervals: Sequence[ApportionedInterval]
     exhaustions: Sequence[Exhaustion]
     halted: Exhaustion | None
     start: int = 0
@@ -130,7 +113,7 @@ class _SourceProgress:
     def __init__(self, budgets: Sequence[SourceBudget], start: int, on_exhaustion: str) -> None:
         self._budgets, self._row, self._on_exhaustion = budgets, start, on_exhaustion
         self._used = [source.used for source in budgets]
-        self.intervals: list[Interval] = []
+        self.intervals: list[ApportionedInterval] = []
         self.met: list[Exhaustion] = []
         self.halted: Exhaustion | None = None
 
@@ -156,7 +139,8 @@ class _SourceProgress:
         rows, first_dry = _lasts(tree, weighing, end - self._row, self._used, self._budgets)
         if rows:
             shares = _asked(self._budgets, weighing.of_tokens)
-            interval = Interval(self._row, rows, number, shares, tree, tuple(self._used))
+            used = tuple(self._used)
+            interval = ApportionedInterval(self._row, rows, number, shares, tree, used)
             self.intervals.append(interval)
             self._row += rows
             self._used = interval.used(self._row)

@@ -8,60 +8,46 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from jaxdata.documents.base import Documents
 from jaxdata.packing.plan_cache import cached_table
-from jaxdata.packing.strategies import STRATEGIES
 from jaxdata.progress import progress_bar
 from jaxdata.ragged import Ints, expand
 
-if TYPE_CHECKING:
-    from jaxdata.packing.packed_rows import PackedRows
-
 _DOCUMENTS = 4_096  # looked at together
-_TARGETS = 2**22  # whose masks are read together, about
+TARGETS = 2**22
+"""Targets whose masks are read together, about."""
 _PIECE = 2**20  # targets of a document
 
 Targets = tuple[Ints, Ints, Ints]
 """Ranges of targets: document, first token, number of tokens."""
 
 
-def known_loss_tokens(table: PackedRows) -> int | None:
-    """Targets with loss in an epoch, where no mask must be read to know them; else None.
+def known_loss_tokens(documents: Documents, trained: int, *, keeps_all: bool) -> int | None:
+    """Targets with loss in an epoch of `trained` ones, if no mask must be read; else None.
 
-    Without masks, those that are trained; with them, what the source says.
+    Without masks that is all of them; with masks, what the source says, if every target is in a row
+    (`keeps_all`).
     """
-    documents, trained = table.documents[0], table.summary.trained_tokens
     if not documents.masked:
         return trained
-    kept = getattr(documents, "loss_tokens", None) if _keeps_all(table) else None
+    kept = getattr(documents, "loss_tokens", None) if keeps_all else None
     return kept if isinstance(kept, int) and 0 <= kept <= trained else None
 
 
-def loss_tokens(table: PackedRows) -> int:
-    """Targets with loss in an epoch."""
-    known = known_loss_tokens(table)
-    if known is not None:
-        return known
-    # Where every target is in a row, the count does not depend on how they are packed.
-    whole, documents = _keeps_all(table), table.documents[0]
-    key = {"data": documents.fingerprint} if whole else table.planner.key()
-    targets = _all(documents) if whole else _packed(table)
-    count = partial(_count, documents, targets, table.summary.trained_tokens)
-    key = {"counts": "loss_tokens", **key}
-    return int(cached_table(documents, key, count, partial(_can_be, table))[0])
+def counted_loss_tokens(
+    documents: Documents, trained: int, key: dict[str, Any], targets: Iterator[Targets]
+) -> int:
+    """The same from the masks of `targets`, which are read at most once for a `key`."""
 
+    def can_be(kept: Ints) -> bool:
+        return kept.shape == (1,) and 0 <= kept[0] <= trained
 
-def _can_be(table: PackedRows, kept: Ints) -> bool:
-    """Whether a count can be that of the rows."""
-    return kept.shape == (1,) and 0 <= kept[0] <= table.summary.trained_tokens
-
-
-def _keeps_all(table: PackedRows) -> bool:
-    return STRATEGIES[table.settings.strategy].keeps_all
+    count = partial(_count, documents, targets, trained)
+    return int(cached_table(documents, {"counts": "loss_tokens", **key}, count, can_be)[0])
 
 
 def _count(documents: Documents, targets: Iterator[Targets], total: int) -> Ints:
@@ -75,7 +61,7 @@ def _count(documents: Documents, targets: Iterator[Targets], total: int) -> Ints
     return np.array([found])
 
 
-def _all(documents: Documents) -> Iterator[Targets]:
+def all_targets(documents: Documents) -> Iterator[Targets]:
     """Every token of every document but the first, in the order of the documents."""
     for start in range(0, len(documents), _DOCUMENTS):
         numbers = np.arange(start, min(start + _DOCUMENTS, len(documents)))
@@ -86,15 +72,8 @@ def _all(documents: Documents) -> Iterator[Targets]:
         yield from _together(numbers[which], first + 1, counts)
 
 
-def _packed(table: PackedRows) -> Iterator[Targets]:
-    """Those in the rows of an epoch."""
-    step = max(1, _TARGETS // table.seq_len)
-    for start in range(0, len(table), step):
-        yield table.targets(np.arange(start, min(start + step, len(table))))
-
-
 def _together(document: Ints, first: Ints, counts: Ints) -> Iterator[Targets]:
-    """Split ranges where about `_TARGETS` of them are enough to read together."""
-    cuts = np.searchsorted(np.cumsum(counts), np.arange(_TARGETS, counts.sum(), _TARGETS))
+    """Split ranges where about `TARGETS` of them are enough to read together."""
+    cuts = np.searchsorted(np.cumsum(counts), np.arange(TARGETS, counts.sum(), TARGETS))
     columns = (np.split(column, cuts) for column in (document, first, counts))
     yield from zip(*columns, strict=True)

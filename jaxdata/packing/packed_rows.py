@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from functools import cached_property, lru_cache, partial
 from itertools import pairwise
@@ -19,10 +19,17 @@ from jaxdata.packing.block_plan import BlockPlan
 from jaxdata.packing.document_order import resolved
 from jaxdata.packing.kept_plan import block_table, other_plan
 from jaxdata.packing.lanes import Lanes
-from jaxdata.packing.loss_tokens import loss_tokens
+from jaxdata.packing.loss_tokens import (
+    TARGETS,
+    Targets,
+    all_targets,
+    counted_loss_tokens,
+    known_loss_tokens,
+)
 from jaxdata.packing.plan_memory import PLANS, Key
 from jaxdata.packing.planner import FEW_BLOCKS, Planner
 from jaxdata.packing.settings import PackSettings, PackSummary
+from jaxdata.packing.strategies import STRATEGIES
 from jaxdata.progress import Advance
 from jaxdata.ragged import AnyInts, Ints, consecutive
 from jaxdata.rows.batch_order import Key as BatchKey
@@ -101,8 +108,29 @@ class PackedRows(RowTable):
 
     @cached_property
     def loss_tokens(self) -> int:
-        """Targets with loss of one epoch, after stored masks."""
-        return loss_tokens(self)
+        """Targets with loss of one epoch, after stored masks; these may have to be read."""
+        known, documents = self.known_loss_tokens, self._source
+        if known is not None:
+            return known
+        # Where every target is in a row, the count does not depend on how they are packed.
+        key = {"data": documents.fingerprint} if self._keeps_all else self.planner.key()
+        targets = all_targets(documents) if self._keeps_all else self._targets_of_epoch()
+        return counted_loss_tokens(documents, self.summary.trained_tokens, key, targets)
+
+    @property
+    def known_loss_tokens(self) -> int | None:
+        """The same, if no mask must be read to know it; else None."""
+        trained = self.summary.trained_tokens
+        return known_loss_tokens(self._source, trained, keeps_all=self._keeps_all)
+
+    @property
+    def _keeps_all(self) -> bool:
+        return STRATEGIES[self.settings.strategy].keeps_all
+
+    def _targets_of_epoch(self) -> Iterator[Targets]:
+        step = max(1, TARGETS // self.seq_len)
+        for start in range(0, len(self), step):
+            yield self.targets(np.arange(start, min(start + step, len(self))))
 
     @property
     def sources(self) -> Mapping[str, PackedRows]:

@@ -13,7 +13,7 @@ from jaxdata.errors import InputError
 from jaxdata.feed.loader import Loader
 from jaxdata.feed.skips import Skips
 from jaxdata.look.terminal import printable
-from jaxdata.map_datasets import row_table
+from jaxdata.map_datasets.underlying import row_table
 from jaxdata.mixing.preview import asked_shares, planned_intervals
 from jaxdata.rows.counts import TokenCounts
 from jaxdata.rows.table import RowTable

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypedDict
+from typing import Any, Generic, NamedTuple, Self, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,7 @@ from jaxdata.notebook import table_html
 from jaxdata.ragged import Ints
 from jaxdata.rows.batch_order import Key, reversed_bits
 from jaxdata.rows.counts import TokenCounts
-
-if TYPE_CHECKING:
-    from jaxdata.mixing.timeline import Exhaustion, Interval
+from jaxdata.rows.intervals import Exhaustion, Interval
 
 Array = TypeVar("Array", default=NDArray[Any])
 Batch = dict[str, NDArray[Any]]

@@ -10,6 +10,7 @@ from typing import Any
 
 from jaxdata.converter.document_batch import Document
 from jaxdata.converter.inputs.cutting import cut
+from jaxdata.converter.inputs.file_types import first_number
 from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.job import Job
 from jaxdata.converter.merged_receipts import place_of
@@ -96,7 +97,7 @@ def count_left_out(reader: UnitReader, file: InputFile, line: int, counts: Input
     for bad in receipt.quarantined:
         counts.left_out[bad.reason] += 1
         if counts.first_bad is None:
-            first = line + sum(receipt.records[: bad.part]) + file.kind.first_number
+            first = line + sum(receipt.records[: bad.part]) + first_number(file.kind)
             place = place_of(file, first, receipt, bad.part, bad.record)
             counts.first_bad = f"{place}: {bad.reason}"
     return sum(receipt.records)

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 
 from jaxdata.converter.document_batch import Document
 from jaxdata.converter.inputs.fetched.spool import fields_of
-from jaxdata.converter.inputs.file_types import FileType
-from jaxdata.converter.inputs.input_file import InputFile
+from jaxdata.converter.inputs.input_file import FileType, InputFile
 from jaxdata.converter.inputs.units import FilePart, Unit
 from jaxdata.converter.job import Job
 from jaxdata.converter.tasks import Task

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxdata.map_datasets import row_table
+from jaxdata.map_datasets.underlying import row_table
 from jaxdata.rows.table import Batch, RowTable
 
 

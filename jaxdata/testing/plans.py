@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from jaxdata.map_datasets import row_table
+from jaxdata.map_datasets.underlying import row_table
 from jaxdata.packing.packed_rows import PackedRows
 from jaxdata.packing.strategies import STRATEGIES
 from jaxdata.ragged import Ints

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxdata.errors import InputError
-from jaxdata.map_datasets import row_table
+from jaxdata.map_datasets.underlying import row_table
 from jaxdata.packing.settings import PackSettings
 from jaxdata.rows.table import RowTable
 from jaxdata.testing.document_places import Placement, placements

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from jaxdata.errors import InputError
 from jaxdata.tokenizers.text_cuts import Anchors, cut_between_words
-
-if TYPE_CHECKING:
-    from jaxdata.tokenizers.encoders.guarded import GuardedEncoder
 
 SpecialToken = int | str | None
 """A special token as a user names it: its id, its text, or None for the tokenizer's own."""
@@ -21,6 +19,18 @@ SpecialToken = int | str | None
 
 class CannotEncode(ValueError):
     """A library fails on a text, such as a million spaces in a row."""
+
+
+class StandIn(Protocol):
+    """A faster encoder of plain texts, with the ids of a tokenizer's library."""
+
+    name: str
+    counts: Counter[str]
+    """what was encoded since `begin`"""
+
+    def begin(self) -> None: ...
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]: ...
 
 
 class Tokenizer(ABC):
@@ -47,7 +57,7 @@ class Tokenizer(ABC):
     eod_id: int
     bos_id: int | None
     pad_id: int | None
-    guard: GuardedEncoder | None = None
+    guard: StandIn | None = None
     """What encodes texts in the place of `encode_texts`, where a faster encoder was attached."""
     chat_template: str | None = None
     """The Jinja template that writes conversations, where the tokenizer brings one."""

@@ -140,6 +140,8 @@ class Trainer:
         status, why = ("halted", {"reason": str(error)}) if error else ("done", {})
         progress.record({"event": "end", "step": self.step, "status": status, **why})
         if not error:
+            output = self.settings.output
+            self._say(f"all {self.steps:,} steps are done; checkpoints and the log are in {output}")
             return None
         self._say(f"halted after step {self.step}, which is saved: {error}")
         return str(error)

@@ -27,6 +27,7 @@ from jaxdata import tokenizers
 from jaxdata.converter.inputs.compression import compression_of
 from jaxdata.converter.inputs.cutting import cut
 from jaxdata.converter.inputs.discovery import find_inputs
+from jaxdata.converter.inputs.file_types import is_table
 from jaxdata.converter.inputs.formats.tables import check_strings
 from jaxdata.converter.job import Job
 from jaxdata.converter.merged_receipts import member_of
@@ -160,7 +161,7 @@ def read(path: Path, unit_bytes: int) -> tuple[list[str], int]:
 def read_places(path: Path, unit_bytes: int) -> tuple[list[tuple[str, int, str]], int]:
     """Also where in an archive each text is."""
     files = find_inputs(path)
-    if files[0].kind.table:
+    if is_table(files[0].kind):
         check_strings(files[0], ["text"])
     parameters = make_parameters(files, TOKENIZER, {"max_record_bytes": 250, "piece_bytes": 16})
     job = Job("", "train", "web", files, parameters, TOKENIZER.files(), False, 200)

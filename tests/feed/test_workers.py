@@ -70,7 +70,7 @@ def test_a_killed_worker_is_an_error_at_once() -> None:
     for pid in set(children()) - set(others):
         os.kill(int(pid), signal.SIGKILL)
     started = time.monotonic()
-    with pytest.raises(WorkerDied, match=r"jaxdata\.feed\.streams:serve\) ended early: SIGKILL"):
+    with pytest.raises(WorkerDied, match=r"worker_stream:serve\) ended early: SIGKILL"):
         list(loader)
     assert time.monotonic() - started < 60  # an end, not a hang
     loader.close()

@@ -366,3 +366,5 @@ def test_the_command_says_it_and_exits_with_it(
     assert re.search(r"dataset\.json is damaged \(JSON.*\): restore it from a", run(status=1))
     (copy / "dataset.json").unlink()
     assert "has neither dataset.json (a dataset) nor rows.json (exported rows)" in run(status=1)
+    copy.rename(copy.with_name("elsewhere"))
+    assert f"{copy} does not exist, or is empty: expected a dataset" in run(status=1)

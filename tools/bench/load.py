@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from stock_grain import PACKERS, batches
 
 import jaxdata
-from jaxdata.feed.batches import Share, TableBatches
+from jaxdata.feed.batches import TableBatches
+from jaxdata.feed.local_rows import Share
 from jaxdata.feed.schedule import Schedule, Span
 
 SEQ_LEN, BATCH = 2048, 64

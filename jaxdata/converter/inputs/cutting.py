@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from jaxdata.converter.inputs.file_types import reader_of
 from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.inputs.units import UNIT_BYTES, FilePart, ReadSettings, Unit
 from jaxdata.converter.inputs.unsplittable import feed_blocks
@@ -61,12 +62,12 @@ def _cut_file(
 ) -> Iterator[Unit]:
     file = files[number]
     kind = file.kind
-    if not kind.archive and kind.reader.is_one_unit(file, settings):
+    if not kind.archive and reader_of(kind).is_one_unit(file, settings):
         yield _group(files, [number])
         return
     blocks = None
     if not (kind.compression or kind.archive):
-        blocks = kind.reader.cut(number, file, settings, unit_bytes)
+        blocks = reader_of(kind).cut(number, file, settings, unit_bytes)
     blocks = blocks or feed_blocks(number, file, settings, unit_bytes)
     for block, (parts, size, text_bytes) in enumerate(blocks):
         yield Unit(_name(number, block), parts, size, text_bytes)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 
 from jaxdata.converter.inputs.archives import is_archive
 from jaxdata.converter.inputs.compression import Compression, compression_of, unpacked_head
 from jaxdata.converter.inputs.formats.base import Format, all_formats, format_named
 from jaxdata.converter.inputs.identity import HEAD
+from jaxdata.converter.inputs.input_file import FileType
 from jaxdata.converter.inputs.raw_records import BYTE_ORDER_MARK
 
 Texts = tuple[str, ...]
@@ -18,36 +18,27 @@ OR_TEXTS = "; other texts are read with --text-suffix .py,.rs"
 _COMPRESSIONS: dict[str, Compression] = {"gz": "gz", "zst": "zst", "zstd": "zst"}
 
 
-@dataclass(frozen=True)
-class FileType:
-    """How to read a file."""
-
-    format: str  # meaningless ("txt") for an archive
-    compression: Compression = ""  # of the whole file
-    archive: bool = False
-
-    @property
-    def reader(self) -> Format:
-        """What reads its records."""
-        return format_named(self.format)
-
-    @property
-    def table(self) -> bool:
-        """Whether it is a table of columns."""
-        return self.reader.table and not self.archive
-
-    @property
-    def counted(self) -> str:
-        """What its records are: "line", "piece" (of a text), or "row" (an element, too)."""
-        return "line" if self.archive else self.reader.counted
-
-    @property
-    def first_number(self) -> int:
-        """How the first record is numbered: lines and pieces count from 1, rows from 0."""
-        return int(self.counted != "row")
-
-
 _file_type = cache(FileType)  # a million files share a few
+
+
+def reader_of(kind: FileType) -> Format:
+    """What reads the records of a file."""
+    return format_named(kind.format)
+
+
+def is_table(kind: FileType) -> bool:
+    """Whether a file is a table of columns."""
+    return reader_of(kind).table and not kind.archive
+
+
+def counted(kind: FileType) -> str:
+    """What the records of a file are: "line", "piece" (of a text), or "row" (an element, too)."""
+    return "line" if kind.archive else reader_of(kind).counted
+
+
+def first_number(kind: FileType) -> int:
+    """How the first record is numbered: lines and pieces count from 1, rows from 0."""
+    return int(counted(kind) != "row")
 
 
 def endings() -> str:

@@ -9,13 +9,11 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.inputs.read_errors import reading
 from jaxdata.format.storage.objects import Facts, place_of
-
-if TYPE_CHECKING:
-    from jaxdata.converter.inputs.input_file import InputFile
 
 HEAD = 2**16
 """Bytes of the head, and of the tail."""

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from jaxdata.converter.inputs.file_types import FileType
+from jaxdata.converter.inputs.compression import Compression
 from jaxdata.format.storage.objects import RangedFile, place_of
 
 _EXPANSION = 4  # what gzip usually makes of text, for files too small to be worth looking
+
+
+@dataclass(frozen=True)
+class FileType:
+    """How to read a file; see `file_types`."""
+
+    format: str  # meaningless ("txt") for an archive
+    compression: Compression = ""  # of the whole file
+    archive: bool = False
 
 
 class InputFile(NamedTuple):

@@ -10,9 +10,17 @@ from typing import IO
 
 from jaxdata.converter.inputs.archives import Entry, entries
 from jaxdata.converter.inputs.compression import unpacked
-from jaxdata.converter.inputs.file_types import FileType, endings, is_readable, kind_of
+from jaxdata.converter.inputs.file_types import (
+    counted,
+    endings,
+    first_number,
+    is_readable,
+    is_table,
+    kind_of,
+    reader_of,
+)
 from jaxdata.converter.inputs.identity import HEAD
-from jaxdata.converter.inputs.input_file import InputFile
+from jaxdata.converter.inputs.input_file import FileType, InputFile
 from jaxdata.converter.inputs.raw_records import Raw, TextPiece, Unreadable
 from jaxdata.converter.inputs.read_errors import reading
 from jaxdata.converter.inputs.units import Data, FilePart, ReadSettings
@@ -38,7 +46,9 @@ class Content:
     def records(self, settings: ReadSettings) -> Iterator[bytes | TextPiece | Unreadable]:
         """Give the records; what is wrong with the bytes is an InputError."""
         with reading(self.where):
-            yield from [self.link] if self.link else self.kind.reader.records(self.stream, settings)
+            yield from (
+                [self.link] if self.link else reader_of(self.kind).records(self.stream, settings)
+            )
 
     def blocks(self, settings: ReadSettings, room: Callable[[], int]) -> Iterator[tuple[Data, int]]:
         """Give the records, and their bytes, as many at a time as there is room for."""
@@ -46,7 +56,7 @@ class Content:
             if self.link:
                 yield (self.link,), 0
             else:
-                yield from self.kind.reader.blocks(self.stream, settings, room)
+                yield from reader_of(self.kind).blocks(self.stream, settings, room)
 
 
 def raw_records(file: InputFile, part: FilePart, settings: ReadSettings) -> Iterator[Raw]:
@@ -63,9 +73,9 @@ def record_runs(file: InputFile, part: FilePart, settings: ReadSettings) -> Iter
     if isinstance(part.data, tuple):
         yield part.member, iter(part.data)
     elif part.data is not None:
-        yield part.member, file.kind.reader.read_data(part.data, settings)
-    elif file.kind.table or part.stop is not None:
-        yield None, file.kind.reader.read_part(file, part, settings)
+        yield part.member, reader_of(file.kind).read_data(part.data, settings)
+    elif is_table(file.kind) or part.stop is not None:
+        yield None, reader_of(file.kind).read_part(file, part, settings)
     else:
         with reading(file.where), file.open() as packed:
             for content in contents(file, packed, settings.expansion):
@@ -90,7 +100,7 @@ def contents(file: InputFile, packed: IO[bytes], expansion: int) -> Iterator[Con
         elif is_readable(entry.name):
             found = True
             kind = _kind_of_entry(where, entry)
-            first = Member(entry.name, kind.counted, kind.first_number)
+            first = Member(entry.name, counted(kind), first_number(kind))
             opened = unpacked(entry.content, kind.compression, where, expansion)
             yield Content(where, kind, opened, first)
     if not found:
@@ -100,7 +110,7 @@ def contents(file: InputFile, packed: IO[bytes], expansion: int) -> Iterator[Con
 def _kind_of_entry(where: str, entry: Entry) -> FileType:
     with reading(where):
         kind = kind_of(entry.name, entry.content.peek(HEAD)[:HEAD])
-    if kind.archive or kind.table:
+    if kind.archive or is_table(kind):
         raise InputError(
             f"{where} is {'an archive' if kind.archive else 'a table'} in an archive, which cannot "
             "be read in one pass: unpack the archive and give its files"

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from jaxdata.converter.inputs.compression import EXPANSION
+from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.inputs.raw_records import Raw
 from jaxdata.format.archive_members import Member
-
-if TYPE_CHECKING:
-    from jaxdata.converter.inputs.input_file import InputFile
 
 UNIT_BYTES = 64 * 2**20
 """Text in a unit of a large corpus, about."""

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from jaxdata.errors import InputError
-from jaxdata.mixing.amend.recipe import Amendment, Revision, revise, until
 from jaxdata.mixing.amend.remainder import origin
-from jaxdata.mixing.mixture import MixedRows, Mixture, Recipe
+from jaxdata.mixing.amend.revision import Amendment, Revision, revise, until
+from jaxdata.mixing.mixed_rows import MixedRows
+from jaxdata.mixing.mixture import Mixture
 from jaxdata.mixing.phases import Phase
+from jaxdata.mixing.recipe import Recipe
 from jaxdata.mixing.timeline import Timeline
 from jaxdata.ragged import Ints
 from jaxdata.rows.batch_order import Key, joint_key

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from jaxdata.mixing.amend.remainder import RemainingDocuments, numbers_of
-from jaxdata.mixing.mixture import Recipe, size_of
+from jaxdata.mixing.recipe import Recipe, size_of
 from jaxdata.mixing.timeline import SourceBudget
 from jaxdata.packing.packed_rows import PackedRows
 from jaxdata.ragged import Ints

@@ -8,16 +8,14 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
 from io import BytesIO
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
+from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.inputs.raw_records import Raw, TextPiece, Unreadable, size_of
 from jaxdata.converter.inputs.read_errors import reading
 from jaxdata.converter.inputs.scanning import lines
 from jaxdata.converter.inputs.units import Block, Data, FilePart, ReadSettings
 from jaxdata.errors import InputError
-
-if TYPE_CHECKING:
-    from jaxdata.converter.inputs.input_file import InputFile
 
 _formats: dict[str, Format] = {}
 

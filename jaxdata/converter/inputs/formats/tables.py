@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxdata.converter.inputs.formats.base import Format, register
+from jaxdata.converter.inputs.formats.base import Format, format_named, register
 from jaxdata.converter.inputs.formats.columns import column_of, rows, string_types
 from jaxdata.converter.inputs.raw_records import Raw
 from jaxdata.converter.inputs.read_errors import reading
@@ -163,7 +163,7 @@ def list_type(file: InputFile, key: str) -> str:
 
 
 def _open(file: InputFile) -> AbstractContextManager[Table]:
-    table = file.kind.reader
+    table = format_named(file.kind.format)
     assert isinstance(table, TableFormat)
     return table.open(file)
 

@@ -105,7 +105,7 @@ class TestLevanter(Promises):
         return {**config_of(text), "pack": {"strategy": "concat", "seq_len": SEQ_LEN}}
 
     def test_check_trainer_passes(self, data: Any) -> None:
-        """But for targets at ends of documents that are no next token: Levanter has none."""
+        """But for what needs targets that are no next token: Levanter has none."""
         one = model()
 
         @hax.named_jit
@@ -123,4 +123,4 @@ class TestLevanter(Promises):
             total = sum(float(costs(*levanter.tokens_of(row)).sum()) for row in rows)
             return total, batch["loss_mask"].sum()
 
-        check_trainer(loss, jaxdata.load(data), leave_out={"by hand"})
+        check_trainer(loss, jaxdata.load(data), leave_out={"slots", "by hand"})

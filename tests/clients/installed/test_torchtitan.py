@@ -45,7 +45,7 @@ from torchtitan.components.loss import CrossEntropyLoss  # noqa: E402
 from torchtitan.components.metrics import MetricsProcessor  # noqa: E402
 from torchtitan.components.optimizer import default_adamw  # noqa: E402
 from torchtitan.components.tokenizer import BaseTokenizer  # noqa: E402
-from torchtitan.config import TrainingConfig  # noqa: E402
+from torchtitan.config import DebugConfig, ParallelismConfig, TrainingConfig  # noqa: E402
 from torchtitan.distributed import utils as dist_utils  # noqa: E402
 from torchtitan.models.common.attention import FlexAttention  # noqa: E402
 from torchtitan.models.llama3 import model_registry  # noqa: E402
@@ -90,6 +90,10 @@ def settings(run: Any, folder: Path, ranks: int) -> Any:
             mixed_precision_param="float32",
             disable_cuda_graphs=True,
         ),
+        parallelism=ParallelismConfig(
+            data_parallel_replicate_degree=ranks, data_parallel_shard_degree=1
+        ),
+        debug=DebugConfig(seed=0),
         activation_checkpoint=None,
     )
 

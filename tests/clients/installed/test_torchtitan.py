@@ -90,9 +90,7 @@ def settings(run: Any, folder: Path, ranks: int) -> Any:
             mixed_precision_param="float32",
             disable_cuda_graphs=True,
         ),
-        parallelism=ParallelismConfig(
-            data_parallel_replicate_degree=ranks, data_parallel_shard_degree=1
-        ),
+        parallelism=ParallelismConfig(spmd_backend="partial_dtensor"),  # others want a later torch
         debug=DebugConfig(seed=0),
         activation_checkpoint=None,
     )

@@ -74,7 +74,7 @@ class Trainer(peft_trainer.PeftTrainer):  # type: ignore[misc, name-defined]
 
 
 def train(run: Any, folder: Path, steps: int, native: Any = None, sharding: Any = None) -> Steps:
-    saves = ocp.CheckpointManagerOptions(save_interval_steps=100)  # the last step, and no other
+    saves = ocp.CheckpointManagerOptions(save_interval_steps=3)
     config = peft_trainer.TrainingConfig(
         eval_every_n_steps=100,
         max_steps=steps,

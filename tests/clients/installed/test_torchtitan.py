@@ -39,6 +39,7 @@ with pytest.MonkeyPatch.context() as patch:
     patch.setattr("torch._utils._get_available_device_type", lambda: "cpu")
     patch.setattr("torch._utils._get_device_module", lambda _: CPU)
     needs("torchtitan.trainer", "torchtitan")
+from torch.distributed.fsdp import FSDPModule  # noqa: E402
 from torch.nn.attention.flex_attention import create_mask  # noqa: E402
 from torchtitan.components.checkpointer import CheckpointManager  # noqa: E402
 from torchtitan.components.loss import CrossEntropyLoss  # noqa: E402
@@ -135,6 +136,9 @@ class Noted(Trainer):
     def __init__(self, config: Any, stop: int, native: Any) -> None:
         super().__init__(config)
         self.stop, self.native, self.seen = stop, native, Steps()
+        for module in self.model_parts[0].modules():
+            if isinstance(module, FSDPModule):
+                module.set_force_sum_reduction_for_comms(True)  # gloo knows no other
         log = self.metrics_processor.log
 
         def note(step: int, loss: float, *rest: Any, **more: Any) -> None:

@@ -184,6 +184,7 @@ def rank(number: int, ranks: int, port: int, run: Any, folder: Path) -> Steps:
 
 class TestTorchtitan(Promises):
     train, rank = staticmethod(train), staticmethod(rank)
+    elastic_tolerance = 1e-5  # Adam makes more of the rounding: 4e-6 at the sixth step
 
     def test_check_trainer_passes(self, data: Any, tmp_path: Path) -> None:
         join(0, 1, free_port())

@@ -8,6 +8,7 @@ The house, from the ground up; a room imports only from rooms below it (tests/te
 
     errors installing scalars seeds settings facts ragged processes channel progress   the ground
     notebook                                        what notebooks show: tables, bars
+    hashing                                         documents as hashes that copies have in common
     tokenizers                                      text to token ids and back
     format                                          files: shards, index, manifest, stores
     documents                                       open datasets, read ranges of tokens
@@ -31,9 +32,9 @@ from jaxdata.version import VERSION
 
 if TYPE_CHECKING:  # for type checkers: the names that __getattr__ resolves
     from jaxdata.config import load as load
-    from jaxdata.converter.api import convert as convert
     from jaxdata.dedup.api import deduplicate as deduplicate
-    from jaxdata.documents.converted import open_dataset as open_dataset
+    from jaxdata.dedup.one_pass import convert as convert
+    from jaxdata.documents.converted_dataset import open_dataset as open_dataset
     from jaxdata.documents.in_memory import ArrayDocuments as ArrayDocuments
     from jaxdata.errors import ConfigError as ConfigError
     from jaxdata.errors import DatasetError as DatasetError
@@ -64,14 +65,14 @@ _PUBLIC = {
     "LoaderRestore": "jaxdata.feed.checkpoint",
     "LoaderSave": "jaxdata.feed.checkpoint",
     "Phase": "jaxdata.mixing.phases",
-    "convert": "jaxdata.converter.api",
+    "convert": "jaxdata.dedup.one_pass",
     "deduplicate": "jaxdata.dedup.api",
     "evaluation_rows": "jaxdata.map_datasets",
     "export": "jaxdata.exporter.api",
     "load": "jaxdata.config",
     "materialize": "jaxdata.materializer.api",
     "mix": "jaxdata.map_datasets",
-    "open_dataset": "jaxdata.documents.converted",
+    "open_dataset": "jaxdata.documents.converted_dataset",
     "open_rows": "jaxdata.materializer.row_source",
     "pack": "jaxdata.map_datasets",
     "pairs": "jaxdata.preferences.pairs",

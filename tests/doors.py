@@ -261,7 +261,7 @@ def _files(data: Path, folder: Path) -> dict[str, Door]:
             converted,
             [
                 {"workers": 1, "append": True, "resume": False, "max_expansion": 50}
-                | {"verify_inputs": True, "template_text_ok": True}
+                | {"verify_inputs": True, "template_text_ok": True, "minhash": True}
             ],
         ),
         "deduplicate": Door(

@@ -22,7 +22,7 @@ EXPECTED = {
     "stream": ["a pass over what was converted", "stream_text", "convert, all cores"],
     "dedup": [
         *("recall of pairs of 0.8 and more", "jaxdata", "hashing: jaxdata"),
-        "20,000 signatures",
+        *("20,000 signatures", "convert --minhash", "dedup, hashes kept"),
     ],
     "memory": ["jaxdata: anonymous after first batch", "jaxdata: anonymous"],
     "read_costs": ["one source: 480 rows over 48 hosts"],

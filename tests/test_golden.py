@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import jaxdata
-from jaxdata.documents.converted import ConvertedDataset
+from jaxdata.documents.converted_dataset import ConvertedDataset
 from jaxdata.packing.planner import pack_block
 from jaxdata.testing import write_dataset
 

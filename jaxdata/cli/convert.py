@@ -12,6 +12,7 @@ import click
 from jaxdata.cli.arguments.convert_options import ConvertCommand, declared, token, token_texts
 from jaxdata.converter import ConversionReport
 from jaxdata.converter import convert as run_conversion
+from jaxdata.converter.kept.kept_hashes import rule_of
 from jaxdata.progress import progress_bar
 from jaxdata.tokenizers import SPECS, load
 
@@ -66,6 +67,7 @@ def convert(
     add_special: list[str],
     stats: bool,
     stats_seq_len: int | None,
+    dedup: str | None,
     **options: Any,
 ) -> None:
     """Convert raw text to a source of a dataset.
@@ -79,6 +81,8 @@ def convert(
     """
     if not inputs and not options["files_from"]:
         raise click.UsageError("give files, folders or globs to convert, or --files-from")
+    rule = rule_of(dedup) if dedup else None
+    options["exact_hash"] = rule
     given = {name: value for name, value in options.items() if value is not None}
     loaded = load(tokenizer, eod=eod, bos=bos_token, pad=pad_token, add_special=add_special)
     try:
@@ -91,6 +95,11 @@ def convert(
                 command=click.get_current_context().find_root().obj,
                 **given,
             )
+        if rule:
+            from jaxdata.dedup.one_pass import leave_out_copies
+
+            how = {name: options[name] for name in ("workers", "engine", "ray_address")}
+            report = leave_out_copies(report, rule, stage=progress_bar, **how)
     except KeyboardInterrupt:
         raise click.Abort("Finished work is kept: the same command resumes") from None
     click.echo(report)
@@ -115,7 +124,7 @@ def _print_statistics(report: ConversionReport, seq_len: int | None) -> None:
 
 def _packing(report: ConversionReport, seq_len: int) -> Table:
     """The rows of each way to pack the sources, which their statistics keep."""
-    from jaxdata.documents.converted import open_dataset
+    from jaxdata.documents.converted_dataset import open_dataset
     from jaxdata.look.packing import compare_strategies, packing_table, summed
 
     dataset = open_dataset(report.output)

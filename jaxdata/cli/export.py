@@ -46,7 +46,7 @@ def export(
     \b
         jaxdata export data/mine --source web --format megatron --output old/web
     """  # noqa: D301 - \b is a mark of click's
-    from jaxdata.documents.converted import open_dataset
+    from jaxdata.documents.converted_dataset import open_dataset
     from jaxdata.documents.dataset import source_names
     from jaxdata.errors import InputError
     from jaxdata.exporter.api import export as write

@@ -98,7 +98,7 @@ def _all_data(config: Config) -> Dataset:
 
 
 def _open(path: str, tokenizer: str | None, eod_id: int | None = None) -> Dataset:
-    from jaxdata.documents.converted import open_dataset
+    from jaxdata.documents.converted_dataset import open_dataset
     from jaxdata.format.foreign import is_foreign
 
     return open_dataset(path, tokenizer=tokenizer if is_foreign(path) else None, eod_id=eod_id)

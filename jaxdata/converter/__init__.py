@@ -6,7 +6,8 @@ was killed resumes where it stopped, and its bytes depend neither on that nor on
 
 In the order in which data passes:
 
-- `api`: the functions; `options`, `parameters`, `kept_columns`: what a user asks for, checked.
+- `api`: the functions; `options`, `parameters`: what a user asks for, checked; `kept/`: what is
+  kept beside tokens.
 - `inputs/`: files found, cut into units, and read as records.
 - `compatibility`, `append`: whether it fits the dataset that exists.
 - `conversion`, `job`, `encoder_use`, `engines/`: units handed to workers, and what encodes there.

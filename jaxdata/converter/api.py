@@ -27,6 +27,7 @@ from jaxdata.converter.inputs.parsing import BadRecord, joined_text_of, parse
 from jaxdata.converter.inputs.readers import raw_records
 from jaxdata.converter.inputs.units import ReadSettings
 from jaxdata.converter.job import Job
+from jaxdata.converter.kept.kept_hashes import KeptHashes
 from jaxdata.converter.parameters import Parameters, check_name, make_parameters
 from jaxdata.converter.statistics import ConversionReport
 from jaxdata.converter.tasks.lm import LmSettings
@@ -106,7 +107,11 @@ def convert(
             tried, with the texts of the trial.
         command: what `history.jsonl`, beside the manifest, says was run; None for this call. URLs
             are kept there without names, passwords and signatures.
-        **options: task, cleaning, splits and limits: see :class:`Options`.
+        **options: task, cleaning, splits and limits: see :class:`Options`. `minhash=True` keeps
+            hashes of each document's text in the index, with which `deduplicate` hashes none.
+            `dedup="exact"` (or "exact:letters", "exact:none"), in `jaxdata.convert`, makes the view
+            `exact` of the source, without exact copies; `exact_hash="whitespace"` (or another of
+            its rules) keeps what it is made of.
 
     Raises:
         InputError: there is nothing to convert, or it does not fit the dataset; the message says
@@ -167,9 +172,10 @@ def _parameters(
     template_text_ok: bool,
 ) -> Parameters:
     """The parameters of a conversion, which can be combined."""
+    kept = KeptHashes.of(chosen.pop("exact_hash", None), minhash=chosen.pop("minhash", False))
     parameters = make_parameters(files, tokenizer, chosen)
     library = library_of(tokenizer.kind) if parameters.task.has_texts else None
-    parameters = parameters.model_copy(update={"library": library})
+    parameters = parameters.model_copy(update={"library": library, "hashes": kept})
     parameters.check(split)
     check_template_text(parameters.task, tokenizer, allowed=template_text_ok)
     return parameters

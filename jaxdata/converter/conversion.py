@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -102,6 +102,13 @@ class Conversion:
         """The sources that it may write."""
         pairs = product(self.job.splits, self.task.streams)
         return [self.job.output(split, stream) for split, stream in pairs]
+
+    @property
+    def _hashes(self) -> dict[str, Sequence[str]]:
+        """The columns of hashes of each source; those of all streams are beside the first."""
+        kept, first = self.job.parameters.hashes.columns, self.task.streams[0]
+        having = {self.job.output(split, first) for split in self.job.splits}
+        return {name: kept if name in having else () for name in self.outputs}
 
     def complete(
         self,
@@ -362,7 +369,7 @@ class Conversion:
     def _receipt(self, unit: Unit) -> Receipt:
         def decode(data: bytes) -> Receipt:
             receipt = Receipt.decode(data)
-            receipt.check(len(unit.parts), self.outputs, self.task.side)
+            receipt.check(len(unit.parts), self._hashes, self.task.side)
             return receipt
 
         return self._unfinished.receipt(unit.name, decode)

@@ -8,7 +8,7 @@ import json
 import tempfile
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -27,17 +27,36 @@ from jaxdata.format.index import SourceIndex
 from jaxdata.format.manifest import ShardEntry
 from jaxdata.format.page_checksums import page_count
 
-_NONE = np.empty(0, np.uint8)
 _COLUMNS = {"lengths": np.uint32, "origin_file": np.uint32, "origin_row": np.uint64}
 _PIECE_BYTES = 2**20
 _UNKNOWN = "?"
+
+
+class _LongColumn:
+    """A column in the making that may not fit in memory; on disk."""
+
+    def __init__(self, dtype: type[np.generic]) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 (goes with this object)
+        self._dtype = np.dtype(dtype)
+
+    def add(self, values: bytes | memoryview) -> None:
+        self._file.write(values)
+
+    @property
+    def mapped(self) -> NDArray[Any]:
+        """All values that were added."""
+        self._file.flush()
+        size = self._file.tell() // self._dtype.itemsize
+        empty = np.empty(0, self._dtype)
+        return np.memmap(self._file, self._dtype, "r", shape=(size,)) if size else empty
 
 
 class MergedOutput:
     """What all units wrote to one source: its shards in order, statistics, index columns."""
 
     def __init__(self) -> None:
-        self._kept = tempfile.TemporaryFile()  # noqa: SIM115 (goes with this object)
+        self._kept = _LongColumn(np.uint8)
+        self._hashes: defaultdict[str, _LongColumn] = defaultdict(lambda: _LongColumn(np.uint64))
         self._columns: dict[str, list[NDArray[Any]]] = {name: [] for name in _COLUMNS}
         self._members = MemberTable()
         self._pages: list[NDArray[np.uint32]] = []
@@ -58,7 +77,8 @@ class MergedOutput:
         known = index.entry.statistics.items()
         output.counts.update({name: n for name, n in known if name in COUNTED})
         if index.entry.parameters.get("keep"):
-            output._kept.write(index.kept_lines.data)
+            output._kept.add(index.kept_lines.data)
+        output._add_hashes({name: index.hashes(name) for name in index.hashed})
         if columns := index.member_columns:
             output._members.begin_with(columns)
         return output
@@ -81,11 +101,16 @@ class MergedOutput:
         for name, side in wrote.sides.items():
             self._add_side(name, [side.shard], side.pages)
         self.counts += wrote.counts
-        self._kept.write(wrote.kept)
+        self._kept.add(wrote.kept)
+        self._add_hashes(wrote.hashes)
         for part, starts in sorted(members.items()):
             own = wrote.record[slice(*np.searchsorted(wrote.part, [part, part + 1]))]
             for start, member in _met(starts, own):
                 self._members.add(int(files[part]), int(rows[part]) + start, member)
+
+    def _add_hashes(self, hashes: Mapping[str, NDArray[np.uint64]]) -> None:
+        for name, column in hashes.items():
+            self._hashes[name].add(np.ascontiguousarray(column).data)
 
     def _add_side(
         self, name: str, shards: Sequence[ShardEntry], pages: NDArray[np.uint32] | None
@@ -128,9 +153,12 @@ class MergedOutput:
     @property
     def kept(self) -> NDArray[np.uint8]:
         """uint8: lines of JSON with the kept fields, one a document; mapped, as it may be large."""
-        self._kept.flush()
-        size = self._kept.tell()
-        return np.memmap(self._kept, np.uint8, "r", shape=(size,)) if size else _NONE
+        return self._kept.mapped
+
+    @property
+    def hashes(self) -> dict[str, NDArray[np.uint64]]:
+        """The columns of `HASH_COLUMNS` that were kept, uint64 (documents * n,); mapped, too."""
+        return {name: column.mapped for name, column in self._hashes.items()}
 
 
 class MergedReceipts:

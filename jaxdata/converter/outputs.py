@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -14,21 +14,30 @@ import numpy as np
 from jaxdata.converter.document_batch import Documents
 from jaxdata.converter.inputs.units import Unit
 from jaxdata.converter.job import Job
+from jaxdata.converter.kept.document_hashes import DocumentHashes
 from jaxdata.converter.receipts import OutputReceipt, SideReceipt
 from jaxdata.converter.statistics import count_documents, count_tokens, sizes_of
 from jaxdata.converter.tasks import Encoded, Task
 from jaxdata.format.records import RecordSpec
 from jaxdata.format.shards import ShardWriter
 from jaxdata.format.storage import Store
+from jaxdata.hashing.ngrams import Hashes
 
 
 class Outputs:
     """Write documents to the shards of a unit; they are published when `finish` ends well."""
 
     def __init__(
-        self, store: Store, job: Job, task: Task, unit: Unit, unknown_id: int | None
+        self,
+        store: Store,
+        job: Job,
+        task: Task,
+        unit: Unit,
+        unknown_id: int | None,
+        hashes: DocumentHashes | None = None,
     ) -> None:
         self._store, self._job, self._task, self._unit = store, job, task, unit
+        self._hashes = hashes
         self._count = 0
         self._spec = job.parameters.record_spec(task.masked)
         self._unknown_id = unknown_id
@@ -45,6 +54,9 @@ class Outputs:
                 if output not in self._open:
                     self._open[output] = self._new(output)
                 self._open[output].add(share, [encoded[number][place] for number in chosen])
+                if self._hashes and not place:  # of all streams, beside the first
+                    streams = [encoded[number] for number in chosen]
+                    self._open[output].add_hashes(self._hashes(mine.content, streams))
 
     def _by_split(self, documents: Documents) -> dict[str, Sequence[int]]:
         """Numbers of the documents that go to each split."""
@@ -112,7 +124,13 @@ class _Shard:
         self._parts: list[int] = []
         self._records: list[int] = []
         self._kept: list[bytes] = []
+        self._hashes: defaultdict[str, list[Hashes]] = defaultdict(list)
         self._counts: Counter[str] = Counter()
+
+    def add_hashes(self, hashes: Mapping[str, Hashes]) -> None:
+        """Append the hashes of documents, by column."""
+        for name, column in hashes.items():
+            self._hashes[name].append(column)
 
     def add(self, documents: Documents, encoded: Sequence[Encoded]) -> None:
         tokens = [one.tokens for one in encoded]
@@ -141,4 +159,5 @@ class _Shard:
             kept=b"".join(self._kept),
             counts=self._counts,
             sides=sides,
+            hashes={name: np.concatenate(parts) for name, parts in self._hashes.items()},
         )

@@ -12,7 +12,8 @@ from pydantic import BaseModel, ValidationError
 from jaxdata.converter.filters import Cleaning, LengthFilter
 from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.inputs.units import PIECE_BYTES, RECORD_BYTES, UNIT_BYTES, unit_bytes_for
-from jaxdata.converter.kept_columns import with_types
+from jaxdata.converter.kept.kept_columns import with_types
+from jaxdata.converter.kept.kept_hashes import KeptHashes
 from jaxdata.converter.options import (
     INPUT,
     LIMITS,
@@ -110,6 +111,7 @@ class Parameters(OptionModel):
         hidden=True,
         ge=16,
     )
+    hashes: KeptHashes = KeptHashes()
     tokenizer: TokenizerEntry
     library: str | None = None
     """The library that decides the ids, with its version; None for our own, or if an earlier
@@ -146,7 +148,7 @@ class Parameters(OptionModel):
         """Return, by name, what the sources of one dataset need not share; no defaults."""
         fields = self.model_dump(mode="json", exclude=_OF_DATASET)
         task = fields.pop("task")
-        fields |= fields.pop("cleaning") | fields.pop("limits")
+        fields |= fields.pop("cleaning") | fields.pop("limits") | fields.pop("hashes")
         fields |= {"task": task.pop("name")} | task
         return {
             name: value
@@ -181,6 +183,11 @@ class Parameters(OptionModel):
                 f"task {self.task.name!r} reads no text: {', '.join(given)} cannot be done to it; "
                 "--min-tokens and --max-tokens limit the length"
             )
+        if not self.task.has_texts and self.hashes.hashing:
+            raise InputError(
+                f"task {self.task.name!r} reads no text that --minhash and --dedup could hash: "
+                "convert without them; then jaxdata dedup --of ids finds copies by their ids"
+            )
         if self.task.bos and self.tokenizer.bos_id is None:
             raise InputError(
                 f"tokenizer {self.tokenizer.name!r} has no begin-of-sequence token that jaxdata "
@@ -199,7 +206,8 @@ def default_of(name: str, task: str) -> Any:
     """What a parameter that :meth:`Parameters.own` leaves out was, in some task."""
     if name == "task":
         return "lm"
-    fields = Parameters.model_fields | Cleaning.model_fields | LengthFilter.model_fields
+    models = (Parameters, Cleaning, LengthFilter, KeptHashes)
+    fields = {name: field for model in models for name, field in model.model_fields.items()}
     if name not in fields:
         return defaults(task).get(name)
     default = fields[name].get_default(call_default_factory=True)

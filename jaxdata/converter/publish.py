@@ -40,7 +40,7 @@ def publish(
             source,
             **columns,
             kept=output.kept if job.parameters.keep else None,
-            members=output.members,
+            more=output.members | output.hashes,
             pages=output.pages,
             side_pages={side: (task.side[side], all_) for side, all_ in output.side_pages.items()},
             spec=job.parameters.record_spec(task.masked),

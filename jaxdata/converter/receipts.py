@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from jaxdata.format.archive_members import Member
 from jaxdata.format.bounds import Count
 from jaxdata.format.checksums import checked_bytes, with_checksum
+from jaxdata.format.index import HASH_COLUMNS
 from jaxdata.format.manifest import ShardEntry
 from jaxdata.format.page_checksums import page_count
 
@@ -71,6 +72,7 @@ class OutputReceipt:
         kept: a line of JSON for each document with the fields to keep; empty if there are none.
         counts: statistics that add up over units.
         sides: the shards of side arrays, by name.
+        hashes: uint64 (documents, n), the columns of `HASH_COLUMNS` that are kept.
     """
 
     shard: ShardEntry
@@ -81,6 +83,7 @@ class OutputReceipt:
     kept: bytes = b""
     counts: Counter[str] = field(default_factory=Counter)
     sides: dict[str, SideReceipt] = field(default_factory=dict)
+    hashes: dict[str, NDArray[np.uint64]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -159,10 +162,15 @@ class Receipt:
             encoding=Counter(encoding),
         )
 
-    def check(self, parts: int, outputs: Collection[str], sides: Collection[str] = ()) -> None:
+    def check(
+        self,
+        parts: int,
+        outputs: Mapping[str, Collection[str]],
+        sides: Collection[str] = (),
+    ) -> None:
         """Raise ValueError unless it can be of a unit of so many parts that feeds these outputs.
 
-        `sides` are the side arrays of each.
+        `outputs` have the columns of hashes of each, `sides` are the side arrays of all.
         """
         counts = [self.dropped, self.counts, *(wrote.counts for wrote in self.outputs.values())]
         bad = [(one.part, one.record, one.reason) for one in self.quarantined]
@@ -181,6 +189,8 @@ class Receipt:
                 raise ValueError(f"it has the side arrays {', '.join(wrote.sides)}")
             for side in wrote.sides.values():
                 _check_beside(shard, side)
+            if wrote.hashes.keys() != {*outputs[name]}:
+                raise ValueError(f"it has the hashes {', '.join(wrote.hashes)}")
         counted = {len(self.records), len(self.contents) or parts}
         if counted != {parts} or not all(0 <= place < parts for place in places):
             raise ValueError(f"it is not of {parts} parts of files")
@@ -200,6 +210,8 @@ def _header(output: OutputReceipt) -> dict[str, Any]:
     header = {"shard": shard, **sizes, "counts": output.counts}
     if output.sides:
         header["sides"] = {name: side.shard.model_dump() for name, side in output.sides.items()}
+    if output.hashes:
+        header["hashes"] = [*output.hashes]
     return header
 
 
@@ -207,7 +219,8 @@ def _columns(output: OutputReceipt) -> bytes:
     columns = np.stack([output.lengths, output.part, output.record]).astype("<u4")
     pages = [output.pages, *(side.pages for side in output.sides.values())]
     own, *others = (each.astype("<u4").tobytes() for each in pages)
-    return b"".join([columns.tobytes(), own, output.kept, *others])
+    hashes = (each.astype("<u8").tobytes() for each in output.hashes.values())
+    return b"".join([columns.tobytes(), own, output.kept, *others, *hashes])
 
 
 def _output(fields: dict[str, Any], file: io.BytesIO) -> OutputReceipt:
@@ -220,7 +233,12 @@ def _output(fields: dict[str, Any], file: io.BytesIO) -> OutputReceipt:
     for name, entry in fields.get("sides", {}).items():
         beside = ShardEntry(**entry)
         sides[name] = SideReceipt(beside, np.frombuffer(file.read(4 * page_count([beside])), "<u4"))
-    return OutputReceipt(shard, lengths, part, record, pages, kept, counts, sides)
+    hashes = {}
+    for name in fields.get("hashes", []):
+        width = HASH_COLUMNS[name]
+        column = np.frombuffer(file.read(8 * width * shard.documents), "<u8")
+        hashes[name] = column.reshape(shard.documents, width)
+    return OutputReceipt(shard, lengths, part, record, pages, kept, counts, sides, hashes)
 
 
 def _encode_quarantined(one: Quarantined) -> dict[str, Any]:

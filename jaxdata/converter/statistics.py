@@ -7,7 +7,7 @@ the documents that were written.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.converter.document_batch import Documents
+from jaxdata.converter.kept.kept_hashes import VIEW
 from jaxdata.converter.tasks import Encoded
-from jaxdata.format.manifest import SourceEntry
+from jaxdata.format.manifest import SourceEntry, ViewEntry
 from jaxdata.tokenizers.encoders import EncodingSummary
 from jaxdata.wording import counted, reasons, sized
 
@@ -103,6 +104,7 @@ class ConversionReport:
         files: inputs that were read.
         files_not_read: number of files in the same folders of kinds that are not read, by suffix.
         bytes: the size of the shards.
+        views: by source, the view without exact copies, where one was asked for.
     """
 
     output: str
@@ -121,6 +123,7 @@ class ConversionReport:
     files: int = 0
     files_not_read: dict[str, int] = field(default_factory=dict)
     bytes: int = 0
+    views: Mapping[str, ViewEntry] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -159,8 +162,8 @@ class ConversionReport:
         )
 
     def __str__(self) -> str:
-        """Return three lines for people: what was read, what was written, how."""
-        return "\n".join([self._read(), self._wrote(), self._took()])
+        """Return lines for people: what was read, what was written, how; and of its copies."""
+        return "\n".join([self._read(), self._wrote(), self._took(), *self._copies()])
 
     def _read(self) -> str:
         size = f", {sized(self.text_bytes)} of text" if self.text_bytes else ""  # ids have none
@@ -195,3 +198,18 @@ class ConversionReport:
             rate = f"{self.tokens / seconds:,.0f} tokens"
         encoded = self.encoding.lines() if self.encoding else ()
         return "; ".join([f"took {self.seconds:,.1f} s, {rate}/s", *encoded])
+
+    def _copies(self) -> Iterator[str]:
+        """What the views leave out, and how to train with them."""
+        for source, view in self.views.items():
+            every, kept = view.account.source, view.account.kept
+            yield (
+                f"exact copies in {source}: {every.documents - kept.documents:,} of "
+                f"{counted(every.documents, 'document')}, {every.tokens - kept.tokens:,} of "
+                f"{counted(every.tokens, 'token')}"
+            )
+        if self.views:
+            yield (
+                f"train without them: documents: {VIEW} in a config, or --documents {VIEW}; they "
+                f"stay on disk, and jaxdata views {self.output} --remove {VIEW} removes the list"
+            )

@@ -11,6 +11,7 @@ from jaxdata.converter.inputs.content import content_of
 from jaxdata.converter.inputs.identity import stamp_of
 from jaxdata.converter.inputs.units import Unit
 from jaxdata.converter.job import Finished, Job
+from jaxdata.converter.kept.document_hashes import DocumentHashes
 from jaxdata.converter.outputs import Outputs
 from jaxdata.converter.receipts import Receipt
 from jaxdata.converter.tasks import Dropped
@@ -40,6 +41,8 @@ class UnitConverter:
         self._tokenizer = job.tokenizer()
         self._task = job.task(self._tokenizer, job.cleaner())
         self._reading = job.reading(self._task)
+        kept = job.parameters.hashes
+        self._hashes = DocumentHashes(kept, self._task, self._tokenizer) if kept.hashing else None
 
     def convert(self, unit: Unit, report: Report) -> Finished:
         """Write the shards and the receipt of a unit, unless it has one that still holds.
@@ -63,7 +66,7 @@ class UnitConverter:
             self._tokenizer.guard.begin()
         unknown = self._tokenizer.unk_id
         try:
-            with Outputs(self._store, self.job, self._task, unit, unknown) as outputs:
+            with Outputs(self._store, self.job, self._task, unit, unknown, self._hashes) as outputs:
                 self._write(reader, outputs, report)
                 receipt = self._encoded(reader.receipt(outputs.finish()))
         except EncoderDiffers as differs:

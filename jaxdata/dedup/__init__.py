@@ -3,13 +3,15 @@
 From what a user names to a view:
 
 - `api`, `settings`: `deduplicate`, and what counts as a copy.
-- `compared`, `benchmark_files`, `members`: sources and files, their documents numbered.
-- `member_texts`, `hashing/`: documents read, and hashed.
+- `compared`, `members`: sources and files, their documents numbered.
+- `member_texts`, `kept_signatures`: documents read, and what their conversion hashed.
 - `search_stages`, `units/`: a search from beginning to end, and its units of work.
+- `benchmarks/`: which documents have benchmarks in them, and where.
 - `components`, `survivors`, `outcome`: clusters of pairs, who stays, and the view.
-- `masked_spans`, `repeated_spans`: what has no loss in documents that stay.
-- `account_of_copies`, `side_by_side`: counts, and examples.
+- `repeated_spans`: what has no loss, or is cut, in documents that stay.
+- `account_of_copies`, `side_by_side`, `span_examples`: counts, and examples.
 - `leaks`, `exact_leaks`: what a preview says of them.
+- `one_pass`: `jaxdata.convert`, which can make a view at once.
 
 Public names resolve when first used: a worker starts sooner without what only its parent needs.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,8 @@ class DedupReport:
         views: `"<split>/<source>"` -> its entry in the manifest; with its account.
         clusters: by the number of documents, how many clusters there are.
         seconds: that it took.
+        hashed_before: sources whose documents the conversion hashed.
+        read: what text of these was read for, nevertheless; "" where none was.
     """
 
     dataset: str
@@ -32,6 +34,8 @@ class DedupReport:
     views: Mapping[str, ViewEntry]
     clusters: Mapping[str, int]
     seconds: float
+    hashed_before: Sequence[str] = ()
+    read: str = ""
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -43,9 +47,13 @@ class DedupReport:
         yield self.summary()
 
     def summary(self) -> str:
-        """The clusters, and the time."""
+        """The clusters, the time, and which text was not read."""
         sizes = ", ".join(f"{count:,} of {size}" for size, count in self.clusters.items())
-        return f"clusters by number of documents: {sizes or 'none'}; took {self.seconds:,.1f} s"
+        found = f"clusters by number of documents: {sizes or 'none'}; took {self.seconds:,.1f} s"
+        if not self.hashed_before:
+            return found
+        read = f"only {self.read}" if self.read else "not at all"
+        return f"{found}\nhashed when converted: {', '.join(self.hashed_before)}; text read {read}"
 
 
 def clusters_by_size(sizes: Ints) -> dict[str, int]:

@@ -19,7 +19,7 @@ from jaxdata.dedup.account_of_copies import (
     sizes_of_clusters,
     statistics_of,
 )
-from jaxdata.dedup.benchmark_files import Benchmark, places_by_file, read_benchmarks
+from jaxdata.dedup.benchmarks.benchmark_files import Benchmark, places_by_file, read_benchmarks
 from jaxdata.dedup.compared import against_of, sources_of
 from jaxdata.dedup.members import Members
 from jaxdata.dedup.outcome import drop_copies, views_of_sources
@@ -27,7 +27,8 @@ from jaxdata.dedup.repeated_spans import check_no_pairs, repeated_spans
 from jaxdata.dedup.search_stages import Search, Stage
 from jaxdata.dedup.settings import DedupSettings
 from jaxdata.dedup.units.dedup_job import DedupJob
-from jaxdata.documents.converted import ConvertedDataset
+from jaxdata.dedup.units.workbench import Workbench
+from jaxdata.documents.converted_dataset import ConvertedDataset
 from jaxdata.errors import InputError
 from jaxdata.facts import differences
 from jaxdata.format.foreign import is_foreign
@@ -98,6 +99,11 @@ def deduplicate(
     opened = _opened(dataset)
     ours = sources_of(opened, split, sources, documents)
     others, files = against_of(opened, against, ours)
+    if chosen.decontaminate and not files:
+        raise InputError(
+            f"decontaminate={chosen.decontaminate!r} compares with files of benchmarks: name them "
+            "with --against"
+        )
     benchmarks = read_benchmarks(files, text_key)
     members = Members([*ours, *others, *(each.member for each in benchmarks)])
     job = DedupJob(opened.store.url, name, chosen, members, unit_tokens or _unit_tokens(opened))
@@ -179,7 +185,8 @@ class _Run:
             made_of={side: self._dataset[side].fingerprint for side in sides},
         )
         sizes = clusters_by_size(sizes_of_clusters(dropped))
-        return DedupReport(job.url, job.name, views, sizes, time.monotonic() - started)
+        seconds = time.monotonic() - started
+        return DedupReport(job.url, job.name, views, sizes, seconds, *_not_hashed(search.bench))
 
     def _parameters(self, job: DedupJob, text_key: str | None) -> dict[str, Any]:
         """What decides the view, as the manifest keeps it; and what each member is made of."""
@@ -204,6 +211,16 @@ class _Run:
             unfinished.begin(json.dumps(facts).encode())
         for each in self._benchmarks:
             unfinished.note(each.member.table, each.table())
+
+
+def _not_hashed(bench: Workbench) -> tuple[list[str], str]:
+    """The members whose text was not hashed, since their conversion did; why it was read still."""
+    settings = bench.settings
+    pairs = zip(bench.members.each, bench.kept, strict=True)
+    names = [member.name for member, kept in pairs if kept.suffice(settings)]
+    why = ["to look for words of benchmarks"] * bench.job.overlaps
+    why += ["to compare likely copies"] * bool(settings.near and settings.threshold)
+    return names, " and ".join(why)
 
 
 def _remove(store: Store, folder: str) -> None:

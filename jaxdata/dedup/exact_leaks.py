@@ -10,10 +10,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from jaxdata.dedup.hashing.exact_hashes import exact_hashes
 from jaxdata.documents.base import Documents
-from jaxdata.documents.converted import ConvertedDataset
+from jaxdata.documents.converted_dataset import ConvertedDataset
 from jaxdata.documents.dataset import Dataset
+from jaxdata.hashing.exact_hashes import exact_hashes
 from jaxdata.ragged import Ints
 from jaxdata.wording import counted
 

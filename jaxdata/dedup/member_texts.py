@@ -10,14 +10,16 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from jaxdata.converter.kept.document_hashes import BETWEEN_SIDES
+from jaxdata.dedup.kept_signatures import KeptSignatures
 from jaxdata.dedup.members import Member
+from jaxdata.dedup.settings import DedupSettings
 from jaxdata.documents.base import Documents
 from jaxdata.documents.dataset import Dataset
+from jaxdata.errors import InputError
 from jaxdata.format.unfinished import UnfinishedJob
 from jaxdata.ragged import AnyInts, Ints
 from jaxdata.tokenizers import Tokenizer
-
-_BETWEEN_SIDES = "\n\n"
 
 
 class MemberTexts(Protocol):
@@ -32,6 +34,10 @@ class MemberTexts(Protocol):
 
     def ids(self, documents: Ints) -> list[NDArray[Any]]:
         """Their tokens, without special ones."""
+        ...
+
+    def kept(self, settings: DedupSettings) -> KeptSignatures:
+        """The hashes that the conversion kept, as far as the settings make these."""
         ...
 
 
@@ -54,11 +60,20 @@ class Side(NamedTuple):
 
 
 def open_side(dataset: Dataset, name: str, view: str | None) -> Side:
-    """Open a source; through a view only what that keeps is compared, copies of it once."""
+    """Open a source; through a view only what that keeps is compared, copies of it once.
+
+    Raises:
+        InputError: the view cuts documents, which are compared as wholes.
+    """
     if view is None:
         return Side(dataset[name], None, dataset[name].fingerprint)
     split, _, source = name.partition("/")
     kept: Any = dataset.source(split, source, documents=view)
+    if kept.view.cuts:
+        raise InputError(
+            f"documents={view!r}: this view cuts ranges out of documents of {name}, and wholes are "
+            "compared; expected one that does not: mask these ranges, or cut them last"
+        )
     return Side(kept.base, np.unique(kept.document), kept.fingerprint)
 
 
@@ -85,6 +100,9 @@ class TokenTexts:
     def tokens(self, documents: Ints) -> list[NDArray[Any]]:
         """All their tokens."""
         return self._read(documents)
+
+    def kept(self, settings: DedupSettings) -> KeptSignatures:
+        return KeptSignatures.of(self._documents, self._numbers, settings)
 
     def _special_ids(self) -> NDArray[Any]:
         if self._special is None:
@@ -118,11 +136,15 @@ class PairTexts:
 
     def texts(self, documents: Ints) -> list[str]:
         sides = (side.texts(documents) for side in self._sides)
-        return [_BETWEEN_SIDES.join(texts) for texts in zip(*sides, strict=True)]
+        return [BETWEEN_SIDES.join(texts) for texts in zip(*sides, strict=True)]
 
     def ids(self, documents: Ints) -> list[NDArray[Any]]:
         sides = (side.ids(documents) for side in self._sides)
         return [np.concatenate(ids) for ids in zip(*sides, strict=True)]
+
+    def kept(self, settings: DedupSettings) -> KeptSignatures:
+        """Those of both sides are beside the first."""
+        return self._sides[0].kept(settings)
 
 
 class FileTexts:
@@ -137,3 +159,6 @@ class FileTexts:
 
     def ids(self, documents: Ints) -> list[NDArray[Any]]:
         return self._dataset.tokenizer.encode(self.texts(documents))
+
+    def kept(self, settings: DedupSettings) -> KeptSignatures:  # noqa: ARG002
+        return KeptSignatures({})

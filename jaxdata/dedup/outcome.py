@@ -8,21 +8,25 @@ from typing import Any
 
 import numpy as np
 
-from jaxdata.dedup.masked_spans import masked_spans
+from jaxdata.dedup.benchmarks.benchmark_spans import benchmark_spans
 from jaxdata.dedup.member_texts import open_side
 from jaxdata.dedup.members import Member, Members
 from jaxdata.dedup.search_stages import Clusters
+from jaxdata.dedup.settings import DedupSettings
 from jaxdata.dedup.survivors import FIRST, LONGEST, Dropped, choose, clustered, value_ranks
 from jaxdata.dedup.units.workbench import Workbench
 from jaxdata.documents.dataset import Dataset
 from jaxdata.errors import InputError
 from jaxdata.ragged import AnyInts, Ints
-from jaxdata.views.source_view import MaskedRanges, SourceView, content_of, stacked
+from jaxdata.views.cut_ranges import TokenRanges
+from jaxdata.views.source_view import SourceView, content_of, stacked
+
+REPEATED_SPAN = "repeated span"
 
 
 def drop_copies(bench: Workbench, clusters: Clusters, dataset: Dataset) -> Dropped:
-    """Choose the survivors of all clusters; documents to be masked are not dropped for that."""
-    if bench.settings.overlap_action == "mask":
+    """Choose the survivors of all clusters; documents of which a part goes are not dropped."""
+    if bench.settings.overlap_action != "drop":
         none = clusters.tainted[:0]
         clusters = clusters._replace(tainted=none, tainted_by=none)
     documents = np.union1d(clustered(clusters.near), clusters.tainted)
@@ -64,7 +68,7 @@ def views_of_sources(
     bench: Workbench,
     clusters: Clusters,
     dropped: Dropped,
-    spans: MaskedRanges,
+    spans: TokenRanges,
     dataset: Dataset,
     places: Mapping[str, list[int]],
 ) -> dict[str, SourceView]:
@@ -72,50 +76,66 @@ def views_of_sources(
 
     `spans` occur before; their documents are numbered across members.
     """
-    members = bench.members
+    members, settings = bench.members, bench.settings
     kinds = ["exact copy", "near copy"]
-    if bench.job.overlaps and bench.settings.overlap_action == "drop":
-        of = bench.settings.of
-        kinds.append(f"{bench.settings.overlap} {of} in a row")
+    if bench.job.overlaps and settings.overlap_action == "drop":
+        kinds.append(overlap_reason(settings))
     lost, _ = members.places(dropped.documents)
     found = {}
     for which, member in enumerate(members.each):
         if not member.against:
             taken = _taken(dropped, lost == which)
             mine = _of_member(members, taken, which, dataset, places, kinds)
-            if bench.settings.overlap_action == "mask":
+            if bench.job.overlaps and settings.overlap_action != "drop":
                 ranges = _of_benchmarks(bench, clusters, which, dataset)
-                reason = f"{bench.settings.overlap} {bench.settings.of} in a row"
-                mine = _masked(member, mine, ranges, reason, dataset)
-            if bench.settings.repeats:
+                reason, action = overlap_reason(settings), settings.overlap_action
+                mine = _without(members, which, mine, ranges, action, reason, dataset, places)
+            if settings.repeats:
                 owner, number = members.places(spans.document)
                 ranges = spans._replace(document=number).take(owner == which)
-                mine = _masked(member, mine, ranges, "repeated span", dataset)
+                reason, action = REPEATED_SPAN, settings.repeats_action
+                mine = _without(members, which, mine, ranges, action, reason, dataset, places)
             for side in member.sides:
                 found[side] = _over(dataset, side, member, mine)
     return found
 
 
+def overlap_reason(settings: DedupSettings) -> str:
+    """What the account calls words of benchmarks in a document."""
+    if settings.decontaminate:
+        return f"overlap ({settings.decontaminate})"
+    return f"{settings.overlap} {settings.of} in a row"
+
+
 def _of_benchmarks(
     bench: Workbench, clusters: Clusters, which: int, dataset: Dataset
-) -> MaskedRanges:
+) -> TokenRanges:
     """The n-grams of benchmarks in a member's documents."""
     member, number = bench.members.places(clusters.tainted)
-    return masked_spans(bench, which, number[member == which], clusters.shared, dataset)
+    return benchmark_spans(bench, which, number[member == which], clusters.shared, dataset)
 
 
-def _masked(
-    own: Member, view: SourceView, ranges: MaskedRanges, reason: str, dataset: Dataset
+def _without(
+    members: Members,
+    which: int,
+    view: SourceView,
+    ranges: TokenRanges,
+    action: str,
+    reason: str,
+    dataset: Dataset,
+    places: Mapping[str, list[int]],
 ) -> SourceView:
-    """The view with more ranges masked, in documents by their numbers in the member."""
-    document = _in_source(own, ranges.document, dataset, {})
-    ranges = ranges._replace(document=document, reason=ranges.reason + len(view.reasons))
-    both = zip(view.masked, ranges, strict=True)
-    return replace(
-        view,
-        reasons=[*view.reasons, reason],
-        masked=MaskedRanges(*(np.concatenate(each) for each in both)),
+    """The view with more ranges masked or cut, in documents by their numbers in the member."""
+    source, number = _in_sources(members, ranges.first[:, 1], dataset, places)
+    ranges = ranges._replace(
+        document=_in_source(members.each[which], ranges.document, dataset, places),
+        reason=ranges.reason + len(view.reasons),
+        first=np.column_stack([source, number, ranges.first[:, 2]]),
     )
+    reasons = [*view.reasons, reason]
+    if action == "cut":
+        return replace(view, reasons=reasons, cut=TokenRanges.join([view.cut, ranges]))
+    return replace(view, reasons=reasons, masked=TokenRanges.join([view.masked, ranges]))
 
 
 def _taken(dropped: Dropped, chosen: Any) -> Dropped:
@@ -132,11 +152,8 @@ def _of_member(
 ) -> SourceView:
     """The view of one member, in numbers of its source."""
     _, documents = members.places(dropped.documents)
-    member, number = members.places(dropped.survivors)
+    member, number = _in_sources(members, dropped.survivors, dataset, places)
     survivors, reasons, reason_of = _names(members.each, kinds)
-    for each in np.unique(member).tolist():
-        of = member == each
-        number[of] = _in_source(members.each[each], number[of], dataset, places)
     own = members.each[which]
     total = len(dataset[own.sides[0]])
     return SourceView(
@@ -162,6 +179,17 @@ def _names(members: Sequence[Member], kinds: Sequence[str]) -> tuple[list[str], 
 def _where(member: Member) -> str:
     """Where the copy is that stays, for a reason: in a split, or in a benchmark."""
     return f" in {member.name.partition('/')[0]}" if member.sides else " in a benchmark"
+
+
+def _in_sources(
+    members: Members, numbers: AnyInts, dataset: Dataset, places: Mapping[str, list[int]]
+) -> tuple[Ints, Ints]:
+    """The member of each document, and its number in the source, or its place in the file."""
+    member, number = members.places(numbers)
+    for each in np.unique(member).tolist():
+        of = member == each
+        number[of] = _in_source(members.each[each], number[of], dataset, places)
+    return member, number
 
 
 def _in_source(

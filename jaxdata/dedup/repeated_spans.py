@@ -1,4 +1,4 @@
-"""Spans of tokens that occur before, as ranges to be masked."""
+"""Spans of tokens that occur before, as ranges of documents."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from jaxdata.dedup.units.dedup_job import KEPT, SAMPLES, WINDOWS, DedupJob, Span
 from jaxdata.dedup.units.sorted_runs import PARTS, read_part
 from jaxdata.dedup.units.span_units import Places
 from jaxdata.errors import InputError
-from jaxdata.views.source_view import NO_RANGES, MaskedRanges
+from jaxdata.ragged import Ints
+from jaxdata.views.cut_ranges import NO_RANGES, TokenRanges
 
 RECORD_BYTES = 80
 """Memory that merging takes for a record, about."""
@@ -20,7 +21,7 @@ _UNIT_TOKENS = 2**24
 """Tokens of a unit at most: all of them may be in repeated spans, of 24 bytes each."""
 
 
-def repeated_spans(search: Search, dropped: Dropped) -> MaskedRanges:
+def repeated_spans(search: Search, dropped: Dropped) -> TokenRanges:
     """The tokens of kept documents in spans of `repeats` tokens, or more, that occur before.
 
     Before: in an earlier document, in the order of members and then of numbers, or earlier in the
@@ -35,19 +36,27 @@ def repeated_spans(search: Search, dropped: Dropped) -> MaskedRanges:
     search.unfinished.note(KEPT, np.packbits(kept).tobytes())
     samples = _merged(search, SAMPLES, _hashed(search, SAMPLES))
     windows = _merged(search, WINDOWS, _hashed(search, WINDOWS, samples))
-    found = [_ranges(places, search.job.settings.repeats) for places in _parts(search, windows)]
-    return MaskedRanges(*(np.concatenate(each) for each in zip(NO_RANGES, *found, strict=True)))
+    span = search.job.settings.repeats
+    return TokenRanges.join(_ranges(*part, span) for part in _parts(search, windows))
 
 
 def check_no_pairs(job: DedupJob) -> None:
-    """Raise InputError where documents of a source have two sides."""
+    """Raise InputError where documents of a source have two sides, and a part of one would go."""
+    settings = job.settings
+    wrong = {
+        f"repeats={settings.repeats}": ("repeats=0", settings.repeats > 0),
+        f"overlap_action={settings.overlap_action!r}": (
+            "overlap_action='drop'",
+            job.overlaps and settings.overlap_action != "drop",
+        ),
+    }
     for member in job.members.each:
-        if job.settings.repeats and len(member.sides) > 1:
-            raise InputError(
-                f"repeats={job.settings.repeats}: {member.name} has preference pairs, whose two "
-                "sides begin alike; expected sources without: name them with --sources, or use "
-                "repeats=0"
-            )
+        for setting, (remedy, holds) in wrong.items():
+            if holds and len(member.sides) > 1 and not member.against:
+                raise InputError(
+                    f"{setting}: {member.name} has preference pairs, whose two sides begin alike; "
+                    f"expected sources without: name them with --sources, or use {remedy}"
+                )
 
 
 def _hashed(search: Search, section: str, runs: Sequence[str] = ()) -> list[str]:
@@ -84,21 +93,30 @@ def _merged(search: Search, section: str, runs: Sequence[str]) -> list[str]:
     return [unit.name for unit in units]
 
 
-def _parts(search: Search, units: Sequence[str]) -> Iterator[Places]:
-    """The places at which windows begin that occur before, ascending."""
+def _parts(search: Search, units: Sequence[str]) -> Iterator[tuple[Places, Places]]:
+    """The places at which windows begin that occur before, ascending; and where they do first."""
     runs = search.bench.runs(units)
     step = parts_together(
         sum(layout[WINDOWS].records for layout in runs.values()) * RECORD_BYTES, search.memory
     )
     for at in range(0, PARTS, step):
-        (places,), _ = read_part(search.bench.store, runs, WINDOWS, at, at + step)
-        yield np.sort(places)
+        (places, earliest), _ = read_part(search.bench.store, runs, WINDOWS, at, at + step)
+        order = np.argsort(places)
+        yield places[order], earliest[order]
 
 
-def _ranges(places: Places, span: int) -> MaskedRanges:
-    """Windows of `span` tokens as ranges; those that meet are one."""
+def _ranges(places: Places, earliest: Places, span: int) -> TokenRanges:
+    """Windows of `span` tokens as ranges; those that meet are one, and stay where its first does.
+
+    Documents are numbered across members, also where ranges stay.
+    """
     apart = np.append(True, np.diff(places) > span)[: len(places)]
-    first, last = places[apart], places[np.append(apart[1:], True)[: len(places)]]
-    document, start = (first >> np.uint64(32)).astype(np.int64), first.astype(np.uint32)
-    stop = last.astype(np.uint32).astype(np.int64) + span
-    return MaskedRanges(document, start.astype(np.int64), stop, np.zeros(len(first), np.uint8))
+    (document, start), (_, last) = map(
+        _document_and_token, (places[apart], places[np.append(apart[1:], True)[: len(places)]])
+    )
+    first = np.column_stack([np.zeros_like(start), *_document_and_token(earliest[apart])])
+    return TokenRanges.of(document, start, last + span, first=first)
+
+
+def _document_and_token(places: Places) -> tuple[Ints, Ints]:
+    return (places >> np.uint64(32)).astype(np.int64), places.astype(np.uint32).astype(np.int64)

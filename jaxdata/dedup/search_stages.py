@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxdata.converter.engines import MakeEngine
+from jaxdata.dedup.benchmarks.overlaps import overlaps
 from jaxdata.dedup.components import Components
-from jaxdata.dedup.hashing.ngrams import Hashes
 from jaxdata.dedup.members import Numbers
 from jaxdata.dedup.units.candidate_units import RECORD_BYTES, Pairs, documents_of
 from jaxdata.dedup.units.dedup_job import (
@@ -19,7 +19,6 @@ from jaxdata.dedup.units.dedup_job import (
     EXACT,
     NEXT,
     OTHERS,
-    OVERLAP,
     SAME,
     CandidateUnit,
     DedupJob,
@@ -31,6 +30,7 @@ from jaxdata.dedup.units.dedup_worker import worker_of
 from jaxdata.dedup.units.pair_units import decode_pairs, pairs_file
 from jaxdata.dedup.units.sorted_runs import PARTS, Layout, read_part
 from jaxdata.dedup.units.workbench import Workbench
+from jaxdata.hashing.ngrams import Hashes
 from jaxdata.progress import Advance
 
 Stage = Callable[[str], AbstractContextManager[Advance]]
@@ -48,11 +48,9 @@ class Clusters(NamedTuple):
     near: Numbers
     """exact copies are near ones, too"""
     tainted: Numbers
-    """documents with n-grams of benchmarks, ascending; (tainted,)"""
+    """documents with n-grams of benchmarks, ascending; (tainted,): see `Overlaps`"""
     tainted_by: Numbers
-    """the document of a benchmark that has one of them, too"""
     shared: Hashes
-    """the n-grams of benchmarks that few enough documents have, ascending"""
 
 
 @dataclass
@@ -89,31 +87,7 @@ class Search:
             first = exact == np.arange(len(exact), dtype=np.uint32)
             self.unfinished.note(ALIVE, np.packbits(first).tobytes())
             self._connect_near(found, self._merge("comparing bands", self.job.sections))
-        return Clusters(exact, found.labels(), *self._tainted())
-
-    def _tainted(self) -> tuple[Numbers, Numbers, Hashes]:
-        """Documents that share n-grams with benchmarks, with which of these; and the n-grams."""
-        if not self.job.overlaps:
-            return np.empty(0, np.uint32), np.empty(0, np.uint32), np.empty(0, np.uint64)
-        runs = self.bench.runs(self.bench.signatures)
-        first = np.array([*self.bench.signatures.values()], np.uint32)
-        most = self.job.settings.overlap_most or self.bench.members.total
-        hashes, owners = self.bench.benchmark_ngrams
-        found, by = [np.empty(0, np.uint32)], [np.empty(0, np.uint32)]
-        shared = [np.empty(0, np.uint64)]
-        for at in range(0, PARTS, PARTS // 16):
-            (grams, numbers), counts = read_part(
-                self.bench.store, runs, OVERLAP, at, at + PARTS // 16
-            )
-            each, which, times = np.unique(grams, return_inverse=True, return_counts=True)
-            rare = times[which] <= most
-            shared.append(each[times <= most])
-            found.append((numbers + first.repeat(counts))[rare])
-            by.append(owners[np.searchsorted(hashes, grams[rare])])
-        documents, texts = np.concatenate(found), np.concatenate(by)
-        order = np.lexsort((texts, documents))
-        documents, at_first = np.unique(documents[order], return_index=True)
-        return documents, texts[order][at_first], np.concatenate(shared)
+        return Clusters(exact, found.labels(), *overlaps(self.bench))
 
     def _connect_near(self, found: Components, runs: dict[str, Layout]) -> None:
         """Connect neighbours by length first: most others are then in one cluster already."""

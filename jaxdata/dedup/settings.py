@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from jaxdata.dedup.hashing.exact_hashes import ExactRule
-from jaxdata.dedup.hashing.ngrams import NgramOf
+from jaxdata.converter.kept.kept_hashes import BANDS, NGRAM, OF, ROWS, RULE
+from jaxdata.dedup.benchmarks.published_rules import RULES, Action, OverlapRule, RuleName
+from jaxdata.hashing.exact_hashes import ExactRule
+from jaxdata.hashing.ngrams import NgramOf
 from jaxdata.settings import Settings
 
 
@@ -23,13 +25,13 @@ class DedupSettings(Settings):
     all but letters and digits; None for "whitespace", with n-grams of ids for "none"."""
     near: bool = True
     """Whether near copies are found, too."""
-    of: NgramOf = "words"
+    of: NgramOf = OF
     """What n-grams are made of. "ids" reads no text; exact copies then have the same ids."""
-    ngram: int = Field(default=5, ge=1)
+    ngram: int = Field(default=NGRAM, ge=1)
     """Words, bytes or ids of an n-gram."""
-    bands: int = Field(default=14, ge=1)
+    bands: int = Field(default=BANDS, ge=1)
     """Bands of MinHash; more find more pairs, also less similar ones."""
-    rows: int = Field(default=8, ge=1)
+    rows: int = Field(default=ROWS, ge=1)
     """Hashes of a band; more find fewer pairs, and more similar ones."""
     threshold: float = Field(default=0.8, ge=0, le=1)
     """The Jaccard similarity of near copies' n-grams, compared for each pair that shares a band; 0
@@ -40,21 +42,57 @@ class DedupSettings(Settings):
     overlap_most: int = Field(default=10, ge=0)
     """A run of words that more documents than this have is common, and drops none, as for GPT-3
     (Brown et al. 2020, appendix C); 0: none is common."""
-    overlap_action: Literal["drop", "mask"] = "drop"
-    """What becomes of such a document: it is dropped, or these words have no loss."""
+    overlap_action: Action = "drop"
+    """What becomes of such a document: it is dropped, or these words have no loss, or are cut out
+    of it."""
+    decontaminate: RuleName | None = None
+    """A published rule in the place of `overlap` and `overlap_most`."""
     repeats: int = Field(default=0, ge=0)
     """Tokens of a span that have no loss where the same ones occur before, in an earlier document
     that is kept or in the same one; 0: repeated spans are trained."""
+    repeats_action: Literal["mask", "cut"] = "mask"
+    """What becomes of such spans: they have no loss, or are cut out of their documents."""
     prefer: str = Field(default="longest", min_length=1)
     """Which document of a cluster stays, among those of its first source: "longest", "first", or
     the one with the smallest value of a kept field, with "-" before its name the largest."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _as_published(cls, given: dict[str, Any]) -> dict[str, Any]:
+        name = given.get("decontaminate")
+        rule = RULES.get(name) if isinstance(name, str) else None
+        if rule is None:
+            return given
+        fixed = {"overlap": rule.overlap, "overlap_most": rule.overlap_most}
+        for field, value in fixed.items():
+            if given.get(field, value) != value:
+                raise ValueError(
+                    f"decontaminate={name!r} has {field}={value}: leave out "
+                    f"{field}={given[field]!r}, or decontaminate"
+                )
+        return {"overlap_action": rule.overlap_action, **given, **fixed}
+
+    @property
+    def overlap_rule(self) -> OverlapRule:
+        """The rule that holds."""
+        if self.decontaminate is not None:
+            return RULES[self.decontaminate]
+        return OverlapRule(self.overlap, self.overlap_most)
+
+    @model_validator(mode="after")
+    def _of_what_is_published(self) -> DedupSettings:
+        if self.decontaminate and self.of != (of := self.overlap_rule.of):
+            raise ValueError(
+                f"decontaminate={self.decontaminate!r} is a rule of {of}: use of={of!r}"
+            )
+        return self
+
     @model_validator(mode="after")
     def _bytes_are_no_tokens(self) -> DedupSettings:
-        if self.of == "bytes" and self.overlap_action == "mask":
+        if self.of == "bytes" and self.overlap_action != "drop":
             raise ValueError(
-                "overlap_action='mask' needs to know the tokens of an n-gram, and of='bytes' "
-                "normalises text: use of='words' or 'ids', or overlap_action='drop'"
+                f"overlap_action={self.overlap_action!r} needs to know the tokens of an n-gram, "
+                "and of='bytes' normalises text: use of='words' or 'ids', or overlap_action='drop'"
             )
         return self
 
@@ -70,4 +108,4 @@ class DedupSettings(Settings):
     @property
     def exact_rule(self) -> ExactRule:
         """The rule that holds."""
-        return self.exact or ("none" if self.of == "ids" else "whitespace")
+        return self.exact or ("none" if self.of == "ids" else RULE)

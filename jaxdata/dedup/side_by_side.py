@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxdata.dedup.span_examples import SpanExample, examples_of_spans
 from jaxdata.documents.base import Documents
 from jaxdata.documents.dataset import Dataset
 from jaxdata.errors import InputError
@@ -57,17 +58,18 @@ class Example:
                 )
 
 
-def examples(dataset: Dataset, view: str, most: int) -> Iterator[Example]:
-    """Examples of each source and reason, the largest clusters first.
+def examples(dataset: Dataset, view: str, most: int) -> Iterator[Example | SpanExample]:
+    """Examples of each source and reason, the largest clusters and most frequent spans first.
 
     Raises:
         InputError: no source has such a view, or it has no copies.
     """
     found = 0
     for source in dataset:
-        for each in examples_of_source(dataset, source, view, most):
-            found += 1
-            yield each
+        for of_source in (examples_of_source, spans_of_source):
+            for each in of_source(dataset, source, view, most):
+                found += 1
+                yield each
     if not found:
         raise InputError(
             f"no source of {dataset.url} has a view {view!r} that drops copies: jaxdata dedup "
@@ -80,6 +82,13 @@ def examples_of_source(dataset: Dataset, source: str, view: str, most: int) -> I
     docs = _with_view(dataset, source, view)
     if docs is not None:
         yield from _of_source(dataset, docs, most)
+
+
+def spans_of_source(dataset: Dataset, source: str, view: str, most: int) -> Iterator[SpanExample]:
+    """Its spans that the view masks or cuts out, at most so many of each reason."""
+    docs = _with_view(dataset, source, view)
+    if docs is not None:
+        yield from examples_of_spans(dataset, docs, most)
 
 
 def _with_view(dataset: Dataset, source: str, view: str) -> Any:

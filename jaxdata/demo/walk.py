@@ -20,7 +20,7 @@ from jaxdata.converter import convert
 from jaxdata.demo.corpus import gather
 from jaxdata.demo.proof import prove_rows
 from jaxdata.demo.runs import train_and_kill, train_on_hosts
-from jaxdata.documents.converted import open_dataset
+from jaxdata.documents.converted_dataset import open_dataset
 from jaxdata.errors import InputError, JaxdataError
 from jaxdata.look.packing import compare_strategies, packing_table, rows_saved
 from jaxdata.look.terminal import plain_table

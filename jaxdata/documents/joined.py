@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from jaxdata.documents.base import Documents
-from jaxdata.documents.converted import ConvertedDataset
+from jaxdata.documents.converted_dataset import ConvertedDataset
 from jaxdata.documents.dataset import Dataset
 from jaxdata.errors import InputError
 

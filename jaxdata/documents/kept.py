@@ -1,7 +1,8 @@
 """Documents of a view: a kept list of a source's documents, whose numbers are translated.
 
 No token is copied. A document that is listed twice is two documents here; ranges that the view
-masks have no loss, whatever masks are stored.
+masks have no loss, whatever masks are stored. Where it cuts ranges out, what is left between them
+are documents of their own: tokens in a row, as all documents are.
 """
 
 from __future__ import annotations
@@ -94,10 +95,10 @@ class KeptDocuments(RangedDocuments):
 
     def of(self, documents: Ints, starts: Ints) -> tuple[Documents, Ints, Ints]:
         """The source, and the documents and tokens in it."""
-        return self.base, self.view.in_source(documents), starts
+        return self.base, *self.view.placed(documents, starts)
 
     def numbers_of(self, document: int) -> list[int]:
-        """The numbers under which a document of the source is listed."""
+        """The numbers under which a document of the source, or its pieces, are listed."""
         return list(range(*_run(self.document, document)))
 
     def page_ends(self, size: int) -> Ints:
@@ -108,19 +109,19 @@ class KeptDocuments(RangedDocuments):
 
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         """See `Documents`."""
-        found: Gathered = self.base.tokens(self._in_base(documents), starts, counts)
+        found: Gathered = self.base.tokens(*self._in_base(documents, starts), counts)
         return found
 
-    def _in_base(self, documents: Ints) -> Ints:
-        """Numbers in the source; raises DatasetError where they cannot be those listed."""
-        numbers = self.view.in_source(documents)
-        if (self.base.lengths[numbers] != self.lengths[documents]).any():
+    def _in_base(self, documents: Ints, starts: Ints) -> tuple[Ints, Ints]:
+        """Documents and tokens in the source; DatasetError where they cannot be those listed."""
+        numbers, starts = self.view.placed(documents, starts)
+        if not self.view.fits(documents, self.base.lengths[numbers]):
             raise self.view.damaged("its lengths are not those of its documents")
-        return numbers
+        return numbers, starts
 
     def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         """See `Documents`; stored masks, without the ranges that the view masks."""
-        numbers = self._in_base(documents)
+        numbers, starts = self._in_base(documents, starts)
         if self.base.masked:
             stored: Gathered = self.base.masks(numbers, starts, counts)
             if not self.view.masks:
@@ -135,7 +136,7 @@ class KeptDocuments(RangedDocuments):
     def side(self) -> dict[str, SideArray]:
         """Arrays of one value a token beside the tokens, by name: the source's."""
         arrays = side_arrays(self.base).items()
-        return {n: each.through(lambda d, a: (self._in_base(d), a)) for n, each in arrays}
+        return {name: each.through(self._in_base) for name, each in arrays}
 
     @property
     def pages(self) -> PagedFiles:
@@ -144,8 +145,8 @@ class KeptDocuments(RangedDocuments):
 
     def page_ranges(self, documents: Ints, starts: Ints, counts: Ints) -> PageRanges:
         """See `Far`."""
-        numbers = self.view.in_source(documents)
-        return self.base.page_ranges(numbers, starts, counts)  # type: ignore[no-any-return]
+        placed = self.view.placed(documents, starts)
+        return self.base.page_ranges(*placed, counts)  # type: ignore[no-any-return]
 
 
 def _masked_places(
@@ -237,12 +238,12 @@ F = TypeVar("F", bound=Any)
 
 
 def numbered_by_source(sources: Sequence[Documents], found: F) -> F:
-    """Segments with the numbers that documents of views have in their sources."""
+    """Segments with the numbers that documents of views, and tokens, have in their sources."""
     if not any(isinstance(each, KeptDocuments) for each in sources):
         return found
-    document = found.document.copy()
+    document, start = found.document.copy(), found.start.copy()
     for number, each in enumerate(sources):
         if isinstance(each, KeptDocuments):
             mine = np.flatnonzero(found.source == number)
-            document[mine] = each.view.in_source(document[mine])
-    return replace(found, document=document)
+            _, document[mine], start[mine] = each.of(document[mine], start[mine])
+    return replace(found, document=document, start=start)

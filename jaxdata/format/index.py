@@ -32,6 +32,8 @@ from jaxdata.format.storage import Store
 from jaxdata.format.stored_columns import Columns, write_columns
 
 ANCHOR_EVERY = 8
+HASH_COLUMNS = {"exact_hash": 2, "band_hash": 14}
+"""Hashes of each document's text that a conversion may keep, and how many uint64 a document has."""
 _CHUNK = 2**26
 _CHUNK_DOCUMENTS = ANCHOR_EVERY * 2**17
 _STEPS = np.arange(ANCHOR_EVERY - 1)[:, None]
@@ -65,7 +67,7 @@ def write_index(
     origin_row: NDArray[np.uint64],
     spec: RecordSpec,
     kept: NDArray[np.uint8] | None = None,
-    members: Mapping[str, NDArray[Any]] = MappingProxyType({}),
+    more: Mapping[str, NDArray[Any]] = MappingProxyType({}),
     pages: NDArray[np.uint32] | None = None,
     side_pages: Mapping[str, tuple[str, NDArray[np.uint32]]] = MappingProxyType({}),
     folder: str = "index",
@@ -74,11 +76,11 @@ def write_index(
 
     `lengths`, `origin_file` (number in the manifest's list of inputs) and `origin_row` (line from 1
     or row from 0 in that file) are of shape (documents,), in the order of the shards; `kept` has a
-    line of JSON for each document with its kept fields, uint8 (bytes,); `members` are the columns
-    of a `MemberTable`, if documents came from archives; `pages` are the checksums of the pages of
-    all shards, uint32 (pages,), None where some are unknown; `side_pages` have the dtype of each
-    side array, and the checksums of its pages. `folder` differs each time that
-    documents are appended.
+    line of JSON for each document with its kept fields, uint8 (bytes,); `more` are columns as they
+    are: those of a `MemberTable`, if documents came from archives, and of `HASH_COLUMNS`; `pages`
+    are the checksums of the pages of all shards, uint32 (pages,), None where some are unknown;
+    `side_pages` have the dtype of each side array, and the checksums of its pages. `folder` differs
+    each time that documents are appended.
     """
     columns: dict[str, NDArray[Any]] = {
         "length": np.asarray(lengths, np.uint32),
@@ -90,7 +92,7 @@ def write_index(
         columns |= {"kept": kept, "kept_end": _line_ends(kept)}
     if pages is not None:
         columns["page"] = np.asarray(pages, np.uint32)
-    columns |= members
+    columns |= more
     for name, (dtype, checksums) in side_pages.items():
         columns[f"{name}.anchor"] = anchors(lengths, spec.of_side(dtype))
         columns[f"{name}.page"] = np.asarray(checksums, np.uint32)
@@ -213,6 +215,15 @@ class SourceIndex(Columns):
     def _kept_ends(self) -> NDArray[np.uint64]:
         return self._column("kept_end")
 
+    @property
+    def hashed(self) -> list[str]:
+        """Those of `HASH_COLUMNS` that were kept."""
+        return [name for name in HASH_COLUMNS if name in self.entry.checksums]
+
+    def hashes(self, column: str) -> NDArray[np.uint64]:
+        """The hashes of each document in one of them, uint64 (documents, n)."""
+        return self._column(column).reshape(-1, HASH_COLUMNS[column])
+
     def locate(self, document: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(shard number, stream offset of the first chunk) of documents; int64 (n,) each."""
         shard = np.searchsorted(self.shard_starts, document, side="right") - 1
@@ -277,6 +288,7 @@ class SourceIndex(Columns):
             columns["page"] = (np.uint32, page_count(self.entry.shards))
         if self._has_members:
             columns |= {name: (dtype, None) for name, dtype in COLUMNS.items()}
+        columns |= {name: (np.uint64, HASH_COLUMNS[name] * documents) for name in self.hashed}
         for name, side in self.entry.side.items():
             columns[f"{name}.anchor"] = columns["anchor"]
             columns[f"{name}.page"] = (np.uint32, page_count(side.shards))

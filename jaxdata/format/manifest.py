@@ -124,8 +124,18 @@ class ViewAccount(Entry):
     """By reason."""
     masked: dict[str, Amount] = {}
     """Ranges without loss by reason, those of a document once."""
+    cut: dict[str, Amount] = {}
+    """Ranges that are not there by reason, those of a document once."""
     loss_tokens: Count | None = None
     """Targets with loss of all that is listed; None if masks must be read to know."""
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what only views need that cut ranges out."""
+        fields: dict[str, Any] = dump(self)
+        if not self.cut:
+            del fields["cut"]
+        return fields
 
 
 class ViewEntry(Entry):

@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +25,12 @@ from jaxdata.format.stored_columns import Columns
 from jaxdata.ragged import AnyInts, Ints
 
 CONTENT = ("document", "length", "mask_document", "mask_start", "mask_stop")
-"""the columns that decide what is read; the others say why"""
+"""the columns that decide what is read, with `start` where there is one; the others say why"""
+Kind = Literal["mask", "cut"]
+"""what becomes of a range of tokens: it has no loss, or is not there"""
 
 
+_RANGE = ("document", "start", "stop")
 _AT_ONCE = 2**22  # documents
 
 
@@ -47,7 +50,9 @@ def view_folder(source: str, view: str) -> str:
 
 def view_fingerprint(generation: str, checksums: Mapping[str, str]) -> str:
     """The fingerprint of documents in a view: of the source's, and of what the view lists."""
-    return digest([generation, {name: checksums.get(name) for name in CONTENT}])
+    content = {name: checksums.get(name) for name in CONTENT}
+    cut = {"start": checksums["start"]} if "start" in checksums else {}
+    return digest([generation, content | cut])
 
 
 def checksum(column: NDArray[Any]) -> str:
@@ -64,12 +69,15 @@ class Fate(NamedTuple):
     """the source (or file) and number of the document that it is a copy of"""
 
 
-class Masked(NamedTuple):
-    """A range of tokens of a document that has no loss in a view."""
+class Span(NamedTuple):
+    """A range of tokens of a document that has no loss in a view, or is cut out."""
 
     start: int
     stop: int
     reason: str
+    first: tuple[str, int, int] | None
+    """where the same tokens stay, if that is known: source (or file), document, and token (-1:
+    in its text)"""
 
 
 @dataclass(frozen=True)
@@ -104,6 +112,28 @@ class ViewIndex(Columns):
             raise self.damaged("it lists documents that the source does not have")
         return found
 
+    @property
+    def cuts(self) -> bool:
+        """Whether ranges are cut out: documents may then be pieces of those of the source."""
+        return "start" in self.checksums
+
+    @cached_property
+    def starts(self) -> NDArray[np.uint32]:
+        """(documents,) the token of the source's document at which each begins, if any is cut."""
+        return self._column("start")
+
+    def placed(self, numbers: Ints, starts: Ints) -> tuple[Ints, Ints]:
+        """Documents and tokens in the source, of tokens in some kept documents."""
+        found = self.in_source(numbers)
+        return found, starts + self.starts[numbers] if self.cuts else starts
+
+    def fits(self, numbers: Ints | slice, lengths: NDArray[np.uint32]) -> bool:
+        """Whether some kept documents can be of documents of these lengths."""
+        own = self.lengths[numbers]
+        if not self.cuts:
+            return np.array_equal(lengths, own)
+        return bool((self.starts[numbers].astype(np.int64) + own <= lengths).all())
+
     def misfit(self, lengths: NDArray[np.uint32]) -> str | None:
         """What is wrong with the list, for a source of these lengths; None if it fits."""
         last = tokens = 0
@@ -113,7 +143,7 @@ class ViewIndex(Columns):
             if int(numbers[0]) < last or (numbers[1:] < numbers[:-1]).any():
                 return "its documents are not in ascending order"
             last = int(numbers[-1])
-            if last >= self.total or not np.array_equal(lengths[numbers], own):
+            if last >= self.total or not self.fits(here, lengths[numbers]):
                 return "its lengths are not those of its documents"
             tokens += int(own.sum(dtype=np.int64))
         return None if tokens == self.entry.tokens else "its lengths do not add up to its tokens"
@@ -133,7 +163,11 @@ class ViewIndex(Columns):
     @cached_property
     def masked(self) -> tuple[AnyInts, NDArray[np.uint32], NDArray[np.uint32]]:
         """Ranges without loss, (ranges,) each: document of the source, start, stop; ascending."""
-        document, start, stop = map(self._column, CONTENT[2:])
+        return self.ranges("mask")
+
+    def ranges(self, kind: Kind) -> tuple[AnyInts, NDArray[np.uint32], NDArray[np.uint32]]:
+        """Ranges of a kind, as `masked`."""
+        document, start, stop = (self._column(f"{kind}_{each}") for each in _RANGE)
         if not len(document) == len(start) == len(stop):
             raise self.damaged("its ranges are not complete")
         return document, start, stop
@@ -145,19 +179,40 @@ class ViewIndex(Columns):
             return None
         return Fate(self._reason("reason", at), self._survivor(at))
 
-    def ranges_of(self, document: int) -> list[Masked]:
-        """The ranges of a document of the source that have no loss."""
-        if not self.masks:
+    def ranges_of(self, document: int, kind: Kind = "mask") -> list[Span]:
+        """The ranges of a document of the source that have no loss, or are cut out."""
+        if f"{kind}_document" not in self.checksums:
             return []
-        numbers, start, stop = self.masked
+        numbers, _, _ = self.ranges(kind)
         first, last = (
             int(np.searchsorted(numbers, numbers.dtype.type(document), side))
             for side in ("left", "right")
         )
-        return [
-            Masked(int(start[at]), int(stop[at]), self._reason("mask_reason", at))
-            for at in range(first, last)
-        ]
+        return [self.span(kind, at) for at in range(first, last)]
+
+    def span(self, kind: Kind, at: int) -> Span:
+        """One of the ranges of a kind."""
+        _, start, stop = self.ranges(kind)
+        reason, firsts = self._reason(f"{kind}_reason", at), self.firsts(kind)
+        if firsts is None:
+            return Span(int(start[at]), int(stop[at]), reason, None)
+        source, *place = firsts[at].tolist()
+        if source >= len(self.entry.survivors):
+            raise self.damaged(f"its column {kind}_first names no source")
+        first = (self.entry.survivors[source], *place) if source >= 0 else None
+        return Span(int(start[at]), int(stop[at]), reason, first)
+
+    def firsts(self, kind: Kind) -> Ints | None:
+        """(ranges, 3) where the tokens of each range stay, as `Span.first` has it; source: -1: no.
+
+        The source is a number in the entry's `survivors`. None where nothing is known of any.
+        """
+        found = self.read(f"{kind}_first")
+        if found is None:
+            return None
+        if len(found) != 3 * len(self.ranges(kind)[0]):
+            raise self.damaged("its ranges are not complete")
+        return np.asarray(found).reshape(-1, 3)
 
     @cached_property
     def dropped(self) -> AnyInts:
@@ -201,9 +256,14 @@ class ViewIndex(Columns):
         }
         if "survivor" in self.checksums:
             columns |= {"survivor_source": (np.int32, None), "survivor": (np.int64, None)}
-        if self.masks:
-            columns |= {"mask_document": (number, None), "mask_start": (np.uint32, None)}
-            columns |= {"mask_stop": (np.uint32, None), "mask_reason": (np.uint8, None)}
+        if self.cuts:
+            columns["start"] = (np.uint32, kept)
+        for kind in ("mask", "cut"):
+            if f"{kind}_document" in self.checksums:
+                columns |= {f"{kind}_document": (number, None), f"{kind}_reason": (np.uint8, None)}
+                columns |= {f"{kind}_{edge}": (np.uint32, None) for edge in ("start", "stop")}
+            if f"{kind}_first" in self.checksums:
+                columns[f"{kind}_first"] = (np.int64, None)
         return columns
 
     def file(self, column: str) -> str:

@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxdata.documents.base import Documents, side_arrays
-from jaxdata.documents.converted import ConvertedDataset, ConvertedDocuments
+from jaxdata.documents.converted import ConvertedDocuments
+from jaxdata.documents.converted_dataset import ConvertedDataset
 from jaxdata.documents.dataset import Dataset
 from jaxdata.documents.kept import KeptDocuments, base_of
 from jaxdata.format.history import read_history

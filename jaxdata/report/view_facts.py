@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from jaxdata.dedup.side_by_side import Example, brief, examples_of_source
+from jaxdata.dedup.side_by_side import Example, brief, examples_of_source, spans_of_source
 from jaxdata.documents.base import far
-from jaxdata.documents.converted import ConvertedDocuments, open_dataset
+from jaxdata.documents.converted import ConvertedDocuments
+from jaxdata.documents.converted_dataset import open_dataset
 from jaxdata.documents.dataset import Dataset
 from jaxdata.documents.kept import KeptDocuments, base_of
 from jaxdata.errors import JaxdataError
@@ -39,6 +40,15 @@ class ShownCopy:
 
 
 @dataclass(frozen=True)
+class ShownSpan:
+    """A span that is masked or cut out; all printable."""
+
+    said: list[str]
+    """what becomes of it, how often, and where it stays"""
+    text: str
+
+
+@dataclass(frozen=True)
 class ViewFacts:
     """One view of one source."""
 
@@ -51,6 +61,7 @@ class ViewFacts:
     state: str
     """whether this run reads it, or nobody can"""
     examples: list[ShownCopy]
+    spans: list[ShownSpan]
 
 
 def view_facts(dataset: Dataset, told: list[str]) -> list[ViewFacts]:
@@ -64,7 +75,7 @@ def view_facts(dataset: Dataset, told: list[str]) -> list[ViewFacts]:
         used = read.view.name if isinstance(read, KeptDocuments) else None
         for view in base.entry.views:
             facts = _facts(name, base, view, used, min(left, _MOST_EXAMPLES), told)
-            left -= len(facts.examples)
+            left -= len(facts.examples) + len(facts.spans)
             found.append(facts)
     return found
 
@@ -74,9 +85,10 @@ def _facts(
 ) -> ViewFacts:
     entry = base.entry.views[view]
     fits = entry.generation == base.entry.fingerprint
-    examples: list[ShownCopy] = []
+    examples, spans = list[ShownCopy](), list[ShownSpan]()
     try:
         examples = list(islice(_examples(base, view), most)) if fits else []
+        spans = list(islice(_spans(base, view), most - len(examples))) if fits else []
     except JaxdataError as error:
         told.append(f"copies of view {view} of {name} cannot be shown: {error}")
     return ViewFacts(
@@ -87,6 +99,7 @@ def _facts(
         clusters=_clusters(entry.statistics),
         state=("read here" if view == used else "") if fits else "of an earlier generation",
         examples=examples,
+        spans=spans,
     )
 
 
@@ -102,6 +115,13 @@ def _examples(base: ConvertedDocuments, view: str) -> Iterator[ShownCopy]:
     most = _EXAMPLES if far(base) is None else _FAR_EXAMPLES
     own = open_dataset(base.store.url)
     yield from map(_shown, examples_of_source(own, base.name, view, most))
+
+
+def _spans(base: ConvertedDocuments, view: str) -> Iterator[ShownSpan]:
+    most = _EXAMPLES if far(base) is None else _FAR_EXAMPLES
+    for each in spans_of_source(open_dataset(base.store.url), base.name, view, most):
+        *said, _ = map(printable, each.lines())
+        yield ShownSpan([line.strip() for line in said], printable(each.text[:_CHARACTERS]))
 
 
 def _shown(example: Example) -> ShownCopy:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jaxdata.documents.converted import ConvertedDataset
+from jaxdata.documents.converted_dataset import ConvertedDataset
 from jaxdata.errors import InputError
 from jaxdata.facts import digest
 from jaxdata.format.index import write_index

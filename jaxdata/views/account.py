@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.format.manifest import Amount, ViewAccount
+from jaxdata.format.views import Kind
 from jaxdata.views.source_view import SourceView
 
 Columns = Mapping[str, NDArray[Any]]
@@ -30,37 +31,46 @@ def account_of(
         reason: Amount(documents=count, tokens=size)
         for reason, count, size in _by_reason(view, columns["reason"], lengths[dropped])
     }
+    cut = dict(_ranges(view, columns, "cut"))
     return ViewAccount(
         source=Amount(documents=len(lengths), tokens=tokens),
         kept=Amount(
             documents=len(lengths) - len(dropped),
-            tokens=tokens - sum(each.tokens for each in lost.values()),
+            tokens=tokens - sum(each.tokens for each in (*lost.values(), *cut.values())),
         ),
         listed=listed,
         dropped=lost,
-        masked=dict(_masked(view, columns)),
+        masked=dict(_ranges(view, columns, "mask")),
+        cut=cut,
         loss_tokens=None if masked else listed.tokens - _without_loss(columns),
     )
 
 
-def _masked(view: SourceView, columns: Columns) -> Iterator[tuple[str, Amount]]:
-    if "mask_document" in columns:
-        sizes = columns["mask_stop"].astype(np.int64) - columns["mask_start"]
-        for reason, count, size in _by_reason(view, columns["mask_reason"], sizes):
+def _ranges(view: SourceView, columns: Columns, kind: Kind) -> Iterator[tuple[str, Amount]]:
+    """Ranges of a kind by reason."""
+    if f"{kind}_document" in columns:
+        sizes = columns[f"{kind}_stop"].astype(np.int64) - columns[f"{kind}_start"]
+        for reason, count, size in _by_reason(view, columns[f"{kind}_reason"], sizes):
             yield reason, Amount(ranges=count, tokens=size)
 
 
 def _without_loss(columns: Columns) -> int:
     """Listed tokens without loss: the first of each document, and those in masked ranges."""
-    found = len(columns["document"])
-    if "mask_document" in columns:
-        first, last = (
-            np.searchsorted(columns["document"], columns["mask_document"], side)
-            for side in ("left", "right")
-        )
-        targets = columns["mask_stop"].astype(np.int64) - np.maximum(columns["mask_start"], 1)
-        found += int(((last - first) * np.maximum(targets, 0)).sum())
-    return found
+    listed = columns["document"]
+    if "mask_document" not in columns:
+        return len(listed)
+    masked, begin = columns["mask_document"], np.zeros(1, np.int64)
+    if "start" in columns:
+        begin = columns["start"].astype(np.int64)
+        listed = listed.astype(np.int64) << 32 | begin
+        masked = masked.astype(np.int64) << 32 | columns["mask_start"]
+    last = np.searchsorted(listed, masked, "right")
+    first = np.searchsorted(listed, listed[last - 1])
+    first_token = begin.take(last - 1, mode="clip")
+    targets = columns["mask_stop"].astype(np.int64) - np.maximum(
+        columns["mask_start"], first_token + 1
+    )
+    return len(listed) + int(((last - first) * np.maximum(targets, 0)).sum())
 
 
 def _by_reason(
@@ -85,5 +95,6 @@ def account_lines(account: ViewAccount) -> Iterator[str]:
         yield f"listed as {listed.documents:,} documents with {listed.tokens:,} tokens an epoch"
     for reason, lost in account.dropped.items():
         yield f"dropped {lost.documents:,} documents, {lost.tokens:,} tokens: {reason}"
-    for reason, masked in account.masked.items():
-        yield f"masked {masked.tokens:,} tokens in {masked.ranges:,} ranges: {reason}"
+    for done, ranges in (("masked", account.masked), ("cut out", account.cut)):
+        for reason, amount in ranges.items():
+            yield f"{done} {amount.tokens:,} tokens in {amount.ranges:,} ranges: {reason}"

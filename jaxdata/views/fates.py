@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from jaxdata.documents.base import Documents
 from jaxdata.documents.kept import KeptDocuments
+from jaxdata.format.views import Kind, Span
+
+DONE: Mapping[Kind, str] = {"mask": "masks", "cut": "cuts out"}
+"""what a view does with ranges"""
 
 
 def described_fate(documents: Documents, document: int) -> dict[str, Any]:
@@ -14,16 +18,24 @@ def described_fate(documents: Documents, document: int) -> dict[str, Any]:
     if not isinstance(documents, KeptDocuments):
         return {}
     fate = documents.view.fate(document)
-    ranges = documents.view.ranges_of(document)
+    masked, cut = (documents.view.ranges_of(document, kind) for kind in DONE)
+    listed = documents.numbers_of(document)
+    starts = documents.view.starts[listed].tolist() if cut else [0] * len(listed)
     return {
         "view": {
             "name": documents.view.name,
-            "copies": len(documents.numbers_of(document)),
+            "copies": starts.count(starts[0]) if starts else 0,
             "reason": None if fate is None else fate.reason,
             "survivor": None if fate is None else fate.survivor,
-            "masked": [each._asdict() for each in ranges],
+            "masked": [*map(_described, masked)],
+            **({"cut": [*map(_described, cut)], "pieces": len({*starts})} if cut else {}),
         }
     }
+
+
+def _described(span: Span) -> dict[str, Any]:
+    """A range; where its tokens stay, if that is known."""
+    return {name: value for name, value in span._asdict().items() if value is not None}
 
 
 def fate_lines(view: Mapping[str, Any]) -> Iterator[str]:
@@ -35,5 +47,17 @@ def fate_lines(view: Mapping[str, Any]) -> Iterator[str]:
         yield f"not trained with {name}: {view['reason'] or 'not listed'}{survives}"
     elif view["copies"] > 1:
         yield f"{name} lists it {view['copies']:,} times"
-    for each in view["masked"]:
-        yield f"{name} masks tokens {each['start']:,} to {each['stop'] - 1:,}: {each['reason']}"
+    for done, ranges in zip(DONE.values(), (view["masked"], view.get("cut", [])), strict=True):
+        for each in ranges:
+            where = f"tokens {each['start']:,} to {each['stop'] - 1:,}"
+            yield f"{name} {done} {where}: {each['reason']}{stays(each.get('first'))}"
+    if view.get("pieces", 1) > 1:
+        yield f"{name} makes {view['pieces']:,} documents of what is left"
+
+
+def stays(first: Sequence[Any] | None) -> str:
+    """Where the same tokens stay, if that is known."""
+    if first is None:
+        return ""
+    source, document, token = first
+    return f"; {source}:{document} has them" + (f" from token {token:,} on" if token >= 0 else "")

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from jaxdata.documents.converted import ConvertedDataset, ConvertedDocuments, open_dataset
+from jaxdata.documents.converted import ConvertedDocuments
+from jaxdata.documents.converted_dataset import ConvertedDataset, open_dataset
 from jaxdata.documents.dataset import source_names
 from jaxdata.documents.kept import KeptDocuments, base_of
 from jaxdata.errors import InputError

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.documents.kept import KeptDocuments
 from jaxdata.errors import InputError
+from jaxdata.format.views import Kind, ViewIndex
 from jaxdata.ragged import AnyInts, Ints
+from jaxdata.views.cut_ranges import NO_RANGES, TokenRanges
 
 _AT_ONCE = 2**24  # documents
 _MOST_REASONS = 256
@@ -19,50 +20,6 @@ _MOST_REASONS = 256
 
 def _none() -> Ints:
     return np.empty(0, np.int64)
-
-
-class MaskedRanges(NamedTuple):
-    """Ranges of tokens that have no loss; (ranges,) each, in any order, overlapping or not."""
-
-    document: Ints
-    start: Ints
-    stop: Ints
-    reason: AnyInts
-    """number in the view's `reasons`"""
-
-    def take(self, chosen: Ints | NDArray[np.bool_]) -> MaskedRanges:
-        """Some of the ranges."""
-        document, start, stop, reason = self
-        return MaskedRanges(document[chosen], start[chosen], stop[chosen], reason[chosen])
-
-    def merged(self, kept: AnyInts, lengths: NDArray[np.uint32]) -> MaskedRanges:
-        """Those of documents that are `kept` (ascending), ascending and apart.
-
-        Where two of a document meet they are one, with the reason of the first.
-
-        >>> ranges = (np.array(each) for each in ([3, 3, 1], [2, 0, 0], [9, 2, 5]))
-        >>> found = MaskedRanges(*ranges, np.zeros(3, np.uint8)).merged(
-        ...     np.array([0, 3]), np.array([9, 9, 9, 7]))
-        >>> found.document.tolist(), found.start.tolist(), found.stop.tolist()
-        ([3], [0], [7])
-        """
-        at = np.searchsorted(kept, self.document.astype(kept.dtype))
-        there = kept.take(at, mode="clip") == self.document if len(kept) else at < 0
-        found = self.take(there)
-        found = found.take(np.lexsort((found.start, found.document)))
-        stop = np.minimum(found.stop, lengths[found.document])
-        # On one line, document after document, with room between them: then stops only rise.
-        own = np.unique(found.document, return_inverse=True)[1]
-        before = own * (int(lengths.max(initial=0)) + 1)
-        reach: Ints = np.maximum.accumulate(before + stop) if len(before) else before
-        heads = np.flatnonzero(np.append(True, (before + found.start)[1:] > reach[:-1]))
-        heads = heads[: len(before)]
-        tails = np.append(heads[1:], len(before))[: len(heads)] - 1
-        one = found.take(heads)._replace(stop=reach[tails] - before[tails])
-        return one.take(one.start < one.stop)  # one beyond the end of its document is none
-
-
-NO_RANGES = MaskedRanges(_none(), _none(), _none(), np.empty(0, np.uint8))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -90,7 +47,10 @@ class SourceView:
     """names of sources, or of files of a benchmark"""
     copies: AnyInts | None = None
     """(documents,) times that each is listed, where it is not dropped; None: once"""
-    masked: MaskedRanges = NO_RANGES
+    masked: TokenRanges = NO_RANGES
+    """that have no loss"""
+    cut: TokenRanges = NO_RANGES
+    """that are not there: what is left between them are documents of their own"""
 
     def __post_init__(self) -> None:
         dropped, reasons = self.dropped, self.reason_of_each
@@ -99,17 +59,20 @@ class SourceView:
             "dropped is out of range": len(dropped)
             and not 0 <= dropped[0] <= dropped[-1] < self.documents,
             "reason is of another length": len(reasons) != len(dropped),
-            "a reason has no name": max(
-                reasons.max(initial=0) if len(dropped) else -1,
-                self.masked.reason.max(initial=0) if len(self.masked.reason) else -1,
-            )
-            >= len(self.reasons),
+            "a reason has no name": any(
+                len(each) and each.max() >= len(self.reasons)
+                for each in (reasons, self.masked.reason, self.cut.reason)
+            ),
             "copies are of another number of documents": self.copies is not None
             and len(self.copies) != self.documents,
             "a document without copies is not dropped": _lost(self.copies, dropped),
+            "a survivor has no name": any(
+                each.first[:, 0].max(initial=-1) >= len(self.survivors)
+                for each in (self.masked, self.cut)
+            ),
             "there are too many reasons": len(self.reasons) > _MOST_REASONS,
-            "a masked range is none": (self.masked.start >= self.masked.stop).any()
-            or (self.masked.start < 0).any(),
+            "a masked range is none": _no_range(self.masked),
+            "a range to be cut is none": _no_range(self.cut),
         }
         for what, holds in wrong.items():
             if holds:
@@ -147,6 +110,10 @@ class SourceView:
         return self.copies[chosen].astype(np.int64)
 
 
+def _no_range(ranges: TokenRanges) -> bool:
+    return bool((ranges.start >= ranges.stop).any() or (ranges.start < 0).any())
+
+
 def _lost(copies: AnyInts | None, dropped: Ints) -> bool:
     """Whether documents are listed no times and yet are not among those dropped."""
     if copies is None:
@@ -159,12 +126,9 @@ def content_of(docs: KeptDocuments) -> SourceView:
     """What a view that was written makes of its source: the base of another one."""
     view, total = docs.view, len(docs.base)
     reason, source, survivor = map(view.read, ("reason", "survivor_source", "survivor"))
-    copies, masked = None, NO_RANGES
+    copies = None
     if len(docs) + len(view.dropped) != total:
-        copies = np.bincount(docs.document, minlength=total)
-    if view.masks:
-        document, start, stop = (column.astype(np.int64) for column in view.masked)
-        masked = MaskedRanges(document, start, stop, view.read("mask_reason"))
+        copies = _copies(docs)
     return SourceView(
         documents=total,
         dropped=view.dropped.astype(np.int64),
@@ -174,8 +138,28 @@ def content_of(docs: KeptDocuments) -> SourceView:
         survivor=survivor,
         survivors=view.entry.survivors,
         copies=copies,
-        masked=masked,
+        masked=_ranges(view, "mask"),
+        cut=_ranges(view, "cut"),
     )
+
+
+def _copies(docs: KeptDocuments) -> Ints:
+    """How often each document of the source is listed; of one that is cut, its first piece."""
+    if not docs.view.cuts:
+        return np.bincount(docs.document, minlength=len(docs.base))
+    _, at, counts = np.unique(docs.document, return_index=True, return_counts=True)
+    first = docs.view.starts[at].repeat(counts)
+    return np.bincount(docs.document[docs.view.starts == first], minlength=len(docs.base))
+
+
+def _ranges(view: ViewIndex, kind: Kind) -> TokenRanges:
+    """The ranges of a kind, as they were given."""
+    reason = view.read(f"{kind}_reason")
+    if reason is None:
+        return NO_RANGES
+    document, start, stop = (column.astype(np.int64) for column in view.ranges(kind))
+    found = TokenRanges.of(document, start, stop, first=view.firsts(kind))
+    return found._replace(reason=reason)
 
 
 def stacked(lower: SourceView, upper: SourceView) -> SourceView:
@@ -225,10 +209,6 @@ def _together(first: SourceView, second: SourceView) -> SourceView:
 
     named = [_renumbered(view.reason_of_each, view.reasons, reasons) for view in both]
     found = [_renumbered(view.source_of_each, view.survivors, survivors) for view in both]
-    masked = [
-        each.masked._replace(reason=_renumbered(each.masked.reason, each.reasons, reasons))
-        for each in both
-    ]
     return SourceView(
         documents=first.documents,
         dropped=joined(first.dropped, second.dropped),
@@ -237,8 +217,49 @@ def _together(first: SourceView, second: SourceView) -> SourceView:
         survivor_source=joined(*found).astype(np.int32),
         survivor=joined(first.survivor_of_each, second.survivor_of_each),
         survivors=survivors,
-        masked=MaskedRanges(*(np.concatenate(each) for each in zip(*masked, strict=True))),
+        masked=_all_ranges([each.masked for each in both], both, reasons, survivors),
+        cut=_all_ranges([each.cut for each in both], both, reasons, survivors),
     )
+
+
+def _all_ranges(
+    ranges: Sequence[TokenRanges],
+    views: Sequence[SourceView],
+    reasons: list[str],
+    survivors: list[str],
+) -> TokenRanges:
+    """The ranges of several views, with reasons and survivors in one list."""
+    return TokenRanges.join(
+        each._replace(
+            reason=_renumbered(each.reason, view.reasons, reasons),
+            first=np.column_stack(
+                [_renumbered(each.first[:, 0], view.survivors, survivors), each.first[:, 1:]]
+            ),
+        )
+        for each, view in zip(ranges, views, strict=True)
+    )
+
+
+def settled(view: SourceView, lengths: NDArray[np.uint32]) -> SourceView:
+    """The view with its cut ranges ascending and apart, of documents that it keeps.
+
+    A document of which nothing is left is dropped. A single token that is left is cut as well: it
+    is nobody's target.
+    """
+    if not len(view.cut.document):
+        return view
+    kept = np.setdiff1d(np.arange(view.documents), view.dropped, assume_unique=True)
+    cut = view.cut.merged(kept, lengths, least=2)
+    whole = cut.stop - cut.start == lengths[cut.document]
+    gone = cut.take(whole)
+    lost = SourceView(
+        documents=view.documents,
+        dropped=gone.document,
+        reason=gone.reason.astype(np.uint8),
+        reasons=view.reasons,
+    )
+    both = _together(replace(view, cut=NO_RANGES), lost)
+    return replace(both, copies=view.copies, cut=cut.take(~whole))
 
 
 def _renumbered(numbers: AnyInts, names: Sequence[str], among: list[str]) -> Ints:

@@ -32,7 +32,8 @@ from jaxdata.format.storage import Store, open_store
 from jaxdata.format.stored_columns import write_columns
 from jaxdata.format.views import checksum, number_type, view_fingerprint, view_folder
 from jaxdata.views.account import account_of
-from jaxdata.views.source_view import SourceView, of_both_sides
+from jaxdata.views.cut_ranges import TokenRanges, outside, pieces
+from jaxdata.views.source_view import SourceView, of_both_sides, settled
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}", re.ASCII)
 _SIDES = ("/chosen", "/rejected")
@@ -135,6 +136,11 @@ def _both_sides(
         other = _other_side(name, manifest)
         if other is None:
             yield name, view
+        elif any(len(each.cut.document) for each in (view, views.get(other, view))):
+            raise InputError(
+                f"{name} is a side of preference pairs, from which nothing can be cut: mask these "
+                "ranges"
+            )
         elif other not in views or name < other:
             nothing = SourceView(documents=manifest.sources[other].documents)
             yield from zip(
@@ -174,24 +180,38 @@ def _index(store: Store, manifest: Manifest, source: str) -> SourceIndex:
 def _columns(store: Store, manifest: Manifest, source: str, view: SourceView) -> dict[str, Column]:
     """The columns of a view, as `ViewIndex` reads them."""
     number, lengths = number_type(view.documents), _index(store, manifest, source).lengths
+    view = settled(view, lengths)
     parts = [np.empty(0, number), *(part.astype(number) for part in view.listed())]
     document = np.concatenate(parts)
-    columns: dict[str, Column] = {
-        "document": document,
-        "length": lengths[document],
-        "dropped": view.dropped.astype(number),
-        "reason": view.reason_of_each.astype(np.uint8),
-    }
+    columns: dict[str, Column] = {"document": document, "length": lengths[document]}
+    masked = view.masked.merged(document, lengths)
+    if len(view.cut.document):
+        masked = outside(masked, lengths, view.cut)
+        columns |= _listed_pieces(document, lengths, view.cut)
+    columns["dropped"] = view.dropped.astype(number)
+    columns["reason"] = view.reason_of_each.astype(np.uint8)
     if (view.source_of_each >= 0).any():
         columns["survivor_source"] = view.source_of_each.astype(np.int32)
         columns["survivor"] = view.survivor_of_each.astype(np.int64)
-    masked = view.masked.merged(document, lengths)
-    if len(masked.document):
-        columns["mask_document"] = masked.document.astype(number)
-        columns["mask_start"] = masked.start.astype(np.uint32)
-        columns["mask_stop"] = masked.stop.astype(np.uint32)
-        columns["mask_reason"] = masked.reason.astype(np.uint8)
+    for kind, ranges in (("mask", masked), ("cut", view.cut)):
+        if len(ranges.document):
+            columns[f"{kind}_document"] = ranges.document.astype(number)
+            columns[f"{kind}_start"] = ranges.start.astype(np.uint32)
+            columns[f"{kind}_stop"] = ranges.stop.astype(np.uint32)
+            columns[f"{kind}_reason"] = ranges.reason.astype(np.uint8)
+        if (ranges.first[:, 0] >= 0).any():
+            columns[f"{kind}_first"] = ranges.first.astype(np.int64).ravel()
     return columns
+
+
+def _listed_pieces(document: Column, lengths: Column, cut: TokenRanges) -> dict[str, Column]:
+    """What is left of listed documents; where one is listed again, so is each of its pieces."""
+    own, times = np.unique(document, return_counts=True)
+    left = pieces(own, lengths, cut)
+    again = times[np.searchsorted(own, left.document)]
+    start, stop = (each.astype(np.uint32).repeat(again) for each in (left.start, left.stop))
+    listed = left.document.astype(document.dtype).repeat(again)
+    return {"document": listed, "length": stop - start, "start": start}
 
 
 def _entry(

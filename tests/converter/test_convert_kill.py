@@ -51,14 +51,13 @@ def write_corpus(folder: Path, records: int) -> Path:
 def expected(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What a conversion that nobody kills writes."""
     output = tmp_path_factory.mktemp("expected") / "out"
-    convert(
-        corpus, output=output, source="web", tokenizer="bytes", unit_bytes=UNIT_BYTES, workers=1
-    )
+    made = {"source": "web", "tokenizer": "bytes", "minhash": True}
+    convert(corpus, output=output, unit_bytes=UNIT_BYTES, workers=1, **made)
     return tree(output)
 
 
 def command(corpus: Path, output: Path) -> list[str]:
-    options = ["--source", "web", "--tokenizer", "bytes", "--workers", "2"]
+    options = ["--source", "web", "--tokenizer", "bytes", "--minhash", "--workers", "2"]
     return [
         *(sys.executable, "-m", "jaxdata", "convert", str(corpus), "--output", str(output)),
         *options,
@@ -155,6 +154,7 @@ def run_killing(
         source="web",
         tokenizer="bytes",
         unit_bytes=UNIT_BYTES,
+        minhash=True,
         workers=2,
         progress=lambda *_: kill(workers),
     )

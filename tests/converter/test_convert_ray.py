@@ -22,6 +22,7 @@ import pytest
 from jaxdata.converter import ConversionReport, convert
 from jaxdata.errors import InputError, WorkerDied
 from jaxdata.format.verify import verify
+from tests.converter.ray_cluster import cluster
 from tests.converter.test_convert import records, write_lines
 from tests.converter.test_convert_kill import (
     UNIT_BYTES,
@@ -37,25 +38,12 @@ from tests.readmes import of
 pytestmark = pytest.mark.slow
 KILLS = int(os.environ.get("JAXDATA_TEST_RAY_KILLS", "3"))
 
-__all__ = ["corpus", "expected"]  # fixtures
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    """Two nodes with a core each; the second is killed by the second test."""
-    reason = "the extra 'ray' is not installed"
-    utilities = pytest.importorskip("ray.cluster_utils", reason=reason)
-    node = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
-    made = utilities.Cluster(
-        initialize_head=True, head_node_args=node | {"include_dashboard": False}
-    )
-    made.add_node(**node)
-    yield made
-    made.shutdown()
+__all__ = ["cluster", "corpus", "expected"]  # fixtures
 
 
 def run(inputs: Path, output: Path, cluster: Any, **options: Any) -> ConversionReport:
     given = {"source": "web", "tokenizer": "bytes", "unit_bytes": UNIT_BYTES} | options
+    given = {"minhash": True} | given
     return convert(inputs, output=output, engine="ray", ray_address=cluster.address, **given)
 
 

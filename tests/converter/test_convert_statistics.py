@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from jaxdata import tokenizers
 from jaxdata.converter import texts
 from jaxdata.converter.statistics import derived
-from jaxdata.documents.converted import open_dataset
+from jaxdata.documents.converted_dataset import open_dataset
 from jaxdata.format.manifest import read_manifest
 from jaxdata.format.storage import open_store
 from jaxdata.look.conversion_statistics import statistics_table

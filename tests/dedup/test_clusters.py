@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxdata.dedup.components import Components
-from jaxdata.dedup.hashing.minhash import Bands
-from jaxdata.dedup.hashing.ngrams import ngrams, word_pieces
 from jaxdata.dedup.units.candidate_units import NEIGHBOURS, documents_of, exact_pairs, near_pairs
 from jaxdata.dedup.units.pair_units import jaccard
 from jaxdata.dedup.units.sorted_runs import PARTS, encode_run, even_fences, read_part
 from jaxdata.format.storage import open_store
+from jaxdata.hashing.minhash import Bands
+from jaxdata.hashing.ngrams import ngrams, word_pieces
 from tests.dedup.planted import dropped, find, made, ngram_set, prose
 
 EDGES = st.integers(1, 40).flatmap(

@@ -10,7 +10,7 @@ import pytest
 
 import jaxdata
 from jaxdata.cli import main
-from jaxdata.documents.converted import open_dataset
+from jaxdata.documents.converted_dataset import open_dataset
 from jaxdata.errors import InputError
 from jaxdata.format.manifest import read_manifest
 from jaxdata.format.storage import open_store

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,17 @@ import pytest
 from jaxdata.dedup import deduplicate
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.verify import verify
+from tests.converter.ray_cluster import cluster
 from tests.converter.test_convert import records, tree, write_lines
 from tests.dedup.planted import find, made, prose
+
+__all__ = ["cluster"]  # a fixture
 
 KILLS = int(os.environ.get("JAXDATA_TEST_KILLS", "6"))
 UNIT_TOKENS = 8_000
 MEMORY = 4_000
 REPEATS = 200
+CHOSEN: dict[str, Any] = {"repeats": REPEATS, "repeats_action": "cut", "overlap_action": "cut"}
 
 
 def changed(seed: int, words: int) -> str:
@@ -64,8 +67,9 @@ def expected(
 ) -> dict[str, str]:
     """What a search that nobody disturbs writes."""
     data = shutil.copytree(dataset, tmp_path_factory.mktemp("expected") / "d")
-    report = find(data, against=against, repeats=REPEATS, unit_tokens=10**9)
-    assert report.views["train/web"].account.masked["repeated span"].tokens
+    report = find(data, against=against, **CHOSEN, unit_tokens=10**9)
+    cut = report.views["train/web"].account.cut
+    assert {*cut} == {"13 words in a row", "repeated span"}
     return tree(data)
 
 
@@ -75,7 +79,8 @@ def copied(dataset: Path, tmp_path: Path) -> Path:
 
 def command(data: Path, against: list[str], *more: str) -> list[str]:
     words = [*("dedup", str(data), "--output-name", "d1", "--against", ",".join(against))]
-    words += ["--repeats", str(REPEATS)]
+    for name, value in CHOSEN.items():
+        words += [f"--{name.replace('_', '-')}", str(value)]
     limits = ["--unit-tokens", str(UNIT_TOKENS), "--memory", str(MEMORY)]
     return [sys.executable, "-m", "jaxdata", *words, *limits, "--workers", "2", *more]
 
@@ -106,10 +111,10 @@ def test_units_and_memory_change_nothing(
     dataset: Path, against: list[str], tmp_path: Path, expected: dict[str, str]
 ) -> None:
     data = copied(dataset, tmp_path)
-    find(data, against=against, repeats=REPEATS, unit_tokens=UNIT_TOKENS, memory=MEMORY)
+    find(data, against=against, **CHOSEN, unit_tokens=UNIT_TOKENS, memory=MEMORY)
     assert tree(data) == expected
     assert verify(data).whole
-    find(data, against=against, repeats=REPEATS)
+    find(data, against=against, **CHOSEN)
     assert tree(data) == expected
 
 
@@ -154,7 +159,7 @@ def test_workers_change_nothing(
 ) -> None:
     data = copied(dataset, tmp_path)
     options = {"unit_tokens": UNIT_TOKENS, "memory": MEMORY, "workers": workers}
-    deduplicate(data, name="d1", against=against, repeats=REPEATS, **options)
+    deduplicate(data, name="d1", against=against, **CHOSEN, **options)
     assert tree(data) == expected
 
 
@@ -189,20 +194,6 @@ def test_ctrl_c_says_how_to_go_on(
     assert tree(data) == expected
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    """Two nodes with a core each."""
-    reason = "the extra 'ray' is not installed"
-    utilities = pytest.importorskip("ray.cluster_utils", reason=reason)
-    node = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
-    made = utilities.Cluster(
-        initialize_head=True, head_node_args=node | {"include_dashboard": False}
-    )
-    made.add_node(**node)
-    yield made
-    made.shutdown()
-
-
 @pytest.mark.slow
 def test_a_cluster_changes_nothing(
     cluster: Any, dataset: Path, against: list[str], tmp_path: Path, expected: dict[str, str]
@@ -212,7 +203,7 @@ def test_a_cluster_changes_nothing(
         data,
         name="d1",
         against=against,
-        repeats=REPEATS,
+        **CHOSEN,
         unit_tokens=UNIT_TOKENS,
         memory=10**6,
         engine="ray",

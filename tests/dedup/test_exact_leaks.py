@@ -14,7 +14,7 @@ import jaxdata
 from jaxdata.cli import main
 from jaxdata.dedup.exact_leaks import exact_leaks
 from jaxdata.documents.base import Documents
-from jaxdata.documents.converted import open_dataset
+from jaxdata.documents.converted_dataset import open_dataset
 from jaxdata.documents.dataset import Dataset
 from jaxdata.tokenizers import load
 from tests.dedup.planted import find, made, prose

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jaxdata.documents.converted import open_dataset
+from jaxdata.documents.converted_dataset import open_dataset
 from tests.dedup.planted import dropped, find, made, prose
 
 ORIGINAL = prose(1)

@@ -1,10 +1,12 @@
-"""Spans that occur before have no loss: all of them, and nothing else."""
+"""Spans that occur before have no loss, or are cut out: all of them, and nothing else."""
 
 from __future__ import annotations
 
 import json
 import random
 import shutil
+from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import jaxdata
 from jaxdata.cli import main
-from jaxdata.dedup.hashing.token_windows import sample_sizes, sampled, window_hashes, window_starts
-from jaxdata.documents.converted import open_dataset
+from jaxdata.documents.converted_dataset import open_dataset
 from jaxdata.errors import InputError
+from jaxdata.hashing.token_windows import sample_sizes, sampled, window_hashes, window_starts
+from jaxdata.testing import assert_exactly_once
 from tests.converter.here import run_here
-from tests.converter.test_convert import tree, write_lines
+from tests.converter.test_convert import records, tree, write_lines
 from tests.dedup.planted import find, made, prose
+from tests.views.made import dropping, masking, write
 
 IDS = st.lists(st.integers(0, 2), max_size=40)
 
@@ -96,6 +101,22 @@ def test_masked_is_what_brute_force_finds(tmp_path: Path, seed: int) -> None:
             account = report.views[f"train/{source}"].account
             assert account.masked["repeated span"].tokens == sum(map(sum, mine[2]))
             assert account.kept.tokens == sum(map(len, mine[1]))
+        find(data, name="cut", sources=["wiki", "web"], repeats=span, repeats_action="cut", **small)
+        for source, mine in (("wiki", wiki), ("web", web)):
+            numbers, tokens, masked = loss(data, source, "cut")
+            assert [*zip(numbers, tokens, strict=True)] == list(left(*mine))
+            assert not any(map(any, masked))
+
+
+def left(
+    numbers: list[int], tokens: list[list[int]], masked: list[list[bool]]
+) -> Iterator[tuple[int, list[int]]]:
+    """What is left of documents without the masked tokens: runs of two tokens at least."""
+    for number, document, without in zip(numbers, tokens, masked, strict=True):
+        runs = groupby(range(len(document)), key=without.__getitem__)
+        for places in ([*each] for gone, each in runs if not gone):
+            if len(places) > 1 or not any(without):
+                yield number, [document[place] for place in places]
 
 
 NOTICE = prose(70, 2)
@@ -132,6 +153,36 @@ def test_a_user_masks_a_notice(dataset: Path, capsys: pytest.CaptureFixture[str]
         assert told in capsys.readouterr().out
 
 
+def test_a_user_cuts_a_notice(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is in no row, all else is; the account, `inspect` and `trace` say what was cut."""
+    words = ["dedup", str(dataset), "--sources", "web,wiki", "--repeats", "50", "--output-name"]
+    with pytest.raises(SystemExit, match="0"):
+        main([*words, "d1", "--repeats-action", "cut", "--workers", "1"])
+    told = f"cut out {2 * len(NOTICE) + 1:,} tokens in 2 ranges: repeated span"
+    assert told in capsys.readouterr().out
+    opened = open_dataset(dataset)
+    docs: Any = opened.source("train", "wiki", documents="d1")
+    texts = [opened.decode(document["tokens"]) for document in docs[:]]
+    assert texts == [prose(4, 3) + "\n", "\n" + prose(5, 3), prose(6, 3) + "\t"]
+    rows = jaxdata.pack(docs, seq_len=64)
+    assert_exactly_once((rows[number] for number in range(len(rows))), [docs])
+    config = dataset.parent / "c.json"
+    config.write_text(json.dumps(CONFIG | {"dataset": str(dataset), "documents": "d1"}))
+    for command, of in (("inspect", dataset), ("trace", config)):
+        with pytest.raises(SystemExit, match="0"):
+            main([command, str(of), "--document", "train/wiki:0", "--documents", "d1"])
+        said = capsys.readouterr().out
+        first = len(prose(4, 3)) + 1
+        assert f"d1 cuts out tokens {first:,} to {first + len(NOTICE) - 1:,}: repeated" in said
+        assert "d1 makes 2 documents of what is left" in said
+    assert f"tokens {first + len(NOTICE):,} to" in said  # a piece that was trained, in the source
+    with pytest.raises(InputError, match=r"documents='d1': this view cuts ranges out of documents"):
+        find(dataset, name="d2", documents="d1")
+    jaxdata.select(dataset, "d3", where="document == 0", documents="d1", sources=["wiki"])
+    upper: Any = open_dataset(dataset).source("train", "wiki", documents="d3")
+    assert [opened.decode(each["tokens"]) for each in upper[:]] == texts[:2]
+
+
 def test_documents_that_are_dropped_have_no_spans(tmp_path: Path) -> None:
     """What stays of a cluster is trained, though a copy that is dropped came first."""
     text = prose(1)
@@ -159,3 +210,51 @@ def test_pairs_have_no_spans(tmp_path: Path) -> None:
     run_here(lines, tmp_path / "d", source="prefs", task="dpo")
     with pytest.raises(InputError, match=r"^repeats=50: train/prefs has preference pairs"):
         find(tmp_path / "d", repeats=50)
+    against = {"against": [str(lines)], "text_key": "prompt"}
+    with pytest.raises(InputError, match=r"^overlap_action='cut': train/prefs has .*use overlap"):
+        find(tmp_path / "d", overlap_action="cut", **against)
+    view = dropping(1, cut=masking((0, 0, 3)))
+    with pytest.raises(InputError, match=r"prefs/chosen is a side of preference pairs, from which"):
+        write(tmp_path / "d", view, source="train/prefs/chosen")
+
+
+@pytest.mark.parametrize("action", ["mask", "cut"])
+def test_examples_of_spans(
+    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], action: str
+) -> None:
+    """Their text, how often, in which documents, and where they stay: all in one line or two."""
+    question = prose(80, 2)
+    more = write_lines(tmp_path / "more.jsonl", records(f"{prose(81)} {question} {prose(82)}"))
+    run_here(more, dataset, source="more")
+    bench = write_lines(tmp_path / "b.jsonl", records("short", question))
+    actions = {"overlap_action": action, "repeats_action": action}
+    find(dataset, repeats=50, against=[str(bench)], **actions)
+    with pytest.raises(SystemExit, match="0"):
+        main(["dedup", str(dataset), "--show", "d1"])
+    said = capsys.readouterr().out.splitlines()
+    done = {"mask": "masks", "cut": "cuts out"}[action]
+    first = len(prose(81)) + 1
+    last = first + len(question) - 2  # without the full stop
+    here = said.index(
+        f"train/more:0 (13 words in a row): view {done} tokens {first:,} to {last:,}; "
+        "b.jsonl:2 has them"
+    )
+    assert said[here + 1] == f"  = {question[:-1]}"
+    first, held = len(prose(4, 3)) + 1, len(prose(1, 3)) + 1
+    last = first + len(NOTICE) - 1
+    at = said.index(
+        f"train/wiki:0 (repeated span): view {done} tokens {first:,} to {last:,}; "
+        f"train/web:0 has them from token {held:,} on"
+    )
+    assert said[at + 1] == "  2 times in train/wiki, in documents 0, 1"
+    assert said[at + 2] == f"  = {NOTICE}"
+    page = tmp_path / "r.html"
+    with pytest.raises(SystemExit, match="0"):
+        main(["report", str(dataset), "-o", str(page)])
+    shown = page.read_text()
+    for line in (said[at], said[at + 1], said[here]):
+        assert line.strip() in shown
+    assert ("ranges cut out" in shown) == (action == "cut")
+    with pytest.raises(SystemExit, match="0"):
+        main(["inspect", str(dataset), "--document", "train/wiki:0", "--documents", "d1"])
+    assert f"; train/web:0 has them from token {held:,} on" in capsys.readouterr().out

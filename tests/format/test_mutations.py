@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from jaxdata.errors import JaxdataError
 from jaxdata.format.verify import verify
-from jaxdata.views.source_view import MaskedRanges, SourceView
+from jaxdata.views.cut_ranges import TokenRanges
+from jaxdata.views.source_view import SourceView
 from jaxdata.views.writing import write_views
 from tests.converter.test_convert import run as convert
 from tests.converter.test_convert import write_lines
@@ -56,8 +57,10 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     view = {"dropped": np.array([1, 4]), "reasons": ["near"], "survivors": ["train/web"]}
     of_others = {"survivor_source": np.array([0, -1], np.int32), "survivor": np.array([2, -1])}
-    masked = MaskedRanges(*np.array([[0, 3], [0, 2], [2, 9]]), np.zeros(2, np.uint8))
-    views = {"train/sft": SourceView(documents=5, masked=masked, **view, **of_others)}
+    masked = TokenRanges.of(*np.array([[0, 3], [0, 2], [2, 9]]))
+    ranges = {"masked": masked, "cut": TokenRanges.of(*np.array([[2], [3], [6]]))}
+    ranges["cut"].first[:] = 0
+    views = {"train/sft": SourceView(documents=5, **ranges, **view, **of_others)}
     write_views(folder / "out", "d1", views, parameters={"command": "dedup"}, made_of={})
     return folder / "out"
 

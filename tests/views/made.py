@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,8 @@ from hypothesis import strategies as st
 import jaxdata
 from jaxdata.documents.kept import KeptDocuments
 from jaxdata.format.manifest import ViewEntry
-from jaxdata.views.source_view import MaskedRanges, SourceView
+from jaxdata.views.cut_ranges import TokenRanges
+from jaxdata.views.source_view import SourceView
 from jaxdata.views.writing import write_views
 
 REASONS = ["near", "benchmark"]
@@ -42,34 +45,55 @@ def dropping(documents: int, *dropped: int, **given: Any) -> SourceView:
     )
 
 
-def masking(*ranges: tuple[int, int, int]) -> MaskedRanges:
+def masking(*ranges: tuple[int, int, int]) -> TokenRanges:
     columns = np.array(ranges, np.int64).reshape(-1, 3).T
-    return MaskedRanges(*columns, np.ones(len(ranges), np.uint8))
+    return TokenRanges.of(*columns, reason=1)
 
 
 @st.composite
 def views(draw: st.DrawFn, documents: int) -> SourceView:
-    """Any view of so many documents: repeats, masked ranges in any order, nothing kept."""
+    """Any view of so many documents: copies, ranges masked and cut in any order, nothing kept."""
     numbers = st.integers(0, documents - 1)
     dropped = sorted(draw(st.sets(numbers)))
     places = st.tuples(numbers, st.integers(0, 40), st.integers(1, 30))
-    ranges = [(d, start, start + size) for d, start, size in draw(st.lists(places, max_size=12))]
+    masked, cut = (
+        masking(
+            *((d, start, start + size) for d, start, size in draw(st.lists(places, max_size=n)))
+        )
+        for n in (12, draw(st.sampled_from([0, 12])))
+    )
     copies = None
     if draw(st.booleans()):
         copies = np.array(draw(st.lists(st.integers(1, 3), min_size=documents, max_size=documents)))
-    return dropping(documents, *dropped, copies=copies, masked=masking(*ranges))
+    return dropping(documents, *dropped, copies=copies, masked=masked, cut=cut)
 
 
-def listed_by_definition(view: SourceView) -> list[int]:
-    """The documents that a view lists, one at a time."""
+def listed_by_definition(view: SourceView, lengths: Sequence[int]) -> list[tuple[int, int, int]]:
+    """What a view lists, one at a time: a document, and the first and last token, exclusive."""
     dropped = set(view.dropped.tolist())
     times = [1] * view.documents if view.copies is None else view.copies.tolist()
-    return [d for d in range(view.documents) for _ in range(0 if d in dropped else times[d])]
+    return [
+        (document, *piece)
+        for document in range(view.documents)
+        if document not in dropped
+        for piece in _pieces_by_definition(view, document, lengths[document])
+        for _ in range(times[document])
+    ]
 
 
-def masked_by_definition(view: SourceView, document: int, length: int) -> list[bool]:
-    """Whether each token of a document keeps its loss, one at a time."""
-    document_column, start, stop, _ = (column.tolist() for column in view.masked)
+def _pieces_by_definition(view: SourceView, document: int, length: int) -> list[tuple[int, int]]:
+    """What is left of a document: runs of two tokens at least, where it is cut at all."""
+    if document not in view.cut.document.tolist():
+        return [(0, length)]
+    left = kept_by_definition(view.cut, document, length)
+    runs = "".join("x" if each else " " for each in left)
+    found = [match.span() for match in re.finditer("x+", runs)]
+    return [span for span in found if span[1] - span[0] > 1 or all(left)]
+
+
+def kept_by_definition(ranges: TokenRanges, document: int, length: int) -> list[bool]:
+    """Whether each token of a document lies outside of ranges, one at a time."""
+    document_column, start, stop = (column.tolist() for column in ranges[:3])
     found = [True] * length
     for d, a, b in zip(document_column, start, stop, strict=True):
         for at in range(a, min(b, length)) if d == document else ():

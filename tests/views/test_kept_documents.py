@@ -16,11 +16,12 @@ import jaxdata
 from jaxdata.documents.base import page_ends
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.testing import assert_exactly_once, distinct_documents, write_dataset
+from jaxdata.views.source_view import content_of
 from tests.views.made import (
     dropping,
     kept,
+    kept_by_definition,
     listed_by_definition,
-    masked_by_definition,
     masking,
     views,
     write,
@@ -57,27 +58,43 @@ PACKING = [
 @settings(deadline=None, max_examples=20)
 @given(view=views(len(DOCUMENTS)), masked=st.booleans(), packing=st.sampled_from(PACKING))
 @example(dropping(40, 2, masked=masking((1, 0, 3), (5, 0, 1))), False, PACKING[0])
+@example(
+    dropping(40, 2, masked=masking((1, 0, 30)), cut=masking((1, 0, 3), (1, 4, 9), (5, 0, 60))),
+    False,
+    PACKING[0],
+)
 def test_a_view_is_what_it_lists_and_keeps_the_law(folders, view, masked, packing) -> None:
     write(folders[masked], view)
     docs = kept(folders[masked])
-    listed = listed_by_definition(view)
-    assert docs.document.tolist() == listed
-    assert docs.lengths.tolist() == LENGTHS[listed].tolist()
-    for number, document in enumerate(listed):
+    listed = listed_by_definition(view, LENGTHS.tolist())
+    assert docs.document.tolist() == [document for document, _, _ in listed]
+    assert docs.lengths.tolist() == [stop - start for _, start, stop in listed]
+    for number, (document, start, stop) in enumerate(listed):
         item = docs[number]
-        assert item["tokens"].tolist() == DOCUMENTS[document].tolist()
-        loss = masked_by_definition(view, document, len(DOCUMENTS[document]))
+        assert item["tokens"].tolist() == DOCUMENTS[document][start:stop].tolist()
+        loss = np.array(kept_by_definition(view.masked, document, len(DOCUMENTS[document])))
         if masked:
-            loss = (np.array(loss) & (MASKS[document] == 1)).tolist()
+            loss &= MASKS[document] == 1
         if docs.masked:
-            assert item["loss_mask"].tolist() == loss
+            assert item["loss_mask"].tolist() == loss[start:stop].tolist()
         else:
-            assert all(loss)
+            assert loss[start:stop].all()
+    account = docs.view.entry.account
+    tokens = sum(stop - start for _, start, stop in {*listed})
+    assert account.kept.tokens == tokens
+    lost = [*account.dropped.values(), *account.cut.values()]
+    assert account.source.tokens == tokens + sum(each.tokens for each in lost)
+    assert docs.view.misfit(docs.base.lengths) is None
+    write(folders[masked], content_of(docs), "again")
+    assert kept(folders[masked], "again").fingerprint == docs.fingerprint
     if listed:
         rows = jaxdata.pack(docs, **packing)
         trained = assert_exactly_once((rows[n] for n in range(len(rows))), [docs])
         if not masked:  # else masks are read to know it
-            assert docs.view.entry.account.loss_tokens == trained
+            assert account.loss_tokens == trained
+        origins = rows.table.origins(rows.table.segments(np.arange(len(rows))))
+        for row, document, start in zip(origins.row, origins.document, origins.start, strict=True):
+            assert DOCUMENTS[document][start] in rows[int(row)]["inputs"]
 
 
 @settings(deadline=None, max_examples=12)

@@ -24,13 +24,14 @@ import numpy as np
 from corpus import shared_data
 from harness import Report, arguments, machine, parse
 from numpy.typing import NDArray
+from one_pass import CONVERSIONS, SEARCHES, compare, tokenizer
 from signature_runs import Peak, search_here, search_made_signatures
 
 from jaxdata.converter import convert, texts
 from jaxdata.dedup import deduplicate
-from jaxdata.dedup.hashing.minhash import Bands, probability
-from jaxdata.dedup.hashing.ngrams import Pieces, ngrams, word_pieces
-from jaxdata.documents.converted import open_dataset
+from jaxdata.documents.converted_dataset import open_dataset
+from jaxdata.hashing.minhash import Bands, probability
+from jaxdata.hashing.ngrams import Pieces, ngrams, word_pieces
 
 BANDS, ROWS, NGRAM = 14, 8, 5
 DOCUMENTS, QUICK = 20_000, 400
@@ -216,7 +217,7 @@ def run_here(name: str, folder: Path) -> Figures:
         import datatrove.pipeline.readers  # noqa: F401
     before = _seconds()
     with Peak() as peak:
-        CONTESTANTS[name](folder)
+        (CONTESTANTS | CONVERSIONS | SEARCHES)[name](folder)
     return {"cpu": _seconds() - before, "memory": max(peak.own, peak.children)}
 
 
@@ -328,14 +329,8 @@ def prepare(folder: Path, every: list[str]) -> None:
         return
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    shared = shared_data()
-    tokenizer = (
-        "bytes"
-        if shared is None
-        else "tiktoken:" + str(shared / "tokenizers/tiktoken/gpt2.tiktoken")
-    )
     (folder / "all.jsonl").write_text(lines)
-    convert(folder / "all.jsonl", output=folder / "d", source="all", tokenizer=tokenizer)
+    convert(folder / "all.jsonl", output=folder / "d", source="all", tokenizer=tokenizer())
 
 
 def main() -> None:
@@ -354,9 +349,13 @@ def main() -> None:
     memory = Report("dedup", "Memory of the largest process", "MiB", "less")
     same = Report("dedup", "Clusters of datatrove and jaxdata", "share")
     hashing = Report("dedup", "MinHash signatures, one core", "MB of text a second")
+    once = Report("dedup", "Hashes kept while converting", "processor seconds", "less", facts=facts)
     sorting = Report("dedup", "Made signatures, sorted and clustered", "seconds", "less")
     if every:
         prepare(given.data, every)
+    if given.only in (None, "one pass"):
+        compare(once, lambda name: measured(name, given), given.rounds)
+    if every and given.only != "one pass":
         side_by_side((speed, memory, same), given, every, given.data)
         deduplicate(given.data / "d", "bench", prefer="first", workers=1)
         recall(curve, same, every, given.data)
@@ -366,7 +365,7 @@ def main() -> None:
         folder = given.data.with_name("dedup-signatures")
         command = [sys.executable, __file__, "--run", "signatures", "--data", str(folder)]
         search_made_signatures(sorting, folder, count, command)
-    for report in (curve, speed, memory, same, hashing, sorting):
+    for report in (curve, speed, memory, same, hashing, sorting, once):
         if report.lines:
             report.show(given.json)
 

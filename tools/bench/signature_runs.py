@@ -21,7 +21,6 @@ from harness import Report
 
 from jaxdata.converter.engines import choose_engine
 from jaxdata.dedup.compared import sources_of
-from jaxdata.dedup.hashing.ngrams import mixed
 from jaxdata.dedup.members import Members
 from jaxdata.dedup.outcome import drop_copies
 from jaxdata.dedup.search_stages import Search
@@ -30,7 +29,8 @@ from jaxdata.dedup.units.dedup_job import EXACT, DedupJob, SignatureUnit
 from jaxdata.dedup.units.signature_units import HASH_FENCES
 from jaxdata.dedup.units.sorted_runs import Columns, encode_layout, encode_run
 from jaxdata.dedup.units.workbench import Workbench
-from jaxdata.documents.converted import open_dataset
+from jaxdata.documents.converted_dataset import open_dataset
+from jaxdata.hashing.ngrams import mixed
 from jaxdata.progress import Advance
 
 __all__ = ["Peak", "search_here", "search_made_signatures"]

@@ -16,6 +16,7 @@ import click
 
 from jaxdata.compat.cerebras import read_params
 from jaxdata.converter.inputs.compression import EXPANSION
+from jaxdata.converter.kept.kept_hashes import CHOICES
 from jaxdata.converter.options import (
     CLEANING,
     EXECUTION,
@@ -197,6 +198,18 @@ _DECLARED: dict[str, list[Callable[[Any], Any]]] = {
             is_flag=True,
             help="Append documents from new files to an existing source. Running jobs are "
             "unaffected.",
+        ),
+        click.option(
+            "--dedup",
+            type=click.Choice(CHOICES),
+            help="Make the view 'exact', which leaves out documents that are exact copies: but for "
+            "whitespace, or by another rule of jaxdata dedup --exact. All stay on disk.",
+        ),
+        click.option(
+            "--minhash",
+            is_flag=True,
+            help="Keep hashes of each document (128 bytes), with which jaxdata dedup hashes no "
+            "text.",
         ),
     ],
     LIMITS: [

@@ -7,9 +7,10 @@ from typing import Any, get_args
 import click
 
 from jaxdata.cli.views.shown import say_published
-from jaxdata.dedup.hashing.exact_hashes import ExactRule
-from jaxdata.dedup.hashing.ngrams import NgramOf
+from jaxdata.dedup.benchmarks.published_rules import Action, RuleName
 from jaxdata.dedup.settings import DedupSettings
+from jaxdata.hashing.exact_hashes import ExactRule
+from jaxdata.hashing.ngrams import NgramOf
 
 _EPILOG = """\b
 Examples:
@@ -54,7 +55,11 @@ class _Bytes(click.ParamType[Any]):
 @click.command(epilog=_EPILOG)
 @click.argument("dataset")
 @click.option("--output-name", "name", metavar="NAME", help="What the view is called, like d1.")
-@click.option("--show", metavar="VIEW", help="Show examples of what a view drops; search nothing.")
+@click.option(
+    "--show",
+    metavar="VIEW",
+    help="Show examples of what a view drops, masks and cuts; search nothing.",
+)
 @click.option(
     "--examples",
     type=click.IntRange(1),
@@ -124,23 +129,25 @@ class _Bytes(click.ParamType[Any]):
 @click.option(
     "--overlap",
     type=click.IntRange(0),
-    default=_SHOWN.overlap,
-    show_default=True,
-    help="Words (or what --of says) in a row of a benchmark file that drop a document; 0: none.",
-)
-@click.option(
-    "--overlap-action",
-    type=click.Choice(["drop", "mask"]),
-    default=_SHOWN.overlap_action,
-    show_default=True,
-    help="Drop such documents, or train them without loss on these words.",
+    help="Words (or what --of says) in a row of a benchmark file that drop a document; 0: none.  "
+    f"[default: {_SHOWN.overlap}]",
 )
 @click.option(
     "--overlap-most",
     type=click.IntRange(0),
-    default=_SHOWN.overlap_most,
-    show_default=True,
-    help="Words in a row that more documents than this have drop none; 0: they always do.",
+    help="Words in a row that more documents than this have drop none; 0: they always do.  "
+    f"[default: {_SHOWN.overlap_most}]",
+)
+@click.option(
+    "--overlap-action",
+    type=click.Choice(get_args(Action)),
+    help="Drop such documents, train them without loss on these words, or cut these words out of "
+    f"them.  [default: {_SHOWN.overlap_action}, or that of --decontaminate]",
+)
+@click.option(
+    "--decontaminate",
+    type=click.Choice(get_args(RuleName)),
+    help="A published rule in the place of --overlap and --overlap-most, for files of --against.",
 )
 @click.option(
     "--repeats",
@@ -149,6 +156,13 @@ class _Bytes(click.ParamType[Any]):
     show_default=True,
     help="Train spans of so many tokens, or more, without loss where an earlier document, or the "
     "same one, has them before; 0: none.",
+)
+@click.option(
+    "--repeats-action",
+    type=click.Choice(["mask", "cut"]),
+    default=_SHOWN.repeats_action,
+    show_default=True,
+    help="Train such spans without loss, or cut them out of their documents.",
 )
 @click.option(
     "--text-key",
@@ -182,7 +196,8 @@ def dedup(
     DATASET is a folder or URL. Exact and near copies are found within and across --sources, and in
     the splits and files of --against. Of each cluster one document stays. Nothing is rewritten:
     the view is a list of the documents that are kept, and says of each other one why not;
-    --show puts some of these beside what stays.
+    --show puts some of these beside what stays. Documents that jaxdata convert --minhash hashed
+    are not hashed again, where the settings are the same.
     """
     if (name is None) == (show is None):
         raise click.UsageError("give --output-name NAME to search, or --show VIEW to look")
@@ -205,7 +220,7 @@ def dedup(
 def _show(dataset: str, view: str, most: int) -> None:
     """Print copies beside what stays."""
     from jaxdata.dedup.side_by_side import examples
-    from jaxdata.documents.converted import open_dataset
+    from jaxdata.documents.converted_dataset import open_dataset
     from jaxdata.look.terminal import printable
 
     for example in examples(open_dataset(dataset), view, most):

@@ -87,6 +87,7 @@ def check_unchanged(
 
 
 _FREELY_ADDED = {"text_key", "text_joiner", "transform", "transform_digest"}
+_MAKERS = {"library", "hashing"}
 _FREELY_ADDED |= {"unit_bytes", "max_record_bytes", "piece_bytes"}
 
 
@@ -162,12 +163,12 @@ def _own_changes(was: dict[str, Any], now: dict[str, Any], other_inputs: bool = 
     """Name the parameters that differ; a missing one has its default.
 
     Other inputs change the size of units, which is not worth naming then. The library of the
-    tokenizer may be another, if nothing is to be encoded.
+    tokenizer may be another, and what makes hashes, if nothing is to be encoded.
     """
     tasks = was.get("task", "lm"), now.get("task", "lm")
     if tasks[0] != tasks[1]:
         return [f"task was {tasks[0]!r}, is {tasks[1]!r}"]
-    names = (was.keys() | now.keys()) - ({"unit_bytes"} if other_inputs else set()) - {"library"}
+    names = (was.keys() | now.keys()) - ({"unit_bytes"} if other_inputs else set()) - _MAKERS
     usual = {name: default_of(name, tasks[0]) for name in names}
     before, after = ({name: given.get(name, usual[name]) for name in names} for given in (was, now))
     return [*differences(before, after).values()]
@@ -182,6 +183,9 @@ def _library_changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator
             f"the tokenizer's library was {before}, is {after}, which could give other ids "
             f"(pip install '{name}=={version}' brings the first one back)"
         )
+    before, after = was.get("hashing"), now.get("hashing")
+    if before and after and before != after:
+        yield f"hashes of documents were made by {before}, are by {after}"
 
 
 def _shared_changes(was: Manifest | Parameters, now: Parameters) -> list[str]:

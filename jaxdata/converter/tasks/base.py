@@ -169,6 +169,10 @@ class Task(ABC):
         With a stream, those of them that it gets.
         """
 
+    def stored_text(self, document: Any) -> str | None:  # noqa: ARG002
+        """The text that is stored, whole and alone; None where only the tokens say it."""
+        return None
+
     def weight(self, document: Any) -> int:  # noqa: ARG002
         """What it holds besides texts, about, in characters: so many are encoded at a time."""
         return 0

@@ -112,6 +112,9 @@ class LmTask(TextTask):
     def texts(self, document: str | _Piece, stream: str | None = None) -> tuple[str]:  # noqa: ARG002
         return (document if isinstance(document, str) else document.text,)
 
+    def stored_text(self, document: str | _Piece) -> str | None:
+        return None if self._settings.short_rate else self.texts(document)[0]
+
     def encode(self, documents: Sequence[str | _Piece]) -> list[tuple[Encoded] | Dropped]:
         if {*map(type, documents)} <= {str}:
             return self._encode(documents)  # type: ignore[arg-type]

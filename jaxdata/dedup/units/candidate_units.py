@@ -10,7 +10,6 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.dedup.hashing.ngrams import Hashes
 from jaxdata.dedup.members import Numbers
 from jaxdata.dedup.units.dedup_job import EXACT, NEXT, OTHERS, SAME, CandidateUnit
 from jaxdata.dedup.units.sorted_runs import (
@@ -21,6 +20,7 @@ from jaxdata.dedup.units.sorted_runs import (
     read_part,
 )
 from jaxdata.dedup.units.workbench import Workbench
+from jaxdata.hashing.ngrams import Hashes
 from jaxdata.processes import Report
 from jaxdata.ragged import AnyInts
 

@@ -11,15 +11,16 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.dedup.hashing.characters import UNICODE
 from jaxdata.dedup.members import Members
 from jaxdata.dedup.settings import DedupSettings
 from jaxdata.format.lease import Lease
 from jaxdata.format.storage import Store, open_store
 from jaxdata.format.unfinished import UnfinishedJob
+from jaxdata.hashing import VERSION as HASHES
+from jaxdata.hashing.characters import UNICODE
 
-VERSION = 1
-"""Of the hashes and rules; another version finds other duplicates, and finishes no search of it."""
+VERSION = 2
+"""Of the rules; another version finds other duplicates, and finishes no search of it."""
 EXACT = "exact"
 """The section of a run with the hashes of whole texts."""
 OVERLAP = "overlap"
@@ -134,7 +135,7 @@ class DedupJob:
     def facts(self) -> dict[str, Any]:
         """All that decides what it finds."""
         every = self.members.each
-        made = {"version": VERSION, "unicode": UNICODE, "unit_tokens": self.unit_tokens}
+        made = {"version": [VERSION, HASHES], "unicode": UNICODE, "unit_tokens": self.unit_tokens}
         compared = {
             "order": [member.name for member in every],
             "against": [member.name for member in every if member.against],
@@ -143,6 +144,9 @@ class DedupJob:
         settings = self.settings.model_dump()
         if not self.settings.repeats:  # as before there were any
             del settings["repeats"]
+        for name, unset in (("repeats_action", "mask"), ("decontaminate", None)):
+            if settings[name] == unset:
+                del settings[name]
         return made | settings | compared
 
     @property

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.dedup.hashing.ngrams import Hashes, Pieces
 from jaxdata.dedup.members import Numbers
 from jaxdata.dedup.units.candidate_units import Pairs, documents_of
 from jaxdata.dedup.units.dedup_job import PairUnit, even_cuts
 from jaxdata.dedup.units.workbench import Workbench
 from jaxdata.format.checksums import checked_bytes, with_checksum
+from jaxdata.hashing.ngrams import Hashes, Pieces
 from jaxdata.processes import Report
 
 _AT_ONCE = 2**18

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.dedup.hashing.token_windows import sample_sizes, sampled, window_hashes, window_starts
 from jaxdata.dedup.member_texts import TokenTexts
 from jaxdata.dedup.units.candidate_units import pair_fences
 from jaxdata.dedup.units.dedup_job import KEPT, SAMPLES, SpanPart, SpanUnit, even_cuts
@@ -26,6 +25,7 @@ from jaxdata.dedup.units.sorted_runs import (
     read_part,
 )
 from jaxdata.dedup.units.workbench import Workbench
+from jaxdata.hashing.token_windows import sample_sizes, sampled, window_hashes, window_starts
 from jaxdata.processes import Report
 from jaxdata.ragged import Ints, expand
 
@@ -45,7 +45,10 @@ def hash_spans(bench: Workbench, unit: SpanUnit, report: Report) -> None:
 
 
 def merge_spans(bench: Workbench, unit: SpanPart, report: Report) -> None:
-    """Write the places of a part of all samples that repeat; or those of windows seen before."""
+    """Write the places of a part of all samples that repeat; or those of windows seen before.
+
+    With each goes the first place of the same.
+    """
     runs = bench.runs(unit.runs)
     (*hashes, places), _ = read_part(bench.store, runs, unit.section, unit.first, unit.stop)
     order = np.lexsort((places, *reversed(hashes)))
@@ -55,9 +58,10 @@ def merge_spans(bench: Workbench, unit: SpanPart, report: Report) -> None:
         equal &= ordered[1:] == ordered[:-1]
     found = np.zeros(len(order), bool)
     found[1:] = equal
+    earliest = places[order[np.maximum.accumulate(np.where(found, 0, np.arange(len(order))))]]
     if unit.section == SAMPLES:
         found[:-1] |= equal
-    sections: dict[str, Columns] = {unit.section: [places[order[found]]]}
+    sections: dict[str, Columns] = {unit.section: [places[order[found]], earliest[found]]}
     _write(bench, unit, sections, pair_fences(bench.members.total), report)
 
 
@@ -135,5 +139,5 @@ def _repeated(bench: Workbench, unit: SpanUnit, documents: Ints) -> Places:
     first = max(int(np.searchsorted(fences, begin, side="right")) - 1, 0)
     stop = max(int(np.searchsorted(fences[:-1], end)), first + 1)
     runs: dict[str, Layout] = bench.runs(unit.runs)
-    (found,), _ = read_part(bench.store, runs, SAMPLES, first, stop)
+    (found, _), _ = read_part(bench.store, runs, SAMPLES, first, stop)
     return np.sort(found[(found >= begin) & (found < end)])

@@ -9,9 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.dedup.hashing.exact_hashes import RULES, exact_hashes
-from jaxdata.dedup.hashing.minhash import Bands
-from jaxdata.dedup.hashing.ngrams import (
+from jaxdata.dedup.kept_signatures import KeptSignatures
+from jaxdata.dedup.member_texts import MemberTexts, open_texts
+from jaxdata.dedup.members import Numbers
+from jaxdata.dedup.units.dedup_job import ALIVE, DedupJob
+from jaxdata.dedup.units.sorted_runs import Layout, decode_layout
+from jaxdata.documents.converted_dataset import open_dataset
+from jaxdata.hashing.exact_hashes import RULES, exact_hashes
+from jaxdata.hashing.minhash import Bands
+from jaxdata.hashing.ngrams import (
     Hashes,
     Pieces,
     byte_pieces,
@@ -19,12 +25,7 @@ from jaxdata.dedup.hashing.ngrams import (
     ngrams,
     word_pieces,
 )
-from jaxdata.dedup.member_texts import MemberTexts, open_texts
-from jaxdata.dedup.members import Numbers
-from jaxdata.dedup.units.dedup_job import ALIVE, DedupJob
-from jaxdata.dedup.units.sorted_runs import Layout, decode_layout
-from jaxdata.documents.converted import open_dataset
-from jaxdata.ragged import AnyInts, Ints
+from jaxdata.ragged import AnyInts, Ints, expand
 
 
 class Content(NamedTuple):
@@ -34,6 +35,30 @@ class Content(NamedTuple):
     """None where no n-grams are asked for"""
     normalised: list[bytes]
     """as the exact rule has them"""
+
+
+NO_NUMBERS: Numbers = np.empty(0, np.uint32)
+
+
+class BenchmarkNgrams:
+    """The n-grams of texts of benchmarks, text after text; hashes, (n-grams,).
+
+    Args:
+        values: the hashes.
+        counts: how many each text has.
+        texts: the number of each.
+    """
+
+    def __init__(self, values: Hashes, counts: Ints, texts: Numbers) -> None:
+        self.values, self.counts = values, counts
+        self.row, _ = expand(counts)
+        """(n-grams,) which text each is of, from 0"""
+        self.text: Numbers = texts[self.row]
+        """(n-grams,) the number of that text"""
+        self.hashes, first = np.unique(values, return_index=True)
+        """each once, ascending"""
+        self.owners: Numbers = self.text[first]
+        """the first text that has each"""
 
 
 class Workbench:
@@ -51,6 +76,19 @@ class Workbench:
         """The documents of each member."""
         dataset = open_dataset(self.job.url)
         return [open_texts(member, dataset, self.unfinished) for member in self.members.each]
+
+    @cached_property
+    def kept(self) -> list[KeptSignatures]:
+        """The hashes of each member's documents that conversions kept."""
+        return [texts.kept(self.settings) for texts in self.texts]
+
+    def looks_in(self, member: int) -> bool:
+        """Whether n-grams of benchmarks are looked for in a member's documents."""
+        return self.job.overlaps and not self.members.each[member].against
+
+    def reads_text(self, member: int) -> bool:
+        """Whether a member's documents are to be read, to hash them."""
+        return self.looks_in(member) or not self.kept[member].suffice(self.settings)
 
     @cached_property
     def signatures(self) -> dict[str, int]:
@@ -80,19 +118,21 @@ class Workbench:
         return ngrams(pieces, self.settings.ngram)
 
     @cached_property
-    def benchmark_ngrams(self) -> tuple[Hashes, Numbers]:
-        """The n-grams of benchmarks, ascending, and the first document that has each."""
-        found, owner = [np.empty(0, np.uint64)], [np.empty(0, np.uint32)]
+    def benchmark_ngrams(self) -> BenchmarkNgrams:
+        """The n-grams of all texts of benchmarks."""
+        values, counts, texts = [np.empty(0, np.uint64)], [np.empty(0, np.int64)], [NO_NUMBERS]
         for which, member in enumerate(self.members.each):
             if member.table:
                 pieces = self.content(which, np.arange(member.documents)).pieces
                 assert pieces is not None
                 grams = self.long_ngrams(pieces)
-                found.append(grams.values)
-                numbers = np.arange(member.documents, dtype=np.uint32) + self.members.first(which)
-                owner.append(numbers.astype(np.uint32).repeat(grams.counts))
-        hashes, first = np.unique(np.concatenate(found), return_index=True)
-        return hashes, np.concatenate(owner)[first]
+                values.append(grams.values)
+                counts.append(grams.counts)
+                numbers = np.arange(member.documents) + self.members.first(which)
+                texts.append(numbers.astype(np.uint32))
+        return BenchmarkNgrams(
+            np.concatenate(values), np.concatenate(counts), np.concatenate(texts)
+        )
 
     def long_ngrams(self, pieces: Pieces) -> Pieces:
         """The n-grams that documents may not share with benchmarks; of short ones none."""

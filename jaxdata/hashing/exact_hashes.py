@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.dedup.hashing.characters import letters
+from jaxdata.hashing.characters import letters
 
 ExactRule = Literal["none", "whitespace", "letters"]
 

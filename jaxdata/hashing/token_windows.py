@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from jaxdata.dedup.hashing.ngrams import Hashes, mixed
+from jaxdata.hashing.ngrams import Hashes, mixed
 from jaxdata.ragged import AnyInts, Ints, expand
 
 _BASES = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.dedup.hashing.ngrams import Hashes, Pieces, mixed
+from jaxdata.hashing.ngrams import Hashes, Pieces, mixed
 from jaxdata.ragged import Ints
 from jaxdata.seeds import derive
 
@@ -42,6 +42,14 @@ class Bands:
         for row in range(self.rows):
             hashes = hashes * _BASE + by_row[:, row]
         return mixed(hashes)
+
+    def of_all(self, grams: Pieces) -> Hashes:
+        """The same of any documents: 0 in each band for those without n-grams."""
+        known = grams.counts > 0
+        found = np.zeros((self.bands, len(known)), np.uint64)
+        if known.any():
+            found[:, known] = self(Pieces(grams.values, grams.counts[known]))
+        return found
 
     def _smallest(self, values: NDArray[np.uint32], counts: Ints) -> NDArray[np.uint32]:
         """The smallest value of each document under each function, (functions, documents)."""

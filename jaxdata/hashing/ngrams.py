@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.dedup.hashing.characters import code_points, words
-from jaxdata.dedup.hashing.exact_hashes import with_single_spaces
+from jaxdata.hashing.characters import code_points, words
+from jaxdata.hashing.exact_hashes import with_single_spaces
 from jaxdata.ragged import AnyInts, Ints, expand
 
 NgramOf = Literal["words", "bytes", "ids"]

@@ -1,0 +1,110 @@
+"""Opens converted datasets."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Collection
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from jaxdata.documents.converted import ConvertedDocuments
+from jaxdata.documents.dataset import Dataset
+from jaxdata.documents.foreign import ForeignDataset
+from jaxdata.errors import DatasetError, InputError, JaxdataError
+from jaxdata.format.foreign import is_foreign
+from jaxdata.format.manifest import Manifest, read_manifest
+from jaxdata.format.storage import Store, open_store
+from jaxdata.scalars import takes_numpy
+
+if TYPE_CHECKING:
+    from jaxdata.tokenizers import Tokenizer
+
+
+@takes_numpy
+def open_dataset(
+    path: str | os.PathLike[str], *, tokenizer: str | None = None, eod_id: int | None = None
+) -> Dataset:
+    """Open a dataset on disk or in an object store, or use another tool's dataset in place.
+
+    Args:
+        path: its folder, or `gs://…`, `s3://…`. Or `"megatron:PREFIX"` and `"gpts:PREFIX"` (a
+            pair `PREFIX.bin`, `PREFIX.idx`), `"nanogpt:FILE"`, `"datatrove:FILE.ds"`: a dataset
+            of split `train` with one source, named after the last component of the path.
+        tokenizer: the tokenizer of another tool's dataset, as the converter takes it
+            (`"tiktoken:gpt2"`); required to decode, not to train.
+        eod_id: the token that ends documents in nanoGPT's files; by default the tokenizer's, else
+            GPT-2's; -1 for none.
+
+    Raises:
+        DatasetError: the dataset is missing, damaged or of another format version.
+    """
+    text = os.fspath(path)
+    if is_foreign(text):
+        return ForeignDataset(text, tokenizer=tokenizer, eod_id=eod_id)
+    if tokenizer is not None or eod_id is not None:
+        raise InputError(f"{text} has its own tokenizer; remove tokenizer= and eod_id=")
+    return ConvertedDataset(open_store(path))
+
+
+class ConvertedDataset(Dataset):
+    """A dataset of the converter, opened for reading; see :func:`open_dataset`."""
+
+    def __init__(self, store: Store) -> None:
+        self.store, self.url = store, store.url
+        self.manifest: Manifest = read_manifest(store)
+
+    @property
+    def names(self) -> Collection[str]:
+        """`"<split>/<source>"` of each source."""
+        return self.manifest.sources.keys()
+
+    @property
+    def eod_id(self) -> int:
+        """The token that ends documents."""
+        return self.manifest.tokenizer.eod_id
+
+    def _open(self, name: str, generation: int | None) -> ConvertedDocuments:
+        entry = self.manifest.sources[name]
+        if generation is not None:
+            if not 0 <= generation <= len(entry.generations):
+                raise InputError(
+                    f"{name} of {self.url} has no generation {generation}: it has 0 to "
+                    f"{len(entry.generations)}"
+                )
+            entry = entry.at(generation)
+        return ConvertedDocuments(self.store, name, entry, self.manifest.record_spec(name))
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that made the tokens, loaded from its files in the dataset."""
+        from jaxdata import tokenizers
+
+        entry = self.manifest.tokenizer
+        files = {name: self._tokenizer_file(name, sha256) for name, sha256 in entry.files.items()}
+        try:
+            return tokenizers.restore(
+                entry.kind,
+                files,
+                name=entry.name,
+                eod_id=entry.eod_id,
+                bos_id=entry.bos_id,
+                pad_id=entry.pad_id,
+            )
+        except JaxdataError:
+            raise
+        except Exception as error:  # the libraries raise what they like
+            raise DatasetError(
+                f"{self.url}/tokenizer cannot be loaded as a tokenizer of kind {entry.kind!r} "
+                f"({error}): restore its files from a copy"
+            ) from error
+
+    def _tokenizer_file(self, name: str, sha256: str) -> bytes:
+        data = self.store.read(f"tokenizer/{name}")
+        if data is None:
+            raise DatasetError(f"{self.url}/tokenizer/{name} is missing: restore it from a copy")
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise DatasetError(
+                f"{self.url}/tokenizer/{name} differs from its checksum: restore it from a copy"
+            )
+        return data

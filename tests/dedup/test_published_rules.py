@@ -1,0 +1,166 @@
+"""Published rules of decontamination find what the slow way finds, as their papers say it."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jaxdata.cli import main
+from jaxdata.documents.converted_dataset import open_dataset
+from jaxdata.errors import InputError
+from tests.converter.test_convert import write_lines
+from tests.dedup.planted import dropped, find, made, prose
+
+QUESTIONS = [prose(seed, 4) for seed in range(200, 203)] + ["too short to count"]
+QUESTIONS[1] += " Odd"
+
+
+def benchmark(folder: Path) -> Path:
+    return write_lines(folder / "b.jsonl", [json.dumps({"text": q}).encode() for q in QUESTIONS])
+
+
+def runs(things: list[Any], n: int) -> list[tuple[Any, ...]]:
+    return [tuple(things[at : at + n]) for at in range(len(things) - n + 1)]
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
+
+
+def has_palm(document: list[Any], text: list[Any]) -> bool:
+    """At least 70 % of the text's 8-grams."""
+    grams, own = runs(text, 8), set(runs(document, 8))
+    return bool(grams) and 10 * sum(gram in own for gram in grams) >= 7 * len(grams)
+
+
+def covered(document: list[Any], text: list[Any], n: int) -> int:
+    """The text's words that lie in an n-gram that the document has."""
+    own = set(runs(document, n))
+    return len({at + k for at, g in enumerate(runs(text, n)) if g in own for k in range(n)})
+
+
+def has_tulu3(document: list[Any], text: list[Any]) -> bool:
+    """More than half of the text's words lie in common 8-grams."""
+    return 2 * covered(document, text, 8) > len(text)
+
+
+def has_llama2(document: list[Any], text: list[Any]) -> bool:
+    """At least 80 % of the text's tokens lie in common runs longer than 10."""
+    found = covered(document, text, 11)
+    return found > 0 and 10 * found >= 8 * len(text)
+
+
+SHARES = {"palm": (has_palm, words), "tulu3": (has_tulu3, words), "llama2": (has_llama2, list)}
+
+
+@pytest.mark.parametrize("rule", SHARES)
+def test_documents_with_a_share_of_a_text(tmp_path: Path, rule: str) -> None:
+    """Documents have parts of two questions, in pieces of any length."""
+    chance = random.Random(rule)
+    has, cut_up = SHARES[rule]
+    texts = []
+    for number in range(60):
+        question = chance.choice(QUESTIONS[:3]).split()
+        cut = sorted(chance.sample(range(len(question)), 3))
+        most = " ".join(
+            [*question[: cut[0]], "between", *question[cut[1] : cut[1] + 9 * (number % 5)]]
+        )
+        texts.append(f"{prose(number, 2)} {most} {prose(number + 100, 1)}")
+    for question in QUESTIONS[:3]:  # on the border: half of the words, 70 % of the 8-grams
+        for share in (0.5, 0.7, 0.8):
+            parts = question.split()
+            size = round(share * len(parts))
+            texts += [" ".join(parts[: size + more]) for more in range(-4, 5)]
+    texts = [*dict.fromkeys(texts)]
+    data = made(tmp_path, {"train/web": texts})
+    of = {"of": "ids"} if rule == "llama2" else {}
+    find(data, against=[str(benchmark(tmp_path))], near=False, decontaminate=rule, **of)
+    found = dropped(data, "train/web")
+    expected = {
+        number: ("overlap (" + rule + ") in a benchmark", "b.jsonl", 1 + min(having))
+        for number, text in enumerate(texts)
+        if (having := [n for n, q in enumerate(QUESTIONS) if has(cut_up(text), cut_up(q))])
+    }
+    assert found == expected
+    assert 10 < len(found) < len(texts) - 10
+
+
+def left_by_gpt3(texts: list[str]) -> list[list[str]]:
+    """What is left of each text: its pieces, a character at a time."""
+    grams = {gram for question in QUESTIONS for gram in runs(words(question), 13)}
+    times = Counter(g for text in texts for g in set(runs(words(text), 13)) & grams)
+    found = []
+    for text in texts:
+        gone = [False] * len(text)
+        spans = [match.span() for match in re.finditer(r"\w+", text)]
+        for at, gram in enumerate(runs(words(text), 13)):
+            if 0 < times[gram] <= 10:
+                first, last = max(spans[at][0] - 200, 0), min(spans[at + 12][1] + 200, len(text))
+                gone[first:last] = [True] * (last - first)
+        pieces = re.finditer("-+", "".join("x" if each else "-" for each in gone))
+        left = [text[match.start() : match.end()] for match in pieces]
+        long = [piece for piece in left if len(piece) >= 200 or len(piece) == len(text)]
+        found.append([] if len(left) > 10 else long)
+    return found
+
+
+def test_gpt3_cuts_what_is_around(tmp_path: Path) -> None:
+    """Documents with any number of questions; one that is split too often; a common phrase."""
+    chance = random.Random(3)
+    texts = []
+    for number in range(24):
+        parts = [
+            prose(1_000 * number + part, 1 + chance.randrange(9)) for part in range(1 + number % 5)
+        ]
+        texts.append(f" {chance.choice(QUESTIONS[:2])} ".join(parts) if number < 10 else parts[0])
+    for pieces in (10, 11):
+        texts.append(
+            f" {QUESTIONS[0]} ".join(prose(seed + 2_000 * pieces, 8) for seed in range(pieces))
+        )
+    texts += [f"{prose(seed, 5)} {QUESTIONS[2]}" for seed in range(400, 412)]  # more than 10
+    texts += [f"{QUESTIONS[1]} {prose(500, 1)}", QUESTIONS[1].upper()]
+    data = made(tmp_path, {"train/web": texts})
+    options = {"near": False, "decontaminate": "gpt3", "exact": "none"}
+    report = find(data, against=[str(benchmark(tmp_path))], **options)
+    opened = open_dataset(data)
+    docs: Any = opened.source("train", "web", documents="d1")
+    left: list[list[str]] = [[] for _ in texts]
+    for at, number in enumerate(docs.document.tolist()):
+        left[number].append(opened.decode(docs[at]["tokens"]))
+    assert left == left_by_gpt3(texts)
+    account = report.views["train/web"].account
+    assert [*account.cut] == ["overlap (gpt3)"]
+    assert account.dropped["overlap (gpt3)"].documents == left.count([]) >= 3
+    assert any(len(pieces) > 2 for pieces in left)
+
+
+def test_a_rule_is_what_its_name_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On the command line, with the action of one's choice; and nothing beside it."""
+    data = made(tmp_path, {"train/web": [prose(1), f"{prose(2)} {QUESTIONS[0]}"]})
+    words = ["dedup", str(data), "--against", str(benchmark(tmp_path)), "--output-name", "d1"]
+    for more, told in (
+        (["gpt3"], "cut out"),
+        (["gpt3", "--overlap-action", "mask"], "masked"),
+        (["palm"], "dropped 1 documents"),
+    ):
+        with pytest.raises(SystemExit, match="0"):
+            main([*words, "--workers", "1", "--decontaminate", *more])
+        out = capsys.readouterr().out
+        assert told in out
+        assert f"overlap ({more[0]})" in out
+    with pytest.raises(
+        InputError, match=r"decontaminate='gpt3' has overlap=13: leave out overlap=8"
+    ):
+        find(data, decontaminate="gpt3", overlap=8)
+    with pytest.raises(InputError, match=r"decontaminate='llama2' is a rule of ids: use of='ids'"):
+        find(data, decontaminate="llama2")
+    with pytest.raises(InputError, match=r"decontaminate='gpt5': expected 'gpt3'"):
+        find(data, decontaminate="gpt5")
+    with pytest.raises(InputError, match=r"decontaminate='palm' compares with files of benchmarks"):
+        find(data, decontaminate="palm")

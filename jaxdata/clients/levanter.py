@@ -96,7 +96,7 @@ def _examples() -> Any:
         def _example(self, index: int) -> Any:
             arrays = tokens_of(self.rows[index])
             tokens, mask, ids = (hax.named(array, self._pos) for array in arrays)
-            return models.LmExample.causal(tokens, loss_mask=mask, segment_ids=ids)
+            return models.LmExample.causal(tokens, loss_weight=mask, segment_ids=ids)
 
     return Examples
 
@@ -107,6 +107,4 @@ def _module(name: str) -> Any:
     except ModuleNotFoundError as missing:
         if (missing.name or "").split(".")[0] not in ("haliax", "levanter"):
             raise
-        raise InputError(
-            "Levanter is not installed: see https://github.com/marin-community/marin"
-        ) from None
+        raise InputError("Levanter is not installed: pip install marin-levanter") from None

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import jaxdata
-from tests.clients.tiny import ROWS, SEQ_LEN
+from tests.clients.tiny import config_of
 
 
 @pytest.fixture(scope="session")
@@ -47,13 +47,7 @@ def _one_thread() -> Iterator[None]:
 @pytest.fixture
 def run(text: Path) -> dict[str, Any]:
     """A config: pages and code, mixed and packed."""
-    return {
-        "dataset": str(text),
-        "pack": {"seq_len": SEQ_LEN},
-        "curriculum": [{"rows": 60, "mix": {"pages": 0.6, "code": 0.4}}],
-        "loader": {"batch_size": ROWS},
-        "eval_tokens": 20 * SEQ_LEN,
-    }
+    return config_of(text)
 
 
 @pytest.fixture

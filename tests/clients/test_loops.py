@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import jaxdata
+from tests.clients.hand import mean_by_hand
 from tests.clients.tiny import SEQ_LEN, VOCAB
 from tests.readmes import of
 
@@ -18,26 +19,6 @@ from tests.readmes import of
 def recipe(heading: str) -> str:
     text = of("clients").text.split(f"### A loop in {heading}\n")[1]
     return text.split("```text\n")[1].split("```")[0]
-
-
-def mean_by_hand(logits_of: Any, batch: Any) -> float:
-    """Each document in a row of its own."""
-    total, count = 0.0, 0
-    for row, ids in enumerate(batch["segment_ids"]):
-        for segment in range(1, ids.max() + 1):
-            at = ids == segment
-            pad = np.zeros((4, SEQ_LEN), np.int32)
-            pad[:, : at.sum()] = [
-                batch["inputs"][row][at],
-                np.arange(at.sum()),
-                np.ones(at.sum()),
-                batch["targets"][row][at],
-            ]
-            logits = np.asarray(logits_of(*pad[:3, None]), np.float64)[0, : at.sum()]
-            nats = np.log(np.exp(logits).sum(-1)) - logits[np.arange(at.sum()), pad[3, : at.sum()]]
-            mask = batch["loss_mask"][row][at]
-            total, count = total + nats[mask].sum(), count + mask.sum()
-    return total / count
 
 
 @pytest.fixture

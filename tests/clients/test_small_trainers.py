@@ -253,8 +253,11 @@ def test_tunix_evaluates_the_same_each_time_and_checks(run: Any) -> None:
 def test_levanter(run: Any, stand_in: Callable[..., Any]) -> None:
     """Its loss: the next token of a row, where the mask of a slot says so."""
     stand_in("haliax", named=lambda array, axis: np.array(array))
-    causal = SimpleNamespace(causal=lambda tokens, **others: (tokens, others))
-    stand_in("levanter.models.lm_model", LmExample=causal)
+
+    def causal(tokens: Any, *, loss_weight: Any, segment_ids: Any) -> Any:
+        return tokens, loss_weight, segment_ids
+
+    stand_in("levanter.models.lm_model", LmExample=SimpleNamespace(causal=causal))
     stand_in("levanter.data", AsyncDataset=type("AsyncDataset", (), {}))
     levanter._examples.cache_clear()
     run["pack"] = {"seq_len": SEQ_LEN, "strategy": "concat"}
@@ -269,11 +272,7 @@ def test_levanter(run: Any, stand_in: Callable[..., Any]) -> None:
             yield asyncio.run(data.get_batch(range(step * ROWS, (step + 1) * ROWS)))
 
     def loss_of(model: Tiny, batch: Any) -> torch.Tensor:
-        tokens = tensor(np.stack([each[0] for each in batch]))
-        mask, ids = (
-            tensor(np.stack([each[1][name] for each in batch]))
-            for name in ("loss_mask", "segment_ids")
-        )
+        tokens, mask, ids = (tensor(np.stack(arrays)) for arrays in zip(*batch, strict=True))
         begins = torch.ones_like(ids, dtype=torch.bool)
         begins[:, 1:] = ids[:, 1:] != ids[:, :-1]
         slots = torch.arange(SEQ_LEN + 1).expand_as(ids)
@@ -309,7 +308,7 @@ def test_they_say_what_is_missing(run: Any, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr("importlib.import_module", import_module)
     levanter._examples.cache_clear()
-    with pytest.raises(InputError, match="Levanter is not installed: see https"):
+    with pytest.raises(InputError, match="Levanter is not installed: pip install marin"):
         levanter.examples(run, SimpleNamespace(size=SEQ_LEN + 1))
     with pytest.raises(InputError, match="nanodo is not installed: see https"):
         nanodo.install(run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,17 @@ from torch.nn import functional
 VOCAB, SEQ_LEN, ROWS = 1000, 192, 8
 CLOSE = 1e-6
 """how far a loss may be from what was worked out by hand"""
+
+
+def config_of(dataset: Path) -> dict[str, Any]:
+    """A config: pages and code, mixed and packed."""
+    return {
+        "dataset": str(dataset),
+        "pack": {"seq_len": SEQ_LEN},
+        "curriculum": [{"rows": 60, "mix": {"pages": 0.6, "code": 0.4}}],
+        "loader": {"batch_size": ROWS},
+        "eval_tokens": 20 * SEQ_LEN,
+    }
 
 
 class Tiny(torch.nn.Module):

@@ -1,0 +1,170 @@
+"""Megatron-Core's own ranks, GPT model, attention and checkpoints on the rows of a config.
+
+Its wheel has no `megatron.training`: the loop and its arguments are played here. Attention by
+`cu_seqlens` needs Transformer Engine, and that a GPU.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from jaxdata.clients import megatron
+from jaxdata.testing import check_trainer
+from tests.clients.hand import mean_by_hand
+from tests.clients.installed.promises import Promises, Steps, free_port, needs
+from tests.clients.test_megatron import ARGUMENTS
+from tests.clients.tiny import ROWS, SEQ_LEN
+
+needs("megatron.core", "megatron")
+from megatron.core import dist_checkpointing, parallel_state  # noqa: E402
+from megatron.core.models.gpt import GPTModel  # noqa: E402
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec  # noqa: E402
+from megatron.core.tensor_parallel.random import initialize_rng_tracker  # noqa: E402
+from megatron.core.transformer import TransformerConfig  # noqa: E402
+
+
+def join(rank: int, ranks: int, port: int) -> None:
+    """Make this process a data-parallel rank, on a CPU: Megatron asks for its GPU by number."""
+    torch.cuda.current_device = lambda: "cpu"  # type: ignore[assignment, return-value]
+    torch.cuda.synchronize = lambda *_: None  # type: ignore[assignment]
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks
+    )
+    parallel_state.initialize_model_parallel()
+    initialize_rng_tracker(inference_rng_tracker=True)  # the one that needs no GPU
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _alone() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("current_device", "synchronize"):
+            patch.setattr(torch.cuda, name, None)  # to have the old one back
+        join(0, 1, free_port())
+        yield
+        parallel_state.destroy_model_parallel()
+        torch.distributed.destroy_process_group()
+
+
+def model() -> Any:
+    torch.manual_seed(0)
+    config = TransformerConfig(
+        num_layers=1,
+        hidden_size=32,
+        num_attention_heads=2,
+        attention_dropout=0.0,
+        hidden_dropout=0.0,
+        masked_softmax_fusion=False,
+        use_cpu_initialization=True,
+    )
+    return GPTModel(
+        config,
+        get_gpt_layer_local_spec(),
+        vocab_size=ARGUMENTS["padded_vocab_size"],
+        max_sequence_length=SEQ_LEN,
+    )
+
+
+def build(run: Any, **arguments: Any) -> Any:
+    """The batches of a provider, as `pretrain` asks for them."""
+    played: dict[str, dict[str, Any]] = {
+        "megatron.training": {"get_args": lambda: SimpleNamespace(**{**ARGUMENTS, **arguments})},
+        "megatron.training.global_vars": {"get_tensorboard_writer": lambda: None},
+    }
+    for name, members in played.items():
+        sys.modules[name] = ModuleType(name)
+        vars(sys.modules[name]).update(members)
+    return megatron.provider(run)((6 * ROWS, ROWS, 0))[0]
+
+
+def losses_of(one: Any, batch: Any) -> torch.Tensor:
+    """The loss of each slot, as pretrain_gpt.py asks its model."""
+    given = batch["tokens"], batch["position_ids"], batch["attention_mask"]
+    found: torch.Tensor = one(*given, labels=batch["labels"])
+    return found * batch["loss_mask"]
+
+
+def update(one: Any, micro_batches: Any) -> float:
+    """A step of SGD on the mean over the targets of all ranks; its loss."""
+    one.zero_grad()
+    sums = torch.zeros(2, dtype=torch.float64)
+    for batch in micro_batches:
+        total = losses_of(one, batch).sum()
+        total.backward()
+        sums += torch.stack([total.detach(), batch["loss_mask"].sum()])
+    group = parallel_state.get_data_parallel_group()
+    torch.distributed.all_reduce(sums, group=group)
+    with torch.no_grad():
+        for weight in one.parameters():
+            torch.distributed.all_reduce(weight.grad, group=group)
+            weight -= 0.5 * weight.grad / sums[1].float()
+    return float(sums[0] / sums[1])
+
+
+def by_hand(one: Any, batch: Any) -> float:
+    unseen = ~torch.ones(SEQ_LEN, SEQ_LEN, dtype=torch.bool).tril()[None, None]
+
+    @torch.no_grad()
+    def logits(tokens: Any, positions: Any, _: Any) -> Any:
+        return one(torch.tensor(tokens), torch.tensor(positions), unseen)
+
+    return mean_by_hand(logits, batch)
+
+
+def train(run: Any, folder: Path, steps: int, native: Any = None) -> Steps:
+    one, seen, saved = model(), Steps(), {"consumed_train_samples": 0}
+    done = max((int(each.name) for each in folder.glob("[0-9]*")), default=0)
+    if done:
+        wanted = {"model": one.sharded_state_dict(), **saved}
+        saved = dist_checkpointing.load(wanted, str(folder / f"{done}"))
+        one.load_state_dict(saved["model"])
+    consumed = saved["consumed_train_samples"]
+    state = {"dataloader_save": str(folder / "data"), "iteration": done}
+    batches = build(run, consumed_train_samples=consumed, **state)
+    ranks = parallel_state.get_data_parallel_world_size()
+    for _ in range(done, steps):
+        if native is not None:
+            seen.by_hand.append(by_hand(one, next(native)))
+        micro = [next(batches) for _ in range(ROWS // ARGUMENTS["micro_batch_size"] // ranks)]
+        seen.losses.append(update(one, micro))
+        seen.tokens.append(np.stack([batch["tokens"].numpy() for batch in micro]))
+    save(one, batches, folder, steps)
+    return seen
+
+
+def save(one: Any, batches: Any, folder: Path, step: int) -> None:
+    """A checkpoint of Megatron-Core, and beside it what `--dataloader-save` writes."""
+    (folder / f"{step}").mkdir(exist_ok=True)
+    saved = {"model": one.sharded_state_dict(), "consumed_train_samples": step * ROWS}
+    dist_checkpointing.save(saved, str(folder / f"{step}"))
+    data = folder / f"data/iter_{step:07d}/mp_rank_00"
+    data.mkdir(parents=True, exist_ok=True)
+    number = parallel_state.get_data_parallel_rank()
+    state = {"dataloader_state_dict": batches.save_state()}
+    torch.save(state, data / f"train_dataloader_dprank{number:03d}.pt")
+
+
+def rank(number: int, ranks: int, port: int, run: Any, folder: Path) -> Steps:
+    join(number, ranks, port)
+    return train(run, folder, 6)
+
+
+class TestMegatron(Promises):
+    train, rank = staticmethod(train), staticmethod(rank)
+
+    def test_check_trainer_passes(self, data: Any) -> None:
+        one = model()
+
+        @torch.no_grad()
+        def loss(batch: Any) -> Any:
+            return losses_of(one, batch).sum(), batch["loss_mask"].sum()
+
+        check_trainer(loss, build(data).loader)

@@ -1,0 +1,113 @@
+"""Tunix's own `PeftTrainer`, Llama and checkpoints on the rows of a config."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+import orbax.checkpoint as ocp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+import jaxdata
+from jaxdata.clients import tunix
+from jaxdata.testing import check_trainer
+from tests.clients.hand import mean_by_hand
+from tests.clients.installed.promises import Promises, Steps, held, join_jax, needs
+from tests.clients.tiny import SEQ_LEN, VOCAB
+
+peft_trainer = needs("tunix.sft.peft_trainer", "tunix")
+from flax import nnx  # noqa: E402 - after what it comes with was found
+from tunix.models.llama3.model import Llama3, ModelConfig  # noqa: E402
+
+
+def model() -> Any:
+    config = ModelConfig(
+        num_layers=1,
+        vocab_size=VOCAB,
+        embed_dim=32,
+        hidden_dim=32,
+        num_heads=2,
+        head_dim=16,
+        num_kv_heads=1,
+        rope_theta=10_000,
+        norm_eps=1e-5,
+    )
+    return Llama3(config, rngs=nnx.Rngs(0))
+
+
+@nnx.jit
+def logits(one: Any, tokens: Any, positions: Any, ids: Any) -> Any:
+    """Of a document in a row of its own."""
+    return one(tokens, positions, None, np.tri(SEQ_LEN, dtype=bool)[None])[0]
+
+
+class Noted(peft_trainer.hooks.TrainingHooks):  # type: ignore[misc, name-defined]
+    """Tunix's training hooks: losses as it reports them, and those by hand."""
+
+    def __init__(self, native: Any) -> None:
+        self.native, self.seen = native, Steps()
+
+    def on_train_step_start(self, trainer: Any) -> None:
+        if self.native is not None:
+            found = mean_by_hand(lambda *row: logits(trainer.model, *row), next(self.native))
+            self.seen.by_hand.append(found)
+
+    def on_train_step_end(self, trainer: Any, step: int, loss: Any) -> None:
+        self.seen.losses.append(float(loss))
+
+    def _nothing(self, *_: Any) -> None:
+        pass
+
+    on_train_start = on_train_end = on_eval_step_start = on_eval_step_end = _nothing
+
+
+class Trainer(peft_trainer.PeftTrainer):  # type: ignore[misc, name-defined]
+    """Notes what it trains on."""
+
+    def _prepare_inputs(self, batch: Any) -> Any:
+        if self._mode == "train":
+            self.training_hooks.seen.tokens.append(held(jax.numpy.asarray(batch["inputs"])))
+        return batch
+
+
+def train(run: Any, folder: Path, steps: int, native: Any = None, sharding: Any = None) -> Steps:
+    saves = ocp.CheckpointManagerOptions(save_interval_steps=3)
+    config = peft_trainer.TrainingConfig(
+        eval_every_n_steps=100,
+        max_steps=steps,
+        checkpoint_root_directory=str(folder),
+        checkpointing_options=saves,
+    )
+    one = model()
+    if sharding is not None:
+        everywhere = NamedSharding(sharding.mesh, PartitionSpec())
+        nnx.update(one, jax.device_put(nnx.state(one), everywhere))
+    trainer = Trainer(one, optax.adam(1e-2), config)
+    trainer.with_training_hooks(Noted(native))
+    trainer.train(*tunix.attach(trainer, run, sharding=sharding))
+    seen: Steps = trainer.training_hooks.seen
+    return seen
+
+
+def rank(number: int, ranks: int, port: int, run: Any, folder: Path) -> Steps:
+    join_jax(number, ranks, port)
+    mesh = Mesh(np.array(jax.devices())[:, None], ("fsdp", "tp"))
+    with mesh:
+        return train(run, folder, 6, sharding=NamedSharding(mesh, PartitionSpec("fsdp")))
+
+
+class TestTunix(Promises):
+    train, rank = staticmethod(train), staticmethod(rank)
+
+    def test_check_trainer_passes(self, data: Any) -> None:
+        one = model()
+
+        @jax.jit
+        def loss(batch: Any) -> Any:
+            return tunix.loss(one, **tunix.model_input(batch))
+
+        on_device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        check_trainer(loss, jaxdata.load(data, sharding=on_device))

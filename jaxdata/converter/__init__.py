@@ -10,8 +10,8 @@ In the order in which data passes:
   kept beside tokens.
 - `inputs/`: files found, cut into units, and read as records.
 - `compatibility`, `append`: whether it fits the dataset that exists.
-- `conversion`, `conversion_run`, `job`, `encoder_use`, `engines/`: what there is to do, units handed
-  to workers, and what encodes there.
+- `conversion`, `conversion_run`, `job`, `encoder_use`, `engines/`: what there is to do, units
+  handed to workers, what encodes there.
 - `worker`, `unit_reader`, `transform`, `filters`, `splits`, `document_batch`: a unit in a worker.
 - `tasks/`, `chat/`: records to tokens and loss masks.
 - `outputs`, `receipts`: shards, and the receipt that commits a unit.

@@ -244,7 +244,8 @@ def test_appended_they_grow(tmp_path: Path) -> None:
     assert len(before.index.hashes("exact_hash")) == len(WEB)  # type: ignore[attr-defined]
     assert verify(tmp_path / "d").whole
     more = write_lines(tmp_path / "c.jsonl", records("more"))
-    with pytest.raises(InputError, match=r"--append: .* different settings: exact_hash was 'white"):
+    says = r"--append: .* different settings: exact_hash was 'white.*; --dedup and --minhash keep "
+    with pytest.raises(InputError, match=says):
         converted(more, tmp_path / "d", append=True)
     with (
         mock.patch("jaxdata.converter.kept.kept_hashes.HASHING", "version 1, Unicode 99"),

@@ -87,8 +87,12 @@ def check_unchanged(
 
 
 _FREELY_ADDED = {"text_key", "text_joiner", "transform", "transform_digest"}
-_MAKERS = {"library", "hashing"}
 _FREELY_ADDED |= {"unit_bytes", "max_record_bytes", "piece_bytes"}
+_MAKERS = {"library", "hashing"}
+_HASHES = {"exact_hash", "minhash"}
+_ABOUT_HASHES = (
+    "--dedup and --minhash keep these hashes; jaxdata dedup finds copies without them, too"
+)
 
 
 def _changes_since(entry: SourceEntry, wanted: Parameters) -> list[str]:
@@ -171,7 +175,8 @@ def _own_changes(was: dict[str, Any], now: dict[str, Any], other_inputs: bool = 
     names = (was.keys() | now.keys()) - ({"unit_bytes"} if other_inputs else set()) - _MAKERS
     usual = {name: default_of(name, tasks[0]) for name in names}
     before, after = ({name: given.get(name, usual[name]) for name in names} for given in (was, now))
-    return [*differences(before, after).values()]
+    changes = differences(before, after)
+    return [*changes.values(), *([_ABOUT_HASHES] if changes.keys() & _HASHES else [])]
 
 
 def _library_changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:

@@ -90,9 +90,7 @@ _FREELY_ADDED = {"text_key", "text_joiner", "transform", "transform_digest"}
 _FREELY_ADDED |= {"unit_bytes", "max_record_bytes", "piece_bytes"}
 _MAKERS = {"library", "hashing"}
 _HASHES = {"exact_hash", "minhash"}
-_ABOUT_HASHES = (
-    "--dedup and --minhash keep these hashes; jaxdata dedup finds copies without them, too"
-)
+_ABOUT_HASHES = "--dedup and --minhash keep hashes; jaxdata dedup finds copies without them, too"
 
 
 def _changes_since(entry: SourceEntry, wanted: Parameters) -> list[str]:

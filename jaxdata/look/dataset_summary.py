@@ -23,6 +23,8 @@ from jaxdata.views.account import account_lines
 _PERCENTILES = (1, 10, 50, 90, 99)
 _MOST_HISTORY = 20
 """conversions of a dataset that are shown: the last ones"""
+_OF_NO_CHOICE = {"fingerprints", "order", "version", "unicode"}
+"""facts of a view that nobody chose"""
 _SHOWN = ("text_bytes", "tokens_per_byte", "loss_tokens", "quarantined", "dropped")
 
 
@@ -81,7 +83,9 @@ def described_view(view: ViewEntry) -> dict[str, Any]:
 
 def view_lines(name: str, view: Mapping[str, Any]) -> Iterator[str]:
     """What a view keeps and drops."""
-    made = ", ".join(f"{key} {_short(value)}" for key, value in view["parameters"].items())
+    given = view["parameters"].items()
+    chosen = ((key, _short(value)) for key, value in given if key not in _OF_NO_CHOICE)
+    made = ", ".join(f"{key} {said}" for key, said in chosen if said not in ("", "()", "None"))
     yield f"view {printable(name)}{made and ': '}{printable(made)}"
     for line in account_lines(ViewAccount(**view["account"])):
         yield f"    {printable(line)}"
@@ -173,6 +177,8 @@ def _short(value: Any) -> str:
     if isinstance(value, dict):
         inner = (f"{key}: {_short(each)}" for key, each in value.items() if not _long(each))
         return f"({', '.join(inner)})"
+    if isinstance(value, list):
+        return " and ".join(map(_short, value))
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"

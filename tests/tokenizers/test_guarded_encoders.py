@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from jaxdata.tokenizers import CannotEncode
 from jaxdata.tokenizers.encoders import (
     EncoderDiffers,
+    EncodingSummary,
     attach,
     choice,
     library_of,
@@ -131,3 +132,24 @@ def test_chat_templates_special_tokens_are_the_librarys() -> None:
     text = "a<|endoftext|>b"
     assert made.eod_id in made.encode([text], special=True)[0]
     assert made.eod_id not in made.encode([text])[0]
+
+
+@pytest.mark.parametrize(
+    ("texts", "milliseconds", "line"),
+    [
+        (2, 9, "encoded by words 1; 2 of 9,000 texts compared, all equal"),
+        (
+            300,
+            100,
+            "encoded by words 1, 5.0 times as fast as theirs 2; 300 of 9,000 texts compared, all "
+            "equal: with 95 % confidence fewer than 1 in 100 differ",
+        ),
+    ],
+)
+def test_a_summary_states_no_figure_of_a_few_texts(
+    texts: int, milliseconds: int, line: str
+) -> None:
+    counts = {"all texts": 9_000, "own characters": 50_000, "own microseconds": 1_000_000}
+    both = {"both texts": texts, "both characters": 10 * milliseconds}
+    of_words = counts | both | {"both microseconds": 1_000 * milliseconds}
+    assert [*EncodingSummary(library="theirs 2", counts={"words 1": of_words}).lines()] == [line]

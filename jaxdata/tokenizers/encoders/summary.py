@@ -13,6 +13,8 @@ from jaxdata.format.storage import Store
 _DOUBT = 3
 """Where n drawn texts are equal, fewer than 3 / n of all differ, with 95 % confidence."""
 
+_TIMED = 10_000  # microseconds of the library: less says nothing of its speed
+
 
 class EncodingSummary(BaseModel):
     """What encoded the texts of a conversion.
@@ -68,10 +70,10 @@ class EncodingSummary(BaseModel):
 
     def _line(self, name: str) -> str:
         texts, both, left = (self._count(name, f"{what} texts") for what in ("all", "both", "left"))
-        ratio = self._ratio(name)
-        speed = f", {ratio:,.1f} times as fast as {self.library}" if ratio else ""
+        ratio, timed = self._ratio(name), self._count(name, "both microseconds") >= _TIMED
+        speed = f", {ratio:,.1f} times as fast as {self.library}" if ratio and timed else ""
         sure = f": with 95 % confidence fewer than 1 in {both // _DOUBT:,} differ"
-        bound = "" if both + left >= texts else sure if both > _DOUBT else ""
+        bound = "" if both + left >= texts else sure if both >= 100 * _DOUBT else ""
         rest = f"; {left:,} left to the library" if left else ""
         compared = f"{both:,} of {texts:,} texts compared, all equal{bound}"
         return f"encoded by {name}{speed}; {compared}{rest}"

@@ -6,20 +6,20 @@ imports neither grain nor jax.
 
 The house, from the ground up; a room imports only from rooms below it (tests/test_imports.py):
 
-    errors installing scalars seeds settings facts ragged processes channel progress   the ground
-    notebook                                        what notebooks show: tables, bars
-    hashing                                         documents as hashes that copies have in common
+    errors installing wording notebook version      the ground: what is said,
+    seeds ragged scalars facts settings             what is computed with,
+    processes channel lifeline background progress  and what runs beside
+    format | hashing                                files: shards, index, stores | copies have these
     tokenizers                                      text to token ids and back
-    format                                          files: shards, index, manifest, stores
     documents                                       open datasets, read ranges of tokens
     converter | rows | views                        text to dataset | a table of rows | kept lists
-    packing, then mixing and preferences            which documents share a row, which row is next
-    dedup                                           duplicates, found and dropped by a view
+    packing | dedup                                 which documents share a row | which are copies
+    mixing | preferences                            which row is next | pairs of answers
     map_datasets, megatron                          pack and mix for grain; Megatron-Core's order
     feed                                            rows to batches: loader, state, layouts
     materializer streaming exporter compat          rows and text for other programs
-    train look testing, report, config, demo torch, cli   what people run and see
-    clients                                         ways into other people's trainers
+    train look testing, report, config, demo torch  what people run and see
+    clients, cli                                    ways into other people's trainers; the commands
 """
 
 from __future__ import annotations

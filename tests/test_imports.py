@@ -6,6 +6,7 @@ import ast
 import doctest
 import importlib
 import pkgutil
+import re
 import shutil
 import subprocess
 import sys
@@ -89,6 +90,13 @@ def test_imports_run_downwards() -> None:
             if not inside or FLOOR.get(inside[0], len(FLOORS)) >= FLOOR[room]:
                 wrong.append(f"{path.relative_to(PACKAGE)} imports {name}")
     assert not wrong
+
+
+def test_the_readme_draws_the_house_from_the_ground_up() -> None:
+    house = (TESTS.parent / "README.md").read_text().partition("## The house")[2]
+    rooms = re.findall(r"\[(\w+)\]\(jaxdata/\1/README\.md\)", house)
+    assert set(rooms) == {path.parent.name for path in PACKAGE.glob("*/README.md")}
+    assert [FLOOR[room] for room in rooms] == sorted(FLOOR[room] for room in rooms)
 
 
 def module_of(path: Path) -> str:

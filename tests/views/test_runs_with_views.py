@@ -193,7 +193,7 @@ def test_side_arrays_go_with_their_documents(tmp_path: Path) -> None:
 
 def test_the_commands_name_views(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = convert_records(tmp_path, [{"lang": "en"}] * 30, keep=["lang"])
-    write(folder, dropping(30, 3, 4))
+    write(folder, dropping(30, 3, 4, cut=masking((6, 3, 5))))
     path = tmp_path / "c.json"
     path.write_text(json.dumps(config(folder, curriculum={"rows": 20, "mix": {"web": 1.0}})))
 
@@ -205,7 +205,7 @@ def test_the_commands_name_views(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
     said = run("preview", str(path))
     assert "left out of web: 2 dropped by view d1: near" in said
-    assert "web is read through view d1, which lists 28 documents" in said
+    assert "web is read through view d1, which lists 29 documents" in said
     assert "ok      views     1 list of kept documents, as written" in said
     traced = run("trace", str(path), "--document", "train/web:3")
     assert "not trained with view d1: near" in traced
@@ -215,9 +215,14 @@ def test_the_commands_name_views(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "not trained with view d1: near" in shown
     assert "document 3" in shown
     exported = ("export", str(folder), "--format", "megatron", "--output", str(tmp_path / "m"))
-    assert "28 documents" in run(*exported)
+    assert "29 documents" in run(*exported)
     again = jaxdata.open_dataset(f"megatron:{tmp_path / 'm'}").source("train", "m")
     assert [d["tokens"].tolist() for d in again] == [d["tokens"].tolist() for d in kept(folder)]
+    flat = ("export", str(folder), "--format", "nanogpt", "--output", str(tmp_path / "n.bin"))
+    with pytest.raises(SystemExit) as ended:
+        main([*flat, "--documents", "d1"])
+    assert ended.value.code == 1
+    assert "does not end with" in capsys.readouterr().err
     run("materialize", str(path), "--output", str(tmp_path / "rows"))
     loader = jaxdata.load(str(path), documents="d1")
     rows = jaxdata.open_rows(tmp_path / "rows")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -27,13 +27,16 @@ class SourceBudget:
     """rows of it taken before"""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ApportionedInterval(Interval):
     """An interval, and which rows of its sources it takes."""
 
-    tree: Apportionment = field(repr=False)
+    tree: Apportionment
     base: tuple[int, ...]
     """rows of each source taken before it"""
+
+    def __repr__(self) -> str:
+        return repr(Interval(self.start, self.rows, self.phase, self.shares))
 
     def used(self, row: int) -> list[int]:
         """Rows of each source taken before `row` of the mixture, where `row >= start`."""

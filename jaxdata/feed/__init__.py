@@ -6,8 +6,7 @@ loader      `jaxdata.Loader`: the grain face of a pipeline
 batch_iterator  the members of every loader
 pipeline    opens the streams of a schedule at any row, and closes them
 schedule    the rows of each step: batch sizes and ramps, over the rows that `skips` leaves
-local_rows  the rows of a batch that this process needs
-batches     making them
+batches     making them, where they go, and the stream that an iterator reads
 streams/    batches made in worker processes, ahead in a thread, or of rows fetched ahead
 warming     fetching what a run in a bucket reads first
 layouts/    names, dtypes and masks of other trainers, with `attention` for their kernels

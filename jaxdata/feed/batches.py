@@ -1,20 +1,23 @@
-"""Makes the batches of a process, here and now."""
+"""Batches made here and now, where they go, and the stream of them that an iterator reads."""
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any, Protocol
 
 import numpy as np
 
 from jaxdata.errors import InputError
 from jaxdata.feed.layouts import Layout
-from jaxdata.feed.local_rows import Share
 from jaxdata.feed.page_choice import choose_pages
-from jaxdata.feed.schedule import Span
+from jaxdata.feed.schedule import Share, Span
+from jaxdata.lifeline import forget_in_forks
+from jaxdata.ragged import Ints
 from jaxdata.rows.arrays import HOST_BUFFERS, BufferPool, assemble
 from jaxdata.rows.compact import compact
 from jaxdata.rows.extras import side_names
@@ -31,6 +34,45 @@ _MAX_FAR_ROWS = 512
 """of a bucket: the first of a group must not wait long for the pages of all"""
 _MAX_SORTED = 65_536
 """rows of global batches, where these are sorted"""
+
+
+class Placement(Protocol):
+    """Where the batches of one size go: to this host, or to devices."""
+
+    @property
+    def rows(self) -> Ints:
+        """Offsets in the global batch of the rows that are needed here, increasing."""
+        ...
+
+    @property
+    def works(self) -> bool:
+        """Whether `place` has work to do, which a thread can do ahead of time."""
+        ...
+
+    def place(self, batch: Batch) -> Any:
+        """The batch as it is delivered, from its local rows."""
+        ...
+
+
+class HostPlacement:
+    """Numpy batches of shard *i* of *n*: rows `[i B / n, (i + 1) B / n)` of a global batch."""
+
+    works = False
+
+    def __init__(self, batch_size: int, shard: tuple[int, int]) -> None:
+        number, shards = shard
+        if not 0 <= number < shards:
+            raise InputError(f"shard=({number}, {shards}): expected (i, n) with 0 <= i < n")
+        if batch_size % shards:
+            raise InputError(
+                f"batch_size={batch_size} cannot be divided among {shards} shards: batch_size is "
+                f"that of all shards together; choose a multiple of {shards}"
+            )
+        each = batch_size // shards
+        self.rows = np.arange(number * each, (number + 1) * each)
+
+    def place(self, batch: Batch) -> Batch:
+        return batch
 
 
 class BatchMaker(Protocol):
@@ -195,3 +237,93 @@ def make_in_groups(
     while spans := take(count):
         yield from zip(spans, maker.make(spans, buffers), strict=True)
         count = min(2 * count, maker.together(spans[-1]))
+
+
+class Stream(Protocol):
+    """An iterator of batches, each with its span, that can be closed."""
+
+    def __next__(self) -> tuple[Span, Any]: ...
+
+    def close(self) -> None:
+        """Stop, and end every thread and process; calling it again does nothing."""
+        ...
+
+
+class OpenStream:
+    """The stream that an iterator reads: opened when it is needed, read by a thread at a time.
+
+    It closes with the iterator. A forked copy of the process has none, and opens its own: threads
+    and worker processes stay with the original.
+
+    Args:
+        on_devices: whether batches are placed on devices of JAX, which a forked copy cannot use.
+    """
+
+    def __init__(self, on_devices: bool = False) -> None:
+        self._on_devices, self._forked = on_devices, False
+        self.lock = threading.RLock()
+        """held to read or move; again by a signal handler, which may take the state meanwhile"""
+        self._stream: Stream | None = None
+        self._finalizer: Any = None
+        forget_in_forks(self)
+
+    def get(self, open_stream: Callable[[], Stream]) -> Stream:
+        """The stream, opened if there is none."""
+        if self._on_devices and self._forked:
+            raise InputError(
+                "JAX cannot be used in a forked process, and this iterator places batches on its "
+                "devices: start the process with 'spawn', or use shard=(i, n) for numpy batches"
+            )
+        if self._stream is None:
+            self._stream = open_stream()
+            # The stream does not refer to this object, so it closes when the iterator is gone.
+            self._finalizer = weakref.finalize(self, self._stream.close)
+        return self._stream
+
+    def next(self, open_stream: Callable[[], Stream], advance: Callable[[Any], None]) -> Any:
+        """The next batch, after `advance(span)`; the end, or an interruption, closes the stream."""
+        try:
+            span, batch = next(self.get(open_stream))
+            advance(span)
+        except BaseException:  # Ctrl-C too, which may come while a batch is half received
+            self.close()
+            raise
+        return batch
+
+    def close(self) -> None:
+        """Close the stream, whoever has the lock: a thread that waits for a batch gets none."""
+        if (finalizer := self._finalizer) is not None:
+            finalizer()
+            self._stream = self._finalizer = None
+
+    def forget(self) -> None:
+        """In a forked copy: leave the stream to the original."""
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        self.lock, self._forked = threading.RLock(), True
+        self._stream = self._finalizer = None
+
+
+class DirectStream:
+    """Batches made when they are requested."""
+
+    def __init__(self, maker: BatchMaker, spans: Iterator[Span]) -> None:
+        self._batches = make_in_groups(maker, lambda count: list(islice(spans, count)))
+
+    def __next__(self) -> tuple[Span, Batch]:
+        return next(self._batches)
+
+    def close(self) -> None:
+        """Do nothing: nothing is open."""
+
+
+class PlacedStream:
+    """Another stream, each batch passed through `place`, with nothing made ahead."""
+
+    def __init__(self, stream: Stream, place: Callable[[Span, Any], Any]) -> None:
+        self._stream, self._place = stream, place
+        self.close = stream.close
+
+    def __next__(self) -> tuple[Span, Any]:
+        span, batch = next(self._stream)
+        return span, self._place(span, batch)

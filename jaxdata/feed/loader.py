@@ -10,8 +10,8 @@ import grain
 from jaxdata.errors import InputError
 from jaxdata.feed.arguments import of_rows
 from jaxdata.feed.batch_iterator import B, BatchIterator
+from jaxdata.feed.batches import HostPlacement, Placement
 from jaxdata.feed.layouts import Named
-from jaxdata.feed.local_rows import HostPlacement, Placement
 from jaxdata.feed.pipeline import BatchPipeline
 from jaxdata.map_datasets.underlying import row_table
 from jaxdata.rows.extras import check_extras, extra_dtype

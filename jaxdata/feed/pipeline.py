@@ -18,17 +18,24 @@ from numpy.typing import NDArray
 
 from jaxdata.errors import InputError, SourceExhausted, StateMismatch
 from jaxdata.feed.arguments import check_counts, check_rows, is_on_host
-from jaxdata.feed.batches import BatchMaker, DatasetBatches, LayoutBatches, TableBatches
+from jaxdata.feed.batches import (
+    BatchMaker,
+    DatasetBatches,
+    DirectStream,
+    LayoutBatches,
+    OpenStream,
+    PlacedStream,
+    Placement,
+    Stream,
+    TableBatches,
+)
 from jaxdata.feed.layouts import Named, check_layout, native
-from jaxdata.feed.local_rows import Placement, Share
 from jaxdata.feed.report import RunReport, make_report
 from jaxdata.feed.saved_state import parse_state
-from jaxdata.feed.schedule import Schedule, Span, check_batch_size
+from jaxdata.feed.schedule import Schedule, Share, Span, check_batch_size
 from jaxdata.feed.skips import check_skips
 from jaxdata.feed.state import check_run, make_state
 from jaxdata.feed.streams.ahead_stream import AheadStream
-from jaxdata.feed.streams.direct_streams import DirectStream, PlacedStream
-from jaxdata.feed.streams.open_stream import OpenStream, Stream
 from jaxdata.feed.streams.read_ahead import FarStream, FirstFill
 from jaxdata.feed.streams.worker_stream import WorkerStream
 from jaxdata.format.storage import ReadCounts, read_counts

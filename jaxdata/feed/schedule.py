@@ -6,7 +6,8 @@ Batches are consecutive *ordinals*: numbers of rows among those that are not ski
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -16,6 +17,8 @@ from numpy.typing import NDArray
 
 from jaxdata.errors import InputError
 from jaxdata.feed.skips import Skips, whole_pairs
+from jaxdata.ragged import Ints
+from jaxdata.rows.batch_order import KeyedRows, in_batch_order
 
 
 class Span(NamedTuple):
@@ -237,3 +240,46 @@ def _spans(sizes: BatchSizes, ordinal: int, ends: Sequence[int], whole: bool) ->
 
 def _steps(ordinals: int, size: int) -> int:
     return -(-ordinals // size)
+
+
+@dataclass(frozen=True)
+class Share:
+    """The rows of each global batch that this process needs."""
+
+    offsets: Mapping[int, Ints]
+    """by batch size, the increasing offsets in the batch"""
+    skips: Skips
+    ends: Sequence[int]
+    """ordinals at which the sections end"""
+    keyed: Sequence[KeyedRows] = ()
+    """of each section, what sorts the rows of a batch; none if nothing does"""
+    shift: int = 0
+    """rows of earlier passes: row *i* of this one is row `i + shift` of the dataset"""
+
+    def size(self, span: Span) -> int:
+        """Rows of the local batch, padding included."""
+        return len(self.offsets[span.size])
+
+    def rows(self, spans: Sequence[Span]) -> list[Ints]:
+        """The local rows of batches of one size and section, without padding; int64 (rows,)."""
+        if self.is_sorted(spans[0]):
+            return [self._in_batch_order(span) + self.shift for span in spans]
+        ordinals = np.array([[span.first] for span in spans]) + self.offsets[spans[0].size]
+        rows = (self.skips.rows(ordinals) if self.skips.gaps else ordinals) + self.shift
+        return [found[: self._count(span)] for found, span in zip(rows, spans, strict=True)]
+
+    def is_sorted(self, span: Span) -> bool:
+        """Whether the rows of the batch are in another order than theirs."""
+        return bool(self.keyed) and self.keyed[span.section].lanes > 1
+
+    def _in_batch_order(self, span: Span) -> Ints:
+        stop = min(span.first + span.size, self.ends[span.section])
+        rows = self.skips.rows(np.arange(span.first, stop))
+        wanted = self.offsets[span.size][: self._count(span)]
+        return in_batch_order(self.keyed[span.section], rows)[wanted]
+
+    def _count(self, span: Span) -> int:
+        offsets, end = self.offsets[span.size], self.ends[span.section]
+        if span.first + span.size <= end:
+            return len(offsets)
+        return int(np.searchsorted(offsets, end - span.first))

@@ -10,8 +10,7 @@ from typing import Any
 
 from jaxdata.documents.base import far
 from jaxdata.errors import InputError
-from jaxdata.feed.batches import BatchMaker
-from jaxdata.feed.local_rows import HostPlacement
+from jaxdata.feed.batches import BatchMaker, HostPlacement
 from jaxdata.feed.page_choice import MOST_OPEN
 from jaxdata.feed.pipeline import BatchPipeline
 from jaxdata.feed.schedule import Span

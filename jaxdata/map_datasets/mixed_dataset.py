@@ -9,8 +9,7 @@ from typing import Any
 from jaxdata.errors import InputError
 from jaxdata.map_datasets.packed_dataset import PackedDataset
 from jaxdata.map_datasets.row_dataset import RowDataset
-from jaxdata.mixing.mixed_rows import everything, mixture
-from jaxdata.mixing.mixture import Mixture
+from jaxdata.mixing.mixture import Mixture, everything, mixture
 from jaxdata.mixing.phases import OnExhaustion, Phase
 from jaxdata.mixing.weights import WeighBy, Weights
 from jaxdata.packing.packed_rows import PackedRows

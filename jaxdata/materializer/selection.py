@@ -10,11 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.errors import InputError
-from jaxdata.feed.batches import BatchMaker, DatasetBatches, TableBatches
-from jaxdata.feed.local_rows import Share
-from jaxdata.feed.schedule import Span
+from jaxdata.feed.batches import BatchMaker, DatasetBatches, DirectStream, TableBatches
+from jaxdata.feed.schedule import Share, Span
 from jaxdata.feed.skips import Skips, check_skips
-from jaxdata.feed.streams.direct_streams import DirectStream
 from jaxdata.map_datasets.underlying import row_table, section_starts, underlying_keyed
 from jaxdata.rows.table import Batch
 

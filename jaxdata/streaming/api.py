@@ -15,9 +15,9 @@ from jaxdata.converter.inputs.fetched.given_records import told_apart
 from jaxdata.converter.parameters import default_of
 from jaxdata.converter.tasks.registry import kept_by_sources, task_names, task_options
 from jaxdata.errors import InputError
+from jaxdata.feed.batches import HostPlacement, Placement
 from jaxdata.feed.layouts import Named
 from jaxdata.feed.layouts import layout as find_layout
-from jaxdata.feed.local_rows import HostPlacement, Placement
 from jaxdata.packing.settings import PackSettings, RowArguments
 from jaxdata.processes import available_cores
 from jaxdata.scalars import takes_numpy_beside

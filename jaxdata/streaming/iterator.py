@@ -12,13 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.errors import InputError
+from jaxdata.feed.batches import OpenStream, PlacedStream, Placement, Stream
 from jaxdata.feed.layouts import Layout
-from jaxdata.feed.local_rows import Placement
 from jaxdata.feed.saved_state import STATE_VERSION, is_row, parse_state, refused, sealed, shown
 from jaxdata.feed.state import check_run, fingerprint
 from jaxdata.feed.streams.ahead_stream import AheadStream
-from jaxdata.feed.streams.direct_streams import PlacedStream
-from jaxdata.feed.streams.open_stream import OpenStream, Stream
 from jaxdata.streaming.stream_recipe import TextRecipe
 from jaxdata.streaming.text_blocks import open_batches
 from jaxdata.streaming.text_source import InputCounts, Position

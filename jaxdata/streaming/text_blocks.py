@@ -16,8 +16,8 @@ from jaxdata.converter.job import Job
 from jaxdata.converter.tasks import Dropped, Encoded
 from jaxdata.documents.in_memory import ArrayDocuments
 from jaxdata.errors import InputError
+from jaxdata.feed.batches import Stream
 from jaxdata.feed.streams.ahead_stream import AheadStream
-from jaxdata.feed.streams.open_stream import Stream
 from jaxdata.mixing.concatenated import ConcatenatedRows
 from jaxdata.packing.packed_rows import PackedRows
 from jaxdata.processes import Pool, answer_tasks

@@ -15,7 +15,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from jaxdata.config import Config, build_rows, load_config, loader_arguments
 from jaxdata.errors import InputError, StateMismatch
 from jaxdata.feed.batch_iterator import BatchIterator
-from jaxdata.feed.local_rows import HostPlacement
+from jaxdata.feed.batches import HostPlacement
 from jaxdata.feed.pipeline import BatchPipeline
 from jaxdata.feed.saved_state import SavedState, parse_state, sealed
 from jaxdata.rows.table import Batch

@@ -58,6 +58,7 @@ class TokenRanges(NamedTuple):
         there = kept.take(at, mode="clip") == self.document if len(kept) else at < 0
         found = self.take(there)
         found = found.take(np.lexsort((found.start, found.document)))
+        found = found.take(found.start < lengths[found.document])  # beyond the end is none
         length = lengths[found.document].astype(np.int64)
         stop = np.where(found.stop > length - least, length, found.stop)
         start = np.where(found.start < least, 0, found.start)
@@ -68,8 +69,7 @@ class TokenRanges(NamedTuple):
         heads = np.flatnonzero(np.append(True, (before + start)[1:] > reach[:-1] + least - 1))
         heads = heads[: len(before)]
         tails = np.append(heads[1:], len(before))[: len(heads)] - 1
-        one = found._replace(start=start).take(heads)._replace(stop=reach[tails] - before[tails])
-        return one.take(one.start < one.stop)  # one beyond the end of its document is none
+        return found._replace(start=start).take(heads)._replace(stop=reach[tails] - before[tails])
 
 
 def _none() -> Ints:

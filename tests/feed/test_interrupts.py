@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from jaxdata.feed.local_rows import HostPlacement
+from jaxdata.feed.batches import HostPlacement, PlacedStream
 from jaxdata.feed.schedule import Schedule
-from jaxdata.feed.streams.direct_streams import PlacedStream
 from jaxdata.feed.streams.shared import BatchReceiver
 from jaxdata.processes import Worker
 from jaxdata.testing import assert_same_batches

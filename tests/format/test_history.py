@@ -48,7 +48,7 @@ def test_each_conversion_has_a_line(tmp_path: Path) -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", first["date"])
     assert second["command"] == (
         f"jaxdata.convert(['{tmp_path}/in/b.jsonl'], output='{tmp_path}/out', source='web', "
-        "tokenizer='bytes', workers=1, append=True, max_chars=None)"
+        "tokenizer='bytes', append=True, max_chars=None)"
     )
 
 

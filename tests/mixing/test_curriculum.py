@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.errors import InputError, SourceExhausted
-from jaxdata.mixing.mixed_rows import MixedRows, mixture
+from jaxdata.mixing.mixture import MixedRows, mixture
 from tests.mixing.test_mixture import packed, weights_lists
 
 

@@ -63,6 +63,7 @@ PACKING = [
     False,
     PACKING[0],
 )
+@example(dropping(40, cut=masking((7, 1, 2))), False, PACKING[0])  # of one token: none
 def test_a_view_is_what_it_lists_and_keeps_the_law(folders, view, masked, packing) -> None:
     write(folders[masked], view)
     docs = kept(folders[masked])

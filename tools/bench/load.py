@@ -20,8 +20,7 @@ from stock_grain import PACKERS, batches
 
 import jaxdata
 from jaxdata.feed.batches import TableBatches
-from jaxdata.feed.local_rows import Share
-from jaxdata.feed.schedule import Schedule, Span
+from jaxdata.feed.schedule import Schedule, Share, Span
 
 SEQ_LEN, BATCH = 2048, 64
 CROPS = "memmap crops"

@@ -15,7 +15,7 @@ from harness import Report, arguments, machine, once, parse
 from made_pages import MadePages, SampledRows
 
 from jaxdata.look.read_costs import Cluster, ReadCosts, read_costs
-from jaxdata.mixing.mixed_rows import mixture
+from jaxdata.mixing.mixture import mixture
 from jaxdata.mixing.phases import Phase
 
 SEQ_LEN = 2048

@@ -9,8 +9,8 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from jaxdata.background import in_background
+from jaxdata.feed.batches import Stream
 from jaxdata.feed.schedule import Span
-from jaxdata.feed.streams.open_stream import Stream
 
 _GRACE_SECONDS = 5.0
 

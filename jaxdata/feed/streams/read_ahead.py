@@ -15,9 +15,8 @@ from itertools import islice
 from typing import Any
 
 from jaxdata.background import in_background
-from jaxdata.feed.batches import BatchMaker, make_in_groups, prefetch
+from jaxdata.feed.batches import BatchMaker, Stream, make_in_groups, prefetch
 from jaxdata.feed.schedule import Span
-from jaxdata.feed.streams.open_stream import Stream
 from jaxdata.format.storage import ReadCounts, most_ahead
 from jaxdata.progress import status_line
 from jaxdata.rows.table import Batch

@@ -13,8 +13,7 @@ import numpy as np
 from jaxdata.errors import InputError
 from jaxdata.mixing.amend.remainder import origin
 from jaxdata.mixing.amend.revision import Amendment, Revision, revise, until
-from jaxdata.mixing.mixed_rows import MixedRows
-from jaxdata.mixing.mixture import Mixture
+from jaxdata.mixing.mixture import MixedRows, Mixture
 from jaxdata.mixing.phases import Phase
 from jaxdata.mixing.recipe import Recipe
 from jaxdata.mixing.timeline import Timeline

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from jaxdata.errors import InputError
 from jaxdata.facts import brief
 from jaxdata.mixing.amend.cursor import SourceCursor
-from jaxdata.mixing.mixed_rows import MixedRows, mix_tables
+from jaxdata.mixing.mixture import MixedRows, mix_tables
 from jaxdata.mixing.phases import Phase
 from jaxdata.mixing.recipe import Recipe, size_of
 from jaxdata.packing.packed_rows import PackedRows

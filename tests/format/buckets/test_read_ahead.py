@@ -14,8 +14,8 @@ import pytest
 
 from jaxdata import progress
 from jaxdata.background import check_stop
-from jaxdata.feed import read_ahead
 from jaxdata.feed.schedule import Span
+from jaxdata.feed.streams import read_ahead
 from jaxdata.feed.streams.read_ahead import FarStream, FirstFill, ReadAhead
 from jaxdata.format.storage.pages.read_counts import Counter
 

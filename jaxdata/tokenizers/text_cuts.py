@@ -1,4 +1,4 @@
-"""Where a long text may be cut, so that its parts give the same tokens one by one.
+"""Where a long text may be cut, so that its parts give the same tokens one by one; runs of texts.
 
 Every published splitting rule of byte-level BPE begins a new piece before a space between ASCII
 letters: a space begins a piece of letters or is one by itself, and letters end a piece before it.
@@ -7,7 +7,7 @@ letters: a space begins a piece of letters or is one by itself, and letters end 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -95,3 +95,21 @@ class Anchors:
             if np.array_equal(whole[: len(ids)], ids):
                 return whole[len(ids) :]
         return self._encode([text], special)[0]
+
+
+def runs_of_texts(texts: Iterable[str], size: int) -> Iterator[list[str]]:
+    """Texts in runs of about `size` characters, to be worked on together.
+
+    >>> list(runs_of_texts(["ab", "c", "defg", "h"], 3))
+    [['ab', 'c'], ['defg'], ['h']]
+    """
+    run: list[str] = []
+    characters = 0
+    for text in texts:
+        run.append(text)
+        characters += len(text)
+        if characters >= size:
+            yield run
+            run, characters = [], 0
+    if run:
+        yield run

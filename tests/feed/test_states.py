@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from functools import cache
 from types import MappingProxyType
@@ -18,7 +17,6 @@ from jaxdata.feed.saved_state import sealed
 from tests.feed.mutations import mutations, refusal
 from tests.feed.test_loader import DOCUMENTS, ROWS, loader
 
-STATES = int(os.environ.get("JAXDATA_TEST_STATES", 2_000))  # 10,000 before a release
 SKIPPED = (3, 9)
 Make = Callable[[], jaxdata.Loader]
 
@@ -96,11 +94,12 @@ def damage(make: Make, state: dict[str, Any], count: int, seed: int) -> tuple[in
 
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("checked", [True, False])
-def test_damaged_states(make: Make, checked: bool) -> None:
+@pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_damaged_states(make: Make, checked: bool, count: int) -> None:
     state = moved(make)
     if not checked:
         del state["checksum"]
-    refused, taken = damage(make, state, STATES, seed=10)
+    refused, taken = damage(make, state, count, seed=count)
     assert refused > taken > 0
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 
@@ -22,9 +20,8 @@ KNOWN = sorted({*KNOWN, *map(ord, "".join(naughty_texts()))})
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trials of some hundred code points instead of all, and of every fifth text."""
+    """Trials of some hundred code points instead of all."""
     monkeypatch.setattr(trial, "every_character", lambda: "".join(map(chr, KNOWN)))
-    monkeypatch.setattr(trial, "naughty_texts", partial(naughty_texts, count=4_000))
 
 
 def guarded(made: Tokenizer, name: str) -> Tokenizer:

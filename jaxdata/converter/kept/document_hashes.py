@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from jaxdata.hashing.exact_hashes import RULES, exact_hashes
 from jaxdata.hashing.minhash import Bands
 from jaxdata.hashing.ngrams import Hashes, ngrams, word_pieces
 from jaxdata.tokenizers import Tokenizer
+from jaxdata.tokenizers.text_cuts import runs_of_texts
 
 BETWEEN_SIDES = "\n\n"
 """Between the texts of the two sides of a preference pair, which are hashed as one."""
@@ -39,7 +40,7 @@ class DocumentHashes:
     ) -> dict[str, Hashes]:
         """The columns of some documents, uint64 (documents, n) each; see `format.index`."""
         found: dict[str, list[Hashes]] = {}
-        for texts in _batches(map(self._text, contents, encoded)):
+        for texts in runs_of_texts(map(self._text, contents, encoded), _AT_ONCE):
             if self._rule:
                 found.setdefault("exact_hash", []).append(exact_hashes([*map(self._rule, texts)]))
             if self._bands:
@@ -52,17 +53,3 @@ class DocumentHashes:
         if stored is not None:
             return stored
         return BETWEEN_SIDES.join(self._tokenizer.decode(one.tokens) for one in encoded)
-
-
-def _batches(texts: Iterator[str]) -> Iterator[list[str]]:
-    """Texts of about `_AT_ONCE` characters together."""
-    batch: list[str] = []
-    size = 0
-    for text in texts:
-        batch.append(text)
-        size += len(text)
-        if size >= _AT_ONCE:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch

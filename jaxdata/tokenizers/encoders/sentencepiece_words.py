@@ -12,7 +12,7 @@ Unigram models are left to the library: they add up rounded scores along the tex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from sentencepiece import sentencepiece_model_pb2 as proto
 
 from jaxdata.tokenizers.encoders.word_table import Ids, Ints, WordTable
+from jaxdata.tokenizers.text_cuts import runs_of_texts
 
 _SPACE = "\u2581"
 _AT_ONCE = 2**20  # characters
@@ -55,7 +56,7 @@ class WordEncoder:
         Raises:
             UnicodeEncodeError: a text holds half a surrogate pair.
         """
-        return [ids for some in _at_once(texts) for ids in self._encode(some)]
+        return [ids for some in runs_of_texts(texts, _AT_ONCE) for ids in self._encode(some)]
 
     def _encode(self, texts: Sequence[str]) -> list[Ids]:
         texts = list(map(self._normalise, texts))
@@ -157,20 +158,6 @@ def _load(model: bytes) -> Any:
     processor = sentencepiece.SentencePieceProcessor()
     processor.LoadFromSerializedProto(model)
     return processor
-
-
-def _at_once(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Runs of texts of about a million characters."""
-    some: list[str] = []
-    size = 0
-    for text in texts:
-        some.append(text)
-        size += len(text)
-        if size >= _AT_ONCE:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some
 
 
 def _code_points(text: str) -> NDArray[np.uint32]:

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from jinja2.exceptions import TemplateError
 
-from jaxdata.converter.chat import sandbox
 from jaxdata.converter.chat.sandbox import CLOSE, OPEN, Sandbox
 
 MESSAGES = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho", "n": 2}]
@@ -200,7 +199,6 @@ def test_the_allowance_is_enough_for_long_conversations() -> None:
     assert len(Sandbox().compiled(template)({"messages": long})) > 2_900_000
 
 
-def test_the_same_allowance_for_every_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox, "_ALLOWANCE", 100_000)
-    compiled = Sandbox().compiled("{% for i in range(9000) %}{{ i }}{% endfor %}")
-    assert len({compiled({}) for _ in range(30)}) == 1
+def test_the_same_allowance_for_every_conversation() -> None:
+    compiled = Sandbox().compiled("{% for i in range(90000) %}{{ i }}{% endfor %}")
+    assert len({compiled({}) for _ in range(60)}) == 1

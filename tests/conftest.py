@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -23,6 +24,9 @@ def xla_flags(devices: int) -> str:
 # Set before anything imports jax; processes that tests start inherit it.
 os.environ.setdefault("XLA_FLAGS", xla_flags(4))
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+# A script's background job and `nohup` ignore SIGINT, and so would all that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
     "jaxdata", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -59,6 +60,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
     every = Counter(item.path for item in items)
     items.sort(key=lambda item: (-slow[item.path], -every[item.path]))
+
+
+def pytest_handlecrashitem(crashitem: str, sched: Any) -> None:
+    """Go on behind the test that took its process along: `loadfile` would begin with it again."""
+    assigned = [units for files in sched.assigned_work.values() for units in files.values()]
+    for units in [*sched.workqueue.values(), *assigned]:
+        if crashitem in units:
+            units[crashitem] = True
 
 
 @pytest.hookimpl(tryfirst=True)

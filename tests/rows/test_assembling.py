@@ -1,0 +1,288 @@
+"""Batches of any segments of any documents, against an oracle that goes from slot to slot."""
+
+from __future__ import annotations
+
+import gc
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import jaxdata
+from jaxdata.ragged import Ints
+from jaxdata.rows import arrays
+from jaxdata.rows.compact import compact
+from jaxdata.rows.table import RowTable, Segments
+
+Draw = st.DrawFn
+EXTRAS = ("source", "document", "weight", "target_weight")
+
+
+@dataclass
+class Source:
+    """Documents as lists, which the oracle reads, and as the package takes them."""
+
+    tokens: list[list[int]]
+    masks: list[list[bool]] | None
+    weights: list[list[float]]
+    documents: jaxdata.ArrayDocuments = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.documents = jaxdata.ArrayDocuments(
+            self.tokens, self.masks, side={"weight": self.weights}
+        )
+
+
+@dataclass(frozen=True)
+class Segment:
+    source: int
+    document: int
+    start: int
+    slots: int
+    context: int
+
+
+class GivenRows(RowTable):
+    """Rows whose segments are given."""
+
+    def __init__(
+        self, sources: list[Source], rows: list[list[Segment]], seq_len: int, positions: str
+    ) -> None:
+        self.documents = [source.documents for source in sources]
+        self.rows, self.seq_len, self.positions = rows, seq_len, positions
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def identity(self) -> dict[str, Any]:
+        return {}
+
+    def segments(self, rows: Ints) -> Segments:
+        found = [(at, each) for at, row in enumerate(rows.tolist()) for each in self.rows[row]]
+        columns = [
+            (at, each.source, each.document, each.start, each.slots, each.context)
+            for at, each in found
+        ]
+        return Segments(*np.array(columns, np.int64).reshape(-1, 6).T)
+
+
+def row_of(sources: list[Source], row: list[Segment], seq_len: int, positions: str) -> Any:
+    """The arrays of a row, slot by slot."""
+    found: dict[str, list[Any]] = defaultdict(list)
+    for number, segment in enumerate(row):
+        source = sources[segment.source]
+        tokens = source.tokens[segment.document]
+        weights = source.weights[segment.document]
+        for slot in range(segment.slots):
+            at = segment.start + slot
+            follows = at + 1 < len(tokens)
+            trained = follows and slot >= segment.context
+            if trained and source.masks is not None:
+                trained = source.masks[segment.document][at + 1]
+            found["inputs"].append(tokens[at])
+            found["targets"].append(tokens[at + 1] if follows else 0)
+            found["loss_mask"].append(trained)
+            found["segment_ids"].append(number + 1)
+            along = len(found["positions"])
+            found["positions"].append(slot if positions == "segment" else along)
+            found["source"].append(segment.source)
+            found["document"].append(segment.document)
+            found["weight"].append(weights[at])
+            found["target_weight"].append(weights[at + 1] if follows else 0)
+    padding = dict.fromkeys([*found, *_names()], 0) | {"source": -1, "document": -1}
+    return {
+        name: found[name] + [nothing] * (seq_len - len(found[name]))
+        for name, nothing in padding.items()
+    }
+
+
+def _names() -> Iterator[str]:
+    yield from ("inputs", "targets", "loss_mask", "segment_ids", "positions", *EXTRAS)
+
+
+@st.composite
+def _sources(draw: Draw) -> list[Source]:
+    found = []
+    for _ in range(draw(st.integers(1, 3))):
+        vocabulary = draw(st.sampled_from([90, 2**16 - 1, 2**16, 2**31 - 1]))
+        lengths = draw(st.lists(st.integers(1, 9), min_size=1, max_size=4))
+        masked = draw(st.booleans())
+        tokens = [_draw_list(draw, st.integers(1, vocabulary), n) for n in lengths]
+        masks = [_draw_list(draw, st.booleans(), n) for n in lengths] if masked else None
+        weights = [_draw_list(draw, st.integers(-9, 9).map(float), n) for n in lengths]
+        found.append(Source(tokens, masks, weights))
+    return found
+
+
+def _draw_list(draw: Draw, of: st.SearchStrategy[Any], length: int) -> list[Any]:
+    return draw(st.lists(of, min_size=length, max_size=length))
+
+
+@st.composite
+def _rows(draw: Draw, sources: list[Source], seq_len: int) -> list[list[Segment]]:
+    rows = []
+    for _ in range(draw(st.integers(1, 7))):
+        row, left = [], seq_len
+        while left and draw(st.integers(0, 4)):
+            source = draw(st.integers(0, len(sources) - 1))
+            document = draw(st.integers(0, len(sources[source].tokens) - 1))
+            length = len(sources[source].tokens[document])
+            start = draw(st.integers(0, length - 1))
+            slots = draw(st.integers(1, min(left, length - start)))
+            row.append(Segment(source, document, start, slots, draw(st.integers(0, slots))))
+            left -= slots
+        rows.append(row)
+    return rows
+
+
+@st.composite
+def _cases(draw: Draw) -> tuple[list[Source], list[list[Segment]], int, str]:
+    sources, seq_len = draw(_sources()), draw(st.integers(1, 20))
+    positions = draw(st.sampled_from(["segment", "row"]))
+    return sources, draw(_rows(sources, seq_len)), seq_len, positions
+
+
+def batches_of(rows: int, batch_size: int) -> list[Ints]:
+    """Every row once, from the last to the first; the last batch may be short."""
+    order = np.arange(rows)[::-1]
+    return [order[start : start + batch_size] for start in range(0, rows, batch_size)]
+
+
+def expected(case: Any, batch: Ints, batch_size: int) -> dict[str, np.ndarray]:
+    sources, rows, seq_len, positions = case
+    chosen = [rows[row] for row in batch.tolist()] + [[]] * (batch_size - len(batch))
+    found = [row_of(sources, row, seq_len, positions) for row in chosen]
+    return {name: np.array([row[name] for row in found]) for name in _names()}
+
+
+@given(_cases(), st.integers(1, 4))
+def test_every_slot_holds_what_its_segment_says(case: Any, batch_size: int) -> None:
+    sources, rows, seq_len, positions = case
+    table = GivenRows(sources, rows, seq_len, positions)
+    asked = batches_of(len(rows), batch_size)
+    made = list(arrays.assemble(table, asked, batch_size, EXTRAS))
+    assert len(made) == len(asked)
+    for batch, numbers in zip(made, asked, strict=True):
+        assert {*batch} == {*_names()}
+        for name, values in expected(case, numbers, batch_size).items():
+            np.testing.assert_array_equal(batch[name], values, err_msg=name)
+        types = {name: batch[name].dtype.name for name in batch}
+        assert types.pop("loss_mask") == "bool"
+        assert types.pop("weight") == types.pop("target_weight") == "float64"
+        assert {*types.values()} == {"int32"}
+
+
+@given(_cases(), st.integers(1, 4))
+def test_extras_alone_are_those_asked_for(case: Any, batch_size: int) -> None:
+    table, asked = GivenRows(*case), batches_of(len(case[1]), batch_size)
+    for extras in ([], ["document"], ["target_weight"], ["weight", "source"]):
+        for batch, numbers in zip(
+            arrays.assemble(table, asked, batch_size, extras), asked, strict=True
+        ):
+            assert {*batch} - {*_names()} == set()
+            assert [name for name in EXTRAS if name in batch] == sorted(extras, key=EXTRAS.index)
+            for name in extras:
+                values = expected(case, numbers, batch_size)[name]
+                np.testing.assert_array_equal(batch[name], values, err_msg=name)
+
+
+@given(_cases(), st.integers(1, 4))
+def test_compact_batches_hold_the_same_segment_by_segment(case: Any, batch_size: int) -> None:
+    sources, rows, seq_len, positions = case
+    table = GivenRows(sources, rows, seq_len, positions)
+    asked = batches_of(len(rows), batch_size)
+    for batch, numbers in zip(compact(table, asked, batch_size, EXTRAS), asked, strict=True):
+        chosen = [rows[row] for row in numbers.tolist()] + [[]] * (batch_size - len(numbers))
+        width = batch["slots"].shape[1]
+        fullest = max(map(len, chosen))
+        assert width & (width - 1) == 0
+        assert max(8, fullest) <= width < max(9, 2 * fullest)
+        assert ("mask" in batch) == any(source.masks is not None for source in sources)
+        for at, row in enumerate(chosen):
+            check_compact(sources, row, {name: values[at] for name, values in batch.items()})
+        for name in ("weight", "target_weight"):
+            values = expected(case, numbers, batch_size)[name]
+            np.testing.assert_array_equal(batch[name], values, err_msg=name)
+
+
+def check_compact(sources: list[Source], row: list[Segment], found: dict[str, np.ndarray]) -> None:
+    """One row of a compact batch against its segments."""
+    tokens, masks = [], []
+    columns: dict[str, list[int]] = {name: [] for name in ("slots", "context", "ended")}
+    for segment in row:
+        of = sources[segment.source]
+        stop = segment.start + segment.slots + 1
+        ended = stop > len(of.tokens[segment.document])
+        tokens += of.tokens[segment.document][segment.start : stop] + [0] * ended
+        stored = of.masks[segment.document] if of.masks else [True] * (stop - ended)
+        masks += stored[segment.start + 1 : stop] + [True] * ended
+        columns["slots"].append(segment.slots)
+        columns["context"].append(segment.context)
+        columns["ended"].append(ended)
+    assert found["tokens"].tolist() == tokens + [0] * (len(found["tokens"]) - len(tokens))
+    width = len(found["slots"])
+    for name, values in columns.items():
+        assert found[name].tolist() == values + [0] * (width - len(values)), name
+    if "mask" in found:
+        assert found["mask"][: len(masks)].tolist() == masks
+    for name in ("source", "document"):
+        own = [getattr(segment, name) for segment in row]
+        assert found[name].tolist() == own + [-1] * (width - len(own)), name
+
+
+@pytest.mark.parametrize(("seq_len", "kind"), [(2**16 - 1, "uint16"), (2**16, "int32")])
+def test_the_columns_of_compact_batches_are_small_where_that_holds_a_row(
+    seq_len: int, kind: str
+) -> None:
+    sources = [Source([[*range(1, seq_len + 2)]], None, [[0.0] * (seq_len + 1)])]
+    rows = [[Segment(0, 0, 0, seq_len, seq_len)]]
+    [batch] = compact(GivenRows(sources, rows, seq_len, "segment"), [np.array([0])], 1)
+    for name in ("slots", "context"):
+        assert batch[name].dtype == kind
+        assert batch[name].max() == seq_len, "nothing wraps around"
+
+
+def test_memory_of_batches_is_used_again_when_nobody_refers_to_it() -> None:
+    sources = [Source([[1, 2, 3]], None, [[0.0] * 3])]
+    table = GivenRows(sources, [[Segment(0, 0, 0, 2, 0)]], 2, "segment")
+    pool = arrays.BufferPool()
+
+    def address(batch: dict[str, np.ndarray]) -> int:
+        return batch["inputs"].ctypes.data
+
+    def make() -> dict[str, np.ndarray]:
+        return next(arrays.assemble(table, [np.array([0])], 1, buffers=pool))
+
+    one = make()
+    kept, first = one["loss_mask"], address(one)
+    del one
+    gc.collect()
+    two = make()
+    assert address(two) != first, "a part of the first is in use"
+    assert kept.tolist() == [[True, True]]
+    del kept
+    gc.collect()
+    assert address(make()) == first
+
+
+def test_a_pool_keeps_so_many_free_buffers_and_of_any_size_the_right_one() -> None:
+    made: list[bytearray] = []
+
+    def allocate(size: int) -> bytearray:
+        made.append(bytearray(size))
+        return made[-1]
+
+    pool = arrays.BufferPool(allocate, most_free=2)
+    taken = [pool.take(8) for _ in range(3)]
+    assert len({each.ctypes.data for each in taken}) == 3
+    taken.clear()
+    taken = [pool.take(8) for _ in range(3)]
+    assert len(made) == 4, "two were kept, the third was let go"
+    assert pool.take(16).size == 16
+    taken.clear()
+    assert (pool.take(8).size, len(made)) == (8, 5)

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 
 from pydantic import BaseModel, ConfigDict
-
-from jaxdata.format.cache import find_kept, keep
-from jaxdata.format.storage import Store
 
 _DOUBT = 3
 """Where n drawn texts are equal, fewer than 3 / n of all differ, with 95 % confidence."""
@@ -77,26 +73,3 @@ class EncodingSummary(BaseModel):
         rest = f"; {left:,} left to the library" if left else ""
         compared = f"{both:,} of {texts:,} texts compared, all equal{bound}"
         return f"encoded by {name}{speed}; {compared}{rest}"
-
-
-def keep_summary(fingerprint: str, summary: EncodingSummary) -> None:
-    """Keep what was said of a source, on this machine: its dataset does not depend on it."""
-
-    def write(store: Store, name: str) -> None:
-        store.write(name, summary.model_dump_json().encode() + b"\n")
-
-    with suppress(OSError, ValueError):
-        keep(_name(fingerprint), None, write)
-
-
-def kept_summary(fingerprint: str) -> EncodingSummary | None:
-    """What was said of a source when it was converted on this machine; None if it was not."""
-    for store, name in find_kept([_name(fingerprint)], None):
-        with suppress(ValueError):
-            if data := store.read(name):
-                return EncodingSummary.model_validate_json(data)
-    return None
-
-
-def _name(fingerprint: str) -> str:
-    return f"encoders/source-{fingerprint[:32]}.json"

@@ -312,6 +312,25 @@ def test_a_conversion_killed_before_its_history_knows_its_encoder_when_it_is_rep
     assert "encoded by double 1.0" in inspected(tmp_path / "out")
 
 
+@pytest.mark.parametrize("encoder", ["library", "tiktoken"])
+def test_dropout_is_switched_off_and_said_once(
+    given: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture, encoder: str
+) -> None:
+    path = tmp_path / "with-dropout/tokenizer.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(settings(dropout=0.5)))
+    given["tokenizer"] = f"hf:{path}"
+    trees = []
+    for output in (tmp_path / "one", tmp_path / "two"):
+        caplog.clear()
+        run_here(output=output, encoder=encoder, **given)
+        assert caplog.text.count("'tokenizer.json' has dropout") == 1, "not by workers"
+        trees.append(tree(output / "train"))
+    assert trees[0] == trees[1] == tree(tmp_path / "by-library/train")
+    kept = json.loads((tmp_path / "one/tokenizer/tokenizer.json").read_text())
+    assert kept["model"]["dropout"] is None, "whoever reads the copy encodes as the dataset was"
+
+
 def test_an_encoder_that_cannot_be_had_is_refused_before_anything_is_written(
     given: dict[str, Any], tmp_path: Path
 ) -> None:

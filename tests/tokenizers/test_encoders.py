@@ -146,7 +146,6 @@ DIGITS_OF_3 = [{"type": "Split", "pattern": {"Regex": r"\p{N}{1,3}"}, "behavior"
 @pytest.mark.parametrize(
     ("path", "value", "reason"),
     [
-        ("model/dropout", 0.1, "its model has dropout"),
         ("model/byte_fallback", True, "its model has byte_fallback"),
         ("model/end_of_word_suffix", "</w>", "its model has end_of_word_suffix"),
         ("model/type", "Unigram", "its model is 'Unigram'"),

@@ -113,7 +113,7 @@ def byte_level_bpe(settings: Mapping[str, Any]) -> ByteLevelBpe:
 def _check_model(model: Mapping[str, Any]) -> None:
     if model.get("type", "BPE") != "BPE" or "merges" not in model:
         raise Refused(f"its model is {model.get('type')!r}, not byte-level BPE")
-    for part in ("dropout", "byte_fallback", "continuing_subword_prefix", "end_of_word_suffix"):
+    for part in ("byte_fallback", "continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(part):
             raise Refused(f"its model has {part}")
 

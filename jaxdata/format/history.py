@@ -36,10 +36,8 @@ def note_conversion(
         encoding: what encoded their texts.
     """
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    facts: dict[str, Any] = dict(
-        zip(_FIELDS, (now, VERSION, [*sources], redacted(command)), strict=True)
-    )
-    facts |= {"made": dict(made or {}), "encoding": encoding}
+    values = (now, VERSION, [*sources], redacted(command), {**(made or {})}, encoding)
+    facts = dict(zip((*_FIELDS, "made", "encoding"), values, strict=True))
     line = json.dumps(facts, ensure_ascii=False).encode() + b"\n"
     store.update(HISTORY, lambda before: (before or b"") + line)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from jaxdata.errors import InputError, MissingExtra
-from jaxdata.tokenizers.base import SpecialToken, Tokenizer
+from jaxdata.tokenizers.base import CannotEncode, SpecialToken, Tokenizer, fails_on_text
 from jaxdata.tokenizers.huggingface_files import TOKENIZER, ModelFiles
 from jaxdata.tokenizers.huggingface_pieces import cuts_between_words, measure
 
@@ -87,7 +87,12 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def encode_texts(self, texts: Sequence[str], special: bool) -> list[np.ndarray]:
         self._tokenizer.encode_special_tokens = not special  # True: as plain text
-        encodings = self._encode_batch(list(texts), add_special_tokens=False)
+        try:
+            encodings = self._encode_batch(list(texts), add_special_tokens=False)
+        except BaseException as error:
+            if not fails_on_text(error):
+                raise
+            raise CannotEncode(f"{self.name!r} cannot encode a text: {error}") from error
         return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
 
     def decode_ids(self, ids: list[int]) -> str:
@@ -141,7 +146,9 @@ def _make(files: ModelFiles, name: str) -> Any:
         raise MissingExtra("hf", "tokenizers") from error
     try:
         made = tokenizers.Tokenizer.from_buffer(files.contents[TOKENIZER])
-    except Exception as error:  # the library raises bare Exception
+    except BaseException as error:  # the library raises bare Exception, or panics
+        if not fails_on_text(error):
+            raise
         raise InputError(f"{name!r} is not a tokenizer.json of Hugging Face: {error}") from error
     made.no_truncation()
     made.no_padding()

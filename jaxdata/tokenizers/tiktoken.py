@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from jaxdata.errors import InputError, MissingExtra
-from jaxdata.tokenizers.base import CannotEncode, SpecialToken, Tokenizer
+from jaxdata.tokenizers.base import CannotEncode, SpecialToken, Tokenizer, fails_on_text
 from jaxdata.tokenizers.text_cuts import CL100K_SPLIT, GPT2_SPLIT, KNOWN_SPLITS, O200K_SPLIT
 
 _RANKS, _ENCODING = "ranks.tiktoken", "encoding.json"
@@ -130,7 +130,9 @@ class TiktokenTokenizer(Tokenizer):
     def _encode_one(self, text: str, known: Any) -> np.ndarray:
         try:
             ids = self._encode(text, allowed_special=known, disallowed_special=())
-        except ValueError as error:  # the splitting rule ran out of room
+        except BaseException as error:  # the splitting rule ran out of room
+            if not fails_on_text(error):
+                raise
             raise CannotEncode(
                 f"{self.name!r} cannot encode a text of {len(text):,} characters: {error}"
             ) from error
@@ -162,12 +164,17 @@ class TiktokenTokenizer(Tokenizer):
 
 
 def _make(name: str, ranks: bytes, pattern: str, special_tokens: Mapping[str, int]) -> Any:
-    return _import_tiktoken().Encoding(
-        name=name,
-        pat_str=pattern,
-        mergeable_ranks=_parse_ranks(name, ranks),
-        special_tokens=dict(special_tokens),
-    )
+    try:
+        return _import_tiktoken().Encoding(
+            name=name,
+            pat_str=pattern,
+            mergeable_ranks=_parse_ranks(name, ranks),
+            special_tokens=dict(special_tokens),
+        )
+    except BaseException as error:
+        if isinstance(error, InputError) or not fails_on_text(error):
+            raise
+        raise InputError(f"tiktoken cannot make the encoding {name!r}: {error}") from error
 
 
 def _format_ranks(encoding: Any) -> bytes:

@@ -56,8 +56,8 @@ class GuardedEncoder:
 
     Attributes:
         counts: texts, characters and microseconds of processor time: of all texts, of those that
-            the library encoded instead, and of those that both did; and "cut texts": those of the last
-            of which only a passage was compared.
+            the library encoded instead, and of those that both did; "cut texts" are those of the
+            last of which only a passage was compared.
     """
 
     def __init__(

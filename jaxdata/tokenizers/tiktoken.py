@@ -21,7 +21,7 @@ _END = "<|endoftext|>"
 _PAD = "<pad>"
 
 # Their special tokens: a rank file has none.
-_PUBLISHED: dict[str, tuple[str, dict[str, int]]] = {
+PUBLISHED: dict[str, tuple[str, dict[str, int]]] = {
     "gpt2": (GPT2_SPLIT, {_END: 50256}),
     "r50k_base": (GPT2_SPLIT, {_END: 50256}),
     "p50k_base": (GPT2_SPLIT, {_END: 50256}),
@@ -82,13 +82,13 @@ class TiktokenTokenizer(Tokenizer):
     def from_ranks(cls, path: Path, ranks: bytes, **chosen: SpecialToken) -> TiktokenTokenizer:
         """Make one from a `.tiktoken` file, whose name says which encoding it is."""
         name = path.name.split(".")[0]
-        if name not in _PUBLISHED:
+        if name not in PUBLISHED:
             raise InputError(
                 f"{path}: a rank file does not say how its encoding splits text, so it must be "
-                f"named after one that jaxdata knows: {', '.join(_PUBLISHED)} (.tiktoken); or give "
+                f"named after one that jaxdata knows: {', '.join(PUBLISHED)} (.tiktoken); or give "
                 f"a folder with it as {_RANKS} and the rest in {_ENCODING}"
             )
-        encoding = _make(name, ranks, *_PUBLISHED[name])
+        encoding = _make(name, ranks, *PUBLISHED[name])
         return cls(encoding, ranks, name=name, **chosen)
 
     @classmethod

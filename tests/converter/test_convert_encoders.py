@@ -312,6 +312,16 @@ def test_a_conversion_killed_before_its_history_knows_its_encoder_when_it_is_rep
     assert "encoded by double 1.0" in inspected(tmp_path / "out")
 
 
+def test_the_report_says_what_encoded_where_that_matters(
+    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, lambda _: False)
+    for encoder, matters in (("auto", False), ("library", False), ("fast", True)):
+        report = run_here(output=tmp_path / encoder, encoder=encoder, **given)
+        assert ("encoded by" in str(report)) == matters
+        assert "encoded by" in inspected(tmp_path / encoder), "there it is named in any case"
+
+
 @pytest.mark.parametrize("encoder", ["library", "tiktoken"])
 def test_dropout_is_switched_off_and_said_once(
     given: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture, encoder: str

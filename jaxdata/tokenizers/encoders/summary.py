@@ -33,6 +33,11 @@ class EncodingSummary(BaseModel):
     reasons: tuple[str, ...] = ()
 
     @property
+    def remarkable(self) -> bool:
+        """Whether there is more to say than that the library encoded, which needs no words."""
+        return bool(self.reasons or any(self.counts))
+
+    @property
     def encoder(self) -> str:
         """What encoded the most text."""
         most = max(self.counts, key=lambda name: self._count(name, "own characters"), default="")

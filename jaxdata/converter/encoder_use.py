@@ -88,11 +88,11 @@ def note_encoders(
     command: str,
 ) -> None:
     """Remember on this machine which encoders took part in a conversion."""
-    what = EncodedDataset(
-        dataset=_place(store), made={**made}, command=redacted(command), folder=str(Path.cwd())
-    )
-    for name in filter(None, encoding.counts):
-        note_encoded(tokenizer, name, what)
+    with suppress(OSError):  # the folder that it runs in may be gone
+        here, said = str(Path.cwd()), redacted(command)
+        what = EncodedDataset(dataset=_place(store), made={**made}, command=said, folder=here)
+        for name in filter(None, encoding.counts):
+            note_encoded(tokenizer, name, what)
 
 
 def _of_earlier(tokenizer: Tokenizer, encoder: str, own: Store) -> Iterator[str]:

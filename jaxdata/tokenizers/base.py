@@ -24,7 +24,7 @@ class CannotEncode(ValueError):
 def fails_on_text(error: BaseException) -> bool:
     """Whether an error is a library's that fails on a text; a panic of Rust is no `Exception`."""
     bare = type(error) is Exception or type(error).__name__ == "PanicException"
-    return bare or isinstance(error, ValueError)
+    return bare or isinstance(error, ValueError | RuntimeError)
 
 
 class StandIn(Protocol):

@@ -291,7 +291,7 @@ def test_a_record_on_which_a_library_panics_is_set_aside_in_its_place(
     assert (report.documents, sum(report.quarantined.values()), report.dropped) == (2, 2, {})
     dataset = jaxdata.open_dataset(tmp_path / "out")
     decoded = [dataset.decode(one["tokens"]) for one in dataset.source("train", "x")]
-    assert decoded == ["before", "after"]
+    assert [text.replace(" ", "") for text in decoded] == ["before", "after"]
 
 
 def test_where_conversions_stop_at_a_bad_record_one_that_panics_stops_it(

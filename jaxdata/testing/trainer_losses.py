@@ -150,7 +150,7 @@ def documents(asked: Asked) -> str:
             f"of segment {segment} from {one:.6g} to {changed:.6g}. Pass the mask, segment ids or "
             "cu_seqlens of the layout to attention (in transformers also use_cache=False)"
         )
-    row = asked.full.with_loss(asked.full.at(2))
+    row = asked.full.with_loss(asked.full.at(1))
     earlier = np.where(row.at(0), probes.others(row.tokens), row.tokens)
     context = moves(asked.loss(row), asked.loss(replace(row, tokens=earlier)))
     alone = "" if context else ", and no token a later one's of its own document"
@@ -163,8 +163,8 @@ def mean_over_targets(asked: Asked) -> str:
     other, alone = asked.swing(asked.full, here)
 
     def some(row: Row, segment: int) -> Any:
-        """Some slots of a segment."""
-        slots = row.of(segment) & ~row.at(here)
+        """Some slots of a segment, not its last."""
+        slots = row.of(segment) & np.append(row.of(segment)[1:], False) & ~row.at(here)
         return slots & (np.cumsum(slots) <= OTHERS)
 
     beside = some(asked.full, 2)

@@ -61,7 +61,7 @@ class Row:
 
     def at(self, slot: int) -> Slots:
         """One slot."""
-        return np.arange(len(self.tokens)) == slot
+        return np.asarray(np.arange(len(self.tokens)) == slot)
 
     def with_target(self, slot: int, target: int) -> Row:
         """The same row with another target in a slot."""
@@ -223,6 +223,9 @@ class Asked:
         self.rows = [self.probes.row(full=not number % 2) for number in range(self.probes.rows)]
         """a batch of rows, none like another"""
         self.full, self.padded = (self.probes.row(full=full) for full in (True, False))
+        # Of a document that goes on: whether targets count that end one, a check of its own asks.
+        last = self.probes.seq_len - 1
+        self.full = self.full.with_target(last, int(self.probes.others(self.full.targets)[last]))
 
     def found(self, *rows: Row) -> float:
         """What the trainer returns for a batch of these rows and padding, whatever it is."""

@@ -78,7 +78,7 @@ def check_trainer(
     Raises:
         AssertionError: with a sentence for each thing that is wrong.
 
-    >>> import jaxdata
+    >>> import jaxdata, numpy as np
     >>> rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 3, 4, 0]] * 9), seq_len=8)
     >>> def loss_of_batch(batch):  # a model that knows bigrams
     ...     nats = np.abs(batch["inputs"] * 0.3 - batch["targets"]) + 1.1

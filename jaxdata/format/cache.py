@@ -23,7 +23,7 @@ CACHED_ARRAYS = ".sealed.arrays"
 """Ending of files of arrays. They are mapped, so only `jaxdata verify` reads their checksum."""
 _FOLDERS = ("", "plans", "encoders", "copies")
 _KEPT = re.compile(
-    rf"(plans|encoders)/(\d+/)?[\w-]*[0-9a-f]{{32}}(\.npy|\.json|{re.escape(CACHED_ARRAYS)})"
+    rf"(plans|encoders)/(\d+/)?[\w-]*[0-9a-f]{{32}}(\.npy|\.json|\.datasets\.jsonl|{re.escape(CACHED_ARRAYS)})"
     r"|copies/(\d+/)?[0-9a-f]{32}-[^/]+|(\d+/)?[^/]+-[0-9a-f]{16}\.ends"
 )
 """Names in the user's cache: whatever else lies there is not ours to remove."""

@@ -77,7 +77,7 @@ PRINTS = {
     "class Trainer(Jaxdata": "3 12\n",
     "register_for_checkpointing": "=12\n",
     "reiterable=True)": "=[5, 5, 5] 2\n",
-    "loss_of_batch": "by hand: the loss of 5 packed documents is theirs one by one",
+    "loss_of_batch": "by hand: the loss of 40 packed documents is theirs one by one",
     'NamedSharding(mesh, P("data")))\nprint': "'data'",
 }
 # Blocks of text that hold commands: their output, or what one machine cannot run.

@@ -1,4 +1,4 @@
-"""`jaxdata cache ls | warm | clear`: what this host keeps of datasets in buckets."""
+"""`jaxdata cache ls | warm | verify | clear`: what this host keeps of datasets in buckets."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     "pages, by default to a tenth of the free disk."
 )
 def cache() -> None:
-    """Show, fill or clear what this host keeps of datasets in buckets.
+    """Show, fill, check or clear what this host keeps of datasets in buckets.
 
     Runs fill the cache by themselves, and remove what was needed longest ago.
 
     \b
         jaxdata cache ls
         jaxdata cache warm --config pretrain.yaml --hosts 64 --host 3
+        jaxdata cache verify
         jaxdata cache clear
     """  # noqa: D301 - \b is a mark of click's
 
@@ -112,6 +113,24 @@ def _says(done: Warmed, host: int, hosts: int) -> list[str]:
         f"{done.fetched_bytes / 1e6:,.1f} MB fetched in {done.seconds:,.1f} s"
     )
     return lines
+
+
+@cache.command(epilog="Exit code 0 if all pages are what was written, 1 if one was not.")
+@_CONFIG
+def verify(config: str | None) -> int:
+    """Compare all pages of this host with their checksums; remove those that differ.
+
+    Runs compare each page that they use; this finds a failing disk before they do.
+    """
+    from jaxdata.format.storage.pages.inventory import verify as compare
+    from jaxdata.look.cache_tables import verified_lines
+    from jaxdata.progress import progress_bar
+
+    _use(config)
+    with progress_bar("comparing pages", in_bytes=True) as progress:
+        found = compare(progress)
+    click.echo("\n".join(verified_lines(found)))
+    return 1 if found.damaged else 0
 
 
 @cache.command()

@@ -75,8 +75,6 @@ def run(config: Any) -> Any:
     from jaxdata.train.trainer import Data, Trainer
 
     dataset = open_data(config)
-    for line in not_compared(dataset, sources_of(dataset, config)):
-        click.echo(printable(line))
     scored = config.eval_split in dataset.splits
     if not scored:
         click.echo(f"{dataset.url} has no split {config.eval_split!r}: nothing is scored")
@@ -85,6 +83,9 @@ def run(config: Any) -> Any:
         return load(config, split, sharding=sharding, loader={"layout": "jaxdata"})
 
     def open_training(sharding: Any, state: Mapping[str, Any] | None) -> Any:
+        if state is None:  # a run says it once
+            for line in not_compared(dataset, sources_of(dataset, config)):
+                click.echo(printable(line))
         same = config if state is None else in_order_of(state, config)
         if same is not config:
             click.echo(f"resuming in order {same.pack.order}, in which the run began")

@@ -7,6 +7,7 @@ packed again, shuffled again or read ahead, and every checkpoint has the loader'
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Iterator, Mapping
 from itertools import chain, repeat
@@ -49,8 +50,9 @@ class Jaxdata:
       same global batch.
     * Logs have the loader's `scalars()`, under `data/`.
     * `eval_loss` is the mean over all targets, whatever the batches.
-    * Before it trains, the model is asked whether documents see each other and whether the last
-      slots of rows count (`check_model=False` leaves that out; so do DPO and wrapped models).
+    * Before it trains, `compute_loss` is asked whether documents see each other, targets are
+      shifted or dropped, and all of them count alike (`check_model=False` leaves that out; so do
+      DPO and wrapped models).
 
     Raises:
         InputError: the loader or an argument is one that would train something else silently.
@@ -59,16 +61,25 @@ class Jaxdata:
 
     def __init__(self, *given: Any, check_model: bool = True, **named: Any) -> None:
         parent: Any = super()
+        named = _by_name(parent.__init__, given, named)
         self._train_loader = _taken(named, "train_dataset", self)
         self._eval_loaders = _taken(named, "eval_dataset", self)
         self._checks_model, self._resumed_steps = check_model, 0
         self._eval_sums: torch.Tensor | None = None
-        if isinstance(self._train_loader, Loader) and "args" in named:
+        if self._train_loader is not None and named.get("args") is not None:
             named["args"].per_device_train_batch_size = rows_of(self._train_loader)
-        parent.__init__(*given, **named)
+            # Before the trainer looks at them, whose advice would be about its own datasets.
+            refuse_arguments(named["args"], self._train_loader, self._for_loaders(named))
+        parent.__init__(**named)
         if self._train_loader is not None:
-            refuse_arguments(self, self._train_loader)
+            if named.get("args") is None:
+                refuse_arguments(_any(self).args, self._train_loader, self._for_loaders(named))
             self.add_callback(JaxdataLoader(self._train_loader))  # type: ignore[attr-defined]
+
+    def _for_loaders(self, named: dict[str, Any]) -> dict[str, Any]:
+        """Arguments that are for batches of loaders only, not of another evaluation dataset."""
+        others = named.get("eval_dataset") is not None and self._eval_loaders is None
+        return {} if others else named
 
     def train(self, resume_from_checkpoint: Any = None, **named: Any) -> Any:
         """Train, as the trainer does; a checkpoint's loader state is restored first."""
@@ -194,6 +205,16 @@ class _Passes:
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.dataset)
+
+
+def _by_name(function: Any, given: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call, all by name."""
+    signature = inspect.signature(function)
+    signature.bind_partial(*given, **named)  # raises what the call would raise
+    parameters = list(signature.parameters.values())[: len(given)]
+    if any(each.kind is each.VAR_POSITIONAL for each in parameters):
+        raise InputError(f"{function.__qualname__} takes *args: give all its arguments by name")
+    return {**{each.name: value for each, value in zip(parameters, given, strict=True)}, **named}
 
 
 def _any(something: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -14,9 +15,11 @@ from jaxdata.converter.continuing.compatibility import (
 from jaxdata.converter.continuing.known_inputs import check_known
 from jaxdata.converter.continuing.leftovers import Leftovers
 from jaxdata.converter.conversion_run import ConversionRun
+from jaxdata.converter.encoder_use import note_encoders
 from jaxdata.converter.engines import MakeEngine
 from jaxdata.converter.job import Job
 from jaxdata.converter.parameters import Parameters
+from jaxdata.converter.receipts import Receipt
 from jaxdata.converter.tasks import Task
 from jaxdata.errors import InputError
 from jaxdata.format.history import note_conversion
@@ -112,10 +115,35 @@ class Conversion:
             encoding = None
             if not finished:
                 finished, encoding = conversion._run(make_engine, progress)
-            if encoding or conversion._left_behind(finished):
-                note_conversion(conversion.store, sorted(finished), self.command)
+                conversion._note(finished, encoding, _made(finished, conversion.base))
+            elif conversion._left_behind(finished):
+                conversion._note(finished, *conversion._of_receipts(finished))
             conversion._leftovers.clean()
         return finished, encoding
+
+    def _note(
+        self,
+        entries: dict[str, SourceEntry],
+        encoding: EncodingSummary,
+        made: dict[str, str],
+    ) -> None:
+        """Write into the history what this conversion made, and what encoded it."""
+        encoded = encoding.model_dump(mode="json")
+        note_conversion(self.store, sorted(entries), self.command, made, encoded)
+        tokenizer = self.tokenizer or self.job.tokenizer()
+        note_encoders(self.store, tokenizer, encoding, made, self.command)
+
+    def _of_receipts(
+        self, entries: dict[str, SourceEntry]
+    ) -> tuple[EncodingSummary, dict[str, str]]:
+        """What encoded a conversion that was killed after it was published, and what it made."""
+        counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        made: dict[str, str] = {}
+        for unit in self._unfinished.done():
+            receipt = self._unfinished.receipt(unit, Receipt.decode)
+            counts[receipt.encoder] += receipt.encoding
+            made |= {name: entries[name].fingerprint for name in receipt.outputs}
+        return EncodingSummary(library=self.job.parameters.library, counts=counts), made
 
     def _now(self, append: bool) -> Conversion:
         """The conversion of what is to be done as the dataset is now."""
@@ -177,3 +205,9 @@ class Conversion:
             verify=self.verify,
         )
         return run.run(make_engine, progress)
+
+
+def _made(entries: dict[str, SourceEntry], base: dict[str, SourceEntry]) -> dict[str, str]:
+    """The sources that have changed, and the fingerprint of each."""
+    now = {name: entry.fingerprint for name, entry in entries.items()}
+    return {name: of for name, of in now.items() if name not in base or base[name] != entries[name]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import IO
@@ -38,7 +38,7 @@ from jaxdata.format.storage import Store
 from jaxdata.format.unfinished import UnfinishedJob
 from jaxdata.format.verify.index import damage_of_columns
 from jaxdata.tokenizers import Tokenizer
-from jaxdata.tokenizers.encoders import EncoderDiffers, EncoderName, EncodingSummary, keep_summary
+from jaxdata.tokenizers.encoders import EncoderDiffers, EncoderName, EncodingSummary
 
 
 @dataclass
@@ -95,10 +95,7 @@ class ConversionRun:
             raise
         with tempfile.TemporaryFile() as bad_lines:
             merged = self._merge(bad_lines)
-            entries, encoding = self._publish(merged), self._encoding(merged)
-        for entry in entries.values():
-            keep_summary(entry.fingerprint, encoding)
-        return entries, encoding
+            return self._publish(merged), self._encoding(merged.encoding)
 
     def _check_whole(self) -> None:
         """Reject a damaged index: the new one begins with it, and its checksums would hide that."""
@@ -209,10 +206,9 @@ class ConversionRun:
     def _encoded_by(self, unit: Unit) -> str:
         return self._unfinished.receipt(unit.name, Receipt.decode).encoder
 
-    def _encoding(self, merged: MergedReceipts) -> EncodingSummary:
+    def _encoding(self, counts: Mapping[str, Mapping[str, int]]) -> EncodingSummary:
         """What encoded the texts of all units."""
         reasons = self.job.encoder.reasons
-        counts = merged.encoding
         return EncodingSummary(library=self.job.parameters.library, counts=counts, reasons=reasons)
 
     def _seems_unchanged(self, unit: Unit) -> bool:

@@ -196,7 +196,8 @@ class ConversionReport:
         rate = sized(self.text_bytes / seconds)
         if not self.text_bytes:
             rate = f"{self.tokens / seconds:,.0f} tokens"
-        encoded = self.encoding.lines() if self.encoding else ()
+        encoding = self.encoding
+        encoded = encoding.lines() if encoding and encoding.remarkable else ()
         return "; ".join([f"took {self.seconds:,.1f} s, {rate}/s", *encoded])
 
     def _copies(self) -> Iterator[str]:

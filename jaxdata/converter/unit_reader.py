@@ -22,7 +22,7 @@ from jaxdata.converter.job import Job
 from jaxdata.converter.receipts import Members, OutputReceipt, Quarantined, Receipt
 from jaxdata.converter.splits import Ratio, read_ratio
 from jaxdata.converter.statistics import DROPPED, count_documents, sizes_of
-from jaxdata.converter.tasks import Dropped, Record, Task
+from jaxdata.converter.tasks import Dropped, Record, Task, Unencodable
 from jaxdata.converter.transform import load_transform, transformed
 
 
@@ -170,14 +170,21 @@ class UnitReader:
         return self._ratio.of_texts(self._task.hashed(content)) if self._ratio else self._job.split
 
     def _quarantine(self, bad: BadRecord, raw: Raw, part: int, place: int) -> None:
-        self._quarantined.append(Quarantined(part, place, bad.reason, _raw(raw), bad.keys))
+        self._set_aside(Quarantined(part, place, bad.reason, _raw(raw), bad.keys))
+
+    def _set_aside(self, bad: Quarantined) -> None:
+        self._quarantined.append(bad)
         if self._job.stop_at_bad:
             raise StoppedAtBad
 
     def drop(self, batch: Documents, encoded: Sequence[Any]) -> None:
-        """Count the documents of a batch that were not encoded but `Dropped`."""
+        """Count the documents of a batch that were not encoded but `Dropped`, or set them aside."""
         left_out = {n: one for n, one in enumerate(encoded) if isinstance(one, Dropped)}
-        self.dropped.update(one.reason for one in left_out.values())
+        for n, one in left_out.items():
+            if isinstance(one, Unencodable):
+                self._set_aside(Quarantined(batch.part[n], batch.record[n], one.reason, None))
+            else:
+                self.dropped[one.reason] += 1
         count_documents(self.counts, batch.take([*left_out]), DROPPED)
 
     def share(self) -> float:
@@ -189,7 +196,7 @@ class UnitReader:
         return Receipt(
             self._records,
             outputs,
-            self._quarantined,
+            sorted(self._quarantined, key=lambda bad: (bad.part, bad.record)),
             self.dropped,
             +self.counts,
             self._members,

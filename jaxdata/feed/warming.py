@@ -72,7 +72,7 @@ def warm(
         progress: called with (bytes of pages that are here, bytes of those asked for so far).
 
     Raises:
-        InputError: no row is read from a bucket, or there is no cache.
+        InputError: no row is read from a bucket, there is no cache, or it cannot be written.
         DatasetError: the bucket refuses.
     """
     began, before = time.perf_counter(), read_counts()
@@ -130,13 +130,15 @@ class _Warming:
             if self._all_asked():
                 done = total
                 break
-            if self.bytes > self._room:
+            if self.bytes > self._room or self._cache.folder.refuses:
                 break
             done, size = done + len(some), _AT_ONCE
             self._wait(_MOST_WAITING)
         self._wait(0)
         for files, pages in self._asked.items():
             files.fetch_missing(pages)
+        if self._cache.folder.refusal:
+            raise InputError(self._cache.folder.refusal)
         return done
 
     def _ask(self, spans: Sequence[Span]) -> None:

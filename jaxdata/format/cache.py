@@ -7,6 +7,7 @@ it: a cache may be shared by people who do not trust each other.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import product
@@ -20,6 +21,12 @@ from jaxdata.format.storage import LocalStore, Store
 Content = TypeVar("Content")
 CACHED_ARRAYS = ".sealed.arrays"
 """Ending of files of arrays. They are mapped, so only `jaxdata verify` reads their checksum."""
+_FOLDERS = ("", "plans", "encoders", "copies")
+_KEPT = re.compile(
+    rf"(plans|encoders)/(\d+/)?[\w-]*[0-9a-f]{{32}}(\.npy|\.json|\.datasets\.jsonl|{re.escape(CACHED_ARRAYS)})"
+    r"|copies/(\d+/)?[0-9a-f]{32}-[^/]+|(\d+/)?[^/]+-[0-9a-f]{16}\.ends"
+)
+"""Names in the user's cache: whatever else lies there is not ours to remove."""
 
 
 def user_cache() -> LocalStore:
@@ -44,6 +51,7 @@ def keep(name: str, beside: Store | None, write: Callable[[Store, str], None]) -
     Raises:
         OSError, ValueError: it can be written nowhere.
     """
+    assert _KEPT.fullmatch(name), f"{name}: `jaxdata cache clear --all` has to know such names"
     *stores, last = _stores(beside)
     for store in stores:
         with suppress(OSError, ValueError):  # tensorstore raises ValueError for a refused write
@@ -75,6 +83,24 @@ def cached_file(
     made = decode(Path(store.url) / found)
     assert made is not None
     return made
+
+
+def kept_files(root: Path) -> dict[Path, int]:
+    """The kept files of this user in a cache, and their bytes; nothing behind a link."""
+    found, real = {}, os.path.realpath(root)
+    for kind, own in product(_FOLDERS, ("", str(os.getuid()))):
+        folder = Path(real, kind, own)
+        if not folder.is_dir() or os.path.realpath(folder) != str(folder):
+            continue
+        for path in folder.iterdir():
+            seen = path.lstat()
+            if (
+                _KEPT.fullmatch(str(path.relative_to(real)))
+                and S_ISREG(seen.st_mode)
+                and seen.st_uid == os.getuid()
+            ):
+                found[path] = seen.st_size
+    return found
 
 
 def _stores(beside: Store | None) -> list[Store]:

@@ -8,7 +8,8 @@ from typing import Any
 
 from rich.table import Table
 
-from jaxdata.format.storage.pages.inventory import CachedFile, Cleared, Inventory
+from jaxdata.format.storage.pages.inventory import CachedFile, Cleared, Inventory, Verified
+from jaxdata.format.storage.pages.page_cache import network_line
 from jaxdata.look.terminal import counted, plain_table, printable
 
 
@@ -17,7 +18,7 @@ def cache_lines(found: Inventory) -> list[str]:
     shards, columns = _split(found.files)
     used = sum(each.bytes for each in found.files)
     needed = sum(each.needed_bytes for each in found.files)
-    return [
+    lines = [
         f"folder   {printable(str(found.folder))} (JAXDATA_CACHE)",
         f"limit    {_mb(found.limit)}, of which {_mb(used)} are used (JAXDATA_CACHE_BYTES)",
         f"pages    {counted(sum(each.pages for each in shards), 'page')} of "
@@ -26,6 +27,12 @@ def cache_lines(found: Inventory) -> list[str]:
         f"needed   {_mb(needed)} by {_processes(found.runs)} under way",
         f"kept     {counted(found.kept_files, 'file')} of plans, {_mb(found.kept_bytes)}",
     ]
+    if found.others:
+        folders = counted(found.others, "folder")
+        lines.append(f"others   {folders} of pages, of other hosts or from before a restart")
+    if found.network:
+        lines.append(f"network  {printable(network_line(found.folder, found.network))}")
+    return lines
 
 
 def cache_table(found: Inventory) -> Table:
@@ -68,6 +75,19 @@ def cleared_line(done: Cleared) -> str:
             "way need them"
         )
     return line
+
+
+def verified_lines(found: Verified) -> list[str]:
+    """What was compared, and a line for each page that was not what had been written."""
+    lines = [f"damaged: {printable(each)}" for each in found.damaged]
+    compared = f"{counted(found.pages, 'page')} ({_mb(found.bytes)}) compared: "
+    if not lines:
+        return [compared + "all are what was written"]
+    return [
+        *lines,
+        f"{compared}{len(lines):,} damaged and removed; runs fetch them again where they need "
+        "them. Look after the disk",
+    ]
 
 
 def _split(files: list[CachedFile]) -> tuple[list[CachedFile], list[CachedFile]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,12 +16,14 @@ from jaxdata.documents.converted import ConvertedDocuments
 from jaxdata.documents.converted_dataset import ConvertedDataset
 from jaxdata.documents.dataset import Dataset
 from jaxdata.documents.kept import KeptDocuments, base_of
-from jaxdata.format.history import read_history
-from jaxdata.format.manifest import ViewAccount, ViewEntry
+from jaxdata.format.history import maker_of, read_history
+from jaxdata.format.manifest import SourceEntry, ViewAccount, ViewEntry
+from jaxdata.format.storage import open_store
 from jaxdata.look.terminal import counted, plain_table, printable
-from jaxdata.tokenizers.encoders import kept_summary
+from jaxdata.tokenizers.encoders import EncodingSummary
 from jaxdata.views.account import account_lines
 
+_History = Sequence[Mapping[str, Any]]
 _PERCENTILES = (1, 10, 50, 90, 99)
 _MOST_HISTORY = 20
 """conversions of a dataset that are shown: the last ones"""
@@ -31,6 +35,7 @@ _SHOWN = ("text_bytes", "tokens_per_byte", "loss_tokens", "quarantined", "droppe
 def describe_dataset(dataset: Dataset) -> dict[str, Any]:
     """Sources with their lengths, parameters and statistics; the tokenizer; the format."""
     described: dict[str, Any] = {"dataset": dataset.url}
+    history_of = cache(lambda url: read_history(open_store(url)))
     if isinstance(dataset, ConvertedDataset):
         manifest = dataset.manifest
         described |= {
@@ -38,17 +43,17 @@ def describe_dataset(dataset: Dataset) -> dict[str, Any]:
             "dtype": manifest.dtype,
             "record_tokens": manifest.record_tokens,
             "tokenizer": manifest.tokenizer.model_dump(),
-            "history": read_history(dataset.store),
+            "history": history_of(dataset.url),
         }
     described["sources"] = {
-        f"{split}/{name}": _describe_source(dataset.source(split, name))
+        f"{split}/{name}": _describe_source(dataset.source(split, name), history_of)
         for split, names in dataset.splits.items()
         for name in names
     }
     return described
 
 
-def _describe_source(documents: Documents) -> dict[str, Any]:
+def _describe_source(documents: Documents, history_of: Callable[[str], _History]) -> dict[str, Any]:
     described = {
         "documents": len(documents),
         "tokens": int(documents.lengths.sum(dtype=np.int64)),
@@ -70,9 +75,29 @@ def _describe_source(documents: Documents) -> dict[str, Any]:
             "parameters": entry.parameters,
             "statistics": entry.statistics,
             "views": {name: described_view(view) for name, view in entry.views.items()},
-            "encoding": [*summary.lines()] if (summary := kept_summary(entry.fingerprint)) else [],
+            "encoding": [*_encoding_lines(base.name, entry, history_of(base.store.url))],
         }
     return described
+
+
+def _encoding_lines(name: str, entry: SourceEntry, history: _History) -> Iterator[str]:
+    """What encoded a source, by generation where it has several; nothing where nobody knows."""
+    stages = [*entry.generations, entry.as_generation()]
+    found = [_encoded(maker_of(history, name, stage.fingerprint)) for stage in stages]
+    first = 0
+    for number, (stage, lines) in enumerate(zip(stages, found, strict=True)):
+        if len(stages) == 1:
+            yield from lines
+        elif any(found):
+            said = "; ".join(lines) or "what encoded it is not known"
+            yield f"generation {number}, documents {first:,} to {stage.documents - 1:,}: {said}"
+        first = stage.documents
+
+
+def _encoded(conversion: Mapping[str, Any] | None) -> list[str]:
+    with suppress(ValueError):
+        return [*EncodingSummary.model_validate((conversion or {}).get("encoding")).lines()]
+    return []
 
 
 def described_view(view: ViewEntry) -> dict[str, Any]:
@@ -165,7 +190,7 @@ def _source_lines(name: str, source: Mapping[str, Any]) -> Iterator[str]:
     for view, described in source["views"].items():
         yield from (f"    {line}" for line in view_lines(view, described))
     for line in source["encoding"]:
-        yield f"    {printable(line)} (on this machine)"
+        yield f"    {printable(line)}"
 
 
 def _long(value: Any) -> bool:

@@ -37,6 +37,11 @@ class Proof:
     holds: bool
     says: str
 
+    @property
+    def tested(self) -> bool:
+        """Whether it could be told at all; else it holds, and says why."""
+        return not self.says.startswith("not tested: ")
+
 
 def prove(open_loader: OpenLoader, *, steps: int = 20, seed: int = 0) -> Iterator[Proof]:
     """Prove what jaxdata promises of a loader, one promise after the other.

@@ -1,36 +1,51 @@
 """Rows made to be asked about: batches that a trainer has to treat in one known way.
 
 The shapes, ids and other arrays are those of a loader's first batch; where documents begin and end,
-which slots have loss, and what is changed is chosen here, so that one loss tells.
+which slots have loss, and what is changed is chosen here, so that one loss tells. `Asked` is a
+trainer that is asked for such losses.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.errors import InputError
+from jaxdata.feed.batch_iterator import BatchIterator
+from jaxdata.format.side_rules import TARGET
 from jaxdata.rows.table import Batch
 
 Slots = NDArray[np.bool_]
+LossOfBatch = Callable[[Any], Any]
 _LEAST_SLOTS = 8
+_EXACTLY = 1e-6
+"""relative: what nothing but rounding may move"""
+OTHERS = 7
+"""targets beside the one whose share of a mean is measured"""
+SHARE = 0.3
+"""relative: how far a measured share may be from the expected one; wrong means are further off"""
 
 
 @dataclass(frozen=True)
 class Row:
     """One row of tokens.
 
-    `tokens[j]` is the input of slot *j*, `targets[j]` its target; a segment's last target is a
-    token of its own, as the end of a document is.
+    `tokens[j]` is the input of slot *j*, `targets[j]` its target; a segment's last target ends its
+    document.
     """
 
     tokens: NDArray[np.int32]
     targets: NDArray[np.int32]
     segments: NDArray[np.int32]
     mask: Slots
+    weights: NDArray[np.float64]
+    """of its targets, where the loader has such an array; 1 unless a check changes them"""
 
     @property
     def filled(self) -> Slots:
@@ -43,6 +58,15 @@ class Row:
     def with_loss(self, slots: Slots) -> Row:
         """The same row with loss in these slots only."""
         return replace(self, mask=np.asarray(slots & self.filled))
+
+    def at(self, slot: int) -> Slots:
+        """One slot."""
+        return np.asarray(np.arange(len(self.tokens)) == slot)
+
+    def with_target(self, slot: int, target: int) -> Row:
+        """The same row with another target in a slot."""
+        targets = np.where(self.at(slot), target, self.targets)
+        return replace(self, targets=targets.astype(np.int32))
 
     def alone(self, segment: int, at_start: bool) -> Row:
         """A segment in a row of its own, in its first slots or where it is; the rest is padding."""
@@ -58,7 +82,12 @@ class Row:
 def empty_row(seq_len: int) -> Row:
     """A row of padding."""
     tokens, targets, segments = np.zeros((3, seq_len), np.int32)
-    return Row(tokens, targets, segments, np.zeros(seq_len, bool))
+    return Row(tokens, targets, segments, np.zeros(seq_len, bool), np.ones(seq_len))
+
+
+def weighs_targets(name: str) -> bool:
+    """Whether an array of a batch is what the losses of targets are multiplied by."""
+    return name.startswith(TARGET) and "weight" in name
 
 
 class Probes:
@@ -80,20 +109,28 @@ class Probes:
         if self.seq_len < _LEAST_SLOTS:
             raise InputError(f"seq_len={self.seq_len}: expected at least {_LEAST_SLOTS} to check")
         self.restart = _restarts(sample)
-        self._ids = _ids(sample)
+        self.weighted = sorted(filter(weighs_targets, sample))
+        self.ends = _by_frequency(sample["targets"][_ends(sample["segment_ids"])])
+        """targets that end documents, the most frequent first"""
+        self.ids = _by_frequency(sample["inputs"][sample["segment_ids"] > 0])
+        """inputs, the most frequent first"""
+        self._ids = _changeable(self.ids, self.ends)
         self._random = np.random.default_rng(0)
 
     def row(self, *, full: bool) -> Row:
         """Three segments; without `full` the last of them is padding. Some slots have no loss."""
-        third, slots = self.seq_len // 3, self.seq_len
+        slots = self.seq_len
+        first = int(self._random.integers(3, slots - 4, endpoint=True))
+        second = int(self._random.integers(first + 2, slots - 2, endpoint=True))
         made = empty_row(slots)
-        made.segments[:] = np.repeat([1, 2, 3 * full], [third, third, slots - 2 * third])
+        made.segments[:] = np.repeat([1, 2, 3 * full], [first, second - first, slots - second])
         made.tokens[:] = self._random.choice(self._ids, slots)
         made.targets[:-1] = made.tokens[1:]
-        ends = np.append(np.diff(made.segments) != 0, True)
-        made.targets[ends] = self._random.choice(self._ids, int(ends.sum()))
+        ends = _ends(made.segments)
+        made.targets[ends] = self.ends[0]
         made.mask[:] = self._random.random(slots) < 0.8
-        made.mask[np.flatnonzero(ends)] = True
+        made.mask[0] = False
+        made.mask[ends] = True
         for array in (made.tokens, made.targets, made.mask):
             array[~made.filled] = 0
         return made
@@ -110,14 +147,13 @@ class Probes:
         place = np.searchsorted(self._ids, tokens) % len(self._ids)
         return np.asarray(self._ids[(place + 1) % len(self._ids)], np.int32)
 
-    def batch(self, rows: list[Row], *, fill: bool = True) -> Batch:
-        """A batch of these rows: again and again, or completed with padding."""
-        padded = [*rows, *[empty_row(self.seq_len)] * (self.rows - len(rows))]
-        chosen = [rows[k % len(rows)] for k in range(self.rows)] if fill else padded
+    def batch(self, rows: Sequence[Row]) -> Batch:
+        """A batch of these rows, completed with padding."""
+        chosen = [*rows, *[empty_row(self.seq_len)] * (self.rows - len(rows))]
         segments = np.stack([row.segments for row in chosen])
-        found = {name: np.zeros_like(array) for name, array in self._sample.items()}
+        weights = np.where(segments > 0, np.stack([row.weights for row in chosen]), 0)
         return {
-            **found,
+            **{name: _beside(name, array, weights) for name, array in self._sample.items()},
             "inputs": np.stack([row.tokens for row in chosen]),
             "targets": np.stack([row.targets for row in chosen]),
             "segment_ids": segments,
@@ -140,12 +176,132 @@ def _restarts(sample: Batch) -> bool:
     return not sample["positions"][:, 1:][begins].any()
 
 
-def _ids(sample: Batch) -> NDArray[np.int32]:
-    """The tokens of a batch, without those that end documents."""
-    segments, filled = sample["segment_ids"], sample["segment_ids"] > 0
-    ends = np.diff(segments, axis=1, append=-1) != 0
-    found = np.setdiff1d(sample["inputs"][filled], sample["targets"][ends & filled])
-    found = found if len(found) > 1 else np.unique(sample["inputs"][filled])
+def _beside(name: str, sample: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[Any]:
+    """Another array of the loader's: what may be a weight is one where there is no padding."""
+    if weighs_targets(name):
+        return weights.astype(sample.dtype)
+    neutral = np.issubdtype(sample.dtype, np.floating) or "weight" in name
+    alike = neutral and sample.shape == weights.shape
+    return (weights > 0).astype(sample.dtype) if alike else np.zeros_like(sample)
+
+
+def _ends(segments: NDArray[np.int32]) -> Slots:
+    """The last slot of each segment."""
+    return np.asarray((np.diff(segments, axis=-1, append=-1) != 0) & (segments > 0))
+
+
+def _by_frequency(tokens: NDArray[np.int32]) -> NDArray[np.int32]:
+    found, counts = np.unique(tokens, return_counts=True)
+    return np.asarray(found[np.argsort(-counts, kind="stable")], np.int32)
+
+
+def _changeable(ids: NDArray[np.int32], ends: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Tokens to put in the place of others: sorted, without those that end documents."""
+    found = np.setdiff1d(ids, ends)
+    found = found if len(found) > 1 else np.sort(ids)
     if len(found) < 2:
         raise InputError("the first batch has fewer than 2 different tokens: nothing to change")
-    return found.astype(np.int32)
+    return found
+
+
+class NotTold(Exception):
+    """Why a check of this trainer tells nothing."""
+
+
+_FLAT = (
+    "all targets have the same loss, as where the output layer begins at zero: check again with "
+    "other weights there, or after a step of training"
+)
+
+
+class Asked:
+    """A trainer that is asked for losses of batches of given rows."""
+
+    def __init__(self, loss_of_batch: LossOfBatch, loader: BatchIterator, tolerance: float) -> None:
+        self._loss_of_batch, self._loader, self.tolerance = loss_of_batch, loader, tolerance
+        self.probes = Probes(loader.sample())
+        self.rows = [self.probes.row(full=not number % 2) for number in range(self.probes.rows)]
+        """a batch of rows, none like another"""
+        self.full, self.padded = (self.probes.row(full=full) for full in (True, False))
+        # Of a document that goes on: whether targets count that end one, a check of its own asks.
+        last = self.probes.seq_len - 1
+        self.full = self.full.with_target(last, int(self.probes.others(self.full.targets)[last]))
+
+    def found(self, *rows: Row) -> float:
+        """What the trainer returns for a batch of these rows and padding, whatever it is."""
+        batch = self.probes.batch(rows)
+        return self.of(self._loader.deliver(batch), batch["loss_mask"])
+
+    def of(self, batch: Any, mask: Slots) -> float:
+        """What the trainer returns for a batch in the loader's layout, with this mask."""
+        return _mean(self._loss_of_batch(batch), mask)
+
+    def loss(self, *rows: Row) -> float:
+        """The mean loss of a batch of these rows and padding."""
+        loss = self.found(*rows)
+        if not math.isfinite(loss):
+            raise AssertionError(f"the loss of a batch with targets is {loss}")
+        return loss
+
+    def close(self, one: float, other: float) -> bool:
+        """Whether losses of different batches are equal."""
+        return abs(one - other) <= self.tolerance * max(abs(one), abs(other))
+
+    @cached_property
+    def slot(self) -> int:
+        """A slot of any full row whose loss is told: the last one, else one before it.
+
+        The last, since its target is the input of no other slot.
+        """
+        last = self.probes.seq_len - 1
+        alone = self.found(self.full.with_loss(self.full.at(last)))
+        return last if math.isfinite(alone) and alone else 1
+
+    def swing(self, row: Row, slot: int) -> tuple[Row, float]:
+        """Another target of a slot that moves its loss much, and how much it moves it alone."""
+        alone = row.with_loss(row.at(slot))
+        before, moved = self.loss(alone), {}
+        target = row.targets[slot : slot + 1]
+        for _ in range(4):
+            target = self.probes.others(target)
+            moved[int(target[0])] = self.loss(alone.with_target(slot, int(target[0]))) - before
+        best = max(moved, key=lambda each: abs(moved[each]))
+        if not moves(before, before + moved[best]):
+            raise NotTold(_FLAT)
+        return row.with_target(slot, best), moved[best]
+
+    def share(self, rows: Sequence[Row], others: Sequence[Row], alone: float) -> float:
+        """The share of a slot in the loss of rows, of which `others` differ in its target.
+
+        Args:
+            rows: the rows.
+            others: the same rows, of which one has the other target.
+            alone: how much the loss moves where the slot has no others beside it.
+        """
+        one, other = self.loss(*rows), self.loss(*others)
+        # The inputs are the same, so that even logits in low precision are.
+        if self.tolerance / 10 * abs(one) > SHARE * abs(alone) / (OTHERS + 1):
+            raise NotTold(f"the loss of a target moves by {abs(alone):.3g} only, of {one:.6g}")
+        return (other - one) / alone
+
+
+def _mean(given: Any, mask: Any) -> float:
+    """A loss in any of the forms that `check_trainer` takes."""
+    if isinstance(given, tuple):
+        total, count = (float(each) for each in given)
+        return total / count if count else math.nan
+    each = given.detach().cpu() if hasattr(given, "detach") else given
+    array = np.asarray(each, np.float64)
+    if not array.ndim:
+        return float(array)
+    if array.shape != mask.shape:
+        raise InputError(
+            f"loss_of_batch gave an array of shape {array.shape}: expected a number, (sum, count) "
+            f"or losses of shape {mask.shape}"
+        )
+    return float(array[mask].sum() / mask.sum())
+
+
+def moves(one: float, other: float) -> bool:
+    """Whether a loss changed."""
+    return abs(one - other) > _EXACTLY * max(abs(one), abs(other))

@@ -16,7 +16,7 @@ from typing import Any
 
 from jaxdata.errors import InputError
 from jaxdata.format.storage.objects import is_url, plain_path
-from jaxdata.format.storage.small_files import local_copy
+from jaxdata.format.storage.small_files import local_copy, read_plain
 from jaxdata.scalars import takes_numpy
 from jaxdata.tokenizers.base import CannotEncode, SpecialToken, Tokenizer
 from jaxdata.tokenizers.byte_level_training import train_byte_level
@@ -41,6 +41,26 @@ SPECS = (
 """The tokenizers that a user can name."""
 _ENDINGS = (".json", ".txt", ".model", ".tiktoken", ".jinja", ".bpe")
 """of the files that are copied from a folder in a bucket"""
+_HUB_NAME = r"[\w.-]+/[\w.-]+"
+_SUFFIXES = {".json": "hf", ".model": "sentencepiece", ".tiktoken": "tiktoken"}
+_IN_FOLDERS = {
+    "tokenizer.json": "hf",
+    "ranks.tiktoken": "tiktoken",
+    "vocab.bpe": "gpt2",
+    "tokenizer_config.json": "hf",
+}
+"""What the name of a file, or of one in a folder, says of a tokenizer's kind."""
+_SIGNS = {
+    "hf": re.compile(rb"\s*\{"),
+    "tiktoken": re.compile(rb"[A-Za-z0-9+/]+=* \d+\r?\n"),
+    "sentencepiece": re.compile(rb"\n"),  # the first field of its message
+}
+"""How files of each kind begin."""
+_CONTENTS = {
+    "hf": "JSON, as Hugging Face's tokenizer.json",
+    "tiktoken": "ranks of tiktoken",
+    "sentencepiece": "a model of SentencePiece",
+}
 _CLASSES = {
     "sentencepiece": "jaxdata.tokenizers.sentencepiece:SentencePieceTokenizer",
     "hf": "jaxdata.tokenizers.huggingface:HuggingFaceTokenizer",
@@ -90,8 +110,8 @@ def _load(spec: str, chosen: Mapping[str, SpecialToken]) -> Tokenizer:
     kind, _, where = spec.partition(":")
     where = plain_path(where)
     if kind not in (*_CLASSES, "gpt2") or bool(where) != (kind != "bytes"):
-        meant = "" if kind in (*_CLASSES, "gpt2") else nearest(kind, _CLASSES)
-        raise InputError(f"unknown tokenizer {spec!r}; expected {SPECS}{meant}")
+        near = "" if kind in (*_CLASSES, "gpt2") else nearest(kind, _CLASSES)
+        raise InputError(f"unknown tokenizer {spec!r}; {_meant(spec) or f'expected {SPECS}{near}'}")
     if kind == "bytes":
         return _class("bytes")(**chosen)  # type: ignore[no-any-return]
     with ExitStack() as copies:
@@ -112,7 +132,8 @@ def _load_local(
     if kind == "tiktoken":
         return _load_tiktoken(where, path, chosen)
     if kind == "sentencepiece":
-        return _class(kind)(_read(path, spec), name=path.name, **chosen)  # type: ignore[no-any-return]
+        model = _of_kind(kind, _read(path, spec), spec)
+        return _class(kind)(model, name=path.name, **chosen)  # type: ignore[no-any-return]
     files = _hugging_face_files(spec, where, path) if kind == "hf" else _gpt2_files(spec, where)
     return _class("hf")(files, name=path.name, **chosen)  # type: ignore[no-any-return]
 
@@ -122,12 +143,9 @@ def _hugging_face_files(spec: str, where: str, path: Path) -> dict[str, bytes]:
 
     if path.is_dir():
         return read_folder(path)
-    if not path.exists() and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", where) and not path.suffix:
-        raise InputError(
-            f"tokenizer {spec!r}: there is no such file or folder; a model of the Hub must be "
-            f"downloaded before: hf download {where} --include 'tokenizer*' --local-dir FOLDER"
-        )
-    return {TOKENIZER: _read(path, spec)}
+    if not path.exists() and re.fullmatch(rf"[\w.-]+|{_HUB_NAME}", where) and not path.suffix:
+        raise InputError(f"tokenizer {spec!r}: there is no such file or folder; {_download(where)}")
+    return {TOKENIZER: _of_kind("hf", _read(path, spec), spec)}
 
 
 def _gpt2_files(spec: str, where: str) -> dict[str, bytes]:
@@ -168,10 +186,14 @@ def restore(
 def _load_tiktoken(where: str, path: Path, chosen: Mapping[str, SpecialToken]) -> Tokenizer:
     tokenizer = _class("tiktoken")
     if path.is_dir():
-        files = {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()}
+        files = {
+            file.name: _read(file, f"tiktoken:{where}") for file in path.iterdir() if file.is_file()
+        }
         return tokenizer.from_folder(files, where, **chosen)  # type: ignore[no-any-return]
     if path.suffix == ".tiktoken" or path.is_file():
-        return tokenizer.from_ranks(path, _read(path, f"tiktoken:{where}"), **chosen)  # type: ignore[no-any-return]
+        spec = f"tiktoken:{where}"
+        ranks = _of_kind("tiktoken", _read(path, spec), spec)
+        return tokenizer.from_ranks(path, ranks, **chosen)  # type: ignore[no-any-return]
     return tokenizer.published(where, **chosen)  # type: ignore[no-any-return]
 
 
@@ -182,6 +204,43 @@ def _class(kind: str) -> Any:
 
 def _read(path: Path, spec: str) -> bytes:
     try:
-        return path.read_bytes()
+        return read_plain(path)
     except OSError as error:
         raise InputError(f"tokenizer {spec!r}: cannot read {path}: {error.strerror}") from error
+
+
+def _of_kind(kind: str, data: bytes, spec: str) -> bytes:
+    """The content of a tokenizer's file; raises InputError if it is one of another kind."""
+    found = next((name for name, sign in _SIGNS.items() if sign.match(data)), kind)
+    if found != kind:
+        where = spec.partition(":")[2]
+        raise InputError(
+            f"tokenizer {spec!r}: the file is {_CONTENTS[found]}: give {found}:{where}"
+        )
+    return data
+
+
+def _meant(spec: str) -> str | None:
+    """What to write in the place of a wrong spec; None where that cannot be told."""
+    from jaxdata.tokenizers.tiktoken import PUBLISHED
+
+    path = Path(spec).expanduser()
+    if path.is_dir():
+        kind = next((k for name, k in _IN_FOLDERS.items() if (path / name).exists()), None)
+    else:
+        kind = _SUFFIXES.get(path.suffix) if path.exists() or is_url(spec) else None
+    if kind:
+        return f"write {kind}:{spec}"
+    if spec in PUBLISHED:
+        files = ", or gpt2:FOLDER for a folder with vocab.bpe and encoder.json"
+        return f"write tiktoken:{spec}{files if spec == 'gpt2' else ''}"
+    if re.fullmatch(_HUB_NAME, spec) and not path.exists():
+        return f"{_download(spec)}, and then given as hf:FOLDER"
+    return None
+
+
+def _download(name: str) -> str:
+    return (
+        "a model of the Hub must be downloaded before: "
+        f"hf download {name} --include 'tokenizer*' --local-dir FOLDER"
+    )

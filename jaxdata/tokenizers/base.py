@@ -21,6 +21,12 @@ class CannotEncode(ValueError):
     """A library fails on a text, such as a million spaces in a row."""
 
 
+def fails_on_text(error: BaseException) -> bool:
+    """Whether an error is a library's that fails on a text; a panic of Rust is no `Exception`."""
+    bare = type(error) is Exception or type(error).__name__ == "PanicException"
+    return bare or isinstance(error, ValueError | RuntimeError)
+
+
 class StandIn(Protocol):
     """A faster encoder of plain texts, with the ids of a tokenizer's library."""
 

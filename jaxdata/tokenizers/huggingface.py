@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -10,17 +11,18 @@ from typing import Any
 import numpy as np
 
 from jaxdata.errors import InputError, MissingExtra
-from jaxdata.tokenizers.base import SpecialToken, Tokenizer
+from jaxdata.tokenizers.base import CannotEncode, SpecialToken, Tokenizer, fails_on_text
 from jaxdata.tokenizers.huggingface_files import TOKENIZER, ModelFiles
 from jaxdata.tokenizers.huggingface_pieces import cuts_between_words, measure
 
+_log = logging.getLogger("jaxdata")
 _EOD = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "<|im_end|>", "<|eot_id|>", "[SEP]")
 _BOS = ("<s>", "<|begin_of_text|>", "<bos>", "<|startoftext|>", "[CLS]")
 _PAD = ("<pad>", "<|padding|>", "<|pad|>", "<|finetune_right_pad_id|>", "[PAD]")
 
 
 class HuggingFaceTokenizer(Tokenizer):
-    """A `tokenizer.json`; its truncation, padding and templates are switched off.
+    """A `tokenizer.json`; its truncation, padding, templates and dropout are switched off.
 
     Special tokens in a text are encoded as plain text; added tokens that are not special (the
     runs of spaces of GPT-NeoX) are recognised, as the library does. The model's other files say
@@ -33,6 +35,15 @@ class HuggingFaceTokenizer(Tokenizer):
         self.name = name
         self._files = ModelFiles(files, name)
         self._tokenizer = _make(self._files, name)
+        if getattr(self._tokenizer.model, "dropout", None):
+            self._files = ModelFiles({**files, TOKENIZER: _without_dropout(files[TOKENIZER])}, name)
+            self._tokenizer = _make(self._files, name)
+            _log.warning(
+                "%s of %r has dropout: two encodings of a text would differ. It is switched off, "
+                "also in the copy that a dataset keeps",
+                TOKENIZER,
+                name,
+            )
         self._vocab: dict[str, int] = self._tokenizer.get_vocab(with_added_tokens=True)
         self.vocab_size = max(self._vocab.values(), default=-1) + 1
         self._encode_batch = getattr(
@@ -76,7 +87,12 @@ class HuggingFaceTokenizer(Tokenizer):
 
     def encode_texts(self, texts: Sequence[str], special: bool) -> list[np.ndarray]:
         self._tokenizer.encode_special_tokens = not special  # True: as plain text
-        encodings = self._encode_batch(list(texts), add_special_tokens=False)
+        try:
+            encodings = self._encode_batch(list(texts), add_special_tokens=False)
+        except BaseException as error:
+            if not fails_on_text(error):
+                raise
+            raise CannotEncode(f"{self.name!r} cannot encode a text: {error}") from error
         return [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
 
     def decode_ids(self, ids: list[int]) -> str:
@@ -117,6 +133,12 @@ class HuggingFaceTokenizer(Tokenizer):
         return next((self._vocab[name] for name in usual if name in self._vocab), None)
 
 
+def _without_dropout(content: bytes) -> bytes:
+    settings = json.loads(content)
+    settings["model"]["dropout"] = None
+    return json.dumps(settings, ensure_ascii=False).encode()
+
+
 def _make(files: ModelFiles, name: str) -> Any:
     try:
         import tokenizers
@@ -124,7 +146,9 @@ def _make(files: ModelFiles, name: str) -> Any:
         raise MissingExtra("hf", "tokenizers") from error
     try:
         made = tokenizers.Tokenizer.from_buffer(files.contents[TOKENIZER])
-    except Exception as error:  # the library raises bare Exception
+    except BaseException as error:  # the library raises bare Exception, or panics
+        if not fails_on_text(error):
+            raise
         raise InputError(f"{name!r} is not a tokenizer.json of Hugging Face: {error}") from error
     made.no_truncation()
     made.no_padding()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxdata.errors import InputError, MissingExtra
+from jaxdata.format.storage.small_files import read_plain
 
 TOKENIZER = "tokenizer.json"
 _CONFIG, _MAP = "tokenizer_config.json", "special_tokens_map.json"
@@ -66,7 +67,7 @@ def read_folder(folder: Path) -> dict[str, bytes]:
             installed.
     """
     names = (TOKENIZER, _CONFIG, _MAP, _TEMPLATE, _OLD_TEMPLATE)
-    found = {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
+    found = {name: read_plain(folder / name) for name in names if (folder / name).is_file()}
     if TOKENIZER in found:
         return found
     if not any((folder / name).is_file() for name in _SLOW):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from jaxdata.errors import InputError, MissingExtra
-from jaxdata.tokenizers.base import CannotEncode, SpecialToken, Tokenizer
+from jaxdata.tokenizers.base import CannotEncode, SpecialToken, Tokenizer, fails_on_text
 from jaxdata.tokenizers.text_cuts import CL100K_SPLIT, GPT2_SPLIT, KNOWN_SPLITS, O200K_SPLIT
 
 _RANKS, _ENCODING = "ranks.tiktoken", "encoding.json"
@@ -21,7 +21,7 @@ _END = "<|endoftext|>"
 _PAD = "<pad>"
 
 # Their special tokens: a rank file has none.
-_PUBLISHED: dict[str, tuple[str, dict[str, int]]] = {
+PUBLISHED: dict[str, tuple[str, dict[str, int]]] = {
     "gpt2": (GPT2_SPLIT, {_END: 50256}),
     "r50k_base": (GPT2_SPLIT, {_END: 50256}),
     "p50k_base": (GPT2_SPLIT, {_END: 50256}),
@@ -82,13 +82,13 @@ class TiktokenTokenizer(Tokenizer):
     def from_ranks(cls, path: Path, ranks: bytes, **chosen: SpecialToken) -> TiktokenTokenizer:
         """Make one from a `.tiktoken` file, whose name says which encoding it is."""
         name = path.name.split(".")[0]
-        if name not in _PUBLISHED:
+        if name not in PUBLISHED:
             raise InputError(
                 f"{path}: a rank file does not say how its encoding splits text, so it must be "
-                f"named after one that jaxdata knows: {', '.join(_PUBLISHED)} (.tiktoken); or give "
+                f"named after one that jaxdata knows: {', '.join(PUBLISHED)} (.tiktoken); or give "
                 f"a folder with it as {_RANKS} and the rest in {_ENCODING}"
             )
-        encoding = _make(name, ranks, *_PUBLISHED[name])
+        encoding = _make(name, ranks, *PUBLISHED[name])
         return cls(encoding, ranks, name=name, **chosen)
 
     @classmethod
@@ -130,7 +130,9 @@ class TiktokenTokenizer(Tokenizer):
     def _encode_one(self, text: str, known: Any) -> np.ndarray:
         try:
             ids = self._encode(text, allowed_special=known, disallowed_special=())
-        except ValueError as error:  # the splitting rule ran out of room
+        except BaseException as error:  # the splitting rule ran out of room
+            if not fails_on_text(error):
+                raise
             raise CannotEncode(
                 f"{self.name!r} cannot encode a text of {len(text):,} characters: {error}"
             ) from error
@@ -162,12 +164,17 @@ class TiktokenTokenizer(Tokenizer):
 
 
 def _make(name: str, ranks: bytes, pattern: str, special_tokens: Mapping[str, int]) -> Any:
-    return _import_tiktoken().Encoding(
-        name=name,
-        pat_str=pattern,
-        mergeable_ranks=_parse_ranks(name, ranks),
-        special_tokens=dict(special_tokens),
-    )
+    try:
+        return _import_tiktoken().Encoding(
+            name=name,
+            pat_str=pattern,
+            mergeable_ranks=_parse_ranks(name, ranks),
+            special_tokens=dict(special_tokens),
+        )
+    except BaseException as error:
+        if isinstance(error, InputError) or not fails_on_text(error):
+            raise
+        raise InputError(f"tiktoken cannot make the encoding {name!r}: {error}") from error
 
 
 def _format_ranks(encoding: Any) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -14,9 +15,12 @@ import numpy as np
 import pytest
 import yaml
 
+from jaxdata.format.storage.pages.own_folder import place_of
+from jaxdata.format.storage.pages.page_folder import PageFolder
 from jaxdata.testing import write_dataset
 from jaxdata.testing.buckets import BucketServer, Faults, bucket_server
 from tests.cli.test_cli import apart as run
+from tests.cli.test_cli import run as here
 
 HOSTS = 2
 
@@ -55,6 +59,13 @@ def read(folder: Path, batches: int, host: int = 1) -> str:
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def keep_plan(size: int) -> Path:
+    path = Path(os.environ["JAXDATA_CACHE"]) / f"plans/{'0123abcd' * 4}.npy"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(bytes(size))
+    return path
 
 
 def shards(server: BucketServer) -> list[str]:
@@ -96,7 +107,7 @@ def test_ls_says_what_is_there(server: BucketServer, tmp_path: Path) -> None:
     assert lines[0] == f"folder   {cache} (JAXDATA_CACHE)"
     assert lines[2] == "pages    0 pages of 0 shards, 0.0 MB"
     warm(tmp_path)
-    (Path(cache) / "plan.bin").write_bytes(bytes(3_000_000))
+    keep_plan(3_000_000)
     printed = run("cache", "ls", env=os.environ | {"JAXDATA_CACHE_BYTES": "50000000"}).stdout
     assert "limit    50.0 MB, of which 10." in printed
     assert "pages    10 pages of 5 shards, 10." in printed
@@ -117,9 +128,8 @@ def test_clear_leaves_what_runs_need(server: BucketServer, tmp_path: Path) -> No
         "import time; time.sleep(.3); print(flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "run.yaml")]
-    kept = Path(os.environ["JAXDATA_CACHE"]) / "plan.bin"
     warm(tmp_path)
-    kept.write_bytes(bytes(1_000))
+    kept = keep_plan(1_000)
     with subprocess.Popen(command, stdin=-1, stdout=-1) as under_way:
         assert under_way.stdout is not None
         under_way.stdout.readline()
@@ -165,3 +175,40 @@ def test_a_bucket_that_refuses_is_named(server: BucketServer, tmp_path: Path) ->
     server.faults = Faults(forbidden=1.0, path="*.array_record")
     line = warm(tmp_path, status=1)[-1]
     assert re.match(r"error: .*://bkt/ds/train/\w+/.*array_record cannot be read: .*may not", line)
+
+
+def test_verify_names_and_removes_damaged_pages(tmp_path: Path) -> None:
+    folder = PageFolder(place_of(tmp_path / "cache"), 10**6)
+    names = [f"{each * 32}/{part}" for each in "ab" for part in ("0-1000", "1000-2000")]
+    for name in [*names, f"{'c' * 32}/column"]:
+        assert folder.add(name, 1_000, lambda name=name: [name.ljust(1_000).encode()])  # type: ignore[misc]
+    folder.label("a" * 32, "gs://bkt/ds\ntrain/web/0.array_record")
+    folder.label("c" * 32, "gs://bkt/ds\ntrain/web/index/length")
+    folder.close()
+    assert here("cache", "verify").stdout == "5 pages (0.0 MB) compared: all are what was written\n"
+    pages = place_of(tmp_path / "cache") / "pages"
+    damaged = [pages / names[1], pages / names[2], pages / f"{'c' * 32}/column"]
+    for path in damaged:
+        path.write_bytes(path.read_bytes()[:-40])
+    assert here("cache", "verify", status=1).stdout.splitlines() == [
+        f"damaged: gs://bkt/ds/train/web/0.array_record, bytes 1,000 to 2,000 ({damaged[0]})",
+        f"damaged: a file {'b' * 32}, bytes 0 to 1,000 ({damaged[1]})",
+        f"damaged: gs://bkt/ds/train/web/index/length ({damaged[2]})",
+        "5 pages (0.0 MB) compared: 3 damaged and removed; runs fetch them again where they need "
+        "them. Look after the disk",
+    ]
+    assert not any(path.exists() for path in damaged)
+    assert here("cache", "verify").stdout.startswith("2 pages ")
+
+
+def test_warm_says_that_nothing_can_be_written(
+    server: BucketServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    given = ["--config", tmp_path / "run.yaml", "--hosts", str(HOSTS)]
+    said = here("cache", "warm", *given, status=1).stderr
+    assert "error: no pages can be kept in" in said
+    assert "(No space left on device): free space there, or let JAXDATA_CACHE name" in said

@@ -158,7 +158,7 @@ def test_what_a_user_does_wrong_is_one_line(pages: Path, tmp_path: Path) -> None
     missing = apart("convert", tmp_path / "none", *options, status=1)
     assert missing.stderr.startswith(f"error: {tmp_path}/none: no such file or folder")
     unknown = run("convert", pages, *options[:-1], "gpt2", status=1)
-    assert unknown.stderr.startswith("error: unknown tokenizer 'gpt2'; expected sentencepiece:FILE")
+    assert unknown.stderr.startswith("error: unknown tokenizer 'gpt2'; write tiktoken:gpt2, or ")
     key = run("convert", pages, *options, "--text-key", "body", status=1)
     assert "no record has the key 'body'" in key.stderr
     assert "has 'text': name one of these with --text-key" in key.stderr

@@ -29,6 +29,7 @@ pytest.importorskip("accelerate", reason="transformers' Trainer needs accelerate
 transformers = pytest.importorskip("transformers")
 trl = pytest.importorskip("trl", reason="SFTTrainer and DPOTrainer are trl's")
 from jaxdata.clients.hf import Jaxdata  # noqa: E402 - after what it needs was found
+from jaxdata.clients.hf_refusals import refuse_model  # noqa: E402
 
 VOCAB, SEQ_LEN, ROWS = 260, 64, 4
 
@@ -266,7 +267,7 @@ def test_its_losses_pass_the_checks_of_a_trainer(rows: Any, tmp_path: Path) -> N
 
     for kind in PACKED:
         one = trainer(kind, loader(rows), tmp_path / "x")
-        assert len(check_trainer(loss_of(one), loader(rows))) == 7
+        assert len(check_trainer(loss_of(one), loader(rows), vocab_size=VOCAB)) == len(NAMES)
         with pytest.raises(AssertionError, match="last slot of a row does not count"):
             check_trainer(loss_of(one, shift_labels=None), loader(rows))
 
@@ -284,26 +285,201 @@ def test_its_runs_pass_the_checks_of_a_trainer(rows: Any, tmp_path: Path) -> Non
     assert [each.split(":")[0] for each in found] == ["order", "resuming", "passes"]
 
 
+ORDER, ROWS_SAY = (
+    "leave it out; a loader has its own order",
+    "leave it out; which targets have loss",
+)
+PACKS = "leave it out; the loader's rows are packed, and reach the model as they are"
+
+
 @pytest.mark.parametrize(
-    ("given", "settings", "message"),
+    ("kind", "given", "settings", "message"),
     [
-        ({"reiterable": False}, {"max_steps": 99}, "max_steps=99, but the loader passes over its"),
         (
+            "Trainer",
+            {"reiterable": False},
+            {"max_steps": 99},
+            "max_steps=99, but the loader passes over its",
+        ),
+        (
+            "Trainer",
             {"reiterable": False},
             {"max_steps": -1},
             r"num_train_epochs=3, but the loader passes over its [\d]+ rows once, in [\d]+ batches",
         ),
-        ({}, {"label_smoothing_factor": 0.1}, "it drops the last target of each row"),
-        ({}, {"dataloader_num_workers": 2}, "give num_workers to the loader"),
-        ({}, {"auto_find_batch_size": True}, "the loader has its own batch_size"),
-        ({"layout": "megatron"}, {}, "train_dataset gives batches of another trainer's layout: ma"),
+        ("Trainer", {}, {"label_smoothing_factor": 0.1}, "it drops the last target of each row"),
+        ("Trainer", {}, {"dataloader_num_workers": 2}, "give num_workers to the loader"),
+        ("Trainer", {}, {"dataloader_drop_last": True}, "give drop_remainder to the loader"),
+        ("Trainer", {}, {"data_seed": 0}, "data_seed=0 with a loader: leave it out; give the seed"),
+        ("Trainer", {}, {"auto_find_batch_size": True}, "the loader has its own batch_size"),
+        (
+            "Trainer",
+            {},
+            {"train_sampling_strategy": "group_by_length"},
+            f"train_sampling_strategy='group_by_length' with a loader: {ORDER}",
+        ),
+        (
+            "Trainer",
+            {},
+            {"accelerator_config": {"split_batches": True}},
+            "accelerator_config.split_batches=True with a loader: leave it out; each process gets",
+        ),
+        (
+            "SFTTrainer",
+            {},
+            {"completion_only_loss": True},
+            f"completion_only_loss=True with a loader: {ROWS_SAY}",
+        ),
+        (
+            "SFTTrainer",
+            {},
+            {"completion_only_loss": False},
+            f"completion_only_loss=False with a loader: {ROWS_SAY}",
+        ),
+        (
+            "SFTTrainer",
+            {},
+            {"assistant_only_loss": True},
+            f"assistant_only_loss=True with a loader: {ROWS_SAY}",
+        ),
+        (
+            "SFTTrainer",
+            {},
+            {"max_length": SEQ_LEN - 1},
+            r"max_length=63 with a loader: .*: set max_length=None, and the length with pack",
+        ),
+        ("SFTTrainer", {}, {"padding_free": True}, f"padding_free=True with a loader: {PACKS}"),
+        ("SFTTrainer", {}, {"packing": True}, f"packing=True with a loader: {PACKS}"),
+        (
+            "Trainer",
+            {"layout": "megatron"},
+            {},
+            "train_dataset gives batches of another trainer's layout: ma",
+        ),
     ],
 )
 def test_what_would_be_silently_wrong_is_refused(
-    given: Any, settings: Any, message: str, rows: Any, tmp_path: Path
+    kind: str, given: Any, settings: Any, message: str, rows: Any, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=message):
-        trainer("Trainer", loader(rows, **given), tmp_path, **settings).train()
+        trainer(kind, loader(rows, **given), tmp_path, **settings).train()
+
+
+def test_rows_that_max_length_would_not_cut_are_taken(rows: Any, tmp_path: Path) -> None:
+    trainer("SFTTrainer", loader(rows), tmp_path, max_length=SEQ_LEN)
+
+
+def test_what_only_datasets_are_for_is_refused(rows: Any, tmp_path: Path) -> None:
+    collator = {"data_collator": transformers.default_data_collator}
+    with pytest.raises(InputError, match="data_collator with a loader: leave it out; no collator"):
+        trainer("Trainer", loader(rows), tmp_path, bare=collator)
+    with pytest.raises(InputError, match="formatting_func with a loader: leave it out; the loader"):
+        trainer("SFTTrainer", loader(rows), tmp_path, bare={"formatting_func": str})
+    data = [{"input_ids": [1, 2, 3], "labels": [1, 2, 3]}]
+    trainer("Trainer", loader(rows), tmp_path, bare={**collator, "eval_dataset": data})
+
+
+def test_arguments_may_be_given_by_position(rows: Any, tmp_path: Path) -> None:
+    kind = type("T", (Jaxdata, transformers.Trainer), {})
+    args = transformers.TrainingArguments(str(tmp_path), use_cpu=True, report_to=[])
+    one = kind(model(), args, None, loader(rows))
+    assert one.get_train_dataloader().dataset._loader.rows is rows
+    assert args.per_device_train_batch_size == ROWS
+
+
+def test_processes_that_each_count_their_own_targets_are_refused(
+    rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"average_tokens_across_devices": False}
+    trainer("Trainer", loader(rows), tmp_path, **settings)
+    monkeypatch.setattr(transformers.TrainingArguments, "world_size", 2)
+    with pytest.raises(
+        InputError, match=r"average_tokens_across_devices=False .*: leave it out; e"
+    ):
+        trainer("Trainer", loader(rows), tmp_path, **settings)
+
+
+def shifts_again(outputs: Any, labels: Any, num_items_in_batch: Any = None) -> Any:
+    """As transformers' own loss of labels that were shifted already: they lie in the next slot."""
+    shifted = torch.nn.functional.pad(labels, (0, 2), value=-100)[:, 2:]
+    return torch.nn.functional.cross_entropy(outputs.logits.mT, shifted, reduction="sum") / (
+        num_items_in_batch or (shifted != -100).sum()
+    )
+
+
+def drops_the_last(outputs: Any, labels: Any, num_items_in_batch: Any = None) -> Any:
+    total = torch.nn.functional.cross_entropy(
+        outputs.logits[:, :-1].mT, labels[:, 1:], reduction="sum"
+    )
+    return total / (num_items_in_batch or (labels != -100).sum())
+
+
+@pytest.mark.parametrize("kind", PACKED)
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (shifts_again, "the loss of a slot does not depend on its input: targets are shifted a"),
+        (drops_the_last, "the last slot of a row does not count: its target was dropped, one of"),
+    ],
+)
+def test_a_loss_of_your_own_is_asked_too(
+    kind: str, function: Any, message: str, rows: Any, tmp_path: Path
+) -> None:
+    one = trainer(kind, loader(rows), tmp_path, bare={"compute_loss_func": function})
+    with pytest.raises(
+        InputError, match=f"LlamaForCausalLM cannot train on packed rows.*{message}"
+    ):
+        one.train()
+
+
+class Accumulates:
+    """A loss from shift_labels, as a subclass would have it."""
+
+    divides = True
+
+    def compute_loss(self, model: Any, inputs: Any, *_: Any, **named: Any) -> Any:
+        targets = inputs["shift_labels"]
+        outputs = model(input_ids=inputs["input_ids"], position_ids=inputs["position_ids"])
+        total = torch.nn.functional.cross_entropy(outputs.logits.mT, targets, reduction="sum")
+        count = named.get("num_items_in_batch") if self.divides else None
+        return total / ((targets != -100).sum() if count is None else count)
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_means_of_means_are_refused_where_batches_are_accumulated(
+    steps: int, rows: Any, tmp_path: Path
+) -> None:
+    for divides in (True, False):
+        kind = type("T", (Jaxdata, Accumulates, transformers.Trainer), {"divides": divides})
+        args = transformers.TrainingArguments(
+            str(tmp_path), gradient_accumulation_steps=steps, use_cpu=True, report_to=[]
+        )
+        one = kind(model=model(), args=args, train_dataset=loader(rows))
+        one.model.config.use_cache = False
+        if divides or steps == 1:
+            refuse_model(one, one._train_loader)
+        else:
+            with pytest.raises(
+                InputError, match="not divided by the targets of all 2 batches of an"
+            ):
+                refuse_model(one, one._train_loader)
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_a_head_of_zeros_is_checked_and_stays_as_it_is(
+    kind: str, rows: Any, tmp_path: Path
+) -> None:
+    made = model()
+    made.lm_head.weight.data.zero_()
+    one = trainer(kind, loader(rows), tmp_path, made=made)
+    refuse_model(one, one._train_loader)
+    assert not made.lm_head.weight.any()
+    assert not getattr(one, "_metrics", {}).get("eval")
+    wrong = {"compute_loss_func": shifts_again}
+    one = trainer(kind, loader(rows), tmp_path, made=made, bare=wrong)
+    with pytest.raises(InputError, match="targets are shifted a second time"):
+        refuse_model(one, one._train_loader)
+    assert not made.lm_head.weight.any()
 
 
 def test_versions_that_count_other_targets_are_refused(

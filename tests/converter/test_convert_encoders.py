@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from jaxdata.cli import cli
+import jaxdata
+from jaxdata.cli import _run, cli
 from jaxdata.converter import api
+from jaxdata.converter.conversion import Conversion
 from jaxdata.converter.conversion_run import ConversionRun
 from jaxdata.errors import InputError
+from jaxdata.format.history import HISTORY
 from jaxdata.tokenizers.encoders import choice, trial
 from jaxdata.tokenizers.encoders.guarded import drawn
-from tests.converter.here import run_here
+from tests.converter.here import in_this_process, run_here
 from tests.converter.test_convert import manifest, run, write_lines
 from tests.format.trees import tree
 from tests.tokenizers.made import double, settings
@@ -202,11 +206,139 @@ def test_inspect_says_what_encoded_a_source(
     shown = CliRunner().invoke(cli, ["inspect", str(tmp_path / "out")]).output
     assert report.encoding
     (line,) = report.encoding.lines()
-    assert f"{line} (on this machine)" in " ".join(shown.split())
+    assert f" {line} " in " ".join(shown.split())
     monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "another"))
-    shown = CliRunner().invoke(cli, ["inspect", str(tmp_path / "out")]).output
-    assert "library tokenizers" in " ".join(shown.split())
-    assert "encoded by" not in shown
+    (tmp_path / "out").rename(tmp_path / "moved")
+    assert f" {line} " in " ".join(inspected(tmp_path / "moved").split()), "the dataset knows it"
+    (tmp_path / "moved" / HISTORY).unlink()
+    assert "encoded by" not in inspected(tmp_path / "moved")
+
+
+def inspected(folder: Path) -> str:
+    result = CliRunner().invoke(cli, ["inspect", str(folder)])
+    assert result.exit_code == 0, result.output
+    return str(result.output)
+
+
+@pytest.fixture
+def caught(
+    given: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> str:
+    """The warning, when an encoder that errs on a rare word is caught in an append to `out`.
+
+    It encoded `beside` and `gone`, too, and `by-library` without the word; no sample had it.
+    """
+    rare = [f"{'Syzygy' if n < 200 else 'Other'} text {n}" for n in range(1_000)]
+    unseen = [json.dumps({"text": t}).encode() for t in rare if not drawn([t], some=False)]
+    seen = [json.dumps({"text": f"Syzygy {n}"}).encode() for n in range(300)]
+    first = write_lines(tmp_path / "first.jsonl", unseen[::-1])
+    more = write_lines(tmp_path / "more.jsonl", seen)
+    use(monkeypatch, lambda text: "Syzygy" in text)
+    options = {"tokenizer": given["tokenizer"], "encoder": "fast"}
+    run_here(first, tmp_path / "out", **options)
+    with in_this_process():
+        words = ["convert", str(first), "--source", "web", "--tokenizer", options["tokenizer"]]
+        for name in ("beside", "gone"):
+            assert _run([*words, "--output", str(tmp_path / name), "--encoder", "fast"]) == 0
+    (tmp_path / "gone").rename(tmp_path / "moved")
+    run_here(given["inputs"], tmp_path / "by-library", source="other", **options)
+    with caplog.at_level(logging.WARNING, "jaxdata"):
+        run_here([first, more], tmp_path / "out", append=True, **options)
+    return caplog.text
+
+
+def test_an_encoder_caught_in_an_append_names_what_it_encoded_before(
+    caught: str, tmp_path: Path
+) -> None:
+    assert "double 1.0 gives other ids than the library for 'Syzygy" in caught
+    assert "whose ids the dataset has" not in caught
+    assert f"  train/web of {tmp_path}/out:\n" in caught
+    assert f"  train/web of {tmp_path}/beside:\n" in caught
+    assert f"  train/web of {tmp_path}/gone, which is not there any more: was it moved?" in caught
+    assert f"  train/other of {tmp_path}/by-library:\n" in caught, "right or wrong: it encoded it"
+    assert f"train/web of {tmp_path}/by-library" not in caught, "the library encoded that"
+
+
+def test_inspect_names_the_encoder_of_each_generation(caught: str, tmp_path: Path) -> None:
+    shown = " ".join(inspected(tmp_path / "out").split())
+    documents = len(jaxdata.open_dataset(tmp_path / "out").source("train", "web"))
+    assert f"generation 0, documents 0 to {documents - 301:,}: encoded by double 1.0" in shown
+    later = f"generation 1, documents {documents - 300:,} to {documents - 1:,}"
+    assert f"{later}: encoded by tokenizers " in shown
+    assert "(double 1.0 gives other ids than the library for 'Syzygy" in shown
+
+
+@pytest.mark.parametrize("name", ["out", "beside", "by-library"])
+def test_the_command_that_is_named_checks_a_dataset_and_does_it_again(
+    caught: str, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = caught.splitlines()
+    at = next(n for n, line in enumerate(lines) if line.endswith(f" of {tmp_path}/{name}:"))
+    steps, _, wanted = lines[at + 1].partition(" | grep ")
+    assert wanted
+    there = []
+    for words in map(shlex.split, steps.split(" && ")):
+        if words[0] == "cd":
+            assert words[1] == str(Path.cwd())
+        elif words[0] == "python":
+            with in_this_process():
+                exec(words[2], {})
+        else:
+            with in_this_process():
+                result = CliRunner().invoke(cli, words[1:], obj="jaxdata")
+            assert result.exit_code == 0, result.output
+            there.append(result.output)
+    assert (wanted in there[-1]) == (name == "by-library"), "there no text had the word"
+    (source,) = manifest(tmp_path / f"{name}-by-library")["sources"]
+    options = {"tokenizer": f"hf:{tmp_path / 'tokenizer.json'}", "source": source.split("/")[1]}
+    inputs = tmp_path / ("a.jsonl" if name == "by-library" else "first.jsonl")
+    run_here(inputs, tmp_path / "right", encoder="library", **options)
+    assert tree(tmp_path / "right") == tree(tmp_path / f"{name}-by-library")
+
+
+def test_a_conversion_killed_before_its_history_knows_its_encoder_when_it_is_repeated(
+    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, lambda _: False)
+    with monkeypatch.context() as killed:
+        killed.setattr(Conversion, "_note", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            run_here(output=tmp_path / "out", encoder="fast", **given)
+    assert "encoded by" not in inspected(tmp_path / "out")
+    assert run_here(output=tmp_path / "out", encoder="library", **given).already_complete
+    assert "encoded by double 1.0" in inspected(tmp_path / "out")
+
+
+def test_the_report_says_what_encoded_where_that_matters(
+    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, lambda _: False)
+    for encoder, matters in (("auto", False), ("library", False), ("fast", True)):
+        report = run_here(output=tmp_path / encoder, encoder=encoder, **given)
+        assert ("encoded by" in str(report)) == matters
+        assert "encoded by" in inspected(tmp_path / encoder), "there it is named in any case"
+
+
+@pytest.mark.parametrize("encoder", ["library", "tiktoken"])
+def test_dropout_is_switched_off_and_said_once(
+    given: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture, encoder: str
+) -> None:
+    path = tmp_path / "with-dropout/tokenizer.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(settings(dropout=0.5)))
+    given["tokenizer"] = f"hf:{path}"
+    trees = []
+    for output in (tmp_path / "one", tmp_path / "two"):
+        caplog.clear()
+        run_here(output=output, encoder=encoder, **given)
+        assert caplog.text.count("'tokenizer.json' has dropout") == 1, "not by workers"
+        trees.append(tree(output / "train"))
+    assert trees[0] == trees[1] == tree(tmp_path / "by-library/train")
+    kept = json.loads((tmp_path / "one/tokenizer/tokenizer.json").read_text())
+    assert kept["model"]["dropout"] is None, "whoever reads the copy encodes as the dataset was"
 
 
 def test_an_encoder_that_cannot_be_had_is_refused_before_anything_is_written(

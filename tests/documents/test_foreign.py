@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import jaxdata
 from jaxdata.cli import main
 from jaxdata.errors import DatasetError, InputError
+from jaxdata.format.cache import kept_files
 from jaxdata.format.foreign import nanogpt
 from jaxdata.testing import (
     assert_exactly_once,
@@ -282,7 +283,9 @@ def test_it_is_kept_for_the_user_where_the_data_cannot_be_written(
     monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "mine"))
     rows = jaxdata.pack(only_source(spec, eod_id=0), seq_len=16)
     assert len(rows)
-    assert {path.suffix for path in (tmp_path / "mine").rglob("*.*")} == {".ends", ".npy"}
+    kept = {path for path in (tmp_path / "mine").rglob("*") if path.is_file()}
+    assert {path.suffix for path in kept} == {".ends", ".npy"}
+    assert kept == {*kept_files(tmp_path / "mine")}, "what `jaxdata cache clear --all` removes"
 
 
 def test_a_flat_file_that_was_written_anew_is_indexed_anew(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,9 +25,30 @@ from jaxdata.train.model import ModelSettings, forward, init_params
 from tests.feed.test_layouts import MODEL, VOCAB, nats, same_segment
 
 LENGTHS = np.random.default_rng(0).integers(2, 20, 60)
-TEXTS = [np.random.default_rng(n).integers(1, VOCAB, n) for n in LENGTHS.tolist()]
-ROWS = jaxdata.pack(jaxdata.ArrayDocuments(TEXTS), seq_len=24)
-NAMES = ["repeats", "masks", "padding", "slots", "last slot", "documents", "by hand"]
+TEXTS = [np.append(np.random.default_rng(n).integers(1, VOCAB, n), 0) for n in LENGTHS.tolist()]
+DOCUMENTS = jaxdata.ArrayDocuments(TEXTS)
+ROWS = jaxdata.pack(DOCUMENTS, seq_len=24)
+NAMES = [
+    "repeats",
+    "masks",
+    "padding",
+    "slots",
+    "last slot",
+    "ends",
+    "documents",
+    "mean",
+    "by hand",
+]
+NAMES += ["nats"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """These models are smaller than a task for another."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def loader(**settings: Any) -> Any:
@@ -60,8 +83,10 @@ def test_a_right_trainer_passes(rows: int, form: str) -> None:
         forms = {"sum and count": ((each * mask).sum(), mask.sum()), "slots": each}
         return {**forms, "mean": right(batch), "jax": jnp.float32(right(batch))}[form]
 
-    found = check_trainer(loss, loader(batch_size=rows))
+    found = check_trainer(loss, loader(batch_size=rows), vocab_size=VOCAB)
     assert [each.split(":")[0] for each in found] == NAMES
+    assert not [each for each in found if "not tested" in each]
+    assert found[-1] == "nats: the chances of 64 targets of a slot add to 1"
 
 
 def llama(**settings: Any) -> Any:
@@ -116,7 +141,8 @@ def test_megatrons_layout_passes_with_its_mask() -> None:
 def shifted_again(batch: Any) -> float:
     logits = MODEL(batch["inputs"], batch["positions"], same_segment(batch["segment_ids"]))
     targets = torch.tensor(np.where(batch["loss_mask"], batch["targets"], -100)).long()
-    return float(functional.cross_entropy(logits[:, :-1].flatten(0, 1), targets[:, 1:].flatten()))
+    shifted = logits.detach()[:, :-1].flatten(0, 1), targets[:, 1:].flatten()
+    return float(functional.cross_entropy(*shifted))
 
 
 def uncausal(batch: Any) -> float:
@@ -129,10 +155,43 @@ def along_the_row(batch: Any) -> float:
     return mean(costs(batch, positions=slots), batch["loss_mask"])
 
 
-def mean_of_rows(batch: Any) -> float:
-    mask = torch.tensor(batch["loss_mask"])
-    each = (costs(batch) * mask).sum(1) / mask.sum(1).clamp(1)
-    return float(each[mask.any(1)].mean())
+def mean_over(batch: Any, groups: Any, each: torch.Tensor) -> float:
+    """The mean of the means of groups of slots that have targets."""
+    masks = [torch.tensor(group & batch["loss_mask"]) for group in groups]
+    return float(torch.stack([each[mask].mean() for mask in masks if mask.any()]).mean())
+
+
+def rows_of(batch: Any, size: int) -> list[Any]:
+    """The slots of each micro-batch of so many rows."""
+    number = np.arange(len(batch["inputs"]))[:, None] // size
+    return [np.broadcast_to(number == k, batch["inputs"].shape) for k in range(number.max() + 1)]
+
+
+def documents_of(batch: Any) -> list[Any]:
+    ids = batch["segment_ids"]
+    rows = rows_of(batch, 1)
+    return [row & (ids == segment) for row in rows for segment in range(1, ids.max() + 1)]
+
+
+def later_row(batch: Any, fault: Any) -> float:
+    """A fault in the third row only."""
+    each = costs(batch)
+    each[2] = fault(batch)[2]
+    return mean(each, batch["loss_mask"])
+
+
+def first_rows_mask(batch: Any) -> float:
+    seen = same_segment(batch["segment_ids"])[:1].repeat(len(batch["inputs"]), 0)
+    return mean(costs(batch, seen=seen), batch["loss_mask"])
+
+
+def smoothed(batch: Any, by: float = 0.2) -> float:
+    logits = MODEL(batch["inputs"], batch["positions"], same_segment(batch["segment_ids"]))
+    flat = torch.tensor(batch["targets"]).long().flatten()
+    each = functional.cross_entropy(
+        logits.detach().flatten(0, 1), flat, reduction="none", label_smoothing=by
+    )
+    return mean(each.reshape(logits.shape[:-1]), batch["loss_mask"])
 
 
 class Dropped:
@@ -142,9 +201,21 @@ class Dropped:
         return float((costs(batch) * torch.rand(batch["inputs"].shape)).mean())
 
 
+def ignoring(batch: Any, ignored: int) -> float:
+    return mean(costs(batch), batch["loss_mask"] & (batch["targets"] != ignored))
+
+
 FAULTS = {
     "leak": (
         lambda batch: mean(costs(batch, seen=everything_seen(batch)), batch["loss_mask"]),
+        "documents: documents of a row see each other: other tokens in the other segments move",
+    ),
+    "leak in a later row": (
+        lambda batch: later_row(batch, lambda all_: costs(all_, seen=everything_seen(all_))),
+        "documents: documents of a row see each other: other tokens in the other segments move",
+    ),
+    "mask of the first row": (
+        first_rows_mask,
         "documents: documents of a row see each other: other tokens in the other segments move",
     ),
     "padding in the mean": (
@@ -163,10 +234,62 @@ FAULTS = {
         lambda batch: mean(costs(batch)[:, :-1], batch["loss_mask"][:, :-1]),
         "last slot: the last slot of a row does not count: its target was dropped",
     ),
+    "ends ignored": (
+        lambda batch: ignoring(batch, 0),
+        "ends: targets of id 0 do not count as others do: alone they have the loss nan, and ",
+    ),
+    "ends without loss": (
+        lambda batch: mean(costs(batch) * torch.tensor(batch["targets"] != 0), batch["loss_mask"]),
+        "ends: targets of id 0 do not count as others do: alone they have the loss 0, and ",
+    ),
     "shifted twice": (shifted_again, "slots: the loss of a slot does not depend on its input: tar"),
     "not causal": (uncausal, "slots: slots see tokens after them: other ones move the loss from"),
-    "positions": (along_the_row, "by hand: the loss of 5 documents in 2 rows is"),
-    "mean of rows": (mean_of_rows, "by hand: the loss of 5 documents in 2 rows is"),
+    "positions": (along_the_row, "by hand: the loss of the 3 documents in row 1 of 4 is"),
+    "positions of a later row": (
+        lambda batch: later_row(
+            batch, lambda all_: costs(all_, positions=np.cumsum(np.ones((4, 24), int), 1) - 1)
+        ),
+        "by hand: the loss of the 3 documents in row 3 of 4 is",
+    ),
+    "rows left out": (
+        lambda batch: mean(costs(batch)[:2], batch["loss_mask"][:2]),
+        "by hand: the loss of a batch with targets is nan",
+    ),
+    "mean of rows": (
+        lambda batch: mean_over(batch, rows_of(batch, 1), costs(batch)),
+        "mean: targets do not count alike: one of 8 has 0.5 of the loss instead of 0.125",
+    ),
+    "mean of micro-batches": (
+        lambda batch: mean_over(batch, rows_of(batch, 2), costs(batch)),
+        "The loss is a mean of rows, or of micro-batches, or not divided by the number of targets",
+    ),
+    "mean of documents": (
+        lambda batch: mean_over(batch, documents_of(batch), costs(batch)),
+        "The loss is a mean of documents, or not divided by the number of targets",
+    ),
+    "almost flat mean of rows": (
+        lambda batch: mean_over(batch, rows_of(batch, 1), 4 + 0.01 * costs(batch).double()),
+        "mean: targets do not count alike: one of 8 has 0.5 of the loss instead of 0.125",
+    ),
+    "sum": (
+        lambda batch: costs(batch)[torch.tensor(batch["loss_mask"])].sum(),
+        "mean: targets do not count alike: one of ",
+    ),
+    "bits": (
+        lambda batch: right(batch) / np.log(2),
+        "nats: exp(-loss) of all targets of a slot adds to 0.204, and chances add to 1: as if 1.59 "
+        "were added to the loss, or it were multiplied by 1.44. Return the cross-entropy in nats",
+    ),
+    "divided by steps": (
+        lambda batch: right(batch) / 4,
+        "were added to the loss, or it were multiplied by 0.25. Return the cross-entropy in nats",
+    ),
+    "a constant": (
+        lambda batch: right(batch) + 0.5,
+        "nats: exp(-loss) of all targets of a slot adds to 0.607, and chances add to 1: as if 0.5 ",
+    ),
+    "affine": (lambda batch: 2 * right(batch) + 3, "nats: exp(-loss) of all targets of a slot add"),
+    "constant only": (lambda batch: 1.0, "nats: exp(-loss) of all targets of a slot adds to 23.5"),
     "dropout": (Dropped(), "repeats: the same batch has the loss"),
     "no number": (lambda batch: float("nan"), "repeats: the loss of a batch with targets is nan"),
 }
@@ -176,8 +299,163 @@ FAULTS = {
 def test_each_fault_is_named(fault: str) -> None:
     loss, sentence = FAULTS[fault]
     with pytest.raises(AssertionError, match="does not do what its batches say") as caught:
-        check_trainer(loss, loader())
+        check_trainer(loss, loader(), vocab_size=VOCAB)
     assert sentence in str(caught.value)
+    if fault.startswith("ends"):
+        assert "last slot:" not in str(caught.value)
+
+
+class Head:
+    """A model whose output layer is changed."""
+
+    def __init__(self, weight: Any, bias: Any) -> None:
+        self.model = copy.deepcopy(MODEL)
+        self.model.head.weight.data *= weight
+        self.model.head.bias.data *= bias
+
+    def __call__(self, batch: Any, mask: Any = None, dtype: Any = torch.float32) -> float:
+        seen = same_segment(batch["segment_ids"])
+        logits = self.model(batch["inputs"], batch["positions"], seen).detach().to(dtype)
+        return mean(nats(logits.float(), batch["targets"]), batch["loss_mask"])
+
+    def bigrams(self, batch: Any) -> float:
+        """No attention."""
+        alone = np.broadcast_to(np.eye(24, dtype=bool), (len(batch["inputs"]), 24, 24))
+        logits = self.model(batch["inputs"], batch["positions"] * 0, alone).detach()
+        return mean(nats(logits, batch["targets"]), batch["loss_mask"])
+
+
+def by_tokens(batch: Any) -> float:
+    """Accumulated over micro-batches of a row: sums, divided once."""
+    sums = [(costs(batch)[k] * torch.tensor(batch["loss_mask"][k])).sum() for k in range(4)]
+    return float(sum(sums) / batch["loss_mask"].sum())
+
+
+RIGHT: dict[str, tuple[Any, dict[str, Any], list[str]]] = {
+    "zero head": (
+        Head(0, 0),
+        {},
+        [
+            "slots: not tested: no input moves the loss, as where the output layer begins at zero",
+            "last slot: the last slot of a row counts",
+            "mean: not tested: all targets have the same loss, as where the output layer begins at",
+            "nats: the chances of 64 targets of a slot add to 1",
+        ],
+    ),
+    "a head with a bias only": (
+        Head(0, 4),
+        {},
+        ["slots: not tested: no input moves the loss", "mean: each target has the same share"],
+    ),
+    "a small head": (Head(0.01, 0.01), {}, ["mean: each target has the same share"]),
+    "a sure head": (Head(20, 1), {"tolerance": 1e-3}, ["nats: the chances of 64 targets"]),
+    "no context": (
+        Head(1, 1).bigrams,
+        {},
+        ["documents: no document moves another's loss, and no token a later one's of its own"],
+    ),
+    "label smoothing": (smoothed, {}, ["nats: the loss has label smoothing of 0.2"]),
+    "accumulation by tokens": (by_tokens, {}, ["mean: each target has the same share of the loss"]),
+    "logits in bfloat16": (
+        lambda batch: Head(1, 1)(batch, dtype=torch.bfloat16),
+        {"tolerance": 1e-2},
+        ["mean: each target has the same share of the loss", "nats: the chances of 64"],
+    ),
+    "a vocabulary that is rounded up": (right, {"vocab_size": 60}, ["nats: the chances of 60 tar"]),
+    "an unknown vocabulary": (right, {"vocab_size": None}, ["at most 1; give vocab_size to comp"]),
+}
+
+
+@pytest.mark.parametrize("trainer", RIGHT)
+def test_each_right_trainer_passes(trainer: str) -> None:
+    loss, settings, sentences = RIGHT[trainer]
+    found = check_trainer(loss, loader(), **{"vocab_size": VOCAB, **settings})
+    assert [each.split(":")[0] for each in found] == NAMES
+    for sentence in sentences:
+        assert sentence in "\n".join(found)
+
+
+def test_a_head_of_zeros_hides_no_padding_and_no_ends() -> None:
+    def zeros(batch: Any, mask: Any, count: Any) -> Any:
+        return np.log(64) * mask.sum() / count
+
+    for loss, sentence in [
+        (lambda batch: zeros(batch, batch["loss_mask"], 96), "padding: padding counts: the loss"),
+        (
+            lambda batch: zeros(
+                batch, kept := batch["loss_mask"] * batch["targets"] > 0, kept.sum()
+            ),
+            "ends: targets of id 0 do not count as others do",
+        ),
+        (
+            lambda batch: zeros(batch, kept := batch["loss_mask"][:, :-1], kept.sum()),
+            "last slot: the last slot of a row does not count",
+        ),
+    ]:
+        with np.errstate(all="ignore"), pytest.raises(AssertionError) as caught:
+            check_trainer(loss, loader(), vocab_size=VOCAB)
+        assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("vocab_size", "deviation", "sentence"),
+    [
+        (1000, 0.3, "nats: the chances of 1,000 targets of a slot add to about (by 64 of them) "),
+        (64, 0.3, "nats: exp(-loss) of all targets of a slot adds to"),
+        (
+            1000,
+            9,
+            "nats: not tested: the chances of 1,000 targets of a slot cannot be told from 64",
+        ),
+        (50_000, 0.3, "as if -3.8"),
+    ],
+)
+def test_large_vocabularies_are_estimated(vocab_size: int, deviation: float, sentence: str) -> None:
+    """Of a model of 1,000 ids, of which 64 are in the data."""
+    logits = np.random.default_rng(0).normal(0, deviation, 50_000)
+    each = np.log(np.exp(logits[:1000]).sum()) - logits
+
+    def loss(batch: Any) -> Any:
+        return each[batch["targets"]][batch["loss_mask"]].mean()
+
+    asked = {"leave_out": set(NAMES) - {"nats"}, "vocab_size": vocab_size}
+    try:
+        (says,) = check_trainer(loss, loader(), **asked)
+    except AssertionError as error:
+        says = str(error)
+    assert sentence in says
+
+
+WEIGHTS = [np.random.default_rng(n).uniform(0.5, 2, len(text)) for n, text in enumerate(TEXTS)]
+
+
+def by_weights(batch: Any, name: str = "target_weight", divisor: str = "weights") -> float:
+    weights = torch.tensor(batch[name] * batch["loss_mask"])
+    by = weights if divisor == "weights" else torch.tensor(batch["loss_mask"])
+    return float((costs(batch) * weights).sum() / by.sum())
+
+
+def test_weights_of_targets_count() -> None:
+    documents = jaxdata.ArrayDocuments(TEXTS, side={"weight": WEIGHTS})
+    extras = ("weight", "target_weight")
+    rows = jaxdata.pack(documents, seq_len=24)
+    weighted = jaxdata.Loader(rows, batch_size=4, prefetch=0, extras=extras)
+    for divisor in ("weights", "targets"):
+        found = check_trainer(
+            lambda batch: by_weights(batch, divisor=divisor),  # noqa: B023 - called at once
+            weighted,
+            vocab_size=VOCAB,
+        )
+        assert found[-1] == "weights: a target whose target_weight is 2 counts twice"
+    for wrong in (right, lambda batch: by_weights(batch, "weight")):
+        with pytest.raises(AssertionError) as caught:
+            check_trainer(wrong, weighted, vocab_size=VOCAB)
+        assert str(caught.value).splitlines()[1:] == [
+            "weights: a target whose target_weight is 2 counts 1 times one of 1: multiply the loss "
+            "of each slot by target_weight in that slot (leave_out={'weights'} if it is for "
+            "something else)"
+        ]
+    assert len(check_trainer(right, weighted, leave_out={"weights"})) == len(NAMES)
 
 
 def test_a_cache_that_leaks_is_named() -> None:
@@ -201,7 +479,7 @@ def test_megatrons_layout_without_its_mask_is_named() -> None:
 
 def test_a_check_can_be_left_out() -> None:
     leaks = FAULTS["leak"][0]
-    assert len(check_trainer(leaks, loader(), leave_out={"documents", "by hand"})) == 5
+    assert len(check_trainer(leaks, loader(), leave_out={"documents", "by hand"})) == 8
     with pytest.raises(InputError, match=r"leave_out=\['leaks'\]: the checks are repeats, masks,"):
         check_trainer(leaks, loader(), leave_out={"leaks"})
 
@@ -238,8 +516,8 @@ class Trainer:
 
 def test_a_run_passes() -> None:
     found = check_trainer(right, loader(reiterable=True), run=Trainer())
-    assert [each.split(":")[0] for each in found[7:]] == ["order", "resuming", "passes"]
-    assert found[8].endswith("3 + 3 steps resumed are the 6 steps of one run")
+    assert [each.split(":")[0] for each in found[len(NAMES) :]] == ["order", "resuming", "passes"]
+    assert found[len(NAMES) + 1].endswith("3 + 3 steps resumed are the 6 steps of one run")
 
 
 @pytest.mark.parametrize(
@@ -258,10 +536,88 @@ def test_each_fault_of_a_run_is_named(fault: str, sentence: str) -> None:
     assert sentence in str(caught.value)
 
 
+HELD_OUT = [
+    np.append(np.random.default_rng(n).integers(1, VOCAB, 1 + n % 30), 0) for n in range(100, 150)
+]
+
+
+def held_out() -> Any:
+    rows = jaxdata.pack(jaxdata.ArrayDocuments(HELD_OUT, name="val/a"), seq_len=24)
+    return jaxdata.Loader(rows, batch_size=4, prefetch=0)
+
+
+def evaluated(batches: list[Any], *, by_batches: bool = False) -> tuple[float, list[Any]]:
+    targets = [1 if by_batches else int(batch["loss_mask"].sum()) for batch in batches]
+    losses = [right(batch) * n for batch, n in zip(batches, targets, strict=True)]
+    return sum(losses) / sum(targets), batches
+
+
+def test_an_evaluation_passes() -> None:
+    assert len(held_out().rows) % 4  # the last batch has padding
+    found = check_trainer(
+        right,
+        loader(),
+        evaluate=lambda: evaluated(list(held_out())),
+        evaluation=held_out(),
+        leave_out=NAMES,
+    )
+    rows = len(held_out().rows)
+    assert (
+        found[0] == f"evaluated rows: each of {rows} rows is evaluated once, and none is trained on"
+    )
+    assert found[1].startswith("evaluated loss: the loss of the evaluation is the mean over its ")
+    with pytest.raises(InputError, match="evaluate= needs evaluation=, the loader that it evalua"):
+        check_trainer(right, loader(), evaluate=lambda: (0, []), leave_out=NAMES)
+
+
+@pytest.mark.parametrize(
+    ("evaluate", "evaluation", "sentence"),
+    [
+        (
+            lambda: evaluated(list(loader())),
+            held_out,
+            "evaluated rows are rows that it trains on: evaluate on a loader of another split",
+        ),
+        (
+            lambda: evaluated(list(packed_otherwise())),
+            lambda: packed_otherwise(),
+            "evaluated rows: the evaluation is of documents that it trains on, documents (",
+        ),
+        (
+            lambda: evaluated(list(held_out())[:-1]),
+            held_out,
+            "rows of the evaluation 1 are missing, and 0 are there that are not in it, or more tha",
+        ),
+        (
+            lambda: evaluated([*held_out(), next(held_out())]),
+            held_out,
+            "rows of the evaluation 0 are missing, and 4 are there that are not in it, or more tha",
+        ),
+        (
+            lambda: evaluated(list(held_out()), by_batches=True),
+            held_out,
+            "evaluated loss: the loss of the evaluation is reported as ",
+        ),
+    ],
+)
+def test_each_fault_of_an_evaluation_is_named(
+    evaluate: Any, evaluation: Any, sentence: str
+) -> None:
+    with pytest.raises(AssertionError) as caught:
+        check_trainer(right, loader(), evaluate=evaluate, evaluation=evaluation(), leave_out=NAMES)
+    assert sentence in str(caught.value)
+
+
+def packed_otherwise() -> Any:
+    return jaxdata.Loader(
+        jaxdata.pack(DOCUMENTS, seq_len=24, strategy="concat"), batch_size=4, prefetch=0
+    )
+
+
 MODULE = """
 import numpy as np
 def right(batch):
-    nats = np.abs(batch["tokens"] * 0.3 - batch["labels"])
+    nats = np.abs(batch["tokens"] * 0.3 - batch["labels"]) + 1.1
     return (nats * batch["loss_mask"]).sum() / batch["loss_mask"].sum()
 def wrong(batch):
     return right(batch) + batch["tokens"].mean()
@@ -281,7 +637,7 @@ def test_the_command(
             main([command, "--trainer", f"toy_trainer:{name}", *config])
         printed = capsys.readouterr().out
         assert ended.value.code == code
-        assert ("7 checks of the trainer hold" in printed) == (not code)
+        assert ("10 checks of the trainer hold" in printed) == (not code)
         assert ("FAILED  documents documents of a row see each other" in printed) == bool(code)
     with pytest.raises(SystemExit):
         main(["selftest", "--trainer", "toy_trainer:none", *config])

@@ -75,7 +75,7 @@ def test_a_trial_is_made_once_and_waited_for_where_it_is_worth_it(
     some, many = 3 * 2**20, 64 * 2**20
     few_bytes = choose(made, "auto", text_bytes=some)
     assert (few_bytes.name, few_bytes.version, calls) == ("library", "", [])
-    assert "the text is too short" in few_bytes.reasons[0]
+    assert not few_bytes.reasons, "of what is not worth a trial nothing is said"
     done: list[tuple[int, int]] = []
     assert choose(made, "auto", text_bytes=many, progress=lambda *a: done.append(a)).name == "fast"
     assert done[-1][0] == done[-1][1] > 100

@@ -146,7 +146,6 @@ DIGITS_OF_3 = [{"type": "Split", "pattern": {"Regex": r"\p{N}{1,3}"}, "behavior"
 @pytest.mark.parametrize(
     ("path", "value", "reason"),
     [
-        ("model/dropout", 0.1, "its model has dropout"),
         ("model/byte_fallback", True, "its model has byte_fallback"),
         ("model/end_of_word_suffix", "</w>", "its model has end_of_word_suffix"),
         ("model/type", "Unigram", "its model is 'Unigram'"),
@@ -182,8 +181,22 @@ def test_a_part_that_is_not_known_is_refused(path: str, value: Any, reason: str)
 def test_tokens_that_no_merge_makes_are_refused_as_whole_words() -> None:
     made = settings(ignore_merges=True)
     made["model"]["vocab"]["zzzz"] = 5_000
-    with pytest.raises(Refused, match="takes whole words for tokens, 1 of which no merge makes"):
+    says = "takes whole words for tokens, 1 of which no merge makes: 'zzzz'"
+    with pytest.raises(Refused, match=says):
         byte_level_bpe(made)
+    added = made["added_tokens"]
+    merged = next(left + right for left, right in made["model"]["merges"] if left + right > "a")
+    made["added_tokens"] = [*added, added[0] | {"content": merged}]
+    with pytest.raises(Refused, match=says):
+        byte_level_bpe(made)  # a token that is added and made takes the place of none
+    made["added_tokens"] = [*added, added[0] | {"content": "zzzz"}]
+    with pytest.raises(Refused, match=says):
+        byte_level_bpe(made)  # as text, a special token is a word like others
+    made["model"]["vocab"]["<|zzzz|>"] = made["model"]["vocab"].pop("zzzz")
+    made["added_tokens"] = [*added, added[0] | {"content": "<|zzzz|>"}]
+    assert b"<|zzzz|>" not in byte_level_bpe(made).ids
+    made["added_tokens"] = added
+    made["model"]["vocab"]["zzzz"] = made["model"]["vocab"].pop("<|zzzz|>")
     del made["model"]["vocab"]["zzzz"], made["model"]["vocab"]["A"]
     with pytest.raises(Refused, match="its vocabulary lacks 1 of the 256 bytes"):
         byte_level_bpe(made)

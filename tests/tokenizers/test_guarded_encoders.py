@@ -79,6 +79,12 @@ def test_of_long_texts_a_passage_is_compared() -> None:
     with pytest.raises(EncoderDiffers) as caught:
         guard_of(lambda text: text == part).encode([long])
     assert caught.value.text == part
+    fine = guard_of(lambda _: False)
+    fine.encode([long, "short"])
+    assert (fine.counts["both texts"], fine.counts["cut texts"]) == (1, 1)
+    whole = guard_of(lambda _: False, everything=True)
+    whole.encode([long, "short"])
+    assert (whole.counts["both texts"], whole.counts["cut texts"]) == (2, 0)
 
 
 def test_texts_that_an_encoder_fails_on_go_to_the_library() -> None:
@@ -135,21 +141,31 @@ def test_chat_templates_special_tokens_are_the_librarys() -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "milliseconds", "line"),
+    ("texts", "cut", "milliseconds", "line"),
     [
-        (2, 9, "encoded by words 1; 2 of 9,000 texts compared, all equal"),
+        (2, 0, 9, "encoded by words 1; 2 of 9,000 texts compared, all equal"),
         (
             300,
+            0,
             100,
             "encoded by words 1, 5.0 times as fast as theirs 2; 300 of 9,000 texts compared, all "
             "equal: with 95 % confidence fewer than 1 in 100 differ",
         ),
+        (
+            9_000,
+            120,
+            9,
+            "encoded by words 1; 9,000 of 9,000 texts compared, 120 of them by 4,096 of their "
+            "characters, all equal: with 95 % confidence fewer than 1 in 3,000 of what is compared "
+            "so differ",
+        ),
+        (9_000, 0, 9, "encoded by words 1; 9,000 of 9,000 texts compared, all equal"),
     ],
 )
-def test_a_summary_states_no_figure_of_a_few_texts(
-    texts: int, milliseconds: int, line: str
+def test_a_summary_states_no_more_than_was_compared(
+    texts: int, cut: int, milliseconds: int, line: str
 ) -> None:
     counts = {"all texts": 9_000, "own characters": 50_000, "own microseconds": 1_000_000}
-    both = {"both texts": texts, "both characters": 10 * milliseconds}
+    both = {"both texts": texts, "cut texts": cut, "both characters": 10 * milliseconds}
     of_words = counts | both | {"both microseconds": 1_000 * milliseconds}
     assert [*EncodingSummary(library="theirs 2", counts={"words 1": of_words}).lines()] == [line]

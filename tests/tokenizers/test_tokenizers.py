@@ -6,6 +6,7 @@ import colorsys
 import gzip
 import inspect
 import json
+import os
 import re
 import statistics
 from itertools import islice
@@ -24,6 +25,7 @@ from hypothesis import strategies as st
 
 from jaxdata import tokenizers
 from jaxdata.errors import InputError, MissingExtra
+from jaxdata.format.storage import small_files
 from jaxdata.installing import install_command
 from jaxdata.tokenizers import Tokenizer
 
@@ -211,7 +213,16 @@ def test_bytes_are_utf8(text: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
-        ("gpt2", "unknown tokenizer 'gpt2'; expected sentencepiece:FILE, hf:FILE"),
+        ("gpt2", "unknown tokenizer 'gpt2'; write tiktoken:gpt2, or gpt2:FOLDER for a folder with"),
+        ("cl100k_base", "unknown tokenizer 'cl100k_base'; write tiktoken:cl100k_base$"),
+        (
+            "meta-llama/Llama-3",
+            r"'meta-llama/Llama-3'; a model of the Hub must .*: hf download "
+            r"meta-llama/Llama-3 .* --local-dir FOLDER, and then given as hf:FOLDER$",
+        ),
+        ("gs://b/tokenizer.json", "write hf:gs://b/tokenizer.json$"),
+        ("mistral", "unknown tokenizer 'mistral'; expected sentencepiece:FILE, hf:FILE"),
+        ("byte", r"expected sentencepiece:.*; did you mean 'bytes'\?"),
         ("word:x", "unknown tokenizer 'word:x'"),
         ("hf:", "unknown tokenizer 'hf:'"),
         ("bytes:x", "unknown tokenizer 'bytes:x'"),
@@ -224,6 +235,47 @@ def test_bytes_are_utf8(text: str) -> None:
 def test_a_wrong_spec_says_what_to_give(spec: str, says: str) -> None:
     with pytest.raises(InputError, match=says):
         tokenizers.load(spec)
+
+
+def test_a_path_without_its_kind_and_of_another_kind_is_named_with_its_own(
+    tmp_path: Path, shared_data: Path
+) -> None:
+    folders, kinds = shared_data / "tokenizers", ("sentencepiece", "hf", "tiktoken")
+    mistral, neox, gpt2 = (
+        str(folders / FILES[name].partition(":")[2]) for name in ("mistral", "neox", "gpt2")
+    )
+    for kind, path in zip(kinds, (mistral, neox, gpt2), strict=True):
+        with pytest.raises(InputError, match=f"unknown tokenizer '{path}'; write {kind}:{path}$"):
+            tokenizers.load(path)
+        for other in set(kinds) - {kind}:
+            with pytest.raises(InputError, match=f"the file is .*: give {kind}:{path}$"):
+                tokenizers.load(f"{other}:{path}")
+    (tmp_path / "ranks.tiktoken").touch()
+    with pytest.raises(InputError, match=f"write tiktoken:{tmp_path}$"):
+        tokenizers.load(str(tmp_path))
+    (tmp_path / "tokenizer.json").touch()
+    with pytest.raises(InputError, match=f"write hf:{tmp_path}$"):
+        tokenizers.load(str(tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["sentencepiece", "hf", "tiktoken"])
+def test_devices_pipes_and_links_to_them_are_no_tokenizers(tmp_path: Path, kind: str) -> None:
+    os.mkfifo(tmp_path / "pipe.tiktoken")
+    (tmp_path / "link.tiktoken").symlink_to("/dev/zero")
+    for name in ("pipe", "link"):
+        path = tmp_path / f"{name}.tiktoken"
+        with pytest.raises(InputError, match=f"{path} is a device or a pipe; expected a file"):
+            tokenizers.load(f"{kind}:{path}")
+
+
+def test_a_tokenizer_of_endless_size_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tokenizer.json").write_bytes(b"{" * 10)
+    monkeypatch.setattr(small_files, "MOST_SMALL", 9)
+    for where in ("", "/tokenizer.json"):
+        with pytest.raises(InputError, match=r"tokenizer\.json has more than 9 bytes"):
+            tokenizers.load(f"hf:{tmp_path}{where}")
 
 
 def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:

@@ -15,7 +15,14 @@ from itertools import takewhile
 from pathlib import Path
 
 from jaxdata.converter.inputs.fetched.hub import downloaded, hub_hint, is_hub
-from jaxdata.converter.inputs.file_types import OR_TEXTS, Texts, endings, is_readable, kind_of
+from jaxdata.converter.inputs.file_types import (
+    OR_TEXTS,
+    Texts,
+    endings,
+    is_readable,
+    kind_of,
+    not_read,
+)
 from jaxdata.converter.inputs.identity import Look, look_at, look_at_object
 from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.inputs.made_here import IS_DATASET
@@ -173,6 +180,11 @@ def _expand(given: Path, made: WantedFiles) -> Iterator[str]:
     if os.path.isdir(given):  # noqa: PTH112 - false where a name is too long, which Path raises
         yield from _search(given, made)
     elif os.path.exists(given):  # noqa: PTH110
+        if not os.path.isfile(given):  # noqa: PTH113
+            raise InputError(
+                f"{given} is a device or a pipe; expected a file or folder. Lines of JSON from a "
+                "pipe are read as -, standard input"
+            )
         yield _supported(str(given), made)
     else:
         matches = glob.glob(str(given), recursive=True)  # noqa: PTH207
@@ -247,7 +259,20 @@ def _saved_files(entries: list[os.DirEntry[str]]) -> list[str]:
     return [paths[name] for name in names]
 
 
+def _of_tokens(file: Path) -> str | None:
+    """What is said of a file of token ids, by its suffix; None of other files."""
+    if file.suffix not in {".bin", ".idx"}:
+        return None
+    pair = all(file.with_suffix(suffix).exists() for suffix in (".bin", ".idx"))
+    spec = f"megatron:{file.with_suffix('')}" if pair else f"nanogpt:{file}"
+    tool = "Megatron" if pair else "nanoGPT"
+    return (
+        f"if {tool} wrote it, it has token ids, not text, and is trained on as it is: give {spec} "
+        "in the place of a dataset"
+    )
+
+
 def _supported(file: str, made: WantedFiles) -> str:
     if not is_readable(file, made.texts):
-        raise InputError(f"{file}: unsupported file type; expected {endings()}{OR_TEXTS}")
+        raise InputError(f"{file}: {_of_tokens(Path(file)) or not_read()}")
     return file

@@ -54,6 +54,11 @@ def endings() -> str:
     return f"{named}, {', '.join(tables)} or {last}"
 
 
+def not_read() -> str:
+    """What is said of a file of another kind."""
+    return f"unsupported file type; expected {endings()}{OR_TEXTS}"
+
+
 def _match(name: str, texts: Texts = ()) -> re.Match[str] | None:
     """Find in a name what it says: `format`, or `tar` or `packed`, and `compression`."""
     known = [suffix for one in all_formats() for suffix in one.suffixes]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from fnmatch import translate
 
-from jaxdata.converter.inputs.file_types import OR_TEXTS, endings, is_readable
+from jaxdata.converter.inputs.file_types import endings, is_readable, not_read
 from jaxdata.converter.inputs.made_here import IS_DATASET
 from jaxdata.converter.inputs.wanted_files import WantedFiles
 from jaxdata.errors import InputError
@@ -128,7 +128,5 @@ def _saved(names: Sequence[str]) -> dict[str, set[str]]:
 
 def _supported(url: str, made: WantedFiles) -> str:
     if not is_readable(bare_url(url), made.texts):
-        raise InputError(
-            f"{public_url(url)}: unsupported file type; expected {endings()}{OR_TEXTS}"
-        )
+        raise InputError(f"{public_url(url)}: {not_read()}")
     return url

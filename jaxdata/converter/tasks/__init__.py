@@ -13,7 +13,15 @@ In the order in which data passes:
 To add a task, add a file with its settings, its class and a call of `register`.
 """
 
-from jaxdata.converter.tasks.base import Dropped, Encoded, Prepared, Record, Settings, Task
+from jaxdata.converter.tasks.base import (
+    Dropped,
+    Encoded,
+    Prepared,
+    Record,
+    Settings,
+    Task,
+    Unencodable,
+)
 from jaxdata.converter.tasks.registry import make_settings, make_task
 
 __all__ = [
@@ -23,6 +31,7 @@ __all__ = [
     "Record",
     "Settings",
     "Task",
+    "Unencodable",
     "make_settings",
     "make_task",
 ]

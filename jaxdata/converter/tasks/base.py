@@ -39,6 +39,13 @@ class Dropped(Exception):
         self.reason = reason
 
 
+class Unencodable(Dropped):
+    """The tokenizer fails on a document: its record is set aside, by name."""
+
+    def __init__(self) -> None:
+        super().__init__("the tokenizer cannot encode it")
+
+
 class Encoded(NamedTuple):
     """A document as it will be stored.
 

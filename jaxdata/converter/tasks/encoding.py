@@ -1,4 +1,4 @@
-"""Texts to ids for every task: long texts are encoded in parts, failures become `Dropped`."""
+"""Texts to ids for every task: long texts are encoded in parts, failures are `Unencodable`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.converter.tasks.base import Dropped
+from jaxdata.converter.tasks.base import Dropped, Unencodable
 from jaxdata.tokenizers import CannotEncode, Tokenizer
 
 _LONG = 200_000  # characters from which a text is encoded in parts, where its tokens stay the same
@@ -23,14 +23,14 @@ def encode(
     continuing: bool = False,
     long: int = _LONG,
 ) -> list[NDArray[Any] | Dropped]:
-    """Encode texts as `Tokenizer.encode` does; `Dropped` in the place of those it fails on."""
+    """Encode texts as `Tokenizer.encode` does; `Unencodable` in the place of those it fails on."""
     try:
         if max(map(len, texts), default=0) <= long:
             return list(tokenizer.encode(texts, special=special, continuing=continuing))
         return _in_parts(tokenizer, texts, special, continuing, long)
     except CannotEncode:
         if len(texts) == 1:
-            return [Dropped("the tokenizer cannot encode it")]
+            return [Unencodable()]
     options: dict[str, Any] = {"special": special, "continuing": continuing, "long": long}
     return [encode(tokenizer, [text], **options)[0] for text in texts]
 

@@ -6,15 +6,19 @@ import os
 import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
+from typing import BinaryIO
 
-from jaxdata.errors import InputError
+from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.storage.local import LocalStore
+from jaxdata.format.storage.maps import open_plain
 from jaxdata.format.storage.objects import is_url, plain_path, public_url, read_object
 from jaxdata.format.storage.remote import RemoteStore
 
 MOST_SMALL = 2**30
 """bytes of one"""
+_PIECE = 2**20
 _OF_SERVERS = ("http://", "https://")
 
 
@@ -27,7 +31,7 @@ def read_small(given: str | os.PathLike[str]) -> bytes:
     """
     path = plain_path(given)
     if not is_url(path):
-        return Path(path).expanduser().read_bytes()
+        return _read(Path(path).expanduser().open("rb"), path)
     if path.startswith(_OF_SERVERS):
         data = read_object(path, MOST_SMALL)
     else:
@@ -36,6 +40,32 @@ def read_small(given: str | os.PathLike[str]) -> bytes:
     if data is None:
         raise FileNotFoundError(2, "there is no such object", public_url(path))
     return data
+
+
+def read_plain(path: Path) -> bytes:
+    """The content of a file of this machine.
+
+    Raises:
+        OSError: there is none, or it cannot be read.
+        InputError: it is a device or a pipe, which may never end, or too large.
+    """
+    try:
+        return _read(open_plain(path), str(path))
+    except DatasetError:
+        raise InputError(f"{path} is a device or a pipe; expected a file") from None
+
+
+def _read(opened: BinaryIO | FileIO, path: str) -> bytes:
+    pieces, size = [], 0
+    with opened as file:
+        while piece := file.read(_PIECE):
+            size += len(piece)
+            pieces.append(piece)
+            if size > MOST_SMALL:
+                raise InputError(
+                    f"{path} has more than {MOST_SMALL:,} bytes: it is not what is expected there"
+                )
+    return b"".join(pieces)
 
 
 def write_small(given: str | os.PathLike[str], data: bytes) -> None:

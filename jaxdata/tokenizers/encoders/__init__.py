@@ -21,10 +21,12 @@ from jaxdata.tokenizers.encoders.choice import (
 )
 from jaxdata.tokenizers.encoders.guarded import EncoderDiffers, GuardedEncoder
 from jaxdata.tokenizers.encoders.library_tables import library_of
-from jaxdata.tokenizers.encoders.summary import EncodingSummary, keep_summary, kept_summary
+from jaxdata.tokenizers.encoders.summary import EncodingSummary
+from jaxdata.tokenizers.encoders.verdicts import EncodedDataset, encoded_by, note_encoded
 
 __all__ = [
     "Choice",
+    "EncodedDataset",
     "Encoder",
     "EncoderDiffers",
     "EncoderName",
@@ -34,8 +36,8 @@ __all__ = [
     "attach",
     "check_encoder",
     "choose",
-    "keep_summary",
-    "kept_summary",
+    "encoded_by",
     "library_of",
+    "note_encoded",
     "refuse",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,8 @@ SPLITS = {
     CL100K_SPLIT.replace("{1,3}", ""),  # Qwen 2
 }
 """Splitting rules that mean the same to each regular expression library; all match any text."""
+_NO_WORD = re.compile(r"[A-Za-z0-9][!-&(-/:-@\[-`{-~]")
+"""A letter or digit before a sign that is no apostrophe: every rule ends a word between them."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ def byte_level_bpe(settings: Mapping[str, Any]) -> ByteLevelBpe:
 def _check_model(model: Mapping[str, Any]) -> None:
     if model.get("type", "BPE") != "BPE" or "merges" not in model:
         raise Refused(f"its model is {model.get('type')!r}, not byte-level BPE")
-    for part in ("dropout", "byte_fallback", "continuing_subword_prefix", "end_of_word_suffix"):
+    for part in ("byte_fallback", "continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(part):
             raise Refused(f"its model has {part}")
 
@@ -185,10 +187,17 @@ def _ids(
         if left + right not in known:
             raise Refused(f"a merge makes {left + right!r}, which is no token")
         ids[left + right] = known[left + right]
-    unmade = len(vocab) - len(ids) - len({one["content"] for one in added} & vocab.keys())
+    no_words = {one["content"] for one in added if _NO_WORD.search(one["content"])}
+    unmade = {token for token in vocab.keys() - no_words if _may_be_word(token, ids)}
     if model.get("ignore_merges") and unmade:
-        raise Refused(f"it takes whole words for tokens, {unmade} of which no merge makes")
+        count, one = len(unmade), min(unmade)
+        raise Refused(f"it takes whole words for tokens, {count} of which no merge makes: {one!r}")
     return ids
+
+
+def _may_be_word(token: str, made: Container[bytes]) -> bool:
+    """Whether a text may hold a token, written in bytes, that no merge makes."""
+    return ALPHABET.keys() >= {*token} and _bytes(token) not in made
 
 
 def _added(tokens: list[dict[str, Any]], nfc: bool) -> tuple[AddedTokens, AddedTokens]:

@@ -73,9 +73,9 @@ def choose(
     """
     check_encoder(asked)
     if asked == "library":
-        return Choice(reasons=("it was asked for",))
+        return Choice()
     if asked == "auto" and text_bytes < WORTH_LOADING.get(tokenizer.kind, 0):
-        return Choice(reasons=("of so little text faster than others",))
+        return Choice()
     reasons = []
     for kind in ENCODERS:
         named = asked == kind.name
@@ -83,11 +83,13 @@ def choose(
             continue
         worth = asked != "auto" or text_bytes >= WORTH_A_TRIAL
         try:
-            version, verdict = _verdict(kind, tokenizer, without, worth, progress)
+            found = _verdict(kind, tokenizer, without, worth, progress)
         except Refused as reason:
             reasons.append(f"{kind.name}: {reason}")
             continue
-        return Choice(kind.name, version, tuple(verdict.left), asked == "verify", (*reasons,))
+        if found:
+            version, verdict = found
+            return Choice(kind.name, version, tuple(verdict.left), asked == "verify", (*reasons,))
     if asked not in ("auto", "verify"):
         raise InputError(
             f"--encoder {asked} cannot encode for tokenizer {tokenizer.name!r}: "
@@ -108,8 +110,11 @@ def _verdict(
     without: frozenset[str],
     worth: bool,
     progress: Progress | None,
-) -> tuple[str, Verdict]:
-    """The version of an encoder and the verdict that admits it; raises Refused."""
+) -> tuple[str, Verdict] | None:
+    """The version of an encoder and the verdict that admits it; raises Refused.
+
+    None where there is none, and a trial is not worth its time.
+    """
     if tokenizer.kind not in kind.kinds:
         raise Refused(f"it is not for {tokenizer.kind} tokenizers")
     version = kind.version()
@@ -121,7 +126,7 @@ def _verdict(
         verdict = Verdict()
     elif verdict is None:
         if not worth:
-            raise Refused("it was not tried on this tokenizer, for which the text is too short")
+            return None
         _log.warning("trying %s on the tokenizer %r: some seconds, once", version, tokenizer.name)
         verdict = try_encoder(kind, tokenizer, progress)
         keep_verdict(tokenizer, version, verdict)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from jaxdata.installing import install_command
-from jaxdata.tokenizers.base import CannotEncode, Tokenizer
+from jaxdata.tokenizers.base import CannotEncode, Tokenizer, fails_on_text
 from jaxdata.tokenizers.encoders.base import Encoder, Refused
 from jaxdata.tokenizers.encoders.byte_level import parts_of
 from jaxdata.tokenizers.huggingface import HuggingFaceTokenizer
@@ -54,7 +54,9 @@ class FastokensEncoder(Encoder):
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         try:
             flat, edges = self._encode(list(texts), split_special_tokens=True)
-        except (RuntimeError, ValueError) as error:
+        except BaseException as error:
+            if not fails_on_text(error):
+                raise
             raise CannotEncode(f"fastokens fails on a text: {error}") from error
         ids = np.frombuffer(flat, "<u4")
         return [ids[start:stop] for start, stop in pairwise(np.frombuffer(edges, "<u8").tolist())]

@@ -18,7 +18,7 @@ Encode = Callable[[Sequence[str]], list[np.ndarray]]
 
 _ONE_IN = 256
 """Of how many texts one is encoded by the library too."""
-_PASSAGE = 4_096
+PASSAGE = 4_096
 """Characters of a long text that are compared."""
 _HEAD = 64
 
@@ -56,7 +56,8 @@ class GuardedEncoder:
 
     Attributes:
         counts: texts, characters and microseconds of processor time: of all texts, of those that
-            the library encoded instead, and of those that both did.
+            the library encoded instead, and of those that both did; "cut texts" are those of the
+            last of which only a passage was compared.
     """
 
     def __init__(
@@ -128,6 +129,7 @@ class GuardedEncoder:
         ]
         theirs = self._timed("both", self._library, passages)
         self._count("both", passages)
+        self.counts["cut texts"] += len(cut)
         for text, one, other in zip(passages, mine, theirs, strict=True):
             if not np.array_equal(one, other):
                 raise EncoderDiffers(self.name, text)
@@ -156,7 +158,7 @@ def drawn(texts: Sequence[str], some: bool) -> list[int]:
     return [
         n
         for n, mark in enumerate(marks)
-        if mark == least or mark % _ONE_IN < max(1, len(texts[n]) // _PASSAGE)
+        if mark == least or mark % _ONE_IN < max(1, len(texts[n]) // PASSAGE)
     ]
 
 
@@ -169,10 +171,10 @@ def _with_long_runs(texts: Sequence[str]) -> Iterator[int]:
 
 def passage(text: str) -> str:
     """A text, or a part of a long one, at a place that its content decides."""
-    if len(text) <= _PASSAGE:
+    if len(text) <= PASSAGE:
         return text
-    start = _mark(text) // _ONE_IN % (len(text) - _PASSAGE)
-    return text[start : start + _PASSAGE]
+    start = _mark(text) // _ONE_IN % (len(text) - PASSAGE)
+    return text[start : start + PASSAGE]
 
 
 def _mark(text: str) -> int:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 
 from pydantic import BaseModel, ConfigDict
 
-from jaxdata.format.cache import find_kept, keep
-from jaxdata.format.storage import Store
+from jaxdata.tokenizers.encoders.guarded import PASSAGE
 
 _DOUBT = 3
-"""Where n drawn texts are equal, fewer than 3 / n of all differ, with 95 % confidence."""
+"""Where n drawn texts or passages are equal, fewer than 3 / n of all such differ, with 95 %
+confidence."""
 
 _TIMED = 10_000  # microseconds of the library: less says nothing of its speed
 
@@ -32,6 +31,11 @@ class EncodingSummary(BaseModel):
     library: str | None
     counts: Mapping[str, Mapping[str, int]] = {}
     reasons: tuple[str, ...] = ()
+
+    @property
+    def remarkable(self) -> bool:
+        """Whether there is more to say than that the library encoded, which needs no words."""
+        return bool(self.reasons or any(self.counts))
 
     @property
     def encoder(self) -> str:
@@ -72,31 +76,15 @@ class EncodingSummary(BaseModel):
         texts, both, left = (self._count(name, f"{what} texts") for what in ("all", "both", "left"))
         ratio, timed = self._ratio(name), self._count(name, "both microseconds") >= _TIMED
         speed = f", {ratio:,.1f} times as fast as {self.library}" if ratio and timed else ""
-        sure = f": with 95 % confidence fewer than 1 in {both // _DOUBT:,} differ"
-        bound = "" if both + left >= texts else sure if both >= 100 * _DOUBT else ""
+        cut = self._count(name, "cut texts")
+        parts, what = (
+            (f", {cut:,} of them by {PASSAGE:,} of their characters", " of what is compared so")
+            if cut
+            else ("", "")
+        )
+        sure = f": with 95 % confidence fewer than 1 in {both // _DOUBT:,}{what} differ"
+        every = both + left >= texts and not cut
+        bound = sure if both >= 100 * _DOUBT and not every else ""
         rest = f"; {left:,} left to the library" if left else ""
-        compared = f"{both:,} of {texts:,} texts compared, all equal{bound}"
+        compared = f"{both:,} of {texts:,} texts compared{parts}, all equal{bound}"
         return f"encoded by {name}{speed}; {compared}{rest}"
-
-
-def keep_summary(fingerprint: str, summary: EncodingSummary) -> None:
-    """Keep what was said of a source, on this machine: its dataset does not depend on it."""
-
-    def write(store: Store, name: str) -> None:
-        store.write(name, summary.model_dump_json().encode() + b"\n")
-
-    with suppress(OSError, ValueError):
-        keep(_name(fingerprint), None, write)
-
-
-def kept_summary(fingerprint: str) -> EncodingSummary | None:
-    """What was said of a source when it was converted on this machine; None if it was not."""
-    for store, name in find_kept([_name(fingerprint)], None):
-        with suppress(ValueError):
-            if data := store.read(name):
-                return EncodingSummary.model_validate_json(data)
-    return None
-
-
-def _name(fingerprint: str) -> str:
-    return f"encoders/source-{fingerprint[:32]}.json"

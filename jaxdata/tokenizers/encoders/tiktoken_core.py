@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxdata.installing import install_command
-from jaxdata.tokenizers.base import CannotEncode, Tokenizer
+from jaxdata.tokenizers.base import CannotEncode, Tokenizer, fails_on_text
 from jaxdata.tokenizers.encoders.base import Encoder, Refused
 from jaxdata.tokenizers.encoders.byte_level import AddedTokens, parts_of
 from jaxdata.tokenizers.encoders.code_points import python_unassigned
@@ -72,7 +72,7 @@ class TiktokenEncoder(Encoder):
         try:
             ids: np.ndarray = self._ids[encode(marked)]
         except BaseException as error:
-            if not (isinstance(error, ValueError) or type(error).__name__ == "PanicException"):
+            if not fails_on_text(error):
                 raise
             raise CannotEncode(f"tiktoken's core fails on a text: {error}") from error
         return ids

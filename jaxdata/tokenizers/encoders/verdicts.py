@@ -1,10 +1,10 @@
-"""What trials found, kept in the user's cache: by tokenizer, encoder and library."""
+"""Kept in the user's cache: what trials of encoders found, and which datasets they encoded."""
 
 from __future__ import annotations
 
 import hashlib
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from pydantic import BaseModel, ConfigDict
@@ -56,14 +56,63 @@ def keep_verdict(tokenizer: Tokenizer, encoder: str, verdict: Verdict) -> None:
         keep(_name(tokenizer, encoder), None, write)
 
 
+class EncodedDataset(BaseModel):
+    """What an encoder encoded of a dataset, by a conversion on this machine.
+
+    Attributes:
+        dataset: its folder or URL.
+        made: the sources, and the fingerprint of the generation of each.
+        command: what was run.
+        folder: where it was run.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dataset: str
+    made: dict[str, str]
+    command: str
+    folder: str
+
+
+def note_encoded(tokenizer: Tokenizer, encoder: str, what: EncodedDataset) -> None:
+    """Remember what an encoder encoded, where the cache can be written."""
+    line = what.model_dump_json().encode() + b"\n"
+
+    def write(store: Store, name: str) -> None:
+        store.update(name, lambda before: (before or b"").replace(line, b"") + line)
+
+    with suppress(OSError, ValueError):
+        keep(_list_name(tokenizer, encoder), None, write)
+
+
+def encoded_by(tokenizer: Tokenizer, encoder: str) -> Iterator[EncodedDataset]:
+    """What an encoder encoded with a tokenizer, as far as this cache knows."""
+    for store, name in find_kept([_list_name(tokenizer, encoder)], None):
+        for line in (store.read(name) or b"").splitlines():
+            with suppress(ValueError):
+                yield EncodedDataset.model_validate_json(line)
+
+
 def _name(tokenizer: Tokenizer, encoder: str) -> str:
-    content = hashlib.sha256("\n".join(_facts(tokenizer, encoder)).encode()).hexdigest()
-    return f"encoders/{content[:32]}.json"
+    return f"encoders/{_digest(_facts(tokenizer, encoder))}.json"
+
+
+def _list_name(tokenizer: Tokenizer, encoder: str) -> str:
+    """Of datasets: ids that are wrong are wrong whatever version of the library was there."""
+    return f"encoders/{_digest((encoder, *_files(tokenizer)))}.datasets.jsonl"
+
+
+def _digest(facts: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:32]
 
 
 def _facts(tokenizer: Tokenizer, encoder: str) -> Iterator[str]:
     """Whatever a verdict depends on."""
     yield from (f"trial {_TRIAL}", encoder, str(library_of(tokenizer.kind)))
     yield f"Python's Unicode {unicodedata.unidata_version}"
+    yield from _files(tokenizer)
+
+
+def _files(tokenizer: Tokenizer) -> Iterator[str]:
     for name, data in sorted(tokenizer.files().items()):
         yield f"{name} {hashlib.sha256(data).hexdigest()}"

@@ -195,6 +195,24 @@ def test_inputs_that_are_none_say_so(tmp_path: Path) -> None:
         find_inputs(tmp_path)
     with pytest.raises(InputError, match="no input files were given"):
         find_inputs([])
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    (tmp_path / "link.jsonl").symlink_to("/dev/zero")
+    for name in ("pipe.jsonl", "link.jsonl"):
+        with pytest.raises(InputError, match=f"{name} is a device or a pipe; expected a file or f"):
+            find_inputs(tmp_path / name)
+
+
+def test_files_of_token_ids_are_named_as_what_they_are_read_by(tmp_path: Path) -> None:
+    nanogpt, megatron, index = (
+        write(tmp_path / name, b"\0\0") for name in ("train.bin", "pile.bin", "pile.idx")
+    )
+    for file, spec in (
+        (nanogpt, f"nanogpt:{nanogpt}"),
+        (megatron, f"megatron:{tmp_path}/pile"),
+        (index, f"megatron:{tmp_path}/pile"),
+    ):
+        with pytest.raises(InputError, match=f"{file}: if .* not text, .*: give {spec} in the "):
+            find_inputs(file)
 
 
 def test_a_name_that_is_not_utf8_is_refused(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from jaxdata.converter.tasks.encoding import encode
 from jaxdata.errors import InputError
 from tests.converter.chat.chat import CHATML
 from tests.converter.here import convert_here
+from tests.tokenizers import made
 from tests.tokenizers.test_tokenizers import FILES, open_one
 
 Ids = tuple[int, ...]
@@ -246,7 +247,7 @@ def test_long_texts_have_the_librarys_tokens(shared_data: Path, name: str) -> No
         assert np.array_equal(one, other)
 
 
-def test_a_text_that_the_library_fails_on_is_dropped_alone(
+def test_a_text_that_the_library_fails_on_is_set_aside_alone(
     tmp_path: Path, shared_data: Path
 ) -> None:
     texts = ["before", " " * 10**6 + "a", "after"]
@@ -255,10 +256,50 @@ def test_a_text_that_the_library_fails_on_is_dropped_alone(
         file, output=tmp_path / "out", source="x", tokenizer=open_one(shared_data, "cl100k"),
         workers=1,
     )  # fmt: skip
-    assert report.dropped == {"the tokenizer cannot encode it": 1}
+    assert not report.dropped
+    assert set_aside(tmp_path / "out/train/x") == [
+        ("in.jsonl", 2, "the tokenizer cannot encode it")
+    ]
     dataset = jaxdata.open_dataset(tmp_path / "out")
     docs = dataset.source("train", "x")
     assert [dataset.decode(one["tokens"]) for one in docs] == ["before", "after"]
+
+
+def set_aside(source: Path) -> list[tuple[str, int, str]]:
+    lines = map(json.loads, (source / "quarantine.jsonl").read_text().splitlines())
+    return [(one["file"], one["line"], one["reason"]) for one in lines]
+
+
+@pytest.fixture
+def panics(tmp_path: Path) -> str:
+    """A tokenizer whose splitting rule runs out of tries on many x in a row: Rust panics."""
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(made.settings() | {"pre_tokenizer": made.split(r"(x+x+)+y|\s+|\S")}))
+    return f"hf:{path}"
+
+
+def test_a_record_on_which_a_library_panics_is_set_aside_in_its_place(
+    tmp_path: Path, panics: str
+) -> None:
+    lines = [{"text": "before"}, {"text": "x" * 3_000}, {}, {"text": "after"}]
+    file = write(tmp_path / "in.jsonl", lines)
+    report = convert_here(file, output=tmp_path / "out", source="x", tokenizer=panics)
+    assert set_aside(tmp_path / "out/train/x") == [
+        ("in.jsonl", 2, "the tokenizer cannot encode it"),
+        ("in.jsonl", 3, "no key 'text'"),
+    ]
+    assert (report.documents, sum(report.quarantined.values()), report.dropped) == (2, 2, {})
+    dataset = jaxdata.open_dataset(tmp_path / "out")
+    decoded = [dataset.decode(one["tokens"]) for one in dataset.source("train", "x")]
+    assert [text.replace(" ", "") for text in decoded] == ["before", "after"]
+
+
+def test_where_conversions_stop_at_a_bad_record_one_that_panics_stops_it(
+    tmp_path: Path, panics: str
+) -> None:
+    file = write(tmp_path / "in.jsonl", [{"text": "before"}, {"text": "x" * 3_000}])
+    with pytest.raises(InputError, match=r"in\.jsonl:2: the tokenizer cannot encode it"):
+        convert_here(file, output=tmp_path / "out", source="x", tokenizer=panics, on_error="fail")
 
 
 def test_bytes_of_any_text_pass() -> None:

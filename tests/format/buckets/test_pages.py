@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import time
 from functools import cache
 from itertools import islice
@@ -297,3 +299,69 @@ def test_a_run_goes_on_where_it_was(server: BucketServer, tmp_path: Path) -> Non
     near.set_state(state)
     assert_same_batches(islice(again, 20), islice(near, 20))
     again.close()
+
+
+@pytest.mark.usefixtures("_in_time")
+def test_a_cache_removed_under_a_run_is_made_again(server: BucketServer, tmp_path: Path) -> None:
+    size = write(server, tmp_path)
+    far, near = loader(server.url("bkt/ds"), **SEGMENTS), loader(tmp_path / "ds", **SEGMENTS)
+    assert_same_batches(islice(far, 5), islice(near, 5))
+    (tmp_path / "cache").rename(tmp_path / "gone")
+    server.clear()
+    assert_same_batches(far, near)
+    assert server.counts.sent <= 1.1 * size
+    assert pages_of(tmp_path)
+    far.close()
+
+
+def test_a_cache_that_cannot_be_written_is_said_and_ranges_are_exact(
+    server: BucketServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    write(server, tmp_path)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "file"))
+    same(server, tmp_path, **SEGMENTS)
+    without_cache = server.counts.sent
+    monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "cache"))
+
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    server.clear()
+    assert same(server, tmp_path, **SEGMENTS).reads.pages == 0
+    assert server.counts.sent < 1.1 * without_cache
+    (said,) = [text for text in caplog.messages if "no pages can be kept in" in text]
+    assert "(No space left on device): free space there, or let JAXDATA_CACHE name" in said
+
+
+@pytest.mark.usefixtures("_in_time")
+@pytest.mark.parametrize("column", [False, True])
+def test_cached_pages_that_were_damaged_are_fetched_again(
+    server: BucketServer, tmp_path: Path, column: bool
+) -> None:
+    write(server, tmp_path)
+    assert same(server, tmp_path).reads.damaged_pages == 0
+    close_caches()
+    chosen = [page for page in pages_of(tmp_path) if (page.name == "column") == column]
+    for number, page in enumerate(chosen[:4]):
+        data = page.read_bytes()
+        page.write_bytes(data[: len(data) // 2] + (b"?" * 9 if number % 2 else b""))
+    server.clear()
+    far = loader(server.url("bkt/ds"))
+    assert_same_batches(far, loader(tmp_path / "ds"))
+    found = far.reads
+    assert found is not None
+    if not column:  # which are read before anything is counted
+        assert found.damaged_pages == 4
+        assert str(found).endswith(", 4 damaged pages of the cache fetched again")
+    fetched = {(each.object, each.range) for each in server.requests if each.sent > 10_000}
+    assert column or len(fetched) == 4
+    far.close()
+
+
+def pages_of(folder: Path) -> list[Path]:
+    return sorted((folder / "cache").glob("pages-*/pages/*/*"))

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import io
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from jaxdata.format.storage.pages import page_folder
 from jaxdata.format.storage.pages.claims import Claims
 from jaxdata.format.storage.pages.page_folder import PageFolder
+from jaxdata.format.storage.pages.read_counts import READS
 from tests.conftest import ROOT
 
 KILLS = int(os.environ.get("JAXDATA_TEST_KILLS", "12"))
@@ -24,9 +31,16 @@ def content(name: str) -> bytes:
     return (name * SIZE).encode()[:SIZE]
 
 
+def at(text: str) -> str:
+    """What the cache calls a page of a shard, given as `shard/3`."""
+    shard, _, number = text.partition("/")
+    key, start = hashlib.blake2b(shard.encode(), digest_size=16).hexdigest(), int(number) * SIZE
+    return f"{key}/{start}-{start + SIZE}"
+
+
 def add(folder: PageFolder, *names: str) -> None:
     for name in names:
-        folder.add(name, content(name))
+        assert folder.add(name, SIZE, lambda name=name: [content(name)])  # type: ignore[misc]
 
 
 def here(folder: PageFolder, names: list[str]) -> list[str]:
@@ -34,13 +48,15 @@ def here(folder: PageFolder, names: list[str]) -> list[str]:
 
 
 def names(count: int) -> list[str]:
-    return [f"shard/{number}" for number in range(count)]
+    return [at(f"shard/{number}") for number in range(count)]
 
 
 def test_a_page_is_what_was_added(tmp_path: Path) -> None:
     folder, other = PageFolder(tmp_path, 10**6), PageFolder(tmp_path, 10**6)
-    add(folder, "a/0")
-    assert [bytes(data or b"") for data in other.get(["a/0", "a/1"])] == [content("a/0"), b""]
+    add(folder, at("a/0"))
+    found, absent = other.get([at("a/0"), at("a/1")])
+    assert bytes(found or b"") == content(at("a/0"))
+    assert absent is None
     folder.close()
     other.close()
 
@@ -49,29 +65,29 @@ def test_the_page_needed_longest_ago_goes_first(tmp_path: Path) -> None:
     folder = PageFolder(tmp_path, 10 * SIZE)
     add(folder, *names(9))
     folder.get(names(9)[:3])  # needed again, so the fourth is the oldest
-    add(folder, "new/0", "new/1")
-    left = here(folder, [*names(9), "new/0", "new/1"])
+    add(folder, at("new/0"), at("new/1"))
+    left = here(folder, [*names(9), at("new/0"), at("new/1")])
     assert len(left) <= 10
-    assert {"new/0", "new/1", *names(9)[:3]} <= set(left)
-    assert "shard/3" not in left
+    assert {at("new/0"), at("new/1"), *names(9)[:3]} <= set(left)
+    assert at("shard/3") not in left
     folder.close()
 
 
 def test_a_page_that_a_run_needs_goes_after_all_that_none_needs(tmp_path: Path) -> None:
     ended, under_way = PageFolder(tmp_path, 10 * SIZE), PageFolder(tmp_path, 10 * SIZE)
     add(under_way, *names(4))
-    add(ended, "old/0", "old/1", "old/2")  # younger, but nobody's
+    add(ended, at("old/0"), at("old/1"), at("old/2"))  # younger, but nobody's
     ended.close()
-    add(under_way, *(f"new/{number}" for number in range(5)))
+    add(under_way, *(at(f"new/{number}") for number in range(5)))
     assert here(under_way, names(4)) == names(4)
-    assert len(here(under_way, ["old/0", "old/1", "old/2"])) < 3
+    assert len(here(under_way, [at("old/0"), at("old/1"), at("old/2")])) < 3
     under_way.close()
 
 
 def test_a_page_of_another_run_is_never_the_victim(tmp_path: Path) -> None:
     first, second = PageFolder(tmp_path, 10 * SIZE), PageFolder(tmp_path, 10 * SIZE)
     add(first, *names(6))
-    add(second, *(f"new/{number}" for number in range(20)))
+    add(second, *(at(f"new/{number}") for number in range(20)))
     assert here(first, names(6)) == names(6)
     assert len(list((tmp_path / "pages").rglob("*/*"))) <= 12
     first.close()
@@ -80,11 +96,11 @@ def test_a_page_of_another_run_is_never_the_victim(tmp_path: Path) -> None:
 
 def test_a_map_outlives_its_page(tmp_path: Path) -> None:
     folder = PageFolder(tmp_path, 3 * SIZE)
-    add(folder, "a/0")
-    data = folder.get(["a/0"])[0]
+    add(folder, at("a/0"))
+    data = folder.get([at("a/0")])[0]
     add(folder, *names(20))
-    assert not folder.has("a/0")
-    assert bytes(data or b"") == content("a/0")
+    assert not folder.has(at("a/0"))
+    assert bytes(data or b"") == content(at("a/0"))
     folder.close()
 
 
@@ -135,16 +151,12 @@ def test_killed_processes_leave_a_cache_that_works(tmp_path: Path) -> None:
         assert folder.claims.take(name)  # nothing is locked
         if (data := folder.get([name])[0]) is not None:
             assert bytes(data) == content(name)
-    add(folder, *(f"new/{number}" for number in range(30)))
+    add(folder, *(at(f"new/{number}") for number in range(30)))
     kept = [path.stat().st_size for path in (tmp_path / "pages").rglob("*/*")]
     assert sum(kept) <= 20_000
     runs = {path.name for path in (tmp_path / "runs").iterdir()}
-    assert {folder._run.path.name, f"{folder._run.path.name}.lock"} == runs - temporary(runs)
+    assert {folder._run.path.name, f"{folder._run.path.name}.lock"} == runs
     folder.close()
-
-
-def temporary(runs: set[str]) -> set[str]:
-    return {name for name in runs if name.startswith(".tmp-")}
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
@@ -175,19 +187,154 @@ def test_a_folder_that_is_closed_needs_no_page(tmp_path: Path) -> None:
     """A thread that fetches may end later: what it adds is a page like any other."""
     folder = PageFolder(tmp_path, 10**6)
     folder.close()
-    page = tmp_path / "pages/a/0"
+    page = tmp_path / "pages" / at("a/0")
     page.parent.mkdir()
     page.write_bytes(b"page")
-    assert folder.get(["a/0"]) == [None]
+    assert folder.get([at("a/0")]) == [None]
     assert page.stat().st_nlink == 1
     assert not list((tmp_path / "runs").iterdir())
 
 
 def test_links_that_nobody_would_remove_are_removed(tmp_path: Path) -> None:
-    page, orphan = tmp_path / "pages/a/0", tmp_path / "runs/17-abcd"
-    for path in (page.parent, orphan):
-        path.mkdir(parents=True)
-    page.write_bytes(b"page")
-    os.link(page, orphan / "a-0")
+    folder = PageFolder(tmp_path, 10**6)
+    add(folder, at("a/0"))
+    folder.close()
+    page, orphan = tmp_path / "pages" / at("a/0"), tmp_path / "runs/17-0123abcd"
+    orphan.mkdir()
+    os.link(page, orphan / at("a/0").replace("/", "-"))
     PageFolder(tmp_path, 10**6).close()
+    assert not orphan.exists()
     assert page.stat().st_nlink == 1
+
+
+def failing(folder: PageFolder, name: str) -> int:
+    """How often a page is fetched that the folder does not take."""
+    fetched = []
+
+    def fetch() -> list[bytes]:
+        fetched.append(name)
+        return [content(name)]
+
+    assert not folder.add(name, SIZE, fetch)
+    return len(fetched)
+
+
+@pytest.mark.parametrize("gone", ["", "pages", "runs"])
+def test_folders_that_somebody_removed_are_made_again(tmp_path: Path, gone: str) -> None:
+    folder = PageFolder(tmp_path / "own", 10**6)
+    add(folder, *names(2))
+    shutil.rmtree(tmp_path / "own" / gone)
+    add(folder, *names(4)[2:])
+    assert here(folder, names(4)[2:]) == names(4)[2:]
+    assert all((tmp_path / "own" / "pages" / name).exists() for name in names(4)[2:])
+    assert not folder.refusal
+    folder.close()
+    left = {path.name for path in (tmp_path / "own/runs").iterdir()}
+    assert not left, "links of this process"
+
+
+def test_a_page_is_found_without_the_folder_of_links(tmp_path: Path) -> None:
+    folder, other = PageFolder(tmp_path, 10**6), PageFolder(tmp_path, 10**6)
+    add(other, at("a/0"))
+    shutil.rmtree(tmp_path / "runs")
+    assert bytes(folder.get([at("a/0")])[0] or b"") == content(at("a/0"))
+    assert (tmp_path / "pages" / at("a/0")).stat().st_nlink > 1
+    folder.close()
+    other.close()
+
+
+def test_a_full_disk_is_said_once_and_nothing_is_fetched_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, now = PageFolder(tmp_path, 10**6), [1_000.0]
+    add(folder, at("a/0"))
+    room = os.posix_fallocate
+
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(page_folder.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    for _ in range(3):
+        assert failing(folder, at("a/1")) == 0
+        assert folder.refuses
+        now[0] += 3_600
+    (said,) = caplog.messages
+    assert said == (
+        f"no pages can be kept in {tmp_path} (No space left on device): free space there, or let "
+        "JAXDATA_CACHE name another folder that you may write. Until then exactly what rows need "
+        "is fetched, with far more requests"
+    )
+    assert bytes(folder.get([at("a/0")])[0] or b"") == content(at("a/0"))
+    monkeypatch.setattr(os, "posix_fallocate", room)
+    assert not folder.refuses, "tried again after a while"
+    add(folder, at("a/1"))
+    assert not folder.refusal
+    assert not list(tmp_path.rglob(".tmp-*"))
+    folder.close()
+
+
+def test_a_disk_without_hard_links_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def none(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    folder = PageFolder(tmp_path, 10**6)
+    monkeypatch.setattr(os, "link", none)
+    add(folder, at("a/0"))
+    assert folder.get([at("a/0")]) == [None]
+    assert folder.refuses
+    assert len(caplog.messages) == 1
+    folder.close()
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "flipped": lambda data: data[:400] + bytes([data[400] ^ 1]) + data[401:],
+    "cut": lambda data: data[:700],
+    "empty": lambda _: b"",
+    "longer": lambda data: data + b"more",
+    "zeros": lambda data: bytes(len(data)),
+    "its end": lambda data: data[:-1] + bytes([data[-1] ^ 1]),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_page_is_not_used_and_goes(
+    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = PageFolder(tmp_path, 10**6), PageFolder(tmp_path, 10**6)
+    add(first, *names(3))
+    before = READS.read().damaged_pages
+    for name in names(2):
+        path = tmp_path / "pages" / name
+        path.write_bytes(DAMAGES[damage](path.read_bytes()))
+    found = second.get(names(3))
+    assert [data and bytes(data) for data in found] == [None, None, content(names(3)[2])]
+    assert READS.read().damaged_pages == before + 2
+    assert not any(second.has(name) for name in names(2))
+    add(second, *names(2))
+    assert [bytes(data or b"") for data in second.get(names(2))] == list(map(content, names(2)))
+    (said,) = caplog.messages
+    assert said.startswith(f"{tmp_path / 'pages' / names(1)[0]} is not what was written there: ")
+    assert "`jaxdata cache verify` checks all pages" in said
+    first.close()
+    second.close()
+
+
+def test_a_disk_that_fails_to_read_a_page_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = PageFolder(tmp_path, 10**6), PageFolder(tmp_path, 10**6)
+    add(first, at("a/0"))
+
+    class Failing(io.FileIO):
+        def readinto(self, _buffer: object) -> int:  # type: ignore[override]
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(page_folder, "open_plain", Failing)
+    assert second.get([at("a/0")]) == [None]
+    assert not second.has(at("a/0"))
+    assert not second.refuses
+    first.close()
+    second.close()

@@ -6,13 +6,13 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice, pairwise
-from pathlib import Path
 from typing import Any
 
 from jaxdata.background import check_stop
 from jaxdata.errors import DatasetError
-from jaxdata.format.storage.pages.page_cache import PageCache, page_cache
-from jaxdata.format.storage.pages.page_folder import COLUMN, key_of
+from jaxdata.format.storage.pages.own_folder import COLUMN
+from jaxdata.format.storage.pages.page_cache import page_cache
+from jaxdata.format.storage.pages.page_folder import key_of
 from jaxdata.format.storage.pages.read_counts import READS
 from jaxdata.format.storage.patience import Request
 
@@ -29,7 +29,7 @@ Send = Callable[[int, int], Request]
 def cached_column(
     url: str, sha256: str, edges: list[int], send: Send, label: str
 ) -> memoryview | None:
-    """The bytes of a column, mapped; None if the cache has no room for it.
+    """The bytes of a column, mapped; None if the cache has no room for it, or takes nothing.
 
     Args:
         url: of the column, for messages.
@@ -46,34 +46,30 @@ def cached_column(
         return None
     name = f"{key_of(sha256)}/{COLUMN}"
     cache.folder.label(sha256, label)
-    while (found := cache.folder.get([name])[0]) is None:
+    while (found := cache.folder.get([name])[0]) is None and not cache.folder.refuses:
         if not cache.folder.claims.take(name):
             check_stop()
             time.sleep(_OTHERS_SECONDS)
             continue
         try:
             if not cache.folder.has(name):
-                _copy(cache, name, url, sha256, edges, send)
+                cache.folder.add(name, edges[-1], lambda: _checked(url, sha256, edges, send))
         finally:
             cache.folder.claims.release(name)
     return found
 
 
-def _copy(cache: PageCache, name: str, url: str, sha256: str, edges: list[int], send: Send) -> None:
+def _checked(url: str, sha256: str, edges: list[int], send: Send) -> Iterator[bytes]:
+    """All bytes in order; raises DatasetError if in the end they are not those of the checksum."""
     content = hashlib.sha256()
-
-    def write(path: Path) -> None:
-        with path.open("wb") as file:
-            for part in _parts(edges, send):
-                content.update(part)
-                file.write(part)
-        if content.hexdigest() != sha256:
-            raise DatasetError(
-                f"{url} is not what was written: its checksum is another. Restore it from a copy, "
-                "or convert the source again"
-            )
-
-    cache.folder.add_file(name, write)
+    for part in _parts(edges, send):
+        content.update(part)
+        yield part
+    if content.hexdigest() != sha256:
+        raise DatasetError(
+            f"{url} is not what was written: its checksum is another. Restore it from a copy, "
+            "or convert the source again"
+        )
 
 
 def _parts(edges: list[int], send: Send) -> Iterator[bytes]:

@@ -1,15 +1,32 @@
-"""What a page cache holds, seen from outside: by file, and what runs under way need of it."""
+"""What a page cache holds, seen from outside: by file, and what runs under way need of it.
+
+Only `clear` and `verify` remove anything.
+"""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from jaxdata.format.storage.pages.page_cache import cache_root, limit_bytes, own_folder
-from jaxdata.format.storage.pages.page_folder import COLUMN, LABELS
-from jaxdata.format.storage.pages.run_folder import sweep
+from jaxdata.format.cache import kept_files
+from jaxdata.format.storage.pages.own_folder import (
+    COLUMN,
+    LABELS,
+    PAGES,
+    RUNS,
+    PageFile,
+    is_made,
+    made_pages,
+    network_file_system,
+    other_folders,
+    place_of,
+)
+from jaxdata.format.storage.pages.page_cache import cache_root, limit_bytes
+from jaxdata.format.storage.pages.page_folder import is_whole, remove_earlier
+from jaxdata.format.storage.pages.run_folder import sweep, under_way
+from jaxdata.progress import Advance
 
 
 @dataclass
@@ -27,6 +44,13 @@ class CachedFile:
     """that runs under way need"""
     needed_bytes: int = 0
 
+    def add(self, page: PageFile, needed: bool) -> None:
+        """Count a page."""
+        self.pages, self.bytes = self.pages + 1, self.bytes + page.found.st_size
+        self.column |= page.name == COLUMN
+        self.needed_pages += needed
+        self.needed_bytes += page.found.st_size * needed
+
 
 @dataclass(frozen=True)
 class Inventory:
@@ -41,6 +65,10 @@ class Inventory:
     kept_bytes: int
     runs: int
     """processes under way that need pages"""
+    network: str | None
+    """the type of the network file system where it lies; None on a disk of this host"""
+    others: int
+    """folders of pages of other machines, or from before this one was started"""
 
 
 @dataclass(frozen=True)
@@ -56,6 +84,16 @@ class Cleared:
     needed_bytes: int
 
 
+@dataclass(frozen=True)
+class Verified:
+    """What was compared, and what was not what had been written there."""
+
+    pages: int
+    bytes: int
+    damaged: list[str]
+    """which bytes of which file; they are removed"""
+
+
 def inventory() -> Inventory:
     """What the cache of this user holds.
 
@@ -63,18 +101,24 @@ def inventory() -> Inventory:
         OSError: the folder cannot be read.
     """
     root = cache_root()
-    if not root.exists():
-        return Inventory(root, limit_bytes(root), [], 0, 0, 0)
-    pages = _pages_of(root)
-    if pages is None:
-        files, runs = [], 0
-    else:
-        sweep(pages / "runs")
-        files = [_file(each, pages / LABELS) for each in _folders(pages / "pages")]
-        runs = len(list((pages / "runs").glob("*.lock")))
-    kept = _kept(root)
-    held = [each for each in files if each.pages]
-    return Inventory(root, limit_bytes(root), held, len(kept), sum(map(_size, kept)), runs)
+    folder = place_of(root)
+    runs = list(under_way(folder / RUNS))
+    needed = {link.stat().st_ino for run in runs for link in run.glob("*-*")}
+    files: dict[str, CachedFile] = {}
+    for page in _pages(folder):
+        file = files.setdefault(page.key, CachedFile(page.key, *_label(folder, page.key)))
+        file.add(page, page.found.st_ino in needed)
+    kept = kept_files(root)
+    return Inventory(
+        root,
+        limit_bytes(root),
+        [files[key] for key in sorted(files)],
+        len(kept),
+        sum(kept.values()),
+        len(runs),
+        network_file_system(root),
+        len(other_folders(folder)),
+    )
 
 
 def clear(*, kept: bool = False) -> Cleared:
@@ -82,76 +126,66 @@ def clear(*, kept: bool = False) -> Cleared:
 
     What is mapped stays valid, so a run that begins meanwhile fetches again what it needs.
     """
-    root, gone, freed = cache_root(), 0, 0
-    pages = _pages_of(root) if root.exists() else None
-    if pages is not None:
-        sweep(pages / "runs")
-        for folder in _folders(pages / "pages"):
-            count, size = _clear_folder(folder)
-            gone, freed = gone + count, freed + size
-    plans = _kept(root) if kept and root.exists() else []
-    sizes = [_size(path) for path in plans]
+    root = cache_root()
+    folder = place_of(root)
+    gone = remove_earlier(folder)
+    sweep(folder / RUNS)
+    for page in _pages(folder):  # their folders stay: somebody may be about to add a page
+        if page.found.st_nlink == 1:
+            Path(page.path).unlink(missing_ok=True)
+            gone = gone.plus(1, page.found.st_size)
+    plans = kept_files(root) if kept else {}
     for path in plans:
         path.unlink(missing_ok=True)
     left = inventory().files
     return Cleared(
-        gone,
-        freed,
+        *gone,
         len(plans),
-        sum(sizes),
+        sum(plans.values()),
         sum(each.pages for each in left),
         sum(each.bytes for each in left),
     )
 
 
-def _pages_of(root: Path) -> Path | None:
-    """The folder of this user's pages, if there is one."""
-    return own_folder(root) if any(root.glob("pages*")) else None
+def verify(progress: Advance = lambda _done, _total: None) -> Verified:
+    """Compare all pages of this user on this host with their checksums; remove those that differ.
+
+    Args:
+        progress: called with (bytes compared, bytes of all).
+
+    Raises:
+        OSError: a page cannot be read.
+    """
+    folder = place_of(cache_root())
+    pages = sorted(_pages(folder), key=lambda page: page.path)
+    total, done, damaged = sum(page.found.st_size for page in pages), 0, []
+    for page in pages:
+        try:
+            if not is_whole(page.path):
+                damaged.append(_described(folder, page))
+                Path(page.path).unlink(missing_ok=True)
+        except FileNotFoundError:  # another process needed its room
+            continue
+        done += page.found.st_size
+        progress(done, total)
+    return Verified(len(pages), done, damaged)
 
 
-def _folders(pages: Path) -> list[Path]:
-    return sorted(each for each in pages.iterdir()) if pages.is_dir() else []
+def _pages(folder: Path) -> Iterator[PageFile]:
+    return made_pages(folder / PAGES) if is_made(folder) else iter(())
 
 
-def _file(folder: Path, labels: Path) -> CachedFile:
+def _label(folder: Path, key: str) -> tuple[str, str]:
+    """The dataset that a file is of, and its name there; "" where nothing says it."""
     label = ""
     with suppress(OSError, UnicodeDecodeError):
-        label = (labels / folder.name).read_text()
+        label = (folder / LABELS / key).read_text()
     dataset, _, name = label.partition("\n")
-    file = CachedFile(folder.name, dataset, name)
-    for path in folder.iterdir():
-        with suppress(FileNotFoundError):
-            found = path.stat()
-            file.pages, file.bytes = file.pages + 1, file.bytes + found.st_size
-            file.column |= path.name == COLUMN
-            if found.st_nlink > 1:
-                file.needed_pages += 1
-                file.needed_bytes += found.st_size
-    return file
+    return dataset, name
 
 
-def _clear_folder(folder: Path) -> tuple[int, int]:
-    """Pages and bytes that are gone; the folder stays, as somebody may be about to add a page."""
-    gone = freed = 0
-    for path in folder.iterdir():
-        with suppress(FileNotFoundError):
-            found = path.stat()
-            if found.st_nlink == 1:
-                path.unlink()
-                gone, freed = gone + 1, freed + found.st_size
-    return gone, freed
-
-
-def _kept(root: Path) -> list[Path]:
-    """Files of the cache that are no pages."""
-    below = [each for each in root.iterdir() if not each.name.startswith("pages")]
-    files = [file for each in below for file in ([each] if each.is_file() else each.rglob("*"))]
-    mine = os.getuid()
-    whole = [each for each in files if each.is_file() and not each.name.startswith(".")]
-    return [each for each in whole if each.stat().st_uid == mine]
-
-
-def _size(path: Path) -> int:
-    with suppress(FileNotFoundError):
-        return path.stat().st_size
-    return 0
+def _described(folder: Path, page: PageFile) -> str:
+    label = "/".join(filter(None, _label(folder, page.key))) or f"a file {page.key}"
+    start, _, stop = page.name.partition("-")
+    part = f", bytes {int(start):,} to {int(stop):,}" if stop else ""
+    return f"{label}{part} ({page.path})"

@@ -6,11 +6,10 @@ import atexit
 import logging
 import os
 import shutil
-from contextlib import suppress
 from pathlib import Path
-from stat import S_IWGRP, S_IWOTH
 
 from jaxdata.errors import InputError
+from jaxdata.format.storage.pages.own_folder import network_file_system, place_of
 from jaxdata.format.storage.pages.page_fetcher import PageFetcher
 from jaxdata.format.storage.pages.page_folder import PageFolder
 from jaxdata.format.storage.pages.read_counts import READS, ReadCounts
@@ -20,14 +19,13 @@ _log = logging.getLogger("jaxdata")
 _MOST_AHEAD = 2**28
 _SHARE = 1 / 10
 """of the free disk, by default"""
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class PageCache:
     """Pages here, and threads that fetch others."""
 
-    def __init__(self, root: Path, most: int) -> None:
-        self.folder = PageFolder(root, most)
+    def __init__(self, folder: Path, most: int) -> None:
+        self.folder = PageFolder(folder, most)
         self.fetcher = PageFetcher(self.folder)
 
     @property
@@ -84,42 +82,27 @@ def close_caches() -> None:
 
 def _try_to_open(root: Path) -> PageCache | None:
     try:
-        folder = own_folder(root)
-        return PageCache(folder, limit_bytes(root))
+        cache = PageCache(place_of(root), limit_bytes(root))
     except OSError as error:
         _log.warning(
             "no pages are cached in %s (%s): what rows need is fetched range by range; "
             "JAXDATA_CACHE names another folder",
             root,
-            error,
+            str(error),  # with its frames, whatever these hold would live as long as the record
         )
         return None
+    if kind := network_file_system(root):
+        _log.warning("%s", network_line(root, kind))
+    return cache
 
 
-def own_folder(root: Path) -> Path:
-    """The folder of this user and boot; those of earlier boots are removed.
-
-    Pages are not flushed to disk: after the machine has stopped, they may not be what was written.
-    """
-    pages = root / "pages"
-    pages.mkdir(parents=True, exist_ok=True, mode=0o700)
-    found = pages.stat()
-    if found.st_uid != os.getuid() or found.st_mode & (S_IWGRP | S_IWOTH):
-        pages = root / f"pages-{os.getuid()}"
-        pages.mkdir(exist_ok=True, mode=0o700)
-        if pages.stat().st_uid != os.getuid():
-            raise PermissionError(f"{pages} belongs to somebody else")
-    for other in pages.iterdir():
-        if other.name != _boot():
-            shutil.rmtree(other, ignore_errors=True)
-    (pages / _boot()).mkdir(exist_ok=True)
-    return pages / _boot()
-
-
-def _boot() -> str:
-    with suppress(OSError):
-        return _BOOT.read_text().strip()[:8]
-    return "any"
+def network_line(root: Path, kind: str) -> str:
+    """What a cache on a network file system costs, and the remedy."""
+    return (
+        f"the page cache {root} is on a network file system ({kind}): what was fetched from a "
+        "bucket crosses the network again, and each host has pages of its own there. Let "
+        "JAXDATA_CACHE name a folder on a local disk"
+    )
 
 
 def limit_bytes(root: Path) -> int:

@@ -7,6 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import NamedTuple
 
 from jaxdata.background import in_background
 from jaxdata.format.storage.pages.page_folder import PageFolder
@@ -16,7 +17,14 @@ _BEHIND = 8 * _THREADS
 _OTHERS_SECONDS = 0.02
 _IDLE_SECONDS = 5.0
 _GRACE_SECONDS = 1.0
-Fetch = Callable[[], bytes]
+
+
+class Wanted(NamedTuple):
+    """A page to fetch: what `PageFolder.add` takes."""
+
+    name: str
+    size: int
+    fetch: Callable[[], Iterable[bytes]]
 
 
 class PageFetcher:
@@ -24,19 +32,19 @@ class PageFetcher:
 
     def __init__(self, folder: PageFolder) -> None:
         self._folder = folder
-        self._wanted: OrderedDict[str, Fetch] = OrderedDict()
+        self._wanted: OrderedDict[str, Wanted] = OrderedDict()
         self._sent: set[str] = set()
         self._changed = threading.Condition()
         self._threads: set[threading.Thread] = set()
         self._idle = 0
         self._closed = threading.Event()
 
-    def want(self, pages: Iterable[tuple[str, Fetch]]) -> None:
+    def want(self, pages: Iterable[Wanted]) -> None:
         """Fetch pages that are neither here nor asked for, after those that were wanted before."""
         with self._changed:
-            for name, fetch in pages:
-                if name not in self._sent and name not in self._wanted:
-                    self._wanted[name] = fetch
+            for page in pages:
+                if page.name not in self._sent:
+                    self._wanted.setdefault(page.name, page)
             for _ in range(min(len(self._wanted) - self._idle, _THREADS - len(self._threads))):
                 thread = in_background(
                     self._work, name="jaxdata-pages", stopped=self._closed, wake=self._wake
@@ -82,15 +90,14 @@ class PageFetcher:
             self._changed.notify_all()
 
     def _work(self) -> None:
-        while (job := self._next()) is not None:
-            name, fetch = job
+        while (page := self._next()) is not None:
             try:
-                done = self._fetch(name, fetch)
+                done = self._fetch(page)
             except Exception:  # whoever needs the page asks for its ranges, and meets it, too
                 done = True
-            self._ended(name, None if done else fetch)
+            self._ended(page, again=not done)
 
-    def _next(self) -> tuple[str, Fetch] | None:
+    def _next(self) -> Wanted | None:
         """The next page to fetch; None ends the thread."""
         with self._changed:
             self._idle += 1
@@ -99,12 +106,13 @@ class PageFetcher:
             if not self._wanted:
                 self._threads.discard(threading.current_thread())
                 return None
-            name, fetch = self._wanted.popitem(last=False)
+            name, page = self._wanted.popitem(last=False)
             self._sent.add(name)
-            return name, fetch
+            return page
 
-    def _fetch(self, name: str, fetch: Fetch) -> bool:
-        """Fetch a page, unless another process does."""
+    def _fetch(self, page: Wanted) -> bool:
+        """Fetch a page, unless another process does; the folder says where it cannot be written."""
+        name = page.name
         if self._folder.has(name):
             return True
         if not self._folder.claims.take(name):
@@ -112,15 +120,15 @@ class PageFetcher:
             return False
         try:
             if not self._folder.has(name):  # the other process may have ended meanwhile
-                self._folder.add(name, fetch())
+                self._folder.add(*page)
         finally:
             with suppress(OSError):
                 self._folder.claims.release(name)
         return True
 
-    def _ended(self, name: str, again: Fetch | None) -> None:
+    def _ended(self, page: Wanted, *, again: bool) -> None:
         with self._changed:
-            self._sent.discard(name)
-            if again is not None and not self._closed.is_set():
-                self._wanted[name] = again
+            self._sent.discard(page.name)
+            if again and not self._closed.is_set():
+                self._wanted[page.name] = page
             self._changed.notify_all()

@@ -14,6 +14,7 @@ from jaxdata.background import check_stop
 from jaxdata.errors import DatasetError
 from jaxdata.format.storage.kvstores import process_context
 from jaxdata.format.storage.pages.page_cache import PageCache, page_cache
+from jaxdata.format.storage.pages.page_fetcher import Wanted
 from jaxdata.format.storage.pages.page_folder import PAGE_BYTES
 from jaxdata.format.storage.pages.page_numbers import (
     Checksums,
@@ -151,7 +152,8 @@ class PagedFiles:
 
     def _by_page(self, home: Bools) -> Bools:
         """Which ranges are worth their page."""
-        whole = np.full_like(home, self.by_pages and self._cache is not None)
+        kept = self._cache is not None and not self._cache.folder.refuses
+        whole = np.full_like(home, self.by_pages and kept)
         return whole & home if self.dealt_by_pages else whole
 
     @property
@@ -161,10 +163,13 @@ class PagedFiles:
 
     def fetch_missing(self, pages: Iterable[int]) -> None:
         """Fetch now what was asked for and did not come; raises DatasetError for the reason."""
-        for number in pages:
-            name = self._pages.name(number)
-            if self._cache is not None and not self._cache.folder.has(name):
-                self._cache.folder.add(name, self._fetch(number))
+        for page in map(self._wanted, pages):
+            if self._cache is not None and not self._cache.folder.has(page.name):
+                self._cache.folder.add(*page)
+
+    def _wanted(self, number: int) -> Wanted:
+        fetch = partial(self._fetch, number)
+        return Wanted(self._pages.name(number), self._pages.size_of(number), fetch)
 
     def _want(self, numbers: Ints) -> Bools:
         """Have pages fetched that are not here; returns which these are."""
@@ -173,12 +178,11 @@ class PagedFiles:
         self._check_use(cache)
         names = [self._pages.name(number) for number in numbers.tolist()]
         absent = np.array([data is None for data in cache.folder.get(names)], bool)
-        new = [(names[k], numbers[k]) for k in np.flatnonzero(absent).tolist()]
-        cache.fetcher.want((name, partial(self._fetch, int(number))) for name, number in new)
+        cache.fetcher.want(map(self._wanted, numbers[absent].tolist()))
         return absent
 
-    def _fetch(self, number: int) -> bytes:
-        """The content of a page, as it was written."""
+    def _fetch(self, number: int) -> list[bytes]:
+        """The content of a page, as it was written, in one piece."""
         if self._cache is not None:
             self._cache.folder.label(*self._pages.label(number))
         data = self._exact.fetch(*self._pages.range(number))
@@ -191,7 +195,7 @@ class PagedFiles:
         READS.add(pages=1)
         if self._whole is not None:
             self._whole.fetched(number)
-        return data
+        return [data]
 
     def _check_use(self, cache: PageCache) -> None:
         """Fetch pages no more where they go before a quarter of them was used."""

@@ -26,6 +26,8 @@ class ReadCounts:
     """ranges found in cached pages"""
     misses: int = 0
     """ranges fetched on their own"""
+    damaged_pages: int = 0
+    """cached pages that were not what was written, and were fetched again"""
     wait_seconds: float = 0.0
     """in which batches waited for ranges"""
 
@@ -42,6 +44,8 @@ class ReadCounts:
         return (
             f"{self.gets:,} GETs, {self.bytes / 1e6:,.1f} MB for {self.used_bytes / 1e6:,.1f} MB "
             f"of rows, {found:.1f} % of ranges in cached pages, {self.wait_seconds:.1f} s waited"
+            + f", {self.damaged_pages:,} damaged pages of the cache fetched again"
+            * bool(self.damaged_pages)
         )
 
     @classmethod

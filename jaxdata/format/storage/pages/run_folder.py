@@ -9,15 +9,16 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-import shutil
 import weakref
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.format.storage.maps import map_handle
+from jaxdata.format.storage.pages.own_folder import RUNS, is_run, remove_made
 from jaxdata.format.storage.pages.read_counts import ENTRIES, READS, ReadCounts
 
 _COUNTS = "counts"
@@ -27,7 +28,6 @@ class RunFolder:
     """A folder of links, gone with the process, or soon after if that is killed."""
 
     def __init__(self, runs: Path) -> None:
-        runs.mkdir(parents=True, exist_ok=True)
         sweep(runs)
         self._lock, self.path = _locked_name(runs)
         self.path.mkdir()
@@ -70,23 +70,48 @@ def _shared_counts(folder: Path) -> NDArray[np.float64]:
         return np.frombuffer(map_handle(file.fileno(), values.nbytes, writable=True))[:ENTRIES]
 
 
+def under_way(runs: Path) -> Iterator[Path]:
+    """The folders of processes that are there."""
+    for name in _names(runs):
+        with suppress(OSError), _open_lock(runs / name, os.O_RDONLY) as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield runs / name
+
+
 def sweep(runs: Path) -> None:
     """Remove the folders of processes that are gone."""
-    for path in runs.glob("*.lock"):
-        with suppress(FileNotFoundError):
-            lock = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    for name in _names(runs):
+        with suppress(OSError):  # somebody has the lock
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path.with_suffix(""), ignore_errors=True)
-                path.unlink()
-            except BlockingIOError:
-                pass
-            finally:
-                os.close(lock)
-    # Whoever has a folder had its lock before: this one was left, and nobody would remove it.
-    for path in runs.iterdir():
-        if path.is_dir() and not path.with_suffix(".lock").exists():
-            shutil.rmtree(path, ignore_errors=True)
+                with _open_lock(runs / name, os.O_RDWR) as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    _remove_folder(runs / name)
+            except FileNotFoundError:  # whoever has a folder had its lock before: it was left
+                _remove_folder(runs / name)
+
+
+def _names(runs: Path) -> list[str]:
+    """Of the folders that processes made, or have locks for."""
+    with suppress(FileNotFoundError):
+        names = {each.name.removesuffix(".lock") for each in runs.iterdir()}
+        return sorted(filter(is_run, names))
+    return []
+
+
+@contextmanager
+def _open_lock(folder: Path, access: int) -> Iterator[int]:
+    lock = os.open(f"{folder}.lock", access | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        yield lock
+    finally:
+        os.close(lock)
+
+
+def _remove_folder(folder: Path) -> None:
+    remove_made(folder, f"{RUNS}/{folder.name}/")
+    Path(f"{folder}.lock").unlink(missing_ok=True)
 
 
 def _locked_name(runs: Path) -> tuple[int, Path]:
@@ -105,6 +130,5 @@ def _remove(folder: Path, lock: int, process: int) -> None:
     if os.getpid() != process:  # a forked copy
         return
     READS.move_to(np.zeros(ENTRIES))  # else their file stays mapped
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.with_suffix(".lock").unlink(missing_ok=True)
+    _remove_folder(folder)
     os.close(lock)

@@ -1,0 +1,251 @@
+"""The checks of a trainer by its losses.
+
+Each returns what holds, in a sentence; raises AssertionError with what does not, NotTold where
+losses do not tell.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from jaxdata.testing.trainer_nats import adds_to_one
+from jaxdata.testing.trainer_probes import OTHERS, SHARE, Asked, NotTold, Row, moves
+from jaxdata.wording import counted
+
+_MOST_ROWS = 16
+"""of a batch that are each compared with their documents: the first ones, the last and between"""
+
+
+def repeats(asked: Asked) -> str:
+    """The same batch has the same loss twice."""
+    one, other = (asked.loss(*asked.rows) for _ in range(2))
+    assert not moves(one, other), (
+        f"the same batch has the loss {one:.6g} and then {other:.6g}: switch off dropout "
+        "(model.eval()), and update no weights in loss_of_batch"
+    )
+    return f"the same batch has the same loss, {one:.6g}"
+
+
+def masks(asked: Asked) -> str:
+    """Targets without loss do not move it."""
+    others = [
+        replace(row, targets=np.where(row.mask, row.targets, asked.probes.others(row.targets)))
+        for row in asked.rows
+    ]
+    one, changed = asked.loss(*asked.rows), asked.loss(*others)
+    assert not moves(one, changed), (
+        f"targets whose loss_mask is False count: other ones move the loss from {one:.6g} to "
+        f"{changed:.6g}"
+    )
+    return "targets without loss do not count"
+
+
+def padding(asked: Asked) -> str:
+    """The same row beside itself and beside padding."""
+    row = asked.padded
+    if asked.probes.rows > 1:
+        one, beside = asked.loss(*[row] * asked.probes.rows), asked.loss(row)
+    else:
+        one, beside = _with_more_padding(asked)
+    assert not moves(one, beside), (
+        f"padding counts: the loss is {one:.6g}, and {beside:.6g} of the same documents beside "
+        "more padding; divide by the number of targets with loss, and sum over those"
+    )
+    return "padding does not count"
+
+
+def _with_more_padding(asked: Asked) -> tuple[float, float]:
+    """The loss of two documents together, and the mean of each beside padding."""
+    row, shares = asked.padded, []
+    for segment in (1, 2):
+        alone = row.alone(segment, at_start=False)
+        shares.append((asked.loss(alone), int(alone.mask.sum())))
+    count = sum(count for _, count in shares)
+    return asked.loss(row), sum(loss * count for loss, count in shares) / count
+
+
+def slots(asked: Asked) -> str:
+    """A slot's own input moves its loss, a later one does not."""
+    row, probes = asked.full, asked.probes
+    here = row.at(1)  # within the first segment, neither its first slot nor its last
+    before, after = row.at(0), row.of(1) & ~row.at(0) & ~here
+    one = asked.loss(row.with_loss(here))
+    with_own, with_earlier, with_later = (
+        asked.loss(replace(row, tokens=changed).with_loss(here))
+        for slots in (here, before, after)
+        for changed in [np.where(slots, probes.others(row.tokens), row.tokens)]
+    )
+    assert not moves(one, with_later), (
+        f"slots see tokens after them: other ones move the loss from {one:.6g} to "
+        f"{with_later:.6g}; attention is not causal, or targets are shifted the other way"
+    )
+    if moves(one, with_own):
+        return "a slot predicts its target from its input, not from what follows"
+    assert not moves(one, with_earlier), (
+        "the loss of a slot does not depend on its input: targets are shifted a second time; they "
+        "stand in the slots that predict them"
+    )
+    raise NotTold(
+        "no input moves the loss, as where the output layer begins at zero: check again with "
+        "other weights there, or after a step of training"
+    )
+
+
+def last_slot(asked: Asked) -> str:
+    """The last slot alone has a loss, which its target moves."""
+    probes, last = asked.probes, asked.probes.seq_len - 1
+    row = asked.full.with_loss(asked.full.at(last))
+    target = int(probes.others(row.targets[-1:])[0])
+    one, other = asked.found(row), asked.found(row.with_target(last, target))
+    counts = math.isfinite(one) and (moves(one, other) or (one and _is_flat(asked)))
+    assert counts, (
+        "the last slot of a row does not count: its target was dropped, one of each row. In "
+        "transformers pass shift_labels to the model (remove_unused_columns=False)"
+    )
+    return "the last slot of a row counts"
+
+
+def _is_flat(asked: Asked) -> bool:
+    try:
+        asked.swing(asked.full, 1)
+    except NotTold:
+        return True
+    return False
+
+
+def ends(asked: Asked) -> str:
+    """A target that ends a document has its loss, alone and in the mean of two."""
+    probes, here = asked.probes, asked.slot
+    chosen = sorted({int(probes.ends[0]), *probes.ids[probes.ids == 0].tolist()})
+    other = 1 if here != 1 else 0
+    beside = asked.loss(asked.full.with_loss(asked.full.at(other)))
+    for target in chosen:
+        row = asked.full.with_target(here, target)
+        alone = asked.found(row.with_loss(row.at(here)))
+        both = asked.found(row.with_loss(row.at(here) | row.at(other)))
+        expected = (alone + beside) / 2
+        counts = math.isfinite(alone) and alone and asked.close(both, expected)
+        assert counts, (
+            f"targets of id {target} do not count as others do: alone they have the loss "
+            f"{alone:.6g}, and {both:.6g} beside one of {beside:.6g}. Ignore no id (ignore_index, "
+            "pad_token_id): which targets have loss is in loss_mask, and those that end documents "
+            "do"
+        )
+    return f"targets that end documents count (id {', '.join(map(str, chosen))})"
+
+
+def documents(asked: Asked) -> str:
+    """What the other documents of a row hold does not move the loss of one."""
+    probes = asked.probes
+    for segment in (1, 2, 3):
+        rows = [row.with_loss(row.of(segment)) for row in asked.rows]
+        one = asked.loss(*rows)
+        changed = asked.loss(*(probes.changed(row, row.segments != segment) for row in rows))
+        assert not moves(one, changed), (
+            f"documents of a row see each other: other tokens in the other segments move the loss "
+            f"of segment {segment} from {one:.6g} to {changed:.6g}. Pass the mask, segment ids or "
+            "cu_seqlens of the layout to attention (in transformers also use_cache=False)"
+        )
+    row = asked.full.with_loss(asked.full.at(1))
+    earlier = np.where(row.at(0), probes.others(row.tokens), row.tokens)
+    context = moves(asked.loss(row), asked.loss(replace(row, tokens=earlier)))
+    alone = "" if context else ", and no token a later one's of its own document"
+    return f"no document moves another's loss{alone}"
+
+
+def mean_over_targets(asked: Asked) -> str:
+    """The share of one target, the others being in another document, and in another row."""
+    here = asked.slot
+    other, alone = asked.swing(asked.full, here)
+
+    def some(row: Row, segment: int) -> Any:
+        """Some slots of a segment, not its last."""
+        slots = row.of(segment) & np.append(row.of(segment)[1:], False) & ~row.at(here)
+        return slots & (np.cumsum(slots) <= OTHERS)
+
+    beside = some(asked.full, 2)
+    places = {"documents": [[row.with_loss(row.at(here) | beside)] for row in (asked.full, other)]}
+    if asked.probes.rows > 1:
+        last = [row.with_loss(row.mask & False) for row in asked.rows[1:]]
+        last[-1] = last[-1].with_loss(some(last[-1], 1))
+        places["rows, or of micro-batches"] = [
+            [row.with_loss(row.at(here)), *last] for row in (asked.full, other)
+        ]
+    for of, (rows, others) in places.items():
+        targets = sum(int(row.mask.sum()) for row in rows)
+        share = asked.share(rows, others, alone)
+        assert abs(share * targets - 1) <= SHARE, (
+            f"targets do not count alike: one of {targets} has {share:.3g} of the loss instead of "
+            f"{1 / targets:.3g}, the others being in another place. The loss is a mean of {of}, "
+            "or not divided by the number of targets: add up all losses, and divide once by the "
+            "number of targets with loss"
+        )
+    return "each target has the same share of the loss"
+
+
+def by_hand(asked: Asked) -> str:
+    """Each row is its documents one by one, and the batch its rows."""
+    probes, rows = asked.probes, asked.rows
+    silent = [row.with_loss(row.mask & False) for row in rows]
+    between = np.linspace(0, len(rows) - 1, min(len(rows), _MOST_ROWS)).astype(int)
+    numbers = sorted({*between.tolist(), *range(min(len(rows), 3))})
+    expected, targets, documents = [], [], 0
+    for number in numbers:
+        row = rows[number]
+        alone = [row.alone(each, probes.restart) for each in range(1, int(row.segments.max()) + 1)]
+        counts = [int(each.mask.sum()) for each in alone]
+        worked_out = float(np.dot([asked.loss(each) for each in alone], counts) / sum(counts))
+        found = asked.loss(*silent[:number], row, *silent[number + 1 :])
+        assert asked.close(found, worked_out), (
+            f"the loss of the {len(alone)} documents in row {number + 1} of {len(rows)} is "
+            f"{found:.6g}; worked out document by document it is {worked_out:.6g}: positions, "
+            "masks or segments are not those of the batch"
+        )
+        expected.append(worked_out)
+        targets.append(sum(counts))
+        documents += len(alone)
+    whole = float(np.dot(expected, targets) / sum(targets))
+    found = asked.loss(*(row if k in numbers else silent[k] for k, row in enumerate(rows)))
+    assert asked.close(found, whole), (
+        f"the loss of {documents} documents in {counted(len(numbers), 'row')} is {found:.6g}; "
+        f"worked out document by document it is {whole:.6g}: it is no mean over all targets"
+    )
+    return f"the loss of {documents} packed documents is theirs one by one, {found:.6g}"
+
+
+def nats(asked: Asked, vocab_size: int | None) -> str:
+    """The chances of all targets of a slot add to 1."""
+    rows = [row.with_loss(row.at(asked.slot)) for row in (asked.full, asked.probes.row(full=True))]
+
+    def loss(context: int, target: int) -> float:
+        return asked.loss(rows[context].with_target(asked.slot, target))
+
+    return adds_to_one(loss, asked.probes.ids, vocab_size, asked.tolerance)
+
+
+def weights(asked: Asked) -> str:
+    """By how much a weight of 2 multiplies the share of its target, over that of another."""
+    here, name = asked.slot, asked.probes.weighted[0]
+    there = 1 if here != 1 else 0
+    heavy = np.where(asked.full.at(here), 2.0, 1.0)
+    shares = {}
+    for slot in (here, there):
+        other, alone = asked.swing(asked.full, slot)
+        for weights in (None, heavy):
+            rows = [
+                replace(row, weights=row.weights if weights is None else weights).with_loss(
+                    row.at(here) | row.at(there) | row.of(2)
+                )
+                for row in (asked.full, other)
+            ]
+            shares[slot, weights is None] = asked.share(rows[:1], rows[1:], alone)
+    times = shares[here, False] / shares[here, True] * shares[there, True] / shares[there, False]
+    assert abs(times / 2 - 1) <= SHARE, (
+        f"a target whose {name} is 2 counts {times:.3g} times one of 1: multiply the loss of each "
+        f"slot by {name} in that slot (leave_out={{'weights'}} if it is for something else)"
+    )
+    return f"a target whose {name} is 2 counts twice"

@@ -108,6 +108,12 @@ class Worker:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def signal(self) -> str | None:
+        """The name of the signal that ended it; None if none has, as far as is known."""
+        code = self._process.returncode
+        return signal.Signals(-code).name if code is not None and code < 0 else None
+
     def guarded(self, call: Any, *args: Any) -> Any:
         """Make a call that fails when the process is gone, and raise WorkerDied then."""
         try:
@@ -120,9 +126,8 @@ class Worker:
             code = self._process.wait(_GRACE_SECONDS)
         except subprocess.TimeoutExpired:
             return f"the worker process {self.pid} ({self.target}) closed its connection"
-        how = f"exit code {code}"
-        if code < 0:
-            how = signal.Signals(-code).name
+        how = self.signal or f"exit code {code}"
+        if self.signal:
             how += " (often the kernel, out of memory)" if how == "SIGKILL" else ""
         return f"the worker process {self.pid} ({self.target}) ended early: {how}"
 

@@ -15,7 +15,7 @@ import logging
 import secrets
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from threading import Event
@@ -70,6 +70,7 @@ def leased(store: Store, folders: Iterable[str], *, wait: bool = False) -> Itera
         for folder in lease.folders:
             _take(store, folder, mine, wait)
             held.callback(_release, store, folder, mine)
+        clear(store, lease.folders)
         done = Event()
         renew = partial(_renew, store, lease, mine, done)
         renewing = in_background(renew, name="jaxdata-lease", stopped=done)
@@ -81,6 +82,24 @@ def leased(store: Store, folders: Iterable[str], *, wait: bool = False) -> Itera
         finally:
             done.set()
             renewing.join()
+            clear(store, ())  # of workers that were ended
+
+
+def clear(store: Store, folders: Iterable[str]) -> None:
+    """Remove what killed processes were writing, and their leases of folders and of the root."""
+
+    def change(content: bytes | None) -> bytes | None:
+        holder = Holder.decode(content)
+        if holder is None or not holder.is_dead():
+            raise _Held(content or b"")
+        return None
+
+    with suppress(OSError, DatasetError):  # the store may only be read
+        store.sweep()
+        for folder in {"", *folders}:
+            with suppress(_Held):
+                if store.exists(_name(folder)):
+                    store.update(_name(folder), change)
 
 
 class _Held(Exception):

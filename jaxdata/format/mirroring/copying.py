@@ -76,7 +76,6 @@ def mirror(
         wanted = list(parts(source_store, manifest))
         with _writing(at):
             journal.begin(content)
-            _sweep(at, wanted)
             counts = _Copying(source_store, at, journal, threads, progress).run(wanted)
             if source_store.read(MANIFEST) != content:
                 raise DatasetError(
@@ -177,13 +176,6 @@ def _writing(target: Store) -> Iterator[None]:
             f"{target.url} cannot be written: {error.strerror or error}. What was copied is kept: "
             "fix the cause, and the same command goes on"
         ) from error
-
-
-def _sweep(target: Store, wanted: Sequence[Part]) -> None:
-    """Remove what a killed mirror left of files."""
-    folders = {part.name.rpartition("/")[0] for part in wanted}
-    for folder in folders | {f"{part.name}/c" for part in wanted} | {part.name for part in wanted}:
-        target.sweep(folder)
 
 
 def _refuse_itself(source: Store, target: Store) -> None:

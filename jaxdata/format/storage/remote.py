@@ -162,7 +162,7 @@ class RemoteStore:
             for one, name in zip(deleted, some, strict=True):
                 self._done(one, name)
 
-    def sweep(self, prefix: str) -> None:
+    def sweep(self, *, below: bool = True) -> None:
         """Nothing to do: objects appear whole or not at all."""
 
     def write_array(self, name: str, array: NDArray[Any]) -> str:

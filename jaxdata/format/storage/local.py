@@ -179,7 +179,8 @@ class LocalStore(MappedFolder):
     def _chunk(self, name: str, stored: zarr.StoredArray) -> memoryview:
         path = self._path(name)
         with suppress(FileNotFoundError):
-            if (size := path.stat().st_size) > stored.chunk_bytes:
+            size = 0 if path.is_dir() else path.stat().st_size
+            if size > stored.chunk_bytes:
                 raise too_large(str(path), size, stored.chunk_bytes)
         return map_file(path)
 
@@ -190,7 +191,8 @@ def _new_file(folder: Path) -> Iterator[Path]:
     while True:
         handle, path = tempfile.mkstemp(dir=folder, prefix=_TEMPORARY)
         try:
-            _flock(handle, fcntl.LOCK_EX, path)
+            with suppress(OSError):  # a file system without locks: nothing is swept there
+                fcntl.flock(handle, fcntl.LOCK_EX)
             if os.fstat(handle).st_nlink:  # a sweep was not faster
                 yield Path(path)
                 return
@@ -209,27 +211,12 @@ def _remove_abandoned(path: Path) -> None:
             os.close(handle)
 
 
-def _flock(handle: int, how: int, url: str) -> None:
-    """Lock a file or folder; raises BlockingIOError where another process has the lock."""
-    try:
-        fcntl.flock(handle, how)
-    except BlockingIOError:
-        raise
-    except OSError as error:
-        raise DatasetError(
-            f"{url} is on a file system that does not lock ({error.strerror}), and two processes "
-            "could write there at once. Write to a local disk or a bucket, and copy it with "
-            "`jaxdata mirror`; or have the file system mounted with flock (Lustre: -o flock; "
-            "NFS 3: with its lock service)"
-        ) from error
-
-
 def _lock(folder: int, url: str) -> None:
     """Lock a folder; whoever has the lock gives it back in a moment, or was stopped."""
     end = time.monotonic() + _LOCK_SECONDS
     while True:
         try:
-            _flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB, url)
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > end:
                 raise DatasetError(
@@ -237,6 +224,13 @@ def _lock(folder: int, url: str) -> None:
                     "seems to be stopped. Let it go on, or end it; then run the same command again"
                 ) from None
             time.sleep(0.005)
+        except OSError as error:
+            raise DatasetError(
+                f"{url} is on a file system that does not lock ({error.strerror}), and two "
+                "processes could write there at once. Write to a local disk or a bucket, and copy "
+                "it with `jaxdata mirror`; or have the file system mounted with locks (Lustre: -o "
+                "flock; NFS 3: with its lock service)"
+            ) from error
         else:
             return
 

@@ -42,6 +42,8 @@ class Verification:
         remedy: what to do about damage.
         unchecked: columns and files without a checksum, written by an earlier jaxdata.
         unfinished: sources whose conversion is not finished; this is no damage.
+        unknown_inputs: sources of whose inputs nothing tells a later conversion whether they have
+            changed: `inputs.json` was deleted, or was never there; no damage.
         links: files that are links to somewhere outside the folder; no damage either.
     """
 
@@ -52,6 +54,7 @@ class Verification:
     unchecked: tuple[str, ...] = ()
     unfinished: tuple[str, ...] = ()
     links: tuple[str, ...] = ()
+    unknown_inputs: tuple[str, ...] = ()
 
     @property
     def whole(self) -> bool:
@@ -66,6 +69,9 @@ class Verification:
         lines += [self.remedy] if any(not one.remedy for one in self.damage) else []
         if self.unchecked:
             lines.append(f"{_NO_CHECKSUM}: {_some(self.unchecked)}")
+        if self.unknown_inputs:
+            named = _some(self.unknown_inputs)
+            lines.append(f"without inputs.json, inputs that change are not noticed: {named}")
         if self.links:
             lines.append(f"links to files outside the folder: {_some(self.links)}")
         lines += [

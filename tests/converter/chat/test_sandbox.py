@@ -297,7 +297,10 @@ def test_a_forked_copy_has_a_process_of_its_own() -> None:
     template = armed("")
     child = os.fork()
     if not child:
-        os._exit(0 if spans(template, "hi") == FINE else 1)
+        try:
+            os._exit(spans(template, "hi") != FINE)
+        finally:
+            os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert spans(template, "hi") == FINE
 

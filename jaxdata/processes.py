@@ -24,6 +24,7 @@ from typing import Any, Self
 
 import cloudpickle
 
+from jaxdata.background import TICK, check_stop
 from jaxdata.channel import Channel
 from jaxdata.errors import WorkerDied
 from jaxdata.lifeline import forget_in_forks, hold_on, lifeline
@@ -76,6 +77,8 @@ class Worker:
 
     def receive(self) -> Any:
         """Wait for the next message; an exception in the child is raised here."""
+        while not self.guarded(self.connection.poll, TICK):
+            check_stop()
         message = self.guarded(self.connection.recv)
         if isinstance(message, _Failure):
             raise message.error()
@@ -165,7 +168,7 @@ class Pool:
         Yields:
             (key of the task, what came: a `Progress`, the answer, or WorkerDied).
         """
-        for connection in wait(list(self._busy)):
+        for connection in wait(list(self._busy), TICK):
             worker, key = self._busy[connection]
             try:
                 message = worker.receive()

@@ -156,12 +156,6 @@ def too_large(url: str, size: int, most: int) -> DatasetError:
 class Unwritten(DatasetError, ValueError):
     """A bucket does not take an object; a ValueError, as the one that tensorstore raises."""
 
-    def __init__(self, url: str, reason: str) -> None:
-        super().__init__(
-            f"{url} cannot be written: {reason}. Look whether the bucket is there and these "
-            "credentials may write to it"
-        )
-
 
 def unwritable(path: str | os.PathLike[str], error: Exception) -> OSError:
     """The OSError for a library's own error about a file that it cannot write.

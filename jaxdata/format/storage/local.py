@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxdata.background import check_stop
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.storage import zarr
 from jaxdata.format.storage.contract import MOST_READ, Fence, missing, too_large
@@ -82,6 +83,7 @@ class LocalStore(MappedFolder):
         try:
             with open_plain(self._path(name)) as file:
                 while count := file.readinto(buffer):
+                    check_stop()
                     yield buffer[:count]
         except FileNotFoundError:
             raise missing(str(self._path(name))) from None

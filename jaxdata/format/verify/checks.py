@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
+from jaxdata.background import Threads
 from jaxdata.format.storage import Store
 from jaxdata.format.verify.damage import Damage, damage_of_file, damage_of_manifest
 from jaxdata.processes import available_cores
@@ -118,18 +118,15 @@ def run_checks(
     """Run all checks; returns the first damage of each file, in the order of the checks."""
     checks = list(checks)
     done, total = 0, sum(size for size, _ in checks)
-    with ThreadPoolExecutor(threads or available_cores()) as pool:
-        running = {pool.submit(check): size for size, check in checks}
-        try:
-            for finished in as_completed(running):
-                done += running[finished]
-                if progress:
-                    progress(done, total)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    found: dict[int, list[Damage]] = {}
+    with Threads(threads or available_cores()) as pool:
+        for number, damage in pool.ended((n, check) for n, (_, check) in enumerate(checks)):
+            found[number] = damage
+            done += checks[number][0]
+            if progress:
+                progress(done, total)
     first: dict[str, Damage] = {}
-    for future in running:
-        for one in future.result():
+    for number in range(len(checks)):
+        for one in found[number]:
             first.setdefault(one.file, one)
     return tuple(first.values())

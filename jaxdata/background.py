@@ -10,13 +10,27 @@ import atexit
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import partial
+from itertools import islice
+from queue import SimpleQueue
+from typing import Any, Self, TypeVar
 
+TICK = 0.05
+"""seconds after which a wait looks whether it is in vain
+
+No wait is without a limit: a signal that comes just before the wait begins would not end it.
+"""
 _GRACE_SECONDS = 10.0
-"""in which threads that were told to stop must come to a point where they do"""
-_stop: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
+"""in which threads that were told to stop must come to a point where they do, when Python ends"""
+_LEAVING_SECONDS = 2.0
+"""the same, when a block is left"""
+K = TypeVar("K")
+T = TypeVar("T")
+_in_vain: ContextVar[Callable[[], bool]] = ContextVar("in_vain", default=lambda: False)
 _stops: dict[threading.Thread, Callable[[], None]] = {}
 """of each that runs, what makes it stop"""
 
@@ -28,18 +42,139 @@ class Stopped(Exception):
 @contextmanager
 def until(stop: threading.Event) -> Iterator[None]:
     """Within, waiting ends with `Stopped` as soon as `stop` is set by another thread."""
-    token = _stop.set(stop)
+    token = _in_vain.set(stop.is_set)
     try:
         yield
     finally:
-        _stop.reset(token)
+        _in_vain.reset(token)
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Within, waiting ends with `Stopped` after some seconds."""
+    end, outer = time.monotonic() + seconds, _in_vain.get()
+    token = _in_vain.set(lambda: time.monotonic() > end or outer())
+    try:
+        yield
+    finally:
+        _in_vain.reset(token)
 
 
 def check_stop() -> None:
     """Raise `Stopped` where the thread waits in vain."""
-    stop = _stop.get()
-    if stop is not None and stop.is_set():
+    if _in_vain.get()():
         raise Stopped
+
+
+def waited(future: Any) -> Any:
+    """The result of a future, of Python's or tensorstore's.
+
+    Raises:
+        Stopped: see `until`.
+    """
+    while True:
+        try:
+            return future.result(timeout=TICK)
+        except TimeoutError:
+            if future.done():  # it raised this itself
+                return future.result()
+            check_stop()
+
+
+def pause(seconds: float) -> None:
+    """Sleep; raises Stopped (see `until`)."""
+    end = time.monotonic() + seconds
+    while (remains := end - time.monotonic()) > 0:
+        check_stop()
+        time.sleep(min(TICK, remains))
+
+
+def left_alone(call: Callable[[], T]) -> Future[T]:
+    """Make a call that nothing can stop in a thread that nobody needs to wait for.
+
+    It must be Python's own: what ends in a C++ library when Python does aborts the process.
+    """
+    future: Future[T] = Future()
+    one = partial(_make, future, call)
+    threading.Thread(target=one, daemon=True, name="jaxdata-alone").start()
+    return future
+
+
+def _make(future: Future[T], call: Callable[[], T]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = call()
+    except BaseException as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+class Threads:
+    """Threads that make calls side by side, in a `with` block.
+
+    When the block is left, nothing more is begun, and what is under way ends with `Stopped` where
+    it waits: a Ctrl-C is held up by no call.
+
+    >>> with Threads(4) as threads:
+    ...     threads.map(abs, [-1, 2, -3])
+    [1, 2, 3]
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._threads: list[threading.Thread] = []
+        self._stopped = threading.Event()
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+
+    def submit(self, do: Callable[..., T], *args: Any) -> Future[T]:
+        """Have a call made by the next thread that is free."""
+        future: Future[T] = Future()
+        self._calls.put(partial(_make, future, partial(do, *args)))
+        if len(self._threads) < self._most:
+            work = partial(_make_all, self._calls, self._stopped)
+            wake = partial(self._calls.put, None)
+            name = "jaxdata-side-by-side"
+            self._threads.append(in_background(work, name=name, stopped=self._stopped, wake=wake))
+        return future
+
+    def map(self, do: Callable[[Any], T], items: Iterable[Any]) -> list[T]:
+        """The results of calls, in order; raises what the first of them raises."""
+        return [waited(future) for future in [self.submit(do, item) for item in items]]
+
+    def ended(self, calls: Iterable[tuple[K, Callable[[], T]]]) -> Iterator[tuple[K, T]]:
+        """The key and result of each call when it has ended; calls are taken as there is room."""
+        waiting, running = iter(calls), dict[Future[T], K]()
+        while True:
+            for key, call in islice(waiting, 2 * self._most - len(running)):
+                running[self.submit(call)] = key
+            if not running:
+                return
+            for future in wait(running, TICK, FIRST_COMPLETED).done:
+                yield running.pop(future), future.result()
+            check_stop()
+
+    def stop(self) -> None:
+        """Make no further call, without waiting for those under way."""
+        self._stopped.set()
+        self._calls.put(None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        end = time.monotonic() + _LEAVING_SECONDS
+        for thread in self._threads:
+            thread.join(max(end - time.monotonic(), 0))
+
+
+def _make_all(calls: SimpleQueue[Callable[[], None] | None], stopped: threading.Event) -> None:
+    while (call := calls.get()) is not None and not stopped.is_set():
+        call()
+        del call  # what it holds, its result among it, is its caller's
+    calls.put(None)  # for the next thread
 
 
 def in_background(

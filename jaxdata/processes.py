@@ -24,6 +24,7 @@ from typing import Any, Self
 
 import cloudpickle
 
+from jaxdata.background import TICK, check_stop
 from jaxdata.channel import Channel
 from jaxdata.errors import WorkerDied
 from jaxdata.lifeline import forget_in_forks, hold_on, lifeline
@@ -76,6 +77,8 @@ class Worker:
 
     def receive(self) -> Any:
         """Wait for the next message; an exception in the child is raised here."""
+        while not self.guarded(self.connection.poll, TICK):
+            check_stop()
         message = self.guarded(self.connection.recv)
         if isinstance(message, _Failure):
             raise message.error()
@@ -108,6 +111,12 @@ class Worker:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def signal(self) -> str | None:
+        """The name of the signal that ended it; None if none has, as far as is known."""
+        code = self._process.returncode
+        return signal.Signals(-code).name if code is not None and code < 0 else None
+
     def guarded(self, call: Any, *args: Any) -> Any:
         """Make a call that fails when the process is gone, and raise WorkerDied then."""
         try:
@@ -120,9 +129,8 @@ class Worker:
             code = self._process.wait(_GRACE_SECONDS)
         except subprocess.TimeoutExpired:
             return f"the worker process {self.pid} ({self.target}) closed its connection"
-        how = f"exit code {code}"
-        if code < 0:
-            how = signal.Signals(-code).name
+        how = self.signal or f"exit code {code}"
+        if self.signal:
             how += " (often the kernel, out of memory)" if how == "SIGKILL" else ""
         return f"the worker process {self.pid} ({self.target}) ended early: {how}"
 
@@ -160,7 +168,7 @@ class Pool:
         Yields:
             (key of the task, what came: a `Progress`, the answer, or WorkerDied).
         """
-        for connection in wait(list(self._busy)):
+        for connection in wait(list(self._busy), TICK):
             worker, key = self._busy[connection]
             try:
                 message = worker.receive()

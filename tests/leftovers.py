@@ -14,6 +14,7 @@ _ME = Path("/proc/self")
 _LIBRARIES = (
     *("multiprocessing.resource_tracker", "multiprocessing.forkserver"),
     *("tqdm_monitor", "/dev/shm/sem."),  # of tqdm, which Hugging Face's datasets use
+    "thread jaxdata-obstore",  # one a process
 )
 """what lives as long as this process"""
 _TRACKERS = [

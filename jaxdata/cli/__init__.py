@@ -11,10 +11,14 @@ views      commands about views
 from __future__ import annotations
 
 import difflib
+import os
 import shlex
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 import click
 
@@ -115,7 +119,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     3 is a training run that halted where a source ran dry. A user's mistake ends as one line on
     stderr, without a traceback.
     """
+    sys.unraisablehook = _unraisable
     sys.exit(_run(arguments))
+
+
+def _unraisable(lost: Any) -> None:
+    """Send a Ctrl-C again that came while Python cleared something away, where errors are lost."""
+    if issubclass(lost.exc_type, KeyboardInterrupt):
+        again = threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT])
+        again.daemon = True
+        again.start()
+    else:
+        sys.__unraisablehook__(lost)
 
 
 def _run(arguments: Sequence[str] | None) -> int:

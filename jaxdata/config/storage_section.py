@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
+from jaxdata.format.storage.credentials import ENDPOINTS
 from jaxdata.settings import Count, Settings
 
 _log = logging.getLogger("jaxdata")
@@ -105,7 +106,7 @@ class _Variable(NamedTuple):
 
 
 _VARIABLES = (
-    _Variable("s3.endpoint", "AWS_ENDPOINT_URL_S3", ("AWS_ENDPOINT_URL",)),
+    _Variable("s3.endpoint", ENDPOINTS[0], ENDPOINTS[1:]),
     _Variable("s3.region", "AWS_REGION", ("AWS_DEFAULT_REGION",)),
     _Variable("s3.profile", "AWS_PROFILE", ("AWS_ACCESS_KEY_ID", "JAXDATA_S3_ANONYMOUS")),
     _Variable("s3.anonymous", "JAXDATA_S3_ANONYMOUS", ("AWS_ACCESS_KEY_ID", "AWS_PROFILE")),

@@ -102,7 +102,8 @@ def convert(
             the first.
         template_text_ok: let a chat template, prefixes or a separator write what looks like a
             special token ("<|im_start|>") and is none of the tokenizer; else that is an error.
-        max_expansion: reject a compressed file that expands to more than this many times its size.
+        max_expansion: reject a compressed file or a table that expands to more than this many times
+            its size.
         progress: called with the bytes of input done, and their total; before, where an encoder is
             tried, with the texts of the trial.
         command: what `history.jsonl`, beside the manifest, says was run; None for this call. URLs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -13,7 +14,6 @@ from jaxdata.converter.continuing.compatibility import (
     check_finished,
 )
 from jaxdata.converter.continuing.known_inputs import check_known
-from jaxdata.converter.continuing.leftovers import Leftovers
 from jaxdata.converter.conversion_run import ConversionRun
 from jaxdata.converter.encoder_use import note_encoders
 from jaxdata.converter.engines import MakeEngine
@@ -21,9 +21,9 @@ from jaxdata.converter.job import Job
 from jaxdata.converter.parameters import Parameters
 from jaxdata.converter.receipts import Receipt
 from jaxdata.converter.tasks import Task
-from jaxdata.errors import InputError
+from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.history import note_conversion
-from jaxdata.format.lease import leased
+from jaxdata.format.lease import clear, leased
 from jaxdata.format.manifest import MANIFEST, SourceEntry, read_manifest
 from jaxdata.format.storage import Store
 from jaxdata.format.unfinished import UnfinishedJob
@@ -74,10 +74,6 @@ class Conversion:
         return [self.job.folder, *self.outputs]
 
     @property
-    def _leftovers(self) -> Leftovers:
-        return Leftovers(self.store, self._unfinished, self.outputs)
-
-    @property
     def outputs(self) -> list[str]:
         """The sources that it may write."""
         return self.job.outputs(self.task)
@@ -102,6 +98,7 @@ class Conversion:
         if known := finished or now.base:
             self._check_known(known)
         if finished and not self._left_behind(finished):
+            self._tidy()
             return finished, None
         if resume and not finished and self._unfinished.begun() is None:
             raise InputError(
@@ -118,7 +115,7 @@ class Conversion:
                 conversion._note(finished, encoding, _made(finished, conversion.base))
             elif conversion._left_behind(finished):
                 conversion._note(finished, *conversion._of_receipts(finished))
-            conversion._leftovers.clean()
+            conversion._unfinished.end()
         return finished, encoding
 
     def _note(
@@ -144,6 +141,14 @@ class Conversion:
             counts[receipt.encoder] += receipt.encoding
             made |= {name: entries[name].fingerprint for name in receipt.outputs}
         return EncodingSummary(library=self.job.parameters.library, counts=counts), made
+
+    def _tidy(self) -> None:
+        """Remove what a conversion that was killed after it had published left."""
+        clear(self.store, self._folders)
+        if self._unfinished.begun() is None and self._unfinished.files():
+            with suppress(OSError, DatasetError), leased(self.store, self._folders):
+                if self._unfinished.begun() is None:  # none has begun meanwhile
+                    self._unfinished.end()
 
     def _now(self, append: bool) -> Conversion:
         """The conversion of what is to be done as the dataset is now."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import IO
 
@@ -17,7 +16,6 @@ from jaxdata.converter.continuing.compatibility import (
     unfinished_changes,
 )
 from jaxdata.converter.continuing.known_inputs import times_made
-from jaxdata.converter.continuing.leftovers import Leftovers
 from jaxdata.converter.encoder_use import EncoderUse
 from jaxdata.converter.engines import MakeEngine, Stopped
 from jaxdata.converter.inputs.cutting import cut
@@ -67,10 +65,6 @@ class ConversionRun:
     def _outputs(self) -> list[str]:
         return self.job.outputs(self.task)
 
-    @property
-    def _leftovers(self) -> Leftovers:
-        return Leftovers(self.store, self._unfinished, self._outputs)
-
     def run(
         self, make_engine: MakeEngine, progress: Callable[[int, int], None] | None
     ) -> tuple[dict[str, SourceEntry], EncodingSummary]:
@@ -89,10 +83,6 @@ class ConversionRun:
                 self._convert(make_engine, _Bar(0, None))
         except Stopped as stopped:
             raise self._first_bad(stopped) from None
-        except BaseException:
-            with suppress(DatasetError):  # another process took over
-                self._leftovers.sweep()  # workers were ended wherever they were
-            raise
         with tempfile.TemporaryFile() as bad_lines:
             merged = self._merge(bad_lines)
             return self._publish(merged), self._encoding(merged.encoding)
@@ -155,10 +145,10 @@ class ConversionRun:
         if merged.first_bad and self.job.stop_at_bad:
             raise bad_record(*merged.first_bad)
         if not merged.fed:
-            self._leftovers.clean()  # so that the same with a better --text-key is not refused
+            self._unfinished.end()  # so that the same with a better --text-key is not refused
             raise no_documents(merged, self.job.parameters.task.key_options)
         if self.stale:
-            self._leftovers.discard_shards(merged.shards)
+            self._discard_shards(merged.shards)
         self._check_unchanged()  # before anything is written that it may have published
         self._note_inputs(merged.contents)
         return publish(self.store, self.job, self.task, merged, self.base)
@@ -185,12 +175,21 @@ class ConversionRun:
         """Write the parameters; if units were finished before, check that they fit."""
         wanted = self.job.parameters
         if self._unfinished.resumes(lambda begun: unfinished_changes(begun, wanted)):
-            self._leftovers.sweep()
             self.stale = True
         else:
-            self._leftovers.clean()
-            self._leftovers.discard_shards(set())
+            self._discard_shards(set())
             self._unfinished.begin(wanted.encode())
+
+    def _discard_shards(self, named: set[str]) -> None:
+        """Remove shards but those named here or in the manifest: another cut has other names."""
+        if self.store.read(MANIFEST) is not None:
+            sources = read_manifest(self.store).sources.values()
+            named = named | {shard.name for entry in sources for shard in entry.all_shards}
+        for folder in self._outputs:
+            for name in self.store.list(f"{folder}/"):
+                own = name.endswith(".array_record") and name.rpartition("/")[0] == folder
+                if own and name not in named:
+                    self.store.delete(name)
 
     def _units_to_do(self, bar: _Bar) -> Iterator[Unit]:
         done, distrusted = self._unfinished.done(), self._encoders.distrusted

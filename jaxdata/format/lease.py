@@ -15,12 +15,12 @@ import logging
 import secrets
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from threading import Event
 
-from jaxdata.background import in_background
+from jaxdata.background import Stopped, in_background, within
 from jaxdata.errors import DatasetError
 from jaxdata.format.lease_holder import Holder
 from jaxdata.format.storage import Store
@@ -28,6 +28,8 @@ from jaxdata.format.storage import Store
 SECONDS = 60.0
 """For so long a lease is valid after it was renewed."""
 _RENEWALS = 6  # in that time
+_LEAVING_SECONDS = 2.0
+"""how long giving a lease back may take after an error or Ctrl-C"""
 LEASE_FILE = ".lease"
 """Its name in the folder that it is for."""
 _log = logging.getLogger("jaxdata")
@@ -69,18 +71,38 @@ def leased(store: Store, folders: Iterable[str], *, wait: bool = False) -> Itera
     with ExitStack() as held:
         for folder in lease.folders:
             _take(store, folder, mine, wait)
-            held.callback(_release, store, folder, mine)
+            held.push(partial(_release, store, folder, mine))
+        clear(store, lease.folders)
         done = Event()
         renew = partial(_renew, store, lease, mine, done)
         renewing = in_background(renew, name="jaxdata-lease", stopped=done)
         try:
             yield lease
+            clear(store, ())  # of workers that were ended
         except Exception as error:
-            lease.check(store, error)  # another process at work may be the cause
+            with suppress(Stopped), within(_LEAVING_SECONDS):
+                lease.check(store, error)  # another process at work may be the cause
             raise
         finally:
             done.set()
             renewing.join()
+
+
+def clear(store: Store, folders: Iterable[str]) -> None:
+    """Remove what killed processes were writing, and their leases of folders and of the root."""
+
+    def change(content: bytes | None) -> bytes | None:
+        holder = Holder.decode(content)
+        if holder is None or not holder.is_dead():
+            raise _Held(content or b"")
+        return None
+
+    with suppress(OSError, DatasetError):  # the store may only be read
+        store.sweep()
+        for folder in {"", *folders}:
+            with suppress(_Held):
+                if store.exists(_name(folder)):
+                    store.update(_name(folder), change)
 
 
 class _Held(Exception):
@@ -141,14 +163,15 @@ def _renew(store: Store, lease: Lease, mine: Holder, done: Event) -> None:
                 _log.debug("the lease of %s was not renewed: %s", _where(store, folder), error)
 
 
-def _release(store: Store, folder: str, mine: Holder) -> None:
+def _release(store: Store, folder: str, mine: Holder, error: object, *_: object) -> None:
     def change(content: bytes | None) -> bytes | None:
         if not mine.wrote(content):
             raise _Held(content or b"")
         return None
 
     try:
-        store.update(_name(folder), change)
+        with within(_LEAVING_SECONDS if error else SECONDS):
+            store.update(_name(folder), change)
     except _Held:
         pass
     except Exception as error:  # what failed before matters more; it ends with this process

@@ -32,7 +32,7 @@ from jaxdata.format.bounds import (
 from jaxdata.format.checksums import decode_json, encode_json, read_json
 from jaxdata.format.records import RecordSpec
 from jaxdata.format.side_rules import SideName, SideType
-from jaxdata.format.storage import Store
+from jaxdata.format.storage import RemoteStore, Store
 from jaxdata.format.storage.objects import is_url
 
 FORMAT_VERSION = 1
@@ -295,6 +295,8 @@ def read_manifest(store: Store, *, compare: bool = True) -> Manifest:
     """
     manifest = read_json(store, MANIFEST, Manifest, FORMAT_VERSION, compare=compare)
     if manifest is None:
+        if isinstance(store, RemoteStore):
+            store.check_bucket()
         here = is_url(store.url) or Path(store.url).exists()
         lacks = f"it has no {MANIFEST}" if here else "there is no such folder"
         raise DatasetError(

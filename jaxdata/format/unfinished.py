@@ -74,10 +74,14 @@ class UnfinishedJob:
         self.end()
         self.store.write(self.record, parameters)
 
+    def files(self) -> list[str]:
+        """Names of the files in `work/`."""
+        start = self._name("work/")
+        return [name.removeprefix(start) for name in self.store.list(start)]
+
     def done(self) -> set[str]:
         """Names of the units that have a receipt."""
-        start, end = self._name("work/"), ".receipt"
-        names = (name.removeprefix(start) for name in self.store.list(start))
+        names, end = self.files(), ".receipt"
         return {name.removesuffix(end) for name in names if name.endswith(end)}
 
     def note(self, name: str, data: bytes) -> None:
@@ -110,7 +114,8 @@ class UnfinishedJob:
             ) from None
 
     def end(self) -> None:
-        """Delete `work/`."""
+        """Delete `work/`: first the record, without which nobody resumes from what is left."""
+        self.store.delete(self.record)
         self.store.delete(self._name("work/"))
 
     @contextmanager

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from jaxdata.errors import DatasetError, InputError, WorkerDied
+from jaxdata.errors import InputError, WorkerDied
 from jaxdata.feed.layouts import Named, stored_layout
-from jaxdata.format.lease import leased
+from jaxdata.format.lease import clear, leased
 from jaxdata.format.manifest import MANIFEST
 from jaxdata.format.storage import Store, open_store
 from jaxdata.format.unfinished import UnfinishedJob
@@ -97,6 +96,7 @@ def materialize(
             done = _finished(store, recipe)  # another process may have been faster
             done = done or _complete(job, workers or available_cores(), progress)
     unfinished.end()
+    clear(store, [])
     return done
 
 
@@ -180,9 +180,6 @@ def _write(unfinished: UnfinishedJob, job: RowsJob, workers: int, progress: Adva
                 progress(done, job.recipe.rows)
     except WorkerDied as error:
         raise WorkerDied(f"{error}. Finished work is kept: the same command resumes") from error
-    finally:
-        with suppress(DatasetError):  # another process took over
-            unfinished.store.sweep("")  # temporary files of workers that were killed
 
 
 def _publish(unfinished: UnfinishedJob, job: RowsJob) -> RowSet:

@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
-from jaxdata.background import in_background
+from jaxdata.background import TICK, check_stop, in_background
 from jaxdata.lifeline import forget_in_forks
 
 _LEAST_BYTES = 2**29
@@ -65,7 +65,8 @@ class PlanMemory:
             made = self._making.get(key)
         if made is None:
             return self._keep(key, make())
-        made.wait()
+        while not made.wait(TICK):
+            check_stop()
         found: T | None = self._held.get(key)
         return self._keep(key, make()) if found is None else found
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
 import jax
 
-from jaxdata.background import until
+from jaxdata.background import Threads
 from jaxdata.errors import InputError
 from jaxdata.format.storage import cache_root, open_store
 from jaxdata.train.settings import BUCKETS
@@ -116,16 +114,5 @@ def _last_first(names: set[str]) -> tuple[set[str], set[str]]:
 
 
 def _each(do: Callable[[str], None], names: Iterable[str]) -> None:
-    stopped = threading.Event()
-
-    def until_stopped(name: str) -> None:
-        with until(stopped):
-            do(name)
-
-    with ThreadPoolExecutor(_THREADS) as pool:
-        try:
-            list(pool.map(until_stopped, names))
-        except BaseException:
-            stopped.set()  # else threads would wait for a bucket that does not answer
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    with Threads(_THREADS) as threads:
+        threads.map(do, names)

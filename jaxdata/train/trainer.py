@@ -26,7 +26,7 @@ from jaxdata.train.metrics import Progress
 from jaxdata.train.model import count_params
 from jaxdata.train.optimizer import State, init_state, make_optimizer, make_step
 from jaxdata.train.output_folder import open_output
-from jaxdata.train.settings import TrainSettings
+from jaxdata.train.settings import BUCKETS, TrainSettings
 from jaxdata.train.whole_checkpoints import damaged_checkpoints, set_aside
 from jaxdata.wording import counted
 
@@ -130,7 +130,13 @@ class Trainer:
         if self.step > saved and jax.process_count() == 1:  # others may be in another step
             self._save(progress)
             saved = self.step
-        self._folder.send()  # perhaps it was this that was interrupted
+        output = self.settings.output
+        if output.startswith(BUCKETS):
+            self._say(f"sending what is saved to {output}; Ctrl-C again ends without it")
+        try:
+            self._folder.send()  # perhaps it was this that was interrupted
+        except KeyboardInterrupt:
+            return f"step {saved:,} is not in {output}: a run goes on from the last that is"
         return f"{saved:,} of {self.steps:,} steps are saved: the same command goes on from there"
 
     def _end(self, progress: Progress) -> str | None:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.facts import digest
 from jaxdata.format.index import SourceIndex
-from jaxdata.format.lease import leased
+from jaxdata.format.lease import clear, leased
 from jaxdata.format.manifest import (
     Manifest,
     SourceEntry,
@@ -87,7 +87,7 @@ def write_views(
                 write_columns(at, f"{view_folder(source, name)}/{entry.folder}", columns)
         update_manifest(at, lambda now: _with(now, name, entries, at.url))
         for source, entry in entries.items():
-            _sweep(at, source, view_folder(source, name), entry.folder)
+            _remove_others(at, view_folder(source, name), entry.folder)
     return entries
 
 
@@ -102,10 +102,17 @@ def remove_views(
     Raises:
         InputError: none of them has a view of this name.
     """
+    check_name(name)
     store = open_store(dataset)
     known = {source: entry.views for source, entry in read_manifest(store).sources.items()}
-    having = [each for each in known if name in known[each] and each in (sources or known)]
+    having = [
+        each
+        for each in known
+        if each in (sources or known)
+        and (name in known[each] or store.list(f"{view_folder(each, name)}/"))  # killed on the way
+    ]
     if not having:
+        clear(store, known)  # of a process that was killed when it had removed the view
         views = [f"{view} (of {source})" for source, each in known.items() for view in each]
         of = f" of {', '.join(sources)}" if sources else ""
         raise InputError(
@@ -115,7 +122,7 @@ def remove_views(
         at = lease.fenced(store)
         update_manifest(at, lambda now: _with(now, name, dict.fromkeys(having), at.url))
         for source in having:
-            _sweep(at, source, view_folder(source, name), None)
+            at.delete(f"{view_folder(source, name)}/")
     return having
 
 
@@ -250,12 +257,8 @@ def _with(
     return manifest.model_copy(update={"sources": sources})
 
 
-def _sweep(store: Store, source: str, folder: str, kept: str | None) -> None:
-    """Remove the columns of earlier views of a name, and what killed writers left."""
-    store.sweep(f"{source}/")
-    if kept is None:
-        store.delete(f"{folder}/")
-        return
+def _remove_others(store: Store, folder: str, kept: str) -> None:
+    """Remove the columns of earlier views of a name."""
     parts = {name.removeprefix(f"{folder}/").partition("/")[0] for name in store.list(f"{folder}/")}
     for part in parts - {kept}:
         store.delete(f"{folder}/{part}/")

@@ -171,7 +171,10 @@ def test_what_cannot_be_fetched(
     assert warm(tmp_path, *given, status=1)[-1].startswith(message)
 
 
-def test_a_bucket_that_refuses_is_named(server: BucketServer, tmp_path: Path) -> None:
+def test_a_bucket_that_refuses_is_named(
+    server: BucketServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAXDATA_STORAGE_SECONDS", "0.5")  # does not wait for other credentials
     server.faults = Faults(forbidden=1.0, path="*.array_record")
     line = warm(tmp_path, status=1)[-1]
     assert re.match(r"error: .*://bkt/ds/train/\w+/.*array_record cannot be read: .*may not", line)

@@ -8,8 +8,11 @@ import json
 import os
 import pty
 import shlex
+import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
@@ -211,6 +214,28 @@ def test_errors_of_a_command_become_exit_codes(
     assert exits(KeyboardInterrupt()) == (130, "interrupted.\n")
     with pytest.raises(ZeroDivisionError):
         exits(ZeroDivisionError())
+
+
+class _Cleared:
+    """Is interrupted where Python loses errors."""
+
+    def __del__(self) -> None:
+        raise KeyboardInterrupt
+
+
+def test_a_ctrl_c_that_python_loses_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "unraisablehook", cli._unraisable)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            _wait_after(_Cleared)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _wait_after(make: Callable[[], object]) -> None:
+    make()
+    threading.Event().wait()
 
 
 def test_a_gz_stream_and_several_options_work_together(pages: Path, tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_receipts_without_parameters_are_of_nothing_known(tmp_path: Path) -> Non
     source = write_lines(tmp_path / "a.jsonl", records("a", "b", "c"))
     run(source, tmp_path / "clean")
     write_lines(tmp_path / "out/train/web/work/00000-00000.receipt", [b"of something else"])
-    write_lines(tmp_path / "out/train/web/.tmp-killed", [b"half done"])
+    write_lines(tmp_path / "out/train/web/.tmp-jaxdata-killed", [b"half done"])
     run(source, tmp_path / "out")
     assert tree(tmp_path / "out") == tree(tmp_path / "clean")
 

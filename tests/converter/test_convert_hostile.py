@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
+import jaxdata
 from jaxdata.converter import texts
 from jaxdata.errors import InputError
 from tests.converter.test_convert import decoded, quarantine, run, write_lines
@@ -89,6 +90,37 @@ def test_bombs_are_refused(tmp_path: Path, name: str) -> None:
         InputError, match=r"expands to more than 200 times its size: .*--max-expansion"
     ):
         list(texts(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    ("options", "rows"),
+    [
+        ({"use_dictionary": False}, 400),  # small when it is compressed
+        ({"use_dictionary": True}, 4_000),  # and when it is not: each row has the same value
+        ({"use_dictionary": True, "dictionary_type": True}, 4_000),
+    ],
+)
+def test_tables_that_are_bombs_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, bool], rows: int
+) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    monkeypatch.setattr("jaxdata.converter.inputs.formats.tables.FREE", 2**20)
+    texts_of = pa.array(["x" * 5_000] * rows)
+    if options.pop("dictionary_type", False):
+        texts_of = texts_of.dictionary_encode()
+    pq.write_table(
+        pa.table({"text": texts_of}), tmp_path / "a.parquet", compression="zstd", **options
+    )
+    size = (tmp_path / "a.parquet").stat().st_size
+    assert rows * 5_000 > 400 * size
+    with pytest.raises(
+        InputError, match=r"a\.parquet expands to more than 200 times its size: .*--max-expansion"
+    ):
+        list(texts(tmp_path / "a.parquet"))
+    run(tmp_path / "a.parquet", tmp_path / "out", max_expansion=10**6)
+    assert len(jaxdata.open_dataset(tmp_path / "out").source("train", "web")) == rows
 
 
 @pytest.mark.slow

@@ -88,7 +88,7 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "the manifest is a folder": (
         _replace("dataset.json", lambda path: path.mkdir()),
-        "{d}/dataset.json cannot be read: Is a directory",
+        "{d}/dataset.json is a folder, expected a file: restore it from a copy",
     ),
     "the manifest is huge": (
         _replace("dataset.json", _sparse(2**40)),

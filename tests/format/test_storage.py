@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import json
 import os
@@ -158,6 +160,23 @@ def test_any_zarr_library_can_open_an_array(tmp_path: Path) -> None:
 def test_a_missing_array_is_named(store: Store) -> None:
     with pytest.raises(DatasetError, match="index/length is missing"):
         store.read_array("index/length")
+
+
+def test_a_file_system_without_locks_is_said_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    store = open_store(tmp_path)
+    says = r"is on a file system that does not lock \(No locks available\).* local disk .* -o flock"
+    with pytest.raises(DatasetError, match=says):
+        store.update("a", lambda _: b"")
+    store.write("b", b"needs no lock")
+    (tmp_path / ".tmp-jaxdata-of-whom").touch()
+    store.sweep()
+    assert {path.name for path in tmp_path.iterdir()} == {"b", ".tmp-jaxdata-of-whom"}
 
 
 def test_updates_of_many_processes_all_count(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import jaxdata
 from jaxdata import tokenizers
 from jaxdata.cli import main
 from jaxdata.converter import merged_receipts as merged
@@ -25,6 +26,7 @@ from jaxdata.format.storage import open_store
 from jaxdata.format.verify import Damage, verify
 from jaxdata.format.verify.checks import run_checks
 from jaxdata.testing import write_dataset
+from tests.converter.here import run_here
 from tests.converter.test_convert import records, write_lines
 from tests.converter.test_convert import run as convert
 from tests.format.trees import tree
@@ -320,7 +322,31 @@ def test_the_checksum_of_a_manifest_is_of_what_a_reader_sees(copy: Path) -> None
 def test_what_cannot_be_read_is_damage_and_no_traceback(copy: Path) -> None:
     (copy / SHARD).unlink()
     (copy / SHARD).mkdir()
-    assert (SHARD, "it cannot be read: Is a directory") in found(copy)
+    assert (SHARD, f"{copy}/{SHARD} is a folder, expected a file: restore it from a copy") in found(
+        copy
+    )
+
+
+@pytest.mark.parametrize("name", [SHARD, "train/web/index/length/c/0", "dataset.json"])
+def test_a_folder_in_the_place_of_a_file_is_said_in_words(copy: Path, name: str) -> None:
+    (copy / name).unlink()
+    (copy / name).mkdir()
+    with pytest.raises(DatasetError, match=f"{name} is a folder, expected a file: restore it"):
+        list(jaxdata.open_dataset(copy).source("train", "web"))
+
+
+def test_sources_whose_inputs_may_change_unnoticed_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n')
+    run_here(tmp_path / "a.jsonl", tmp_path / "out")
+    assert "inputs.json" not in str(verify(tmp_path / "out"))
+    (tmp_path / "out/train/web/inputs.json").unlink()
+    checked = verify(tmp_path / "out")
+    assert checked.whole
+    assert checked.unknown_inputs == ("train/web",)
+    assert "without inputs.json, inputs that change are not noticed: train/web" in str(checked)
+    (tmp_path / "out/train/web/inputs.json").write_text('{"version"')
+    (damage,) = verify(tmp_path / "out").damage
+    assert str(damage).startswith("train/web/inputs.json: its content differs from its checksum")
 
 
 def test_a_begun_conversion_is_no_damage(copy: Path) -> None:

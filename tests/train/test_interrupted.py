@@ -6,11 +6,14 @@ import os
 import signal
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from jaxdata.demo.runs import last_logged_step
 from jaxdata.train.interrupts import Interrupts
+from jaxdata.train.trainer import Trainer
 from tests.train.test_train import command, config, dataset, environment, facts, run, steps_of
 
 __all__ = ["config", "dataset"]
@@ -47,6 +50,26 @@ def test_steps_are_saved_and_the_same_command_goes_on(config: Path, tmp_path: Pa
     assert f"resumed after step {saved}" in said
     both = ([facts(each) for each in steps_of(tmp_path / name)] for name in ("unbroken", "broken"))
     assert next(both) == next(both), "no step was trained twice"
+
+
+def test_a_second_ctrl_c_leaves_what_is_sent_to_a_bucket() -> None:
+    said: list[str] = []
+
+    def send() -> None:
+        raise KeyboardInterrupt
+
+    trainer: Any = SimpleNamespace(
+        _checkpoints=SimpleNamespace(latest=4),
+        _folder=SimpleNamespace(send=send),
+        _say=said.append,
+        settings=SimpleNamespace(output="gs://runs/mine"),
+        step=4,
+        steps=9,
+    )
+    assert Trainer._save_interrupted(trainer, None) == (  # type: ignore[arg-type]
+        "step 4 is not in gs://runs/mine: a run goes on from the last that is"
+    )
+    assert said == ["sending what is saved to gs://runs/mine; Ctrl-C again ends without it"]
 
 
 @pytest.mark.parametrize(("times", "done"), [(1, ["begun", "ended"]), (2, ["begun"])])

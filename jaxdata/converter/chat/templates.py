@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from importlib.util import find_spec
+from threading import Lock
+from typing import Any, ClassVar
+from weakref import WeakValueDictionary
 
 from jaxdata.converter.chat.conversations import Conversation
 from jaxdata.converter.inputs.parsing import BadRecord
+from jaxdata.converter.inputs.raw_records import plain_value
 from jaxdata.converter.tasks.spans import Span
-from jaxdata.errors import InputError, MissingExtra
+from jaxdata.errors import InputError, MissingExtra, WorkerDied
 from jaxdata.format.storage.small_files import read_small
+from jaxdata.lifeline import forget_in_forks
+from jaxdata.processes import Worker
 from jaxdata.tokenizers import Tokenizer
 
+_TARGET = "jaxdata.converter.chat.sandbox:serve"
+_SECONDS = 4.0
+"""CPU time of one rendering, about; what two hundred turns need is some milliseconds."""
+_MOST_ENDED = 3
+_OWN_FAULT = {
+    "SIGXCPU": f"takes more than {_SECONDS:.0f} seconds",
+    **dict.fromkeys(("SIGSEGV", "SIGBUS", "SIGABRT"), "crashes the process that it runs in"),
+}
+_LONGEST = 2**28
+"""Bytes of an answer; `sandbox` gives up before."""
 _PROBE = (("user", "one"), ("assistant", "two"), ("user", "three"), ("assistant", "four"))
 
 
 class ChatTemplate:
-    """A Jinja template of conversations, run in a sandbox (see `sandbox`).
+    """A Jinja template of conversations, run in a process of its own (see `sandbox`).
 
     Where it has `{% generation %}` blocks, these are the assistant's. Otherwise a turn is what
     the conversation up to it adds to that before it with the prompt for an answer, which asks of
@@ -41,28 +58,26 @@ class ChatTemplate:
         *,
         every_turn: bool = True,
     ) -> None:
-        try:
-            from jaxdata.converter.chat.sandbox import CLOSE, OPEN, Sandbox
-        except ImportError as error:
-            raise MissingExtra("chat", "jinja2") from error
-        self._marks = OPEN, CLOSE
-        self._variables, self._special = dict(variables), tuple(special)
-        try:
-            self._render = Sandbox().compiled(source)
-        except Exception as error:  # the sandbox runs constant parts when it compiles
-            raise InputError(f"the chat template cannot be compiled: {error}") from error
+        if find_spec("jinja2") is None:
+            raise MissingExtra("chat", "jinja2")
+        self._template = _encoded(
+            {"source": source, "special": list(special), "variables": dict(variables)}
+        )
+        self._process, self._ended = _TemplateProcess.shared(), 0
         probe = Conversation.of([(role, content, role == "assistant") for role, content in _PROBE])
-        self._marked = OPEN in self._try_it(probe)
+        self._marked: bool = self._try_it(probe)
         self._check_turns(probe if every_turn else probe.last_only())
 
-    def _try_it(self, probe: Conversation) -> str:
+    def _try_it(self, probe: Conversation) -> bool:
+        """Whether it marks answers."""
         try:
-            return self._text(probe)
+            marked: bool = self._answer(probe, None)["marked"]
         except BadRecord as error:
             raise InputError(
                 f"{error.reason}, even for two plain questions and answers. Give another "
                 "template with --chat-template, or missing variables with --template-variables"
             ) from error
+        return marked
 
     def _check_turns(self, probe: Conversation) -> None:
         try:
@@ -74,64 +89,99 @@ class ChatTemplate:
                 "last answer of each conversation only, with --train-on last"
             ) from error
 
-    def _text(self, conversation: Conversation, stop: int | None = None, ask: bool = False) -> str:
-        """Write the first messages, and with `ask` the beginning of an answer."""
-        variables = {
-            **self._variables,
-            **conversation.variables,
-            "messages": conversation.messages[:stop],
-            "add_generation_prompt": ask,
+    def spans(self, conversation: Conversation) -> list[Span]:
+        """Return spans with and without loss.
+
+        Raises:
+            BadRecord: the template fails, or its process was ended at a limit.
+            InputError: that happened a few times; each costs seconds.
+        """
+        spans = self._answer(conversation, self._marked)["spans"]
+        return [Span(text, loss, special=True) for text, loss in spans]
+
+    def _answer(self, conversation: Conversation, marked: bool | None) -> dict[str, Any]:
+        request = {
+            "variables": conversation.variables,
+            "messages": conversation.messages,
+            "losses": conversation.losses,
+            "marked": marked,
         }
         try:
-            return self._render(variables)
-        except Exception as error:  # a template can raise whatever Python can
-            raise BadRecord(f"the chat template fails: {_first_line(error)}") from error
+            encoded = _encoded(request)
+        except (TypeError, ValueError):  # a transform can put anything into a record
+            raise BadRecord("messages or 'tools' cannot be written as JSON") from None
+        answer = self._process.ask(self._template, encoded)
+        if "compiled" in answer:
+            raise InputError(f"the chat template cannot be compiled: {answer['compiled']}")
+        if "fails" in answer:
+            raise BadRecord(answer["fails"])
+        if "ended" in answer:
+            self._count_ended(answer["ended"])
+        return answer
 
-    def spans(self, conversation: Conversation) -> list[Span]:
-        """Return spans with and without loss; raises BadRecord if the template fails."""
-        marked = self._marked_spans if self._marked else self._turn_spans
-        return [Span(text, loss, special=True) for text, loss in marked(conversation) if text]
+    def _count_ended(self, why: str) -> None:
+        self._ended += 1
+        reason = f"the chat template was ended: it {why}"
+        if self._ended == _MOST_ENDED:
+            raise InputError(
+                f"{reason}. So it was at {_MOST_ENDED} conversations: give another template with "
+                "--chat-template, or leave such conversations out"
+            )
+        raise BadRecord(reason)
 
-    def _marked_spans(self, conversation: Conversation) -> Iterable[tuple[str, bool]]:
-        opening, closing = self._marks
-        before, *parts = self._text(conversation).split(opening)
-        both = zip(conversation.messages, conversation.losses, strict=True)
-        losses = [loss for message, loss in both if message["role"] == "assistant"]
-        if len(losses) != len(parts) and not all(losses):
-            raise BadRecord("weights of messages, and a template that marks something else")
-        yield before, False
-        for number, part in enumerate(parts):
-            answer, closed, rest = part.partition(closing)
-            if not closed:
-                raise BadRecord("the chat template has a generation block inside another")
-            yield answer, losses[number] if len(losses) == len(parts) else True
-            yield rest.replace(closing, ""), False
 
-    def _turn_spans(self, conversation: Conversation) -> Iterable[tuple[str, bool]]:
-        whole, done = self._text(conversation), 0
-        for number, loss in enumerate(conversation.losses):
-            if loss:
-                start, stop = self._turn(conversation, number, whole)
-                yield whole[done:start], False
-                yield whole[start:stop], True
-                done = stop
-        yield whole[done:], False
+class _TemplateProcess:
+    """The process that runs this one's templates, from when it is needed until none is left."""
 
-    def _turn(self, conversation: Conversation, number: int, whole: str) -> tuple[int, int]:
-        """Where the answer that is message `number` begins and ends."""
-        before = self._text(conversation, number, ask=True)
-        after = self._text(conversation, number + 1)
-        if not (whole.startswith(before) and whole.startswith(after) and len(before) < len(after)):
-            raise BadRecord("the chat template does not write a conversation turn after turn")
-        start = len(before)
-        if before == self._text(conversation, number):  # it knows no prompt for an answer
-            start = _content_start(whole, conversation.messages[number], start, len(after))
-        return start, self._end(whole, start, len(after))
+    _used: ClassVar[WeakValueDictionary[str, _TemplateProcess]] = WeakValueDictionary()
 
-    def _end(self, whole: str, start: int, stop: int) -> int:
-        """White space after a turn's last special token is not the assistant's."""
-        answer = whole[start:stop].rstrip()
-        return start + len(answer) if answer.endswith(self._special) else stop
+    @classmethod
+    def shared(cls) -> _TemplateProcess:
+        """The one of this process."""
+        return cls._used.get("") or cls._used.setdefault("", cls())
+
+    def __init__(self) -> None:
+        self.forget()
+        forget_in_forks(self)
+
+    def forget(self) -> None:
+        """See `forget_in_forks`."""
+        self._worker: Worker | None = None
+        self._lock = Lock()
+
+    def __del__(self) -> None:
+        if self._worker:
+            self._worker.close()
+
+    def ask(self, template: bytes, request: bytes) -> dict[str, Any]:
+        """The answer to a request (see `sandbox.serve`); raises WorkerDied."""
+        with self._lock:
+            try:
+                return self._ask(template, request)
+            except WorkerDied:  # killed by somebody: by the kernel, say, that needs memory
+                return self._ask(template, request)
+
+    def _ask(self, template: bytes, request: bytes) -> dict[str, Any]:
+        worker, self._worker = self._worker or Worker(_TARGET, _SECONDS), None
+        try:
+            worker.guarded(worker.connection.send_bytes, template + b"\n" + request)
+            data = worker.guarded(worker.connection.recv_bytes, _LONGEST)
+        except BaseException as error:  # an interrupt, say: its answer would be the next one's
+            worker.close()
+            if isinstance(error, WorkerDied) and worker.signal in _OWN_FAULT:
+                return {"ended": _OWN_FAULT[worker.signal]}
+            raise
+        answer: dict[str, Any] = json.loads(data)
+        if "ended" in answer:  # its memory is in pieces
+            worker.close()
+        else:
+            self._worker = worker
+        return answer
+
+
+def _encoded(value: dict[str, Any]) -> bytes:
+    text = json.dumps(value, ensure_ascii=False, default=plain_value)
+    return text.encode("utf-8", "surrogatepass")
 
 
 def find_template(given: str | None, tokenizer: Tokenizer) -> str | None:
@@ -155,16 +205,3 @@ def find_template(given: str | None, tokenizer: Tokenizer) -> str | None:
         return read_small(given).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"--chat-template {given!r} cannot be read: {error}") from error
-
-
-def _content_start(whole: str, message: Mapping[str, Any], start: int, stop: int) -> int:
-    """Where a message's content is, with the one space before it, which its first token takes."""
-    content = str(message.get("content") or "")
-    places = (whole.find(text, start, stop) for text in (content, content.strip()) if text)
-    found = next((place for place in places if place >= 0), start)
-    return found - 1 if found > start and whole[found - 1] == " " else found
-
-
-def _first_line(error: Exception) -> str:
-    text = "" if isinstance(error, RecursionError | MemoryError) else str(error).strip()
-    return text.splitlines()[0][:200] if text else type(error).__name__

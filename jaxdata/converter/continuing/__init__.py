@@ -2,5 +2,5 @@
 
 - `compatibility`: what makes it refuse; `append`: what is new of its inputs.
 - `known_inputs`: whether inputs that were converted are still what they were.
-- `leftovers`: what killed processes left; `call_text`: a call as text, for the history.
+- `call_text`: a call as text, for the history.
 """

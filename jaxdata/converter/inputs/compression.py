@@ -12,7 +12,8 @@ Compression = Literal["", "gz", "zst"]
 EXPANSION = 200
 """Expansion limit of a large compressed file, as a multiple of its size."""
 
-_FREE = 2**28  # bytes that any file may unpack to
+FREE = 2**28
+"""Bytes that any file may unpack to."""
 _BUFFER = 2**18
 _CHUNK = 2**11  # bytes unpacked at a time: zstd may make 2**26 of them
 _WINDOW = 2**31  # the largest that `zstd --long=31` asks for
@@ -85,13 +86,17 @@ class _Guarded(_Plain):
     def readinto(self, buffer: Any) -> int:
         count = super().readinto(buffer)
         self._size += count
-        if self._size > _FREE and self._size > self._expansion * self._packed.tell():
-            raise InputError(
-                f"{self._name} expands to more than {self._expansion} times its size: is it a "
-                "decompression bomb? Remove it from the inputs, or, if you trust it, raise "
-                "--max-expansion"
-            )
+        if self._size > FREE and self._size > self._expansion * self._packed.tell():
+            raise expands_too_much(self._name, self._expansion)
         return count
+
+
+def expands_too_much(name: str, expansion: int) -> InputError:
+    """The error for a file that is many times as large when it is read."""
+    return InputError(
+        f"{name} expands to more than {expansion} times its size: is it a decompression bomb? "
+        "Remove it from the inputs, or, if you trust it, raise --max-expansion"
+    )
 
 
 class _Gzip:

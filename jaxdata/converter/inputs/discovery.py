@@ -8,12 +8,12 @@ import os
 import posixpath
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
 
+from jaxdata.background import Threads
 from jaxdata.converter.inputs.fetched.hub import downloaded, hub_hint, is_hub
 from jaxdata.converter.inputs.file_types import (
     OR_TEXTS,
@@ -102,7 +102,7 @@ def _found_files(given: Sequence[str], wanted: Wanted) -> list[InputFile]:
 
 def _found_objects(urls: Sequence[str], wanted: Wanted) -> list[InputFile]:
     made = WantedFiles(wanted, lambda url: read_object(url, MOST_READ))
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
+    with Threads(_AT_ONCE) as threads:
         objects: Objects = {}
         for some in threads.map(partial(expand_url, made=made), urls):
             objects |= some
@@ -113,7 +113,7 @@ def _found_objects(urls: Sequence[str], wanted: Wanted) -> list[InputFile]:
             file = _input_file(root, bare[len(root) + 1 :], found, wanted.texts)
             return file._replace(version=objects[url].tag, signed=url if url != bare else "")
 
-        return _told_by_content(list(threads.map(look, sorted(objects))))
+        return _told_by_content(threads.map(look, sorted(objects)))
 
 
 def _told_by_content(files: list[InputFile]) -> list[InputFile]:

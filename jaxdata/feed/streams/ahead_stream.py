@@ -8,7 +8,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from jaxdata.background import in_background
+from jaxdata.background import TICK, in_background
 from jaxdata.feed.batches import Stream
 from jaxdata.feed.schedule import Span
 
@@ -34,7 +34,10 @@ class AheadStream:
         self._thread = in_background(pump, name="jaxdata-ahead", stopped=self._stopped, wake=wake)
 
     def __next__(self) -> tuple[Span, Any]:
-        item: Any = self._ready.get()
+        item: Any = None
+        while item is None:
+            with suppress(Empty):
+                item = self._ready.get(timeout=TICK)
         if isinstance(item, _Raised):
             # Not the same error again: it refers to its callers, and would keep them.
             self._ready.put(_Raised(StopIteration()))

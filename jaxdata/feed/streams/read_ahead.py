@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
-from jaxdata.background import in_background
+from jaxdata.background import TICK, check_stop, in_background
 from jaxdata.feed.batches import BatchMaker, Stream, make_in_groups, prefetch
 from jaxdata.feed.schedule import Span
 from jaxdata.format.storage import ReadCounts, most_ahead
@@ -83,7 +83,8 @@ class ReadAhead:
     def take(self, count: int) -> list[Span]:
         """The next spans, at most `count`; none at the end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._known or self._ended)
+            while not self._changed.wait_for(lambda: self._known or self._ended, TICK):
+                check_stop()
             some = [self._known.popleft() for _ in range(min(count, len(self._known)))]
             size = sum(each for _, each in some)
             self._ahead, self._taken = self._ahead - size, self._taken + size

@@ -6,12 +6,11 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from functools import partial
 
-from jaxdata.background import until
+from jaxdata.background import TICK, Threads, check_stop
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.history import HISTORY
 from jaxdata.format.lease import leased
@@ -76,7 +75,6 @@ def mirror(
         wanted = list(parts(source_store, manifest))
         with _writing(at):
             journal.begin(content)
-            _sweep(at, wanted)
             counts = _Copying(source_store, at, journal, threads, progress).run(wanted)
             if source_store.read(MANIFEST) != content:
                 raise DatasetError(
@@ -107,7 +105,6 @@ class _Copying:
         self._threads, self._progress = threads, progress
         self._there = set(target.list())
         self._room, self._free = threading.Condition(), _MOST_BYTES
-        self._stopped = threading.Event()
 
     def run(self, wanted: Sequence[Part]) -> tuple[int, int, int]:
         """The number of parts that were copied, their bytes, and parts that were there."""
@@ -124,28 +121,14 @@ class _Copying:
 
     def _all(self, wanted: Sequence[Part]) -> Iterator[tuple[Part, int | None]]:
         """Each part when it is there, with the bytes that were copied; None if it was there."""
-        waiting = iter(wanted)
-        with ThreadPoolExecutor(self._threads) as pool:
-            try:
-                running: dict[Future[int | None], Part] = {}
-                while True:
-                    for part in islice(waiting, 2 * self._threads - len(running)):
-                        running[pool.submit(self._bring, part)] = part
-                    if not running:
-                        return
-                    for future in wait(running, return_when=FIRST_COMPLETED).done:
-                        yield running.pop(future), future.result()
-            except BaseException:
-                self._stopped.set()  # else threads would wait for a bucket that does not answer
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        with Threads(self._threads) as threads:
+            yield from threads.ended((part, partial(self._bring, part)) for part in wanted)
 
     def _bring(self, part: Part) -> int | None:
-        with until(self._stopped):
-            if self._is_there(part):
-                return None
-            with self._memory(part.size):
-                return part.copy(self._source, self._target)
+        if self._is_there(part):
+            return None
+        with self._memory(part.size):
+            return part.copy(self._source, self._target)
 
     def _is_there(self, part: Part) -> bool:
         if part.name not in self._there and f"{part.name}/zarr.json" not in self._there:
@@ -157,7 +140,8 @@ class _Copying:
         """Wait until there is room for so many bytes."""
         size = min(size, _MOST_BYTES)
         with self._room:
-            self._room.wait_for(lambda: self._free >= size)
+            while not self._room.wait_for(lambda: self._free >= size, TICK):
+                check_stop()
             self._free -= size
         try:
             yield
@@ -177,13 +161,6 @@ def _writing(target: Store) -> Iterator[None]:
             f"{target.url} cannot be written: {error.strerror or error}. What was copied is kept: "
             "fix the cause, and the same command goes on"
         ) from error
-
-
-def _sweep(target: Store, wanted: Sequence[Part]) -> None:
-    """Remove what a killed mirror left of files."""
-    folders = {part.name.rpartition("/")[0] for part in wanted}
-    for folder in folders | {f"{part.name}/c" for part in wanted} | {part.name for part in wanted}:
-        target.sweep(folder)
 
 
 def _refuse_itself(source: Store, target: Store) -> None:

@@ -90,8 +90,11 @@ class Store(Protocol):
     def delete(self, prefix: str) -> None:
         """Remove one name, or with a final `/` everything below it; it may be absent."""
 
-    def sweep(self, prefix: str) -> None:
-        """Remove what killed writers left directly below `prefix/`; no writer may be active."""
+    def sweep(self, *, below: bool = True) -> None:
+        """Remove files that killed processes were writing; those of others stay.
+
+        With `below` in all folders below, too.
+        """
 
     def write_array(self, name: str, array: NDArray[Any]) -> str:
         """Write a one-dimensional array as zarr3, little-endian, uncompressed, in large chunks.
@@ -152,12 +155,6 @@ def too_large(url: str, size: int, most: int) -> DatasetError:
 
 class Unwritten(DatasetError, ValueError):
     """A bucket does not take an object; a ValueError, as the one that tensorstore raises."""
-
-    def __init__(self, url: str, reason: str) -> None:
-        super().__init__(
-            f"{url} cannot be written: {reason}. Look whether the bucket is there and these "
-            "credentials may write to it"
-        )
 
 
 def unwritable(path: str | os.PathLike[str], error: Exception) -> OSError:

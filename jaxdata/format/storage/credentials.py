@@ -19,6 +19,14 @@ _FILES = {
 _CONTAINER = ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")
 ANONYMOUS = "JAXDATA_S3_ANONYMOUS"
 """1: public buckets of S3 are read without credentials"""
+ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_S3_ENDPOINT_URL", "AWS_ENDPOINT_URL")
+"""name a service other than Amazon's; the first that is set counts
+
+The first and the last are Amazon's own, in its order; the second is of other tools, for S3 too.
+"""
+GOOGLE = "https://storage.googleapis.com"
+GOOGLE_ENDPOINT = "TENSORSTORE_GCS_HTTP_URL"
+"""names a service other than Google's"""
 
 
 class Credentials(NamedTuple):
@@ -34,11 +42,46 @@ def credentials_of(url: str) -> Credentials:
     """What a URL is opened with.
 
     Raises:
-        InputError: `AWS_PROFILE` names no profile.
+        InputError: `AWS_PROFILE` names no profile, `GOOGLE_APPLICATION_CREDENTIALS` no file.
     """
     if url.startswith("s3://"):
         return _of_s3()
     return Credentials(None, _words_of_gs() if url.startswith("gs://") else "This process")
+
+
+def endpoint_of(url: str) -> tuple[str, str]:
+    """The variable that names another service for a URL, and what it says; ("", "") for none.
+
+    Raises:
+        InputError: that is no URL.
+    """
+    names = {"s3": ENDPOINTS, "gs": (GOOGLE_ENDPOINT,)}.get(url.partition("://")[0], ())
+    variable = next((each for each in names if os.environ.get(each)), "")
+    said = os.environ.get(variable, "").rstrip("/")
+    if said and not said.startswith(("http://", "https://")):
+        raise InputError(
+            f"{variable}={said}: expected the URL of a service, like https://minio.example:9000"
+        )
+    return variable, said
+
+
+def service_of(url: str) -> str:
+    """What messages call the service that is asked for a URL, at the beginning of a sentence."""
+    variable, endpoint = endpoint_of(url)
+    if endpoint:
+        return f"{endpoint} ({variable})"
+    if url.startswith("s3://"):
+        return f"https://{url.split('/')[2]}.s3.amazonaws.com (no {ENDPOINTS[0]} names another)"
+    return GOOGLE if url.startswith("gs://") else bucket_of(url)
+
+
+def bucket_of(url: str) -> str:
+    """The URL of a bucket.
+
+    >>> bucket_of("gs://bkt/ds/a")
+    'gs://bkt'
+    """
+    return "/".join(url.split("/")[:3])
 
 
 def _of_s3() -> Credentials:
@@ -103,6 +146,11 @@ def _keys(profile: str, files: tuple[str, ...]) -> set[str] | None:
 
 def _words_of_gs() -> str:
     if file := os.environ.get("GOOGLE_APPLICATION_CREDENTIALS"):
+        if not Path(file).is_file():  # the client would go on with other accounts
+            raise InputError(
+                f"GOOGLE_APPLICATION_CREDENTIALS={file}: there is no such file: name the file of "
+                "an account, or unset it to use that of gcloud or of this machine"
+            )
         return f"The account in {file} (GOOGLE_APPLICATION_CREDENTIALS)"
     if Path(_GCLOUD).expanduser().exists():
         return "The account of gcloud auth application-default login"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import urllib.error
+import urllib.request
 from typing import Any, Literal
 
+from jaxdata.background import left_alone, waited
 from jaxdata.errors import DatasetError, InputError
-from jaxdata.format.storage.credentials import credentials_of
+from jaxdata.format.storage.credentials import credentials_of, endpoint_of
 
 FORKED = (
     "remote data cannot be read in a forked process: start workers with 'spawn' "
@@ -31,6 +34,7 @@ _OWN: dict[Purpose, dict[str, Any]] = {
     },
 }
 """What nobody waits for yet has a queue of its own; what is written is tried for a minute."""
+_ANYBODY_SECONDS = 10.0
 
 
 def open_kvstore(url: str, purpose: Purpose = "reading") -> Any:
@@ -41,9 +45,9 @@ def open_kvstore(url: str, purpose: Purpose = "reading") -> Any:
     """
     import tensorstore
 
+    spec = kvstore_spec(url)
     try:
-        context = context_for(purpose)
-        return tensorstore.KvStore.open(kvstore_spec(url), context=context).result()
+        return waited(tensorstore.KvStore.open(spec, context=context_for(purpose)))
     except ValueError as error:
         raise InputError(f"{url} cannot be opened: {reason(error)}") from None
 
@@ -51,21 +55,37 @@ def open_kvstore(url: str, purpose: Purpose = "reading") -> Any:
 def kvstore_spec(url: str) -> Any:
     """What tensorstore opens for the objects below a URL.
 
-    Of `s3://`, `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL` names a service other than Amazon's
-    (MinIO, R2, Ceph), and `credentials` says with which credentials it is asked.
+    `credentials` says which service is asked, and with which credentials.
     """
+    credentials, (_, endpoint) = credentials_of(url).spec, endpoint_of(url)
     if not url.startswith("s3://"):
         return f"{url}/"
     bucket, _, path = url.removeprefix("s3://").partition("/")
     spec: dict[str, Any] = {"driver": "s3", "bucket": bucket, "path": f"{path}/" if path else ""}
-    if credentials := credentials_of(url).spec:
+    if credentials:
         spec["aws_credentials"] = credentials
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     if endpoint:
         region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
         # Without a region tensorstore asks Amazon, which does not know the service.
-        spec |= {"endpoint": endpoint.rstrip("/"), "aws_region": region or "us-east-1"}
+        spec |= {"endpoint": endpoint, "aws_region": region or "us-east-1"}
     return spec
+
+
+def answer_to_anybody(address: str) -> tuple[int, Any]:
+    """The status and headers of an answer without credentials; (0, {}) for none."""
+    request = urllib.request.Request(address, method="HEAD")  # noqa: S310
+
+    def ask() -> tuple[int, Any]:
+        try:
+            with urllib.request.urlopen(request, timeout=_ANYBODY_SECONDS) as answer:  # noqa: S310
+                return answer.status, answer.headers
+        except urllib.error.HTTPError as error:
+            return error.code, error.headers
+        except (OSError, ValueError):
+            return 0, {}
+
+    found: tuple[int, Any] = waited(left_alone(ask))
+    return found
 
 
 def reason(error: BaseException) -> str:

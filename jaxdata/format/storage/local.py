@@ -5,6 +5,7 @@ Reading never calls tensorstore, which aborts in a forked child.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
@@ -18,12 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxdata.background import check_stop
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.storage import zarr
 from jaxdata.format.storage.contract import MOST_READ, Fence, missing, too_large
 from jaxdata.format.storage.maps import MappedFolder, map_file, open_plain
 
-_TEMPORARY = ".tmp-"
+_TEMPORARY = ".tmp-jaxdata-"
 _SCAN_BYTES = 2**20
 _LOCK_SECONDS = 60.0
 
@@ -81,6 +83,7 @@ class LocalStore(MappedFolder):
         try:
             with open_plain(self._path(name)) as file:
                 while count := file.readinto(buffer):
+                    check_stop()
                     yield buffer[:count]
         except FileNotFoundError:
             raise missing(str(self._path(name))) from None
@@ -102,13 +105,11 @@ class LocalStore(MappedFolder):
         """A new file beside the one of this name; it is gone in the end, unless renamed."""
         folder = self._path(name).parent
         folder.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=folder, prefix=_TEMPORARY)
-        os.close(handle)
-        try:
-            yield Path(temporary)
-        finally:
-            with suppress(FileNotFoundError):
-                Path(temporary).unlink()
+        with _new_file(folder) as path:
+            try:
+                yield path
+            finally:
+                path.unlink(missing_ok=True)
 
     def update(self, name: str, change: Callable[[bytes | None], bytes | None]) -> None:
         swapped = False
@@ -155,10 +156,13 @@ class LocalStore(MappedFolder):
             else:
                 self._path(prefix).unlink(missing_ok=True)
 
-    def sweep(self, prefix: str) -> None:
+    def sweep(self, *, below: bool = True) -> None:
         with self._allowed():
-            for path in self._path(prefix).glob(f"{_TEMPORARY}*"):
-                path.unlink(missing_ok=True)
+            for folder, folders, names in os.walk(self._root):
+                for name in names:
+                    if name.startswith(_TEMPORARY):
+                        _remove_abandoned(Path(folder, name))
+                folders[:] = folders if below else []
 
     def write_array(self, name: str, array: NDArray[Any]) -> str:
         self.delete(f"{name}/")
@@ -177,15 +181,40 @@ class LocalStore(MappedFolder):
     def _chunk(self, name: str, stored: zarr.StoredArray) -> memoryview:
         path = self._path(name)
         with suppress(FileNotFoundError):
-            if (size := path.stat().st_size) > stored.chunk_bytes:
+            size = 0 if path.is_dir() else path.stat().st_size
+            if size > stored.chunk_bytes:
                 raise too_large(str(path), size, stored.chunk_bytes)
         return map_file(path)
 
 
+@contextmanager
+def _new_file(folder: Path) -> Iterator[Path]:
+    """A new file, locked until the block ends or its process does: then nobody writes it."""
+    while True:
+        handle, path = tempfile.mkstemp(dir=folder, prefix=_TEMPORARY)
+        try:
+            with suppress(OSError):  # a file system without locks: nothing is swept there
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            if os.fstat(handle).st_nlink:  # a sweep was not faster
+                yield Path(path)
+                return
+        finally:
+            os.close(handle)
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove a temporary file, unless a process is writing it."""
+    with suppress(OSError):  # it is renamed, locked, or somebody else's
+        handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+        finally:
+            os.close(handle)
+
+
 def _lock(folder: int, url: str) -> None:
     """Lock a folder; whoever has the lock gives it back in a moment, or was stopped."""
-    import fcntl
-
     end = time.monotonic() + _LOCK_SECONDS
     while True:
         try:
@@ -197,6 +226,13 @@ def _lock(folder: int, url: str) -> None:
                     "seems to be stopped. Let it go on, or end it; then run the same command again"
                 ) from None
             time.sleep(0.005)
+        except OSError as error:
+            raise DatasetError(
+                f"{url} is on a file system that does not lock ({error.strerror}), and two "
+                "processes could write there at once. Write to a local disk or a bucket, and copy "
+                "it with `jaxdata mirror`; or have the file system mounted with locks (Lustre: -o "
+                "flock; NFS 3: with its lock service)"
+            ) from error
         else:
             return
 

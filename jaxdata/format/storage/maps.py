@@ -194,8 +194,8 @@ def open_plain(path: str | os.PathLike[str]) -> io.FileIO:
     """Open a file to read it, unbuffered.
 
     Raises:
-        OSError: it cannot be opened, or is a folder.
-        DatasetError: it is a device or a pipe, which may never end.
+        OSError: it cannot be opened.
+        DatasetError: it is a folder, or a device or a pipe, which may never end.
     """
     return io.FileIO(path, opener=lambda name, _: _open(name))
 
@@ -203,9 +203,11 @@ def open_plain(path: str | os.PathLike[str]) -> io.FileIO:
 def _open(path: str | os.PathLike[str]) -> int:
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe would wait for its writer
     mode = os.fstat(handle).st_mode
-    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):  # which reading refuses
+    if stat.S_ISREG(mode):
         return handle
     os.close(handle)
+    if stat.S_ISDIR(mode):
+        raise DatasetError(f"{path} is a folder, expected a file: restore it from a copy")
     raise DatasetError(
         f"{path} is a device or a pipe, not a plain file: the dataset is damaged, or made to do "
         "harm; restore it from a copy"

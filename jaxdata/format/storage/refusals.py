@@ -2,26 +2,51 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from jaxdata.errors import DatasetError
-from jaxdata.format.storage.credentials import credentials_of
+from jaxdata.format.storage.contract import Unwritten
+from jaxdata.format.storage.credentials import bucket_of, credentials_of
 from jaxdata.format.storage.kvstores import reason
 
+Done = Literal["read", "listed", "written"]
+"""What is asked of a bucket."""
+_DENIED = ("PERMISSION_DENIED", "UNAUTHENTICATED")
+_EXPIRED = ("AccessDenied", "ExpiredToken", "TokenRefreshRequired")
 
-def refusal(url: str, error: Exception) -> DatasetError:
+
+def is_denied(said: str) -> bool:
+    """Whether other credentials would do."""
+    return said.startswith(_DENIED) or any(each in said for each in _EXPIRED)
+
+
+def refusal(url: str, error: Exception, done: Done = "read") -> DatasetError:
     """The error for a request that a bucket refuses, and would again."""
-    said = reason(error)
-    return DatasetError(f"{url} cannot be read: {said}. {_meaning(url, said)}")
+    said = reason(error).rstrip(".")
+    kind = Unwritten if done == "written" else DatasetError
+    return kind(f"{url} cannot be {done}: {said}. {_meaning(url, said, done)}")
 
 
-def _meaning(url: str, said: str) -> str:
-    bucket, used = "/".join(url.split("/")[:3]), credentials_of(url).words
-    if said.startswith(("PERMISSION_DENIED", "UNAUTHENTICATED")) or "AccessDenied" in said:
-        return f"{used} may not read it: use others, or let these read {bucket}"
+def no_such_bucket(url: str) -> DatasetError:
+    """The error for a bucket that is not there."""
+    return DatasetError(_nowhere(url))
+
+
+def _meaning(url: str, said: str, done: Done) -> str:
+    bucket, used = bucket_of(url), credentials_of(url).words
+    verb = {"read": "read", "listed": "list", "written": "write"}[done]
+    if is_denied(said):
+        return f"{used} may not {verb} it: use others, or let these {verb} {bucket}"
     if "redirect" in said.lower() or "301" in said:
         return f"{bucket} is in another region: AWS_REGION names it"
     if said.startswith("NOT_FOUND") or "NoSuchBucket" in said:
-        return f"There is no {bucket}, or {_lower(used)} may not see it: check its name"
-    return f"Look whether {bucket} is there and {_lower(used)} may read it"
+        return _nowhere(url)
+    return f"Look whether {bucket} is there and {_lower(used)} may {verb} it"
+
+
+def _nowhere(url: str) -> str:
+    used = credentials_of(url).words
+    return f"There is no bucket {bucket_of(url)}, or {_lower(used)} may not see it: check its name"
 
 
 def _lower(words: str) -> str:

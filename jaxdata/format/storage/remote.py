@@ -12,29 +12,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.background import check_stop
 from jaxdata.format.storage import zarr
-from jaxdata.format.storage.contract import MOST_READ, Fence, Unwritten, missing, too_large
+from jaxdata.format.storage.contract import MOST_READ, Fence, missing, too_large
+from jaxdata.format.storage.credentials import GOOGLE, bucket_of, endpoint_of
 from jaxdata.format.storage.kvstores import (
     Purpose,
+    answer_to_anybody,
     context_for,
     kvstore_spec,
     open_kvstore,
     process_context,
-    reason,
 )
 from jaxdata.format.storage.objects.uploads import upload
 from jaxdata.format.storage.pages.far_column import FarColumn
 from jaxdata.format.storage.pages.index_columns import cached_column
 from jaxdata.format.storage.patience import Request
 from jaxdata.format.storage.ranges import ExactRanges
+from jaxdata.format.storage.refusals import no_such_bucket
 from jaxdata.format.storage.streamed import scan_object
 from jaxdata.ragged import ByteRanges, Ints
 
 _MOST_COPIED = 2**26
 """bytes of an array that is copied whole; of a longer one spans are fetched"""
 _TOGETHER = 64  # objects that are deleted at a time
-_TICK = 0.05  # seconds after which a wait looks whether it is in vain
+_NO_NAME = "\x01"
 
 
 class RemoteStore:
@@ -69,10 +70,18 @@ class RemoteStore:
             raise too_large(f"{self.url}/{name}", len(value), most)
         return value
 
+    def check_bucket(self) -> None:
+        """Raise DatasetError if there is no such bucket: to reads, an object is missing."""
+        if self.url.startswith("gs://"):  # of which a list is as empty
+            address = endpoint_of(self.url)[1] or GOOGLE
+            status, _ = answer_to_anybody(f"{address}/{bucket_of(self.url).removeprefix('gs://')}")
+            if status == 404:
+                raise no_such_bucket(self.url)
+        elif self.url.startswith("s3://"):
+            self.list(_NO_NAME)  # raises where there is none
+
     def exists(self, name: str) -> bool:
-        kvstore = self._kvstore()
-        asked = Request(lambda: kvstore.read(name, byte_range=slice(0, 0)), f"{self.url}/{name}")
-        return bool(asked.result().state != "missing")
+        return bool(self._stat(name).state != "missing")
 
     def written_at(self, name: str) -> int | None:  # noqa: ARG002
         return None
@@ -94,6 +103,12 @@ class RemoteStore:
         kvstore = self._kvstore()
         return Request(lambda: kvstore.read(name), f"{self.url}/{name}")
 
+    def _stat(self, name: str) -> Any:
+        """What is known of an object without its content."""
+        kvstore, nothing = self._kvstore(), slice(0, 0)
+        asked = Request(lambda: kvstore.read(name, byte_range=nothing), f"{self.url}/{name}")
+        return asked.result()
+
     def scan(self, name: str, size: int | None = None) -> Iterator[bytes]:
         return scan_object(partial(self._read_range, name), f"{self.url}/{name}", size)
 
@@ -102,26 +117,29 @@ class RemoteStore:
 
     def _put(self, name: str, data: bytes | None) -> None:
         """Write an object, or delete it; behind a fence only as it was when that let it pass."""
-        kvstore = self._kvstore("writing")
         if self._fence is None:
-            self._done(kvstore.write(name, data), name)
+            self._write(name, data).result()
             return
         written = False
         while not written:
-            seen = kvstore.read(name, byte_range=slice(0, 0)).result().stamp.generation
+            found = self._stat(name)
             self._fence()
-            asked = kvstore.write(name, data, if_equal=seen)
-            written = bool(self._done(asked, name).generation)
+            written = self._swapped(name, data, found)
 
-    def _done(self, asked: Any, name: str) -> Any:
-        """The answer to a write."""
-        while True:
-            try:
-                return asked.result(timeout=_TICK)
-            except TimeoutError:
-                check_stop()
-            except (ValueError, RuntimeError) as error:
-                raise Unwritten(f"{self.url}/{name}", reason(error)) from None
+    def _swapped(self, name: str, data: bytes | None, found: Any) -> bool:
+        """Write an object if it is as it was found; False if another writer was faster."""
+        # The answer has a generation if it was written.
+        if self._write(name, data, if_equal=found.stamp.generation).result().generation:
+            return True
+        if found.state == "missing":
+            self.check_bucket()  # of one that is not there, S3 says the same
+        return False
+
+    def _write(self, name: str, data: bytes | None, **condition: Any) -> Request:
+        kvstore = self._kvstore("writing")
+        return Request(
+            lambda: kvstore.write(name, data, **condition), f"{self.url}/{name}", done="written"
+        )
 
     @contextmanager
     def create(self, name: str) -> Iterator[Path]:
@@ -132,37 +150,36 @@ class RemoteStore:
                 self.write(name, path.read_bytes())
 
     def update(self, name: str, change: Callable[[bytes | None], bytes | None]) -> None:
-        kvstore = self._kvstore("writing")
         while True:
-            result = kvstore.read(name).result()
+            result = self._request(name).result()
             if self._fence:
                 self._fence()
             data = change(None if result.state == "missing" else result.value)
-            # Compare and swap: the answer has no generation if another writer was faster.
-            expected = result.stamp.generation
-            asked = kvstore.write(name, data, if_equal=expected)
-            if self._done(asked, name).generation:
+            if self._swapped(name, data, result):
                 return
 
     def list(self, prefix: str = "") -> list[str]:
-        kvstore = self._kvstore("writing")
+        kvstore = self._kvstore()
         below = kvstore.KeyRange(prefix, _after(prefix))
-        return sorted(key.decode() for key in kvstore.list(below).result())
+        asked = Request(lambda: kvstore.list(below), f"{self.url}/", done="listed")
+        names = sorted(key.decode() for key in asked.result())
+        if not (prefix or names):
+            self.check_bucket()
+        return names
 
     def delete(self, prefix: str) -> None:
         if not prefix.endswith("/"):
             self._put(prefix, None)
             return
-        kvstore, names = self._kvstore("writing"), self.list(prefix)
+        names = self.list(prefix)
         for start in range(0, len(names), _TOGETHER):
             if self._fence:
                 self._fence()
             some = names[start : start + _TOGETHER]
-            deleted = [kvstore.write(name, None) for name in some]
-            for one, name in zip(deleted, some, strict=True):
-                self._done(one, name)
+            for one in [self._write(name, None) for name in some]:
+                one.result()
 
-    def sweep(self, prefix: str) -> None:
+    def sweep(self, *, below: bool = True) -> None:
         """Nothing to do: objects appear whole or not at all."""
 
     def write_array(self, name: str, array: NDArray[Any]) -> str:

@@ -36,7 +36,9 @@ def read_small(given: str | os.PathLike[str]) -> bytes:
         data = read_object(path, MOST_SMALL)
     else:
         folder, _, name = path.rpartition("/")
-        data = RemoteStore(folder).read(name, MOST_SMALL)
+        store = RemoteStore(folder)
+        if (data := store.read(name, MOST_SMALL)) is None:
+            store.check_bucket()
     if data is None:
         raise FileNotFoundError(2, "there is no such object", public_url(path))
     return data

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxdata.background import waited
 from jaxdata.errors import DatasetError
 from jaxdata.format.storage.contract import Store, missing, truncated, unwritable
 
@@ -37,9 +38,9 @@ def write(kvstore: Any, array: NDArray[Any], context: Any = None) -> str:
     spec["store_data_equal_to_fill_value"] = True
     try:
         opened = tensorstore.open(spec, open=True, create=True, context=context)
-        writing = opened.result().write(little)
+        writing = waited(opened).write(little)
         content = hashlib.sha256(little.data)  # meanwhile
-        writing.result()
+        waited(writing)
     except (ValueError, MemoryError, RuntimeError) as error:
         where = kvstore if isinstance(kvstore, str) else kvstore["path"]
         raise unwritable(where, error) from error

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from jaxdata.errors import DatasetError
 from jaxdata.format.cache import CACHED_ARRAYS
 from jaxdata.format.index import SourceIndex
-from jaxdata.format.input_hashes import is_hashes_name
+from jaxdata.format.input_hashes import is_hashes_name, read_hashes
 from jaxdata.format.manifest import MANIFEST, Manifest, SourceEntry, read_manifest
 from jaxdata.format.storage import Store, open_store
 from jaxdata.format.unfinished import unfinished_conversions
@@ -74,6 +75,7 @@ def verify(
         counts=_counts(manifest),
         remedy=_REMEDY,
         links=tuple(_links_outside(store, manifest)),
+        unknown_inputs=tuple(_unknown_inputs(store, manifest, names)),
         unfinished=tuple(sorted(unfinished_conversions(names) - manifest.sources.keys())),
     )
 
@@ -150,6 +152,20 @@ def _links_outside(store: Store, manifest: Manifest) -> Iterator[str]:
         path = (root / name).resolve()
         if not path.is_relative_to(root):
             yield f"{name} -> {path}"
+
+
+def _unknown_inputs(store: Store, manifest: Manifest, names: list[str]) -> Iterator[str]:
+    """The sources that have inputs of which there is no hash."""
+    known: set[str] = set()
+    for name in filter(is_hashes_name, names):
+        try:
+            hashes = read_hashes(store, name)
+        except (DatasetError, OSError):  # which is damage
+            return
+        known |= hashes.contents.keys() if hashes else set()
+    for name, entry in manifest.sources.items():
+        if not known.issuperset(entry.inputs):
+            yield name
 
 
 def _named(store: Store, manifest: Manifest) -> Iterator[str]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
+from jaxdata.background import Threads
 from jaxdata.format.storage import Store
 from jaxdata.format.verify.damage import Damage, damage_of_file, damage_of_manifest
 from jaxdata.processes import available_cores
@@ -42,6 +42,8 @@ class Verification:
         remedy: what to do about damage.
         unchecked: columns and files without a checksum, written by an earlier jaxdata.
         unfinished: sources whose conversion is not finished; this is no damage.
+        unknown_inputs: sources of whose inputs nothing tells a later conversion whether they have
+            changed: `inputs.json` was deleted, or was never there; no damage.
         links: files that are links to somewhere outside the folder; no damage either.
     """
 
@@ -52,6 +54,7 @@ class Verification:
     unchecked: tuple[str, ...] = ()
     unfinished: tuple[str, ...] = ()
     links: tuple[str, ...] = ()
+    unknown_inputs: tuple[str, ...] = ()
 
     @property
     def whole(self) -> bool:
@@ -66,6 +69,9 @@ class Verification:
         lines += [self.remedy] if any(not one.remedy for one in self.damage) else []
         if self.unchecked:
             lines.append(f"{_NO_CHECKSUM}: {_some(self.unchecked)}")
+        if self.unknown_inputs:
+            named = _some(self.unknown_inputs)
+            lines.append(f"without inputs.json, inputs that change are not noticed: {named}")
         if self.links:
             lines.append(f"links to files outside the folder: {_some(self.links)}")
         lines += [
@@ -112,18 +118,15 @@ def run_checks(
     """Run all checks; returns the first damage of each file, in the order of the checks."""
     checks = list(checks)
     done, total = 0, sum(size for size, _ in checks)
-    with ThreadPoolExecutor(threads or available_cores()) as pool:
-        running = {pool.submit(check): size for size, check in checks}
-        try:
-            for finished in as_completed(running):
-                done += running[finished]
-                if progress:
-                    progress(done, total)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    found: dict[int, list[Damage]] = {}
+    with Threads(threads or available_cores()) as pool:
+        for number, damage in pool.ended((n, check) for n, (_, check) in enumerate(checks)):
+            found[number] = damage
+            done += checks[number][0]
+            if progress:
+                progress(done, total)
     first: dict[str, Damage] = {}
-    for future in running:
-        for one in future.result():
+    for number in range(len(checks)):
+        for one in found[number]:
             first.setdefault(one.file, one)
     return tuple(first.values())

@@ -26,6 +26,7 @@ from tests.converter.chat.chat import (
     NO_PROMPT,
     write_folder,
 )
+from tests.converter.here import run_here
 from tests.tokenizers.test_tokenizers import open_one
 
 Runs = list[tuple[str, int]]
@@ -200,6 +201,22 @@ def test_a_record_that_the_template_refuses_is_set_aside(shared_data: Path) -> N
         encode(mistral, record, chat_template=LLAMA2)
 
 
+def test_a_conversion_goes_on_after_a_template_is_ended(chat: Tokenizer, tmp_path: Path) -> None:
+    bomb = "{% if messages[0].content == 'bomb' %}{{ 'x' * (10 ** 10) }}{% endif %}" + CHATML
+    given = {"task": "sft", "source": "x", "tokenizer": chat, "chat_template": bomb}
+    asked = ["a", "bomb", "b", "bomb", "c"]
+    (tmp_path / "in.jsonl").write_text(
+        "".join(json.dumps(messages(text, "yes")) + "\n" for text in asked)
+    )
+    report = run_here(tmp_path / "in.jsonl", tmp_path / "out", **given)
+    assert report.documents == 3
+    reason = "the chat template was ended: it needs more than 1 GiB of memory"
+    assert report.quarantined == {reason: 2}
+    (tmp_path / "in.jsonl").write_text((json.dumps(messages("bomb", "yes")) + "\n") * 9)
+    with pytest.raises(InputError, match=f"{reason}. So it was at 3 conversations: give another"):
+        run_here(tmp_path / "in.jsonl", tmp_path / "other", **given)
+
+
 def test_which_template_is_taken(chat: Tokenizer, shared_data: Path, tmp_path: Path) -> None:
     def template(tokenizer: Tokenizer, **options: Any) -> str | None:
         return make_settings("sft", tokenizer, options).chat_template  # type: ignore[union-attr]
@@ -222,8 +239,6 @@ def test_which_template_is_taken(chat: Tokenizer, shared_data: Path, tmp_path: P
 def test_a_missing_jinja_names_its_extra(chat: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    for name in [name for name in sys.modules if name.endswith((".sandbox", ".tasks.limits"))]:
-        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(MissingExtra, match=re.escape(install_command("chat"))):
         encode(chat, messages("a", "b"))

@@ -3,21 +3,32 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import signal
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
 
 import pytest
+from jinja2 import Environment
 from jinja2.exceptions import TemplateError
 
-from jaxdata.converter.chat.sandbox import CLOSE, OPEN, Sandbox
+from jaxdata.converter.chat import templates
+from jaxdata.converter.chat.conversations import Conversation
+from jaxdata.converter.chat.sandbox import sandbox
+from jaxdata.converter.chat.templates import ChatTemplate
+from jaxdata.converter.inputs.parsing import BadRecord
+from jaxdata.errors import InputError
+from tests.converter.chat.bombs import GROWING
 
+OPEN, CLOSE = "\ufdd0", "\ufdd1"
 MESSAGES = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho", "n": 2}]
 
 
 def render(source: str) -> str:
-    return Sandbox().compiled(source)({"messages": MESSAGES})
+    return sandbox().from_string(source).render({"messages": MESSAGES})
 
 
 @pytest.mark.parametrize(
@@ -60,7 +71,7 @@ def render(source: str) -> str:
         ("{{ '{:>5}|{}'.format(1, 20241122) }}{{ '%05.2f' % 1.5 }}", "    1|2024112201.50"),
         (
             "{{ {'a': [1, (2,)]} }}{{ 'abc'[::-1] }}{{ namespace(a=1) }}",
-            "{'a': [1, (2,)]}cba<Namespace>",
+            "{'a': [1, (2,)]}cba<Namespace {'a': 1}>",
         ),
         (
             "{{ ['a', 1] | join('-') }}{{ messages | join(',', attribute='role') }}",
@@ -165,40 +176,189 @@ BOMBS = [
 ]
 
 
-def test_nothing_goes_on_or_grows_without_end() -> None:
+WITH = "{% if messages[0].content == 'bomb' %}BOMB{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}"
+"""A template that does what is in the place of BOMB where a conversation asks for it."""
+
+
+def asking(text: str) -> Conversation:
+    return Conversation.of([("user", text, False), ("assistant", "yes", True)])
+
+
+def spans(template: ChatTemplate, text: str) -> list[tuple[object, bool]]:
+    return [(span.content, span.loss) for span in template.spans(asking(text))]
+
+
+def armed(bomb: str) -> ChatTemplate:
+    return ChatTemplate(WITH.replace("BOMB", bomb), {})
+
+
+FINE = [("hi", False), ("yes", True)]
+
+
+def test_a_template_that_goes_on_is_ended_and_the_next_conversation_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(templates, "_SECONDS", 0.1)
+    template = armed(
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+    )
+    with pytest.raises(BadRecord, match="the chat template was ended: it takes more than 4 s"):
+        spans(template, "bomb")
+    assert spans(template, "hi") == FINE
+
+
+def test_a_template_that_needs_too_much_memory_is_refused_after_a_few_conversations() -> None:
+    bomb = "{{ 'x' * (10 ** 10) }}"
+    template, reason = armed(bomb), "the chat template was ended: it needs more than 1 GiB of mem"
+    for _ in range(2):
+        with pytest.raises(BadRecord, match=f"^{reason}"):
+            spans(template, "bomb")
+        assert spans(template, "hi") == FINE
+    with pytest.raises(
+        InputError, match=f"^{reason}.* at 3 conv.*give another template with --chat"
+    ):
+        spans(template, "bomb")
+
+
+@pytest.mark.parametrize(
+    ("bomb", "says"),
+    [
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "RecursionError"),
+        ("{{ 'x' * (2 ** 24 + 1) }}", "it writes more than 16,777,216 characters"),
+        ("{{ raise_exception('a\nb') }}", "a$"),
+        ("{{ [1] | tojson(default=1) }}", "_tojson"),
+    ],
+)
+def test_a_template_that_fails_costs_no_process(bomb: str, says: str) -> None:
+    template = armed(bomb)
+    process = template._process._worker
+    for _ in range(4):  # more often than one may be ended
+        with pytest.raises(BadRecord, match=f"^the chat template fails: .*{says}"):
+            spans(template, "bomb")
+    assert spans(template, "hi") == FINE
+    assert template._process._worker is process is not None
+
+
+def test_a_template_that_never_ends_is_refused_before_the_start() -> None:
+    bomb = "{{ 'x' * 10 ** 10 }}"
+    with pytest.raises(InputError, match="more than 1 GiB of memory, even for two plain questions"):
+        ChatTemplate(bomb + WITH, {})
+
+
+def test_a_template_calls_what_jinja_has_and_nothing_of_ours() -> None:
+    made, jinja = sandbox(), Environment()
+    assert made.filters.keys() == jinja.filters.keys() - {"random"}
+    assert made.tests.keys() == jinja.tests.keys()
+    assert made.globals.keys() == jinja.globals.keys() - {"lipsum"} | {"raise_exception"}
+    with pytest.raises(InputError, match="cannot be compiled: No filter named '_turns'"):
+        ChatTemplate("{% set _ = [1] | _turns(-10 ** 15, 0, 0) %}", {})
+
+
+def test_values_arrive_and_texts_come_back_as_they_are() -> None:
+    odd = "a\u2028\x00\ud800\U0001f600\n"
+    messages = [
+        {"role": "user", "content": odd, "n": 2**70, "at": date(2026, 1, 2)},
+        {"role": "assistant", "content": "b"},
+    ]
+    template = ChatTemplate(
+        "{% for m in messages %}{{ m.content }}{{ m.n }} {{ m.at }};{% endfor %}", {}
+    )
+    found = template.spans(Conversation(messages, [False, True]))
+    assert "".join(str(span.content) for span in found) == f"{odd}{2**70} 2026-01-02;b ;"
+    circular: dict[str, object] = {"role": "user", "content": "x"}
+    circular["self"] = circular
+    with pytest.raises(BadRecord, match="cannot be written as JSON"):
+        template.spans(Conversation([circular], [True]))
+
+
+def test_a_process_that_somebody_kills_is_begun_again() -> None:
+    template = armed("")
+    worker = template._process._worker
+    assert worker is not None
+    os.kill(worker.pid, signal.SIGKILL)
+    assert spans(template, "hi") == FINE
+
+
+def test_an_interrupt_leaves_no_answer_for_the_next_conversation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    template = armed("")
+    assert template._process._worker is not None
+    monkeypatch.setattr(template._process._worker.connection, "recv_bytes", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        spans(template, "other")
+    assert spans(template, "hi") == FINE
+
+
+def test_a_forked_copy_has_a_process_of_its_own() -> None:
+    template = armed("")
+    child = os.fork()
+    if not child:
+        try:
+            os._exit(spans(template, "hi") != FINE)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert spans(template, "hi") == FINE
+
+
+def test_the_process_ends_when_no_template_is_left() -> None:
+    one, other = armed(""), armed("x")
+    assert one._process is other._process
+    worker = one._process._worker
+    assert worker is not None
+    del one
+    assert spans(other, "hi") == FINE
+    del other
+    gc.collect()
+    with pytest.raises(ProcessLookupError):
+        os.kill(worker.pid, 0)
+
+
+def test_it_ends_with_its_parent_in_the_middle_of_a_rendering() -> None:
     code = (
-        "import resource, sys, tests.converter.chat.test_sandbox as t\n"
-        "from tests.converter.chat.bombs import GROWING\n"
-        "held = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
-        "resource.setrlimit(resource.RLIMIT_AS, (held + 400 * 2**20,) * 2)\n"
-        "for source in t.BOMBS + GROWING:\n"
-        "    try: t.render(source)\n"
-        "    except MemoryError: sys.exit(f'no memory left: {source[-200:]}')\n"
-        "    except Exception: continue\n"
-        "    sys.exit(f'it was allowed: {source[-200:]}')\n"
+        "import os, threading\n"
+        "from jaxdata.converter.chat import templates\n"
+        "from tests.converter.chat.test_sandbox import armed, spans\n"
+        "templates._SECONDS = 1e6\n"
+        "one = armed('{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}')\n"
+        "worker = one._process._worker\n"
+        "threading.Thread(target=spans, args=(one, 'bomb'), daemon=True).start()\n"
+        "while not one._process._lock.locked(): pass\n"
+        "os.kill(os.getpid(), 9)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        cwd=ROOT,
-    )
-    assert done.returncode == 0, done.stderr
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, cwd=ROOT)
+    assert done.returncode == -signal.SIGKILL, done.stderr  # and all that had its outputs ended
 
 
-def test_the_allowance_is_enough_for_long_conversations() -> None:
-    template = (
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("bomb", BOMBS + GROWING, ids=range(len(BOMBS + GROWING)))
+def test_no_template_goes_on_or_grows_without_end(
+    bomb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(templates, "_SECONDS", 0.1)
+    process = templates._TemplateProcess.shared()
+    given = {"source": bomb, "special": [], "variables": {}}
+    request = {"messages": MESSAGES, "losses": [False, True], "variables": {}, "marked": None}
+    answer = process.ask(templates._encoded(given), templates._encoded(request))
+    assert answer.keys() < {"compiled", "fails", "ended", "marked"}
+    assert process._worker is None or _memory(process._worker.pid) < 2**20 + 2**16
+
+
+def _memory(pid: int) -> int:
+    """The kB of memory that a process has had."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmPeak:")[1].split()[0])
+
+
+def test_long_conversations_are_written() -> None:
+    template = ChatTemplate(
         "{% for m in messages %}{{ '<' ~ m.role ~ '>' }}{{ m.content | trim | replace('a', 'b') }}"
-        "{% if m.role == 'user' %}{{ '\\n' }}{% endif %}{% endfor %}"
+        "{% if m.role == 'user' %}{{ '\\n' }}{% endif %}{% endfor %}",
+        {},
     )
-    many = [{"role": "user", "content": "word " * 300}] * 2_000
-    assert len(Sandbox().compiled(template)({"messages": many})) > 2_900_000
-    long = [{"role": "user", "content": "word " * 600_000}]
-    assert len(Sandbox().compiled(template)({"messages": long})) > 2_900_000
-
-
-def test_the_same_allowance_for_every_conversation() -> None:
-    compiled = Sandbox().compiled("{% for i in range(90000) %}{{ i }}{% endfor %}")
-    assert len({compiled({}) for _ in range(60)}) == 1
+    long = Conversation.of([("user", "word " * 600_000, False), ("assistant", "yes", True)])
+    assert len(str(template.spans(long)[0].content)) > 2_900_000

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import tensorstore
 
-from jaxdata.format.storage import kvstores
+from jaxdata.format.storage import kvstores, patience
 from jaxdata.testing.buckets import BucketServer, bucket_server
 
 _RETRIES = {"max_retries": 100, "initial_delay": "1ms", "max_delay": "10ms"}
@@ -22,6 +22,9 @@ def use(server: BucketServer, monkeypatch: pytest.MonkeyPatch) -> None:
     # As it is, tensorstore waits for a second before it tries again.
     quick = {"gcs_request_retries": _RETRIES, "s3_request_retries": _RETRIES}
     monkeypatch.setattr(kvstores, "_contexts", {os.getpid(): tensorstore.Context(quick)})
+    for state in ("_reached", "_allowed", "_denied"):
+        monkeypatch.setattr(patience, state, type(getattr(patience, state))())
+    monkeypatch.setattr(patience, "_DENIED_LIMIT", 0.2)
 
 
 @pytest.fixture(params=["gs", "s3"])

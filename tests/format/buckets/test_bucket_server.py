@@ -11,9 +11,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from jaxdata.errors import DatasetError
+from jaxdata.converter.inputs.discovery import find_inputs
+from jaxdata.errors import DatasetError, JaxdataError
+from jaxdata.format.manifest import read_manifest
 from jaxdata.format.storage import open_store
 from jaxdata.format.storage.kvstores import open_kvstore
+from jaxdata.format.storage.small_files import read_small
 from jaxdata.testing.buckets import (
     BucketServer,
     Faults,
@@ -21,6 +24,7 @@ from jaxdata.testing.buckets import (
     bucket_server,
     fault_proxy,
 )
+from jaxdata.testing.buckets.server import Scheme
 from tests.format.buckets.conftest import use
 
 NAME = "deep/a b+ü%20&<.bin"
@@ -231,6 +235,33 @@ def test_boto3_is_served(tmp_path: Path) -> None:
         with pytest.raises(client.exceptions.NoSuchKey):
             client.get_object(Bucket="bkt", Key="big")
         client.close()
+
+
+@pytest.mark.parametrize("scheme", ["gs", "s3"])
+def test_a_bucket_that_is_not_there_is_called_that(
+    scheme: Scheme, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with bucket_server(scheme, buckets=["bkt"]) as server:
+        use(server, monkeypatch)
+        there, wrong = server.url("bkt/ds"), server.url("nobkt/ds")
+        with pytest.raises(DatasetError, match=f"{there} is not a dataset: it has no dataset.json"):
+            read_manifest(open_store(there))
+        assert open_store(there).list() == []
+        store = open_store(wrong)
+        for ask in (
+            lambda: read_manifest(store),
+            store.list,
+            lambda: store.write("a", b""),
+            lambda: store.update("a", lambda _: b""),
+            lambda: store.fenced(lambda: None).write("a", b""),
+            lambda: read_small(f"{wrong}/run.yaml"),
+            lambda: find_inputs([f"{wrong}/a.jsonl"]),
+        ):
+            with pytest.raises(
+                JaxdataError, match=f"There is no bucket {scheme}://nobkt, or .*: che"
+            ):
+                ask()
+        assert server.counts.requests < 40, "nobody asked again and again"
 
 
 def test_another_process_reads_counts_and_switches(

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from jaxdata.errors import InputError
-from jaxdata.format.storage.credentials import credentials_of
+from jaxdata.format.storage.credentials import ENDPOINTS, credentials_of
+from jaxdata.format.storage.kvstores import kvstore_spec, open_kvstore
+from jaxdata.format.storage.objects.bucket import open_bucket
 from jaxdata.format.storage.objects.bucket_settings import settings_of
 from jaxdata.testing.buckets import bucket_server
 
@@ -95,6 +97,40 @@ def test_the_client_says_nothing(way: str, tmp_path: Path) -> None:
         done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert done.stdout == "b'content'\n" * 2, done.stderr
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("first", range(len(ENDPOINTS)))
+def test_the_first_variable_that_names_a_service_counts(
+    first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ENDPOINTS == ("AWS_ENDPOINT_URL_S3", "AWS_S3_ENDPOINT_URL", "AWS_ENDPOINT_URL")
+    for name in ENDPOINTS[first:]:
+        monkeypatch.setenv(name, f"http://{name.lower()}/")
+    expected = f"http://{ENDPOINTS[first].lower()}"
+    assert kvstore_spec("s3://bkt/ds")["endpoint"] == expected
+    assert settings_of("s3", "bkt")["config"]["endpoint"] == expected
+
+
+@pytest.mark.parametrize("name", [*ENDPOINTS, "TENSORSTORE_GCS_HTTP_URL"])
+def test_a_service_that_is_no_url(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    scheme = "gs" if "GCS" in name else "s3"
+    monkeypatch.setenv(name, "minio:9000")
+    said = f"{name}=minio:9000: expected the URL of a service, like https://minio"
+    for opened in (kvstore_spec, open_bucket):
+        with pytest.raises(InputError, match=said):
+            opened(f"{scheme}://bkt/ds")
+
+
+def test_a_file_of_google_that_is_not_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", f"{tmp_path}/none.json")
+    said = rf"GOOGLE_APPLICATION_CREDENTIALS={tmp_path}/none\.json: there is no such file: name the"
+    for opened in (open_kvstore, open_bucket):
+        with pytest.raises(InputError, match=said):
+            opened("gs://a-bucket-that-no-test-has-opened/ds")
+    (tmp_path / "none.json").touch()
+    assert kvstore_spec("gs://bkt") == "gs://bkt/"
 
 
 def test_inputs_are_read_with_the_same_credentials(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,7 +122,7 @@ def test_no_right_to_write_is_said(bucket: BucketServer) -> None:
         "e": lambda: store.update("e", lambda _: b""),
         "b/c": lambda: store.delete("b/"),
     }.items():
-        said = rf"pieces/{name} cannot be written: .*these credentials may write to it"
+        said = rf"pieces/{name} cannot be written: .* may not write it: use others, or let"
         with pytest.raises(DatasetError, match=said):
             change()
 

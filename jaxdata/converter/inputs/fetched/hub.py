@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+from jaxdata.background import Threads, left_alone, waited
 from jaxdata.converter.inputs.file_types import endings, is_readable, named_format
 from jaxdata.converter.inputs.object_names import glob_pattern, has_wildcard
 from jaxdata.errors import InputError
@@ -82,9 +82,9 @@ def downloaded(url: str) -> list[str]:
     with _asking(repo):
         sha, names = _listed(repo)
     chosen = _chosen(repo, names)
-    with _asking(repo), ThreadPoolExecutor(_AT_ONCE) as threads:
+    with _asking(repo), Threads(_AT_ONCE) as threads:
         _file(repo, repo.revision, chosen[0])  # notes which commit the revision is, for later
-        return list(threads.map(partial(_file, repo, sha), chosen))
+        return threads.map(partial(_file, repo, sha), chosen)
 
 
 def _repo_of(url: str) -> _Repo:
@@ -124,7 +124,9 @@ def _listed(repo: _Repo) -> tuple[str, list[str]]:
 def _file(repo: _Repo, revision: str | None, name: str) -> str:
     from huggingface_hub import hf_hub_download
 
-    return hf_hub_download(repo.name, name, repo_type="dataset", revision=revision)
+    get = partial(hf_hub_download, repo.name, name, repo_type="dataset", revision=revision)
+    path: str = waited(left_alone(get))
+    return path
 
 
 def _chosen(repo: _Repo, names: Sequence[str]) -> list[str]:

@@ -57,7 +57,7 @@ def _arrow(opened: Any) -> Table:
     def sizes(columns: Sequence[str] | None) -> list[int]:
         return [batch.nbytes for batch in _batches(opened, columns)]
 
-    def read(numbers: range, columns: Sequence[str] | None) -> Iterator[Any]:
+    def read(numbers: range, columns: Sequence[str] | None, _most: int) -> Iterator[Any]:
         # A file is mapped: passing over a batch reads nothing of it.
         for batch in islice(_batches(opened, columns), numbers.start, numbers.stop):
             yield from in_slices(_sound(batch), BATCH_BYTES)

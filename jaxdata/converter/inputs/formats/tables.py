@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from jaxdata.converter.inputs.compression import FREE, expands_too_much
 from jaxdata.converter.inputs.formats.base import Format, format_named, register
 from jaxdata.converter.inputs.formats.columns import column_of, rows, string_types
 from jaxdata.converter.inputs.raw_records import Raw
@@ -35,19 +36,29 @@ class Table:
     Attributes:
         schema: pyarrow's.
         sizes: from column names to the bytes of them in each group, before compression.
-        read: from the numbers of groups, and column names, to record batches.
+        read: from the numbers of groups, column names, and the most bytes that may be in memory,
+            to record batches.
     """
 
     schema: Any
     sizes: Callable[[Sequence[str] | None], list[int]]
-    read: Callable[[range, Sequence[str] | None], Iterator[Any]]
+    read: Callable[[range, Sequence[str] | None, int], Iterator[Any]]
 
     def batches(
-        self, columns: Sequence[str] | None, start: int = 0, stop: int | None = None
+        self, file: InputFile, settings: ReadSettings, start: int = 0, stop: int | None = None
     ) -> Iterator[Any]:
-        """Give groups [start, stop) as record batches of some columns, None for all of them."""
+        """Give groups [start, stop) as record batches of the columns that are read.
+
+        Raises:
+            InputError: they are larger than the expansion limit of the file allows.
+        """
         groups = range(start, len(self.sizes([])) if stop is None else stop)
-        return self.read(groups, columns)
+        most, size = _most_bytes(file, settings), 0
+        for batch in self.read(groups, settings.columns, most):
+            size += sum(map(_bytes_of, batch.columns))
+            if size > most:
+                raise expands_too_much(file.where, settings.expansion)
+            yield batch
 
 
 class TableFormat(Format):
@@ -73,13 +84,15 @@ class TableFormat(Format):
         """Runs of groups, each closed when its text reaches `unit_bytes`."""
         with self.open(file) as table:
             sizes = table.sizes(settings.columns)
+            if sum(sizes) > _most_bytes(file, settings):
+                raise expands_too_much(file.where, settings.expansion)
             share = file.size / max(1, sum(sizes))
             start = held = 0
             for group, size in enumerate(sizes):
                 if size >= 2 * unit_bytes:
                     if group > start:
                         yield (FilePart(number, start, group),), int(held * share), held
-                    yield from _cut_group(number, table, group, settings, unit_bytes, share)
+                    yield from _cut_group(number, file, table, group, settings, unit_bytes, share)
                     start, held = group + 1, 0
                     continue
                 held += size
@@ -89,7 +102,7 @@ class TableFormat(Format):
 
     def read_part(self, file: InputFile, part: FilePart, settings: ReadSettings) -> Iterator[Raw]:
         with self.open(file) as table:
-            for batch in table.batches(settings.columns, part.start, part.stop):
+            for batch in table.batches(file, settings, part.start, part.stop):
                 yield from rows(batch, settings)
 
     def read_data(self, data: bytes, settings: ReadSettings) -> Iterator[Raw]:
@@ -162,6 +175,20 @@ def list_type(file: InputFile, key: str) -> str:
     raise InputError(f"column {key!r} of {file.where} is {kind}; expected lists of numbers")
 
 
+def _bytes_of(column: Any) -> int:
+    """The size of a column; of a dictionary's values as often as they are there."""
+    import pyarrow as pa
+
+    decoded = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    size: int = decoded.nbytes
+    return size
+
+
+def _most_bytes(file: InputFile, settings: ReadSettings) -> int:
+    """What a file may be in memory."""
+    return max(FREE, settings.expansion * file.size)
+
+
 def _open(file: InputFile) -> AbstractContextManager[Table]:
     table = format_named(file.kind.format)
     assert isinstance(table, TableFormat)
@@ -181,21 +208,29 @@ def _parquet(parquet: Any) -> Table:
         ]
         return [sum(group.column(n).total_uncompressed_size for n in wanted) for group in groups]
 
-    def read(numbers: range, columns: Sequence[str] | None) -> Iterator[Any]:
+    def read(numbers: range, columns: Sequence[str] | None, most: int) -> Iterator[Any]:
         names = None if columns is None else list(columns)
         for number in numbers:
-            average = sizes(columns)[number] // max(1, groups[number].num_rows)
-            rows = max(1, min(_ROWS, BATCH_BYTES // max(1, average)))
+            size = sizes(columns)[number]
+            average = size // max(1, groups[number].num_rows)
+            # A value of the dictionary may be as large as the group, and be that of every row.
+            rows = max(1, min(_ROWS, BATCH_BYTES // max(1, average), most // max(1, size)))
             yield from parquet.iter_batches(rows, row_groups=[number], columns=names)
 
     return Table(parquet.schema_arrow, sizes, read)
 
 
 def _cut_group(
-    number: int, table: Table, group: int, settings: ReadSettings, unit_bytes: int, share: float
+    number: int,
+    file: InputFile,
+    table: Table,
+    group: int,
+    settings: ReadSettings,
+    unit_bytes: int,
+    share: float,
 ) -> Iterator[Block]:
     """Read a group here: workers cannot begin in the middle of one."""
-    read = table.batches(settings.columns, group, group + 1)
+    read = table.batches(file, settings, group, group + 1)
     yield from cut_batches(number, group, read, unit_bytes, share)
 
 

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import os
-import urllib.error
-import urllib.request
 from configparser import ConfigParser, Error
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from jaxdata.format.storage.credentials import ANONYMOUS, credentials_of
+from jaxdata.format.storage.credentials import (
+    ANONYMOUS,
+    ENDPOINTS,
+    GOOGLE_ENDPOINT,
+    credentials_of,
+    endpoint_of,
+)
+from jaxdata.format.storage.kvstores import answer_to_anybody
 
 _SECONDS = "60s"  # an answer takes at most, of 16 MiB
 _GOOGLE_TOKEN = "GOOGLE_AUTH_TOKEN_FOR_TESTING"  # noqa: S105 (a name)
-_SERVICES = (
-    "TENSORSTORE_GCS_HTTP_URL",
-    "AWS_ENDPOINT_URL_S3",
-    "AWS_ENDPOINT_URL",
-    "AWS_PROFILE",
-    ANONYMOUS,
-)
+_SERVICES = (GOOGLE_ENDPOINT, *ENDPOINTS, "AWS_PROFILE", ANONYMOUS)
 _CLIENT = {"allow_http": True, "timeout": _SECONDS, "connect_timeout": "10s"}
 
 
 def settings_of(scheme: str, bucket: str) -> dict[str, Any]:
     """The arguments with which obstore opens a bucket, as tensorstore would open it."""
+    credentials_of(f"{scheme}://{bucket}")  # refuses what is set and leads nowhere
     config = _google() if scheme == "gs" else _amazon(bucket)
     return {"config": config, "client_options": _CLIENT}
 
@@ -37,18 +37,17 @@ def said_of_services() -> tuple[str | None, ...]:
 
 def _google() -> dict[str, Any]:
     """Where tests put Google's store; its credentials obstore finds itself."""
-    elsewhere, token = map(os.environ.get, ("TENSORSTORE_GCS_HTTP_URL", _GOOGLE_TOKEN))
-    config = {"base_url": elsewhere, "bearer_token": token}
+    config = {"base_url": endpoint_of("gs://")[1], "bearer_token": os.environ.get(_GOOGLE_TOKEN)}
     return {name: value for name, value in config.items() if value}
 
 
 def _amazon(bucket: str) -> dict[str, Any]:
     said, profile = os.environ, _profile()
-    endpoint = said.get("AWS_ENDPOINT_URL_S3") or said.get("AWS_ENDPOINT_URL")
+    _, endpoint = endpoint_of("s3://")
     region = said.get("AWS_REGION") or said.get("AWS_DEFAULT_REGION") or profile.get("region")
     config: dict[str, Any] = {"region": region or ("us-east-1" if endpoint else _region(bucket))}
     if endpoint:
-        config["endpoint"] = endpoint.rstrip("/")
+        config["endpoint"] = endpoint
     if credentials_of(f"s3://{bucket}").spec == {"type": "anonymous"}:
         config["skip_signature"] = True
     elif "AWS_ACCESS_KEY_ID" not in said and "aws_access_key_id" in profile:
@@ -74,13 +73,5 @@ def _profile() -> dict[str, str]:
 
 def _region(bucket: str) -> str:
     """The region that Amazon says a bucket is in."""
-    asked = urllib.request.Request(f"https://{bucket}.s3.amazonaws.com", method="HEAD")
-    headers: Any = {}
-    try:
-        with urllib.request.urlopen(asked, timeout=10) as answer:  # noqa: S310
-            headers = answer.headers
-    except urllib.error.HTTPError as error:  # it says so to anybody
-        headers = error.headers
-    except (OSError, ValueError):
-        pass
+    _, headers = answer_to_anybody(f"https://{bucket}.s3.amazonaws.com")
     return headers.get("x-amz-bucket-region") or "us-east-1"

@@ -11,8 +11,10 @@ import io
 import os
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any
+
+from jaxdata.background import Threads, waited
 
 BLOCK = 2**20
 """Bytes that are asked for at a time."""
@@ -39,7 +41,7 @@ class RangedFile(io.RawIOBase):
         self._read, self._size = read, size
         self._ahead_to = size if ahead_to is None else min(size, ahead_to)
         self._position = 0
-        self._threads = ThreadPoolExecutor(_AHEAD + 1, "ranges")  # started when they are needed
+        self._threads = Threads(_AHEAD + 1)
         self._blocks: dict[int, Future[bytes]] = {}
         self._ahead: dict[int, int] = {}  # block -> blocks to ask for ahead of it
         self._done: OrderedDict[int, None] = OrderedDict()  # blocks that were read, the last last
@@ -81,7 +83,8 @@ class RangedFile(io.RawIOBase):
         self._done[number] = None
         self._done.move_to_end(number)
         try:
-            return asked.result()
+            data: bytes = waited(asked)
+            return data
         finally:
             self._forget()
 
@@ -115,7 +118,7 @@ class RangedFile(io.RawIOBase):
 
     def close(self) -> None:
         """Ask for nothing more."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.stop()
         self._blocks.clear()
         self._done.clear()
         super().close()

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from jaxdata.errors import DatasetError, MissingExtra
-from jaxdata.format.storage.contract import Fence, Unwritten
-from jaxdata.format.storage.objects.bucket import library, open_bucket, reason
+from jaxdata.format.storage.contract import Fence
+from jaxdata.format.storage.objects.bucket import answer, library, open_bucket
 from jaxdata.installing import install_command
 
 _MOST_WHOLE = 2**26
@@ -38,19 +38,15 @@ def upload(url: str, path: Path, fence: Fence | None) -> bool:
             f"{url} would have {size:,} bytes, more than the {_AMAZONS_MOST:,} of one request: to "
             f"write it in parts, {install_command('buckets')}"
         ) from None
-    store, name = open_bucket(url)
+    store, name = open_bucket(url, writing=True)
     part = max(_PART, -(-size // _MOST_PARTS))
-    try:
-        obstore.put(
-            store,
-            name,
-            _parts(path, part, fence),
-            use_multipart=True,
-            chunk_size=part,
-            max_concurrency=_AT_ONCE,
-        )
-    except obstore.exceptions.BaseError as error:
-        raise Unwritten(url, reason(error)) from None
+
+    async def put() -> None:
+        parts = _parts(path, part, fence)
+        many = {"use_multipart": True, "chunk_size": part, "max_concurrency": _AT_ONCE}
+        await obstore.put_async(store, name, parts, **many)
+
+    answer(put, url, done="written")
     return True
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import base64
 import re
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
+from functools import partial
 from http.client import HTTPException
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+from jaxdata.background import left_alone, pause, waited
 from jaxdata.errors import InputError
 from jaxdata.format.storage.objects.contract import Facts, changed, unreadable
 from jaxdata.format.storage.objects.public_urls import public_url
@@ -69,12 +70,12 @@ def _ask(url: str, start: int, stop: int) -> _Answer:
     reason: object = ""
     for attempt in range(_TRIES):
         if attempt:
-            time.sleep(0.25 * 2**attempt)
+            pause(0.25 * 2**attempt)
         try:
             request = urllib.request.Request(address, headers=wanted)  # noqa: S310
             for name, value in asker.items():
                 request.add_unredirected_header(name, value)  # no other server is told
-            answer = _answer(request, stop - start)
+            answer = waited(left_alone(partial(_answer, request, stop - start)))
         except (OSError, HTTPException) as error:
             reason = getattr(error, "reason", error)
             continue

@@ -119,7 +119,7 @@ def test_inputs_of_several_places(s3: BucketServer, tmp_path: Path) -> None:
 def test_no_permission_is_said(bucket: BucketServer) -> None:
     bucket.write("bkt/a.jsonl", lines(1, "a"))
     bucket.faults = Faults(forbidden=1.0)
-    said = r"\w+://bkt/a\.jsonl cannot be read: .*403.*these credentials may read it"
+    said = r"\w+://bkt/a\.jsonl cannot be read: .*403.* may not read it: use others, or let these"
     with pytest.raises(InputError, match=said):
         find_inputs(bucket.url("bkt/a.jsonl"))
 

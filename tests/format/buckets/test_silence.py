@@ -1,0 +1,81 @@
+"""Ctrl-C while a bucket is silent: it ends what waits at once, and nothing holds up the end."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Timer
+
+import pytest
+
+from jaxdata.testing.buckets import BucketServer, bucket_process, bucket_server
+from tests.format.buckets.conftest import use
+from tests.format.buckets.interrupted import WAITS, prepare
+
+TIMES = 200
+MOST_SECONDS = 20.0
+"""a process that ends on a busy machine; without an answer, clients wait for minutes"""
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[BucketServer]:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "cache"))
+    with bucket_server("gs", folder=tmp_path) as server:
+        use(server, monkeypatch)
+        prepare(server, tmp_path)
+        yield server
+        server.faults = ()
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_nothing_waits_on_after_an_interrupt(bucket: BucketServer, name: str) -> None:
+    pytest.importorskip("obstore", reason="needs jaxdata[buckets]")
+    timer = Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        WAITS[name](bucket)
+    timer.join()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(0)
+def test_processes_end_soon_after_an_interrupt_at_any_moment(tmp_path: Path) -> None:
+    chance, slow = random.Random(27), []
+    with bucket_process("gs", folder=tmp_path) as server:
+        prepare(server, tmp_path)
+        env = {**os.environ, **server.env, "JAXDATA_CACHE": str(tmp_path / "cache")}
+        for number in range(TIMES):
+            name = list(WAITS)[number % len(WAITS)]
+            server.faults = ()
+            words = [sys.executable, "-m", "tests.format.buckets.interrupted"]
+            process = subprocess.Popen(
+                [*words, name, server.scheme, server.address],
+                env=env,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            with process:
+                assert process.stdout
+                assert process.stdout.readline() == "ready\n"
+                time.sleep(chance.uniform(0, 1.5))
+                began = time.monotonic()
+                process.send_signal(signal.SIGINT)
+                try:
+                    _, said = process.communicate(timeout=MOST_SECONDS)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    slow.append((number, name, "did not end"))
+                    continue
+            assert process.returncode == 130, (number, name, said)
+            assert "Traceback" not in said, (number, name, said)
+            print(number, name, f"{time.monotonic() - began:.2f} s")
+    assert slow == []

@@ -1,0 +1,247 @@
+"""A process killed at any of its changes of files: the same command does the rest, and tidies up.
+
+The process is this one. At its n-th change it dies: from then on every change fails, what cleans up
+included. The next life finds what the last one left, and that its process is gone.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+import jaxdata
+from jaxdata.errors import InputError
+from jaxdata.format.lease import leased
+from jaxdata.format.storage import open_store, zarr
+from jaxdata.format.verify import verify
+from jaxdata.views.source_view import SourceView
+from jaxdata.views.writing import remove_views, write_views
+from tests.converter.here import Here, in_this_process, run_here
+from tests.format.trees import tree
+
+ROOT = Path(__file__).parents[2]
+CHANGES = [
+    *((os, name) for name in ("mkdir", "open", "rename", "replace", "rmdir", "unlink", "fsync")),
+    (zarr, "write"),
+]
+
+
+class Killed(BaseException):
+    """The end of a process; nothing that handles errors handles it."""
+
+
+class Lives:
+    """Lives of a process, each of which dies at the n-th change of files."""
+
+    def __init__(self) -> None:
+        self.number = 0  # of this life
+        self.changes = 0
+        self.dies_at: int | None = None
+
+    def change(self) -> None:
+        self.changes += 1
+        if self.dies_at is not None and self.changes >= self.dies_at:
+            raise Killed
+
+    @contextmanager
+    def life(self, dies_at: int | None) -> Iterator[None]:
+        self.number, self.changes, self.dies_at = self.number + 1, 0, dies_at
+        yield
+
+    def survived(self, run: Callable[[], object], dies_at: int) -> bool:
+        """Live once; tell whether it came to an end before it was to die."""
+        try:
+            with self.life(dies_at):
+                run()
+        except Killed:
+            return False
+        return True
+
+
+def counting(lives: Lives, change: Callable[..., Any]) -> Callable[..., Any]:
+    def counted(*args: Any, **options: Any) -> Any:
+        writes = change is not os.open or args[1] & (os.O_WRONLY | os.O_RDWR)
+        if writes:
+            lives.change()
+        return change(*args, **options)
+
+    return counted
+
+
+@pytest.fixture
+def lives(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lives]:
+    lives = Lives()
+    for place, name in CHANGES:
+        monkeypatch.setattr(place, name, counting(lives, getattr(place, name)))
+    opened = io.open
+
+    def open_file(file: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
+        if set(mode) & set("wax+"):
+            lives.change()
+        return opened(file, mode, *args, **options)
+
+    monkeypatch.setattr(io, "open", open_file)
+    monkeypatch.setattr("jaxdata.format.lease_holder._started", lambda _pid: lives.number)
+    yield lives
+    lives.dies_at = None
+
+
+def leftovers(folder: Path) -> list[str]:
+    """Files that only a process at work needs."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    names = [path.relative_to(folder).as_posix() for path in paths]
+    return [name for name in names if ".tmp-" in name or ".lease" in name or "work/" in name]
+
+
+def killed_everywhere(
+    lives: Lives, folder: Path, begin: Callable[[Path], None], run: Callable[[Path], object]
+) -> int:
+    """Kill `run` at every change, and run it again; what is there then is what one run makes.
+
+    Returns how often it was killed.
+    """
+    at = 0
+    with lives.life(None):
+        (folder / "begun").mkdir()
+        begin(folder / "begun")
+        shutil.copytree(folder / "begun", folder / "whole")
+        run(folder / "whole")
+    expected = tree(folder / "whole")
+    while True:
+        at += 1
+        output = folder / f"{at}"
+        with lives.life(None):
+            shutil.copytree(folder / "begun", output)
+        if lives.survived(lambda: run(output), at):  # noqa: B023
+            return at - 1
+        with lives.life(None):
+            run(output)
+        assert not leftovers(output), f"killed at change {at}"
+        assert tree(output) == expected, f"killed at change {at}"
+
+
+def a_dataset(output: Path) -> None:
+    texts = output.parent / "texts.jsonl"
+    texts.write_text("".join(f'{{"text": "document {n % 3}"}}\n' for n in range(6)))
+    run_here(texts, output)
+
+
+def a_view(output: Path) -> None:
+    a_dataset(output)
+    view = SourceView(documents=6, dropped=np.array([2]), reasons=["near"])
+    write_views(output, "d1", {"train/web": view}, parameters={}, made_of={})
+
+
+def test_removing_a_view(lives: Lives, tmp_path: Path) -> None:
+    def remove(output: Path) -> None:
+        with suppress(InputError):  # it was removed, and all that was left to say is so
+            remove_views(output, "d1")
+
+    assert killed_everywhere(lives, tmp_path, a_view, remove) > 20
+
+
+def test_an_export(lives: Lives, tmp_path: Path) -> None:
+    docs = jaxdata.ArrayDocuments([[5, 6, 0], [7, 0]])
+
+    def export(output: Path) -> None:
+        try:
+            jaxdata.export(docs, output / "mine", format="megatron")
+        except InputError as error:  # it was done
+            assert "mine.idx exists already" in str(error)  # noqa: PT017 - where it is raised
+
+    assert killed_everywhere(lives, tmp_path, lambda _: None, export) > 5
+
+
+def test_an_export_leaves_the_tokens_of_others_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine.bin").write_bytes(b"their data")
+    with pytest.raises(InputError, match=r"mine.bin exists already: choose another output"):
+        jaxdata.export(jaxdata.ArrayDocuments([[5]]), tmp_path / "mine", format="megatron")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.bin"]
+    assert (tmp_path / "mine.bin").read_bytes() == b"their data"
+
+
+def deduplicated(output: Path) -> None:
+    with mock.patch("jaxdata.dedup.api.choose_engine", return_value=Here):
+        jaxdata.deduplicate(output, "d1")
+
+
+@pytest.mark.exhaustive
+def test_a_search_for_duplicates(lives: Lives, tmp_path: Path) -> None:
+    assert killed_everywhere(lives, tmp_path, a_dataset, deduplicated) > 50
+
+
+@pytest.mark.exhaustive
+def test_a_conversion(lives: Lives, tmp_path: Path) -> None:
+    (tmp_path / "texts.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
+
+    def convert(output: Path) -> None:
+        with in_this_process():
+            run_here(tmp_path / "texts.jsonl", output)
+        assert not verify(output).damage
+
+    assert killed_everywhere(lives, tmp_path, lambda _: None, convert) > 50
+
+
+def test_a_search_that_is_killed_while_it_removes_its_work(lives: Lives, tmp_path: Path) -> None:
+    with lives.life(None):
+        (tmp_path / "begun").mkdir()
+        a_dataset(tmp_path / "begun")
+    shutil.copytree(tmp_path / "begun", tmp_path / "whole")
+    with lives.life(None):
+        deduplicated(tmp_path / "whole")
+        last = lives.changes
+    resumed = 0
+    for before in range(1, 26, 6):
+        output = tmp_path / f"{before}"
+        shutil.copytree(tmp_path / "begun", output)
+        assert not lives.survived(lambda: deduplicated(output), last - before)  # noqa: B023
+        resumed += (output / "dedup-d1/work").exists()
+        with lives.life(None):
+            deduplicated(output)
+        assert tree(output) == tree(tmp_path / "whole")
+    assert resumed
+
+
+def test_a_file_that_is_being_written_is_not_swept_away(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below/.tmp-jaxdata-old").write_text("left")
+    (tmp_path / "below/.tmp-theirs").write_text("of another program")
+    with store.create("below/new") as path:
+        path.write_text("new")
+        store.sweep(below=False)
+        assert (tmp_path / "below/.tmp-jaxdata-old").exists()
+        store.sweep()
+    assert sorted(path.name for path in (tmp_path / "below").iterdir()) == [".tmp-theirs", "new"]
+
+
+def test_what_a_killed_process_was_writing_goes_with_the_next_lease(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\n"
+        "from jaxdata.format.lease import leased\n"
+        "from jaxdata.format.storage import open_store\n"
+        "store = open_store(sys.argv[1])\n"
+        "with leased(store, ['']), leased(store, ['a']), store.create('a/b/c'):\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert len(leftovers(tmp_path)) == 3
+    with leased(open_store(tmp_path), ["other"]):
+        assert leftovers(tmp_path) == ["a/.lease", "other/.lease"]
+    with leased(open_store(tmp_path), ["a"]):
+        pass
+    assert leftovers(tmp_path) == []

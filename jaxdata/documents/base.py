@@ -214,29 +214,7 @@ def run_ends(numbers_of: Callable[[Ints], Ints], total: int) -> Ints:
     return np.concatenate([*found, np.full(min(total, 1), total)])
 
 
-class Items(ABC):
-    """Documents by number, and in slices."""
-
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    @abstractmethod
-    def _document(self, index: int) -> Document:
-        """See `Documents.__getitem__`."""
-
-    @overload
-    def __getitem__(self, index: int) -> Document: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Document]: ...
-    def __getitem__(self, index: int | slice) -> Document | list[Document]:
-        if isinstance(index, slice):
-            return [self._document(number) for number in range(len(self))[index]]
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"no document {index}: {len(self):,} are numbered from 0")
-        return self._document(index)
-
-
-class RangedDocuments(Items):
+class RangedDocuments(ABC):
     """Documents read by ranges: `[index]` and `read` follow from `tokens` and `masks`."""
 
     masked: bool
@@ -266,6 +244,17 @@ class RangedDocuments(Items):
 
     def __len__(self) -> int:
         return len(self.lengths)
+
+    @overload
+    def __getitem__(self, index: int) -> Document: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Document]: ...
+    def __getitem__(self, index: int | slice) -> Document | list[Document]:
+        if isinstance(index, slice):
+            return [self._document(number) for number in range(len(self))[index]]
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"no document {index}: {len(self):,} are numbered from 0")
+        return self._document(index)
 
     def _document(self, index: int) -> Document:
         item: Document = {"tokens": self.read(index)}

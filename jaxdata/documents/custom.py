@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property, partial
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.documents.base import Documents, Gathered, RangedDocuments, SideArray
-from jaxdata.documents.token_ids import as_ids
+from jaxdata.documents.token_ids import GivenRanges
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.side_rules import as_type, check_side
 from jaxdata.ragged import Ints
@@ -48,14 +48,40 @@ class CustomDocuments(RangedDocuments):
 
     def __init__(self, source: Any) -> None:
         self._source = source
-        self._lengths = np.asarray(source.lengths).astype(np.uint32)
         self.name = str(getattr(source, "name", "documents"))
+        self._lengths = self._whole_lengths()
         self.dtype = np.dtype("<u4")
         self.loss_tokens = getattr(source, "loss_tokens", None)
         first = source[0] if len(self) else None
         self.masked = isinstance(first, Mapping) and "loss_mask" in first
         for name, dtype in getattr(source, "side", {}).items():
             check_side(name, dtype)
+
+    @property
+    def _called(self) -> str:
+        """The source in errors."""
+        return f"{type(self._source).__name__} {self.name!r}"
+
+    def _whole_lengths(self) -> NDArray[np.uint32]:
+        given = np.asarray(self._source.lengths)
+        if given.ndim != 1 or (given.size and given.dtype.kind not in "iuf"):
+            raise InputError(
+                f"{self._called}: lengths are of shape {given.shape} and dtype {given.dtype}; "
+                "expected a number of tokens for each document"
+            )
+        lengths = as_type(given, np.dtype(np.uint32))
+        if lengths is None:
+            wrong = next(n for n, one in enumerate(given) if as_type(one, np.dtype("u4")) is None)
+            raise InputError(
+                f"{self._called}: the length of document {wrong} is {given[wrong]}; expected a "
+                "whole number from 0 to 4294967295"
+            )
+        if hasattr(self._source, "__len__") and len(self._source) != len(lengths):
+            raise InputError(
+                f"{self._called}: {len(lengths)} lengths, {len(self._source)} documents; expected "
+                "a length for each"
+            )
+        return lengths
 
     @cached_property
     def side(self) -> dict[str, SideArray]:
@@ -81,42 +107,59 @@ class CustomDocuments(RangedDocuments):
         return content.hexdigest()
 
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
-        stored = self._ranges("tokens", documents, starts, counts)
-        origin = f"{type(self._source).__name__} {self.name!r}"
-        return as_ids(stored, self.dtype, origin, (documents, starts, counts))
+        given = GivenRanges(self._called, documents, starts, counts)
+        stored = np.concatenate([np.empty(0, np.uint8), *self._ranges("tokens", given)])
+        return Gathered.cut(given.as_ids(stored, self.dtype), counts)
 
     def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
-        stored = self._ranges("loss_mask", documents, starts, counts)
-        return Gathered.cut(stored.astype(bool).view(np.uint8), counts)
+        given = GivenRanges(self._called, documents, starts, counts)
+        stored = np.concatenate([np.empty(0, np.uint8), *self._ranges("loss_mask", given)])
+        return Gathered.cut(given.as_mask(stored), counts)
 
     def _values(
         self, name: str, dtype: np.dtype[Any], documents: Ints, starts: Ints, counts: Ints
     ) -> Gathered:
-        values = as_type(self._ranges(name, documents, starts, counts), dtype)
-        if values is None:
-            raise DatasetError(
-                f"{type(self._source).__name__} {self.name!r}: {name!r} holds a number that "
-                f"{dtype.name} does not hold; give another dtype in its `side`"
-            )
-        return Gathered.cut(values, counts)
+        parts = [np.empty(0, dtype)]
+        given = GivenRanges(self._called, documents, starts, counts)
+        for document, part in zip(documents.tolist(), self._ranges(name, given), strict=True):
+            values = as_type(part, dtype)  # one by one: together, they may all become floats
+            if values is None:
+                raise DatasetError(
+                    f"{self._called}: {name!r} of document {document} holds a number that "
+                    f"{dtype.name} does not hold; give another dtype in its `side`"
+                )
+            parts.append(values)
+        return Gathered.cut(np.concatenate(parts), counts)
 
-    def _ranges(self, field: str, documents: Ints, starts: Ints, counts: Ints) -> NDArray[Any]:
-        ranges = zip(documents.tolist(), starts.tolist(), counts.tolist(), strict=True)
-        parts = [self._array(field, d)[start : start + count] for d, start, count in ranges]
-        return np.concatenate([np.empty(0, np.uint8), *parts])
+    def _ranges(self, field: str, given: GivenRanges) -> Iterator[NDArray[Any]]:
+        columns = given.documents.tolist(), given.starts.tolist(), given.counts.tolist()
+        for document, start, count in zip(*columns, strict=True):
+            yield self._array(field, document)[start : start + count]
 
     def _array(self, field: str, document: int) -> NDArray[Any]:
         item = self._source[document]
-        if isinstance(item, Mapping) and field not in item:
+        found = item if isinstance(item, Mapping) else {"tokens": item}
+        if field not in found:
+            raise DatasetError(f"{self._called}: document {document} has no {field!r}")
+        if "loss_mask" in found and not self.masked:
             raise DatasetError(
-                f"{type(self._source).__name__} {self.name!r}: document {document} has no {field!r}"
+                f"{self._called}: document {document} has a 'loss_mask', document 0 has none; "
+                "expected all or none"
             )
-        array = np.asarray(item[field] if isinstance(item, Mapping) else item)
+        array, values = np.asarray(found[field]), _values_of(field)
         if array.shape != (self._lengths[document],):
-            values = "tokens" if field == "tokens" else f"values of {field!r}"
-            found = f"{array.size} {values}" if array.ndim == 1 else f"the shape {array.shape}"
+            size = f"{array.size} {values}" if array.ndim == 1 else f"the shape {array.shape}"
             raise DatasetError(
-                f"{type(self._source).__name__} {self.name!r}: document {document} has {found}, "
-                f"expected {self._lengths[document]} by its lengths; lengths and items must agree"
+                f"{self._called}: document {document} has {size}, expected "
+                f"{self._lengths[document]} by its lengths; lengths and items must agree"
+            )
+        if len(array) and array.dtype.kind not in ("iuf" if field == "tokens" else "biuf"):
+            raise DatasetError(
+                f"{self._called}: document {document} has {values} of dtype {array.dtype}; "
+                "expected numbers"
             )
         return array
+
+
+def _values_of(field: str) -> str:
+    return "tokens" if field == "tokens" else f"values of {field!r}"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from jaxdata.documents.base import Documents, Gathered, RangedDocuments
 from jaxdata.documents.dataset import Dataset
 from jaxdata.documents.places import Places
-from jaxdata.documents.token_ids import as_ids
+from jaxdata.documents.token_ids import GivenRanges
 from jaxdata.errors import InputError
 from jaxdata.format.foreign import TokenRanges, beside, find_format, read_token_ranges, source_name
 from jaxdata.format.storage import (
@@ -177,7 +177,8 @@ class ForeignDocuments(RangedDocuments):
         if self._as_is:
             return Gathered(found, np.arange(len(documents)))
         stored = np.frombuffer(found.join(), self._ranges.dtype)
-        return as_ids(stored, self.dtype, self._ranges.spec, (documents, starts, counts))
+        given = GivenRanges(self._ranges.spec, documents, starts, counts)
+        return Gathered.cut(given.as_ids(stored, self.dtype), counts)
 
     def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         if self._stores_masks:

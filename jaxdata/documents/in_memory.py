@@ -11,23 +11,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jaxdata.documents.base import Document, Gathered, Items, SideArray, page_ends
+from jaxdata.documents.base import Gathered, RangedDocuments, SideArray
+from jaxdata.documents.token_ids import GivenRanges
 from jaxdata.errors import InputError
 from jaxdata.format.side_rules import check_side
 from jaxdata.ragged import ByteRanges, Ints
+from jaxdata.wording import counted
+
+_AT_ONCE = 2**20  # tokens
 
 
-class ArrayDocuments(Items):
+class ArrayDocuments(RangedDocuments):
     """Documents in memory, for tests and small experiments.
 
     Args:
         tokens: the ids of each document.
         masks: for each token, whether it has loss as a target.
         name: `"<split>/<source>"`.
-        side: more arrays of one value a token, whole numbers or floats of 8 to 64 bits, by name: a
-            Loader adds those that its `extras` name to its batches.
+        side: more arrays of one value a token, whole numbers or floats of 8 to 64 bits, by name,
+            each of one dtype: a Loader adds those that its `extras` name to its batches.
 
-    >>> docs = ArrayDocuments([[5, 6, 0], [7, 0]], side={"weight": [[0.5, 2, 0], [1, 0]]})
+    Raises:
+        InputError: an id is not a whole number from 0 to 2³¹−1, a mask is not of 0 and 1, or masks
+            or side arrays are not of as many documents, and values, as there are tokens.
+
+    >>> docs = ArrayDocuments([[5, 6, 0], [7, 0]], side={"weight": [[0.5, 2, 0], [1.0, 0]]})
     >>> docs.lengths.tolist(), docs[1]["tokens"].tolist(), docs[1]["weight"].tolist()
     ([3, 2], [7, 0], [1.0, 0.0])
     """
@@ -42,100 +50,111 @@ class ArrayDocuments(Items):
         side: Mapping[str, Sequence[ArrayLike]] = MappingProxyType({}),
     ) -> None:
         self.name, self.masked = name, masks is not None
-        self._tokens = [np.asarray(document) for document in tokens]
-        self._masks = [np.asarray(mask, np.uint8) for mask in masks or []]
-        for number, (document, mask) in enumerate(zip(self._tokens, self._masks, strict=False)):
-            if len(mask) != len(document):
-                raise InputError(f"document {number}: {len(document)} tokens, mask of {len(mask)}")
+        documents = [_array("tokens", number, ids) for number, ids in enumerate(tokens)]
+        self._lengths = np.array([len(document) for document in documents], np.uint32)
+        counts = self._lengths.astype(np.int64)
+        self._first = np.cumsum(counts) - counts
+        numbers, starts = np.arange(len(counts)), np.zeros_like(counts)
+        given = GivenRanges(f"{type(self).__name__} {name!r}", numbers, starts, counts, InputError)
+        ids = given.as_ids(_joined("tokens", documents), np.dtype(np.uint32))
+        self.dtype = np.dtype(np.uint16 if int(ids.max(initial=0)) < 2**16 else np.uint32)
+        self._tokens = ids.astype(self.dtype.newbyteorder("<"))
+        self._masks = np.empty(0, np.uint8)
+        if masks is not None:
+            self._masks = given.as_mask(_joined("masks", self._beside("masks", masks)))
         self._side = {name: self._side_of(name, arrays) for name, arrays in side.items()}
 
-    def _side_of(self, name: str, arrays: Sequence[ArrayLike]) -> list[NDArray[Any]]:
-        """Check a side array, and give it one dtype."""
-        values = [np.asarray(array) for array in arrays]
-        if len(values) != len(self._tokens):
-            raise InputError(
-                f"side={{{name!r}: …}} is of {len(values)} documents, tokens of {len(self._tokens)}"
-            )
-        for number, (document, array) in enumerate(zip(self._tokens, values, strict=True)):
-            if array.shape != document.shape:
-                raise InputError(
-                    f"document {number}: {len(document)} tokens, {name!r} of shape {array.shape}"
-                )
-        dtype = np.result_type(*values) if values else np.dtype(np.int64)
+    def _side_of(self, name: str, given: Sequence[ArrayLike]) -> NDArray[Any]:
+        """Check a side array, whose documents have one dtype; it is not guessed."""
+        check_side(name)
+        arrays = self._beside(repr(name), given)
+        typed = [number for number, array in enumerate(arrays) if len(array)]
+        dtype = arrays[typed[0]].dtype if typed else np.dtype(np.int64)
         check_side(name, dtype)
-        return [array.astype(dtype.newbyteorder("<")) for array in values]
+        for number in typed:
+            if (other := arrays[number].dtype) != dtype:
+                raise InputError(
+                    f"{name!r} of document {number} is of {other}, of document {typed[0]} of "
+                    f"{dtype}; give arrays of one dtype"
+                )
+        joined = np.concatenate([np.empty(0, dtype), *(arrays[number] for number in typed)])
+        return joined.astype(dtype.newbyteorder("<"))
 
-    @cached_property
-    def dtype(self) -> np.dtype[Any]:
-        """The smallest unsigned integer, of 16 or 32 bits, that holds every token."""
-        largest = max((int(document.max(initial=0)) for document in self._tokens), default=0)
-        return np.dtype(np.uint16 if largest < 2**16 else np.uint32)
+    def _beside(self, what: str, given: Sequence[ArrayLike]) -> list[NDArray[Any]]:
+        """Arrays of one value for each token."""
+        arrays = [_array(what, number, values) for number, values in enumerate(given)]
+        if len(arrays) != len(self):
+            raise InputError(f"{what} of {counted(len(arrays), 'document')}, tokens of {len(self)}")
+        for number, (array, length) in enumerate(zip(arrays, self._lengths.tolist(), strict=True)):
+            if array.shape != (length,):
+                raise InputError(
+                    f"document {number}: {length} tokens, {what} of shape {array.shape}"
+                )
+        return arrays
 
-    @cached_property
+    @property
     def lengths(self) -> NDArray[np.uint32]:
         """Tokens of each document, uint32 (documents,)."""
-        return np.array([len(document) for document in self._tokens], np.uint32)
+        return self._lengths
 
     @cached_property
     def fingerprint(self) -> str:
         """The sha256 of all tokens, masks and side arrays."""
         content = hashlib.sha256()
-        for array in (self.lengths, *self._tokens, *self._masks):
-            content.update(np.ascontiguousarray(array).astype(np.int64).tobytes())
-        for name, side in self._side.items():
-            content.update(f"{name} {self.side[name].dtype}".encode())
-            content.update(b"".join(array.tobytes() for array in side))
+        for array in (self._lengths, self._tokens, self._masks):
+            for first in range(0, len(array), _AT_ONCE):
+                content.update(array[first : first + _AT_ONCE].astype(np.int64).tobytes())
+        for name, values in self._side.items():
+            content.update(f"{name} {values.dtype}".encode())
+            content.update(values.tobytes())
         return content.hexdigest()
 
-    @cached_property
+    @property
     def side(self) -> dict[str, SideArray]:
         """Arrays of one value a token beside the tokens, by name."""
         return {
-            name: SideArray(
-                arrays[0].dtype if arrays else np.dtype("<i8"),
-                partial(
-                    self._slices,
-                    [memoryview(array.tobytes()) for array in arrays],
-                    arrays[0].itemsize if arrays else 8,
-                ),
-            )
-            for name, arrays in self._side.items()
+            name: SideArray(values.dtype, partial(self._slices, values))
+            for name, values in self._side.items()
         }
 
-    def page_ends(self, size: int) -> Ints:
-        """See `Documents`."""
-        return page_ends(self, size)
-
     def __repr__(self) -> str:
-        tokens = int(self.lengths.sum(dtype=np.int64))
-        return f"ArrayDocuments({self.name!r}, {len(self):,} documents, {tokens:,} tokens)"
-
-    def __len__(self) -> int:
-        return len(self._tokens)
-
-    def _document(self, index: int) -> Document:
-        item = {"tokens": self._tokens[index]}
-        if self.masked:
-            item["loss_mask"] = self._masks[index].astype(bool)
-        return item | {name: arrays[index] for name, arrays in self._side.items()}
+        return (
+            f"ArrayDocuments({self.name!r}, {len(self):,} documents, {len(self._tokens):,} tokens)"
+        )
 
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
-        return self._slices(self._bytes, self.dtype.itemsize, documents, starts, counts)
+        return self._slices(self._tokens, documents, starts, counts)
 
     def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
-        return self._slices([m.data for m in self._masks], 1, documents, starts, counts)
-
-    @cached_property
-    def _bytes(self) -> list[memoryview]:
-        little = self.dtype.newbyteorder("<")
-        return [memoryview(document.astype(little).tobytes()) for document in self._tokens]
+        return self._slices(self._masks, documents, starts, counts)
 
     def _slices(
-        self, buffers: list[memoryview], item: int, documents: Ints, starts: Ints, counts: Ints
+        self, values: NDArray[Any], documents: Ints, starts: Ints, counts: Ints
     ) -> Gathered:
-        views = ByteRanges(buffers, documents, starts * item, (starts + counts) * item)
+        begin = (self._first[documents] + starts) * values.itemsize
+        memory = values.data.cast("B")
+        views = ByteRanges([memory], np.zeros_like(begin), begin, begin + counts * values.itemsize)
         return Gathered(views, np.arange(len(documents)))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        masks = self._masks if self.masked else None
-        return ArrayDocuments, (self._tokens, masks, self.name, self._side)
+
+def _array(what: str, number: int, values: ArrayLike) -> NDArray[Any]:
+    """The values of a document."""
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise InputError(f"document {number}: {what} are no array: {error}") from None
+    if array.ndim != 1 and what == "tokens":
+        raise InputError(
+            f"document {number}: tokens of shape {array.shape}; expected a list of ids"
+        )
+    return array
+
+
+def _joined(what: str, arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Arrays of numbers end to end."""
+    for number, array in enumerate(arrays):
+        if len(array) and array.dtype.kind not in ("biuf" if what == "masks" else "iuf"):
+            raise InputError(
+                f"document {number}: {what} are of dtype {array.dtype}; expected numbers"
+            )
+    return np.concatenate([np.empty(0, np.uint8), *arrays])

@@ -1,42 +1,49 @@
-"""Token ids of foreign data, every one checked."""
+"""Token ids and loss masks of foreign data, every one checked."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.documents.base import Gathered
-from jaxdata.errors import DatasetError
+from jaxdata.errors import DatasetError, JaxdataError
 from jaxdata.ragged import Ints
 
 LARGEST_ID = 2**31 - 1  # rows are int32
 
 
-def as_ids(
-    stored: NDArray[Any], dtype: np.dtype[Any], origin: str, ranges: tuple[Ints, Ints, Ints]
-) -> Gathered:
-    """Check and cast `ranges` (documents, starts, counts), which are end to end in `stored`.
+class GivenRanges(NamedTuple):
+    """Ranges of documents that others gave; their values are checked end to end."""
 
-    Raises:
-        DatasetError: a number is not a token id; names `origin`, the document and the token.
-    """
-    documents, starts, counts = ranges
-    wrong = np.flatnonzero(~_is_id(stored))
-    if len(wrong):
-        ends = np.cumsum(counts)
-        at = int(np.searchsorted(ends, wrong[0], side="right"))
-        token = int(starts[at] + wrong[0] - (ends[at] - counts[at]))
-        raise DatasetError(
-            f"{origin}: token {token} of document {documents[at]} is {stored[wrong[0]]}; expected "
-            f"a whole number from 0 to {LARGEST_ID}"
-        )
-    return Gathered.cut(stored.astype(dtype), counts)
+    origin: str
+    """what errors call the documents"""
+    documents: Ints
+    starts: Ints
+    counts: Ints
+    error: type[JaxdataError] = DatasetError
+    """what is raised where a value is wrong; it names the document and the token"""
 
+    def as_ids(self, stored: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Check that numbers are token ids, and cast them."""
+        right = (stored >= 0) & (stored <= LARGEST_ID)
+        if stored.dtype.kind == "f":
+            right &= stored == np.floor(stored)
+        self._check("token", stored, right, f"a whole number from 0 to {LARGEST_ID}")
+        return stored.astype(dtype)
 
-def _is_id(stored: NDArray[Any]) -> NDArray[np.bool_]:
-    inside = (stored >= 0) & (stored <= LARGEST_ID)
-    if stored.dtype.kind == "f":
-        inside &= stored == np.floor(stored)
-    return np.asarray(inside, np.bool_)
+    def as_mask(self, stored: NDArray[Any]) -> NDArray[np.uint8]:
+        """Check that numbers are 0 or 1, and cast them."""
+        self._check("the mask of token", stored, (stored == 0) | (stored == 1), "0 or 1")
+        return stored.astype(np.uint8)
+
+    def _check(self, what: str, stored: NDArray[Any], right: Any, expected: str) -> None:
+        wrong = np.flatnonzero(~right)
+        if len(wrong):
+            ends = np.cumsum(self.counts)
+            at = int(np.searchsorted(ends, wrong[0], side="right"))
+            token = int(self.starts[at] + wrong[0] - (ends[at] - self.counts[at]))
+            raise self.error(
+                f"{self.origin}: {what} {token} of document {self.documents[at]} is "
+                f"{stored[wrong[0]]}; expected {expected}"
+            )

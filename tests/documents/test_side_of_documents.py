@@ -61,7 +61,10 @@ def test_fingerprints_cover_them() -> None:
 def test_what_does_not_fit_is_refused() -> None:
     says = {
         (("patch", ((1, 2), (3, 4, 5)))): r"document 0: 4 tokens, 'patch' of shape \(2,\)",
-        (("patch", ((1, 2, 3, 4),))): r"side=\{'patch': …\} is of 1 documents, tokens of 2",
+        (("patch", ((1, 2, 3, 4),))): r"'patch' of 1 document, tokens of 2",
+        (("patch", ((1, 2, 3, 4), (0.5, 6, 7)))): (
+            "'patch' of document 1 is of float64, of document 0 of int64; give arrays of one dtype"
+        ),
         (("patch", ("abcd", "efg"))): r"document 0: 4 tokens, 'patch' of shape \(\)",
         (("patch", (tuple("abcd"), tuple("efg")))): r"'patch' is of <U1; expected whole numbers or",
         (("targets", ((1, 2, 3, 4), (5, 6, 7)))): r"'targets': batches have another array of that",
@@ -76,7 +79,11 @@ def test_what_does_not_fit_is_refused() -> None:
     ("patches", "dtype", "message"),
     [
         ([[1, 2, 3], [4, 5, 6]], "int32", r"document 0 has 3 values of 'patch', expected 4 by its"),
-        ([[1, 2, 3, 300], [4, 5, 6]], "int8", r"'patch' holds a number that int8 does not hold"),
+        (
+            [[1, 2, 3, 300], [4, 5, 6]],
+            "int8",
+            r"'patch' of document 0 holds a number that int8 does",
+        ),
     ],
 )
 def test_an_object_that_breaks_its_word(patches: Any, dtype: str, message: str) -> None:
@@ -88,6 +95,19 @@ def test_an_object_that_breaks_its_word(patches: Any, dtype: str, message: str) 
 
     with pytest.raises(DatasetError, match=message):
         list(loader(Wrong()))
+
+
+def test_whole_numbers_stay_whole_beside_those_of_another_dtype() -> None:
+    large = 2**53 + 1  # no float64
+
+    class Large(Images):
+        side: ClassVar[dict[str, Any]] = {"patch": "int64"}
+
+        def __getitem__(self, index: int) -> dict[str, Any]:
+            values = np.array([[large] * 4, [1, 2, 3]][index], (np.int64, np.uint64)[index])
+            return {"tokens": TOKENS[index], "patch": values}
+
+    assert large in next(loader(Large()))["patch"]
 
 
 def test_an_object_without_what_it_declares() -> None:

@@ -24,6 +24,7 @@ from jaxdata.testing import (
 DOCUMENTS = jaxdata.ArrayDocuments(
     distinct_documents(np.random.default_rng(0).integers(1, 120, 400)), name="train/a"
 )
+TEXTS = [each["tokens"] for each in DOCUMENTS]
 ROWS = jaxdata.pack(DOCUMENTS, seq_len=32, order=1, block=128)
 Loading = Callable[..., jaxdata.Loader]
 

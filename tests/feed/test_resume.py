@@ -23,7 +23,7 @@ from jaxdata.testing import (
     distinct_documents,
 )
 from tests.feed.pod import rows_asked
-from tests.feed.test_loader import DOCUMENTS, REFERENCE, ROWS, loader
+from tests.feed.test_loader import DOCUMENTS, REFERENCE, ROWS, TEXTS, loader
 
 
 def test_it_resumes_at_every_step() -> None:
@@ -33,7 +33,7 @@ def test_it_resumes_at_every_step() -> None:
 
 def test_the_state_is_small_and_plain() -> None:
     rows = {
-        name: jaxdata.pack(jaxdata.ArrayDocuments(DOCUMENTS._tokens, name=name), seq_len=32)
+        name: jaxdata.pack(jaxdata.ArrayDocuments(TEXTS, name=name), seq_len=32)
         for name in ("train/web", "train/code", "train/wikipedia")
     }
     phases = [
@@ -272,7 +272,7 @@ def test_another_run_is_refused_by_name() -> None:
 
 def test_another_mixture_is_refused_a_line_for_each_difference() -> None:
     rows = {
-        name: jaxdata.pack(jaxdata.ArrayDocuments(DOCUMENTS._tokens, name=name), seq_len=32)
+        name: jaxdata.pack(jaxdata.ArrayDocuments(TEXTS, name=name), seq_len=32)
         for name in ("train/web", "train/code", "train/wiki")
     }
     one = {name: rows[name] for name in ("train/web", "train/code")}

@@ -15,7 +15,7 @@ import jaxdata
 from jaxdata.errors import StateMismatch
 from jaxdata.feed.saved_state import sealed
 from tests.feed.mutations import mutations, refusal
-from tests.feed.test_loader import DOCUMENTS, ROWS, loader
+from tests.feed.test_loader import DOCUMENTS, ROWS, TEXTS, loader
 
 SKIPPED = (3, 9)
 Make = Callable[[], jaxdata.Loader]
@@ -28,7 +28,7 @@ def sizes_and_skips() -> jaxdata.Loader:
 @cache
 def amended_rows() -> Any:
     rows = {
-        name: jaxdata.pack(jaxdata.ArrayDocuments(DOCUMENTS._tokens, name=name), seq_len=32)
+        name: jaxdata.pack(jaxdata.ArrayDocuments(TEXTS, name=name), seq_len=32)
         for name in ("web", "code")
     }
     mixed = jaxdata.mix(rows, weights={"web": 0.6, "code": 0.4}, on_exhaustion="renormalize")

@@ -69,7 +69,7 @@ def test_every_pass_has_each_target_once() -> None:
     one = loader()
     for _ in range(3):
         found = np.concatenate([batch["targets"][batch["loss_mask"]] for batch in one])
-        assert sorted(found) == sorted(np.concatenate([text[1:] for text in DOCUMENTS._tokens]))
+        assert sorted(found) == sorted(np.concatenate([text["tokens"][1:] for text in DOCUMENTS]))
 
 
 @pytest.mark.parametrize("face", FACES)

@@ -234,6 +234,14 @@ def base_of(documents: Documents) -> Documents:
     return documents.base if isinstance(documents, KeptDocuments) else documents
 
 
+def in_source(documents: Documents, document: int, token: int = 0) -> tuple[Documents, int, int]:
+    """The source, and a document and a token as it numbers them: what people are told."""
+    if not isinstance(documents, KeptDocuments):
+        return documents, document, token
+    source, *place = documents.of(np.array([document]), np.array([token]))
+    return source, *(int(one[0]) for one in place)
+
+
 F = TypeVar("F", bound=Any)
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from jaxdata.documents.base import Documents, side_arrays
 from jaxdata.documents.custom import as_documents
+from jaxdata.documents.kept import in_source
 from jaxdata.errors import InputError
 from jaxdata.format.foreign import ForeignWriter, Ranges, Written, writers
 from jaxdata.format.storage import Store, open_store
@@ -79,7 +80,13 @@ def export(
     documents = as_documents(source)
     if left := side_arrays(documents):
         _log.warning("%s: side arrays are not exported (%s)", documents.name, ", ".join(left))
-    facts = Written(documents.name, documents.dtype, documents.masked, documents.lengths)
+    facts = Written(
+        documents.name,
+        documents.dtype,
+        documents.masked,
+        documents.lengths,
+        number=lambda document: in_source(documents, document)[1],
+    )
     writer = known[format](facts, eod_id)
     folder, name = _place(output)
     suffix = writer.index_suffix

@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxdata.documents.base import Documents
 from jaxdata.documents.converted import ConvertedDocuments
+from jaxdata.documents.kept import in_source
 
 # Rows of tables and elements of JSON arrays count from 0, lines and pieces of a text from 1.
 _FROM_ZERO = re.compile(r"\.(parquet|arrow|json(\.\w+)?)$", re.IGNORECASE)
@@ -38,6 +39,7 @@ class Origin:
 
 def origin_of(documents: Documents, document: int, token: int = 0) -> Origin:
     """The origin of a token of a document."""
+    documents, document, token = in_source(documents, document, token)
     if not isinstance(documents, ConvertedDocuments):
         return Origin()
     index, layout = documents.index, documents.spec

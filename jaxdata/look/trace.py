@@ -15,6 +15,7 @@ from jaxdata.errors import InputError
 from jaxdata.feed.loader import Loader
 from jaxdata.look.origins import Origin, origin_of
 from jaxdata.map_datasets.underlying import row_table
+from jaxdata.rows.reading import ranges_to_read
 from jaxdata.rows.table import Segments
 
 _EXCERPT_TOKENS = 100
@@ -89,18 +90,20 @@ class Tracer:
 
     def rows(self, rows: Sequence[int]) -> list[Piece]:
         """All segments of some rows of the run."""
-        found = self._table.origins(self._table.segments(np.asarray(rows, np.int64)))
+        segments = self._table.segments(np.asarray(rows, np.int64))
+        tokens = ranges_to_read(self._table, segments).tokens.tolist()  # none beyond a view's cut
+        found = self._table.origins(segments)
         before = np.cumsum(found.slots) - found.slots
         first = before - before[np.searchsorted(found.row, found.row)]  # in its row
         return [
-            self._piece(rows[int(found.row[at])], found, at, int(first[at]))
-            for at in range(len(first))
+            self._piece(rows[int(found.row[at])], found, at, int(first[at]), count)
+            for at, count in enumerate(tokens)
         ]
 
-    def _piece(self, row: int, found: Segments, at: int, slot: int) -> Piece:
+    def _piece(self, row: int, found: Segments, at: int, slot: int, tokens: int) -> Piece:
         source = self.names[int(found.source[at])]
         start, slots = int(found.start[at]), int(found.slots[at])
-        passage = self.passage(source, int(found.document[at]), start, start + slots + 1)
+        passage = self.passage(source, int(found.document[at]), start, start + tokens)
         step, row_in_batch = self._loader.step_of_row(row) or (None, None)
         return Piece(
             **vars(passage),

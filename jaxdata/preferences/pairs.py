@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from jaxdata.documents.base import Documents
 from jaxdata.documents.custom import as_documents
-from jaxdata.documents.kept import KeptDocuments, identified
+from jaxdata.documents.kept import KeptDocuments, identified, in_source
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.preferences.truncation import lay_out_side, prompt_length, truncation_of
 from jaxdata.rows.epochs import row_number, rows_of_epochs
@@ -128,8 +128,9 @@ class PairDataset(grain.MapDataset[Batch]):
         one, other = (tokens[:prompt] for (tokens, _), prompt in zip(sides, prompts, strict=True))
         if not np.array_equal(one, other):
             raise DatasetError(
-                f"document {document} of {self._sides[0].name} and of {self._sides[1].name} have "
-                "different prompts: pass the two sides of one conversion"
+                f"document {in_source(self._sides[0], document)[1]} of {self._sides[0].name} and "
+                f"{in_source(self._sides[1], document)[1]} of {self._sides[1].name} have different "
+                "prompts: pass the two sides of one conversion"
             )
 
     @takes_numpy

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.documents.base import Documents
+from jaxdata.documents.kept import in_source
 from jaxdata.look.origins import origin_of
 from jaxdata.look.terminal import printable, printable_lines
 from jaxdata.look.traced import origin_line
@@ -27,8 +28,11 @@ class Sample:
 
     source: str
     document: int
+    """its number in the source, through whatever view it is read"""
+    first: int
+    """the token of that document at which this begins: 0 unless a view cuts it"""
     length: int
-    """tokens of the document, with EOD"""
+    """tokens, with EOD"""
     origin: str
     """its input file and line; empty if unknown"""
     kept: dict[str, str]
@@ -68,9 +72,11 @@ def _sample(name: str, documents: Documents, decode: Decode | None, document: in
     length = int(documents.lengths[document])
     text = None if decode is None else decode(beginning(documents, document, _TOKENS))
     origin = origin_of(documents, document)
+    _, number, first = in_source(documents, document)
     return Sample(
         source=name,
-        document=document,
+        document=number,
+        first=first,
         length=length,
         origin=came_from(vars(origin)),
         kept={printable(key): printable(str(kept)[:200]) for key, kept in origin.kept.items()},

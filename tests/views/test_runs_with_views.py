@@ -11,10 +11,12 @@ import pytest
 
 import jaxdata
 from jaxdata.cli import main
-from jaxdata.errors import ConfigError, InputError, StateMismatch
+from jaxdata.errors import ConfigError, DatasetError, InputError, StateMismatch
 from jaxdata.format.mirroring import mirror
 from jaxdata.format.verify import verify
 from jaxdata.look.explanation import Explanation
+from jaxdata.look.trace import Tracer
+from jaxdata.report.samples import sample_documents
 from jaxdata.testing import assert_exactly_once, distinct_documents, prove, write_dataset
 from jaxdata.testing.buckets import bucket_server
 from jaxdata.views.source_view import SourceView
@@ -171,6 +173,61 @@ def test_traces_have_numbers_of_the_source(folder: Path) -> None:
     for piece in run.batch(2, None)["pieces"]:
         assert piece["document"] not in DROPPED
         assert piece["origin"]["line"] is not None or piece["origin"]["file"] is not None
+
+
+@pytest.mark.parametrize("amended", [False, True])
+def test_a_trace_names_no_token_that_a_view_cuts(tmp_path: Path, amended: bool) -> None:
+    """With `concat` a document's last token is an input, whose target is nobody's."""
+    documents = distinct_documents([12] * 10)
+    write_dataset(tmp_path, {"train/web": documents})
+    write(tmp_path, dropping(10, 0, 5, cut=masking((3, 4, 8), (7, 0, 3), (9, 11, 12))))
+    docs = kept(tmp_path)
+    table = jaxdata.pack(docs, seq_len=8, strategy="concat")
+    if amended:
+        wider = jaxdata.pack(docs, seq_len=10, strategy="concat")
+        table = jaxdata.mix({"web": table}, weights={"web": 1.0}).amend(3, rows={"web": wider})
+    loader = jaxdata.Loader(table, batch_size=1, prefetch=0)
+    tracer = Tracer(loader, None)
+    for step, batch in enumerate(loader):
+        for piece in tracer.rows(tracer.batch(step).tolist()):
+            first, stop = piece.slots
+            slots = [batch["inputs"][0][first:stop], batch["targets"][0][first:stop]]
+            in_row = {*np.concatenate(slots).tolist()} - {0}
+            assert in_row == {*documents[piece.document][slice(*piece.tokens)].tolist()} - {0}
+
+
+def test_samples_have_numbers_and_origins_of_the_source(tmp_path: Path) -> None:
+    texts = ["dropped", "kept as it is", "begins here; goes on", "the last"]
+    folder = convert_records(tmp_path, [{"text": text} for text in texts], keep=["text"])
+    write(folder, dropping(4, 0, cut=masking((2, 0, 13))))
+    found = sample_documents("train/web", kept(folder), None, 8)
+    assert [(each.document, each.first, each.length) for each in found] == [
+        (1, 0, 14), (2, 13, 8), (3, 0, 9),
+    ]  # fmt: skip
+    assert [each.origin for each in found] == [f"records.jsonl line {n}" for n in (2, 3, 4)]
+    assert [each.kept["text"] for each in found] == texts[1:]
+    page = tmp_path / "r.html"
+    with pytest.raises(SystemExit):
+        main(["report", str(folder), "--documents", "d1", "-o", str(page)])
+    assert "train/web:2<small>8 tokens from token 13 on, from" in page.read_text()
+
+
+def test_errors_have_numbers_of_the_source(tmp_path: Path) -> None:
+    write_dataset(tmp_path, {"train/web": [[5, 0], [6, 0], [7, 0, 8, 0], [9, 0]]})
+    write(tmp_path, dropping(4, 0))
+    says = "document 2 of train/web does not end with its only EOD"
+    with pytest.raises(InputError, match=says):
+        jaxdata.export(kept(tmp_path), tmp_path / "x.bin", format="nanogpt", eod_id=0)
+    masks = [[0, 1], [0, 1], [0, 0, 0, 1], [0, 1]]
+    prompts = [[5, 0], [6, 0], [7, 7, 8, 0], [1, 0]], [[5, 0], [6, 0], [7, 9, 8, 0], [1, 0]]
+    names = ["train/p/chosen", "train/p/rejected"]
+    folder = tmp_path / "pairs"
+    write_dataset(folder, dict(zip(names, prompts, strict=True)), dict.fromkeys(names, masks))
+    for name in names:
+        write(folder, dropping(4, 0), source=name)
+    rows = jaxdata.pairs(*(kept(folder, source=n[6:]) for n in names), seq_len=8, shuffle=False)
+    with pytest.raises(DatasetError, match="document 2 of train/p/chosen and 2 of train/p/reject"):
+        rows[1]
 
 
 def test_side_arrays_go_with_their_documents(tmp_path: Path) -> None:

@@ -74,6 +74,8 @@ class Written(NamedTuple):
     masked: bool
     lengths: NDArray[Any]
     """tokens of each, (documents,) unsigned"""
+    number: Callable[[int], int]
+    """the number of each in its source, through whatever view it is read"""
 
 
 class ForeignWriter(ABC):
@@ -92,6 +94,10 @@ class ForeignWriter(ABC):
                 "as gpts if only first tokens are masked"
             )
 
+    def called(self, document: int) -> str:
+        """A document in errors."""
+        return f"document {self.documents.number(document)} of {self.documents.name}"
+
     @property
     @abstractmethod
     def dtype(self) -> np.dtype[Any]:
@@ -103,8 +109,7 @@ class ForeignWriter(ABC):
         if len(tokens) and tokens.max() > largest:
             at = document_at(ranges, int(tokens.argmax()))
             raise InputError(
-                f"document {at} of {self.documents.name} has the id {tokens.max()}; the format "
-                f"holds ids up to {largest}"
+                f"{self.called(at)} has the id {tokens.max()}; the format holds ids up to {largest}"
             )
 
     def add_masks(self, ranges: Ranges, mask: NDArray[np.uint8]) -> None:

@@ -84,7 +84,7 @@ class _Writer(ForeignWriter):
         wrong[owner[(mask > 0) != expected]] = True
         if wrong.any():
             raise InputError(
-                f"document {ranges.document[wrong.argmax()]} of {self.documents.name} masks other "
+                f"{self.called(ranges.document[wrong.argmax()])} masks other "
                 "tokens than up to 65,535 leading ones: all that GPT-Simple's files can hold"
             )
         self._context[ranges.document] = context

@@ -140,7 +140,7 @@ class _Writer(ForeignWriter):
 
     def _no_end(self, document: int) -> InputError:
         return InputError(
-            f"document {document} of {self.documents.name} does not end with its only EOD, "
+            f"{self.called(document)} does not end with its only EOD, "
             f"{self._eod_id}: nanoGPT's files separate documents by it; use another --eod-id, or "
             "export as megatron or gpts"
         )

@@ -41,14 +41,19 @@ def itemized(facts: Mapping[str, Any]) -> dict[str, Any]:
     return items
 
 
-def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
+def differences(
+    was: Mapping[str, Any], now: Mapping[str, Any], words: tuple[str, str] = ("was", "is")
+) -> dict[str, str]:
     """By name, sorted, "NAME was A, is B" for each fact that differs; absent equals None.
 
     >>> differences({"seed": 0, "epochs": 1}, {"seed": 7, "epochs": 1, "block": 9})
     {'block': 'block was absent, is 9', 'seed': 'seed was 0, is 7'}
     """
     names = sorted(name for name in was.keys() | now.keys() if was.get(name) != now.get(name))
-    return {name: f"{name} was {_shown(was, name)}, is {_shown(now, name)}" for name in names}
+    return {
+        name: f"{name} {words[0]} {_shown(was, name)}, {words[1]} {_shown(now, name)}"
+        for name in names
+    }
 
 
 def _shown(facts: Mapping[str, Any], name: str) -> str:

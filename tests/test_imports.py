@@ -122,6 +122,7 @@ def test_no_circle_between_files() -> None:
             {
                 "feed/device/attention.py",
                 "feed/device/expansion.py",
+                "feed/device/notes.py",
                 "feed/device/placement.py",
                 "train",
                 "demo",

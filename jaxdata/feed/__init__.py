@@ -12,6 +12,7 @@ warming     fetching what a run in a bucket reads first
 layouts/    names, dtypes and masks of other trainers, with `attention` for their kernels
 trees       batches of any structure, as their leaves
 device/     batches as global arrays of JAX
+same_rows   the states of all processes compared at the first batch
 state       the position of a run, and why a state is refused
 checkpoint  the state in Orbax's checkpoints
 report      what was delivered so far, against the plan

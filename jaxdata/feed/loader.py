@@ -13,6 +13,7 @@ from jaxdata.feed.batch_iterator import B, BatchIterator
 from jaxdata.feed.batches import HostPlacement, Placement
 from jaxdata.feed.layouts import Named
 from jaxdata.feed.pipeline import BatchPipeline
+from jaxdata.feed.same_rows import Board
 from jaxdata.map_datasets.underlying import row_table
 from jaxdata.rows.extras import check_extras, extra_dtype
 from jaxdata.rows.table import Batch
@@ -104,10 +105,17 @@ class Loader(BatchIterator[B], grain.DatasetIterator[B]):
             layout=layout,
             extras=extras,
             reiterable=reiterable,
+            board=None if sharding is None else _board(sharding),
         )
 
     def __del__(self) -> None:
         """Do nothing, unlike grain: a pipeline closes its stream when nothing refers to it."""
+
+
+def _board(sharding: jax.sharding.Sharding) -> Board | None:
+    from jaxdata.feed.device import board_of
+
+    return board_of(sharding)
 
 
 def _device_placement(

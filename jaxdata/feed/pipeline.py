@@ -31,6 +31,7 @@ from jaxdata.feed.batches import (
 )
 from jaxdata.feed.layouts import Named, check_layout, native
 from jaxdata.feed.report import RunReport, make_report
+from jaxdata.feed.same_rows import Board, compare_states
 from jaxdata.feed.saved_state import parse_state
 from jaxdata.feed.schedule import Schedule, Share, Span, check_batch_size
 from jaxdata.feed.skips import check_skips
@@ -59,6 +60,7 @@ class BatchPipeline:
         rows: the result of `jaxdata.pack` or `mix`, or any `MapDataset` of rows.
         placement_of: `(size, row)` -> where batches of a size go, if their rows are like `row`.
         on_devices: whether placements are on devices of JAX.
+        board: where the processes of the run compare their states; None where nothing can be.
 
     The other arguments are those of `jaxdata.Loader`.
     """
@@ -78,6 +80,7 @@ class BatchPipeline:
         layout: Named = "jaxdata",
         extras: Sequence[str] = (),
         reiterable: bool = False,
+        board: Board | None = None,
     ) -> None:
         check_rows(rows)
         check_counts(num_workers=num_workers, prefetch=prefetch)
@@ -106,6 +109,7 @@ class BatchPipeline:
         self.reiterable, self.passes = reiterable, 0
         self.wait_seconds = 0.0
         self._read_before: ReadCounts | None = None
+        self._board = board
 
     @property
     def source_names(self) -> list[str]:
@@ -125,6 +129,10 @@ class BatchPipeline:
             try:
                 if self.ended:
                     raise StopIteration
+                if self._board is not None:
+                    self._stream.get(self._open)  # makes the first batch meanwhile
+                    compare_states(self._board, self.get_state())
+                    self._board = None
                 batch = self._stream.next(self._open, self.schedule.advance)
                 self._delivered_all = self.schedule.at_end
                 return batch
@@ -294,6 +302,7 @@ class BatchPipeline:
         Of the next batches this copy makes those that `choose` picks.
         """
         self._choose, self._num_workers, self._prefetch = choose, 0, 0
+        self._board = None
 
     def close(self) -> None:
         self.closed = True

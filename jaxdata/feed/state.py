@@ -114,7 +114,7 @@ def _changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
     without the fingerprints that follow from it.
     """
     facts = [itemized({**each, "order": order_of(each)}) for each in (was, now)]
-    changed = differences(*facts)
+    changed = differences(facts[0], facts[1])
     if any(_field(name) == _VIEWS for name in changed):
         changed = {name: line for name, line in changed.items() if _field(name) != "data"}
     if not any(_setting(name) == "order" for name in changed):

@@ -101,7 +101,7 @@ class Recipe(Entry):
             itemized(json.loads(one.model_dump_json(include=set(Recipe.model_fields))))
             for one in (self, now)
         ]
-        return [*differences(*facts).values()]
+        return [*differences(facts[0], facts[1]).values()]
 
 
 class RowSet(Recipe):

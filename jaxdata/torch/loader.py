@@ -20,7 +20,7 @@ from jaxdata.feed.pipeline import BatchPipeline
 from jaxdata.feed.saved_state import SavedState, parse_state, sealed
 from jaxdata.rows.table import Batch
 from jaxdata.scalars import takes_numpy
-from jaxdata.torch.ranks import shard_of
+from jaxdata.torch.ranks import board_of, shard_of
 from jaxdata.torch.tensors import Delivery, Tensors
 from jaxdata.torch.worker_steps import Turn, whole_state
 
@@ -82,6 +82,7 @@ class Loader(BatchIterator, IterableDataset[Tensors]):
             rows,
             lambda size, _: TensorPlacement(size, shard, delivery),
             batch_size=batch_size,
+            board=board_of(*shard),
             **settings,
         )
 

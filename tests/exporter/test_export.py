@@ -89,7 +89,7 @@ def test_ids_of_32_bits(tmp_path: Path) -> None:
         assert_holds(only_source(f"{format_}:{tmp_path / format_}"), documents)
     with pytest.raises(InputError, match="document 1 of train/web has the id 2147483647; the form"):
         jaxdata.export(source, tmp_path / "flat", format="nanogpt", eod_id=0)
-    large = jaxdata.ArrayDocuments([[2**31, 0]])
+    large = ours(tmp_path / "beyond", [np.array([2**31, 0], np.uint32)])
     with pytest.raises(InputError, match="has the id 2147483648; the format holds ids up to 21474"):
         jaxdata.export(large, tmp_path / "large", format="megatron")
     assert {path.name for path in tmp_path.iterdir() if path.name.startswith(("fl", "la"))} == set()

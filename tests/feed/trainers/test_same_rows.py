@@ -1,0 +1,130 @@
+"""The processes of a run compare their states at the first batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import pytest
+import torch.distributed
+
+import jaxdata
+from jaxdata.errors import InputError
+from jaxdata.feed import same_rows
+from jaxdata.feed.same_rows import Board, compare_states
+from jaxdata.testing import distinct_documents
+from jaxdata.torch.ranks import RankNotes, board_of
+from tests.feed.pod import run_pod
+
+SCOPES = map("scope {}".format, count())
+
+
+class Notes:
+    """A board that threads share, as processes do theirs; what a process knows is of its scope."""
+
+    def __init__(self, shared: dict[str, Any], number: int, processes: int) -> None:
+        self._shared, self.process, self.processes = shared, f"process {number}", processes
+        self.scope, self._lock = next(SCOPES), shared.setdefault("lock", Lock())
+
+    def add(self, key: str, number: int) -> int:
+        with self._lock:
+            self._shared[key] = self._shared.get(key, 0) + number
+            return int(self._shared[key])
+
+    def put(self, key: str, note: str) -> None:
+        self._shared[key] = note
+
+    def get(self, key: str) -> str:
+        return str(self._shared.get(key, ""))
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(same_rows, "_GRACE", 0.0)
+    monkeypatch.setattr(same_rows, "_POLL", 0.001)
+
+
+def state(seed: int = 0, **more: Any) -> dict[str, Any]:
+    docs = jaxdata.ArrayDocuments(distinct_documents([9] * 8), name="train/web")
+    loader = jaxdata.Loader(jaxdata.pack(docs, seq_len=8, seed=seed), batch_size=2, prefetch=0)
+    return {**loader.get_state(), **more}
+
+
+def met(boards: Sequence[Board], states: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What each process is told; nothing where it goes on."""
+
+    def meet(board: Board, state: Mapping[str, Any]) -> str:
+        try:
+            compare_states(board, state)
+        except InputError as error:
+            return str(error)
+        return ""
+
+    with ThreadPoolExecutor(len(boards)) as threads:
+        return [*threads.map(meet, boards, states)]
+
+
+def boards(processes: int) -> list[Board]:
+    shared: dict[str, Any] = {}
+    return [Notes(shared, number, processes) for number in range(processes)]
+
+
+def test_equal_states_go_on_however_often() -> None:
+    several = boards(3)
+    assert met(several, [state()] * 3) == [""] * 3
+    assert met(several, [state(next_row=4)] * 3) == [""] * 3
+    assert met(several[:1], [state()]) == [""], "it is known, and nobody is waited for"
+
+
+@pytest.mark.parametrize("odd", [0, 1, 2])
+def test_every_process_is_told_what_differs(odd: int) -> None:
+    given = [state(7 if number == odd else 0) for number in range(3)]
+    for number, said in enumerate(met(boards(3), given)):
+        assert "would train on different rows, compared at the first batch:" in said
+        assert "give all of them the same dataset, config and state" in said
+        own = 7 if number == odd else 0
+        assert f"seed in process {number} (here): {own}, in process " in said
+        assert f": {7 - own}\n" in said
+        assert "next_row" not in said
+
+
+def test_another_place_is_another_state() -> None:
+    for said in met(boards(2), [state(), state(next_row=4)]):
+        assert "next_row in process" in said
+        assert "seed" not in said
+
+
+def test_who_asks_alone_goes_on_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(same_rows, "_WAIT", 0.0)
+    monkeypatch.setattr(same_rows, "_SAID", 0.0)
+    alone, other = boards(2)
+    assert met([alone], [state(1)]) == [""]
+    assert "process 0: 1 of 2 processes asked for their first batch, so that not all" in caplog.text
+    monkeypatch.setattr(same_rows, "_WAIT", 60.0)
+    assert met([alone, other], [state(2)] * 2) == [""] * 2, "what it looked at alone is forgotten"
+
+
+def test_ranks_of_torch_have_a_board() -> None:
+    store = torch.distributed.HashStore()
+    ranks = [RankNotes(store, rank, 2) for rank in (0, 1, 1)]  # one of them twice: tensor parallel
+    assert [(each.add("n", 0), each.get("note")) for each in ranks] == [(0, "")] * 3
+    ranks[0].put("note", "a note")
+    assert [each.get("note") for each in ranks] == ["a note"] * 3
+    assert [each.add("n", 1) for each in ranks] == [1, 2, 3]
+    assert board_of(0, 2) is None, "no process group"
+
+
+@pytest.mark.slow
+def test_processes_of_jax_compare_what_they_read(tmp_path: Path) -> None:
+    run_pod({"task": "compared", "output": str(tmp_path)}, processes=2, devices=1)
+    for process in (0, 1):
+        found = json.loads((tmp_path / f"compared-2-{process}.json").read_text())
+        assert found["same"] == [4, 16]
+        assert f"data[train/web] in process {process} (here): " in found["other data"]

@@ -75,9 +75,10 @@ def convert(
             document, one of more than 64 MiB in pieces (see `piece_bytes` of :class:`Options`). Or
             any iterable of records, which are texts or dicts as lines of JSON would give them
             (strings in a list are names of files): a Hugging Face `Dataset` or `IterableDataset`, a
-            list of dicts, a generator. It is read once, here, and written to the output's disk, to
-            be converted as that file of JSON lines would be; to resume, it has to give the same
-            records again.
+            list of dicts, a generator; or the rows of a pandas `DataFrame` (without its index) or a
+            `pyarrow.Table`. It is read once, here, and written to the output's disk, to be
+            converted as that file of JSON lines would be; to resume, it has to give the same
+            records again. Of a `DatasetDict` the split is taken that `split` names.
         output: the dataset, a folder or URL; created if absent.
         source: what the source is called in its split.
         split: "train", "val", …

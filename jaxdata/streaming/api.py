@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     import jax
 
 _CHARACTERS = 16 * 2**20
-_SHOWN = 200  # characters of an error that may hold a text
 
 
 @takes_numpy_beside("files")
@@ -62,9 +61,10 @@ def stream_text(
         files: files, folders or globs of everything that `jaxdata convert` reads. Or any iterable
             of records, which are texts or dicts as lines of JSON would give them (strings in a list
             are names of files): a Hugging Face `Dataset` or `IterableDataset`, a list of dicts, a
-            generator. It must give the same records in the same order whenever it is read: to
-            resume, a source with `state_dict` and `load_state_dict` continues where that says,
-            others are read again up to the record. A generator can be read only once.
+            generator, a pandas `DataFrame`, a `pyarrow.Table`. It must give the same records in the
+            same order whenever it is read: to resume, a source with `state_dict` and
+            `load_state_dict` continues where that says, others are read again up to the record. A
+            generator can be read only once.
         tokenizer: a spec as `tokenizers.load` takes it, or a loaded tokenizer.
         seq_len: slots of a row.
         batch_size: rows of the global batch; the last batch is completed with padding.
@@ -151,17 +151,7 @@ def _source(given: Any, epochs: int | None) -> TextSource:
     if isinstance(given, str | Path):
         return FileSource(find_inputs(given))
     files, records = told_apart(given, "stream_text")
-    return _files(files) if records is None else RecordSource(records, epochs)
-
-
-def _files(given: list[str | Path]) -> FileSource:
-    try:
-        return FileSource(find_inputs(given))
-    except InputError as error:
-        if not given or isinstance(given[0], Path):
-            raise
-        hint = 'strings in a list are names of files; texts can be given as {"text": …}'
-        raise InputError(f"{str(error)[:_SHOWN]}: {hint}") from None
+    return FileSource(find_inputs(files)) if records is None else RecordSource(records, epochs)
 
 
 def _advise(recipe: TextRecipe, tokenizer: str | Tokenizer) -> None:

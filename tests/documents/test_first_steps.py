@@ -71,7 +71,7 @@ def test_a_keyword_that_is_nearly_right_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["one text", "a long text " * 1_000])
 def test_texts_in_a_list_are_told_from_files(text: str, tmp_path: Path) -> None:
     with pytest.raises(
-        InputError, match=r": no such file or folder; texts themselves .*generator$"
+        InputError, match=r": no such file or folder; strings are paths: .* a generator of them$"
     ):
         jaxdata.convert([text], output=tmp_path, source="web", tokenizer="bytes")
 

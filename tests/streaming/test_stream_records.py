@@ -227,11 +227,11 @@ def test_paths_are_files_however_they_come(tmp_path: Path, monkeypatch: pytest.M
 
 def test_what_records_cannot_be_is_refused() -> None:
     for given, says in [
-        (7, "expected files, folders or globs; or an iterable of records"),
-        ({"train": dicts()}, "expected files, folders or globs; or an iterable of records"),
+        (7, "expected files, folders or globs; or records: an iterable of dicts or texts"),
+        ({"train": dicts()}, "stream_text got a dict of 'train'; of a dict of splits give one"),
         ([3, 4], "record 0 is a int: expected a string, or a dict with the key 'text'"),
         (iter([{"text": "a"}, b"b"]), "record 1 is a bytes: expected a string, or a dict"),
-        (["one text"], "strings in a list are names of files; texts can be given as"),
+        (["one text"], "strings are paths: give texts as records"),
     ]:
         with pytest.raises(InputError) as refused:
             next(stream(given))

@@ -196,11 +196,13 @@ def _expand(given: Path, made: WantedFiles) -> Iterator[str]:
 
 def _not_found(given: str) -> InputError:
     what = ", and no file matches this glob" if glob.has_magic(given) else ""
+    named = Path(given).suffix or "/" in given
     texts = (
-        '; texts themselves are given from Python as records, [{"text": …}, …], or as a generator'
+        '; strings are paths: give texts as records, [{"text": …}, …], or as a generator of them'
     )
+    is_text = " " in given or not named
     return InputError(
-        f"{shortened(given)}: no such file or folder{what}{hub_hint(given)}{texts * (' ' in given)}"
+        f"{shortened(given)}: no such file or folder{what}{hub_hint(given)}{texts * is_text}"
     )
 
 

@@ -18,11 +18,14 @@ from typing import Any
 
 import datasets
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxdata
+from jaxdata.converter.inputs.fetched.given_records import told_apart
 from jaxdata.converter.inputs.fetched.spool import spooled
 from jaxdata.errors import InputError
 from tests.conftest import ROOT
@@ -71,6 +74,8 @@ GIVEN = {
         lambda rows: {"text": [RECORDS[n]["text"] for n in rows["n"]], "n": rows["n"]}
     ),
     "stream": lambda: dataset().to_iterable_dataset(num_shards=3),
+    "data frame": lambda: pd.DataFrame(RECORDS, index=range(500, 0, -1)),
+    "table": lambda: pa.Table.from_pylist(RECORDS),
 }  # fmt: skip
 
 
@@ -84,6 +89,42 @@ def test_the_dataset_is_that_of_the_file(kind: str, tmp_path: Path, expected: Pa
     assert not list((tmp_path / "out").glob(".*"))
     both = (manifest(folder)["sources"]["train/web"] for folder in (tmp_path / "out", expected))
     assert len({one["fingerprint"] for one in both}) == 1
+
+
+def test_missing_values_of_a_data_frame_are_none() -> None:
+    frame = pd.DataFrame(
+        {
+            "text": pd.array(["a", pd.NA, "c"], dtype="string"),
+            "n": [1.5, np.nan, 2],
+            "at": [pd.NaT, pd.Timestamp(0), pd.NaT],
+            "some": [[1], None, []],
+            "whole": [2**53 + 1, 2, 3],
+        }
+    )
+    files, rows = told_apart(frame, "convert")
+    expected = [
+        {"text": "a", "n": 1.5, "at": None, "some": [1], "whole": 2**53 + 1},
+        {"text": None, "n": None, "at": pd.Timestamp(0), "some": None, "whole": 2},
+        {"text": "c", "n": 2.0, "at": None, "some": [], "whole": 3},
+    ]
+    assert rows is not None
+    assert not files
+    assert [[*rows] for _ in range(2)] == [expected] * 2, "it can be read again"
+
+
+def test_of_a_dict_of_splits_the_one_that_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    splits = datasets.DatasetDict(
+        {name: datasets.Dataset.from_list([{"text": name}]) for name in ("train", "validation")}
+    )
+    for split in splits:
+        run_here(splits, tmp_path / "out", split=split)
+        assert f"of the splits 'train', 'validation', {split} is converted" in caplog.text
+    assert decoded(tmp_path / "out", "train/web") == ["train"]
+    assert decoded(tmp_path / "out", "validation/web") == ["validation"]
+    with pytest.raises(InputError, match="DatasetDict of 'train', 'validation'; split='val' is no"):
+        run_here(splits, tmp_path / "out", split="val")
 
 
 def test_with_any_number_of_processes(tmp_path: Path, expected: Path) -> None:
@@ -205,8 +246,15 @@ def test_values_that_json_does_not_know(tmp_path: Path) -> None:
         ([{"text": "a"}, {"image": object()}], "record 1 cannot be written as JSON .*object"),
         ([{"image": b"\xff"}], "record 0 cannot be written as JSON .*utf-8.*select_columns"),
         (iter(()), "there are no records to convert: the iterable is empty or exhausted"),
-        (7, "convert got a int: expected files, folders or globs; or an iterable of records"),
-        (datasets.DatasetDict(), "convert got a DatasetDict: .*of a dict of splits, one of them"),
+        (7, "convert got a int: expected files, folders or globs; or records: an iterable of"),
+        (None, "convert got a NoneType: expected .* a pandas DataFrame, a pyarrow Table"),
+        (datasets.DatasetDict(), "got a DatasetDict of nothing; split='train' is none of them"),
+        ({"text": ["a"]}, r"got a dict of 'text'; .* of records a list, as \[\{\"text\": …\}\]"),
+        ([b"text"], "^record 0 is a bytes: expected a string, or a dict with the key 'text'"),
+        (["a text"], "^a text: no such file or folder; strings are paths: give texts as records"),
+        (["word"], "^word: no such file or folder; strings are paths: give texts as records"),
+        (pd.Series(["a text"]), "^a text: no such file .* give texts as records"),
+        (pd.DataFrame({"text": []}), "there are no records to convert: the iterable is empty"),
     ],
 )
 def test_what_are_no_records(given: Any, message: str, tmp_path: Path) -> None:

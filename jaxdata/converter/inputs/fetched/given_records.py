@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -14,13 +15,45 @@ from typing import IO, Any, TypeVar
 from jaxdata.converter.inputs.fetched.spool import spooled, spooled_stream
 from jaxdata.errors import InputError
 
+_ROWS = 1_000  # of a table, at a time
+_log = logging.getLogger(__name__)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def told_apart(given: Any, function: str) -> tuple[list[str | Path], Iterable[Any] | None]:
-    """Return names of files, or no names and records; `function` is what messages call the asker.
+class _TableRows:
+    """The rows of a pandas DataFrame or a table of pyarrow, as dicts; missing values are None."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        table, is_arrow = self._table, hasattr(self._table, "to_pylist")
+        for first in range(0, len(table), _ROWS):
+            if is_arrow:
+                yield from table.slice(first, _ROWS).to_pylist()
+            else:
+                some = table.iloc[first : first + _ROWS]
+                yield from some.astype(object).where(some.notna(), None).to_dict("records")
+
+
+def _is_table(given: Any) -> bool:
+    kinds = (("pandas", "DataFrame"), ("pyarrow", "Table"), ("pyarrow", "RecordBatch"))
+    return any(
+        isinstance(given, getattr(sys.modules.get(where), kind, ())) for where, kind in kinds
+    )
+
+
+def told_apart(
+    given: Any, function: str, split: str | None = None
+) -> tuple[list[str | Path], Iterable[Any] | None]:
+    """Return names of files, or no names and records.
 
     Strings are names in a collection; of an iterator, where the first is a file.
+
+    Args:
+        given: what the user gave.
+        function: what messages call the asker.
+        split: which split of several is wanted.
 
     Raises:
         InputError: it is neither.
@@ -28,12 +61,17 @@ def told_apart(given: Any, function: str) -> tuple[list[str | Path], Iterable[An
     >>> told_apart(["a.jsonl"], "convert"), told_apart([{"text": "a"}], "convert")
     ((['a.jsonl'], None), ([], [{'text': 'a'}]))
     """
+    if isinstance(given, Mapping):
+        given = _split_of(given, function, split)
     if isinstance(given, str | Path):
         return [given], None
-    if not isinstance(given, Iterable) or isinstance(given, Mapping):
+    if _is_table(given):
+        return [], _TableRows(given)
+    if not isinstance(given, Iterable):
         raise InputError(
-            f"{function} got a {type(given).__name__}: expected files, folders or globs; or an "
-            "iterable of records (of a dict of splits, one of them)"
+            f"{function} got a {type(given).__name__}: expected files, folders or globs; or "
+            "records: an iterable of dicts or texts, a Hugging Face dataset, a pandas DataFrame, a "
+            "pyarrow Table"
         )
     if isinstance(given, Iterator) and not hasattr(given, "state_dict"):
         first = list(islice(given, 1))
@@ -42,6 +80,20 @@ def told_apart(given: Any, function: str) -> tuple[list[str | Path], Iterable[An
     if isinstance(given, Collection) and all(isinstance(one, str | Path) for one in given):
         return list(given), None
     return [], given
+
+
+def _split_of(given: Mapping[str, Any], function: str, split: str | None) -> Any:
+    """The split that is wanted of a dict of them, such as a Hugging Face `DatasetDict`."""
+    names = ", ".join(map(repr, given)) or "nothing"
+    if split is None or split not in given:
+        wanted = "" if split is None else f"split={split!r} is none of them: "
+        raise InputError(
+            f"{function} got a {type(given).__name__} of {names}; {wanted}of a dict of splits give "
+            "one, as splits['train']; of records a list, as [{\"text\": …}]"
+        )
+    if len(given) > 1:
+        _log.warning("of the splits %s, %s is converted: call again for another", names, split)
+    return given[split]
 
 
 def _standard_input(files: Sequence[str | Path], named: Mapping[str, Any]) -> IO[bytes]:
@@ -70,7 +122,7 @@ def takes_records(door: F) -> F:
     @functools.wraps(door)
     def opened(inputs: Any = (), **named: Any) -> Any:
         shared = named.get("engine", "local") != "local"
-        files, records = told_apart(inputs, "convert")
+        files, records = told_apart(inputs, "convert", str(named.get("split", "train")))
         if "-" in map(str, files):
             with spooled_stream(
                 _standard_input(files, named), named["output"], shared=shared

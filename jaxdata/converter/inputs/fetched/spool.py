@@ -144,8 +144,9 @@ def _write(file: IO[bytes], line: bytes | None = None) -> None:
 
 def _lines(records: Iterable[Any], text_key: str) -> Iterator[bytes]:
     for number, record in enumerate(records):
+        fields = fields_of(record, number, text_key)
         try:
-            yield _line(fields_of(record, number, text_key))
+            yield _line(fields)
         except (TypeError, ValueError, RecursionError) as error:
             raise InputError(
                 f"record {number} cannot be written as JSON ({error}): give records of texts, "

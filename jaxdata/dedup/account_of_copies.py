@@ -13,6 +13,7 @@ from jaxdata.dedup.survivors import TAINTED, Dropped
 from jaxdata.format.manifest import ViewEntry
 from jaxdata.ragged import Ints
 from jaxdata.views.account import account_lines
+from jaxdata.wording import counted
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,10 @@ class DedupReport:
         seconds: that it took.
         hashed_before: sources whose documents the conversion hashed.
         read: what text of these was read for, nevertheless; "" where none was.
+        compared: pairs of documents of which all n-grams were compared.
+        refused: those of them that are less alike than the threshold.
+        chained: near copies in clusters of three and more, which others connect: each is like one
+            of them, and may be less like the document that stays.
     """
 
     dataset: str
@@ -36,6 +41,9 @@ class DedupReport:
     seconds: float
     hashed_before: Sequence[str] = ()
     read: str = ""
+    compared: int = 0
+    refused: int = 0
+    chained: int = 0
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -47,13 +55,26 @@ class DedupReport:
         yield self.summary()
 
     def summary(self) -> str:
-        """The clusters, the time, and which text was not read."""
+        """The clusters, the time, what was compared, and which text was not read."""
         sizes = ", ".join(f"{count:,} of {size}" for size, count in self.clusters.items())
         found = f"clusters by number of documents: {sizes or 'none'}; took {self.seconds:,.1f} s"
-        if not self.hashed_before:
-            return found
-        read = f"only {self.read}" if self.read else "not at all"
-        return f"{found}\nhashed when converted: {', '.join(self.hashed_before)}; text read {read}"
+        lines = [found]
+        if self.compared:
+            lines.append(
+                f"compared {counted(self.compared, 'pair')} of documents by all their n-grams; "
+                f"{self.refused:,} of them are less alike than the threshold"
+            )
+        if self.chained:
+            lines.append(
+                f"near copies in clusters of three and more: {self.chained:,}; each is like "
+                "another there, and may be less like the document that stays (--compared-with "
+                "survivor compares it with that one)"
+            )
+        if self.hashed_before:
+            read = f"only {self.read}" if self.read else "not at all"
+            names = ", ".join(self.hashed_before)
+            lines.append(f"hashed when converted: {names}; text read {read}")
+        return "\n".join(lines)
 
 
 def clusters_by_size(sizes: Ints) -> dict[str, int]:

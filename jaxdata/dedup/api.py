@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
 from jaxdata.converter.engines import EngineName, MakeEngine, choose_engine
@@ -26,6 +27,7 @@ from jaxdata.dedup.outcome import drop_copies, views_of_sources
 from jaxdata.dedup.repeated_spans import check_no_pairs, repeated_spans
 from jaxdata.dedup.search_stages import Search, Stage
 from jaxdata.dedup.settings import DedupSettings
+from jaxdata.dedup.survivors import NEAR_COPY, Dropped
 from jaxdata.dedup.units.dedup_job import DedupJob
 from jaxdata.dedup.units.workbench import Workbench
 from jaxdata.documents.converted_dataset import ConvertedDataset
@@ -171,7 +173,7 @@ class _Run:
         self._begin(job)
         search = Search(job, self._make_engine, self._memory, self._stage)
         clusters = search.run()
-        dropped = drop_copies(search.bench, clusters, self._dataset)
+        dropped = drop_copies(search, clusters, self._dataset)
         spans = repeated_spans(search, dropped)
         places = places_by_file(self._benchmarks)
         parameters = self._parameters(job, text_key)
@@ -186,7 +188,13 @@ class _Run:
         )
         sizes = clusters_by_size(sizes_of_clusters(dropped))
         seconds = time.monotonic() - started
-        return DedupReport(job.url, job.name, views, sizes, seconds, *_not_hashed(search.bench))
+        return DedupReport(
+            *(job.url, job.name, views, sizes, seconds),
+            *_not_hashed(search.bench),
+            compared=search.compared,
+            refused=search.compared - search.alike,
+            chained=_chained(job.settings, dropped),
+        )
 
     def _parameters(self, job: DedupJob, text_key: str | None) -> dict[str, Any]:
         """What decides the view, as the manifest keeps it; and what each member is made of."""
@@ -211,6 +219,13 @@ class _Run:
             unfinished.begin(json.dumps(facts).encode())
         for each in self._benchmarks:
             unfinished.note(each.member.table, each.table())
+
+
+def _chained(settings: DedupSettings, dropped: Dropped) -> int:
+    """Near copies that may be less like the document that stays than the threshold."""
+    if settings.compared_with == "survivor" or not settings.threshold:
+        return 0
+    return int(np.count_nonzero((dropped.kind == NEAR_COPY) & (dropped.sizes > 2)))
 
 
 def _not_hashed(bench: Workbench) -> tuple[list[str], str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,19 @@ import numpy as np
 from jaxdata.dedup.benchmarks.benchmark_spans import benchmark_spans
 from jaxdata.dedup.member_texts import open_side
 from jaxdata.dedup.members import Member, Members
-from jaxdata.dedup.search_stages import Clusters
+from jaxdata.dedup.search_stages import Clusters, Search
 from jaxdata.dedup.settings import DedupSettings
-from jaxdata.dedup.survivors import FIRST, LONGEST, Dropped, choose, clustered, value_ranks
+from jaxdata.dedup.survivors import (
+    FIRST,
+    LONGEST,
+    NEAR_COPY,
+    Dropped,
+    choose,
+    clustered,
+    leave,
+    value_ranks,
+)
+from jaxdata.dedup.units.candidate_units import pairs_of
 from jaxdata.dedup.units.workbench import Workbench
 from jaxdata.documents.dataset import Dataset
 from jaxdata.errors import InputError
@@ -24,14 +35,33 @@ from jaxdata.views.source_view import SourceView, content_of, stacked
 REPEATED_SPAN = "repeated span"
 
 
-def drop_copies(bench: Workbench, clusters: Clusters, dataset: Dataset) -> Dropped:
-    """Choose the survivors of all clusters; documents of which a part goes are not dropped."""
-    if bench.settings.overlap_action != "drop":
+def drop_copies(search: Search, clusters: Clusters, dataset: Dataset) -> Dropped:
+    """Choose the survivors of all clusters; documents of which a part goes are not dropped.
+
+    Compared with their survivor, near copies that are less like it are a cluster by themselves, and
+    so on, until all that is dropped is like what stays instead.
+    """
+    bench, settings = search.bench, search.job.settings
+    if settings.overlap_action != "drop":
         none = clusters.tainted[:0]
         clusters = clusters._replace(tainted=none, tainted_by=none)
     documents = np.union1d(clustered(clusters.near), clusters.tainted)
     ranks = _ranks(bench, dataset, documents)
-    return choose(bench.members, clusters, documents, ranks)
+    dropped = choose(bench.members, clusters, documents, ranks)
+    alike = np.empty(0, np.uint64)
+    for round_ in count() if settings.compared_with == "survivor" else ():
+        near = dropped.kind == NEAR_COPY
+        pairs = pairs_of(dropped.documents[near], dropped.survivors[near])
+        units = [*search.pair_units(f"survivors-{round_:06d}", np.setdiff1d(pairs, alike))]
+        search.do("comparing with what stays", units)
+        alike = np.union1d(alike, search.similar(units))
+        near[near] = ~np.isin(pairs, alike)
+        if not near.any():
+            break
+        labels = leave(bench.members, clusters.near, documents, dropped, near)
+        clusters = clusters._replace(near=labels)
+        dropped = choose(bench.members, clusters, documents, ranks)
+    return dropped
 
 
 def _ranks(bench: Workbench, dataset: Dataset, documents: AnyInts) -> Ints:

@@ -72,6 +72,8 @@ class Search:
     def __post_init__(self) -> None:
         self.bench = Workbench(self.job)
         self.unfinished = self.bench.unfinished
+        self.compared = self.alike = 0
+        """pairs of documents that share a band, and those of them that are similar enough"""
         self._border = self.bench.members.total - sum(
             member.documents for member in self.job.members.each if member.against
         )
@@ -98,7 +100,7 @@ class Search:
             units = list(self._pair_units(found, runs, section))
             self.do("comparing n-grams", units)
             for unit in units:
-                found.connect(*documents_of(self.unfinished.receipt(unit.name, decode_pairs)))
+                found.connect(*documents_of(self.similar([unit])))
 
     def _connect_all(self, found: Components, runs: dict[str, Layout], section: str) -> None:
         for pairs in self._parts(runs, section):
@@ -112,13 +114,26 @@ class Search:
             pairs = np.unique(self._ours(some))
             one, other = documents_of(pairs)
             apart = found.find(one) != found.find(other)
-            pairs, one, other = pairs[apart], one[apart], other[apart]
-            ends = np.cumsum(self.bench.lengths(one) + self.bench.lengths(other))
-            for first, stop in even_cuts(ends, _PAIR_TOKENS):
-                name = f"{section}-{self._step(runs, section):03d}-{number:03d}-{first:010d}"
-                size = int(ends[stop - 1] - (ends[first - 1] if first else 0))
-                self.unfinished.note(pairs_file(name), pairs[first:stop].tobytes())
-                yield PairUnit(name, size, "pairs of documents")
+            name = f"{section}-{self._step(runs, section):03d}-{number:03d}"
+            yield from self.pair_units(name, pairs[apart])
+
+    def pair_units(self, name: str, pairs: Pairs) -> Iterator[PairUnit]:
+        """Units that compare some pairs."""
+        one, other = documents_of(pairs)
+        ends = np.cumsum(self.bench.lengths(one) + self.bench.lengths(other))
+        for first, stop in even_cuts(ends, _PAIR_TOKENS):
+            unit = f"{name}-{first:010d}"
+            size = int(ends[stop - 1] - (ends[first - 1] if first else 0))
+            self.unfinished.note(pairs_file(unit), pairs[first:stop].tobytes())
+            self.compared += stop - first
+            yield PairUnit(unit, size, "pairs of documents")
+
+    def similar(self, units: Iterable[PairUnit]) -> Pairs:
+        """The pairs that units found similar enough."""
+        found = [self.unfinished.receipt(unit.name, decode_pairs) for unit in units]
+        pairs = np.concatenate([np.empty(0, np.uint64), *found])
+        self.alike += len(pairs)
+        return pairs
 
     def _ours(self, pairs: Pairs) -> Pairs:
         """The pairs of which a document may be dropped."""

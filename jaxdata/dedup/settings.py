@@ -36,6 +36,9 @@ class DedupSettings(Settings):
     threshold: float = Field(default=0.8, ge=0, le=1)
     """The Jaccard similarity of near copies' n-grams, compared for each pair that shares a band; 0
     compares nothing, as other tools do."""
+    compared_with: Literal["cluster", "survivor"] = "cluster"
+    """What a near copy is so similar to: another document of its cluster, and so through others to
+    the one that stays; or that one itself, else it stays in a cluster of its own."""
     overlap: int = Field(default=13, ge=0)
     """A document that has so many words, bytes or ids in a row of a benchmark is dropped; 0: it may
     have them all, unless it is a copy."""
@@ -84,6 +87,15 @@ class DedupSettings(Settings):
         if self.decontaminate and self.of != (of := self.overlap_rule.of):
             raise ValueError(
                 f"decontaminate={self.decontaminate!r} is a rule of {of}: use of={of!r}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _compared_at_all(self) -> DedupSettings:
+        if self.compared_with == "survivor" and not (self.near and self.threshold):
+            raise ValueError(
+                "compared_with='survivor' compares near copies by their similarity: expected "
+                "near=True and a threshold above 0"
             )
         return self
 

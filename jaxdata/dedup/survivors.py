@@ -74,6 +74,36 @@ def choose(members: Members, clusters: Clusters, documents: Numbers, ranks: Ints
     return Dropped(chosen, stay, kind, sizes[which])
 
 
+def leave(
+    members: Members,
+    labels: Numbers,
+    documents: Numbers,
+    dropped: Dropped,
+    unlike: NDArray[np.bool_],
+) -> Numbers:
+    """Labels of clusters of which some documents leave, to be one by themselves.
+
+    What loses no documents leaves with them, but for the survivor: they may be like that.
+
+    Args:
+        members: where the documents are from.
+        labels: of the clusters.
+        documents: those in a cluster with others, ascending.
+        dropped: what is not to stay.
+        unlike: (dropped,) which of them leave, since their survivor is unlike them.
+    """
+    leaving, survivors = dropped.documents[unlike], dropped.survivors[unlike]
+    of = documents[np.isin(labels[documents], labels[leaving])]
+    member, _ = members.places(of)
+    against = np.array([each.against for each in members.each])[member]
+    moved = np.isin(of, leaving) | against & ~np.isin(of, survivors)
+    keys = labels[of].astype(np.int64) * 2 + moved
+    _, first, cluster = np.unique(keys, return_index=True, return_inverse=True)
+    found = labels.copy()
+    found[of] = of[first][cluster]
+    return found
+
+
 def value_ranks(values: Sequence[Any], *, largest: bool = False) -> Ints:
     """The rank of each value: numbers before texts, equal ones alike, None always last.
 

@@ -30,6 +30,7 @@ from signature_runs import Peak, search_here, search_made_signatures
 from jaxdata.converter import convert, texts
 from jaxdata.dedup import deduplicate
 from jaxdata.documents.converted_dataset import open_dataset
+from jaxdata.hashing.characters import code_points, words
 from jaxdata.hashing.minhash import Bands, probability
 from jaxdata.hashing.ngrams import Pieces, ngrams, word_pieces
 
@@ -151,8 +152,16 @@ def run_jaxdata(folder: Path, **options: Any) -> None:
     deduplicate(folder / "d", "bench", prefer="first", workers=1, **options)
 
 
-def run_datatrove(folder: Path) -> None:
-    """Its MinHash pipeline on the same texts, one task a stage; words are normalised as ours."""
+class OurWords:
+    """Splits text where jaxdata does, as a word tokenizer of datatrove."""
+
+    def word_tokenize(self, text: str) -> list[str]:
+        _, starts, stops = words(code_points([text]))
+        return [text[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
+
+
+def run_datatrove(folder: Path, *, our_words: bool = False) -> None:
+    """Its MinHash pipeline on the same texts, one task a stage; its words are spaCy's, or ours."""
     from datatrove.pipeline.dedup import minhash
     from datatrove.pipeline.readers import JsonlReader
     from datatrove.utils.hashing import HashConfig
@@ -164,7 +173,10 @@ def run_datatrove(folder: Path) -> None:
     norm = TextNormConfig(norm_numbers=False, norm_unicode_diacritics=False)
     config = minhash.MinhashConfig(NGRAM, BANDS, ROWS, norm_config=norm, hash_config=hashing)
     reader = JsonlReader(str(folder), glob_pattern="all.jsonl")
-    minhash.MinhashDedupSignature(str(work / "signatures"), config).run(reader.run())
+    signatures = minhash.MinhashDedupSignature(str(work / "signatures"), config)
+    if our_words:
+        signatures.word_tokenizer = OurWords()
+    signatures.run(reader.run())
     for bucket in range(BANDS):
         buckets = minhash.MinhashDedupBuckets(
             str(work / "signatures"), str(work / "buckets"), config=config
@@ -189,6 +201,7 @@ def datatrove_clusters(folder: Path, documents: int) -> NDArray[np.int64]:
 
 
 CONTESTANTS: dict[str, Callable[[Path], None]] = {
+    "datatrove, words as jaxdata": lambda folder: run_datatrove(folder, our_words=True),
     "datatrove": run_datatrove,
     "jaxdata": run_jaxdata,
     "jaxdata, pairs not compared": lambda folder: run_jaxdata(folder, threshold=0.0),
@@ -212,7 +225,7 @@ def run_here(name: str, folder: Path) -> Figures:
     """Run a contestant; nothing of imports is counted."""
     if name == "signatures":
         return search_here(folder, workers=2)
-    if name == "datatrove":
+    if name.startswith("datatrove"):
         import datatrove.pipeline.dedup.minhash
         import datatrove.pipeline.readers  # noqa: F401
     before = _seconds()

@@ -99,6 +99,13 @@ class _Bytes(click.ParamType[Any]):
     "decides alone.",
 )
 @click.option(
+    "--compared-with",
+    type=click.Choice(["cluster", "survivor"]),
+    default=_SHOWN.compared_with,
+    show_default=True,
+    help="What a near copy is so similar to: another of its cluster, or the one that stays.",
+)
+@click.option(
     "--of",
     type=click.Choice(get_args(NgramOf)),
     default=_SHOWN.of,

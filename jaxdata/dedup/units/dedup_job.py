@@ -144,7 +144,8 @@ class DedupJob:
         settings = self.settings.model_dump()
         if not self.settings.repeats:  # as before there were any
             del settings["repeats"]
-        for name, unset in (("repeats_action", "mask"), ("decontaminate", None)):
+        defaults = {"repeats_action": "mask", "decontaminate": None, "compared_with": "cluster"}
+        for name, unset in defaults.items():
             if settings[name] == unset:
                 del settings[name]
         return made | settings | compared

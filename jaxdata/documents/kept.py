@@ -238,8 +238,8 @@ def in_source(documents: Documents, document: int, token: int = 0) -> tuple[Docu
     """The source, and a document and a token as it numbers them: what people are told."""
     if not isinstance(documents, KeptDocuments):
         return documents, document, token
-    source, *place = documents.of(np.array([document]), np.array([token]))
-    return source, *(int(one[0]) for one in place)
+    source, number, start = documents.of(np.array([document]), np.array([token]))
+    return source, int(number[0]), int(start[0])
 
 
 F = TypeVar("F", bound=Any)

@@ -200,7 +200,7 @@ def _shared_changes(was: Manifest | Parameters, now: Parameters) -> list[str]:
         other = f"is {now.tokenizer.name!r} with other content"
         changes = [f"tokenizer was {was.tokenizer.name!r}, {other}"]
     records = [{"record_tokens": one.record_tokens} for one in (was, now)]
-    return [*changes, *differences(*records).values()]
+    return [*changes, *differences(records[0], records[1]).values()]
 
 
 def _input_changes(was: dict[str, str], now: dict[str, str]) -> Iterator[str]:

@@ -120,7 +120,7 @@ def search_here(folder: Path, workers: int) -> dict[str, float]:
     begin = time.perf_counter()
     with Peak() as peak:
         clusters = search.run()
-        dropped = drop_copies(search.bench, clusters, open_dataset(folder))
+        dropped = drop_copies(search, clusters, open_dataset(folder))
     return {
         "seconds": time.perf_counter() - begin,
         "parent": peak.own,

@@ -11,14 +11,15 @@ from __future__ import annotations
 import importlib
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Self
 
 import grain
 
 from jaxdata.clients.agreement import Run, check_seq_len, check_vocabulary, measures
 from jaxdata.config import Config, build_rows, load_config, loader_arguments
-from jaxdata.errors import InputError, SourceExhausted
+from jaxdata.errors import InputError, JaxdataError, SourceExhausted
 from jaxdata.feed.loader import Loader
 
 _OURS = "jaxdata="
@@ -29,18 +30,59 @@ _NEEDED = {"dataset_type": "grain", "grain_train_files": _UNREAD, "grain_eval_fi
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Train: MaxText's own arguments, and `jaxdata=<config>`."""
+    """Train: MaxText's own arguments, and `jaxdata=<config>`.
+
+    Raises:
+        Exception: what ended the data, where MaxText only stops as if all were done.
+    """
     run, rest = split_arguments(arguments)
-    create = create_data_iterator(run)
-
-    def create_and_measure(config: Any, mesh: Any) -> Any:
-        train, evaluation = create(config, mesh)
-        _add_measures(train.loader)
-        return train, evaluation
-
+    settings = load_config(run, {})
     interface = _maxtext("input_pipeline.input_pipeline_interface")
-    interface.create_data_iterator = create_and_measure
-    _maxtext("trainers.pre_train.train").main(["maxtext", *rest])
+    training = _maxtext("trainers.pre_train.train")
+    made: list[TrainIterator] = []
+    with _sought_by_step(training, settings, made) as has_step:
+
+        def create_and_measure(config: Any, mesh: Any) -> Any:
+            train, evaluation = _iterators(settings, config, mesh, has_step)
+            _add_measures(train.loader)
+            made.append(train)
+            return train, evaluation
+
+        interface.create_data_iterator = create_and_measure
+        training.main(["maxtext", *rest])
+    if made and made[-1].failure is not None:
+        raise made[-1].failure
+
+
+@contextmanager
+def _sought_by_step(training: Any, run: Config, made: Sequence[TrainIterator]) -> Iterator[bool]:
+    """Where a checkpoint has no position of the data, go on by its step; whether MaxText tells it.
+
+    MaxText asks for its first step when the checkpoint is loaded, and before the first batch.
+    """
+    plain = getattr(training, "get_first_step", None)
+    if plain is None:
+        yield False
+        return
+
+    def get_first_step(*given: Any) -> int:
+        step: int = plain(*given)
+        train = made[-1]
+        if step and not train.local_iterator.restored:
+            _check_skips(run)
+            train.loader.seek(step=step)
+            _logger().warning(
+                f"the checkpoint has no position of the data: going on by its step {step}, at row "
+                f"{train.loader.next_row}; whether it was of the same data and batch size is "
+                "not checked"
+            )
+        return step
+
+    training.get_first_step = get_first_step
+    try:
+        yield True
+    finally:
+        training.get_first_step = plain
 
 
 def _add_measures(loader: Loader) -> None:
@@ -89,27 +131,29 @@ def create_data_iterator(
         overrides: its fields, nested or by dotted names.
     """
     settings = load_config(run, overrides)
+    return lambda config, mesh: _iterators(settings, config, mesh, has_step=False)
 
-    def create(config: Any, mesh: Any) -> tuple[TrainIterator, EvalIterator | None]:
-        check(settings, config)
-        rules = [config.logical_axis_rules, config.logical_axis_rules_for_eval]
-        shardings = [
-            _maxtext("utils.sharding").get_input_data_sharding(config, mesh, rules=rule)
-            for rule in rules
-        ]
-        train = _loader(settings, None, config.global_batch_size_to_load, shardings[0])
-        if len(train) < config.steps:
-            _logger().warning(
-                f"the rows end after step {len(train)}, before MaxText's steps={config.steps}: "
-                "training stops there"
-            )
-        if config.eval_interval <= 0:
-            return TrainIterator(train), None
-        size = config.global_batch_size_to_load_eval
-        evaluation = _loader(settings, settings.eval_split, size, shardings[1])
-        return TrainIterator(train), EvalIterator(evaluation)
 
-    return create
+def _iterators(
+    run: Config, config: Any, mesh: Any, has_step: bool
+) -> tuple[TrainIterator, EvalIterator | None]:
+    check(run, config, has_step)
+    rules = [config.logical_axis_rules, config.logical_axis_rules_for_eval]
+    shardings = [
+        _maxtext("utils.sharding").get_input_data_sharding(config, mesh, rules=rule)
+        for rule in rules
+    ]
+    train = _loader(run, None, config.global_batch_size_to_load, shardings[0])
+    if len(train) < config.steps:
+        _logger().warning(
+            f"the rows end after step {len(train)}, before MaxText's steps={config.steps}: "
+            "training stops there"
+        )
+    if config.eval_interval <= 0:
+        return TrainIterator(train), None
+    size = config.global_batch_size_to_load_eval
+    evaluation = _loader(run, run.eval_split, size, shardings[1])
+    return TrainIterator(train), EvalIterator(evaluation)
 
 
 def _loader(run: Config, split: str | None, batch_size: int, sharding: Any) -> Loader:
@@ -117,8 +161,14 @@ def _loader(run: Config, split: str | None, batch_size: int, sharding: Any) -> L
     return Loader(build_rows(run, split), sharding=sharding, **arguments)
 
 
-def check(run: Config, config: Any) -> None:
-    """Refuse a config of MaxText that the rows do not fit, or that would lose some of them."""
+def check(run: Config, config: Any, has_step: bool) -> None:
+    """Refuse a config of MaxText that the rows do not fit, or that would lose some of them.
+
+    Args:
+        run: the rows.
+        config: MaxText's.
+        has_step: whether the step of a checkpoint without position can be asked for.
+    """
     check_seq_len(run, config.max_target_length, "MaxText's max_target_length")
     check_vocabulary(run, config.vocab_size, "MaxText's vocab_size")
     batch = config.global_batch_size_to_load
@@ -131,6 +181,14 @@ def check(run: Config, config: Any) -> None:
     for name, wanted, why in _REFUSED:
         if getattr(config, name, wanted) != wanted:
             raise InputError(f"MaxText's {name}={getattr(config, name)} {why}: set it to {wanted}")
+    for name in _STATELESS:
+        if getattr(config, name, False):
+            if not has_step:
+                raise InputError(
+                    f"MaxText's {name}=True saves no position of the data: train with python -m "
+                    f"jaxdata.clients.maxtext, which goes on by the step, or set it to False"
+                )
+            _check_skips(run)
     if batch != config.global_batch_size_to_train_on:
         raise InputError(
             f"MaxText loads batches of {batch} rows and trains on "
@@ -146,7 +204,20 @@ _REFUSED: list[tuple[str, Any, str]] = [
     ("expansion_factor_real_data", -1, "reads for other hosts; here each reads its own rows"),
     ("colocated_python_data_input", False, "moves iterators to other processes"),
     ("enable_diloco", False, "trains replicas on shapes of batches that are not rows"),
+    ("reuse_example_batch", 0, "trains on its first batch again and again"),
+    ("use_tunix_gradient_accumulation", False, "weighs targets by how few their micro-batch has"),
 ]
+# Their checkpoints hold the model alone.
+_STATELESS = ("enable_emergency_checkpoint", "enable_multi_tier_checkpointing")
+
+
+def _check_skips(run: Config) -> None:
+    if run.loader.skip_rows:
+        raise InputError(
+            "loader.skip_rows with a checkpoint that has no position of the data: its step does "
+            "not tell which rows were skipped; remove loader.skip_rows, or train with MaxText's "
+            "ordinary checkpoints"
+        )
 
 
 class TrainIterator:
@@ -155,6 +226,8 @@ class TrainIterator:
     def __init__(self, loader: Loader) -> None:
         self.loader = loader
         self.local_iterator = Position(loader)
+        self.failure: Exception | None = None
+        """what ended the batches, which MaxText takes for the end of its training"""
 
     def __iter__(self) -> Self:
         return self
@@ -164,6 +237,11 @@ class TrainIterator:
             batch: dict[str, Any] = next(self.loader)
         except SourceExhausted as halt:
             raise StopIteration(str(halt)) from halt  # MaxText stops on it and keeps its words
+        except StopIteration:
+            raise
+        except Exception as failure:
+            self.failure = failure
+            raise
         return batch
 
     def reset(self) -> None:
@@ -188,6 +266,8 @@ class Position(grain.experimental.ElasticIterator):  # type: ignore[misc]
     def __init__(self, loader: Loader) -> None:
         super(grain.experimental.ElasticIterator, self).__init__()
         self._loader = loader
+        self.restored = False
+        """whether it was in a checkpoint"""
 
     def __iter__(self) -> Self:
         return self
@@ -202,6 +282,7 @@ class Position(grain.experimental.ElasticIterator):  # type: ignore[misc]
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Go on there, with any number of processes; raises StateMismatch for another run's."""
         self._loader.set_state(state)
+        self.restored = True
 
     def close(self) -> None:
         """Stop threads and worker processes."""
@@ -224,4 +305,7 @@ def _logger() -> logging.Logger:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except JaxdataError as error:
+        sys.exit(f"error: {error}")

@@ -20,7 +20,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jaxdata
 from jaxdata.clients import maxtext
-from jaxdata.errors import InputError, StateMismatch
+from jaxdata.errors import DatasetError, InputError, StateMismatch
 from jaxdata.testing import check_trainer
 from tests.clients.tiny import CLOSE, ROWS, SEQ_LEN, VOCAB, Tiny, by_hand, train
 
@@ -37,6 +37,7 @@ FITTING = {
     "eval_interval": -1,
     "steps": 6,
     "log_period": 2,
+    "enable_emergency_checkpoint": False,
     "logical_axis_rules": "train",
     "logical_axis_rules_for_eval": "eval",
 }
@@ -65,22 +66,34 @@ class StandIn:
     losses: list[float] = field(default_factory=list)
     metrics: list[Any] = field(default_factory=list)
     arguments: list[str] = field(default_factory=list)
+    module: Any = None
+    """its train.py"""
+    step: int = 0
+    """of its checkpoint"""
+    stopped: str = ""
 
     def main(self, argv: list[str]) -> None:
         self.arguments = argv
         given = dict(each.split("=", 1) for each in argv[2:])
         config = SimpleNamespace(**{**FITTING, **self.changed, "steps": int(given["steps"])})
+        positions = not config.enable_emergency_checkpoint
         mesh = Mesh(jax.devices()[: self.devices], ("data",))
         iterator, _ = self.interface.create_data_iterator(config, mesh)
         saved = self.folder / "process_0.json"
         assert isinstance(iterator.local_iterator, grain.experimental.ElasticIterator)
-        if saved.exists():
+        if saved.exists() and positions:
             iterator.local_iterator.set_state(json.loads(saved.read_text()))
-        for step in range(config.steps):
-            self.losses += train(self.model, iterator, loss_of, 1)
+        first = self.module.get_first_step("model", self.step)
+        for step in range(first, first + config.steps):
+            try:
+                self.losses += train(self.model, iterator, loss_of, 1)
+            except (OSError, DatasetError) as failure:  # its loader_exception_guard, and its loop
+                self.stopped = f"Training stopped: {failure}"
+                break
             self.metrics.append({"scalar": {}})
             self.logger(config).record_train_metrics(self.metrics[-1], step, 0.5)
-        saved.write_text(json.dumps(iterator.local_iterator.get_state()))
+        if positions:
+            saved.write_text(json.dumps(iterator.local_iterator.get_state()))
         iterator.local_iterator.close()
 
 
@@ -103,7 +116,8 @@ def trainer(stand_in: Callable[..., Any], tmp_path: Path) -> StandIn:
     stand_in("maxtext.utils.sharding", get_input_data_sharding=get_input_data_sharding)
     stand_in("maxtext.common.metric_logger", MetricLogger=logger)
     made = StandIn(tmp_path, interface, logger)
-    stand_in("maxtext.trainers.pre_train.train", main=made.main)
+    made.module = stand_in("maxtext.trainers.pre_train.train", main=made.main)
+    made.module.get_first_step = lambda model, state: state
     return made
 
 
@@ -141,6 +155,60 @@ def test_resumed_to_the_bit_on_any_devices(trainer: StandIn, run_file: str, devi
     trainer.devices = devices
     launch(run_file, 3)
     assert trainer.losses == whole
+
+
+@pytest.mark.parametrize("emergency", [True, False])
+def test_a_checkpoint_without_position_goes_on_by_its_step(
+    trainer: StandIn, run: Any, run_file: str, emergency: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Emergency checkpoints hold the model alone, and so does one of another kind of data."""
+    launch(run_file, 6)
+    whole, trainer.losses, trainer.model = trainer.losses, [], Tiny()
+    (trainer.folder / "process_0.json").unlink()
+    trainer.changed = {"enable_emergency_checkpoint": emergency}
+    launch(run_file, 3)
+    (trainer.folder / "process_0.json").unlink(missing_ok=True)
+    trainer.step = 3
+    assert not caplog.records
+    launch(run_file, 3)
+    assert trainer.losses == whole
+    assert "has no position of the data: going on by its step 3, at row 24" in caplog.text
+
+
+def test_checkpoints_without_position_need_the_launcher(
+    trainer: StandIn, run: dict[str, Any], tmp_path: Path
+) -> None:
+    for name in ("enable_emergency_checkpoint", "enable_multi_tier_checkpointing"):
+        config = SimpleNamespace(**{**FITTING, name: True})
+        with pytest.raises(InputError, match=f"{name}=True saves no position of the data: train"):
+            maxtext.create_data_iterator(run)(config, mesh())
+    trainer.changed = {"enable_emergency_checkpoint": True}
+    skipping = {**run, "loader": {**run["loader"], "skip_rows": [[8, 16]]}}
+    (tmp_path / "skipping.yaml").write_text(json.dumps(skipping))
+    with pytest.raises(InputError, match="its step does not tell which rows were skipped"):
+        launch(f"jaxdata={tmp_path}/skipping.yaml", 1)
+    del trainer.module.get_first_step
+    with pytest.raises(InputError, match="enable_emergency_checkpoint=True saves no position"):
+        launch(f"jaxdata={tmp_path}/skipping.yaml", 1)
+
+
+@pytest.mark.parametrize("failure", [DatasetError, OSError])
+def test_what_ended_the_data_is_raised_at_the_end(
+    trainer: StandIn, run_file: str, failure: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MaxText itself ends as if it were done."""
+    plain = jaxdata.Loader.__next__
+
+    def fails_at_the_third(loader: Any) -> Any:
+        if loader.next_row == 2 * ROWS:
+            raise failure("a shard is damaged")
+        return plain(loader)
+
+    monkeypatch.setattr(jaxdata.Loader, "__next__", fails_at_the_third)
+    with pytest.raises(failure, match="a shard is damaged"):
+        launch(run_file, 6)
+    assert trainer.stopped == "Training stopped: a shard is damaged"
+    assert len(trainer.losses) == 2
 
 
 def test_arguments_that_maxtext_needs(trainer: StandIn, run_file: str) -> None:
@@ -208,6 +276,8 @@ def test_the_end_of_the_rows_stops_training(
         ({"packing": False}, "packing=False lets some attention kernels mix the documents"),
         ({"enable_rampup_batch_size": True}, "loses the rows it holds back at every checkpoint"),
         ({"expansion_factor_real_data": 2}, "expansion_factor_real_data=2 reads for other hosts"),
+        ({"reuse_example_batch": 1}, "reuse_example_batch=1 trains on its first batch again and"),
+        ({"use_tunix_gradient_accumulation": True}, "weighs targets by how few their micro-batch"),
         ({"dataset_type": "synthetic"}, "keeps no position of the data in checkpoints"),
     ],
 )

@@ -4,8 +4,9 @@
     tokenizing_distributed_data_loader_with_state_bos_bestfit = nanochat.with_state("run.yaml")
     tokenizing_distributed_data_loader_bos_bestfit = nanochat.without_state("run.yaml")
 
-after nanochat's own imports. The state lies where nanochat keeps its own, in the checkpoint's
-`dataloader_state_dict`; it is exact, and fits any number of processes.
+after nanochat's own imports, and `loss = nanochat.loss(model, x, y)` for its `loss = model(x, y)`.
+The state lies where nanochat keeps its own, in the checkpoint's `dataloader_state_dict`; it is
+exact, and fits any number of processes.
 """
 
 from __future__ import annotations
@@ -14,14 +15,21 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from jaxdata.clients.agreement import Run
-from jaxdata.clients.whole_rows import PairLoader
+from jaxdata.clients.whole_rows import PairLoader, over_slots
 from jaxdata.config import load_config
 
 Batches = Callable[..., Iterator[Any]]
+_LINE = "loss = nanochat.loss(model, x, y) for loss = model(x, y)"
+_PLACE = ("epoch", "pq_idx", "rg_idx")  # of nanochat's own state, which its log prints
+
+
+def loss(model: Any, inputs: Any, targets: Any) -> Any:
+    """The loss of a micro-batch in which all targets of a step weigh the same: per slot."""
+    return over_slots(model(inputs, targets, loss_reduction="sum"), targets)
 
 
 def with_state(run: Run, *, across_documents: bool = False) -> Batches:
-    """A function of nanochat's arguments: batches `(inputs, targets, state)`.
+    """A function of nanochat's arguments: batches `(inputs, targets, state)`, to train on.
 
     Args:
         run: a config, as for `jaxdata.load`; its `eval_split` is nanochat's split `"val"`.
@@ -29,35 +37,51 @@ def with_state(run: Run, *, across_documents: bool = False) -> Batches:
     """
 
     def batches(
-        tokenizer: Any,
-        B: int,  # noqa: N803 - nanochat's names
-        T: int,  # noqa: N803
-        split: str,
-        device: Any = "cuda",
-        resume_state_dict: Mapping[str, Any] | None = None,
-        **_: Any,
+        *given: Any, resume_state_dict: Mapping[str, Any] | None = None, **named: Any
     ) -> Iterator[Any]:
-        made = PairLoader(
-            run,
-            load_config(run, {}).eval_split if split == "val" else None,
-            "nanochat",
-            rows=B,
-            seq_len=T,
-            vocab_size=tokenizer.get_vocab_size(),
-            across_documents=across_documents,
-            device=device,
-        )
-        made.resume(resume_state_dict)
-        return made.pairs()
+        made = _loader(run, across_documents, _LINE, *given, **named)
+        if resume_state_dict is not None:
+            state = dict(resume_state_dict)
+            made.resume({name: state[name] for name in state if name not in _PLACE})
+        return ((*pair, {**state, **_place(state)}) for *pair, state in made.pairs())
 
     return batches
 
 
 def without_state(run: Run, *, across_documents: bool = False) -> Batches:
-    """As :func:`with_state`: batches `(inputs, targets)`."""
-    batches = with_state(run, across_documents=across_documents)
+    """As :func:`with_state`: batches `(inputs, targets)`, to evaluate on."""
 
-    def pairs(*given: Any, **named: Any) -> Iterator[Any]:
-        return (pair for *pair, _ in batches(*given, **named))
+    def batches(*given: Any, **named: Any) -> Iterator[Any]:
+        made = _loader(run, across_documents, None, *given, **named)
+        return (tuple(pair) for *pair, _ in made.pairs())
 
-    return pairs
+    return batches
+
+
+def _loader(
+    run: Run,
+    across_documents: bool,
+    line: str | None,
+    tokenizer: Any,
+    B: int,  # noqa: N803 - nanochat's names
+    T: int,  # noqa: N803
+    split: str,
+    device: Any = "cuda",
+    **_: Any,
+) -> PairLoader:
+    return PairLoader(
+        run,
+        load_config(run, {}).eval_split if split == "val" else None,
+        "nanochat",
+        line=None if split == "val" else line,
+        rows=B,
+        seq_len=T,
+        vocab_size=tokenizer.get_vocab_size(),
+        across_documents=across_documents,
+        device=device,
+    )
+
+
+def _place(state: Mapping[str, Any]) -> dict[str, Any]:
+    """What nanochat's log prints of a state: here the pass, from 1, and the row."""
+    return dict(zip(_PLACE, (1 + state.get("passes", 0), None, state["next_row"]), strict=True))

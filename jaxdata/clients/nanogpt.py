@@ -6,6 +6,8 @@ get_batch = data.get_batch
 if init_from == "resume": data.resume(checkpoint["data"])
 …
 checkpoint["data"] = data.state
+…
+loss = data.loss(logits, Y)  # after logits, loss = model(X, Y)
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jaxdata.clients.agreement import Run
-from jaxdata.clients.whole_rows import PairLoader
+from jaxdata.clients.whole_rows import PairLoader, over_slots
 from jaxdata.config import load_config
 
 
@@ -39,15 +41,34 @@ class Data:
         across_documents: bool = False,
     ) -> None:
         evaluated = load_config(run, {}).eval_split
-        given = {"rows": batch_size, "seq_len": block_size, "device": device}
-        self._loaders = {
-            name: PairLoader(run, split, "nanoGPT", across_documents=across_documents, **given)
-            for name, split in {"train": None, "val": evaluated}.items()
-        }
+        line = "loss = data.loss(logits, Y) after logits, loss = model(X, Y)"
+
+        def loader(split: str | None, line: str | None) -> PairLoader:
+            given = {"rows": batch_size, "seq_len": block_size, "device": device}
+            given |= {"line": line, "across_documents": across_documents}
+            return PairLoader(run, split, "nanoGPT", **given)
+
+        self._loaders = {"train": loader(None, line), "val": loader(evaluated, None)}
+        self._again = loader(None, None)
 
     def get_batch(self, split: str) -> tuple[Any, Any]:
-        """`(X, Y)`, int64 (batch_size, block_size); Y is -1 where there is no loss."""
+        """`(X, Y)`, int64 (batch_size, block_size); Y is -1 where there is no loss.
+
+        Without gradients, where `estimate_loss` asks for batches of "train" that nobody trains on,
+        they are the first rows.
+        """
+        import torch
+
+        if split == "train" and not torch.is_grad_enabled():
+            return self._again.next()
         return self._loaders[split].next()
+
+    def loss(self, logits: Any, targets: Any) -> Any:
+        """The loss of a micro-batch in which all targets of a step weigh the same: per slot."""
+        from torch.nn.functional import cross_entropy
+
+        flat = logits.flatten(0, -2), targets.flatten()
+        return over_slots(cross_entropy(*flat, ignore_index=-1, reduction="sum"), targets)
 
     @property
     def state(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ do with those trainers' own data.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -48,6 +49,18 @@ class Pairs:
         return long(batch["inputs"]), long(targets)
 
 
+_DIVIDED = "divided_by_slots"
+
+
+def over_slots(total: Any, targets: Any) -> Any:
+    """A micro-batch's sum of losses over its slots, of which each has as many.
+
+    A mean over targets would weigh each by how few others its micro-batch, or its process, has.
+    """
+    setattr(targets, _DIVIDED, True)
+    return total / targets.numel()
+
+
 class PairLoader:
     """Pairs of tensors for a script that fetches a batch before it trains on the last.
 
@@ -55,6 +68,7 @@ class PairLoader:
         run: a config, as for `jaxdata.load`.
         split: of the config; None for the training split.
         trainer: its name, for messages.
+        line: what its script has to say for each micro-batch; None where it evaluates.
         rows: of a batch of this process.
         seq_len: of the trainer.
         vocab_size: of the trainer, if it says.
@@ -68,6 +82,7 @@ class PairLoader:
         split: str | None,
         trainer: str,
         *,
+        line: str | None,
         rows: int,
         seq_len: int,
         vocab_size: int | None = None,
@@ -85,21 +100,37 @@ class PairLoader:
         arguments["batch_size"] = rows * shard_of(None, None)[1]
         arguments["layout"] = Pairs(trainer, across_documents)
         self.loader = Loader(build_rows(settings, split), device=device, **arguments)
-        self._repeats, self._before = split is not None, self.loader.get_state()
+        self._trainer, self._line, self._before = trainer, line, self.loader.get_state()
+        self._fetched: deque[Any] = deque(maxlen=2)  # targets; the script trains on the first
 
     def next(self) -> tuple[Any, Any]:
-        """The next batch; evaluation begins again after its last."""
+        """The next batch; evaluation begins again after its last.
+
+        Raises:
+            InputError: the rows have ended, or the loss of the batch before last is a mean.
+        """
+        self._check_loss()
         self._before = self.loader.get_state()
         batch: Any = next(self.loader, None)
         if batch is not None:
+            self._fetched.append(batch[1])
             return batch[0], batch[1]
-        if not self._repeats:
+        if self._line is not None:
             raise InputError(
                 f"the rows of the config end after step {len(self.loader)}: give its sources more "
                 "epochs, or train fewer steps; the script fetches one batch more than it trains on"
             )
         self.loader.reset()
         return self.next()
+
+    def _check_loss(self) -> None:
+        if self._line is None or len(self._fetched) < 2 or hasattr(self._fetched[0], _DIVIDED):
+            return
+        raise InputError(
+            f"{self._trainer}'s own loss is the mean over a micro-batch's targets, and the mean of "
+            "such means weighs each target by how few others its micro-batch has: let its script "
+            f"say {self._line}"
+        )
 
     @property
     def state(self) -> dict[str, Any]:

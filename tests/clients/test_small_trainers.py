@@ -21,6 +21,7 @@ import torch
 import jaxdata
 from jaxdata.clients import levanter, nanochat, nanodo, tunix
 from jaxdata.clients.nanogpt import Data
+from jaxdata.clients.whole_rows import Pairs
 from jaxdata.errors import InputError, StateMismatch
 from jaxdata.testing import check_trainer
 from tests.clients.tiny import ROWS, SEQ_LEN, VOCAB, Tiny, assert_by_hand, tensor, train
@@ -42,11 +43,30 @@ def loss_of_pair(model: Tiny, pair: Any) -> torch.Tensor:
     return (costs * (targets >= 0)).sum() / (targets >= 0).sum()
 
 
+def logits_of(model: Tiny, tokens: torch.Tensor) -> torch.Tensor:
+    seen = torch.ones(tokens.shape[1], tokens.shape[1], dtype=torch.bool).tril()
+    logits: torch.Tensor = model(tokens, torch.arange(tokens.shape[1]), seen)
+    return logits
+
+
+class ChatModel:
+    """As nanochat's `GPT.forward`."""
+
+    def __init__(self, model: Tiny) -> None:
+        self._model = model
+
+    def __call__(self, tokens: Any, targets: Any, loss_reduction: str = "mean") -> Any:
+        logits = logits_of(self._model, tokens).flatten(0, 1)
+        return torch.nn.functional.cross_entropy(
+            logits, targets.flatten(), ignore_index=-1, reduction=loss_reduction
+        )
+
+
 class NanoGPT:
     """Its loop: the next batch is there before a step ends, and before a checkpoint."""
 
-    def __init__(self, run: Any) -> None:
-        self.data = Data(run, batch_size=ROWS, block_size=SEQ_LEN)
+    def __init__(self, run: Any, rows: int = ROWS) -> None:
+        self.data = Data(run, batch_size=rows, block_size=SEQ_LEN)
 
     def resume(self, state: Any) -> None:
         self.data.resume(state)
@@ -54,6 +74,10 @@ class NanoGPT:
     @property
     def state(self) -> Any:
         return self.data.state
+
+    def loss(self, model: Tiny, pair: Any) -> torch.Tensor:
+        made: torch.Tensor = self.data.loss(logits_of(model, pair[0]), pair[1])
+        return made
 
     def __iter__(self) -> Iterator[Any]:
         batch = self.data.get_batch("train")
@@ -65,16 +89,20 @@ class NanoGPT:
 class NanoChat:
     """Its loop, with its generator of batches and states."""
 
-    def __init__(self, run: Any) -> None:
-        self.run, self.state = run, None
+    def __init__(self, run: Any, rows: int = ROWS) -> None:
+        self.run, self.rows, self.state = run, rows, None
 
     def resume(self, state: Any) -> None:
         self.state = state
 
+    def loss(self, model: Tiny, pair: Any) -> torch.Tensor:
+        made: torch.Tensor = nanochat.loss(ChatModel(model), *pair)
+        return made
+
     def __iter__(self) -> Iterator[Any]:
         function = nanochat.with_state(self.run)
         given = {"split": "train", "device": "cpu", "resume_state_dict": self.state}
-        batches = function(CHAT, ROWS, SEQ_LEN, **given)
+        batches = function(CHAT, self.rows, SEQ_LEN, **given)
         *batch, self.state = next(batches)
         while True:
             now = batch
@@ -84,11 +112,71 @@ class NanoChat:
 
 @pytest.mark.parametrize("script", [NanoGPT, NanoChat])
 def test_scripts_by_hand_and_resumed_to_the_bit(alone: Any, script: Any) -> None:
-    whole = assert_by_hand(Tiny(), script(alone), loss_of_pair, jaxdata.load(alone))
+    def loss_of(model: Tiny, pair: Any) -> torch.Tensor:
+        """As the mean by hand, which the client's is not."""
+        made: torch.Tensor = script.loss(whole_run, model, pair)
+        return made * pair[1].numel() / (pair[1] >= 0).sum()
+
+    whole_run = script(alone)
+    whole = assert_by_hand(Tiny(), whole_run, loss_of, jaxdata.load(alone))
     model, first, again = Tiny(), script(alone), script(alone)
-    losses = list(train(model, first, loss_of_pair, 3))
+    losses = list(train(model, first, loss_of, 3))
     again.resume(json.loads(json.dumps(first.state)))
-    assert losses + list(train(model, again, loss_of_pair, 3)) == whole
+    assert losses + list(train(model, again, loss_of, 3)) == whole
+
+
+@pytest.mark.parametrize("script", [NanoGPT, NanoChat])
+def test_a_target_weighs_the_same_in_any_micro_batch(alone: Any, script: Any) -> None:
+    """The gradient of four micro-batches, as their scripts average them, is that of the batch."""
+
+    def gradient(pairs: Any, count: int, loss_of: Any) -> torch.Tensor:
+        model.zero_grad()
+        for pair in islice(pairs, count):
+            (loss_of(model, pair) / count).backward()
+        return torch.cat(
+            [grad.flatten() for weight in model.parameters() if (grad := weight.grad) is not None]
+        )
+
+    model, small, large = Tiny(), script(alone, ROWS // 4), script(alone)
+    whole = gradient(large, 1, large.loss)
+    assert torch.allclose(gradient(small, 4, small.loss), whole, rtol=1e-9)
+    native = jaxdata.load(alone, loader={"batch_size": ROWS // 4})
+    pairs = [tuple(map(torch.from_numpy, Pairs("", False)(batch))) for batch in islice(native, 4)]
+    counts = [int((targets >= 0).sum()) for _, targets in pairs]
+    assert max(counts) > 1.2 * min(counts)
+    mean = whole * len(counts) * pairs[0][1].numel() / sum(counts)
+    assert not torch.allclose(gradient(pairs, 4, loss_of_pair), mean, rtol=0.1)  # their own
+    nothing = torch.full_like(pairs[0][1], -1)
+    assert small.loss(model, (pairs[0][0], nothing)) == 0  # a process may have filling rows only
+
+
+@pytest.mark.parametrize("script", [NanoGPT, NanoChat])
+def test_a_loss_of_their_own_is_refused(alone: Any, script: Any) -> None:
+    pairs = iter(script(alone))
+    next(pairs)
+    with pytest.raises(InputError, match=r"own loss is the mean .* let its script say loss = "):
+        next(pairs)
+
+
+def test_what_nanogpt_estimates_on_is_still_trained_on(alone: Any) -> None:
+    """Its `estimate_loss` asks for batches of "train" too, in one process only."""
+    data = Data(alone, batch_size=ROWS, block_size=SEQ_LEN)
+    data.get_batch("train")
+    state = data.state
+    with torch.no_grad():
+        estimated = [data.get_batch("train")[0] for _ in range(4)]
+    assert data.state == state
+    expected = [torch.from_numpy(batch["inputs"]) for batch in islice(jaxdata.load(alone), 4)]
+    assert torch.equal(torch.stack(estimated), torch.stack(expected))
+    assert torch.equal(data.get_batch("train")[0], expected[1])
+
+
+def test_what_nanochat_prints_of_a_state(alone: Any) -> None:
+    given = {"split": "train", "device": "cpu"}
+    batches = nanochat.with_state(alone)(CHAT, ROWS, SEQ_LEN, **given)
+    (_, _, first), (_, _, state) = islice(batches, 2)
+    assert [first[name] for name in ("epoch", "pq_idx", "rg_idx")] == [1, None, 0]
+    assert [state[name] for name in ("epoch", "pq_idx", "rg_idx")] == [1, None, ROWS]
 
 
 def test_evaluation_begins_again(alone: Any) -> None:
@@ -122,10 +210,9 @@ def test_documents_see_each_other_only_if_asked(run: Any) -> None:
 
 
 def test_the_end_of_the_rows_is_said(alone: Any) -> None:
-    script = iter(NanoGPT({**alone, "curriculum": [{"rows": 20, "mix": {"pages": 1}}]}))
-    next(script), next(script)
+    script = NanoGPT({**alone, "curriculum": [{"rows": 20, "mix": {"pages": 1}}]})
     with pytest.raises(InputError, match="end after step 3: give its sources more epochs"):
-        next(script)
+        [script.loss(Tiny(), pair) for pair in script]
 
 
 def test_scripts_refuse_other_lengths_vocabularies_and_states(alone: Any) -> None:

@@ -4,8 +4,9 @@
     pretrain(megatron.provider("run.yaml"), …, extra_args_provider=megatron.add_arguments)
 
 in a copy of `pretrain_gpt.py`, started with `--dataloader-type external
---dataloader-inter-document-masking --dataloader-save <folder>`. The position is Megatron's own
-`consumed_train_samples`, so data parallelism and micro-batches may change at any restart.
+--dataloader-inter-document-masking --calculate-per-token-loss --dataloader-save <folder>`. The
+position is Megatron's own `consumed_train_samples`, so data parallelism and micro-batches may
+change at any restart.
 """
 
 from __future__ import annotations
@@ -75,6 +76,12 @@ def check(run: Config, args: Any) -> None:
         if getattr(args, name, False):
             option = "--" + name.replace("_", "-")
             raise InputError(f"{option} {why}: remove it")
+    if not getattr(args, "calculate_per_token_loss", False):
+        raise InputError(
+            "without --calculate-per-token-loss Megatron averages the means of micro-batches, "
+            "which weighs each target by how few others its micro-batch has: give "
+            "--calculate-per-token-loss"
+        )
     if run.loader.skip_rows and not getattr(args, "dataloader_save", None):
         raise InputError(
             "loader.skip_rows without --dataloader-save: Megatron counts the samples it consumed, "

@@ -1,13 +1,14 @@
-"""Megatron-Core's own ranks, GPT model, attention and checkpoints on the rows of a config.
+"""Megatron-Core's own ranks, model, schedule, gradients and checkpoints on the rows of a config.
 
-Its wheel has no `megatron.training`: the loop and its arguments are played here. Attention by
-`cu_seqlens` needs Transformer Engine, and that a GPU.
+Its wheel has no `megatron.training`: its arguments are played here. Attention by `cu_seqlens` needs
+Transformer Engine, and that a GPU.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 from jaxdata.clients import megatron
 from jaxdata.testing import check_trainer
@@ -25,8 +27,14 @@ from tests.clients.tiny import ROWS, SEQ_LEN
 
 needs("megatron.core", "megatron")
 from megatron.core import dist_checkpointing, parallel_state  # noqa: E402
+from megatron.core.distributed import (  # noqa: E402
+    DistributedDataParallel,
+    DistributedDataParallelConfig,
+    finalize_model_grads,
+)
 from megatron.core.models.gpt import GPTModel  # noqa: E402
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec  # noqa: E402
+from megatron.core.pipeline_parallel import get_forward_backward_func  # noqa: E402
 from megatron.core.tensor_parallel.random import initialize_rng_tracker  # noqa: E402
 from megatron.core.transformer import TransformerConfig  # noqa: E402
 
@@ -54,7 +62,17 @@ def _alone() -> Iterator[None]:
         torch.distributed.destroy_process_group()
 
 
-def model() -> Any:
+class OnCpu(TorchFunctionMode):
+    """The schedule counts tokens in a tensor that it makes on "cuda", by name."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = dict(kwargs or {})
+        if given.get("device") == "cuda":
+            given["device"] = "cpu"
+        return func(*args, **given)
+
+
+def model(per_token: bool = True) -> Any:
     torch.manual_seed(0)
     config = TransformerConfig(
         num_layers=1,
@@ -64,6 +82,8 @@ def model() -> Any:
         hidden_dropout=0.0,
         masked_softmax_fusion=False,
         use_cpu_initialization=True,
+        calculate_per_token_loss=per_token,
+        finalize_model_grads_func=finalize_model_grads,
     )
     return GPTModel(
         config,
@@ -92,21 +112,44 @@ def losses_of(one: Any, batch: Any) -> torch.Tensor:
     return found * batch["loss_mask"]
 
 
-def update(one: Any, micro_batches: Any) -> float:
-    """A step of SGD on the mean over the targets of all ranks; its loss."""
-    one.zero_grad()
+def distributed(one: Any) -> Any:
+    return DistributedDataParallel(one.config, DistributedDataParallelConfig(), one)
+
+
+def gradients(ranked: Any, batches: Any, count: int) -> float:
+    """Those of a step of so many micro-batches, as its schedule leaves them; its loss."""
     sums = torch.zeros(2, dtype=torch.float64)
-    for batch in micro_batches:
-        total = losses_of(one, batch).sum()
-        total.backward()
-        sums += torch.stack([total.detach(), batch["loss_mask"].sum()])
-    group = parallel_state.get_data_parallel_group()
-    torch.distributed.all_reduce(sums, group=group)
-    with torch.no_grad():
-        for weight in one.parameters():
-            torch.distributed.all_reduce(weight.grad, group=group)
-            weight -= 0.5 * weight.grad / sums[1].float()
+
+    def loss_func(mask: torch.Tensor, losses: torch.Tensor) -> Any:
+        total = losses.sum()
+        sums.add_(torch.stack([total.detach(), mask.sum()]))
+        return total, mask.sum().to(torch.int), {}
+
+    def forward_step(batches: Any, one: Any) -> Any:
+        batch = next(batches)
+        return losses_of(one, batch), partial(loss_func, batch["loss_mask"])
+
+    ranked.zero_grad_buffer()
+    with OnCpu():
+        get_forward_backward_func()(
+            forward_step_func=forward_step,
+            data_iterator=batches,
+            model=ranked,
+            num_microbatches=count,
+            seq_length=SEQ_LEN,
+            micro_batch_size=ARGUMENTS["micro_batch_size"],
+        )
+    torch.distributed.all_reduce(sums, group=parallel_state.get_data_parallel_group())
     return float(sums[0] / sums[1])
+
+
+def update(ranked: Any, micro_batches: Any) -> float:
+    """A step of SGD; its loss."""
+    loss = gradients(ranked, iter(micro_batches), len(micro_batches))
+    with torch.no_grad():
+        for weight in ranked.parameters():
+            weight -= 0.5 * weight.main_grad
+    return loss
 
 
 def by_hand(one: Any, batch: Any) -> float:
@@ -129,12 +172,12 @@ def train(run: Any, folder: Path, steps: int, native: Any = None) -> Steps:
     consumed = saved["consumed_train_samples"]
     state = {"dataloader_save": str(folder / "data"), "iteration": done}
     batches = build(run, consumed_train_samples=consumed, **state)
-    ranks = parallel_state.get_data_parallel_world_size()
+    ranks, ranked = parallel_state.get_data_parallel_world_size(), distributed(one)
     for _ in range(done, steps):
         if native is not None:
             seen.by_hand.append(by_hand(one, next(native)))
         micro = [next(batches) for _ in range(ROWS // ARGUMENTS["micro_batch_size"] // ranks)]
-        seen.losses.append(update(one, micro))
+        seen.losses.append(update(ranked, micro))
         seen.tokens.append(np.stack([batch["tokens"].numpy() for batch in micro]))
     save(one, batches, folder, steps)
     return seen
@@ -159,6 +202,21 @@ def rank(number: int, ranks: int, port: int, run: Any, folder: Path) -> Steps:
 
 class TestMegatron(Promises):
     train, rank = staticmethod(train), staticmethod(rank)
+
+    @pytest.mark.parametrize("per_token", [True, False])
+    def test_micro_batches_have_the_gradient_of_the_batch(self, data: Any, per_token: bool) -> None:
+        """Of any sizes, but not without the flag, which is refused for that."""
+        uneven = {**data, "pack": {"seq_len": SEQ_LEN, "strategy": "pad"}}
+
+        def found(micro: int) -> torch.Tensor:
+            ranked = distributed(model(per_token))
+            gradients(ranked, build(uneven, micro_batch_size=micro), ROWS // micro)
+            return torch.cat([each.main_grad.flatten() for each in ranked.parameters()])
+
+        whole = found(ROWS)
+        for micro in (1, 2):
+            off = (found(micro) - whole).norm() / whole.norm()
+            assert off < 1e-5 if per_token else off > 0.1  # they are float32
 
     def test_check_trainer_passes(self, data: Any) -> None:
         one = model()

@@ -2,10 +2,13 @@
 
     from jaxdata.clients import levanter
     data = levanter.examples("run.yaml", Pos)  # pack: {strategy: concat, seq_len: Pos.size - 1}
+    with Trainer(config, optimizer, levanter.loss) as trainer: ...
     for example in trainer.data_loader(data, Batch).iter_from_step(state.step): ...
 
 Levanter's loader reads by index, from the step of its checkpoint, on any number of processes. Its
-loss shifts the tokens of a row: only `concat` has the next token after each token with loss.
+loss shifts the tokens of a row: only `concat` has the next token after each token with loss. And it
+is the mean over the targets of a micro-batch, where `per_device_parallelism` splits batches into
+these: in the mean of such means a target weighs by how few others its micro-batch has.
 """
 
 from __future__ import annotations
@@ -46,6 +49,11 @@ def examples(
     if settings.loader.skip_rows:
         raise InputError("loader.skip_rows is of a loader, and Levanter has its own: remove it")
     return _examples()(build_rows(settings, split), Pos)
+
+
+def loss(model: Any, example: Any, *, key: Any = None) -> Any:
+    """A loss for Levanter's `Trainer`, over slots, of which all micro-batches have as many."""
+    return model.compute_next_token_loss(example, key=key, reduction=None).mean()
 
 
 def tokens_of(row: Batch) -> tuple[Any, Any, Any]:

@@ -6,12 +6,14 @@
 
 Tunix's own loss shifts inputs, which drops the last target of each document of a packed row, and
 its own resuming reads all that was trained on again. Both are replaced: the state lies in the
-metadata of Tunix's checkpoints, and fits any number of processes.
+metadata of Tunix's checkpoints, and fits any number of processes. Where gradients are accumulated,
+Tunix averages those of micro-batches; so the loss of each is over its share of the step's targets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import jax
@@ -38,7 +40,8 @@ def attach(
     Args:
         trainer: a `PeftTrainer`, or one made of it.
         run: a config, as for `jaxdata.load`. A batch is that of one call of the model:
-            `loader.batch_size` counts the rows before gradients are accumulated.
+            `loader.batch_size` counts the rows before gradients are accumulated. All targets of
+            a step weigh the same, in whichever of its batches they are.
         sharding: of (batch, seq); required with several processes.
         log_every: batches between two records of tokens by source in the trainer's metrics.
         overrides: fields of the config, nested or by dotted names.
@@ -72,6 +75,9 @@ class Hooks:
     def __init__(self, trainer: Any, train: Loader, evaluation: Loader, log_every: int) -> None:
         self.train, self.evaluation = train, evaluation
         self._log_every = log_every
+        self._accumulated = trainer.config.gradient_accumulation_steps or 1
+        self._step: list[Any] = []
+        """batches of the step under way that are still to come"""
         self._own_metadata = trainer.custom_checkpoint_metadata
         self._fetched = (-1, train.get_state())
         trainer.custom_checkpoint_metadata = lambda: self.metadata(trainer)
@@ -79,12 +85,21 @@ class Hooks:
 
     def load_next_train_batch(self, trainer: Any) -> Any:
         """The next batch; None at the end, which ends the training."""
+        if self._step:
+            return self._step.pop(0)
         self._fetched = (trainer.iter_steps, self.train.get_state())
         if self._log_every and trainer.iter_steps % self._log_every == 0:
             for name, value in measures(self.train).items():
                 log = trainer.metrics_logger.log
                 log(trainer.metrics_prefix, name, value, "train", trainer.train_steps)
-        return next(self.train, None)
+        to_the_end = iter(lambda: next(self.train, None), None)
+        self._step = list(islice(to_the_end, self._accumulated))
+        if self._accumulated > 1 and self._step:
+            shares = _shares([batch["loss_mask"] for batch in self._step])
+            self._step = [
+                {**batch, "divisor": share} for batch, share in zip(self._step, shares, strict=True)
+            ]
+        return self._step.pop(0) if self._step else None
 
     def load_next_eval_batch(self, trainer: Any) -> Any:  # noqa: ARG002 - Tunix's
         """The next batch of an evaluation; None at its end, and then the first again."""
@@ -115,7 +130,15 @@ def model_input(batch: Mapping[str, Any]) -> dict[str, Any]:
     ids = batch["segment_ids"]
     seen = (ids[:, :, None] == ids[:, None, :]) & jnp.tri(ids.shape[1], dtype=bool)
     names = ("inputs", "targets", "loss_mask", "positions")
-    return {**{name: batch[name] for name in names}, "attention_mask": seen}
+    divisor = batch["divisor"].max() if "divisor" in batch else batch["loss_mask"].sum()
+    return {**{name: batch[name] for name in names}, "attention_mask": seen, "divisor": divisor}
+
+
+@jax.jit
+def _shares(masks: Sequence[jax.Array]) -> list[jax.Array]:
+    """The targets of a micro-batch on average, for each row of each, sharded like them."""
+    mean = sum(mask.sum() for mask in masks) / len(masks)
+    return [jnp.full_like(mask[:, 0], mean, jnp.float32) for mask in masks]
 
 
 def loss(
@@ -125,9 +148,13 @@ def loss(
     loss_mask: jax.Array,
     positions: jax.Array,
     attention_mask: jax.Array,
+    divisor: jax.Array,
 ) -> jax.Array:
-    """The mean loss of the targets of a batch, the last of each row and document included."""
+    """The losses of a batch's targets, the last of each row and document included, over `divisor`.
+
+    That is their number, or, of a micro-batch, how many those of its step have on average.
+    """
     logits, _ = model(inputs, positions, None, attention_mask)
     nats = -jax.nn.log_softmax(logits.astype(jnp.float32))
     costs = jnp.take_along_axis(nats, targets[..., None], -1)[..., 0]
-    return jnp.sum(costs * loss_mask) / jnp.maximum(loss_mask.sum(), 1)
+    return jnp.sum(costs * loss_mask) / jnp.where(divisor > 0, divisor, 1)

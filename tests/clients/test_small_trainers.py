@@ -24,7 +24,17 @@ from jaxdata.clients.nanogpt import Data
 from jaxdata.clients.whole_rows import Pairs
 from jaxdata.errors import InputError, StateMismatch
 from jaxdata.testing import check_trainer
-from tests.clients.tiny import ROWS, SEQ_LEN, VOCAB, Tiny, assert_by_hand, tensor, train
+from tests.clients.tiny import (
+    CLOSE,
+    ROWS,
+    SEQ_LEN,
+    VOCAB,
+    Tiny,
+    assert_by_hand,
+    by_hand,
+    tensor,
+    train,
+)
 
 CHAT = SimpleNamespace(get_vocab_size=lambda: VOCAB)
 
@@ -258,6 +268,7 @@ class PeftTrainer:
 
     def __init__(self, metadata: Any = None, steps: int = 0) -> None:
         self.model = SimpleNamespace(config=SimpleNamespace(vocab_size=VOCAB))
+        self.config = SimpleNamespace(gradient_accumulation_steps=None)
         self.iter_steps = self.train_steps = steps
         self._restored_custom_metadata = metadata
         self.logged: list[tuple[Any, ...]] = []
@@ -292,7 +303,7 @@ class PeftTrainer:
             logits.mT, made["targets"].long(), reduction="none"
         )
         own = self.loss(lambda *_: (logits.detach().numpy(), None), **self.model_input(batch))
-        loss = (costs * made["loss_mask"]).sum() / made["loss_mask"].sum()
+        loss = (costs * made["loss_mask"]).sum() / made["divisor"]
         assert abs(float(own) - loss.item()) < 1e-5  # float32
         return loss
 
@@ -319,6 +330,24 @@ def test_tunix(run: Any) -> None:
     assert losses + list(again.losses(model, 6)) == whole
     assert list(again.losses(model, 10**6))
     assert again.data_hooks.load_next_train_batch(again) is None
+
+
+def test_tunix_accumulates(alone: Any) -> None:
+    """The losses of a step's micro-batches add up to its mean; a state is between two steps."""
+    trainer, model = PeftTrainer(), Tiny()
+    trainer.config = SimpleNamespace(gradient_accumulation_steps=4)
+    tunix.attach(trainer, alone, loader={"batch_size": ROWS // 4})
+    for step, rows in enumerate(islice(jaxdata.load(alone), 2), 1):
+        shares = []
+        for trainer.iter_steps in range(4 * step - 4, 4 * step):
+            batch = trainer.data_hooks.load_next_train_batch(trainer)
+            shares.append(trainer.loss_of(model, batch).item())
+        trainer.iter_steps, trainer.train_steps = 4 * step, step
+        assert sum(shares) / 4 == pytest.approx(by_hand(model, rows), rel=CLOSE)
+        assert trainer.custom_checkpoint_metadata()["jaxdata"]["next_row"] == step * ROWS
+    assert trainer.data_hooks.load_next_train_batch(trainer) is not None
+    assert trainer.custom_checkpoint_metadata()["jaxdata"]["next_row"] == 2 * ROWS
+    assert trainer.data_hooks.train.next_row == 3 * ROWS
 
 
 def test_tunix_evaluates_the_same_each_time_and_checks(run: Any) -> None:

@@ -104,6 +104,45 @@ class TestLevanter(Promises):
     def data(self, text: Path) -> dict[str, Any]:
         return {**config_of(text), "pack": {"strategy": "concat", "seq_len": SEQ_LEN}}
 
+    def test_micro_batches_have_the_gradient_of_the_batch(
+        self, data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """With the client's loss; Levanter's own is the mean of their means."""
+        plain = levanter.tokens_of
+
+        def with_fewer_targets(row: Any) -> Any:
+            """As documents with masks have them."""
+            tokens, mask, ids = plain(row)
+            return tokens, mask * (np.arange(len(mask)) < row["inputs"].sum() % SEQ_LEN), ids
+
+        monkeypatch.setattr(levanter, "tokens_of", with_fewer_targets)
+
+        def updated(loss: Any, per_device: int) -> Any:
+            config = TrainerConfig(
+                id="run",
+                tracker=NoopConfig(),
+                train_batch_size=ROWS,
+                per_device_parallelism=per_device,
+                num_train_steps=1,
+                log_jaxprs=False,
+                log_xla_hlo=False,
+                checkpointer=CheckpointerConfig(str(tmp_path), save_interval=None, keep=None),
+            )
+            with Trainer(config, optax.sgd(1.0), loss, add_default_hooks=False) as trainer:
+                state = trainer.initial_state(jax.random.PRNGKey(0), model_init=model)
+                before = [np.array(each) for each in jax.tree.leaves(state.model)]
+                loader = trainer.data_loader(levanter.examples(data, LLAMA.max_Pos))
+                (info,) = trainer.training_steps(state, loader.iter_from_step(0))
+                after = jax.tree.leaves(info.state.model)
+            return np.concatenate([(a - b).ravel() for a, b in zip(after, before, strict=True)])
+
+        def off(loss: Any) -> float:
+            whole = updated(loss, -1)
+            return float(np.linalg.norm(updated(loss, 1) - whole) / np.linalg.norm(whole))
+
+        assert off(levanter.loss) < 1e-5  # they are float32
+        assert off(loss_of) > 0.01
+
     def test_check_trainer_passes(self, data: Any) -> None:
         """But for what needs targets that are no next token: Levanter has none."""
         one = model()

@@ -108,6 +108,7 @@ def choices(command: str, option: str) -> set[str]:
 MEGATRONS = {
     "--dataloader-type",
     "--dataloader-inter-document-masking",
+    "--calculate-per-token-loss",
     "--dataloader-save",
     "--transformer-impl",
     "--no-masked-softmax-fusion",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Unpack
@@ -9,7 +10,7 @@ from typing import Any, Unpack
 from jaxdata.documents.custom import as_documents
 from jaxdata.errors import InputError
 from jaxdata.map_datasets import RowDataset
-from jaxdata.megatron.blending import normalized, target_sizes
+from jaxdata.megatron.blending import SURPLUS, normalized, target_sizes
 from jaxdata.megatron.gpt_rows import BlendedRows, GptRows
 from jaxdata.megatron.order import check_part, split_range
 from jaxdata.megatron.settings import GptArguments, GptSettings
@@ -50,12 +51,13 @@ def gpt(
             slot has no target, hence no loss.
         drop_last_partial_validation_sequence: False for a row, completed with padding, of the
             tokens that do not fill one; with `part="valid"` only, as in Megatron.
+        pad_id: its `tokenizer.pad`, where that is no other special token: it has no loss, and is 0
+            in rows, wherever documents contain it. Reads the tokens of a row twice.
 
     Returns:
         A `grain.MapDataset` of rows. Its `len` is that of Megatron's dataset: all samples of whole
         epochs, not `num_samples`. Targets cross the ends of documents: as in Megatron, the token
-        after an EOD is trained unless `eod_mask_loss`. (If documents contain the tokenizer's pad
-        id, Megatron sets it to 0 and masks it; here it is unchanged.)
+        after an EOD is trained unless `eod_mask_loss`.
 
     Raises:
         InputError: a setting is wrong, or the documents do not fill a row.
@@ -80,18 +82,20 @@ def blend(
     seq_len: int,
     split: str | None = None,
     part: str = "train",
+    mid_level_dataset_surplus: float = SURPLUS,
     **given: Unpack[GptArguments],
 ) -> RowDataset:
     """The rows of Megatron's `BlendedDataset`.
 
     Args:
         datasets: (weight, source) of each; all weights None for proportions of their samples.
-        size: samples wanted. With weights, each dataset is built for its share of them plus 0.5 %,
-            and `len` is the sum of the shares, each rounded up. Without weights, `size` truncates
-            the blend, and None takes each sample of each dataset once.
+        size: samples wanted. With weights, each dataset is built for its share of them and the
+            surplus, and `len` is the sum of the shares, each rounded up. Without weights, `size`
+            truncates the blend, and None takes each sample of each dataset once.
         seq_len: as in :func:`gpt`, like all other arguments.
         split: a split of each dataset.
         part: the part of the split.
+        mid_level_dataset_surplus: by what share more samples each dataset is built for.
         given: the settings of each dataset; its seed is theirs, the blend itself is not random.
 
     Raises:
@@ -109,7 +113,12 @@ def blend(
     if weights is not None:
         if size is None:
             raise InputError("size=None: expected a number of samples, required with weights")
-        targets, built = target_sizes(weights, size)
+        if not (is_number(mid_level_dataset_surplus) and 0 <= mid_level_dataset_surplus < math.inf):
+            raise InputError(
+                f"mid_level_dataset_surplus={mid_level_dataset_surplus!r}: expected a number of at "
+                f"least 0, Megatron's --mid-level-dataset-surplus (by default {SURPLUS})"
+            )
+        targets, built = target_sizes(weights, size, mid_level_dataset_surplus)
         size, samples = sum(targets), list(built)
     tables = [
         _table(source, settings, wanted, split, part)

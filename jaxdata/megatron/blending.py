@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from jaxdata.ragged import Ints
 
 Floats = NDArray[np.float64]
-_SURPLUS = 0.005  # Megatron's mid_level_dataset_surplus
+SURPLUS = 0.005  # of Megatron's mid_level_dataset_surplus
 _MOST_LANES = 4096
 _SHORTEST_LANE = 512
 _WARM_UP = 256
@@ -27,14 +27,16 @@ def normalized(weights: Sequence[float]) -> list[float]:
     return shares
 
 
-def target_sizes(weights: Sequence[float], size: int) -> tuple[list[int], list[int]]:
+def target_sizes(
+    weights: Sequence[float], size: int, surplus: float = SURPLUS
+) -> tuple[list[int], list[int]]:
     """For each dataset, the samples in a blend of `size`, and the samples it is built with.
 
     >>> target_sizes(normalized([3, 1]), 1_000)
     ([750, 250], [754, 252])
     """
     targets = [int(np.ceil(size * weight)) for weight in weights]
-    return targets, [int(np.ceil(target * (1 + _SURPLUS))) for target in targets]
+    return targets, [int(np.ceil(target * (1 + surplus))) for target in targets]
 
 
 def blend_order(

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from jaxdata.documents.base import Documents
 from jaxdata.megatron.eods import cut_after, places_of
+from jaxdata.megatron.masking import unpadded
 from jaxdata.megatron.settings import GptSettings
 from jaxdata.rows.table import ReadRanges, RowTable, Segments
 
@@ -42,7 +43,7 @@ class MegatronRows(RowTable):
         eod_id = self.settings.eod_id
         if not self.settings.reset or eod_id is None:
             return whole
-        return cut_after(places_of(eod_id, self.documents, whole), whole)
+        return cut_after(places_of(eod_id, list(map(unpadded, self.documents)), whole), whole)
 
 
 def _merged(found: Segments, ended: NDArray[np.bool_], last: NDArray[np.bool_]) -> ReadRanges:

@@ -15,7 +15,7 @@ from jaxdata.errors import DatasetError, InputError
 from jaxdata.facts import brief
 from jaxdata.megatron.blending import blend_order, normalized, places_in_datasets
 from jaxdata.megatron.crossing import MegatronRows
-from jaxdata.megatron.masking import masked_after_ends
+from jaxdata.megatron.masking import masked_as
 from jaxdata.megatron.order import Epochs, document_order, plan_epochs, sample_order
 from jaxdata.megatron.settings import GptSettings
 from jaxdata.packing.plan_cache import CachedArrays, cached_arrays
@@ -42,9 +42,7 @@ class GptRows(MegatronRows):
         num_samples: int | None = None,
         chosen: range | None = None,
     ) -> None:
-        masked = settings.eod_mask_loss
-        read = masked_after_ends(documents, settings.eod_id) if masked else documents
-        super().__init__((read,), settings)
+        super().__init__((masked_as(documents, settings),), settings)
         self._chosen = range(len(documents)) if chosen is None else chosen
         tokens = int(documents.lengths[self._part].sum(dtype=np.int64))
         self.passes = self._plan(tokens, num_samples)
@@ -182,7 +180,8 @@ class BlendedRows(MegatronRows):
             if wanted > length:
                 raise InputError(
                     f"the blend needs {wanted:,} samples of {self.documents[number].name}, which "
-                    f"has {length:,}; Megatron fails as well: lower its weight or the size"
+                    f"has {length:,}; Megatron fails as well: raise mid_level_dataset_surplus, as "
+                    "it had to, or lower the weight or the size"
                 )
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Megatron's `eod_mask_loss`: no loss where the input is an EOD."""
+"""What Megatron finds in tokens: no loss after EODs (`eod_mask_loss`), and none of pads."""
 
 from __future__ import annotations
 
@@ -10,12 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.documents.base import Documents, Gathered, RangedDocuments, SideArray, side_arrays
+from jaxdata.megatron.settings import GptSettings
 from jaxdata.ragged import Ints
 
 
-def masked_after_ends(documents: Documents, eod_id: int | None) -> Documents:
-    """The documents without loss after their ends, or with an `eod_id` after each of these."""
-    return FirstTokensMasked(documents) if eod_id is None else AfterEodMasked(documents, eod_id)
+def masked_as(documents: Documents, settings: GptSettings) -> Documents:
+    """The documents with the masks that `eod_mask_loss` and `pad_id` make."""
+    eod_id, pad_id = settings.eod_id, settings.pad_id
+    if settings.eod_mask_loss and eod_id is None:
+        documents = FirstTokensMasked(documents)
+    elif settings.eod_mask_loss and eod_id is not None:
+        documents = AfterEodMasked(documents, eod_id)
+    return documents if pad_id is None else PadsMasked(documents, pad_id)
+
+
+def unpadded(documents: Documents) -> Documents:
+    """The documents with the pads that :class:`PadsMasked` takes out: EODs may have id 0."""
+    return documents.documents if isinstance(documents, PadsMasked) else documents
 
 
 class _Masked(RangedDocuments):
@@ -24,29 +35,33 @@ class _Masked(RangedDocuments):
     masked = True
 
     def __init__(self, documents: Documents) -> None:
-        self._documents = documents
+        self.documents = documents
         self.name, self.fingerprint = documents.name, documents.fingerprint
         self.dtype, self.store = documents.dtype, documents.store
 
     @property
     def lengths(self) -> NDArray[Any]:
-        return self._documents.lengths
+        return self.documents.lengths
 
     @property
     def side(self) -> Mapping[str, SideArray]:
         """Those of the documents."""
-        return side_arrays(self._documents)
+        return side_arrays(self.documents)
 
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
-        return self._documents.tokens(documents, starts, counts)
+        return self.documents.tokens(documents, starts, counts)
 
     def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         mask = np.ones(counts.sum(), np.uint8)
-        if self._documents.masked:
-            stored = self._documents.masks(documents, starts, counts).views.join()
+        if self.documents.masked:
+            stored = self.documents.masks(documents, starts, counts).views.join()
             mask &= np.frombuffer(stored, np.uint8)
         mask[self._without_loss(documents, starts, counts)] = 0
         return Gathered.cut(mask, counts)
+
+    def _joined(self, documents: Ints, starts: Ints, counts: Ints) -> NDArray[Any]:
+        stored = self.documents.tokens(documents, starts, counts).views.join()
+        return np.frombuffer(stored, self.dtype.newbyteorder("<"))
 
     @abstractmethod
     def _without_loss(self, documents: Ints, starts: Ints, counts: Ints) -> Ints:
@@ -60,7 +75,7 @@ class FirstTokensMasked(_Masked):
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FirstTokensMasked, (self._documents,)
+        return FirstTokensMasked, (self.documents,)
 
     def _without_loss(self, documents: Ints, starts: Ints, counts: Ints) -> Ints:  # noqa: ARG002
         first: Ints = np.cumsum(counts) - counts
@@ -80,10 +95,30 @@ class AfterEodMasked(_Masked):
         self._eod_id = eod_id
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return AfterEodMasked, (self._documents, self._eod_id)
+        return AfterEodMasked, (self.documents, self._eod_id)
 
     def _without_loss(self, documents: Ints, starts: Ints, counts: Ints) -> Ints:
-        stored = self._documents.tokens(documents, starts, counts).views.join()
-        tokens = np.frombuffer(stored, self.dtype.newbyteorder("<"))
+        tokens = self._joined(documents, starts, counts)
         after: Ints = 1 + np.flatnonzero(tokens[:-1] == self._eod_id)
         return after
+
+
+class PadsMasked(_Masked):
+    """Documents whose pads have no loss as targets, and are 0."""
+
+    def __init__(self, documents: Documents, pad_id: int) -> None:
+        super().__init__(documents)
+        self._pad_id = pad_id
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PadsMasked, (self.documents, self._pad_id)
+
+    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
+        tokens = self._joined(documents, starts, counts)
+        return Gathered.cut(
+            np.where(tokens == self._pad_id, 0, tokens).astype(tokens.dtype), counts
+        )
+
+    def _without_loss(self, documents: Ints, starts: Ints, counts: Ints) -> Ints:
+        found: Ints = np.flatnonzero(self._joined(documents, starts, counts) == self._pad_id)
+        return found

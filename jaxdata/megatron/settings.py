@@ -23,6 +23,7 @@ class GptArguments(TypedDict, total=False):
     positions: str
     add_extra_token_to_sequence: int
     drop_last_partial_validation_sequence: bool
+    pad_id: int | None
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class GptSettings:
     """0: a sample has only `seq_len` tokens, and no target in its last slot"""
     drop_last_partial_validation_sequence: bool = True
     """False: the rest of the tokens is a row too, completed with padding"""
+    pad_id: int | None = None
+    """this id has no loss, and is 0 in rows"""
 
     def __post_init__(self) -> None:
         if self.seq_len < 1:
@@ -64,6 +67,11 @@ class GptSettings:
         if self.add_extra_token_to_sequence not in (0, 1):
             raise InputError(
                 f"add_extra_token_to_sequence={self.add_extra_token_to_sequence!r}: expected 0 or 1"
+            )
+        if self.pad_id is not None and self.pad_id < 0:
+            raise InputError(
+                f"pad_id={self.pad_id}: expected an id, tokenizer.pad of Megatron; where that is "
+                "negative, or another special token too, Megatron masks nothing: leave pad_id out"
             )
 
     def facts(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from jaxdata.megatron.masking import FirstTokensMasked
 from jaxdata.testing import distinct_documents
 from tests.documents.test_foreign import only_source, write_megatron
 from tests.megatron.slow_megatron import SlowGpt, lengths_of_some, texts
+
+BY_EOD: dict[str, Any] = {"reset": True, "eod_mask_loss": True, "by": "eod", "eod_id": 0}
 
 
 @settings(max_examples=200)
@@ -184,3 +187,26 @@ def test_a_part_of_a_split(tmp_path: Path) -> None:
         slow = SlowGpt(documents, 5, 2, None, chosen)
         rows = jaxdata.megatron.gpt(source, **given, part=part)
         assert texts(rows) == [slow.text(k).tolist() for k in range(slow.length)]
+
+
+@pytest.mark.parametrize("options", [{}, {"reset": True, "eod_mask_loss": True}, BY_EOD])
+def test_pads_have_no_loss_and_are_0(options: dict[str, Any]) -> None:
+    """Also those that a row's last target is; EODs of id 0 are found before."""
+    random = np.random.default_rng(5)
+    documents = [np.append(random.integers(0, 4, 20), 0).astype(np.uint16) for _ in range(30)]
+    source = jaxdata.ArrayDocuments(documents)
+    plain = jaxdata.megatron.gpt(source, seq_len=8, **options)
+    rows = jaxdata.megatron.gpt(source, seq_len=8, pad_id=3, **options)
+    seen = 0
+    for one, other in zip(plain, pickle.loads(pickle.dumps(rows)), strict=True):
+        for name in ("inputs", "targets"):
+            assert (other[name] == np.where(one[name] == 3, 0, one[name])).all()
+        assert (other["loss_mask"] == one["loss_mask"] & (one["targets"] != 3)).all()
+        assert (other["segment_ids"] == one["segment_ids"]).all()
+        seen += int((one["targets"] == 3).sum())
+    assert seen > 50
+
+
+def test_a_storage_client_of_megatrons_is_refused() -> None:
+    with pytest.raises(InputError, match=r"'msc://old/web.*; give what the profile of msc:// st"):
+        jaxdata.open_dataset("megatron:msc://old/web")

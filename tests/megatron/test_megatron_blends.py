@@ -35,9 +35,10 @@ def test_lanes_walk_as_one(weights: list[int], size: int) -> None:
     st.lists(st.tuples(st.floats(0.01, 5), lengths_of_some), min_size=1, max_size=4),
     st.integers(1, 80),
     st.integers(0, 5),
+    st.sampled_from([0.005, 0.0, 0.5, 3]),
 )
 def test_blends_are_those_of_the_slow_implementation(
-    given_: list[tuple[float, list[int]]], size: int, seed: int
+    given_: list[tuple[float, list[int]]], size: int, seed: int, surplus: float
 ) -> None:
     parts = [
         distinct_documents([*lengths, 6], 1 + 1_000 * k) for k, (_, lengths) in enumerate(given_)
@@ -47,16 +48,19 @@ def test_blends_are_those_of_the_slow_implementation(
     weights = weights / np.sum(weights)
     targets = [int(np.ceil(size * w)) for w in weights]
     slow = [
-        SlowGpt(part, 5, seed, int(np.ceil(t * (1 + 0.005))))
+        SlowGpt(part, 5, seed, int(np.ceil(t * (1 + surplus))))
         for part, t in zip(parts, targets, strict=True)
     ]
     expected = slow_blend((weights / np.sum(weights)).tolist(), sum(targets))
     pairs = [(weight, source) for (weight, _), source in zip(given_, sources, strict=True)]
+    given: dict[str, Any] = {"size": size, "seq_len": 5, "seed": seed}
+    given |= {} if surplus == 0.005 else {"mid_level_dataset_surplus": surplus}
     if any(place >= slow[one].length for one, place in expected):
-        with pytest.raises(InputError, match=r"the blend needs .* Megatron fails as well"):
-            jaxdata.megatron.blend(pairs, size=size, seq_len=5, seed=seed)
+        says = r"the blend needs .* Megatron fails as well: raise mid_level_dataset_surplus"
+        with pytest.raises(InputError, match=says):
+            jaxdata.megatron.blend(pairs, **given)
         return
-    rows = jaxdata.megatron.blend(pairs, size=size, seq_len=5, seed=seed)
+    rows = jaxdata.megatron.blend(pairs, **given)
     assert texts(rows) == [slow[one].text(place).tolist() for one, place in expected]
 
 
@@ -91,6 +95,13 @@ def test_blends_without_weights() -> None:
             [1],
             {"add_extra_token_to_sequence": 2},
             "add_extra_token_to_sequence=2: expected 0 or 1",
+        ),
+        ([1], {"mid_level_dataset_surplus": -0.1}, "surplus=-0.1: expected a number of at least 0"),
+        ([1], {"mid_level_dataset_surplus": np.nan}, "surplus=nan: expected a number of at least"),
+        (
+            [1],
+            {"pad_id": -1},
+            "pad_id=-1: expected an id, tokenizer.pad of Megatron; where that is",
         ),
         ([1], {"part": "val"}, r"part='val': expected train \| valid \| test"),
     ],

@@ -41,9 +41,14 @@ def _alone() -> Any:
     )
     yield
     torch.distributed.destroy_process_group()
+    from megatron.core.datasets.indexed_dataset import _IndexReader
+
+    _IndexReader.__getitem__.cache_clear()  # it holds files
 
 
-def build(prefix: Path, seed: int, dtype: Any, strewn: bool = False) -> list[np.ndarray]:
+def build(
+    prefix: Path, seed: int, dtype: Any, strewn: bool = False, most: int = 50_000
+) -> list[np.ndarray]:
     """Documents of 0 to 3 sequences, by Megatron's builder; the sequences.
 
     Each ends with an EOD and holds no other; or they are strewn, and half of them lack the last.
@@ -55,7 +60,7 @@ def build(prefix: Path, seed: int, dtype: Any, strewn: bool = False) -> list[np.
     builder, sequences = IndexedDatasetBuilder(f"{prefix}.bin", dtype=dtype), []
     for _ in range(120):
         lengths = random.integers(0, 70, random.integers(0, 4))
-        own = [np.append(random.integers(1, 50_000, n), 0) for n in lengths]
+        own = [np.append(random.integers(1, most, n), 0) for n in lengths]
         if strewn:
             own = [np.where(random.random(len(one)) < 0.1, 0, one) for one in own]
             own = [one[:-1] if len(one) > 1 and random.random() < 0.5 else one for one in own]
@@ -71,16 +76,14 @@ def theirs(folder: Path, blend: Any, size: int | None, part: str = "train", **gi
     )
     from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
 
+    own = {"blend": blend, "split": "9,1", "tokenizer": Tokenizer()}
     config = GPTDatasetConfig(
         random_seed=77,
         sequence_length=SEQ_LEN,
-        blend=blend,
-        split="9,1",
         path_to_cache=str(folder / "cache"),
-        tokenizer=Tokenizer(),
-        **{**dict.fromkeys(RESETS, False), **given},
+        **{**dict.fromkeys(RESETS, False), **own, **given},
     )
-    other = None if blend[1] is None else 1
+    other = None if blend and blend[1] is None else 1
     sizes = (size, other, other) if part == "train" else (other, size, other)
     built = BlendedMegatronDatasetBuilder(GPTDataset, sizes, lambda: True, config).build()
     return built[["train", "valid"].index(part)]
@@ -111,6 +114,47 @@ def test_eods_inside_documents(tmp_path: Path, flags: tuple[bool, ...], count: i
     options = dict(zip(RESETS, flags, strict=True))
     samples, rows = both(tmp_path, count, 300, weights, options, given, strewn=True)
     assert_same(samples, rows, attention or not positions)
+
+
+@pytest.mark.parametrize("surplus", [0.0, 1.0])
+def test_a_surplus_of_its_own(tmp_path: Path, surplus: float) -> None:
+    """It changes how many epochs a dataset has, and so the order."""
+    given = {"mid_level_dataset_surplus": surplus}
+    samples, rows = both(tmp_path, 3, 900, (0.5, 0.3, 0.2), given, given)
+    assert_same(samples, rows)
+
+
+@pytest.mark.parametrize("eod_id", [0, None])
+def test_pads_in_documents(tmp_path: Path, eod_id: int | None) -> None:
+    """Id 7 has no loss and becomes 0, which is the EOD of these documents.
+
+    Without resets Megatron keeps the mask of the first sample that a process reads, its pads
+    included, for all others: switched off here.
+    """
+    flags = dict.fromkeys(RESETS, True) if eod_id == 0 else {}
+    by = {"by": "eod", "eod_id": 0, "reset": True, "eod_mask_loss": True} if flags else {}
+    tokenizer = Tokenizer()
+    tokenizer.pad = 7
+    options = {**flags, "tokenizer": tokenizer}
+    given = {**by, "pad_id": 7}
+    samples, rows = both(tmp_path, 2, 300, (0.7, 0.3), options, given, strewn=True, most=20)
+    for dataset in samples.datasets:
+        dataset.masks_and_position_ids_are_cacheable = False
+    assert_same(samples, rows)
+    assert not any((row["inputs"] == 7).any() for row in rows)
+
+
+def test_a_blend_for_each_split(tmp_path: Path) -> None:
+    """Of several datasets, and of one, which has no surplus even with a weight."""
+    prefixes, sources = files(tmp_path, 3)
+    blends = [(prefixes[:2], [0.6, 0.4]), (prefixes[2:], [1.0]), None]
+    given: dict[str, Any] = {"seq_len": SEQ_LEN, "seed": 77}
+    options = {"split": None, "blend_per_split": blends}
+    pairs = list(zip([0.6, 0.4], sources[:2], strict=True))
+    rows = jaxdata.megatron.blend(pairs, size=500, **given)
+    assert_same(theirs(tmp_path, None, 500, **options), rows)
+    rows = jaxdata.megatron.gpt(sources[2], num_samples=900, part="valid", **given)
+    assert_same(theirs(tmp_path, None, 900, "valid", **options), rows)
 
 
 @pytest.mark.parametrize("extra", [0, 1])
@@ -176,21 +220,29 @@ def both(
     given: dict[str, Any],
     part: str = "train",
     strewn: bool = False,
+    most: int = 50_000,
 ) -> tuple[Any, Any]:
     """The samples of Megatron with `options`, and our rows as `given`, of the same files."""
-    prefixes = [folder / f"part{k}" for k in range(count)]
-    sources = []
-    for number, prefix in enumerate(prefixes):
-        sequences = build(prefix, number, np.uint16 if number % 2 else np.int32, strewn)
-        sources.append(only_source(f"megatron:{prefix}"))
-        assert_holds(sources[-1].sequences, sequences)
-    blend = ([str(prefix) for prefix in prefixes], list(weights) if weights else None)
+    prefixes, sources = files(folder, count, strewn, most)
+    blend = (prefixes, list(weights) if weights else None)
     samples = theirs(folder, blend, size, part, **options)
     given = {"seq_len": SEQ_LEN, "seed": 77, "split": "9,1", "part": part, **given}
     if count == 1:
         return samples, jaxdata.megatron.gpt(sources[0], num_samples=size, **given)
     pairs = list(zip(weights or [None] * count, sources, strict=True))
     return samples, jaxdata.megatron.blend(pairs, size=size, **given)
+
+
+def files(
+    folder: Path, count: int, strewn: bool = False, most: int = 50_000
+) -> tuple[list[str], list[Any]]:
+    """Files of Megatron, by their prefixes, and as our sources."""
+    prefixes, sources = [folder / f"part{k}" for k in range(count)], []
+    for number, prefix in enumerate(prefixes):
+        sequences = build(prefix, number, np.uint16 if number % 2 else np.int32, strewn, most)
+        sources.append(only_source(f"megatron:{prefix}"))
+        assert_holds(sources[-1].sequences, sequences)
+    return [str(prefix) for prefix in prefixes], sources
 
 
 def assert_same(samples: Any, rows: Any, attention: bool = True) -> None:

@@ -63,4 +63,5 @@ def open_store(url: str | os.PathLike[str]) -> Store:
         return LocalStore(rest)
     if scheme in ("gs", "s3", "memory"):
         return RemoteStore(text)
-    raise InputError(f"cannot open {text!r}: expected a local path, gs://, s3:// or memory://")
+    msc = "; give what the profile of msc:// stands for" if scheme == "msc" else ""
+    raise InputError(f"cannot open {text!r}: expected a local path, gs://, s3:// or memory://{msc}")

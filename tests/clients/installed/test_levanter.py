@@ -157,6 +157,7 @@ class TestLevanter(Promises):
         def loss(batch: Any) -> Any:
             follows = np.ones_like(batch["loss_mask"])
             follows[:, :-1] = batch["targets"][:, :-1] == batch["inputs"][:, 1:]
+            follows[:, :-1] &= batch["segment_ids"][:, :-1] == batch["segment_ids"][:, 1:]
             batch = {**batch, "loss_mask": batch["loss_mask"] & follows}
             rows = [dict(zip(batch, row, strict=True)) for row in zip(*batch.values(), strict=True)]
             total = sum(float(costs(*levanter.tokens_of(row)).sum()) for row in rows)

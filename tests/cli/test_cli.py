@@ -130,13 +130,29 @@ def test_train_a_tokenizer_convert_and_read_back(pages: Path, tmp_path: Path) ->
     assert "already complete: nothing to do" in apart(*asked).stdout
 
 
+def script(name: str, *arguments: str | Path) -> str:
+    """What a script of `tools/` prints in a checkout, where no jaxdata is installed."""
+    packages = [path for path in sys.path if path and not Path(path, "pyproject.toml").exists()]
+    done = subprocess.run(
+        [sys.executable, "-S", ROOT / "tools" / name, *arguments],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(packages)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_the_script_is_the_command(pages: Path, tmp_path: Path) -> None:
     options = ["--output", tmp_path / "b", "--source", "web", "--tokenizer", "bytes"]
     run("convert", pages, *options[:1], tmp_path / "a", *options[2:])
-    script = [sys.executable, ROOT / "tools/convert.py", pages, *options]
-    done = subprocess.run(script, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("read 400 documents, ")
+    assert script("convert.py", pages, *options).startswith("read 400 documents, ")
     assert (tmp_path / "a/dataset.json").read_bytes() == (tmp_path / "b/dataset.json").read_bytes()
+
+
+def test_the_trainer_is_a_script_too() -> None:
+    assert script("train.py", "--help").startswith("Usage: jaxdata train ")
 
 
 def test_quarantined_lines_are_reported_and_exit_0(pages: Path, tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_a_loader_takes_pairs_and_resumes_on_other_hosts(workers: int) -> None:
 
 def test_a_loader_puts_pairs_on_devices_and_skips() -> None:
     rows = jaxdata.pairs(CHOSEN, REJECTED, seq_len=8)
-    mesh = jax.make_mesh((4,), ("data",))
+    mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     sharding = NamedSharding(mesh, PartitionSpec("data"))
     loader = jaxdata.Loader(rows, batch_size=4, sharding=sharding, skip_rows=[(2, 4)])
     batch = next(loader)

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, PlainValidator, model_validator
 from jaxdata.config.curriculum import Curriculum, Epochs, check_budgets
 from jaxdata.config.sections import section_of
 from jaxdata.config.storage_section import StorageSection
+from jaxdata.feed.arguments import MOST
 from jaxdata.feed.layouts import LAYOUTS, check_named
 from jaxdata.feed.schedule import check_batch_size
 from jaxdata.mixing.phases import OnExhaustion
@@ -23,7 +24,8 @@ RowPair = Annotated[list[int], Field(min_length=2, max_length=2)]
 def _batch_size(value: object) -> int | list[tuple[int, int]]:
     """A number or a ramp, with the checks of the loader."""
     size = whole(value)
-    return size if isinstance(size, int) and size > 0 else check_batch_size(size)
+    ramp = check_batch_size(size)
+    return size if isinstance(size, int) else ramp
 
 
 BatchSize = Annotated[
@@ -61,9 +63,14 @@ class LoaderSection(Settings):
         "[[0, 256], [100_000, 512]]",
     )
     num_workers: int = Field(
-        default=0, ge=0, description="worker processes; 0: a thread of this process"
+        default=0,
+        ge=0,
+        le=MOST["num_workers"],
+        description="worker processes; 0: a thread of this process",
     )
-    prefetch: int = Field(default=2, ge=0, description="batches prepared ahead")
+    prefetch: int = Field(
+        default=2, ge=0, le=MOST["prefetch"], description="batches prepared ahead"
+    )
     drop_remainder: bool = Field(default=False, description="drop an incomplete last batch")
     reiterable: bool = Field(
         default=False, description="begin the rows again with each pass, for trainers that do"

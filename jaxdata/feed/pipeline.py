@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.errors import InputError, SourceExhausted, StateMismatch
-from jaxdata.feed.arguments import check_counts, check_rows, is_on_host
+from jaxdata.feed.arguments import check_counts, check_rows, check_slots, is_on_host
 from jaxdata.feed.batches import (
     BatchMaker,
     DatasetBatches,
@@ -98,6 +98,9 @@ class BatchPipeline:
             for _, size in ramp
             for section, start in enumerate(starts)
         }
+        for (_, section), where in self._placements.items():
+            if self._underlying is not None:
+                check_slots(len(where.rows), self._underlying.section_at(starts[section]).seq_len)
         self._keyed = list(underlying_keyed(rows))
         # A mixture has no rows beyond its end: every pass is the same.
         self._epoch_rows = len(rows) if have_epochs(rows) else 0

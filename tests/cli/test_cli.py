@@ -193,6 +193,14 @@ def test_what_a_user_does_wrong_is_one_line(pages: Path, tmp_path: Path) -> None
     assert "No such command 'converd'" in apart("converd", status=2).stderr
 
 
+def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def needs_too_much(*_: object, **__: object) -> None:
+        raise MemoryError("Unable to allocate 8.00 TiB")
+
+    monkeypatch.setattr(cli.cli, "main", needs_too_much)
+    assert run("x", status=1).stderr == "error: not enough memory: Unable to allocate 8.00 TiB\n"
+
+
 def test_a_bar_is_drawn_on_a_terminal(pages: Path, tmp_path: Path) -> None:
     parent, child = pty.openpty()
     options = ["--output", tmp_path / "out", "--source", "web", "--tokenizer", "bytes"]

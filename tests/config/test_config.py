@@ -93,11 +93,45 @@ train: {optimizer: {learning_rate: 3e-4}}
         ),
         ("dataset: d\nloader: {skip_rows: 4}", "loader.skip_rows: expected a list, got 4"),
         ("dataset: d\ntrain: {model: {width: 30}}", "width / heads must be an even number"),
+        ("dataset: d\npack: {seq_len: 2147483648}", "should be less than or equal to 1073741824"),
+        ("dataset: d\npack: {seq_len: 1e300}", "pack.seq_len: expected a whole number, got 1e+300"),
+        ("dataset: d\nloader: {batch_size: 1e12}", "batch_size=1000000000000: expected at most"),
+        ("dataset: d\nloader: {prefetch: 4294967296}", "less than or equal to 65536"),
+        ("dataset: d\ncurriculum: [{mix: size**1e308}]", "expected a power of at most 16"),
+        ("dataset: d\nseed: " + "9" * 5000, "line 2: expected a whole number of at most 64 bits,"),
+        ("dataset: d\nseed: 0x" + "f" * 5000, "at most 64 bits, got 0xfff"),
+        ("dataset: d\nsplit: 2026-99-99", "{path}: month must be in 1..12"),
+        ("dataset: d\0", "is not YAML: unacceptable character #x0000"),
+        ("dataset: " + "[" * 5000, "lists or mappings in each other deeper than 50"),
+        ("dataset: " + "[" * 60 + "]" * 60, "{path}, line 1: lists or mappings in each other"),
+        ("dataset: d\nepochs: &a {{b: *a}}", "line 2: lists or mappings in each other deeper than"),
+        ("dataset: " + "x" * 2**20, "1,048,585 characters; expected at most 1,048,576"),
     ],
 )
 def test_errors_say_what_was_given_and_expected(tmp_path: Path, text: str, expected: str) -> None:
     message = refusal(tmp_path, text)
     assert expected.format(path=tmp_path / "config.yaml") in message
+
+
+@pytest.mark.parametrize("repeated", ["[{}]", "{{<<: [{}]}}"])
+def test_an_alias_counts_as_what_it_stands_for(tmp_path: Path, repeated: str) -> None:
+    """Nine of nine of nine …: a few hundred bytes that would fill any memory."""
+    lines = ["a0: &a0 {x: 1}"]
+    for n in range(1, 12):
+        lines.append(f"a{n}: &a{n} " + repeated.format(", ".join([f"*a{n - 1}"] * 9)))
+    bomb = "\n".join(lines)
+    assert len(bomb) < 1000
+    assert refusal(tmp_path, bomb).endswith("values, each alias counted as what it stands for")
+    shared = "dataset: d\nepochs: &often {a: 2}\namendments: [{at_row: 4, epochs: *often}]"
+    assert load_config(written(tmp_path, shared)).amendments[0].epochs == {"a": 2}
+
+
+def test_what_was_given_is_shortened() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^seed: expected a whole number, got \[1, 1, .*…"
+    ) as told:
+        load_config({"dataset": "d", "seed": [1] * 10_000})
+    assert len(str(told.value)) < 200
 
 
 def test_all_problems_are_told_at_once(tmp_path: Path) -> None:

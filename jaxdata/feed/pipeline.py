@@ -50,7 +50,7 @@ from jaxdata.map_datasets.underlying import (
 )
 from jaxdata.rows.batch_order import in_batch_order
 from jaxdata.rows.extras import check_extras
-from jaxdata.rows.table import Batch
+from jaxdata.rows.table import Batch, RowTable
 
 
 class BatchPipeline:
@@ -98,9 +98,8 @@ class BatchPipeline:
             for _, size in ramp
             for section, start in enumerate(starts)
         }
-        for (_, section), where in self._placements.items():
-            if self._underlying is not None:
-                check_slots(len(where.rows), self._underlying.section_at(starts[section]).seq_len)
+        rows_here = max(len(where.rows) for where in self._placements.values())
+        check_slots(rows_here, _longest(self._underlying))
         self._keyed = list(underlying_keyed(rows))
         # A mixture has no rows beyond its end: every pass is the same.
         self._epoch_rows = len(rows) if have_epochs(rows) else 0
@@ -316,3 +315,8 @@ class BatchPipeline:
     def _check_open(self) -> None:
         if self.closed:
             raise InputError("this loader is closed: make another")
+
+
+def _longest(table: RowTable | None) -> int:
+    """Slots of the longest rows of a table; 0 where nobody knows."""
+    return 0 if table is None else max(each.seq_len for _, each in table.sections())

@@ -71,7 +71,7 @@ def run(config: Any) -> Any:
     from jaxdata.config import Config, in_order_of, load, open_data
     from jaxdata.look.integrity import not_compared
     from jaxdata.look.terminal import printable
-    from jaxdata.progress import progress_bar
+    from jaxdata.progress import progress_bar, say
     from jaxdata.train.trainer import Data, Trainer
 
     dataset = open_data(config)
@@ -88,7 +88,7 @@ def run(config: Any) -> Any:
                 click.echo(printable(line))
         same = config if state is None else in_order_of(state, config)
         if same is not config:
-            click.echo(f"resuming in order {same.pack.order}, in which the run began")
+            say(f"resuming in order {same.pack.order}, in which the run began")
         return open_loader(same, config.split, sharding)
 
     data = Data(
@@ -97,4 +97,4 @@ def run(config: Any) -> Any:
         token_bytes=dataset.token_bytes,
     )
     with progress_bar("training") as advance:
-        return Trainer(config.train, data, seed=config.seed, say=click.echo, advance=advance).run()
+        return Trainer(config.train, data, seed=config.seed, say=say, advance=advance).run()

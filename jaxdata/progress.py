@@ -65,6 +65,7 @@ def say(line: str) -> None:
     bars = _Drawn.bars
     if bars is not None and sys.stdout.isatty():
         bars.console.out(line, highlight=False)
+        bars.refresh()
     else:
         print(line, flush=True)
 

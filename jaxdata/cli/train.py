@@ -68,7 +68,7 @@ def train(
 def run(config: Any) -> Any:
     """Train as a `Config` says; call `jaxdata.train.devices.prepare` first."""
     from jaxdata.cli.preview import sources_of
-    from jaxdata.config import Config, in_order_of, load, open_data
+    from jaxdata.config import Config, in_order_of, load, open_data, unscored
     from jaxdata.look.integrity import not_compared
     from jaxdata.look.terminal import printable
     from jaxdata.progress import progress_bar, say
@@ -76,8 +76,8 @@ def run(config: Any) -> Any:
 
     dataset = open_data(config)
     scored = config.eval_split in dataset.splits
-    if not scored:
-        click.echo(f"{dataset.url} has no split {config.eval_split!r}: nothing is scored")
+    if why := unscored(config, dataset):
+        click.echo(printable(why))
 
     def open_loader(config: Config, split: str, sharding: Any) -> Any:
         return load(config, split, sharding=sharding, loader={"layout": "jaxdata"})

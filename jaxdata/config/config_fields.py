@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, PlainValidator, model_validator
 from jaxdata.config.curriculum import Curriculum, Epochs, check_budgets
 from jaxdata.config.sections import section_of
 from jaxdata.config.storage_section import StorageSection
+from jaxdata.errors import ConfigError
 from jaxdata.feed.arguments import MOST
 from jaxdata.feed.layouts import LAYOUTS, check_named
 from jaxdata.feed.schedule import check_batch_size
@@ -212,8 +213,9 @@ class Config(Settings):
         default=False,
         description="whether `jaxdata preview` accepts train.steps that end before the curriculum",
     )
-    eval_split: str = Field(
-        default="val", description="the split used for evaluation: each of its sources once"
+    eval_split: str | None = Field(
+        default="val",
+        description="the split used for evaluation: each of its sources once; null: none",
     )
     eval_tokens: Count | None = Field(
         default=None, description="maximum tokens to evaluate, always the same ones; null: all"
@@ -223,6 +225,13 @@ class Config(Settings):
     )
     storage: StorageSection = StorageSection()
     train: TrainSettings = TrainSettings()
+
+    @property
+    def scored_split(self) -> str:
+        """The split to score on, for a trainer that always has one."""
+        if self.eval_split is None:
+            raise ConfigError("eval_split is null, and this trainer scores on a split: name one")
+        return self.eval_split
 
     @model_validator(mode="after")
     def _some_data(self) -> Config:

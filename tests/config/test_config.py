@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import jaxdata
-from jaxdata.config import Config, build_rows, load, load_config, packaged_configs, parse_overrides
+from jaxdata.cli import main, train
+from jaxdata.config import (
+    Config,
+    build_rows,
+    load,
+    load_config,
+    packaged_configs,
+    parse_overrides,
+    unscored,
+)
 from jaxdata.errors import ConfigError, InputError, SourceExhausted
 from jaxdata.testing import (
     assert_exactly_once,
@@ -322,3 +332,42 @@ def test_the_readme_form_works(dataset: str, tmp_path: Path) -> None:
     path = written(tmp_path, f"dataset: {dataset}\npack: {{seq_len: 32}}\n")
     loader = jaxdata.load(path, split="train", loader={"batch_size": 2})
     assert next(loader)["inputs"].shape == (2, 32)
+
+
+def test_a_split_to_score_on_that_is_not_there_is_said(
+    dataset: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def preview(split: str) -> tuple[int, str]:
+        arguments = [
+            "preview",
+            "--config",
+            "pretrain",
+            "--dataset",
+            dataset,
+            "--pack.seq_len",
+            "32",
+        ]
+        with pytest.raises(SystemExit) as ended:
+            main([*arguments, "--eval_split", split])
+        return int(str(ended.value.code)), capsys.readouterr().out
+
+    status, out = preview("vall")
+    assert status == 1
+    assert f"FAILED  scoring   eval_split is 'vall'; {dataset} has 'val' to score on" in out
+    assert "did you mean 'val'?" in out
+    with pytest.raises(ConfigError, match="name one, or null for none"):
+        train.run(load_config(small(dataset, eval_split="vall")))
+    status, out = preview("null")
+    assert (status, "evaluation" in out, "scoring" in out) == (0, False, False)
+    assert preview("val")[0] == 0
+
+
+def test_without_any_split_to_score_on_nothing_is_scored(dataset: str) -> None:
+    opened = jaxdata.open_dataset(dataset)
+    only = SimpleNamespace(splits={"train": ["a"]}, url="d")
+    why = "d has no split 'val': nothing is scored. Convert some documents with --split val, or"
+    assert unscored(load_config(small(dataset)), only).startswith(why)  # type: ignore[arg-type]
+    assert unscored(load_config(small(dataset)), opened) == ""
+    assert unscored(load_config(small(dataset, eval_split=None)), opened) == ""
+    with pytest.raises(ConfigError, match="eval_split is null, and this trainer scores on a split"):
+        load_config(small(dataset, eval_split=None)).scored_split  # noqa: B018

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -60,7 +61,14 @@ def train(
         compilation_cache=output_path(settings.train.output) / COMPILED,
     )
     try:
-        return HALTED if run(settings).halted else 0
+        done = run(settings)
+        if done.halted:
+            return HALTED
+        if not process_id:
+            last = ["--step", str(done.steps - 1), "--row", "0"]
+            words = ["jaxdata", "trace", "--config", config, *overrides, *last]
+            click.echo(f"next: {shlex.join(words)}")
+        return 0
     except KeyboardInterrupt as error:
         raise click.Abort(str(error)) from None
 

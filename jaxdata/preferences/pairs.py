@@ -135,7 +135,7 @@ class PairDataset(grain.MapDataset[Batch]):
 
     @takes_numpy
     def repeat(self, num_epochs: int | None = None, *, reseed_each_epoch: bool = True) -> Any:
-        """Several epochs (None: endless), each in its own order if `reseed_each_epoch`."""
+        """Several epochs (`num_epochs=None`: endless), each reordered if `reseed_each_epoch`."""
         if not reseed_each_epoch:
             return super().repeat(num_epochs, reseed_each_epoch=False)
         rows = rows_of_epochs(len(self), num_epochs)

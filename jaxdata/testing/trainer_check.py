@@ -121,6 +121,7 @@ def trainer_proofs(
         loss_of_batch: as there, like what follows.
         loader: of packed rows.
         tolerance: how far losses may differ.
+        vocab_size: of the model.
         leave_out: names of checks.
     """
     asked = Asked(loss_of_batch, loader, tolerance)

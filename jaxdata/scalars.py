@@ -29,14 +29,9 @@ def plain(value: Any) -> Any:
 
     A float is the decimal that it is written as, whatever its precision.
 
-    Raises:
-        InputError: a whole number has more than 64 bits.
-
     >>> plain({"rows": np.int64(3), "mix": [np.float32(0.1), np.True_]})
     {'rows': 3, 'mix': [0.1, True]}
     """
-    if type(value) is int and value.bit_length() > _BITS:
-        raise InputError(f"a whole number of {value.bit_length():,} bits: expected at most {_BITS}")
     if type(value) in (list, tuple):
         return type(value)(map(plain, value))
     if isinstance(value, _MAPPINGS) and type(value) in _MAPPINGS:
@@ -92,9 +87,22 @@ def _opened(door: F, check: _Check, data: str | None = None) -> F:
     return called  # type: ignore[return-value]
 
 
+def check_width(value: Any) -> None:
+    """Refuse whole numbers of more than 64 bits, in containers too."""
+    if type(value) is int and value.bit_length() > _BITS:
+        raise InputError(f"a whole number of {value.bit_length():,} bits: expected at most {_BITS}")
+    if type(value) in (list, tuple):
+        for each in value:
+            check_width(each)
+    elif type(value) in _MAPPINGS:
+        check_width([*value.values()])
+
+
 def _taken(name: str, value: Any) -> Any:
     try:
-        return plain(value)
+        own = plain(value)
+        check_width(own)
+        return own
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
     except RecursionError:

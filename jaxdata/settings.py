@@ -18,7 +18,7 @@ from pydantic import (
 from pydantic_core.core_schema import CoreSchema, no_info_after_validator_function
 
 from jaxdata.errors import ConfigError
-from jaxdata.scalars import plain
+from jaxdata.scalars import check_width
 from jaxdata.wording import shortened
 
 _MOST_WHOLE = 2**62
@@ -140,7 +140,7 @@ def _check_nodes(root: yaml.Node, name: str, reader: yaml.SafeLoader) -> None:
 
 def _check_whole(node: yaml.Node, name: str, reader: yaml.SafeLoader) -> None:
     try:
-        plain(reader.construct_object(node))
+        check_width(reader.construct_object(node))
     except ValueError:  # InputError, or Python's own for thousands of digits
         raise ConfigError(
             f"{name}, line {node.start_mark.line + 1}: expected a whole number of at most 64 bits, "

@@ -98,8 +98,7 @@ class BatchPipeline:
             for _, size in ramp
             for section, start in enumerate(starts)
         }
-        rows_here = max(len(where.rows) for where in self._placements.values())
-        check_slots(rows_here, _longest(self._underlying))
+        _check_memory(self._placements.values(), self._underlying)
         self._keyed = list(underlying_keyed(rows))
         # A mixture has no rows beyond its end: every pass is the same.
         self._epoch_rows = len(rows) if have_epochs(rows) else 0
@@ -317,6 +316,7 @@ class BatchPipeline:
             raise InputError("this loader is closed: make another")
 
 
-def _longest(table: RowTable | None) -> int:
-    """Slots of the longest rows of a table; 0 where nobody knows."""
-    return 0 if table is None else max(each.seq_len for _, each in table.sections())
+def _check_memory(placements: Iterable[Placement], table: RowTable | None) -> None:
+    if table is not None:
+        longest = max(each.seq_len for _, each in table.sections())
+        check_slots(max(len(where.rows) for where in placements), longest)

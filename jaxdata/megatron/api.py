@@ -101,6 +101,7 @@ def blend(
         eod_mask_loss: no loss where the input is the last token of a document.
         by: what ends a document for these two, `"document"` or `"eod"`.
         eod_id: the id, with `by="eod"`.
+        pad_id: the id of padding in documents.
         positions: `"row"` lets them run along the row.
         add_extra_token_to_sequence: 0 for samples of `seq_len` tokens, which share none.
         drop_last_partial_validation_sequence: False for a row of the tokens that do not fill one.

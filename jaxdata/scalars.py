@@ -20,6 +20,7 @@ from jaxdata.wording import nearest
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_BITS = 64
 _MAPPINGS = (dict, OrderedDict, defaultdict, Counter, MappingProxyType)
 
 
@@ -78,12 +79,34 @@ def _opened(door: F, check: _Check, data: str | None = None) -> F:
     def called(*given: Any, **named: Any) -> Any:
         texts = {data: named.pop(data)} if data in named else {}
         first = 0 if data is None else 1
-        values = (*given[:first], *map(plain, given[first:]))
-        names = plain(named)
+        values = (*given[:first], *(_taken("an argument", each) for each in given[first:]))
+        names = {name: _taken(name, value) for name, value in named.items()}
         check(values, names)
         return door(*values, **texts, **names)
 
     return called  # type: ignore[return-value]
+
+
+def check_width(value: Any) -> None:
+    """Refuse whole numbers of more than 64 bits, in containers too."""
+    if type(value) is int and value.bit_length() > _BITS:
+        raise InputError(f"a whole number of {value.bit_length():,} bits: expected at most {_BITS}")
+    if type(value) in (list, tuple):
+        for each in value:
+            check_width(each)
+    elif type(value) in _MAPPINGS:
+        check_width([*value.values()])
+
+
+def _taken(name: str, value: Any) -> Any:
+    try:
+        own = plain(value)
+        check_width(own)
+        return own
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
+    except RecursionError:
+        raise InputError(f"{name}: lists or mappings too deep in each other") from None
 
 
 def _check_of(door: Callable[..., Any]) -> _Check:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
+import inspect
 import pkgutil
 import re
 import shutil
@@ -18,7 +19,9 @@ from pathlib import Path
 import pytest
 
 import jaxdata
+import jaxdata.testing
 from jaxdata import errors
+from tests.test_numpy_arguments import public
 
 PACKAGE = Path(jaxdata.__file__).parent
 TESTS = Path(__file__).parent
@@ -220,6 +223,41 @@ def test_the_public_names() -> None:
         assert getattr(jaxdata, name).__doc__
     with pytest.raises(AttributeError, match="no attribute 'bake'"):
         jaxdata.bake  # noqa: B018
+
+
+MODULES = {"megatron", "testing", "tokenizers", "torch"}
+RETURNED = {"MissingExtra", "testing.Proof", "testing.ShuffleQuality"}
+"""what functions raise and return, and nobody else makes"""
+
+
+def test_every_public_parameter_has_its_line() -> None:
+    """In `Args`, and there is no other line; of a method, it is named."""
+    wrong = []
+    testing = (
+        (f"testing.{name}", getattr(jaxdata.testing, name)) for name in jaxdata.testing.__all__
+    )
+    for name, door in [*public(), *testing]:
+        documented = inspect.getdoc(door) or ""
+        lines = re.findall(r"^ {4}\**(\w+): ", arguments_of(documented), re.MULTILINE)
+        method = "." in name and name.rpartition(".")[0] not in MODULES
+        for each in parameters_of(door) if name not in RETURNED else []:
+            if not (re.search(rf"\b{each}s?\b", documented) if method else each in lines):
+                wrong.append(f"{name}: {each} lacks its line")
+        wrong += [f"{name}: {each} is no parameter" for each in set(lines) - parameters_of(door)]
+    assert not wrong
+
+
+def arguments_of(documented: str) -> str:
+    found = re.search(r"^Args:\n((?: {4}.*\n?|\n(?= {4}))*)", documented, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def parameters_of(door: object) -> set[str]:
+    try:
+        names = inspect.signature(door).parameters  # type: ignore[arg-type]
+    except (TypeError, ValueError):  # an exception, or a class of grain's
+        return set()
+    return {name for name in names if name not in ("self", "args", "kwargs", "_", "__")}
 
 
 def test_no_module_shadows_a_public_name() -> None:

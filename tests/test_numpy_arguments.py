@@ -107,6 +107,64 @@ def test_a_door_takes_numbers_of_any_kind(all_doors: dict[str, Door], name: str)
             assert door.call(**of_kind(case, kind)) == expected, kind
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_door_refuses_numbers_that_no_array_can_hold(
+    all_doors: dict[str, Door], name: str
+) -> None:
+    door, huge = all_doors[name], 10**5000
+    for argument, value in door.cases[0].items():
+        if type(value) is int:
+            with pytest.raises(InputError, match="bits: expected at most 64"):
+                door.call(**{**door.cases[0], argument: huge})
+
+
+SIDE = jaxdata.ArrayDocuments([[1, 2, 3, 0]], masks=[[0, 0, 1, 1]])
+WEB_ROWS = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 3, 0]] * 9, name="web"), seq_len=4)
+
+
+def packed(**given: Any) -> Any:
+    return jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 3, 0]] * 9), **{"seq_len": 4, **given})
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: packed(seq_len=2**31), "seq_len=2147483648: expected at most 1,073,741,824"),
+        (lambda: packed(lanes=2**40), r"lanes=1099511627776: expected at most 65,536, or None"),
+        (lambda: packed(segment_bytes=2**63), "segment_bytes=9223372036854775808: expected at"),
+        (lambda: packed(pool_bytes=2**63), "pool_bytes=9223372036854775808: expected at most"),
+        (lambda: jaxdata.Loader(WEB_ROWS, batch_size=10**12), "at most 16,777,216 rows"),
+        (lambda: jaxdata.Loader(WEB_ROWS, batch_size=[(0, 4), (8, 2**40)]), "at most 16,777,216"),
+        (lambda: jaxdata.Loader(packed(seq_len=2**12), batch_size=2**20), "make batch_size or seq"),
+        (lambda: jaxdata.Loader(WEB_ROWS, batch_size=4, prefetch=2**31), "at most 65,536"),
+        (lambda: jaxdata.Loader(WEB_ROWS, batch_size=4, num_workers=2**31), "at most 1,024"),
+        (lambda: jaxdata.pairs(SIDE, SIDE, seq_len=2**31), "expected 1 to 1,073,741,824"),
+        (lambda: jaxdata.megatron.gpt(WEB, seq_len=2**31), "expected 1 to 1,073,741,824"),
+        (lambda: jaxdata.mix({"web": WEB_ROWS}, epochs={"web": 2e18}), r"more than 2\^63 rows"),
+        (lambda: WEB_ROWS.repeat(2**62), r"fewer than 2\^63 rows"),
+        (lambda: jaxdata.Phase(rows=1, weights="size**1e308"), "a power of at most 16"),
+    ],
+)
+def test_numbers_that_no_run_can_have_are_refused(call: Callable[[], Any], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        call()
+
+
+def test_a_stream_refuses_them_too(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a text")
+    for huge in ({"seq_len": 2**31}, {"batch_size": 2**40}, {"prefetch": 2**40}):
+        with pytest.raises(InputError, match="expected at most"):
+            jaxdata.stream_text(
+                tmp_path / "a.txt", tokenizer="bytes", **{"seq_len": 8, "batch_size": 2, **huge}
+            )
+
+
+def test_a_row_that_no_array_can_have_is_out_of_range() -> None:
+    for rows in (WEB_ROWS, jaxdata.mix({"web": WEB_ROWS})):
+        with pytest.raises(IndexError, match="row index out of range"):
+            rows[2**63]
+
+
 def test_other_numbers_give_other_rows(all_doors: dict[str, Door]) -> None:
     """What is compared above tells one number from another."""
     for name in ("pack", "pairs", "megatron.gpt", "stream_text"):

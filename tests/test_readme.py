@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -30,7 +31,8 @@ SMALLER = {
     "--task fim": "--task fim --fim-prefix 1 --fim-middle 2 --fim-suffix 3",
     "--output rows --rows": "--output rows --pack.seq_len 64 --rows",
     "jaxdata selftest": "jaxdata selftest --pack.seq_len 256",
-    "--train.steps 1000": "--train.steps 2 --pack.seq_len 64 --loader.batch_size 4 "
+    "jaxdata train pretrain.yaml --dataset data/mine": "jaxdata train pretrain.yaml "
+    "--dataset data/mine --train.steps 2 --pack.seq_len 64 --loader.batch_size 4 "
     "--eval_tokens 256 --train.model '{layers: 1, width: 32, heads: 2}'",
     "Loader(rows, batch_size=8)  # to a GPU": "Loader(rows[:40], batch_size=8)  # to a GPU",
     "Loader(rows, batch_size=8)\nstateful": "Loader(rows[:40], batch_size=8)\nstateful",
@@ -194,6 +196,35 @@ def reader(folder: Path) -> Reader:
 def test_the_examples_run(reader: Reader, readme: Readme, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     reader.follow(readme)
+
+
+def test_the_first_run_takes_any_corpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As written, on some 8,000 tokens; up to the first step, for the model is not small."""
+    from jaxdata.cli import _run
+    from jaxdata.testing import distinct_documents, write_dataset
+    from jaxdata.train import devices, trainer
+
+    class Trained:
+        def __init__(self, settings: Any, data: Any, **_: Any) -> None:
+            self.steps = trainer._last_step(settings, data.train(None, None))
+
+        def run(self) -> trainer.Summary:
+            return trainer.Summary(self.steps, None)
+
+    monkeypatch.setattr(trainer, "Trainer", Trained)
+    monkeypatch.setattr(devices, "prepare", lambda **_: None)
+    shutil.copy(ROOT / "configs/pretrain.yaml", tmp_path)
+    names = ("train/web", "train/code", "val/web")
+    write_dataset(tmp_path / "data/mine", {name: distinct_documents([400] * 10) for name in names})
+    with contextlib.chdir(tmp_path):
+        for command in TOP.commands():
+            if command.startswith(("jaxdata train", "jaxdata trace", "jaxdata preview")):
+                assert _run(shlex.split(command)[1:]) == 0, capsys.readouterr().err
+        (then,) = re.findall(r"^next: jaxdata (.*)$", capsys.readouterr().out, re.MULTILINE)
+        assert _run(shlex.split(then)) == 0
+    assert "row 0 of the batch" in capsys.readouterr().out
 
 
 def python(readme: Readme, what: str) -> str:

@@ -79,6 +79,18 @@ def test_the_names_it_calls_exist(readme: Readme) -> None:
             found = getattr(found, part)
 
 
+def test_meshes_name_their_axis_types() -> None:
+    """What a model may do with a batch depends on them, and jax.make_mesh changed its default."""
+    sources = [*PACKAGE.rglob("*.py"), *(ROOT / "tools").rglob("*.py"), *PACKAGE.rglob("*.md")]
+    made = [
+        (path.name, call)
+        for path in sources
+        for call in re.findall(r"\b(?:make_m|M)esh\((?:[^()]|\([^()]*\))*\)", path.read_text())
+    ]
+    assert {name for name, _ in made} == {"README.md", "devices.py", "jax_loop.py"}
+    assert [(name, call) for name, call in made if "axis_types=" not in call] == []
+
+
 def test_every_public_name_is_explained() -> None:
     import jaxdata
 

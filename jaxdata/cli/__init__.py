@@ -144,9 +144,10 @@ def _run(arguments: Sequence[str] | None) -> int:
     except (KeyboardInterrupt, click.Abort) as error:
         click.echo(f"interrupted. {error}".rstrip(), err=True)
         return 130
-    except (JaxdataError, OSError) as error:
+    except (JaxdataError, OSError, MemoryError) as error:
         from jaxdata.look.terminal import printable_lines
 
-        click.echo(f"error: {printable_lines(str(error))}", err=True)
+        what = "not enough memory: " * isinstance(error, MemoryError)
+        click.echo(f"error: {what}{printable_lines(str(error))}", err=True)
         return 1
     return result if isinstance(result, int) else 0

@@ -96,6 +96,7 @@ def _look(config: Any, state: str | None, *, leaks: bool) -> dict[str, Any]:
         found["evaluation"] = _evaluation(dataset, config)
     except DatasetError as error:
         checks.append(Check("rows", False, str(error)))
+    checks += _scoring(dataset, config)
     if leaks:
         checks.append(_exact_leaks(dataset, config, names))
     described = [{"name": c.name, "ok": c.holds, "mark": c.mark, "says": c.says} for c in checks]
@@ -121,6 +122,19 @@ def _leaks(dataset: Any, config: Any, names: list[str]) -> list[str]:
 
     trained, held_out = _both_sides(config, names)
     return leak_notes(dataset, trained, held_out) if held_out else []
+
+
+def _scoring(dataset: Any, config: Any) -> list[Any]:
+    """The check of the split to score on, where there is none."""
+    from jaxdata.config import unscored
+    from jaxdata.errors import ConfigError
+    from jaxdata.look.integrity import Check
+
+    try:
+        why = unscored(config, dataset)
+    except ConfigError as error:
+        return [Check("scoring", False, str(error))]
+    return [Check("scoring", True, why, "none")] if why else []
 
 
 def _exact_leaks(dataset: Any, config: Any, names: list[str]) -> Any:

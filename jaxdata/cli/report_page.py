@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jaxdata.cli.arguments.run_config import OVERRIDABLE, read_config, takes_config
+from jaxdata.progress import progress_bar
 
 if TYPE_CHECKING:
     from jaxdata.config import Config
@@ -58,11 +59,14 @@ def report(
     is one file without any link to a network. Lengths are read, and the beginnings of a few
     documents. Any field of the config can be set.
     """
-    from jaxdata.report import gather, write_images, write_page
+    from jaxdata.report import check_installed, gather, write_images, write_page
 
+    check_installed()
     if not output.absolute().parent.is_dir():
         raise click.UsageError(f"-o {output}: there is no folder {output.parent} to write it to")
-    found = gather(_subject(config, overrides, state, step))
+    subject = _subject(config, overrides, state, step)
+    with progress_bar("reading for the report") as progress:
+        found = gather(subject, progress)
     write_page(found, output)
     click.echo(f"{output}: {output.stat().st_size / 1e3:,.0f} kB; open it in a browser")
     if images is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -60,7 +61,14 @@ def train(
         compilation_cache=output_path(settings.train.output) / COMPILED,
     )
     try:
-        return HALTED if run(settings).halted else 0
+        done = run(settings)
+        if done.halted:
+            return HALTED
+        if not process_id:
+            last = ["--step", str(done.steps - 1), "--row", "0"]
+            words = ["jaxdata", "trace", "--config", config, *overrides, *last]
+            click.echo(f"next: {shlex.join(words)}")
+        return 0
     except KeyboardInterrupt as error:
         raise click.Abort(str(error)) from None
 
@@ -68,16 +76,16 @@ def train(
 def run(config: Any) -> Any:
     """Train as a `Config` says; call `jaxdata.train.devices.prepare` first."""
     from jaxdata.cli.preview import sources_of
-    from jaxdata.config import Config, in_order_of, load, open_data
+    from jaxdata.config import Config, in_order_of, load, open_data, unscored
     from jaxdata.look.integrity import not_compared
     from jaxdata.look.terminal import printable
-    from jaxdata.progress import progress_bar
+    from jaxdata.progress import progress_bar, say
     from jaxdata.train.trainer import Data, Trainer
 
     dataset = open_data(config)
     scored = config.eval_split in dataset.splits
-    if not scored:
-        click.echo(f"{dataset.url} has no split {config.eval_split!r}: nothing is scored")
+    if why := unscored(config, dataset):
+        click.echo(printable(why))
 
     def open_loader(config: Config, split: str, sharding: Any) -> Any:
         return load(config, split, sharding=sharding, loader={"layout": "jaxdata"})
@@ -88,7 +96,7 @@ def run(config: Any) -> Any:
                 click.echo(printable(line))
         same = config if state is None else in_order_of(state, config)
         if same is not config:
-            click.echo(f"resuming in order {same.pack.order}, in which the run began")
+            say(f"resuming in order {same.pack.order}, in which the run began")
         return open_loader(same, config.split, sharding)
 
     data = Data(
@@ -97,4 +105,4 @@ def run(config: Any) -> Any:
         token_bytes=dataset.token_bytes,
     )
     with progress_bar("training") as advance:
-        return Trainer(config.train, data, seed=config.seed, say=click.echo, advance=advance).run()
+        return Trainer(config.train, data, seed=config.seed, say=say, advance=advance).run()

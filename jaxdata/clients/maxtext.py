@@ -152,7 +152,7 @@ def _iterators(
     if config.eval_interval <= 0:
         return TrainIterator(train), None
     size = config.global_batch_size_to_load_eval
-    evaluation = _loader(run, run.eval_split, size, shardings[1])
+    evaluation = _loader(run, run.scored_split, size, shardings[1])
     return TrainIterator(train), EvalIterator(evaluation)
 
 

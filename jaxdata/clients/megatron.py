@@ -140,7 +140,7 @@ class TrainBatches:
 
         ranks = _parallel_state()
         rank, size = ranks.get_data_parallel_rank(), ranks.get_data_parallel_world_size()
-        self._args, self._split = args, self._split and run.eval_split
+        self._args, self._split = args, self._split and run.scored_split
         rows_per_rank = getattr(args, self._micro_batch, args.micro_batch_size)
         arguments = loader_arguments(run, self._split)
         arguments |= {"batch_size": rows_per_rank * size, "layout": layout}

@@ -71,7 +71,7 @@ def _loader(
 ) -> PairLoader:
     return PairLoader(
         run,
-        load_config(run, {}).eval_split if split == "val" else None,
+        load_config(run, {}).scored_split if split == "val" else None,
         "nanochat",
         line=None if split == "val" else line,
         rows=B,

@@ -37,7 +37,7 @@ def install(run: Run, *, across_documents: bool = False) -> None:
 
     def py_batched_tfds(*, split: str, batch_size: int, context_size: int, **_: Any) -> Any:
         check_seq_len(settings, context_size, "nanodo's context_size")
-        chosen = None if split == settings.split else settings.eval_split
+        chosen = None if split == settings.split else settings.scored_split
         arguments = loader_arguments(settings, chosen)
         arguments |= {"batch_size": batch_size, "layout": layout}
         loader = Loader(build_rows(settings, chosen), **arguments)

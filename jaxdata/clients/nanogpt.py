@@ -40,7 +40,7 @@ class Data:
         device: Any = None,
         across_documents: bool = False,
     ) -> None:
-        evaluated = load_config(run, {}).eval_split
+        evaluated = load_config(run, {}).scored_split
         line = "loss = data.loss(logits, Y) after logits, loss = model(X, Y)"
 
         def loader(split: str | None, line: str | None) -> PairLoader:

@@ -60,7 +60,7 @@ def attach(
         check_vocabulary(settings, held, "the model's vocab_size")
     train, evaluation = (
         Loader(build_rows(settings, split), sharding=sharding, **loader_arguments(settings, split))
-        for split in (None, settings.eval_split)
+        for split in (None, settings.scored_split)
     )
     hooks = Hooks(trainer, train, evaluation, log_every)
     trainer.with_gen_model_input_fn(model_input)

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from jaxdata.compat.cerebras_functions import Arguments
 from jaxdata.compat.cerebras_hooks import TOLD_BY, Rewritten, is_later, rewrite
 from jaxdata.compat.cerebras_modes import TASKS, mode_of
@@ -21,10 +19,10 @@ from jaxdata.compat.cerebras_splits import row_lengths
 from jaxdata.compat.cerebras_values import mapping
 from jaxdata.errors import InputError
 from jaxdata.format.storage.small_files import read_small
+from jaxdata.settings import read_yaml
 from jaxdata.wording import nearest
 
 _SECTIONS = ("setup", "processing", "dataset")
-_LARGEST = 2**20  # bytes of a file
 
 
 @dataclass
@@ -49,11 +47,8 @@ def read_params(path: str | Path, task: str | None = None) -> Translation:
     "fim" or "dpo"; None to tell from the file.
     """
     try:
-        content = read_small(path)
-        if len(content) > _LARGEST:
-            raise InputError(f"{path} has {len(content):,} bytes; expected parameters, a few lines")
-        given = yaml.safe_load(content.decode())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        given, _ = read_yaml(read_small(path).decode(), str(path))
+    except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read as YAML: {error}") from error
     if not isinstance(given, dict):
         raise InputError(f"{path} contains no parameters; expected argument names and values")

@@ -16,7 +16,14 @@ json_schema      the fields as a JSON Schema, for editors
 from jaxdata.config.config_fields import Config
 from jaxdata.config.config_reader import load_config
 from jaxdata.config.config_values import packaged_configs, parse_overrides
-from jaxdata.config.loading import build_rows, in_order_of, load, loader_arguments, open_data
+from jaxdata.config.loading import (
+    build_rows,
+    in_order_of,
+    load,
+    loader_arguments,
+    open_data,
+    unscored,
+)
 
 __all__ = [
     "Config",
@@ -28,4 +35,5 @@ __all__ = [
     "open_data",
     "packaged_configs",
     "parse_overrides",
+    "unscored",
 ]

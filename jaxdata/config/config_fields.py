@@ -9,6 +9,8 @@ from pydantic import BeforeValidator, Field, PlainValidator, model_validator
 from jaxdata.config.curriculum import Curriculum, Epochs, check_budgets
 from jaxdata.config.sections import section_of
 from jaxdata.config.storage_section import StorageSection
+from jaxdata.errors import ConfigError
+from jaxdata.feed.arguments import MOST
 from jaxdata.feed.layouts import LAYOUTS, check_named
 from jaxdata.feed.schedule import check_batch_size
 from jaxdata.mixing.phases import OnExhaustion
@@ -23,7 +25,8 @@ RowPair = Annotated[list[int], Field(min_length=2, max_length=2)]
 def _batch_size(value: object) -> int | list[tuple[int, int]]:
     """A number or a ramp, with the checks of the loader."""
     size = whole(value)
-    return size if isinstance(size, int) and size > 0 else check_batch_size(size)
+    ramp = check_batch_size(size)
+    return size if isinstance(size, int) else ramp
 
 
 BatchSize = Annotated[
@@ -61,9 +64,14 @@ class LoaderSection(Settings):
         "[[0, 256], [100_000, 512]]",
     )
     num_workers: int = Field(
-        default=0, ge=0, description="worker processes; 0: a thread of this process"
+        default=0,
+        ge=0,
+        le=MOST["num_workers"],
+        description="worker processes; 0: a thread of this process",
     )
-    prefetch: int = Field(default=2, ge=0, description="batches prepared ahead")
+    prefetch: int = Field(
+        default=2, ge=0, le=MOST["prefetch"], description="batches prepared ahead"
+    )
     drop_remainder: bool = Field(default=False, description="drop an incomplete last batch")
     reiterable: bool = Field(
         default=False, description="begin the rows again with each pass, for trainers that do"
@@ -205,8 +213,9 @@ class Config(Settings):
         default=False,
         description="whether `jaxdata preview` accepts train.steps that end before the curriculum",
     )
-    eval_split: str = Field(
-        default="val", description="the split used for evaluation: each of its sources once"
+    eval_split: str | None = Field(
+        default="val",
+        description="the split used for evaluation: each of its sources once; null: none",
     )
     eval_tokens: Count | None = Field(
         default=None, description="maximum tokens to evaluate, always the same ones; null: all"
@@ -216,6 +225,13 @@ class Config(Settings):
     )
     storage: StorageSection = StorageSection()
     train: TrainSettings = TrainSettings()
+
+    @property
+    def scored_split(self) -> str:
+        """The split to score on, for a trainer that always has one."""
+        if self.eval_split is None:
+            raise ConfigError("eval_split is null, and this trainer scores on a split: name one")
+        return self.eval_split
 
     @model_validator(mode="after")
     def _some_data(self) -> Config:

@@ -14,6 +14,7 @@ from jaxdata.config.config_values import ConfigValues, Location, read_values
 from jaxdata.config.curriculum import TAGS
 from jaxdata.errors import ConfigError
 from jaxdata.scalars import takes_numpy
+from jaxdata.wording import shortened
 
 _EXPECTED = {
     "bool_type": "true or false",
@@ -67,7 +68,8 @@ def read_config_values(
 
 def _explain(problem: Mapping[str, Any], values: ConfigValues) -> str:
     location: Location = tuple(part for part in problem["loc"] if part not in TAGS)
-    name, kind, given = ".".join(map(str, location)), problem["type"], problem["input"]
+    name, kind = ".".join(map(str, location)), problem["type"]
+    given = shortened(repr(problem["input"]))
     if kind == "extra_forbidden":
         says = f"unknown field {name!r}; {_suggest(location)}"
     elif kind == "missing":
@@ -75,9 +77,9 @@ def _explain(problem: Mapping[str, Any], values: ConfigValues) -> str:
     elif kind == "value_error":
         says = f"{name}: {problem['ctx']['error']}" if name else str(problem["ctx"]["error"])
     elif kind in _EXPECTED:
-        says = f"{name}: expected {_EXPECTED[kind]}, got {given!r}"
+        says = f"{name}: expected {_EXPECTED[kind]}, got {given}"
     else:
-        says = f"{name}: {problem['msg'].replace('Input should', 'should')}, got {given!r}"
+        says = f"{name}: {problem['msg'].replace('Input should', 'should')}, got {given}"
     return f"{says} ({values.place(location)})"
 
 

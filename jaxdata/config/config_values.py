@@ -17,6 +17,7 @@ import yaml
 from jaxdata.errors import ConfigError, DatasetError
 from jaxdata.format.storage.objects import is_url, plain_path
 from jaxdata.format.storage.small_files import read_small
+from jaxdata.settings import read_yaml
 
 Location = tuple[str | int, ...]
 
@@ -102,7 +103,7 @@ def parse_overrides(arguments: Sequence[str]) -> dict[str, Any]:
             if not remaining:
                 raise ConfigError(f"{flag} needs a value, like {flag} 4096")
             text = remaining.pop(0)
-        overrides[name] = _parse_yaml(text, flag)
+        overrides[name], _ = read_yaml(text, flag, _Loader)
     return overrides
 
 
@@ -115,12 +116,12 @@ def read_values(config: str | Path | Mapping[str, Any]) -> ConfigValues:
         text = read_small(path).decode()
     except (OSError, UnicodeDecodeError, DatasetError) as error:
         raise ConfigError(f"cannot read the config {path}: {error}") from None
-    values = _parse_yaml(text, path)
+    values, node = read_yaml(text, path, _Loader)
     if not isinstance(values, dict):
         raise ConfigError(
             f"{path}: expected fields like `dataset: data/demo`, got {type(values).__name__}"
         )
-    return ConfigValues(values, path, dict(_lines(yaml.compose(text, _Loader), ())))
+    return ConfigValues(values, path, dict(_lines(node, ())))
 
 
 def packaged_configs() -> dict[str, Path]:
@@ -145,13 +146,6 @@ def _find(path: Path) -> Path:
         f"no config at {path} (from {Path.cwd()}): expected a YAML file, or the name of a config "
         f"shipped with jaxdata: {', '.join(sorted(packaged))}"
     )
-
-
-def _parse_yaml(text: str, name: str) -> Any:
-    try:
-        return yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{name} is not YAML: {error}") from None
 
 
 def _lines(node: yaml.Node | None, above: Location) -> list[tuple[Location, int]]:

@@ -13,6 +13,7 @@ from jaxdata.errors import ConfigError
 from jaxdata.feed.saved_state import parse_state
 from jaxdata.feed.state import order_of
 from jaxdata.packing.settings import ORDERING, RowArguments
+from jaxdata.wording import nearest
 
 if TYPE_CHECKING:
     from jaxdata.documents.dataset import Dataset
@@ -58,6 +59,27 @@ def open_data(config: Config) -> Dataset:
     dataset = _all_data(config)
     views = _views(config, dataset.splits.get(config.split, []) if _names_views(config) else [])
     return dataset.with_views({f"{config.split}/{name}": view for name, view in views.items()})
+
+
+def unscored(config: Config, dataset: Dataset) -> str:
+    """Why a model is not scored, where that is not asked for; "" where it is scored.
+
+    Raises:
+        ConfigError: the config names a split to score on, and the dataset has others.
+    """
+    split = config.eval_split
+    if split is None or split in dataset.splits:
+        return ""
+    others = [name for name in dataset.splits if name != config.split]
+    if others and "eval_split" in config.model_fields_set:
+        raise ConfigError(
+            f"eval_split is {split!r}; {dataset.url} has {', '.join(map(repr, others))} to score "
+            f"on: name one, or null for none{nearest(split, others)}"
+        )
+    return (
+        f"{dataset.url} has no split {split!r}: nothing is scored. Convert some documents with "
+        f"--split {split}, or set eval_split to null"
+    )
 
 
 def _names_views(config: Config) -> bool:

@@ -8,14 +8,14 @@ from typing import Annotated, Any, Literal, get_origin, get_type_hints
 
 from pydantic import Field, create_model
 
-from jaxdata.settings import Count, OneOf, Settings
+from jaxdata.settings import Count, Natural, OneOf, Settings
 
 
 def section_of(settings: type, *, without: Sequence[str] = (), **defaults: Any) -> Any:
     """A model with the fields of a dataclass; `defaults` are those that differ in a config.
 
-    Each field has `metadata` of `description`, `least` (the smallest number) and `choices` (the
-    values it may have), None where they do not apply.
+    Each field has `metadata` of `description`, `least` and `most` (of whole numbers; others have no
+    `least`) and `choices` (the values it may have, or None).
     """
     hints = get_type_hints(settings)
     chosen: dict[str, Any] = {}
@@ -35,5 +35,6 @@ def _checked(hint: Any, metadata: Any) -> Any:
         return Annotated[plain, OneOf(metadata["choices"])]
     if metadata["least"] is None:
         return hint
-    number = Count if metadata["least"] else Annotated[int, Field(ge=0)]
+    number: Any = Count if metadata["least"] else Natural
+    number = Annotated[number, Field(le=metadata["most"])]
     return number if hint is int else number | None

@@ -269,6 +269,7 @@ class _Bar:
 
     def __init__(self, total: int, progress: Callable[[int, int], None] | None) -> None:
         self._done, self._total, self._progress = 0, total, progress
+        self.advance(0)
 
     def advance(self, size: int) -> None:
         self._done += size

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from jaxdata.dedup.members import Members
-from jaxdata.dedup.survivors import TAINTED, Dropped
+from jaxdata.dedup.search_stages import Clusters
+from jaxdata.dedup.survivors import TAINTED, Dropped, clustered
 from jaxdata.format.manifest import ViewEntry
 from jaxdata.ragged import Ints
 from jaxdata.views.account import account_lines
@@ -27,6 +28,7 @@ class DedupReport:
         clusters: by the number of documents, how many clusters there are.
         seconds: that it took.
         hashed_before: sources whose documents the conversion hashed.
+        not_found: what was compared with, and has nothing in common with any source.
         read: what text of these was read for, nevertheless; "" where none was.
         compared: pairs of documents of which all n-grams were compared.
         refused: those of them that are less alike than the threshold.
@@ -44,6 +46,7 @@ class DedupReport:
     compared: int = 0
     refused: int = 0
     chained: int = 0
+    not_found: Sequence[str] = ()
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -59,6 +62,9 @@ class DedupReport:
         sizes = ", ".join(f"{count:,} of {size}" for size, count in self.clusters.items())
         found = f"clusters by number of documents: {sizes or 'none'}; took {self.seconds:,.1f} s"
         lines = [found]
+        if self.not_found:
+            sources = ", ".join(self.views)
+            lines.append(f"nothing of {', '.join(self.not_found)} was found in {sources}")
         if self.compared:
             lines.append(
                 f"compared {counted(self.compared, 'pair')} of documents by all their n-grams; "
@@ -75,6 +81,24 @@ class DedupReport:
             names = ", ".join(self.hashed_before)
             lines.append(f"hashed when converted: {names}; text read {read}")
         return "\n".join(lines)
+
+
+def not_found(members: Members, clusters: Clusters) -> list[str]:
+    """Names of what was compared with, and has no document or n-gram that a source has, too.
+
+    Of several benchmarks that taint a document only one is known: then none of them is named.
+    """
+    documents = clustered(clusters.near)
+    member, _ = members.places(documents)
+    whole = np.array([each.against for each in members.each])[member]
+    labels = clusters.near[documents]
+    found = np.unique(member[whole & np.isin(labels, labels[~whole])])
+    unknown = len(clusters.tainted) > 0
+    return [
+        each.name
+        for number, each in enumerate(members.each)
+        if each.against and number not in found and not (unknown and not each.sides)
+    ]
 
 
 def clusters_by_size(sizes: Ints) -> dict[str, int]:

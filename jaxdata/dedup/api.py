@@ -17,6 +17,7 @@ from jaxdata.converter.engines import EngineName, MakeEngine, choose_engine
 from jaxdata.dedup.account_of_copies import (
     DedupReport,
     clusters_by_size,
+    not_found,
     sizes_of_clusters,
     statistics_of,
 )
@@ -194,6 +195,7 @@ class _Run:
             compared=search.compared,
             refused=search.compared - search.alike,
             chained=_chained(job.settings, dropped),
+            not_found=not_found(job.members, clusters),
         )
 
     def _parameters(self, job: DedupJob, text_key: str | None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from os import PathLike
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,14 @@ def check_rows(rows: Any) -> None:
         )
 
 
+def refuse_copy(iterator: Any) -> NoReturn:
+    """Refuse to copy or pickle an iterator; its `__reduce__`."""
+    raise InputError(
+        f"a {type(iterator).__name__} is not copied or pickled, as it has threads and a place in a "
+        "run: make another one in the same way, and call its set_state(first.get_state())"
+    )
+
+
 def is_on_host(expand: str, on_devices: bool, packed_rows: bool) -> bool:
     """Whether `expand=` has batches assembled on the host, not on devices."""
     if expand not in ("host", "device"):
@@ -49,8 +57,26 @@ def is_on_host(expand: str, on_devices: bool, packed_rows: bool) -> bool:
     return expand == "host"
 
 
+MOST = {"num_workers": 1024, "prefetch": 2**16}
+
+
+_MOST_SLOTS = 2**31
+"""of a batch in one process: some 40 GB of arrays"""
+
+
+def check_slots(rows: int, seq_len: int) -> None:
+    """Refuse batches of which the rows of this process cannot lie in its memory."""
+    if rows * seq_len > _MOST_SLOTS:
+        raise InputError(
+            f"{rows:,} rows of a batch in this process, of {seq_len:,} slots each: expected at "
+            f"most {_MOST_SLOTS:,} slots; make batch_size or seq_len smaller, or use more processes"
+        )
+
+
 def check_counts(**given: Any) -> None:
-    """Refuse all but whole numbers of at least 0, by name."""
+    """Refuse all but whole numbers from 0 to the most of that name."""
     for name, value in given.items():
         if not isinstance(value, int | np.integer) or value < 0:
             raise InputError(f"{name}={value!r}: expected a whole number of at least 0")
+        if value > MOST[name]:
+            raise InputError(f"{name}={value}: expected at most {MOST[name]:,}")

@@ -184,13 +184,13 @@ class BatchIterator(Generic[B]):
         self._pipeline.close()
 
     async def save(self, directory: Any) -> Any:
-        """For Orbax's checkpointables: one process writes one file, with the state at this call."""
+        """For Orbax's checkpointables: one process writes the state of now to the `directory`."""
         from jaxdata.feed.checkpoint import save_later
 
         return save_later(directory, self.get_state())
 
     async def load(self, directory: Any) -> Any:
-        """For Orbax's checkpointables: on any number of processes."""
+        """For Orbax's checkpointables: from the `directory`, on any number of processes."""
         from jaxdata.feed.checkpoint import load_later
 
         return load_later(directory, self)

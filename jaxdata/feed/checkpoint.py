@@ -59,7 +59,11 @@ class LoaderHandler(ocp.AsyncCheckpointHandler):  # type: ignore[misc]
 @ocp.args.register_with_handler(LoaderHandler, for_save=True)
 @dataclass
 class LoaderSave(ocp.args.CheckpointArgs):  # type: ignore[misc]
-    """Save a loader: the state at the call, even if Orbax writes the file later."""
+    """Save a loader: the state at the call, even if Orbax writes the file later.
+
+    Args:
+        loader: any loader, or what has its `get_state` and `set_state`.
+    """
 
     loader: Stateful
 
@@ -68,6 +72,9 @@ class LoaderSave(ocp.args.CheckpointArgs):  # type: ignore[misc]
 @dataclass
 class LoaderRestore(ocp.args.CheckpointArgs):  # type: ignore[misc]
     """Restore a loader of the same rows, on any number of processes.
+
+    Args:
+        loader: a new one, which goes to the row that was saved.
 
     Raises:
         StateMismatch: the state belongs to other rows; one line for each fact that differs.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import grain
 
 from jaxdata.errors import InputError
-from jaxdata.feed.arguments import of_rows
+from jaxdata.feed.arguments import of_rows, refuse_copy
 from jaxdata.feed.batch_iterator import B, BatchIterator
 from jaxdata.feed.batches import HostPlacement, Placement
 from jaxdata.feed.layouts import Named
@@ -107,6 +107,8 @@ class Loader(BatchIterator[B], grain.DatasetIterator[B]):
             reiterable=reiterable,
             board=None if sharding is None else _board(sharding),
         )
+
+    __reduce__ = refuse_copy
 
     def __del__(self) -> None:
         """Do nothing, unlike grain: a pipeline closes its stream when nothing refers to it."""

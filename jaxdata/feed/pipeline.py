@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.errors import InputError, SourceExhausted, StateMismatch
-from jaxdata.feed.arguments import check_counts, check_rows, is_on_host
+from jaxdata.feed.arguments import check_counts, check_rows, check_slots, is_on_host
 from jaxdata.feed.batches import (
     BatchMaker,
     DatasetBatches,
@@ -50,7 +50,7 @@ from jaxdata.map_datasets.underlying import (
 )
 from jaxdata.rows.batch_order import in_batch_order
 from jaxdata.rows.extras import check_extras
-from jaxdata.rows.table import Batch
+from jaxdata.rows.table import Batch, RowTable
 
 
 class BatchPipeline:
@@ -98,6 +98,7 @@ class BatchPipeline:
             for _, size in ramp
             for section, start in enumerate(starts)
         }
+        _check_memory(self._placements.values(), self._underlying)
         self._keyed = list(underlying_keyed(rows))
         # A mixture has no rows beyond its end: every pass is the same.
         self._epoch_rows = len(rows) if have_epochs(rows) else 0
@@ -313,3 +314,9 @@ class BatchPipeline:
     def _check_open(self) -> None:
         if self.closed:
             raise InputError("this loader is closed: make another")
+
+
+def _check_memory(placements: Iterable[Placement], table: RowTable | None) -> None:
+    if table is not None:
+        longest = max(each.seq_len for _, each in table.sections())
+        check_slots(max(len(where.rows) for where in placements), longest)

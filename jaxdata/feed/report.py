@@ -95,10 +95,11 @@ class RunReport:
         width = max([len("source"), *map(len, self.sources)])
         lines = [
             f"{counted(self.rows, 'row')}, {counted(self.tokens, 'token')}, "
-            f"{counted(self.documents_begun, 'document')} begun and {self.documents_finished:,} "
-            f"finished, {100 * self.padding_share:.2f} % padding",
+            f"{100 * self.padding_share:.2f} % padding",
+            f"beginnings of {counted(self.documents_begun, 'document')}, ends of "
+            f"{self.documents_finished:,}; parts come in any order",
             f"{'source':<{width}}  {'tokens':>15}  {'share':>8}  {'planned':>8}  "
-            f"{'begun':>9}  {'finished':>9}  {'epochs':>7}",
+            f"{'begins':>9}  {'ends':>9}  {'epochs':>7}",
         ]
         lines += [f"{name:<{width}}  {_columns(each)}" for name, each in self.sources.items()]
         if self.reads is not None:

@@ -20,6 +20,9 @@ from jaxdata.feed.skips import Skips, whole_pairs
 from jaxdata.ragged import Ints
 from jaxdata.rows.batch_order import KeyedRows, in_batch_order
 
+MOST_ROWS = 2**24
+"""of a batch"""
+
 
 class Span(NamedTuple):
     """A global batch: `size` rows of consecutive ordinals."""
@@ -226,6 +229,8 @@ def check_batch_size(given: Any) -> list[tuple[int, int]]:
             f"batch_size={given!r}: expected a whole number of at least 1, or sizes by the row "
             "they begin at, like [(0, 256), (100_000, 512)]"
         )
+    if any(size > MOST_ROWS for _, size in points):
+        raise InputError(f"batch_size={given!r}: expected at most {MOST_ROWS:,} rows")
     return points
 
 

@@ -26,7 +26,7 @@ def _phase_table(phase: dict[str, Any]) -> Table:
         where = f"none of its {asked or 0:,} rows is reached"
     else:
         where = f"rows {first:,} to {first + rows - 1:,}"
-        where += f" of the {asked:,} asked for" if rows < (asked or 0) else ""
+        where += f", {rows:,} of the {asked:,} asked for" if rows < (asked or 0) else ""
     title = f"phase {phase['phase']}: {where}, {phase['tokens']:,} tokens"
     dry = any(source["dry_at_row"] is not None for source in phase["sources"].values())
     loss = any("loss_tokens" in source for source in phase["sources"].values())

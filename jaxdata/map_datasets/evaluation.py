@@ -36,7 +36,10 @@ def evaluation_rows(
         split: which.
         seq_len: slots of a row.
         eval_tokens: most slots; None for all.
-        packing: as for `pack`.
+        strategy: as for `pack`, like what follows; `"crop"` is replaced.
+        overlap: tokens of masked context at the start of a window.
+        positions: where positions restart: `"segment"` or `"row"`.
+        max_segments: most segments in a row; None for no limit.
     """
     if "strategy" in packing:
         packing["strategy"] = evaluation_strategy(packing["strategy"])

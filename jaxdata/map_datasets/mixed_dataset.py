@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from jaxdata.mixing.mixture import Mixture, everything, mixture
 from jaxdata.mixing.phases import OnExhaustion, Phase
 from jaxdata.mixing.weights import WeighBy, Weights
 from jaxdata.packing.packed_rows import PackedRows
+from jaxdata.rows.epochs import whole_index
 from jaxdata.rows.intervals import Exhaustion, Interval
 from jaxdata.scalars import takes_numpy
 
@@ -33,7 +33,7 @@ class MixedDataset(RowDataset):
         return super().__getitem__(index)
 
     def _row(self, index: int) -> int:
-        row = operator.index(index)
+        row = whole_index(index)
         return row + len(self) if row < 0 else row
 
     @takes_numpy

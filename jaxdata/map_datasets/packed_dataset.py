@@ -26,7 +26,7 @@ class PackedDataset(RowDataset):
 
     @takes_numpy
     def repeat(self, num_epochs: int | None = None, *, reseed_each_epoch: bool = True) -> Any:
-        """Several epochs (None: endless), each in its own order if `reseed_each_epoch`."""
+        """Several epochs (`num_epochs=None`: endless), each reordered if `reseed_each_epoch`."""
         if not reseed_each_epoch:
             return super().repeat(num_epochs, reseed_each_epoch=False)
         return RowDataset(RepeatedRows(self.table, rows_of_epochs(len(self), num_epochs)))
@@ -50,10 +50,14 @@ def pack(docs: Any, *, seq_len: int, **packing: Unpack[PackArguments]) -> Packed
         seed: root of every order.
         positions: `"segment"` restarts at each segment, `"row"` runs along the row.
         max_segments: most segments in a row; None for no limit.
-        block: documents that are packed together.
-        shuffle_run: neighbouring documents that stay together when documents are assigned to
-            blocks. More than 1 suits slow random reads: a block is read in long runs. It costs
-            randomness: neighbours in the corpus are trained close together.
+        order: 2 mixes documents of all lengths in a row; 1 is the order of runs that began before.
+        segment_bytes: bytes of neighbouring documents that stay together; 0 for single documents,
+            None for 0 in sources below 2 GiB, else 1 MiB.
+        pool_bytes: bytes of such segments that are packed together.
+        lanes: parts of an epoch that are read side by side, a power of two; None by size.
+        block: with `order=1` only, documents that are packed together.
+        shuffle_run: with `order=1` only, neighbouring documents that stay together when documents
+            are assigned to blocks. More than 1 suits slow random reads, and costs randomness.
 
     Returns:
         A `grain.MapDataset` of rows; `.plan` has the totals of an epoch.

@@ -92,11 +92,19 @@ def blend(
         size: samples wanted. With weights, each dataset is built for its share of them and the
             surplus, and `len` is the sum of the shares, each rounded up. Without weights, `size`
             truncates the blend, and None takes each sample of each dataset once.
-        seq_len: as in :func:`gpt`, like all other arguments.
+        seq_len: as in :func:`gpt`, like what follows.
         split: a split of each dataset.
         part: the part of the split.
         mid_level_dataset_surplus: by what share more samples each dataset is built for.
-        given: the settings of each dataset; its seed is theirs, the blend itself is not random.
+        seed: that of each dataset; the blend itself is not random.
+        reset: restart `segment_ids` and `positions` at each document.
+        eod_mask_loss: no loss where the input is the last token of a document.
+        by: what ends a document for these two, `"document"` or `"eod"`.
+        eod_id: the id, with `by="eod"`.
+        pad_id: the id of padding in documents.
+        positions: `"row"` lets them run along the row.
+        add_extra_token_to_sequence: 0 for samples of `seq_len` tokens, which share none.
+        drop_last_partial_validation_sequence: False for a row of the tokens that do not fill one.
 
     Raises:
         InputError: the blend needs more samples of a dataset than it has.

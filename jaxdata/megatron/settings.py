@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypedDict
 
 from jaxdata.errors import InputError
-from jaxdata.rows.table import POSITIONS
+from jaxdata.rows.table import MOST_SLOTS, POSITIONS
 
 _ALWAYS = ("seq_len", "seed", "reset", "eod_mask_loss")  # in states since the first version
 _OF_THE_STREAM = ("add_extra_token_to_sequence", "drop_last_partial_validation_sequence")
@@ -49,8 +49,8 @@ class GptSettings:
     """this id has no loss, and is 0 in rows"""
 
     def __post_init__(self) -> None:
-        if self.seq_len < 1:
-            raise InputError(f"seq_len={self.seq_len}: expected at least 1")
+        if not 1 <= self.seq_len <= MOST_SLOTS:
+            raise InputError(f"seq_len={self.seq_len}: expected 1 to {MOST_SLOTS:,}")
         if not 0 <= self.seed < 2**32:
             raise InputError(
                 f"seed={self.seed}: expected 0 to 2**32 - 1, as in numpy's RandomState"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -79,6 +80,11 @@ def mix_tables(
         start=start,
         first_phase=first_phase,
     )
+    if sum(interval.rows for interval in timeline.intervals) > sys.maxsize:
+        raise InputError(
+            "the mixture has more than 2^63 rows: give its phases smaller budgets, or its sources "
+            "fewer epochs"
+        )
     return MixedRows(tables, recipe, timeline, seq_len, positions)
 
 

@@ -10,12 +10,14 @@ from typing import Literal, get_args
 
 from jaxdata.errors import InputError
 from jaxdata.scalars import is_number
+from jaxdata.wording import shortened
 
 Weights = Mapping[str, float] | str
 WeighBy = Literal["tokens", "loss_tokens"]
 """What weights are shares of: trained tokens, or those that have loss after stored masks."""
 
 _RULE = re.compile(r"size\s*\*\*\s*([0-9.]+(?:e-?[0-9]+)?)")
+_STEEPEST = 16  # 2^62 tokens to that power are a float
 _DIGITS = 12  # last digits of powers differ between machines; rows must not
 
 
@@ -66,9 +68,13 @@ def _exponent(rule: str) -> float:
     found = _RULE.fullmatch(rule.strip())
     try:
         assert found
-        return float(found[1])
+        exponent = float(found[1])
     except (AssertionError, ValueError):
         raise InputError(
-            f"weights {rule!r}: expected a number for each source, like {{web: 0.6, code: 0.4}}, "
-            "'proportional' to their sizes, or a power of the sizes, like 'size**0.5'"
+            f"weights {shortened(rule)!r}: expected a number for each source, like "
+            "{web: 0.6, code: 0.4}, 'proportional' to their sizes, or a power of the sizes, like "
+            "'size**0.5'"
         ) from None
+    if exponent > _STEEPEST:
+        raise InputError(f"weights {shortened(rule)!r}: expected a power of at most {_STEEPEST}")
+    return exponent

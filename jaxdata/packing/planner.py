@@ -160,6 +160,8 @@ class Planner:
     def table(self, progress: Advance | None = None) -> Ints:
         """One line a block, int64 (blocks, `columns`): the columns of `BlockTable`."""
         lines: list[list[int]] = []
+        if progress:
+            progress(0, len(self._spans))
         for done, line in enumerate(self._measured(self._spans), 1):
             if line is None:  # too many windows: from here on, `MAX_WINDOWS` ends the blocks
                 spans = list(self._uneven_spans(sum(line[1] for line in lines)))

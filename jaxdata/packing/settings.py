@@ -12,7 +12,7 @@ from jaxdata.errors import InputError
 from jaxdata.notebook import bars_html, color_of, table_html
 from jaxdata.packing.block_plan import StrategyName
 from jaxdata.packing.strategies import STRATEGIES, strategy_names
-from jaxdata.rows.table import POSITIONS
+from jaxdata.rows.table import MOST_SLOTS, POSITIONS
 from jaxdata.scalars import is_whole
 
 _ORDER_1 = ("block", "shuffle_run")
@@ -29,13 +29,14 @@ def _setting(
     default: Any = MISSING,
     *,
     least: int | None = None,
+    most: int = 2**62,
     choices: Collection[Any] | None = None,
 ) -> Any:
     """A field with the metadata from which checks and config sections are made.
 
     A registry given as `choices` is read whenever a value is checked.
     """
-    metadata = {"description": description, "least": least, "choices": choices}
+    metadata = {"description": description, "least": least, "most": most, "choices": choices}
     return field(default=default, metadata=metadata)
 
 
@@ -46,7 +47,7 @@ class PackSettings:
     The arguments of `jaxdata.pack` and the fields of `pack:` in a config are these fields.
     """
 
-    seq_len: int = _setting("slots in a row", least=1)
+    seq_len: int = _setting("slots in a row", least=1, most=MOST_SLOTS)
     strategy: StrategyName = _setting(  # noqa: RUF009 - a field
         "how windows share rows", "best_fit", choices=STRATEGIES
     )
@@ -76,6 +77,7 @@ class PackSettings:
         "parts of an epoch that are read side by side (order 2), a power of two; null: by size",
         None,
         least=1,
+        most=2**16,
     )
     shuffle: bool = _setting("shuffle documents and rows; False: the order of the dataset", True)
 
@@ -127,6 +129,8 @@ def _check(setting: Field[Any], given: Any) -> None:
         )
     if least is not None and given < least:
         raise InputError(f"{setting.name}={given!r}: expected at least {least}{also}")
+    if least is not None and given > (most := setting.metadata["most"]):
+        raise InputError(f"{setting.name}={given}: expected at most {most:,}{also}")
 
 
 class RowArguments(TypedDict, total=False):

@@ -15,7 +15,7 @@ from jaxdata.documents.kept import KeptDocuments, identified, in_source
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.preferences.truncation import lay_out_side, prompt_length, truncation_of
 from jaxdata.rows.epochs import row_number, rows_of_epochs
-from jaxdata.rows.table import Batch
+from jaxdata.rows.table import MOST_SLOTS, Batch
 from jaxdata.scalars import takes_numpy
 from jaxdata.seeds import Permutation, derive
 
@@ -65,8 +65,8 @@ def pairs(
     """
     sides = as_documents(chosen), as_documents(rejected)
     _check_sides(*sides)
-    if seq_len < 1:
-        raise InputError(f"seq_len={seq_len!r}: expected at least 1")
+    if not 1 <= seq_len <= MOST_SLOTS:
+        raise InputError(f"seq_len={seq_len}: expected 1 to {MOST_SLOTS:,}")
     most = min(_MAX_PROMPT, (seq_len + 1) // 2) if max_prompt is None else max_prompt
     if not 1 <= most <= seq_len:
         raise InputError(f"max_prompt={max_prompt!r}: expected 1 to seq_len = {seq_len}")
@@ -135,7 +135,7 @@ class PairDataset(grain.MapDataset[Batch]):
 
     @takes_numpy
     def repeat(self, num_epochs: int | None = None, *, reseed_each_epoch: bool = True) -> Any:
-        """Several epochs (None: endless), each in its own order if `reseed_each_epoch`."""
+        """Several epochs (`num_epochs=None`: endless), each reordered if `reseed_each_epoch`."""
         if not reseed_each_epoch:
             return super().repeat(num_epochs, reseed_each_epoch=False)
         rows = rows_of_epochs(len(self), num_epochs)

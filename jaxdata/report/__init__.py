@@ -19,5 +19,6 @@ shown_batch     a batch in a line, and in a notebook as a picture
 from jaxdata.report.gathering import Report, Subject, gather
 from jaxdata.report.images import write_images
 from jaxdata.report.page import write_page
+from jaxdata.report.templating import check_installed
 
-__all__ = ["Report", "Subject", "gather", "write_images", "write_page"]
+__all__ = ["Report", "Subject", "check_installed", "gather", "write_images", "write_page"]

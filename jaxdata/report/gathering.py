@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, TypeVar
 
 from jaxdata.documents.base import Documents, far
@@ -13,6 +14,7 @@ from jaxdata.feed.loader import Loader
 from jaxdata.look.dataset_summary import describe_dataset
 from jaxdata.look.explanation import decoder
 from jaxdata.look.validation import describe_mixture
+from jaxdata.progress import Advance
 from jaxdata.report.drawn_batch import DrawnBatch, draw_batch
 from jaxdata.report.left_out import BadRecord, LeftOut, bad_records, left_out
 from jaxdata.report.lengths import Histogram, length_histogram
@@ -26,6 +28,7 @@ MOST_DRAWN = 24
 """sources that are drawn and sampled, the largest; tables have all of them"""
 _SAMPLES = 8  # documents of a source
 _ALL_SAMPLES = 96
+_PARTS = 5  # beside lengths and samples of each source: dataset, views, tokens, packing, run
 
 T = TypeVar("T")
 
@@ -80,32 +83,43 @@ class Report:
     notes: list[str] = field(default_factory=list)
 
 
-def gather(subject: Subject) -> Report:
-    """Compute a report from lengths and plans, reading a few documents of each source."""
+def gather(subject: Subject, progress: Advance = lambda _done, _total: None) -> Report:
+    """Compute a report from lengths and plans, reading a few documents of each source.
+
+    `progress` is called with the parts that are done, and all of them.
+    """
     dataset, decode = subject.dataset, decoder(subject.dataset)
     sources = {name: dataset[name] for name in sorted(dataset.names)}
     drawn = _largest(sources)
     shown = {name: sources[name] for name in drawn}
     trained = [sources[f"{subject.split}/{n}"] for n in dataset.splits.get(subject.split, [])]
+    parts, numbers = 2 * len(shown) + _PARTS, count(1)
+    progress(0, parts)
+
+    def done(part: T) -> T:
+        progress(next(numbers), parts)
+        return part
+
     report = Report(
         url=dataset.url,
-        described=describe_dataset(dataset),
+        described=done(describe_dataset(dataset)),
         drawn=drawn,
-        lengths={name: length_histogram(each) for name, each in shown.items()},
+        lengths={name: done(length_histogram(each)) for name, each in shown.items()},
         seq_len=subject.seq_len,
         split=subject.split,
-        samples=_samples(shown, decode),
+        samples=_samples(shown, decode, done),
         far=any(far(each) is not None for each in sources.values()),
         left_out=left_out(dataset),
         bad_records=bad_records(dataset),
         notes=list(subject.notes),
     )
     told = report.notes
-    report.views = view_facts(dataset, told)
-    report.tokens = _part(told, "tokens", lambda: token_facts(dataset, shown))
-    report.packing = _part(told, "packing", lambda: compare(trained, seq_len=subject.seq_len))
+    report.views = done(view_facts(dataset, told))
+    report.tokens = done(_part(told, "tokens", lambda: token_facts(dataset, shown)))
+    report.packing = done(_part(told, "packing", lambda: compare(trained, seq_len=subject.seq_len)))
     if subject.loader is not None:
         _add_run(report, subject, subject.loader, decode)
+    progress(parts, parts)
     return report
 
 
@@ -134,12 +148,16 @@ def _largest(sources: dict[str, Documents]) -> list[str]:
     return [name for name in sources if name in kept]
 
 
-def _samples(sources: dict[str, Documents], decode: Any) -> list[Sample]:
+def _samples(
+    sources: dict[str, Documents], decode: Any, done: Callable[[Any], Any]
+) -> list[Sample]:
     most = max(1, min(_SAMPLES, _ALL_SAMPLES // max(len(sources), 1)))
     return [
         sample
         for name, documents in sources.items()
-        for sample in sample_documents(
-            name, documents, decode, most if far(documents) is None else min(most, FAR_SAMPLES)
+        for sample in done(
+            sample_documents(
+                name, documents, decode, most if far(documents) is None else min(most, FAR_SAMPLES)
+            )
         )
     ]

@@ -5,11 +5,19 @@ from __future__ import annotations
 import base64
 import hashlib
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from jaxdata.errors import MissingExtra
 from jaxdata.look.terminal import printable
+
+
+def check_installed() -> None:
+    """Raise MissingExtra for what a page is made with, before a report is gathered for minutes."""
+    for package in ("jinja2", "matplotlib"):
+        if find_spec(package) is None:
+            raise MissingExtra("report", package)
 
 
 def fill(template: str, **values: Any) -> str:

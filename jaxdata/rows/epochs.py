@@ -15,8 +15,16 @@ def row_number(index: SupportsIndex, rows: int) -> int:
     >>> [row_number(index, 5) for index in (3, 8, -1, -6)]
     [3, 8, 4, 4]
     """
-    row = operator.index(index)
+    row = whole_index(index)
     return row % max(rows, 1) if row < 0 else row
+
+
+def whole_index(index: SupportsIndex) -> int:
+    """An index as an integer; raises IndexError if no array could have it."""
+    row = operator.index(index)
+    if abs(row) > sys.maxsize:
+        raise IndexError("row index out of range: it does not fit in 64 bits")
+    return row
 
 
 def rows_of_epochs(rows: int, num_epochs: Any) -> int:
@@ -32,4 +40,6 @@ def rows_of_epochs(rows: int, num_epochs: Any) -> int:
             f"repeat({num_epochs!r}): expected a whole number of epochs of at least 1, or None for "
             "epochs without end; mix(..., epochs={name: 1.5}) takes fractions"
         )
+    if rows * num_epochs > sys.maxsize:
+        raise InputError(f"repeat({num_epochs}) of {rows:,} rows: expected fewer than 2^63 rows")
     return rows * num_epochs

@@ -44,6 +44,8 @@ class Row(TypedDict, Generic[Array]):
 
 
 POSITIONS = ("segment", "row")
+MOST_SLOTS = 2**30
+"""of a row: positions and windows are int32"""
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,11 @@ from jaxdata.converter.inputs.fetched.given_records import told_apart
 from jaxdata.converter.parameters import default_of
 from jaxdata.converter.tasks.registry import kept_by_sources, task_names, task_options
 from jaxdata.errors import InputError
+from jaxdata.feed.arguments import check_counts, check_slots
 from jaxdata.feed.batches import HostPlacement, Placement
 from jaxdata.feed.layouts import Named
 from jaxdata.feed.layouts import layout as find_layout
+from jaxdata.feed.schedule import check_batch_size
 from jaxdata.packing.settings import PackSettings, RowArguments
 from jaxdata.processes import available_cores
 from jaxdata.scalars import takes_numpy_beside
@@ -91,9 +93,11 @@ def stream_text(
     ...     print(batch["inputs"].shape)
     """
     loaded = tokenizers.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
-    for name, count, least in (("buffer", buffer, 1), ("prefetch", prefetch, 0)):
-        if count < least:
-            raise InputError(f"{name}={count}: expected {least} or more")
+    if buffer < 1:
+        raise InputError(f"buffer={buffer}: expected 1 or more")
+    workers = max(1, available_cores() - 1) if num_workers is None else num_workers
+    check_counts(num_workers=workers, prefetch=prefetch)
+    check_batch_size(batch_size)
     packing = {name: options.pop(name) for name in RowArguments.__annotations__ if name in options}
     placement, part = _placed(sharding, shard, batch_size, seq_len)
     recipe = TextRecipe(
@@ -103,7 +107,7 @@ def stream_text(
         Buffer(buffer, _CHARACTERS, part, epochs),
         PackSettings(seq_len, seed=seed, shuffle=shuffle, order=1, **packing),
     )
-    workers = max(1, available_cores() - 1) if num_workers is None else num_workers
+    check_slots(len(placement.rows), seq_len)
     _advise(recipe, tokenizer)
     return TextStream(
         recipe, placement, find_layout(layout), workers, prefetch, on_devices=sharding is not None

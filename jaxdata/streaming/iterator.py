@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.errors import InputError
+from jaxdata.feed.arguments import refuse_copy
 from jaxdata.feed.batches import OpenStream, PlacedStream, Placement, Stream
 from jaxdata.feed.layouts import Layout
 from jaxdata.feed.saved_state import STATE_VERSION, is_row, parse_state, refused, sealed, shown
@@ -26,6 +27,8 @@ _FREE = "batch size, workers and prefetch"
 
 class TextStream(grain.DatasetIterator[Any]):
     """A one-pass iterator of batches from text. Made by :func:`stream_text`."""
+
+    __reduce__ = refuse_copy
 
     def __init__(
         self,

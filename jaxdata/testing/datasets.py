@@ -30,6 +30,10 @@ from jaxdata.format.storage import Store, open_store
 def distinct_documents(lengths: Iterable[int], first: int = 1) -> list[NDArray[np.int64]]:
     """Documents without repeated token ids, so that a target identifies its document and position.
 
+    Args:
+        lengths: tokens of each.
+        first: the first id.
+
     >>> [document.tolist() for document in distinct_documents([2, 3])]
     [[1, 2], [3, 4, 5]]
     """

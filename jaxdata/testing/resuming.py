@@ -19,6 +19,10 @@ def assert_same_batches(one: Iterable[Any], other: Iterable[Any]) -> int:
     """Check that two streams of batches are equal; returns the number of batches.
 
     Of batches of any structure, their leaves are compared.
+
+    Args:
+        one: batches, such as a loader.
+        other: those that they should be.
     """
     count = 0
     for count, (a, b) in enumerate(zip(map(leaves, one), map(leaves, other), strict=True), 1):

@@ -115,7 +115,15 @@ def trainer_proofs(
     vocab_size: int | None = None,
     leave_out: Collection[str] = (),
 ) -> Iterator[Proof]:
-    """The checks of :func:`check_trainer`, one after the other; a wrong one ends none of them."""
+    """The checks of :func:`check_trainer`, one after the other; a wrong one ends none of them.
+
+    Args:
+        loss_of_batch: as there, like what follows.
+        loader: of packed rows.
+        tolerance: how far losses may differ.
+        vocab_size: of the model.
+        leave_out: names of checks.
+    """
     asked = Asked(loss_of_batch, loader, tolerance)
     checks: dict[str, Callable[[Asked], str]] = {
         "repeats": losses.repeats,

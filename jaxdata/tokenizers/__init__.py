@@ -168,6 +168,14 @@ def restore(
 ) -> Tokenizer:
     """Make a tokenizer from the `kind`, `files()` and ids of another; reads no path.
 
+    Args:
+        kind: its kind.
+        files: its files, by name.
+        eod_id: its end of documents.
+        bos_id: its beginning of documents, if it has one.
+        pad_id: its padding, if it has any.
+        name: what it is called in messages.
+
     >>> restore("bytes", {}, eod_id=256, name="bytes").vocab_size
     257
     """

@@ -30,6 +30,10 @@ def cu_seqlens(segment_ids: Tensor, length: int | None = None) -> tuple[Tensor, 
     See `feed.attention.cu_seqlens`. Ids on a device are copied to the host; to avoid that, the
     layout `lambda batch: {**batch, **varlen(batch["segment_ids"])}` makes it with the batch.
 
+    Args:
+        segment_ids: of a batch, (batch, seq_len).
+        length: pad the result to so many numbers, for kernels that need one shape.
+
     >>> cu_seqlens(torch.tensor([[1, 1, 2, 0], [1, 1, 1, 1]]))
     (tensor([0, 2, 3, 4, 8], dtype=torch.int32), 4)
     """

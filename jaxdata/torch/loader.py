@@ -116,7 +116,7 @@ class Loader(BatchIterator, IterableDataset[Tensors]):
         return batch
 
     def deliver(self, batch: Batch) -> Tensors:
-        """See `jaxdata.Loader.deliver`."""
+        """A batch of your own arrays as tensors; see `jaxdata.Loader.deliver`."""
         found: Tensors = self._delivery.receive(super().deliver(batch))
         return found
 

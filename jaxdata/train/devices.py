@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import jax
-import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxdata.errors import InputError
 
@@ -57,7 +56,7 @@ def _add_xla_flags(*flags: str) -> None:
 
 def data_mesh() -> Mesh:
     """All devices of all processes along one axis, `data`."""
-    return Mesh(np.array(jax.devices()), ("data",))
+    return Mesh(jax.devices(), ("data",), axis_types=(AxisType.Auto,))
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:

@@ -84,6 +84,7 @@ class Trainer:
         if saved is not None:
             self.loader.set_state(saved)
         self.steps = _last_step(settings, self.loader)
+        advance(self.step, self.steps)
         self._validation = data.validation and data.validation(batch_sharding(mesh))
         optimizer = make_optimizer(settings.optimizer, self.steps)
         init = partial(

@@ -130,13 +130,29 @@ def test_train_a_tokenizer_convert_and_read_back(pages: Path, tmp_path: Path) ->
     assert "already complete: nothing to do" in apart(*asked).stdout
 
 
+def script(name: str, *arguments: str | Path) -> str:
+    """What a script of `tools/` prints in a checkout, where no jaxdata is installed."""
+    packages = [path for path in sys.path if path and not Path(path, "pyproject.toml").exists()]
+    done = subprocess.run(
+        [sys.executable, "-S", ROOT / "tools" / name, *arguments],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(packages)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_the_script_is_the_command(pages: Path, tmp_path: Path) -> None:
     options = ["--output", tmp_path / "b", "--source", "web", "--tokenizer", "bytes"]
     run("convert", pages, *options[:1], tmp_path / "a", *options[2:])
-    script = [sys.executable, ROOT / "tools/convert.py", pages, *options]
-    done = subprocess.run(script, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("read 400 documents, ")
+    assert script("convert.py", pages, *options).startswith("read 400 documents, ")
     assert (tmp_path / "a/dataset.json").read_bytes() == (tmp_path / "b/dataset.json").read_bytes()
+
+
+def test_the_trainer_is_a_script_too() -> None:
+    assert script("train.py", "--help").startswith("Usage: jaxdata train ")
 
 
 def test_quarantined_lines_are_reported_and_exit_0(pages: Path, tmp_path: Path) -> None:
@@ -175,6 +191,14 @@ def test_what_a_user_does_wrong_is_one_line(pages: Path, tmp_path: Path) -> None
     assert blocked.stderr.startswith("error: ")
     assert "Missing option '--source'" in run("convert", pages, *options[:2], status=2).stderr
     assert "No such command 'converd'" in apart("converd", status=2).stderr
+
+
+def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def needs_too_much(*_: object, **__: object) -> None:
+        raise MemoryError("Unable to allocate 8.00 TiB")
+
+    monkeypatch.setattr(cli.cli, "main", needs_too_much)
+    assert run("x", status=1).stderr == "error: not enough memory: Unable to allocate 8.00 TiB\n"
 
 
 def test_a_bar_is_drawn_on_a_terminal(pages: Path, tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_what_cannot_be_is_refused(given: dict[str, Any], says: str) -> None:
 
 def test_files_that_are_none(tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
-    for text, says in (("[1]", "contains no parameters"), ("{", "cannot be read as YAML")):
+    for text, says in (("[1]", "contains no parameters"), ("{", "is not YAML")):
         file.write_text(text)
         with pytest.raises(InputError, match=says):
             read_params(file)

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import jaxdata
-from jaxdata.config import Config, build_rows, load, load_config, packaged_configs, parse_overrides
+from jaxdata.cli import main, train
+from jaxdata.config import (
+    Config,
+    build_rows,
+    load,
+    load_config,
+    packaged_configs,
+    parse_overrides,
+    unscored,
+)
 from jaxdata.errors import ConfigError, InputError, SourceExhausted
 from jaxdata.testing import (
     assert_exactly_once,
@@ -93,11 +103,45 @@ train: {optimizer: {learning_rate: 3e-4}}
         ),
         ("dataset: d\nloader: {skip_rows: 4}", "loader.skip_rows: expected a list, got 4"),
         ("dataset: d\ntrain: {model: {width: 30}}", "width / heads must be an even number"),
+        ("dataset: d\npack: {seq_len: 2147483648}", "should be less than or equal to 1073741824"),
+        ("dataset: d\npack: {seq_len: 1e300}", "pack.seq_len: expected a whole number, got 1e+300"),
+        ("dataset: d\nloader: {batch_size: 1e12}", "batch_size=1000000000000: expected at most"),
+        ("dataset: d\nloader: {prefetch: 4294967296}", "less than or equal to 65536"),
+        ("dataset: d\ncurriculum: [{mix: size**1e308}]", "expected a power of at most 16"),
+        ("dataset: d\nseed: " + "9" * 5000, "line 2: expected a whole number of at most 64 bits,"),
+        ("dataset: d\nseed: 0x" + "f" * 5000, "at most 64 bits, got 0xfff"),
+        ("dataset: d\nsplit: 2026-99-99", "{path}: month must be in 1..12"),
+        ("dataset: d\0", "is not YAML: unacceptable character #x0000"),
+        ("dataset: " + "[" * 5000, "lists or mappings in each other deeper than 50"),
+        ("dataset: " + "[" * 60 + "]" * 60, "{path}, line 1: lists or mappings in each other"),
+        ("dataset: d\nepochs: &a {{b: *a}}", "line 2: lists or mappings in each other deeper than"),
+        ("dataset: " + "x" * 2**20, "1,048,585 characters; expected at most 1,048,576"),
     ],
 )
 def test_errors_say_what_was_given_and_expected(tmp_path: Path, text: str, expected: str) -> None:
     message = refusal(tmp_path, text)
     assert expected.format(path=tmp_path / "config.yaml") in message
+
+
+@pytest.mark.parametrize("repeated", ["[{}]", "{{<<: [{}]}}"])
+def test_an_alias_counts_as_what_it_stands_for(tmp_path: Path, repeated: str) -> None:
+    """Nine of nine of nine …: a few hundred bytes that would fill any memory."""
+    lines = ["a0: &a0 {x: 1}"]
+    for n in range(1, 12):
+        lines.append(f"a{n}: &a{n} " + repeated.format(", ".join([f"*a{n - 1}"] * 9)))
+    bomb = "\n".join(lines)
+    assert len(bomb) < 1000
+    assert refusal(tmp_path, bomb).endswith("values, each alias counted as what it stands for")
+    shared = "dataset: d\nepochs: &often {a: 2}\namendments: [{at_row: 4, epochs: *often}]"
+    assert load_config(written(tmp_path, shared)).amendments[0].epochs == {"a": 2}
+
+
+def test_what_was_given_is_shortened() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^seed: expected a whole number, got \[1, 1, .*…"
+    ) as told:
+        load_config({"dataset": "d", "seed": [1] * 10_000})
+    assert len(str(told.value)) < 200
 
 
 def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
@@ -288,3 +332,42 @@ def test_the_readme_form_works(dataset: str, tmp_path: Path) -> None:
     path = written(tmp_path, f"dataset: {dataset}\npack: {{seq_len: 32}}\n")
     loader = jaxdata.load(path, split="train", loader={"batch_size": 2})
     assert next(loader)["inputs"].shape == (2, 32)
+
+
+def test_a_split_to_score_on_that_is_not_there_is_said(
+    dataset: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def preview(split: str) -> tuple[int, str]:
+        arguments = [
+            "preview",
+            "--config",
+            "pretrain",
+            "--dataset",
+            dataset,
+            "--pack.seq_len",
+            "32",
+        ]
+        with pytest.raises(SystemExit) as ended:
+            main([*arguments, "--eval_split", split])
+        return int(str(ended.value.code)), capsys.readouterr().out
+
+    status, out = preview("vall")
+    assert status == 1
+    assert f"FAILED  scoring   eval_split is 'vall'; {dataset} has 'val' to score on" in out
+    assert "did you mean 'val'?" in out
+    with pytest.raises(ConfigError, match="name one, or null for none"):
+        train.run(load_config(small(dataset, eval_split="vall")))
+    status, out = preview("null")
+    assert (status, "evaluation" in out, "scoring" in out) == (0, False, False)
+    assert preview("val")[0] == 0
+
+
+def test_without_any_split_to_score_on_nothing_is_scored(dataset: str) -> None:
+    opened = jaxdata.open_dataset(dataset)
+    only = SimpleNamespace(splits={"train": ["a"]}, url="d")
+    why = "d has no split 'val': nothing is scored. Convert some documents with --split val, or"
+    assert unscored(load_config(small(dataset)), only).startswith(why)  # type: ignore[arg-type]
+    assert unscored(load_config(small(dataset)), opened) == ""
+    assert unscored(load_config(small(dataset, eval_split=None)), opened) == ""
+    with pytest.raises(ConfigError, match="eval_split is null, and this trainer scores on a split"):
+        load_config(small(dataset, eval_split=None)).scored_split  # noqa: B018

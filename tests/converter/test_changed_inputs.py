@@ -82,8 +82,8 @@ def stop_at(share: float) -> Callable[[int, int], None]:
     """Interrupt when that share of the units is done."""
     units = count(1)
 
-    def stop(_done: int, _total: int) -> None:
-        if next(units) >= share * UNITS:
+    def stop(done: int, _total: int) -> None:
+        if done and next(units) >= share * UNITS:  # the first call says the total
             raise KeyboardInterrupt
 
     return stop

@@ -331,3 +331,19 @@ def test_examples_beside_what_stays(dataset: Path, capsys: pytest.CaptureFixture
         assert done.value.code
     assert "no source of" in (errors := capsys.readouterr().err)
     assert "give --output-name NAME to search, or --show VIEW" in errors
+
+
+def test_what_has_nothing_in_common_is_said(dataset: Path, tmp_path: Path) -> None:
+    """Several benchmarks that taint one document: it is known of one of them only."""
+    files = {"other": prose(90), "own": OWN[0], "again": OWN[0]}
+    for name, text in files.items():
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"text": text}))
+    other, own, again = (str(tmp_path / f"{name}.jsonl") for name in files)
+    nothing = find(dataset, sources=["wiki"], against=["val", other], overlap=8)
+    assert nothing.summary().splitlines()[1] == (
+        "nothing of val/web, other.jsonl was found in train/wiki"
+    )
+    some = find(dataset, sources=["web"], against=["val", other, own, again], overlap=8)
+    assert "nothing of" not in some.summary()
+    one = find(dataset, sources=["web"], against=["train/wiki", own, again], overlap=8)
+    assert "nothing of" not in one.summary()

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import threading
 from collections.abc import Callable
+from copy import copy as copy_of
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -225,3 +228,15 @@ def test_waiting_is_measured() -> None:
     assert one.wait_seconds == 0
     next(one)
     assert one.wait_seconds > 0
+
+
+@pytest.mark.parametrize("copied", [copy_of, deepcopy, pickle.dumps])
+def test_it_is_not_copied_but_made_again(copied: Callable[[Any], Any]) -> None:
+    one = loader()
+    expected = [next(one), next(one)][1]
+    with pytest.raises(InputError, match=r"a Loader is not copied .* call its set_state\("):
+        copied(one)
+    again = loader()
+    again.set_state(one.get_state())
+    again.seek(step=1)
+    assert_same_batches([next(again)], [expected])

@@ -85,7 +85,7 @@ def test_blends_without_weights() -> None:
         ([1, None], {}, "1 of 2 datasets have weights: expected all or none"),
         ([1, 0], {}, "expected positive numbers; remove datasets"),
         ([1, 2], {"size": None}, "size=None: expected a number of samples, required with weights"),
-        ([1], {"seq_len": 0}, "seq_len=0: expected at least 1"),
+        ([1], {"seq_len": 0}, "seq_len=0: expected 1 to"),
         ([1], {"seed": -1}, "seed=-1: expected 0 to"),
         ([1], {"by": "id"}, r"by='id': expected document \| eod"),
         ([1], {"by": "eod"}, "by='eod', eod_id=None: expected by='eod' and eod_id=, the id that"),

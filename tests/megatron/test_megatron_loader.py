@@ -73,7 +73,7 @@ def test_devices_lay_them_out_alike(tmp_path: Path, given: dict[str, Any]) -> No
     import jax
 
     rows = blended(tmp_path, **given)
-    mesh = jax.make_mesh((4,), ("data",))
+    mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
     one, other = (
         jaxdata.Loader(rows, batch_size=8, sharding=sharding, expand=expand)

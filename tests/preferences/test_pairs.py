@@ -143,7 +143,7 @@ def test_a_loader_takes_pairs_and_resumes_on_other_hosts(workers: int) -> None:
 
 def test_a_loader_puts_pairs_on_devices_and_skips() -> None:
     rows = jaxdata.pairs(CHOSEN, REJECTED, seq_len=8)
-    mesh = jax.make_mesh((4,), ("data",))
+    mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     sharding = NamedSharding(mesh, PartitionSpec("data"))
     loader = jaxdata.Loader(rows, batch_size=4, sharding=sharding, skip_rows=[(2, 4)])
     batch = next(loader)
@@ -168,7 +168,7 @@ def test_what_is_no_pair_is_refused() -> None:
         jaxdata.pairs(short, jaxdata.ArrayDocuments([[1, 2]]), seq_len=4)
     with pytest.raises(InputError, match="max_prompt=5: expected 1 to seq_len = 4"):
         jaxdata.pairs(CHOSEN, REJECTED, seq_len=4, max_prompt=5)
-    with pytest.raises(InputError, match="seq_len=0: expected at least 1"):
+    with pytest.raises(InputError, match="seq_len=0: expected 1 to"):
         jaxdata.pairs(CHOSEN, REJECTED, seq_len=0)
     other = jaxdata.ArrayDocuments([[2, 2]], masks=[[0, 1]], name="train/other")
     with pytest.raises(DatasetError, match="document 0 of train/short and of train/other have"):

@@ -14,7 +14,7 @@ import yaml
 import jaxdata
 from jaxdata.cli import main
 from jaxdata.installing import install_command
-from jaxdata.report import gathering
+from jaxdata.report import Subject, gather, gathering
 from jaxdata.testing import write_dataset
 from jaxdata.testing.buckets import bucket_server
 from tests.report.conftest import report
@@ -131,15 +131,23 @@ def test_little_is_read_from_a_bucket(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_page_needs_its_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_dataset(tmp_path / "d", {"train/a": documents(5)})
+    """It is said before anything is read, which may take minutes: even whether there is data."""
     for package in ("matplotlib", "jinja2"):
         with monkeypatch.context() as without:
             for name in [n for n in sys.modules if n.partition(".")[0] == package]:
                 without.delitem(sys.modules, name)
             without.setitem(sys.modules, package, None)
-            said = refused(capsys, tmp_path / "d", "-o", tmp_path / "r.html")
+            said = refused(capsys, tmp_path / "gone", "-o", tmp_path / "r.html")
         assert f"{package} is not installed; install it with: {install_command('report')}" in said
-        assert not (tmp_path / "r.html").exists()
+
+
+def test_it_says_how_far_it_is(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "d", {"train/a": documents(5), "train/b": documents(4)})
+    dataset = jaxdata.open_dataset(tmp_path / "d")
+    told: list[tuple[int, int | None]] = []
+    subject = Subject(dataset=dataset, split="train", seq_len=8)
+    gather(subject, lambda done, total: told.append((done, total)))
+    assert told == [(done, 9) for done in range(10)]
 
 
 def test_wrong_use_is_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

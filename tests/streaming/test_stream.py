@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from itertools import islice
@@ -159,6 +160,11 @@ def test_to_devices(files: list[Path]) -> None:
     assert_same_batches(stream(files), placed)
     with pytest.raises(InputError, match="not both"):
         stream(files, sharding=sharding, shard=(0, 1))
+
+
+def test_a_stream_is_not_copied(files: list[Path]) -> None:
+    with pytest.raises(InputError, match="a TextStream is not copied or pickled"):
+        copy.deepcopy(stream(files))
 
 
 def test_layouts_and_bytes(files: list[Path]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 import optax
 import orbax.checkpoint as ocp
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 import jaxdata
 
@@ -17,7 +17,7 @@ path, output, steps = sys.argv[1], Path(sys.argv[2]).absolute(), int(sys.argv[3]
 dataset = jaxdata.open_dataset(path)
 names = dataset.splits["train"]
 packed = {name: jaxdata.pack(dataset.source("train", name), seq_len=128) for name in names}
-mesh = Mesh(jax.devices(), ("data",))
+mesh = Mesh(jax.devices(), ("data",), axis_types=(AxisType.Auto,))
 sharding, everywhere = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (["data"], []))
 loader = jaxdata.Loader(jaxdata.mix(packed), batch_size=8, sharding=sharding)
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import jaxdata
+from jaxdata.look.preview_tables import preview_tables
 from tests.look.validate.conftest import planned, run, write_config
 
 
@@ -25,6 +26,21 @@ def test_a_run_that_cannot_be_fails_and_shows_how_far_it_would_go(
     status, found = planned(capsys, config, "--epochs", "{wiki: 1}")
     assert (status, found["ok"]) == (1, False)
     assert found["rows"] == found["exhaustions"][0]["row"] < 500
+
+
+def test_rows_of_a_phase_are_told_from_how_many_it_has() -> None:
+    phase = {
+        "phase": 1,
+        "first_row": 120,
+        "rows": 40,
+        "rows_asked": 120,
+        "tokens": 9,
+        "sources": {},
+    }
+    found = {"phases": [phase, {**phase, "rows": 120}], "exhaustions": [], "sources": {}}
+    titles = [str(table.title) for table in preview_tables(found)]
+    assert titles[0] == "phase 1: rows 120 to 159, 40 of the 120 asked for, 9 tokens"
+    assert titles[1] == "phase 1: rows 120 to 239, 9 tokens"
 
 
 @pytest.mark.parametrize("way", ["halt", "renormalize"])

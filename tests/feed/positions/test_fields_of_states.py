@@ -114,6 +114,15 @@ def test_sizes_of_batches_rise_from_row_to_row(lists: Any, asked: Any) -> None:
         assert are_sizes(value) == sizes(value)
 
 
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=4))
+def test_a_range_that_is_skipped_has_a_row(numbers: list[int]) -> None:
+    state = {**GOOD, "skips": [[0, 1], numbers]}
+    if ranges([numbers]):
+        assert parse_state(state).skips == state["skips"]
+    else:
+        assert said(state).startswith(f"the loader state has skips {[[0, 1], numbers]}: expected")
+
+
 @given(ROWS | st.integers())
 def test_a_row_is_a_whole_number_of_63_bits(value: Any) -> None:
     assert is_row(value) == row(value)

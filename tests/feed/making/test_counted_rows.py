@@ -1,0 +1,250 @@
+"""Reports of runs, against adding up the delivered rows one by one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxdata.errors import InputError
+from jaxdata.feed.report import RunReport, SourceReport, make_report
+from jaxdata.feed.schedule import Schedule
+from jaxdata.format.storage import ReadCounts
+from jaxdata.ragged import Ints
+from jaxdata.rows.counts import TokenCounts
+from jaxdata.rows.intervals import Interval
+from jaxdata.rows.table import RowTable, Segments
+
+
+class Row(NamedTuple):
+    """A row of one source, as a report counts it."""
+
+    source: str
+    begun: int
+    finished: int
+    tokens: int
+    overlap: int
+    padding: int
+
+    @property
+    def slots(self) -> int:
+        return self.tokens + self.overlap + self.padding
+
+
+class CountedRows(RowTable):
+    """Rows of which only the counts are known; those of a further epoch are the same."""
+
+    def __init__(self, rows: list[Row], starts: dict[int, dict[str, float]]) -> None:
+        self.rows, self.starts = rows, starts
+        self.documents = []
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def identity(self) -> dict[str, Any]:
+        return {}
+
+    def segments(self, rows: Ints) -> Segments:
+        raise AssertionError("no row is read to count it")
+
+    @property
+    def sources(self) -> Mapping[str, Any]:
+        return {"web": range(4), "code": range(6)}
+
+    @property
+    def intervals(self) -> Sequence[Interval]:
+        edges = [*self.starts, len(self.rows)]
+        return [
+            Interval(start, stop - start, 0, self.starts[start]) for start, stop in pairwise(edges)
+        ]
+
+    def token_counts(self, rows: int) -> dict[str, TokenCounts]:
+        found = dict.fromkeys(self.sources, TokenCounts())
+        for number in range(rows):
+            row = self.rows[number % len(self.rows)]
+            one = TokenCounts(
+                1, row.begun, row.slots, row.tokens, row.overlap, row.padding, row.finished
+            )
+            found[row.source] = TokenCounts(
+                *(a + b for a, b in zip(astuple(found[row.source]), astuple(one), strict=True))
+            )
+        return found
+
+
+FEW = st.integers(0, 3)
+ROWS = st.lists(
+    st.builds(Row, st.sampled_from(["web", "code"]), FEW, FEW, st.integers(0, 900), FEW, FEW),
+    min_size=1,
+    max_size=25,
+)
+SHARES = st.sampled_from([{"web": 0.25, "code": 0.75}, {"web": 1.0}, {"code": 0.5, "web": 0.5}])
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> CountedRows:
+    rows = draw(ROWS)
+    later = {at for at in draw(st.sets(st.integers(1, 25), max_size=2)) if at < len(rows)}
+    mixes = draw(st.booleans())
+    return CountedRows(rows, {at: draw(SHARES) for at in sorted({0, *later})} if mixes else {})
+
+
+def planned(table: CountedRows, row: int) -> dict[str, float]:
+    """Of all tokens before a row, the parts that the weights in force gave each source."""
+    asked = {"web": 0.0, "code": 0.0}
+    for at in range(row):
+        if not table.starts:
+            return {}
+        shares = [shares for start, shares in table.starts.items() if start <= at][-1]
+        for name, share in shares.items():
+            asked[name] += share * table.rows[at].tokens
+    whole = sum(asked.values())
+    return {name: tokens / whole if whole else 0.0 for name, tokens in asked.items()} if row else {}
+
+
+@given(
+    tables(),
+    st.integers(1, 6),
+    st.integers(0, 9),
+    st.lists(st.tuples(st.integers(0, 24), st.integers(1, 6)), max_size=2),
+    st.integers(0, 2),
+)
+def test_a_report_adds_up_the_rows_that_were_delivered(
+    table: CountedRows, size: int, steps: int, skips: list[tuple[int, int]], passes: int
+) -> None:
+    total = len(table)
+    schedule = Schedule(total, [(0, size)], [(a, a + n) for a, n in skips])
+    delivered = []
+    for span, _ in zip(schedule.spans(), range(steps), strict=False):
+        delivered += schedule.batch_rows(schedule.step).tolist()
+        schedule.advance(span)
+    late = [(schedule.next_row, min(schedule.next_row + 2, total))]
+    if late[0][0] < total:
+        schedule.skip(late)
+    row = schedule.next_row
+    reads = ReadCounts(gets=passes)
+    first = passes * total
+    report = make_report(table, schedule, reads, passes, first)
+    rows = [table.rows[number] for number in delivered]
+    assert (report.step, report.next_row, report.rows) == (schedule.step, row, len(rows))
+    assert (report.passes, report.reads) == (passes, reads)
+    check(report, rows)
+    check(report, rows)
+    whole = sum(each.tokens for each in rows)
+    asked = planned(table, row)
+    every = table.rows[:row]
+    for name, source in report.sources.items():
+        own = [each for each in rows if each.source == name]
+        assert source.rows == len(own)
+        check(source, own)
+        assert source.share == sum(each.tokens for each in own) / (whole or 1)
+        read = sum(each.source == name for each in every)
+        assert source.epochs == float(Fraction(read, len(table.sources[name])))
+        assert source.planned == (pytest.approx(asked[name]) if asked else None)
+    slots = sum(each.slots for each in rows)
+    assert report.slots == slots
+    padding = sum(each.padding for each in rows)
+    assert report.padding_share == (padding / slots if slots else 0.0)
+
+
+def check(found: RunReport | SourceReport, rows: list[Row]) -> None:
+    assert found.documents == found.documents_begun == sum(row.begun for row in rows)
+    assert found.documents_finished == sum(row.finished for row in rows)
+    assert found.tokens == sum(row.tokens for row in rows)
+    assert found.padding == sum(row.padding for row in rows)
+
+
+def test_a_report_counts_one_pass_of_all_hosts_unless_told_otherwise() -> None:
+    table = CountedRows([Row("web", 1, 1, 8, 0, 2)] * 4, {})
+    schedule = Schedule(4, [(0, 2)])
+    schedule.advance(next(schedule.spans()))
+    report = make_report(table, schedule)
+    assert (report.rows, report.tokens, report.passes, report.reads) == (2, 16, 0, None)
+
+
+def test_rows_that_were_transformed_cannot_be_counted() -> None:
+    with pytest.raises(InputError) as caught:
+        make_report(None, Schedule(4, [(0, 2)]))
+    assert str(caught.value) == (
+        "the tokens of these rows cannot be counted: expected rows as pack and mix return them, "
+        "not transformed ones"
+    )
+
+
+def report(reads: ReadCounts | None = None, **fields: Any) -> RunReport:
+    sources = {
+        "web": SourceReport(1200, 50, 49, 1_234_567, 100, 1.25, 0.75, 0.7),
+        "encyclopedia": SourceReport(34, 5, 4, 411_522, 23, 0.5, 0.25, None),
+    }
+    numbers = {
+        "step": 9,
+        "next_row": 1300,
+        "rows": 1234,
+        "documents_begun": 1055,
+        "documents_finished": 1053,
+        "tokens": 1_646_089,
+        "padding": 123,
+        "slots": 40_000,
+    }
+    return RunReport(**(numbers | fields), sources=sources, reads=reads)
+
+
+READS = ReadCounts(gets=3, bytes=700)
+
+
+def test_a_report_is_a_table_of_its_sources() -> None:
+    lines = [
+        "1,234 rows, 1,646,089 tokens, 1,055 documents begun and 1,053 finished, 0.31 % padding",
+        "source                 tokens     share   planned      begun   finished   epochs",
+        "web                 1,234,567  75.000 %  70.000 %         50         49    1.250",
+        "encyclopedia          411,522  25.000 %                    5          4    0.500",
+    ]
+    assert str(report()).splitlines() == lines
+    told = str(report(READS)).splitlines()
+    assert told == [*lines, f"this host fetched from buckets: {READS}"]
+    one = str(report(rows=1, tokens=1, documents_begun=1, slots=0)).splitlines()[0]
+    assert one == "1 row, 1 token, 1 document begun and 1,053 finished, 0.00 % padding"
+
+
+def test_the_columns_of_short_names_stand_under_their_titles() -> None:
+    web = SourceReport(1, 1, 1, 8, 0, 1.0, 0.5, 0.5)
+    found = str(RunReport(1, 1, 1, 1, 1, 8, 0, 8, {"a": web})).splitlines()[1:]
+    assert found[0].startswith("source  ")
+    assert found[1].startswith("a       ")
+    assert len({len(line) for line in found}) == 1
+
+
+def test_scalars_are_numbers_by_name() -> None:
+    expected = {
+        "row": 1300,
+        "pass": 3,
+        "rows": 1234,
+        "documents_begun": 1055,
+        "documents_finished": 1053,
+        "tokens": 1_646_089,
+        "padding_share": 123 / 40_000,
+        "tokens/web": 1_234_567,
+        "share/web": 0.75,
+        "epochs/web": 1.25,
+        "tokens/encyclopedia": 411_522,
+        "share/encyclopedia": 0.25,
+        "epochs/encyclopedia": 0.5,
+    }
+    assert report(passes=3).scalars() == expected
+    found = report(READS, passes=3).scalars()
+    reads = {name: found.pop(name) for name in [*found] if name.startswith("reads/")}
+    assert found == expected
+    assert (reads["reads/gets"], reads["reads/bytes"], reads["reads/hits"]) == (3, 700, 0)
+    assert len(reads) == 8
+
+
+def test_a_report_is_plain_json() -> None:
+    found = json.loads(json.dumps(report(READS).as_dict()))
+    assert (found["next_row"], found["sources"]["web"]["planned"]) == (1300, 0.7)
+    assert found["reads"]["bytes"] == 700

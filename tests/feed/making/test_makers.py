@@ -1,0 +1,377 @@
+"""What makes batches of spans, and in how large groups; and the streams that read them."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from itertools import islice
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxdata.errors import InputError
+from jaxdata.feed import batches
+from jaxdata.feed.batches import (
+    DatasetBatches,
+    DirectStream,
+    LayoutBatches,
+    OpenStream,
+    PlacedStream,
+    TableBatches,
+    make_in_groups,
+    prefetch,
+)
+from jaxdata.feed.schedule import Schedule, Share, Span
+from jaxdata.feed.skips import Skips
+from tests.rows.test_assembling import GivenRows, Segment, Source, row_of
+
+SOURCES = [Source([[n * 10 + at for at in range(9)]], None, [[0.0] * 9]) for n in (1, 2)]
+NAMES = ("inputs", "targets", "loss_mask", "segment_ids", "positions")
+
+
+@st.composite
+def rows_of_segments(draw: st.DrawFn, seq_len: int, count: int) -> list[list[Segment]]:
+    rows = []
+    for _ in range(count):
+        slots = draw(st.integers(1, min(seq_len, 8)))
+        start = draw(st.integers(0, 9 - slots))
+        rows.append([Segment(draw(st.integers(0, 1)), 0, start, slots, 0)])
+    return rows
+
+
+@st.composite
+def schedules(draw: st.DrawFn) -> tuple[Schedule, Share]:
+    total = draw(st.integers(1, 20))
+    sizes = draw(st.lists(st.integers(1, 5), min_size=1, max_size=2))
+    ramp = [(at * 6, size) for at, size in enumerate(sizes)]
+    sections = [0, *sorted(edge for edge in draw(st.sets(st.just(total // 2))) if edge)]
+    skipped = draw(st.lists(st.integers(0, 10).map(lambda a: (a, a + 2)), max_size=1))
+    schedule = Schedule(total, ramp, skipped, False, sections)
+    offsets = {
+        size: np.array(sorted(draw(st.sets(st.integers(0, size - 1), min_size=1))))
+        for size in sizes
+    }
+    return schedule, Share(offsets, schedule.skips, schedule.ends)
+
+
+@given(schedules(), st.data())
+def test_batches_of_any_spans_hold_their_rows_in_the_shape_of_their_section(
+    both: tuple[Schedule, Share], data: st.DataObject
+) -> None:
+    schedule, share = both
+    spans = [*schedule.spans()]
+    total = 20
+    rows = data.draw(rows_of_segments(9, total))
+    short = [[segment for segment in row if segment.slots <= 5] for row in rows]
+    tables = [GivenRows(SOURCES, rows, 9, "segment"), GivenRows(SOURCES, short, 5, "row")]
+    maker = TableBatches(tables, share)
+    assert not maker.is_far
+    assert [*maker.far_ranges(spans)] == []
+    made = [*maker.make(spans)]
+    compacted = [*TableBatches(tables, share, on_host=False).make(spans)]
+    assert len(made) == len(compacted) == len(spans)
+    for step, (span, batch, packed) in enumerate(zip(spans, made, compacted, strict=True)):
+        numbers = schedule.batch_rows(step).tolist()
+        offsets = share.offsets[span.size].tolist()
+        local = [numbers[at] if at < len(numbers) else None for at in offsets]
+        own, seq_len, positions = [(rows, 9, "segment"), (short, 5, "row")][span.section]
+        chosen = [[] if number is None else own[number] for number in local]
+        found = [row_of(SOURCES, row, seq_len, positions) for row in chosen]
+        assert {*batch} == {*NAMES}
+        for name in NAMES:
+            assert batch[name].tolist() == [row[name] for row in found], name
+        slots = [[count for count in counts if count] for counts in packed["slots"].tolist()]
+        assert slots == [[segment.slots for segment in row] for row in chosen]
+
+
+def table_of(sources: int, lanes: int, far: bool) -> Any:
+    stores = [SimpleNamespace(local=True), None, SimpleNamespace(local=not far)]
+    documents = [SimpleNamespace(store=stores[-1 - at % 3]) for at in range(sources)]
+    return SimpleNamespace(documents=documents, lanes=lanes, sources={"web": "table"})
+
+
+@given(
+    st.integers(1, 80),
+    st.sampled_from([1, 8, 64, 256, 512, 4096]),
+    st.booleans(),
+    st.integers(1, 40_000),
+    st.integers(0, 600),
+    st.booleans(),
+)
+def test_batches_are_made_together_up_to_so_many_rows(
+    sources: int, lanes: int, far: bool, size: int, local: int, sorts: bool
+) -> None:
+    offsets = np.arange(min(local, size))
+    keyed = [SimpleNamespace(lanes=lanes)] if sorts else []
+    share = Share({size: offsets}, Skips(), [10**9], keyed)
+    maker = TableBatches([table_of(sources, lanes, far)], share)
+    most = {1: 32, 8: 256, 64: 2048, 256: 8192, 512: 16_384, 4096: 131_072}[lanes]
+    most = min(max(most, 1024, 256 * sources), 16_384)
+    if far:
+        most = min(most, 512)
+    each = len(offsets) or 1
+    expected = 1
+    while (expected + 1) * each <= most and (
+        not sorts or lanes == 1 or (expected + 1) * size <= 65_536
+    ):
+        expected += 1
+    assert maker.is_far == far
+    assert maker.together(Span(0, size)) == expected
+
+
+@pytest.mark.parametrize("lanes", [None, 1, 8])
+def test_pages_are_chosen_once_by_the_part_of_a_batch_that_is_read_here(
+    lanes: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen, asked = [], []
+
+    def far(table: Any, rows: Any, sides: Any) -> Iterator[Any]:
+        asked.append((table, rows.tolist(), [*sides]))
+        yield "files", "ranges"
+
+    monkeypatch.setattr(batches, "choose_pages", lambda *given_: chosen.append(given_))
+    monkeypatch.setattr(batches, "far_ranges", far)
+    tables = [
+        SimpleNamespace(sources={"web": 1, "code": 2}, documents=[]),
+        SimpleNamespace(sources={"web": 3}, documents=[]),
+    ]
+    identity = SimpleNamespace(lanes=lanes, batch_key=lambda rows: rows.astype(np.uint64))
+    keyed = [] if lanes is None else [SimpleNamespace(lanes=1), identity]
+    offsets = {8: np.array([1, 3]), 4: np.array([0, 2, 3])}
+    share = Share(offsets, Skips(), [16, 24], keyed)
+    maker = TableBatches(tables, share, ("source", "weight", "target_weight"))
+    spans = [Span(0, 8), Span(8, 8), Span(16, 8, 1), Span(20, 4, 1)]
+    for _ in range(2):
+        assert [*maker.far_ranges(spans)] == [("files", "ranges")] * 3
+    part = 2 / 8 if lanes == 8 else 1.0
+    [(named, share_of, sides)] = chosen
+    assert (named, share_of, [*sides]) == ({"web": 3, "code": 2}, part, ["weight"])
+    assert asked[:3] == [
+        (tables[0], [1, 3, 9, 11], ["weight"]),
+        (tables[1], [17, 19], ["weight"]),
+        (tables[1], [20, 22, 23], ["weight"]),
+    ]
+
+
+class Rows:
+    """A dataset that was transformed."""
+
+    def __init__(self, lost: int | None = None) -> None:
+        self.lost, self.read = lost, list[int]()
+
+    def __getitem__(self, row: int) -> Any:
+        self.read.append(row)
+        if row == self.lost:
+            return None
+        return {"x": np.array([row, row + 1], np.int16), "flag": np.array(True)}
+
+
+@given(schedules())
+def test_transformed_rows_are_stacked_and_completed_with_zeros(
+    both: tuple[Schedule, Share],
+) -> None:
+    schedule, share = both
+    spans = [*schedule.spans()]
+    rows = Rows()
+    maker = DatasetBatches(rows, share)
+    made = [*maker.make(spans)]
+    assert len(made) == len(spans)
+    for step, (span, batch) in enumerate(zip(spans, made, strict=True)):
+        numbers = schedule.batch_rows(step).tolist()
+        local = [
+            numbers[at] if at < len(numbers) else None for at in share.offsets[span.size].tolist()
+        ]
+        expected = [[0, 0] if number is None else [number, number + 1] for number in local]
+        assert batch["x"].tolist() == expected
+        assert batch["flag"].tolist() == [number is not None for number in local]
+        assert (batch["x"].dtype, batch["flag"].dtype) == (np.int16, np.bool_)
+        assert maker.together(span) == 1
+    assert not maker.is_far
+    assert [*maker.far_ranges(spans)] == []
+
+
+def test_rows_that_became_none_are_refused_and_a_batch_without_rows_looks_like_the_first() -> None:
+    share = Share({4: np.array([2, 3])}, Skips(), [10])
+    rows = Rows()
+    [batch] = DatasetBatches(rows, share).make([Span(8, 4)])
+    assert (batch["x"].tolist(), rows.read) == ([[0, 0], [0, 0]], [0])
+    with pytest.raises(InputError) as caught:
+        next(DatasetBatches(Rows(lost=3), share).make([Span(0, 4)]))
+    assert str(caught.value) == (
+        "row 3 is None: rows cannot be filtered after packing, because steps have fixed rows; "
+        "filter documents before packing, or mask the loss of the row"
+    )
+
+
+class Maker:
+    """Makes texts of spans, and notes what it was asked."""
+
+    is_far = True
+
+    def __init__(self, *limits: int) -> None:
+        self.limits = limits
+        self.groups: list[int] = []
+
+    def together(self, span: Span) -> int:
+        return self.limits[min(span.first, len(self.limits) - 1)]
+
+    def far_ranges(self, spans: Any) -> Iterator[Any]:
+        for span in spans:
+            yield self, np.zeros(span.size, np.uint8)
+
+    def prefetch(self, ranges: Any) -> None:
+        self.groups.append(len(ranges))
+
+    def make(self, spans: Any, buffers: Any = None) -> Iterator[str]:
+        self.groups.append(len(spans))
+        self.buffers = buffers
+        return (f"batch {span.first}" for span in spans)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=20), st.integers(0, 40))
+def test_groups_double_up_to_what_is_best_made_together(limits: list[int], count: int) -> None:
+    spans = [Span(number, 1) for number in range(count)]
+    maker, given_ = Maker(*limits), iter(range(count))
+    found = [*make_in_groups(maker, lambda most: [spans[at] for at in islice(given_, most)])]
+    assert found == [(span, f"batch {span.first}") for span in spans]
+    expected, made, size = [], 0, 1
+    while made < count:
+        expected.append(min(size, count - made))
+        made += expected[-1]
+        size = min(2 * size, maker.together(spans[made - 1]))
+    assert maker.groups == expected
+    direct = Maker(*limits)
+    stream = DirectStream(direct, iter(spans))
+    assert [next(stream) for _ in spans] == found
+    with pytest.raises(StopIteration):
+        next(stream)
+    stream.close()
+    assert direct.groups == expected
+
+
+def test_groups_are_made_in_memory_of_the_pool() -> None:
+    maker, pool = Maker(2), object()
+    groups = iter([[Span(0, 1)], []])
+    made: Any = make_in_groups(maker, lambda _: next(groups), pool)
+    assert len([*made]) == 1
+    assert maker.buffers is pool
+
+
+def test_what_is_fetched_beforehand_is_told_in_bytes() -> None:
+    maker = Maker()
+    assert prefetch(maker, [Span(0, 5), Span(5, 7)]) == 12
+    assert maker.groups == [5, 7]
+    assert prefetch(maker, []) == 0
+
+
+def test_a_layout_is_applied_to_each_batch_and_changes_nothing_else() -> None:
+    maker, spans, pool = Maker(3, 4), [Span(0, 2), Span(1, 6)], object()
+    laid: Any = LayoutBatches(maker, lambda batch: f"<{batch}>")
+    assert [*laid.make(spans, pool)] == ["<batch 0>", "<batch 1>"]
+    assert maker.buffers is pool
+    assert [laid.together(span) for span in spans] == [3, 4]
+    assert laid.is_far
+    assert [ranges.nbytes for _, ranges in laid.far_ranges(spans)] == [2, 6]
+
+
+class Counting:
+    """A stream of numbers; an exception among them is raised."""
+
+    def __init__(self, *given_: Any) -> None:
+        self.given, self.closed = iter(given_), 0
+
+    def __next__(self) -> Any:
+        found = next(self.given)
+        if isinstance(found, BaseException):
+            raise found
+        return Span(found, 1), found * 10
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def refuse() -> Any:
+    raise AssertionError("there is one")
+
+
+def test_a_stream_is_opened_once_and_closed_once() -> None:
+    stream, opened, advanced = Counting(1, 2), OpenStream(), list[Any]()
+    assert opened.get(lambda: stream) is stream
+    assert opened.get(refuse) is stream
+    assert opened.next(refuse, advanced.append) == 10
+    assert advanced == [Span(1, 1)]
+    opened.close()
+    opened.close()
+    assert stream.closed == 1
+    other = Counting(5)
+    assert opened.next(lambda: other, advanced.append) == 50
+
+
+@pytest.mark.parametrize("error", [StopIteration(), KeyboardInterrupt(), ValueError("x")])
+def test_a_stream_that_ends_or_is_interrupted_is_closed(error: BaseException) -> None:
+    stream, opened = Counting(error), OpenStream()
+    with pytest.raises(type(error)):
+        opened.next(lambda: stream, refuse)
+    assert stream.closed == 1
+    again = Counting(3)
+    assert opened.next(lambda: again, lambda _: None) == 30
+
+    def fail(_: Any) -> None:
+        raise error
+
+    again = Counting(4)
+    opened.close()
+    with pytest.raises(type(error)):
+        opened.next(lambda: again, fail)
+    assert again.closed == 1
+
+
+def test_a_stream_closes_with_whoever_reads_it() -> None:
+    stream = Counting(1)
+    opened = OpenStream()
+    opened.get(lambda: stream)
+    del opened
+    gc.collect()
+    assert stream.closed == 1
+
+
+def test_a_forked_copy_leaves_the_stream_alone_and_opens_its_own() -> None:
+    stream, opened = Counting(1), OpenStream()
+    opened.forget()
+    opened.get(lambda: stream)
+    lock = opened.lock
+    opened.forget()
+    assert opened.lock is not lock
+    opened.close()
+    assert stream.closed == 0
+    other = Counting(7)
+    assert opened.next(lambda: other, lambda _: None) == 70
+
+
+def test_a_forked_copy_cannot_place_batches_on_devices() -> None:
+    opened = OpenStream(on_devices=True)
+    stream = Counting(1)
+    assert opened.get(lambda: stream) is stream
+    opened.forget()
+    with pytest.raises(InputError) as caught:
+        opened.get(refuse)
+    assert str(caught.value) == (
+        "JAX cannot be used in a forked process, and this iterator places batches on its devices: "
+        "start the process with 'spawn', or use shard=(i, n) for numpy batches"
+    )
+    stream.close()
+
+
+def test_a_placed_stream_passes_each_batch_through() -> None:
+    stream = Counting(1, 2)
+    placed = PlacedStream(stream, lambda span, batch: (span.first, batch + 1))
+    assert next(placed) == (Span(1, 1), (1, 11))
+    assert next(placed) == (Span(2, 1), (2, 21))
+    with pytest.raises(StopIteration):
+        next(placed)
+    placed.close()
+    assert stream.closed == 1

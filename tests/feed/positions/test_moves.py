@@ -1,0 +1,340 @@
+"""Schedules that move in any way, against lists of rows that are cut one batch after the other."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxdata.errors import InputError
+from jaxdata.feed.saved_state import are_sizes
+from jaxdata.feed.schedule import BatchSizes, Schedule, Span, check_batch_size
+
+Points = list[tuple[int, int]]
+Delivered = tuple[list[int], int]
+"""the rows of a batch, and its size, which those may fall short of"""
+MOST = 30
+
+
+class Slow:
+    """A schedule as plain lists: the batches before here, and the rows that are to come."""
+
+    def __init__(
+        self, total: int, ramp: Points, skipped: Points, whole: bool, sections: list[int]
+    ) -> None:
+        self.total, self.ramp, self.whole, self.sections = total, ramp, whole, sections
+        self.skips = [(a, b, 0) for a, b in skipped]
+        self.past: list[Delivered] = []
+        self.row = 0
+
+    def kept(self) -> list[int]:
+        """The rows that are delivered at all."""
+        return [
+            row
+            for row in range(self.total)
+            if not any(a <= row < b and row >= since for a, b, since in self.skips)
+        ]
+
+    def future(self) -> list[Delivered]:
+        """The batches to come, an unfilled last one included."""
+        rest = [row for row in self.kept() if row >= self.row]
+        batches: list[Delivered] = []
+        while rest:
+            size = [size for begin, size in self.ramp if begin <= rest[0]][-1]
+            edge = min([start for start in self.sections if start > rest[0]], default=self.total)
+            batch = [row for row in rest if row < edge][:size]
+            batches.append((batch, size))
+            rest = rest[len(batch) :]
+        return batches
+
+    def all(self) -> list[Delivered]:
+        return self.past + self.future()
+
+    def steps(self) -> int:
+        """Those that are delivered: not the last batch, where one that is not full is dropped."""
+        every = self.all()
+        dropped = self.whole and every and len(every[-1][0]) < every[-1][1]
+        return len(every) - bool(dropped)
+
+    def spans(self) -> list[Span]:
+        kept = self.kept()
+        return [
+            Span(kept.index(rows[0]), size, sum(start <= rows[0] for start in self.sections) - 1)
+            for rows, size in self.all()[len(self.past) : self.steps()]
+        ]
+
+    def advance(self) -> None:
+        rows, size = self.future()[0]
+        self.past.append((rows, size))
+        self.row = rows[-1] + 1
+
+    def seek(self, row: int) -> None:
+        passed = [([each for each in rows if each < row], size) for rows, size in self.all()]
+        self.past = [(rows, size) for rows, size in passed if rows]
+        self.skips = [(a, b, min(since, row)) for a, b, since in self.skips]
+        self.row = row
+
+    def seek_step(self, step: int) -> None:
+        every = self.all()
+        self.seek(every[step][0][0] if step < len(every) else self.total)
+
+    def skip(self, ranges: Points) -> None:
+        self.skips += [(a, b, self.next_row) for a, b in ranges]
+
+    @property
+    def next_row(self) -> int:
+        return next((row for row in self.kept() if row >= self.row), self.total)
+
+
+def check(found: Schedule, slow: Slow) -> None:
+    """Everything that a schedule says."""
+    every, kept = slow.all(), slow.kept()
+    assert (found.step, found.next_row) == (len(slow.past), slow.next_row)
+    assert found.count == len(kept)
+    assert len(found) == slow.steps()
+    assert [*found.spans()] == slow.spans()
+    assert found.at_end == (not slow.spans())
+    for step, (rows, _) in enumerate(every):
+        batch = found.batch_rows(step)
+        assert (batch.tolist(), batch.dtype) == (rows, np.int64)
+    assert found.batch_rows(len(every) + 3).tolist() == [], "beyond the end"
+    places = {
+        row: (step, place)
+        for step, (rows, _) in enumerate(every[: slow.steps()])
+        for place, row in enumerate(rows)
+    }
+    told = {row: found.find(row) for row in range(slow.total + 2)}
+    assert told == {row: places.get(row) for row in range(slow.total + 2)}
+    assert are_sizes(json.loads(json.dumps(found.history))), "a state takes it"
+
+
+RANGES = st.lists(
+    st.tuples(st.integers(0, MOST), st.integers(1, 15)).map(lambda r: (r[0], r[0] + r[1])),
+    max_size=3,
+)
+RAMPS = st.dictionaries(st.integers(1, MOST), st.integers(1, 9), max_size=3).flatmap(
+    lambda later: st.integers(1, 9).map(lambda first: [(0, first), *sorted(later.items())])
+)
+
+
+@st.composite
+def settings(draw: st.DrawFn, total: int) -> tuple[int, Points, Points, bool, list[int]]:
+    edges = draw(st.sets(st.integers(1, MOST), max_size=3))
+    sections = [0, *sorted(edge for edge in edges if edge < total)]
+    return total, draw(RAMPS), draw(RANGES), draw(st.booleans()), sections
+
+
+@st.composite
+def schedules(draw: st.DrawFn) -> tuple[Schedule, Slow]:
+    given_ = draw(settings(draw(st.integers(0, MOST))))
+    return Schedule(*given_), Slow(*given_)
+
+
+def move(found: Schedule, slow: Slow, data: st.DataObject) -> None:
+    """Anything that a loader may do next."""
+    how = data.draw(st.sampled_from(["advance", "advance", "seek", "seek_step", "skip"]))
+    if how == "advance":
+        for _ in range(data.draw(st.integers(1, 4))):
+            if span := next(found.spans(), None):
+                found.advance(span)
+                slow.advance()
+    elif how == "skip":
+        ranges = data.draw(RANGES)
+        found.skip(ranges)
+        slow.skip(ranges)
+    else:
+        last = slow.total if how == "seek" else len(slow.all())
+        to = data.draw(st.integers(0, last))
+        getattr(found, how)(to)
+        getattr(slow, how)(to)
+
+
+@given(schedules(), st.data())
+def test_wherever_it_moves_all_steps_are_those_of_the_lists(
+    both: tuple[Schedule, Slow], data: st.DataObject
+) -> None:
+    found, slow = both
+    check(found, slow)
+    for _ in range(data.draw(st.integers(0, 4))):
+        move(found, slow, data)
+        check(found, slow)
+
+
+@given(schedules(), st.data())
+def test_a_state_continues_in_another_schedule_whose_own_skips_hold_from_there(
+    both: tuple[Schedule, Slow], data: st.DataObject
+) -> None:
+    found, slow = both
+    for _ in range(data.draw(st.integers(0, 3))):
+        move(found, slow, data)
+    fresh = data.draw(settings(slow.total))
+    other, slow_other = Schedule(*fresh), Slow(*fresh)
+    slow_other.row, slow_other.past = slow.next_row, slow.past
+    own = [(a, b, slow.next_row) for a, b, _ in slow_other.skips]
+    slow_other.skips = slow.skips + own
+    state = json.loads(json.dumps([found.next_row, found.history, found.skips.ranges]))
+    other.restore(*state)
+    check(other, slow_other)
+    if slow.past:
+        assert other.history == found.history
+    move(other, slow_other, data)
+    check(other, slow_other)
+
+
+@given(st.integers(1, MOST).flatmap(settings), st.integers(0, 30))
+def test_the_history_of_a_run_without_moves_is_as_short_as_it_can_be(
+    given_: tuple[int, Points, Points, bool, list[int]], steps: int
+) -> None:
+    found, slow = Schedule(*given_), Slow(*given_)
+    for span, _ in zip(slow.spans(), range(steps), strict=False):
+        found.advance(span)
+        slow.advance()
+    starts = [min((row for row in slow.kept() if row >= edge), default=-1) for edge in given_[4]]
+    expected: list[list[int]] = []
+    before: Delivered = ([], 0)
+    for rows, size in slow.past:
+        if size != before[1] or rows[0] in starts:
+            expected.append([rows[0], size])
+        before = rows, size
+    if not expected:
+        if not slow.kept():
+            return
+        first = slow.kept()[0]
+        expected = [[first, [size for begin, size in given_[1] if begin <= first][-1]]]
+    told = found.history
+    needless = [each for each in told if each not in expected]  # of a size that nearly ended
+    changes = {size for _, size in given_[1][1:]}
+    assert [each for each in told if each in expected] == expected
+    assert all(size in changes for _, size in needless)
+    assert len(needless) <= (len(given_[1]) - 1) // 2
+
+
+def test_a_seek_to_where_a_batch_begins_leaves_no_trace() -> None:
+    schedule = Schedule(100, [(0, 24)])
+    schedule.seek(48)
+    assert schedule.history == [[0, 24]]
+    schedule.seek(50)
+    assert schedule.history == [[0, 24]], "of the batches before here"
+    schedule.advance(next(schedule.spans()))
+    assert schedule.history == [[0, 24], [50, 24]]
+
+
+def points_within(last: int) -> st.SearchStrategy[Points]:
+    later = st.dictionaries(st.integers(1, last), st.integers(1, 7), max_size=4)
+    return st.builds(
+        lambda first, rest: [(0, first), *sorted(rest.items())], st.integers(1, 7), later
+    )
+
+
+def batches(points: Points, stop: int) -> list[tuple[int, int, int]]:
+    """The (first, end, size) of batches that begin before `stop`."""
+    found, at = [], 0
+    while at < stop:
+        size = [size for begin, size in points if begin <= at][-1]
+        end = min([at + size, *(begin for begin, _ in points if begin > at)])
+        found.append((at, end, size))
+        at = end
+    return found
+
+
+@given(points_within(40), st.integers(1, 60))
+def test_sizes_by_ordinal_are_batches_end_to_end(points: Points, stop: int) -> None:
+    sizes, expected = BatchSizes(points), batches(points, 60)
+    assert sizes.points == points
+    for step, (first, end, size) in enumerate(expected):
+        assert sizes.span(step) == (first, end)
+        assert sizes.first(step) == first
+        assert sizes.at(first) == size
+    for ordinal in range(61):
+        begun = sum(first < ordinal for first, _, _ in expected)
+        assert sizes.step(ordinal) == begun
+        assert sizes.reaches(ordinal) == (expected[begun - 1][1] == ordinal or not ordinal)
+        assert sizes.at(ordinal) == [size for begin, size in points if begin <= ordinal][-1]
+    before = [point for point in points if point[0] < stop]
+    assert sizes.past(stop) == before
+    assert sizes.past(0) == points[:1]
+
+
+@given(
+    points_within(30),
+    st.integers(0, 40),
+    points_within(60),
+    st.sets(st.integers(1, 60), max_size=3),
+)
+def test_sizes_continue_by_a_ramp_with_a_batch_at_each_cut(
+    points: Points, ordinal: int, ramp: Points, cuts: set[int]
+) -> None:
+    found = BatchSizes(points).continued(ordinal, BatchSizes(ramp), sorted(cuts))
+    expected = [
+        (first, min(end, ordinal), size)
+        for first, end, size in batches(points, 60)
+        if first < ordinal
+    ]
+    at = ordinal
+    while at < 90:
+        size = [size for begin, size in ramp if begin <= at][-1]
+        end = min([at + size, *(cut for cut in cuts if cut > at)])
+        expected.append((at, end, size))
+        at = end
+    told = [(*found.span(step), found.at(found.first(step))) for step in range(len(expected))]
+    assert told == expected
+    begins = [begin for begin, _ in found.points]
+    assert begins == sorted({*begins}), "each point has an ordinal of its own"
+    assert {*begins} <= {first for first, _, _ in expected}, "and a batch begins there"
+    kept = [point for point in points if point[0] < ordinal]
+    assert found.points[: len(kept)] == kept
+
+
+@given(points_within(30), st.integers(1, 40))
+def test_sizes_that_continue_as_they_were_gain_no_point(points: Points, ordinal: int) -> None:
+    sizes = BatchSizes(points)
+    found = sizes.continued(ordinal, BatchSizes([(0, sizes.at(ordinal - 1))]))
+    before = [point for point in points if point[0] < ordinal]
+    reached = any(end == ordinal for _, end, _ in batches(before, 60))
+    assert found.points == before + [(ordinal, before[-1][1])] * (not reached)
+
+
+def test_sizes_are_plain_numbers() -> None:
+    sizes = BatchSizes([(np.int64(0), np.int32(4))])
+    assert {type(number) for point in sizes.points for number in point} == {int}
+
+
+@given(
+    st.lists(st.tuples(st.integers(-2, 9), st.integers(-1, 3)), max_size=4)
+    | st.lists(st.integers(1, 3), min_size=1, max_size=3).map(
+        lambda sizes: [(3 * at, size) for at, size in enumerate(sizes)]
+    ),
+    st.sampled_from([int, np.int64, np.uint8, float]),
+)
+def test_sizes_begin_at_row_0_and_rise(points: Points, kind: Any) -> None:
+    if kind is np.uint8:
+        points = [(abs(row), abs(size)) for row, size in points]
+    asked = [(kind(row), kind(size)) for row, size in points]
+    good = kind is not float and bool(points) and points[0][0] == 0
+    for at, (row, size) in enumerate(points):
+        good = good and size >= 1 and (at == 0 or row > points[at - 1][0])
+    if good:
+        assert check_batch_size(asked) == points
+        assert {type(n) for point in check_batch_size(asked) for n in point} == {int}
+        return
+    with pytest.raises(InputError) as caught:
+        check_batch_size(asked)
+    assert str(caught.value) == (
+        f"batch_size={asked!r}: expected a whole number of at least 1, or sizes by the row they "
+        "begin at, like [(0, 256), (100_000, 512)]"
+    )
+
+
+@pytest.mark.parametrize("size", [1, 7, np.int32(3)])
+def test_one_size_is_a_ramp_of_one_point(size: Any) -> None:
+    assert check_batch_size(size) == [(0, int(size))]
+
+
+@pytest.mark.parametrize("wrong", [0, -1, True, 2.0, None, "8", [1], [(0, 4, 2)], np.int64(0)])
+def test_what_is_no_size_is_refused(wrong: Any) -> None:
+    with pytest.raises(InputError, match="expected a whole number of at least 1, or sizes by"):
+        check_batch_size(wrong)

@@ -67,7 +67,7 @@ def test_every_script_is_tried() -> None:
     assert scripts == set(EXPECTED)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", EXPECTED)
 def test_prints_json_lines(name: str, corpora: Path) -> None:
     lines: list[dict[str, Any]] = [

@@ -90,6 +90,7 @@ PARTS = {
 BYTES_A_SLOT = 4 * 4 + 1
 
 
+@pytest.mark.exhaustive
 def test_every_mesh_sees_the_same_batch_and_reads_its_share(dataset: Path, tmp_path: Path) -> None:
     job = {
         "task": "meshes",

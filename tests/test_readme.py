@@ -191,8 +191,21 @@ def reader(folder: Path) -> Reader:
     return reader
 
 
+_DEAR_READMES = {
+    f"jaxdata/{room}/README.md" for room in ("clients", "converter", "dedup", "look", "torch")
+}
+"""whose examples take longer than those of all others together"""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("readme", READMES, ids=str)
+@pytest.mark.parametrize(
+    "readme",
+    [
+        pytest.param(each, marks=pytest.mark.exhaustive) if str(each) in _DEAR_READMES else each
+        for each in READMES
+    ],
+    ids=str,
+)
 def test_the_examples_run(reader: Reader, readme: Readme, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     reader.follow(readme)

@@ -33,6 +33,7 @@ def dataset(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Conv
     return jaxdata.open_dataset(folder / "d")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("source", ["short", "all"])
 def test_best_fit_fills_the_rows(dataset: ConvertedDataset, source: str) -> None:
     rows = jaxdata.pack(dataset.source("train", source), seq_len=2048)

@@ -77,6 +77,7 @@ def test_every_command_is_where_the_table_says_and_has_an_example(name: str) -> 
     assert help_text.startswith(f"Usage: jaxdata {name}")
 
 
+@pytest.mark.exhaustive
 def test_old_names_work_and_say_the_new_one(tmp_path: Path) -> None:
     write_dataset(tmp_path / "d", {"train/a": distinct_documents([9] * 40)})
     fields = ["--dataset", tmp_path / "d", "--pack.seq_len", "8", "--loader.batch_size", "4"]

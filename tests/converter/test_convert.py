@@ -123,6 +123,7 @@ def test_documents_come_back_in_order_with_their_origins(corpus: Path, tmp_path:
             assert (corpus / inputs[file]).read_bytes().decode() == text
 
 
+@pytest.mark.exhaustive
 def test_real_text_becomes_the_librarys_own_tokens(shared_data: Path, tmp_path: Path) -> None:
     spec = f"sentencepiece:{shared_data / 'tokenizers/mistral/tokenizer.mistral-v1.model'}"
     inputs = [shared_data / name for name in ("code-0.jsonl.gz", "short.jsonl.gz")]

@@ -51,6 +51,7 @@ def job(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[list[str], Path
     return [*start, *(str(data / name) for name in names), *words], output
 
 
+@pytest.mark.exhaustive
 def test_nothing_is_lost_or_twice_whoever_is_killed(job: tuple[list[str], Path]) -> None:
     words, output = job
     started = time.monotonic()

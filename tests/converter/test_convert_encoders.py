@@ -53,7 +53,7 @@ def same(tmp_path: Path) -> bool:
     return tree(tmp_path / "out") == tree(tmp_path / "by-library")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("encoder", ["tiktoken", "fast", "verify"])
 def test_workers_encode_as_the_library_does(
     given: dict[str, Any], tmp_path: Path, encoder: str

@@ -49,6 +49,7 @@ def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 # Full at the first shard, in the middle, and where all shards are there and the index is not.
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("size", [40, 900, "index"])
 def test_a_full_disk_loses_nothing_and_says_so(
     corpus: Path, tmp_path: Path, whole: Path, size: int | str

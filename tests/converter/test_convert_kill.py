@@ -108,6 +108,7 @@ def _stop_once(
     return process.returncode, errors
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("units", [0, 1, 7, 30, 60])
 def test_a_killed_conversion_is_finished_by_the_same_command(
     corpus: Path, tmp_path: Path, expected: dict[str, str], units: int
@@ -160,6 +161,7 @@ def run_killing(
     )
 
 
+@pytest.mark.exhaustive
 def test_killed_workers_are_replaced(
     corpus: Path,
     tmp_path: Path,
@@ -186,6 +188,7 @@ def test_killed_workers_are_replaced(
     assert re.search(r"SIGKILL.*; the unit 0000\d-000\d\d \(from .*\) is retried", caplog.text)
 
 
+@pytest.mark.exhaustive
 def test_a_unit_that_kills_every_worker_is_named(
     corpus: Path, tmp_path: Path, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

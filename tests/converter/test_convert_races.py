@@ -130,6 +130,7 @@ def test_of_two_that_start_together_one_is_told_who_the_other_is(
     assert output.tree(tmp_path / "copy") == expected
 
 
+@pytest.mark.exhaustive
 def test_other_options_at_the_same_time_are_refused(
     corpus: Path, expected: dict[str, str], output: Output, tmp_path: Path
 ) -> None:
@@ -167,6 +168,7 @@ def test_a_killed_one_is_followed_at_once(
     assert output.tree(tmp_path / "copy") == expected
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("receipts", [1, 10, 10**6])
 def test_one_that_was_stopped_and_wakes_does_no_damage(
     corpus: Path, expected: dict[str, str], output: Output, tmp_path: Path, receipts: int
@@ -187,6 +189,7 @@ def test_one_that_was_stopped_and_wakes_does_no_damage(
     assert output.tree(tmp_path / "copy") == expected
 
 
+@pytest.mark.exhaustive
 def test_two_sources_into_a_new_dataset_at_once(
     corpus: Path, output: Output, tmp_path: Path
 ) -> None:

@@ -124,6 +124,7 @@ def test_the_command_in_the_readme(
     assert verify(tmp_path / "out").counts["documents"] == 9_000
 
 
+@pytest.mark.exhaustive
 def test_what_a_killed_driver_leaves_is_finished_elsewhere(
     cluster: Any, corpus: Path, tmp_path: Path, expected: dict[str, str]
 ) -> None:
@@ -138,6 +139,7 @@ def test_what_a_killed_driver_leaves_is_finished_elsewhere(
     assert tree(output) == expected
 
 
+@pytest.mark.exhaustive
 def test_ctrl_c_says_how_to_go_on(
     cluster: Any, corpus: Path, tmp_path: Path, expected: dict[str, str]
 ) -> None:
@@ -167,6 +169,7 @@ def test_what_a_node_cannot_see_is_named(cluster: Any, tmp_path: Path) -> None:
         run(source, "memory://ray", cluster)  # type: ignore[arg-type]
 
 
+@pytest.mark.exhaustive
 def test_where_no_cluster_answers(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="the extra 'ray' is not installed")
     source = write_lines(tmp_path / "a.jsonl", records("a"))

@@ -152,7 +152,7 @@ def test_a_receipt_that_was_damaged_is_named(dataset: Path, tmp_path: Path) -> N
     find(data)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("workers", [1, 4])
 def test_workers_change_nothing(
     dataset: Path, against: list[str], tmp_path: Path, expected: dict[str, str], workers: int
@@ -163,7 +163,7 @@ def test_workers_change_nothing(
     assert tree(data) == expected
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_killed_again_and_again(
     dataset: Path, against: list[str], tmp_path: Path, expected: dict[str, str]
 ) -> None:
@@ -181,7 +181,7 @@ def test_killed_again_and_again(
     assert tree(data) == expected
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_ctrl_c_says_how_to_go_on(
     dataset: Path, against: list[str], tmp_path: Path, expected: dict[str, str]
 ) -> None:
@@ -194,7 +194,7 @@ def test_ctrl_c_says_how_to_go_on(
     assert tree(data) == expected
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_cluster_changes_nothing(
     cluster: Any, dataset: Path, against: list[str], tmp_path: Path, expected: dict[str, str]
 ) -> None:

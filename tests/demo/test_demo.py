@@ -116,7 +116,7 @@ def test_hosts_on_one_machine_leave_its_gpu_alone(
     assert said[-1] == f"cpu --mine{devices}"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_whole_demo(tmp_path: Path) -> None:
     output = tmp_path / "demo"
     output.mkdir()

@@ -38,6 +38,7 @@ def many(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return path
 
 
+@pytest.mark.exhaustive
 def test_every_document_is_read(many: Path) -> None:
     lengths = jaxdata.open_dataset(many).source("train", "web").lengths
     found, targets, maps = with_few_descriptors(READ, many)
@@ -62,6 +63,7 @@ print(json.dumps([loaded == expected, written == expected]))
 """
 
 
+@pytest.mark.exhaustive
 def test_workers_load_and_materialize(many: Path, tmp_path: Path) -> None:
     assert with_few_descriptors(WORKERS, many, tmp_path / "rows") == [True, True]
 
@@ -105,6 +107,7 @@ print(json.dumps([[one.returncode, one.stdout] for one in done]))
 """
 
 
+@pytest.mark.exhaustive
 def test_commands(many: Path) -> None:
     """`verify` reads 13 GB of 100,000 shards, which takes a minute: only the others do that."""
     shards = len(list((many / "train/web").glob("*.array_record")))

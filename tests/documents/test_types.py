@@ -69,7 +69,7 @@ def checker(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
     return [*command, str(tmp_path / "cache")] if request.param == "mypy" else command
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_checkers_know_the_public_face(tmp_path: Path, checker: list[str]) -> None:
     code, said = checked(tmp_path, checker, RIGHT)
     assert code == 0, said

@@ -52,6 +52,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "d"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("example", ["jax_loop", "torch_loop", "hf_trainer"])
 def test_a_stopped_loop_goes_on_to_the_same_losses(
     example: str, dataset: Path, tmp_path: Path
@@ -74,6 +75,7 @@ def tokenizer(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return folder / "tokenizer.json"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("example", "data", "first"),
     [("sft", "gsm8k_train.jsonl", math.log(512)), ("dpo", "dpo_en_demo.json", math.log(2))],

@@ -87,6 +87,7 @@ def raises_once() -> Callable[[Any], Any]:
     return function
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("given", KINDS.values(), ids=KINDS)
 def test_dropped_after_an_error(given: dict[str, Any]) -> None:
     with pytest.raises(ZeroDivisionError):
@@ -120,6 +121,7 @@ def test_an_error_before_the_first_batch_ends_the_workers_there_are() -> None:
     del caught
 
 
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore:stream_text")
 @pytest.mark.parametrize(
     "given", [{"num_workers": 0}, {"num_workers": 1}, {"prefetch": 0}], ids=str
@@ -157,6 +159,7 @@ def test_dropped_loaders_for_torch() -> None:
     assert list(DataLoader(jaxdata.torch.Loader(ROWS, batch_size=4), batch_size=None))
 
 
+@pytest.mark.exhaustive
 def test_the_thread_itself_may_be_what_finds_a_dropped_loader() -> None:
     """Python collects reference cycles in whichever thread it is, that of the loader included."""
     dropped, collected = threading.Event(), threading.Event()

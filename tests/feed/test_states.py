@@ -94,7 +94,7 @@ def damage(make: Make, state: dict[str, Any], count: int, seed: int) -> tuple[in
 
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("checked", [True, False])
-@pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.exhaustive)])
 def test_damaged_states(make: Make, checked: bool, count: int) -> None:
     state = moved(make)
     if not checked:

@@ -84,7 +84,7 @@ def test_a_resumed_run_goes_on_in_the_same_page() -> None:
     assert (view.step, view.steps, view.ended) == (10, 200, None)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_whoever_watches_train_sees_a_bar_and_who_does_not_sees_lines(
     config: Path, tmp_path: Path
 ) -> None:

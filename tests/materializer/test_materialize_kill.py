@@ -51,7 +51,7 @@ def test_of_two_at_once_one_is_told_who_the_other_is(config: str, tmp_path: Path
     assert tree(tmp_path / "out") == tree(tmp_path / "alone")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("record_format", ["plain", "tf_example"])
 def test_killed_at_any_moment_and_finished_by_the_same_command(
     config: str, tmp_path: Path, record_format: str
@@ -132,7 +132,7 @@ mount -o remount,size=64m none {disk}
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_full_disk_is_said_and_what_is_done_is_kept(config: str, tmp_path: Path) -> None:
     if not shutil.which("unshare"):
         pytest.skip("a disk to fill needs util-linux's unshare")

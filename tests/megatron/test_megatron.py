@@ -109,7 +109,7 @@ def test_last_samples_and_tokens_of_the_slow_implementation(
         assert (row["segment_ids"] > 0).tolist() == [k < filled for k in range(seq_len)]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_sample_too_many() -> None:
     """33,554,435 samples are 33,554,436 in single precision; Megatron's last has one token."""
     source = jaxdata.ArrayDocuments([np.arange(2**25 + 4) % 50_000 + 1])

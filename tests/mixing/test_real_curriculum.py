@@ -51,6 +51,7 @@ def counted(loader: jaxdata.Loader) -> np.ndarray:
     return np.concatenate(found)[: len(loader.rows)]
 
 
+@pytest.mark.exhaustive
 def test_shares_within_a_thousandth_and_counts_to_the_token(config: dict[str, object]) -> None:
     loader = jaxdata.load(config)
     tokens = counted(loader)

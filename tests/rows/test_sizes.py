@@ -169,6 +169,7 @@ def a_million() -> Ints:
     return lengths_of(10**6)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("lanes", [0, 1, 8, 512])
 def test_a_million_rows(lanes: int) -> None:
     pools = {"segment_bytes": 2**16, "pool_bytes": 2**19, "lanes": lanes}

@@ -34,7 +34,7 @@ def moved(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("checked", [True, False])
-@pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.exhaustive)])
 def test_damaged_states(tmp_path: Path, checked: bool, count: int) -> None:
     state, taken = moved(tmp_path), 0
     if not checked:

@@ -56,6 +56,7 @@ def poor(placed: Placement, hosts: int = 4) -> set[tuple[str, str]]:
     return {(each.name, each.of) for each in measured(placed, hosts, deals) if each.good is False}
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=40)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 8]))
 def test_a_random_deal_passes(seed: int, stretches: int) -> None:

@@ -57,6 +57,7 @@ def real(shared_data: Path) -> list[str]:
     return some
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize(
     ("spec", "name"),
@@ -68,6 +69,7 @@ def test_ids_of_real_documents_are_the_librarys(
     same(guarded(open_one(shared_data, spec), name), real)
 
 
+@pytest.mark.exhaustive
 def test_accents_that_the_librarys_older_tables_lack_are_found_by_the_trial(
     shared_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

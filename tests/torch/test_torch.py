@@ -62,6 +62,7 @@ def test_the_loader_in_a_data_loader(rows: Any, reference: Any, kind: Any, worke
     check(kind(loader(rows), batch_size=None, num_workers=workers), reference)
 
 
+@pytest.mark.exhaustive
 def test_spawned_workers(rows: Any, reference: Any) -> None:
     """A function of the user's goes along, though Python's own way to send it would not take it."""
     same = rows.map(lambda row: row)
@@ -84,6 +85,7 @@ def test_ranks_concatenated_are_the_batch(rows: Any, reference: Any, world_size:
     check(joined, reference)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("pack", ["order 2", "lanes 1", "lanes 8", "lanes 512"])
 def test_both_orders_and_any_lanes(path: Path, pack: str) -> None:
     rows = mixed(path, pack)
@@ -112,6 +114,7 @@ def test_what_loaders_add_is_there_too(rows: Any) -> None:
     assert one.wait_seconds > 0
 
 
+@pytest.mark.exhaustive
 def test_ramps_skips_and_short_ends(rows: Any) -> None:
     settings = {"skip_rows": [(5, 9), (100, 131)], "drop_remainder": True}
     ramp = [(0, 4), (60, 12), (150, 6)]

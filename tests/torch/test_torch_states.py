@@ -18,7 +18,7 @@ from tests.feed.mutations import mutations
 from tests.feed.test_loader import ROWS
 
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
-COUNTS = [1_000, pytest.param(10_000, marks=pytest.mark.slow)]
+COUNTS = [1_000, pytest.param(10_000, marks=pytest.mark.exhaustive)]
 WORKERS = 2
 
 

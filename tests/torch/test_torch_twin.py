@@ -91,6 +91,7 @@ def test_segments_do_not_see_each_other(config: dict[str, Any]) -> None:
     one.loader.close()
 
 
+@pytest.mark.exhaustive
 def test_a_run_is_the_run_of_jax(config: dict[str, Any]) -> None:
     """All of it: rows, weights, rates, moments; floats drift apart slowly."""
     said: list[str] = []

@@ -127,7 +127,7 @@ def run_processes(path: Path, output: Path, state: Any, steps: int | None) -> An
     return {key: np.concatenate([part[key] for part in parts], axis=1) for key in parts[0]}, states
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_processes_of_torch_distributed(
     path: Path, rows: Any, reference: Any, tmp_path: Path
 ) -> None:

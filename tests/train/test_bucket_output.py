@@ -35,7 +35,7 @@ def on(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAXDATA_CACHE", str(machine))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_another_machine_goes_on_where_one_was_killed(
     server: BucketServer, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,6 +47,7 @@ def flipped(path: Path) -> None:
     data.tofile(path)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("harm", [flipped, Path.unlink])
 def test_the_newest_whole_one_is_offered_and_used(config: Path, begun: Path, harm: Any) -> None:
     harmed = largest_file(begun / "checkpoints/16")
@@ -82,6 +83,7 @@ def test_checksums_that_are_damaged_themselves(content: str, tmp_path: Path) -> 
         assert damaged_checkpoints(folder.parent, "newest") == []
 
 
+@pytest.mark.exhaustive
 def test_none_is_whole(config: Path, begun: Path) -> None:
     for step in ("8", "16"):
         flipped(largest_file(begun / "checkpoints" / step))
@@ -90,6 +92,7 @@ def test_none_is_whole(config: Path, begun: Path) -> None:
     assert "give another train.output to start again" in said
 
 
+@pytest.mark.exhaustive
 def test_a_checkpoint_that_cannot_be_saved_ends_the_run_in_a_line(
     config: Path, begun: Path
 ) -> None:

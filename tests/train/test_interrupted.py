@@ -19,7 +19,7 @@ from tests.train.test_train import command, config, dataset, environment, facts,
 __all__ = ["config", "dataset"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_steps_are_saved_and_the_same_command_goes_on(config: Path, tmp_path: Path) -> None:
     given = ("--train.steps", "16", "--train.checkpoint_every", "1000")
     said = run(command(config, tmp_path / "unbroken", *given))

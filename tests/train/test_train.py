@@ -155,7 +155,7 @@ def test_the_log_says_what_was_read(unbroken: Path) -> None:
         assert source["share"] == pytest.approx(source["planned"], abs=0.01)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_killed_run_goes_on_to_the_same_losses_to_the_bit(
     config: Path, unbroken: Path, tmp_path: Path, seed: int
@@ -174,7 +174,7 @@ def test_a_killed_run_goes_on_to_the_same_losses_to_the_bit(
     assert scores_of(tmp_path)[-1] == scores_of(unbroken)[-1]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_other_numbers_of_devices_and_hosts_train_on_the_same_rows(
     config: Path, unbroken: Path, tmp_path: Path
 ) -> None:
@@ -221,7 +221,7 @@ def test_what_cannot_go_on_says_why(config: Path, unbroken: Path, tmp_path: Path
     assert "require each other" in said
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_goes_on_in_the_order_it_began_in(
     config: Path, unbroken: Path, tmp_path: Path
 ) -> None:
@@ -232,7 +232,7 @@ def test_a_run_goes_on_in_the_order_it_began_in(
     assert [record["rows"] for record in steps_of(tmp_path)] == rows
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_halts_is_amended_and_goes_on(config: Path, tmp_path: Path) -> None:
     phases = [{"rows": 10_000, "mix": {"code": 0.5, "tests": 0.5}}]
     recipe = [f"--curriculum={json.dumps(phases)}", "--on_exhaustion=halt"]

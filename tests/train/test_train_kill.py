@@ -102,6 +102,7 @@ def wait_until(
         time.sleep(0.001)
 
 
+@pytest.mark.exhaustive
 def test_every_kill_is_survived_to_the_bit(config: Path, tmp_path: Path) -> None:
     moments = random.Random(11)
     unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"

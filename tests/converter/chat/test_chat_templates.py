@@ -254,6 +254,7 @@ def real_conversations(shared_data: Path) -> list[list[dict[str, str]]]:
     return plain[:100] + many[:100]
 
 
+@pytest.mark.exhaustive
 def test_tokens_and_masks_are_those_of_transformers(shared_data: Path, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     folder = write_folder(tmp_path / "m", shared_data / "tokenizers/gpt2/tokenizer.json", MARKED)

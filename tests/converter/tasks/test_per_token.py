@@ -175,7 +175,7 @@ def test_appended_documents_have_theirs_and_a_generation_its_own(tmp_path: Path)
         run_here(tmp_path / "in", tmp_path / "out", task="ids", append=True)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_killed_conversion_ends_with_the_same_bytes(tmp_path: Path) -> None:
     file = write_table(tmp_path / "a.parquet", made(3_000), {"weight": "float32", "k": "int8"})
     options: dict[str, Any] = {"unit_bytes": 10_000, "keep_per_token": "weight,k", "task": "ids"}

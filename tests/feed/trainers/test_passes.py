@@ -72,6 +72,7 @@ def test_every_pass_has_each_target_once() -> None:
         assert sorted(found) == sorted(np.concatenate([text["tokens"][1:] for text in DOCUMENTS]))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("face", FACES)
 @given(st.integers(0, 40), st.sampled_from([0, 1]), st.sampled_from([4, 8]))
 def test_a_state_in_any_pass_goes_on_there(

@@ -132,6 +132,7 @@ while True:
 """
 
 
+@pytest.mark.exhaustive
 def test_killed_processes_leave_a_cache_that_works(tmp_path: Path) -> None:
     chance, running = random.Random(1), []
     for seed in range(KILLS):

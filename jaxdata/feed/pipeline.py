@@ -108,9 +108,8 @@ class BatchPipeline:
         self._stream = OpenStream(on_devices)
         self.ended = self.closed = self._delivered_all = False
         self.reiterable, self.passes = reiterable, 0
-        self.wait_seconds = 0.0
+        self.wait_seconds, self._board = 0.0, board
         self._read_before: ReadCounts | None = None
-        self._board = board
 
     @property
     def source_names(self) -> list[str]:

@@ -145,7 +145,7 @@ def test_interrupting_says_how_to_go_on(
 def run_killing(
     corpus: Path, output: Path, kill: Callable[[list[Worker]], None], patch: pytest.MonkeyPatch
 ) -> None:
-    """Convert; `kill` is called with the workers so far, whenever there is progress."""
+    """Convert; `kill` is called with the workers so far, whenever a unit is done."""
     workers: list[Worker] = []
     start = processes.Worker
     patch.setattr(processes, "Worker", lambda *args: workers.append(start(*args)) or workers[-1])
@@ -157,7 +157,7 @@ def run_killing(
         unit_bytes=UNIT_BYTES,
         minhash=True,
         workers=2,
-        progress=lambda *_: kill(workers),
+        progress=lambda done, _: kill(workers) if done else None,
     )
 
 

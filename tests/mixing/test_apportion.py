@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 from hypothesis import example, given
+from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from jaxdata.mixing.apportion import Apportionment, whole_numbers
@@ -19,6 +20,7 @@ FAR = st.integers(0, 2**62) | st.integers(0, 70).map(lambda n: 2**n % 2**62)
 EDGES = [0, 1, 2**31, 2**32 - 1, 2**32, 2**32 + 1, 2**48 + 12345, 2**53 + 1, 2**62 - 1, 2**62]
 
 
+@examples(max_examples=50)
 @given(shares_lists)
 def test_each_row_is_the_one_that_the_splits_pick(shares: list[Fraction]) -> None:
     tree = tree_of(shares)
@@ -29,6 +31,7 @@ def test_each_row_is_the_one_that_the_splits_pick(shares: list[Fraction]) -> Non
     assert source.dtype == rank.dtype == np.int64
 
 
+@examples(max_examples=50)
 @given(shares_lists)
 def test_every_prefix_holds_each_share_within_two_rows(shares: list[Fraction]) -> None:
     source, _ = Apportionment(shares).select(np.arange(60))
@@ -40,6 +43,7 @@ def test_every_prefix_holds_each_share_within_two_rows(shares: list[Fraction]) -
             assert share or not counts[at]
 
 
+@examples(max_examples=50)
 @given(shares_lists, st.lists(FAR, min_size=1, max_size=5))
 @example([Fraction(2, 3), Fraction(1, 3)], EDGES)
 @example([Fraction(1)] * 5, EDGES)
@@ -56,6 +60,7 @@ def test_rows_far_out_are_picked_the_same_way(shares: list[Fraction], rows: list
         assert made.rows_of(number, np.array([before])).tolist() == [row]
 
 
+@examples(max_examples=50)
 @given(shares_lists)
 def test_counts_and_the_rows_of_ranks_are_those_of_the_rows(shares: list[Fraction]) -> None:
     tree, made = tree_of(shares), Apportionment(shares)
@@ -69,6 +74,7 @@ def test_counts_and_the_rows_of_ranks_are_those_of_the_rows(shares: list[Fractio
         assert found.dtype == np.int64
 
 
+@examples(max_examples=50)
 @given(shares_lists, st.data())
 def test_the_first_row_beyond_limits_is_the_one_that_is_met_first(
     shares: list[Fraction], data: st.DataObject
@@ -83,6 +89,7 @@ def test_the_first_row_beyond_limits_is_the_one_that_is_met_first(
         assert Apportionment(shares).first_beyond(limits) == (row, source)
 
 
+@examples(max_examples=50)
 @given(shares_lists, st.integers(0, 10**14))
 def test_the_first_row_beyond_limits_far_out(shares: list[Fraction], row: int) -> None:
     """The row itself goes beyond the rows of each source before it."""
@@ -92,6 +99,7 @@ def test_the_first_row_beyond_limits_far_out(shares: list[Fraction], row: int) -
     assert Apportionment(shares).first_beyond(limits) == expected
 
 
+@examples(max_examples=50)
 @given(shares_lists, st.fractions(Fraction(1, 9), 9, max_denominator=9))
 def test_whole_numbers_keep_the_proportions(shares: list[Fraction], by: Fraction) -> None:
     numbers = whole_numbers(shares)

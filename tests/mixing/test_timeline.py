@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from jaxdata.errors import InputError, SourceExhausted
@@ -51,6 +52,7 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(supplies, phases, draw(st.sampled_from([0, 0, 11])), draw(st.integers(0, 2)))
 
 
+@examples(max_examples=50)
 @given(cases(), st.sampled_from(MODES))
 def test_intervals_and_exhaustions_are_those_of_taking_rows_one_by_one(
     case: Case, mode: str
@@ -69,6 +71,7 @@ def test_intervals_and_exhaustions_are_those_of_taking_rows_one_by_one(
     assert made.asked == [[rows, weights] for rows, weights in case.phases]
 
 
+@examples(max_examples=50)
 @given(cases(), st.sampled_from(MODES[1:]))
 def test_rows_used_are_counted_at_every_row(case: Case, mode: str) -> None:
     made, plan = case.made(mode), case.expected(mode)
@@ -82,6 +85,7 @@ def test_rows_used_are_counted_at_every_row(case: Case, mode: str) -> None:
     assert [*made.used(0)] == [each.used for each in case.supplies]
 
 
+@examples(max_examples=50)
 @given(cases(), st.sampled_from(MODES[1:]))
 def test_intervals_pick_the_rows_that_go_on_where_the_source_was_left(
     case: Case, mode: str
@@ -95,6 +99,7 @@ def test_intervals_pick_the_rows_that_go_on_where_the_source_was_left(
     assert picked == case.expected(mode).rows
 
 
+@examples(max_examples=50)
 @given(cases())
 def test_a_strict_mixture_is_refused_with_every_shortfall(case: Case) -> None:
     lines = shortfalls(case.supplies, case.phases, case.first_phase)

@@ -239,7 +239,7 @@ def test_rows_of_a_cursor_are_the_remainder_and_then_whole_epochs(
         assert (cursor.seq_len, cursor.positions) == shape
 
 
-@examples(max_examples=15)
+@examples(max_examples=8)
 @given(cases())
 def test_totals_and_the_rows_of_documents_are_those_of_each_row(case: Case) -> None:
     for cursor, _ in cursors_of(case):

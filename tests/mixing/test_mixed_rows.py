@@ -368,3 +368,9 @@ def test_keys_are_lanes_where_a_source_has_them_and_spread_where_it_has_none() -
         for s, r in zip(source.tolist(), rank.tolist(), strict=True)
     ]
     assert made.batch_key(np.arange(20)).tolist() == expected
+
+
+def test_a_source_of_one_target_that_has_loss_has_all_of_it() -> None:
+    tables = {"web": table_of([2], "web", masked=True)}
+    made = mixture(tables, [Phase(rows=1, weights={"web": 1})], {}, "halt", "loss_tokens")
+    assert made.loss_shares == {"web": 1}

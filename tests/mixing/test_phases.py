@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import FrozenInstanceError
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -251,3 +252,9 @@ def test_the_size_of_a_source_is_what_weights_count() -> None:
             trained_tokens = 8
 
     assert [size_of(Table, unit) for unit in ("tokens", "loss_tokens")] == [8, 3]
+
+
+def test_phases_cannot_be_changed() -> None:
+    phase = Phase(rows=3, weights=ONE)
+    with pytest.raises(FrozenInstanceError):
+        phase.rows = 4  # type: ignore[misc]

@@ -89,7 +89,7 @@ class SourceCursor(RowTable):
         last = max(stop + self._shift, 0)
         later = (row - self._shift for row in self.whole.rows_with(name, document, last))
         found += [row for row in later if row >= self._first]
-        return [row for row in found if row < stop]
+        return sorted({row for row in found if row < stop})
 
     def token_counts(self, rows: int) -> dict[str, TokenCounts]:
         before = self.epoch * len(self.whole)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from jaxdata.converter.inputs.parsing import BadRecord
 from jaxdata.converter.inputs.raw_records import TextPiece
-from jaxdata.converter.tasks import make_settings, make_task
+from jaxdata.converter.tasks import fim, make_settings, make_task
 from jaxdata.converter.tasks.base import Dropped, Encoded, Unencodable
 from jaxdata.converter.tasks.fim import FimSettings, Sentinels, lay_out, middle_of
 from jaxdata.converter.tasks.spans import Span, SpanEncoder, join
@@ -357,6 +357,25 @@ def test_pieces_of_a_long_document_fit_the_context(text: str, context: int, bos:
         joined += bytes(i for i in told if i < 256).decode()
         assert number == 0 or 302 in inner
     assert joined == text
+
+
+def test_the_last_piece_leaves_room_for_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def pieces(text: str, tokens: int, room: int, encode: Any) -> list[Any]:
+        asked.append((text, tokens, room))
+        return encode([text[:30], text[30:]], [False, True])
+
+    monkeypatch.setattr(fim, "fitting_pieces", pieces)
+    task = task_of("fim", **FIM, fim_context=64, fim_rate=0)
+    [(made,), (short,), (fits,)] = task.encode(["a" * 64, "a", "a" * 63])
+    assert asked == [("a" * 64, 65, 63)]
+    assert made.tokens.tolist() == [97] * 30 + [302] + [97] * 34 + [EOD]
+    assert made.cuts == (30,)
+    assert (short.cuts, fits.cuts) == ((), ())
+    gone = Dropped("a piece is left out")
+    monkeypatch.setattr(fim, "fitting_pieces", lambda *_: [made, gone])
+    assert task.encode(["a" * 64]) == [gone]
 
 
 def test_a_document_that_cannot_be_encoded_is_left_out_whole() -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxdata.dedup.members import MOST, Member, Members
@@ -127,6 +127,7 @@ def drop(case: Case) -> Dropped:
     return choose(case.members, case.clusters, documents, ranks)
 
 
+@settings(max_examples=60)
 @given(cases())
 def test_the_first_of_a_cluster_stays_and_the_others_say_why_not(case: Case) -> None:
     found = drop(case)
@@ -136,6 +137,7 @@ def test_the_first_of_a_cluster_stays_and_the_others_say_why_not(case: Case) -> 
     assert [column.dtype for column in columns] == [np.uint32, np.uint32, np.uint8, np.int64]
 
 
+@settings(max_examples=60)
 @given(cases(), st.data())
 def test_documents_unlike_what_stays_leave_their_cluster_together(
     case: Case, data: st.DataObject
@@ -160,6 +162,7 @@ def test_documents_unlike_what_stays_leave_their_cluster_together(
     assert labels.tolist() == case.near, "what was given stays"
 
 
+@settings(max_examples=60)
 @given(cases())
 def test_documents_in_a_cluster_with_others(case: Case) -> None:
     found = clustered(np.array(case.near, np.uint32))
@@ -168,6 +171,7 @@ def test_documents_in_a_cluster_with_others(case: Case) -> None:
     assert found.dtype == np.uint32
 
 
+@settings(max_examples=60)
 @given(cases())
 def test_documents_are_numbered_member_after_member(case: Case) -> None:
     members = case.members

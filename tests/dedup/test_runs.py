@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxdata.dedup.units.sorted_runs import (
@@ -26,6 +26,7 @@ def test_fences_cut_the_keys_evenly(end: int) -> None:
     assert fences == [part * end // PARTS for part in range(PARTS)] + [end]
 
 
+@settings(max_examples=40)
 @given(st.dictionaries(st.sampled_from("abc"), KEYS, min_size=1))
 def test_a_run_holds_its_records_sorted_section_after_section(given: dict[str, list[int]]) -> None:
     fences = even_fences(600)
@@ -52,6 +53,7 @@ def test_a_run_holds_its_records_sorted_section_after_section(given: dict[str, l
         decode_layout(data.replace(b'"', b"'", 1))
 
 
+@settings(max_examples=40)
 @given(st.lists(KEYS, min_size=1, max_size=3), st.data())
 def test_a_part_of_runs_says_how_many_records_each_gave(
     runs: list[list[int]], data: st.DataObject

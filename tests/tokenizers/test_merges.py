@@ -73,7 +73,7 @@ def refused(order: list[bytes], merges: list[Merge]) -> str | None:
 
 
 @given(vocabularies())
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_merges_are_taken_where_each_token_is_made_of_two_earlier_ones(
     given: tuple[list[bytes], list[Merge]],
 ) -> None:
@@ -137,7 +137,7 @@ def one_after_the_other(text: str, *splits: str) -> list[str]:
 
 
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=9).map("".join))
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_one_expression_gives_the_pieces_of_several(text: str) -> None:
     found = [match.group() for match in regex.finditer(SINGLE_DIGITS, text)]
     assert found == one_after_the_other(text, r"\p{N}", GPT2_SPLIT)

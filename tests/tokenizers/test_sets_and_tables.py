@@ -99,7 +99,7 @@ def test_tables_are_of_the_first_version_whose_letter_they_have() -> None:
     st.lists(st.lists(st.text("ab", min_size=1, max_size=3) | st.just("w" * 17)), max_size=6),
     st.integers(4, 12),
 )
-@settings(max_examples=80)
+@settings(max_examples=50)
 def test_a_table_keeps_words_until_it_is_full(batches: list[list[str]], room: int) -> None:
     """Four words are taken at a time here; a full table forgets all."""
     asked: list[str] = []

@@ -133,7 +133,7 @@ def member_at(receipt: Receipt, part: int, record: int) -> Member | None:
 
 
 @given(made())
-@settings(max_examples=80)
+@settings(max_examples=50)
 def test_documents_know_their_file_and_number_in_it(given: Made) -> None:
     merged, _ = merge(given)
     numbers = numbers_of(given)
@@ -174,7 +174,7 @@ def test_documents_know_their_file_and_number_in_it(given: Made) -> None:
 
 
 @given(made())
-@settings(max_examples=80)
+@settings(max_examples=50)
 def test_sums_are_over_all_units(given: Made) -> None:
     merged, _ = merge(given)
     receipts = [receipt for _, receipt in given.units]
@@ -203,7 +203,7 @@ def test_sums_are_over_all_units(given: Made) -> None:
 
 
 @given(made())
-@settings(max_examples=80)
+@settings(max_examples=50)
 def test_bad_records_are_written_in_order_with_their_place(given: Made) -> None:
     merged, lines = merge(given)
     numbers = numbers_of(given)

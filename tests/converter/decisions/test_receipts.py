@@ -76,7 +76,7 @@ def plain(value: Any) -> Any:
 
 
 @given(receipts(), st.data())
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_a_receipt_comes_back_whole_or_not_at_all(receipt: Receipt, data: st.DataObject) -> None:
     content = receipt.encode()
     found = Receipt.decode(content)

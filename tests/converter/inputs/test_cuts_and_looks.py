@@ -34,6 +34,7 @@ def too_long(line: bytes, limit: int) -> Unreadable:
     return Unreadable(f"longer than {limit:,} bytes (--max-record-bytes)", line[:1_024])
 
 
+@settings(max_examples=60)
 @given(st.lists(st.tuples(LINE, ENDS), max_size=6), st.booleans(), st.integers(1, 12))
 def test_lines_longer_than_the_limit_are_read_past(
     given: list[tuple[bytes, bytes]], ended: bool, limit: int
@@ -80,7 +81,7 @@ SPACE = st.sampled_from([b"", b" ", b"\n\t", b" \r\n"])
 
 
 @given(st.lists(st.tuples(SPACE, JSON, SPACE), max_size=4), SPACE, SPACE, st.booleans())
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_the_elements_of_an_array_are_given_wherever_chunks_end(
     values: list[tuple[bytes, Any, bytes]], before: bytes, after: bytes, marked: bool
 ) -> None:
@@ -247,6 +248,12 @@ def test_a_unit_is_kept_without_its_records() -> None:
     full = Unit("00000-00001", (FilePart(0), FilePart(1, 3, 4, data=b"x")), 1, 1)
     assert full.without_data() == bare
     assert bare.place == (0, 1)
+    assert (bare.recheck, bare.files, bare.split_ends) == (False, (), None)
+
+
+def test_limits_where_none_are_given() -> None:
+    assert (READ.record_bytes, READ.piece_bytes) == (256 * 2**20, 4 * 2**20)
+    assert (READ.joined, READ.arrays) == (False, ())
 
 
 @given(st.integers(0, 40), st.none() | st.integers(0, 40))

@@ -167,7 +167,7 @@ TURNS = st.lists(
 
 
 @given(TURNS, st.integers(0, 20), st.sampled_from(["keep_end", "keep_start"]), st.integers(1, 4))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_turns_lose_token_after_token(
     turns: list[tuple[Any, int]], tokens: int, keep: Any, least: int
 ) -> None:
@@ -218,7 +218,7 @@ WORDS = st.text("xy", max_size=3)
         "eod_after_prompt": st.just(True),
     }),
 )  # fmt: skip
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_pairs_become_documents_or_turns_of_one(
     pairs: list[tuple[str, str]], several: str, train_on: str, affixes: dict[str, Any]
 ) -> None:

@@ -1,0 +1,91 @@
+"""Receipts, parameters and manifests of conversions that never were."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxdata import tokenizers
+from jaxdata.converter.inputs.input_file import FileType, InputFile
+from jaxdata.converter.parameters import Parameters, make_parameters
+from jaxdata.converter.receipts import OutputReceipt, SideReceipt
+from jaxdata.format.index import HASH_COLUMNS
+from jaxdata.format.manifest import Manifest, ShardEntry, SourceEntry
+from jaxdata.format.storage import PAGE_BYTES
+
+BYTES = tokenizers.load("bytes", bos=2)
+JSON = FileType("jsonl")
+
+
+def shard(name: str, lengths: Sequence[int], size: int = 9) -> ShardEntry:
+    sums = {"documents": len(lengths), "records": len(lengths), "tokens": sum(lengths)}
+    return ShardEntry(name=name, bytes=size, sha256=f"sum of {name}", **sums)
+
+
+def pages_of(size: int, first: int = 1) -> np.ndarray:
+    """Checksums of as many pages as a file of this size has."""
+    return np.arange(first, first + -(-size // PAGE_BYTES), dtype=np.uint32)
+
+
+def wrote(
+    name: str,
+    documents: Sequence[tuple[int, int, int]],
+    *,
+    size: int = 9,
+    kept: bytes = b"",
+    counts: Mapping[str, int] | None = None,
+    sides: Sequence[str] = (),
+    hashes: Sequence[str] = (),
+) -> OutputReceipt:
+    """What a unit wrote: of each document its tokens, the part and the record."""
+    columns = np.array(documents, np.uint32).reshape(-1, 3).T
+    lengths = columns[0].tolist()
+    beside = {
+        side: SideReceipt(shard(f"{name}.{side}", lengths, 2 * size), pages_of(2 * size, 50))
+        for side in sides
+    }
+    made = {
+        column: np.arange(len(lengths) * HASH_COLUMNS[column], dtype=np.uint64).reshape(
+            -1, HASH_COLUMNS[column]
+        )
+        for column in hashes
+    }
+    given = shard(name, lengths, size)
+    return OutputReceipt(given, *columns, pages_of(size), kept, Counter(counts or {}), beside, made)
+
+
+def input_file(name: str, kind: FileType = JSON, digest: str = "", size: int = 10) -> InputFile:
+    return InputFile("/data", name, size, kind, digest or f"digest of {name}", 1)
+
+
+def parameters(*names: str, update: Mapping[str, Any] | None = None, **options: Any) -> Parameters:
+    """Those of inputs of these names."""
+    made = make_parameters([input_file(name) for name in names], BYTES, options)
+    return made.model_copy(update=dict(update or {}))
+
+
+def source(made: Parameters, *, documents: int = 3, **fields: Any) -> SourceEntry:
+    """A finished source of all inputs of some parameters."""
+    given: dict[str, Any] = {
+        "documents": documents,
+        "tokens": 10 * documents,
+        "shards": [],
+        "fingerprint": f"{documents} documents",
+        "inputs": [*made.inputs],
+        "parameters": made.of_source(),
+        "statistics": {},
+    }
+    return SourceEntry(**given | fields)
+
+
+def manifest(made: Parameters, **sources: SourceEntry) -> Manifest:
+    """A dataset of sources of the split `train`."""
+    return Manifest(
+        tokenizer=made.tokenizer,
+        dtype=made.dtype,
+        record_tokens=made.record_tokens,
+        sources={f"train/{name}": entry for name, entry in sources.items()},
+    )

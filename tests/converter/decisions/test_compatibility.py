@@ -1,0 +1,375 @@
+"""What a conversion says of what is there: which sources it may resume, join, or be added to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxdata.converter.continuing import append, compatibility
+from jaxdata.converter.continuing.known_inputs import times_made
+from jaxdata.converter.job import Job
+from jaxdata.converter.merged_receipts import MergedReceipts, RecordPlace
+from jaxdata.converter.parameters import Parameters
+from jaxdata.converter.receipts import Quarantined
+from jaxdata.errors import DatasetError, InputError
+from jaxdata.format.manifest import Generation, SourceEntry
+from jaxdata.format.storage import open_store
+from jaxdata.format.unfinished import UnfinishedJob
+from tests.converter.decisions.made import input_file, manifest, parameters, source
+
+INPUTS = st.dictionaries(st.sampled_from("abcde"), st.sampled_from(["one", "two"]))
+URL = "memory://dataset"
+
+
+def of_inputs(inputs: dict[str, str], **options: Any) -> Parameters:
+    return parameters(update={"inputs": inputs, "unit_bytes": 2**22 + len(inputs)}, **options)
+
+
+def fate(names: list[str], what: str) -> list[str]:
+    """What is said of the inputs that one thing happened to."""
+    if not names:
+        return []
+    more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+    return [f"input '{min(names)}'{more} {what}"]
+
+
+def told(was: dict[str, str], now: dict[str, str]) -> list[str]:
+    changed = [name for name in was if name in now and was[name] != now[name]]
+    return [
+        *fate([name for name in was if name not in now], "is missing"),
+        *fate([name for name in now if name not in was], "is new"),
+        *fate(changed, "has other content"),
+    ]
+
+
+@given(INPUTS, INPUTS)
+def test_of_other_inputs_the_first_of_each_kind_is_named(
+    was: dict[str, str], now: dict[str, str]
+) -> None:
+    begun = of_inputs(was)
+    assert compatibility.unfinished_changes(begun.encode(), of_inputs(now)) == told(was, now)
+
+
+def test_other_units_are_told_of_where_the_inputs_are_the_same() -> None:
+    was, now = (parameters("a", update={"unit_bytes": size}) for size in (1, 2))
+    changes = compatibility.unfinished_changes(was.encode(), now)
+    assert changes == ["unit_bytes was 1, is 2"]
+
+
+def test_a_beginning_that_cannot_be_read_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="Parameters"):
+        compatibility.unfinished_changes(b"{}", parameters("a"))
+
+
+LIBRARY = "tiktoken 0.14.0, Unicode 16"
+CHANGES: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
+    ({}, {"library": LIBRARY}, []),
+    ({"library": LIBRARY}, {}, []),
+    ({"library": LIBRARY}, {"library": LIBRARY}, []),
+    (
+        {"library": LIBRARY},
+        {"library": "tiktoken 0.15.0"},
+        [
+            f"the tokenizer's library was {LIBRARY}, is tiktoken 0.15.0, which could give other "
+            "ids (pip install 'tiktoken==0.14.0' brings the first one back)"
+        ],
+    ),
+    ({"first_file": 2}, {}, ["--append: the source had 2 input files, has 0"]),
+    ({"record_tokens": 9}, {"record_tokens": 8}, ["record_tokens was 9, is 8"]),
+]
+
+
+@pytest.mark.parametrize(("was", "now", "changes"), CHANGES)
+def test_changes_since_a_beginning_are_named(
+    was: dict[str, Any], now: dict[str, Any], changes: list[str]
+) -> None:
+    begun, wanted = parameters("a", update=was), parameters("a", update=now)
+    assert compatibility.unfinished_changes(begun.encode(), wanted) == changes
+
+
+def with_hashes(**hashes: Any) -> Parameters:
+    made = parameters("a")
+    return made.model_copy(update={"hashes": made.hashes.model_copy(update=hashes)})
+
+
+def test_other_hashes_are_told_of_with_what_does_without() -> None:
+    about = "--dedup and --minhash keep hashes; jaxdata dedup finds copies without them, too"
+    was = with_hashes(exact_hash="letters", hashing="version 1")
+    found = compatibility.unfinished_changes(was.encode(), with_hashes())
+    assert found == ["exact_hash was 'letters', is None", about]
+    found = compatibility.unfinished_changes(with_hashes().encode(), with_hashes(minhash="14"))
+    assert found == ["minhash was None, is '14'", about]
+    now = with_hashes(exact_hash="letters", hashing="version 2")
+    assert compatibility.unfinished_changes(was.encode(), now) == [
+        "hashes of documents were made by version 1, are by version 2"
+    ]
+
+
+def tokenizer(made: Parameters, **fields: Any) -> Parameters:
+    return made.model_copy(update={"tokenizer": made.tokenizer.model_copy(update=fields)})
+
+
+SHARED: list[tuple[dict[str, Any], str]] = [
+    ({"eod_id": 9}, "tokenizer eod_id was 256, is 9"),
+    ({"bos_id": None, "pad_id": 1}, "tokenizer bos_id was 2, is None; tokenizer pad_id was None, "),
+    ({"kind": "hf", "files": {"a": "b"}}, "tokenizer kind was 'bytes', is 'hf'"),
+    ({"vocab_size": 300}, "tokenizer vocab_size was 257, is 300"),
+    ({"files": {"a": "b"}, "name": "x"}, "tokenizer was 'bytes', is 'x' with other content"),
+]
+
+
+@pytest.mark.parametrize(("fields", "said"), SHARED)
+def test_a_source_of_another_tokenizer_does_not_join(fields: dict[str, Any], said: str) -> None:
+    was = manifest(parameters("a"))
+    with pytest.raises(InputError) as caught:
+        compatibility.check_dataset(was, tokenizer(parameters("a"), **fields), URL)
+    text = str(caught.value)
+    begin = f"{URL}: all sources of a dataset share one tokenizer and record size: {said}"
+    assert text.startswith(begin)
+    assert text.endswith(". Use the dataset's, or another --output")
+    assert "with other content" in text or "files" not in fields or "kind" in fields
+
+
+def test_a_source_of_the_same_tokenizer_by_another_name_joins() -> None:
+    was = manifest(parameters("a"))
+    compatibility.check_dataset(was, tokenizer(parameters("b"), name="mine"), URL)
+    with pytest.raises(InputError, match=r"record size: record_tokens was 16384, is 7\. Use the"):
+        compatibility.check_dataset(was, parameters("b", record_tokens=7), URL)
+
+
+def grown(*stages: Parameters, **options: Any) -> SourceEntry:
+    """A source that was made of the first inputs, and added to by those of the others."""
+    every: dict[str, str] = {}
+    generations: list[Generation] = []
+    for number, stage in enumerate(stages):
+        every |= stage.inputs
+        together = stage.model_copy(update={"inputs": dict(every)})
+        index = f"index-{number}" if number else "index"
+        entry = source(together, documents=number, generations=generations, index=index)
+        generations = [*generations, entry.as_generation()]
+    return entry
+
+
+def refused(entry: SourceEntry, wanted: Parameters) -> str | None:
+    was = manifest(wanted, web=entry)
+    try:
+        compatibility.check_finished(was, "train/web", wanted, URL)
+    except InputError as error:
+        return str(error)
+    return None
+
+
+@given(INPUTS, INPUTS)
+def test_a_finished_source_is_only_left_alone_with_its_own_inputs(
+    was: dict[str, str], now: dict[str, str]
+) -> None:
+    changes = told(was, now)
+    said = refused(source(of_inputs(was)), of_inputs(now))
+    if not changes:
+        assert said is None
+        return
+    added = was.items() < now.items()
+    what = "inputs" if added else "settings"
+    remedy = "Add these files with --append, or use" if added else "Use"
+    assert said == (
+        f"{URL} already has train/web with different {what}: {'; '.join(changes)}. "
+        f"{remedy} another --source or --output"
+    )
+
+
+def test_every_generation_of_a_source_is_known() -> None:
+    entry = grown(parameters("a"), parameters("b"), parameters("c"))
+    assert refused(entry, parameters("a")) is None
+    assert refused(entry, parameters("a", "b")) is None
+    assert refused(entry, parameters("a", "b", "c")) is None
+    said = refused(entry, parameters("b"))
+    assert said
+    assert "different settings: input 'a' (and 1 more) is missing. Use another" in said
+    assert times_made([entry]) == 3
+    assert times_made([source(parameters("a")), entry]) == 3
+    assert times_made([source(parameters("a"))]) == 1
+    assert times_made([]) == 0
+
+
+def test_a_finished_source_with_other_settings_is_refused_by_each() -> None:
+    said = refused(source(parameters("a")), parameters("a", bos=True, strip=True))
+    assert said is not None
+    assert "with different settings: bos was False, is True; strip was False, is True. " in said
+    said = refused(source(parameters("a")), parameters("a", "b", bos=True))
+    assert said is not None
+    assert "different settings: bos was False, is True; input 'b' is new. Use another " in said
+
+
+def test_a_source_that_another_changed_meanwhile_is_no_base() -> None:
+    entry, other = source(parameters("a")), source(parameters("b"))
+    was = manifest(parameters("a"), web=entry)
+    compatibility.check_unchanged(was, ["train/web"], {"train/web": entry}, URL)
+    compatibility.check_unchanged(was, ["train/new"], {}, URL)
+    for base in ({}, {"train/web": other}):
+        with pytest.raises(DatasetError) as caught:
+            compatibility.check_unchanged(was, ["train/new", "train/web"], base, URL)
+        assert str(caught.value) == (
+            f"{URL}: train/web was changed by another process while documents were added to it; "
+            "run the same command again"
+        )
+
+
+FREE = {"text_key": "body", "text_joiner": " ", "max_record_bytes": 9, "piece_bytes": 16}
+
+
+@pytest.mark.parametrize("name", FREE)
+def test_how_new_files_are_read_may_differ(name: str) -> None:
+    entry = source(parameters("a"))
+    for was in (entry, source(parameters("a", **{name: FREE[name]}))):
+        compatibility.check_addition("train/web", was, parameters("b", **{name: FREE[name]}))
+
+
+def test_documents_of_other_settings_are_not_added() -> None:
+    entry = source(parameters("a", update={"library": "tiktoken 1", "unit_bytes": 5}))
+    wanted = parameters("b", bos=True, update={"library": "tiktoken 2"})
+    with pytest.raises(InputError) as caught:
+        compatibility.check_addition("train/web", entry, wanted)
+    assert str(caught.value) == (
+        "--append: train/web was made with different settings: bos was False, is True; the "
+        "tokenizer's library was tiktoken 1, is tiktoken 2, which could give other ids (pip "
+        "install 'tiktoken==1' brings the first one back). Use the same settings, or another "
+        "--source"
+    )
+
+
+def job(*names: str, **options: Any) -> Job:
+    files = [input_file(name) for name in names]
+    return Job(URL, "train", "web", files, parameters(*names, **options), {}, False, 2)
+
+
+def test_only_new_files_are_added_after_those_that_were_there() -> None:
+    first, second = parameters("a", "b"), parameters("a", "b", "c")
+    few, many = source(first), source(second)
+    dataset = manifest(first, web=few, other=many)
+    outputs = ["train/web", "val/web"]
+    made, entries = append.added_to(dataset, outputs, job("b", "c", "d"))
+    assert entries == {"train/web": few}
+    assert [file.name for file in made.files] == ["c", "d"]
+    assert made.parameters.first_file == 2
+    assert made.parameters.inputs == {name: f"digest of {name}" for name in "cd"}
+    made, entries = append.added_to(dataset, ["train/web", "train/other"], job("c", "d"))
+    assert entries == {"train/web": few, "train/other": many}
+    assert ([file.name for file in made.files], made.parameters.first_file) == (["d"], 3)
+
+
+def test_where_no_source_is_there_all_is_new() -> None:
+    given = job("a")
+    made = append.added_to(manifest(parameters("a")), ["train/web"], given)
+    assert made == (given, {})
+
+
+def test_a_file_of_a_known_name_with_other_content_is_not_added() -> None:
+    known = parameters("a", update={"inputs": {"a": "another digest"}})
+    dataset = manifest(known, web=source(known))
+    with pytest.raises(InputError) as caught:
+        append.added_to(dataset, ["train/web"], job("0", "a"))
+    assert str(caught.value).startswith(
+        "--append: 'a' was converted before with other content, and appending it would repeat"
+    )
+    other = parameters("a", bos=True)
+    with pytest.raises(InputError, match="train/web was made with different settings: bos was T"):
+        append.added_to(manifest(other, web=source(other)), ["train/web"], job("b"))
+
+
+def merged(reasons: list[str], dropped: dict[str, int] | None = None) -> MergedReceipts:
+    made = MergedReceipts.__new__(MergedReceipts)
+    made._reasons = Counter(reasons)
+    made.dropped = Counter(dropped or {})
+    bad = Quarantined(0, 2, reasons[0] if reasons else "", None, ("url", "body"))
+    made.first_bad = (RecordPlace(input_file("a.jsonl"), 3), bad) if reasons else None
+    return made
+
+
+NOTHING = [
+    ([], {}, "the input files are empty: there is no record in them"),
+    ([], {"too short": 2_000, "by hand": 1}, "no document is left: 1 by hand, 2,000 too short"),
+    (
+        ["no key 'text'"],
+        {"too short": 1},
+        "no record has the key 'text'; /data/a.jsonl:3 has 'url', 'body': name one of these with "
+        "--text-key",
+    ),
+    (
+        ["no key 'text'", "not JSON", "not JSON"],
+        {},
+        "no record has a usable text: 1 no key 'text', 2 not JSON; the first is /data/a.jsonl:3. "
+        "Are these the files, and is --text-key right?",
+    ),
+    (
+        ["not JSON"],
+        {},
+        "no record has a usable text: 1 not JSON; the first is /data/a.jsonl:3. "
+        "Are these the files, and is --text-key right?",
+    ),
+]
+
+
+@pytest.mark.parametrize(("reasons", "dropped", "message"), NOTHING)
+def test_a_conversion_without_documents_says_why(
+    reasons: list[str], dropped: dict[str, int], message: str
+) -> None:
+    assert str(compatibility.no_documents(merged(reasons, dropped), "--text-key")) == message
+
+
+def test_several_options_are_and_a_record_may_have_no_key() -> None:
+    said = str(compatibility.no_documents(merged(["not JSON"]), "--a or --b"))
+    assert said.endswith("Are these the files, and are --a or --b right?")
+    made = merged(["no key 'text'"])
+    assert made.first_bad is not None
+    place, _ = made.first_bad
+    made.first_bad = place, Quarantined(0, 0, "no key 'text'", None)
+    said = str(compatibility.no_documents(made, "--text-key"))
+    assert "/data/a.jsonl:3 has no keys: name one of these" in said
+
+
+def test_errors_name_the_place() -> None:
+    place = RecordPlace(input_file("a.jsonl"), 3)
+    assert str(compatibility.bad_record(place, Quarantined(0, 2, "not JSON", None))) == (
+        "/data/a.jsonl:3: not JSON. Fix the record, or skip such records with --on-error quarantine"
+    )
+    assert str(compatibility.modified_meanwhile(input_file("a.jsonl"), "d/work")) == (
+        "/data/a.jsonl was modified while it was converted. Delete d/work, run the same command "
+        "again, and do not modify inputs meanwhile"
+    )
+
+
+FIM = {"task": "fim", "fim_prefix": 1, "fim_middle": 2, "fim_suffix": 3}
+
+
+def kept(url: str, options: dict[str, Any], split: str = "train") -> dict[str, Any]:
+    return compatibility.with_kept_options(options, url, split, "web")
+
+
+def test_a_source_keeps_the_options_whose_default_changed(tmp_path: Path) -> None:
+    url = str(tmp_path / "d")
+    assert kept(url, FIM) == FIM, "there is none yet"
+    made = parameters("a", **FIM, fim_context=512)
+    store = open_store(url)
+    store.write("dataset.json", manifest(made, web=source(made)).encode())
+    assert kept(url, FIM) == {"fim_context": 512} | FIM
+    ratio = FIM | {"split_ratio": "val=1,train=9"}
+    assert kept(url, ratio, "none") == {"fim_context": 512} | ratio
+    assert kept(url, FIM, "val") == FIM, "a source of another split"
+    given = FIM | {"fim_context": 99}
+    assert kept(url, given) == given
+    assert kept(url, {"bos": True}) == {"bos": True}
+    begun = UnfinishedJob(store, "train/web")
+    begun.begin(parameters("a", **FIM, fim_context=0).encode())
+    assert kept(url, FIM) == {"fim_context": 0} | FIM, "what was begun comes first"
+
+
+def test_a_source_of_another_task_keeps_nothing(tmp_path: Path) -> None:
+    url = str(tmp_path / "d")
+    made = parameters("a")
+    open_store(url).write("dataset.json", manifest(made, web=source(made)).encode())
+    assert kept(url, FIM) == FIM

@@ -1,0 +1,133 @@
+"""Cleaning and limits, text by text."""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxdata.converter.filters import (
+    Cleaning,
+    LengthFilter,
+    make_cleaner,
+    without_wikitext_marks,
+)
+from jaxdata.converter.tasks.base import Dropped, Encoded
+from jaxdata.errors import MissingExtra
+
+LIMIT = st.none() | st.integers(1, 6)
+
+
+def why(least: int | None, most: int | None, shortest: int, longest: int, what: str) -> str | None:
+    if least is not None and shortest < least:
+        return f"shorter than {least:,} {what}"
+    if most is not None and longest > most:
+        return f"longer than {most:,} {what}"
+    return None
+
+
+@given(LIMIT, LIMIT, st.integers(0, 8))
+def test_documents_of_too_few_or_many_characters_say_so(
+    least: int | None, most: int | None, count: int
+) -> None:
+    found = LengthFilter(min_chars=least, max_chars=most).of_characters(count)
+    assert (found and found.reason) == why(least, most, count, count, "characters")
+    assert LengthFilter(min_tokens=least, max_tokens=most).of_characters(count) is None
+
+
+STREAMS = st.lists(st.integers(0, 8), min_size=1, max_size=2)
+
+
+@given(LIMIT, LIMIT, st.lists(st.none() | STREAMS, max_size=4))
+def test_documents_with_a_stream_too_short_or_long_say_so(
+    least: int | None, most: int | None, documents: list[list[int] | None]
+) -> None:
+    gone = Dropped("before")
+    encoded: list[Any] = [
+        gone if one is None else tuple(Encoded(np.zeros(n, np.uint16)) for n in one)
+        for one in documents
+    ]
+    found = LengthFilter(min_tokens=least, max_tokens=most).of_tokens(encoded)
+    assert len(found) == len(documents)
+    for one, was, made in zip(found, encoded, documents, strict=True):
+        reason = made and why(least, most, min(made), max(made), "tokens")
+        if reason is None or was is gone:
+            assert one is was
+        else:
+            assert isinstance(one, Dropped)
+            assert one.reason == reason
+    unlimited = LengthFilter(min_chars=least, max_chars=most)
+    assert unlimited.of_tokens(encoded) is encoded
+
+
+def test_limits_are_told_with_commas() -> None:
+    limits = LengthFilter(min_chars=2_000, max_chars=3_000)
+    told = [limits.of_characters(count) for count in (1_999, 2_000, 3_000, 3_001)]
+    assert [one and one.reason for one in told] == [
+        "shorter than 2,000 characters",
+        None,
+        None,
+        "longer than 3,000 characters",
+    ]
+
+
+FORMS = st.sampled_from([None, "NFC", "NFD", "NFKC", "NFKD"])
+
+
+@given(
+    st.booleans(), FORMS, st.booleans(), st.text(st.sampled_from(" \n\tae\u0301\ufb01@,.\u00a0"))
+)
+def test_texts_are_cleaned_in_order(strip: bool, form: Any, wikitext: bool, text: str) -> None:
+    clean = make_cleaner(Cleaning(strip=strip, normalize=form, wikitext=wikitext))
+    if not (strip or form or wikitext):
+        assert clean is None
+        return
+    assert clean is not None
+    expected = text.strip() if strip else text
+    expected = unicodedata.normalize(form, expected) if form else expected
+    assert clean(text) == (without_wikitext_marks(expected) if wikitext else expected)
+
+
+def test_wrongly_decoded_text_is_repaired_before_it_is_normalized() -> None:
+    pytest.importorskip("ftfy")
+    clean = make_cleaner(Cleaning(ftfy=True))
+    assert clean is not None
+    assert clean("sch\u00c3\u00b6n") == "sch\u00f6n"
+    assert clean("e\u0301") == "e\u0301", "in no normal form"
+    both = make_cleaner(Cleaning(ftfy=True, normalize="NFD", strip=True))
+    assert both is not None
+    assert both(" sch\u00c3\u00b6n ") == "scho\u0308n"
+
+
+def test_ftfy_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ftfy", None)
+    with pytest.raises(MissingExtra, match="clean"):
+        make_cleaner(Cleaning(ftfy=True))
+    assert make_cleaner(Cleaning(strip=True)) is not None
+
+
+MARKS = [
+    ("1 @,@ 000 @.@ 5", "1,000.5"),
+    ("well @-@ known", "well-known"),
+    ("one , two ; three : four . five ! six ? ", "one, two; three: four. five! six? "),
+    ("a ,b", "a ,b"),
+    ("( one ) [ two ] { three }", "(one) [two] {three}"),
+    ('he said " so " to', 'he said "so" to'),
+    ("the ' thing ' is", "the 'thing' is"),
+    ("dogs ' bones", "dogs' bones"),
+    ("it 's", "it's"),
+    (" = = Head = = \n", " == Head ==\n"),
+    ("20 \u00b0 C", "20\u00b0C"),
+    ("one \n two\n three \nfour", "one\ntwo\nthree\nfour"),
+    ("plain text.", "plain text."),
+]
+
+
+@pytest.mark.parametrize(("marked", "text"), MARKS)
+def test_the_marks_of_wikitext_are_undone(marked: str, text: str) -> None:
+    assert without_wikitext_marks(marked) == text

@@ -1,0 +1,131 @@
+"""Which inputs of a source are read again, and what is said of those that changed."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jaxdata.converter.continuing import known_inputs
+from jaxdata.converter.continuing.known_inputs import check_known
+from jaxdata.converter.inputs.content import content_of
+from jaxdata.converter.inputs.identity import look_at
+from jaxdata.converter.inputs.input_file import InputFile
+from jaxdata.converter.inputs.units import FilePart, ReadSettings
+from jaxdata.errors import InputError
+from jaxdata.format.input_hashes import InputHashes
+from jaxdata.format.manifest import SourceEntry
+from jaxdata.format.storage import Store, open_store
+from tests.converter.decisions.made import JSON, parameters, source
+
+
+class Known:
+    """A source of files, with the hashes that its conversion left, and the files as they are."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store: Store = open_store(str(folder / "d"))
+
+    def file(self, name: str, text: str) -> InputFile:
+        path = self.folder / name
+        path.write_text(text)
+        look = look_at(str(path))
+        return InputFile(str(self.folder), name, look.size, JSON, look.digest, look.stamp)
+
+    def hashes(self, contents: dict[str, str], name: str = "inputs.json") -> None:
+        made = InputHashes(
+            columns=None,
+            record_bytes=99,
+            piece_bytes=16,
+            joined=False,
+            unit_bytes=99,
+            contents=contents,
+        )
+        self.store.write(f"train/web/{name}", made.encode())
+
+    def entry(self, *files: InputFile, **fields: Any) -> SourceEntry:
+        inputs = {file.name: file.digest for file in files}
+        return source(parameters(update={"inputs": inputs}), **fields)
+
+    def check(self, entry: SourceEntry, *files: InputFile, every: bool = False) -> None:
+        check_known(self.store, "train/web", {"train/web": entry}, files, every=every, expansion=9)
+
+
+@pytest.fixture
+def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Known:
+    monkeypatch.setattr(known_inputs, "written_at", lambda file: WRITTEN.get(file.name, 0))
+    WRITTEN.clear()
+    return Known(tmp_path)
+
+
+WRITTEN: dict[str, int] = {}
+"""When files were written, in ns since 1970."""
+
+
+def hash_of(file: InputFile) -> str:
+    return content_of(file, FilePart(0, 0, file.size), ReadSettings(None, 99, piece_bytes=16))
+
+
+def test_files_that_nobody_touched_since_are_not_read(known: Known) -> None:
+    one = known.file("a.jsonl", '{"text": "1"}\n')
+    known.hashes({"a.jsonl": "0" * 16})
+    known.check(known.entry(one), one)
+    with pytest.raises(InputError) as caught:
+        known.check(known.entry(one), one, every=True)
+    assert str(caught.value) == (
+        "input 'a.jsonl' changed since it was converted, though not in size, head and tail: "
+        f"{known.store.url} has its documents of before. Convert it into another --source or "
+        "--output"
+    )
+    since = known.store.written_at("train/web/inputs.json")
+    assert since is not None
+    WRITTEN["a.jsonl"] = since - 1
+    known.check(known.entry(one), one)
+    WRITTEN["a.jsonl"] = since
+    with pytest.raises(InputError, match=r"^input 'a\.jsonl' changed since it was converted"):
+        known.check(known.entry(one), one)
+    other = one._replace(digest="another")
+    known.check(known.entry(one), other, every=True)
+
+
+def test_files_that_are_what_they_were_are_read_and_their_hashes_renewed(
+    known: Known, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = [known.file(name, f'{{"text": "{name}"}}\n') for name in ("a.jsonl", "b.jsonl")]
+    known.hashes({file.name: hash_of(file) for file in files})
+    entry = known.entry(*files)
+    with caplog.at_level(logging.WARNING, "jaxdata"):
+        known.check(entry, *files)
+    assert not caplog.messages
+    renewed = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(known_inputs, "_renew", lambda *given: renewed.append(given[2]))
+        with caplog.at_level(logging.WARNING, "jaxdata"):
+            known.check(entry, *files, every=True)
+    assert caplog.messages == ["reading 2 known inputs again (0 MB): they may have changed"]
+    assert renewed == ["train/web/inputs.json"]
+    known.check(entry, *files, every=True)
+
+
+def test_each_addition_left_hashes_of_its_own(known: Known) -> None:
+    first, second = (known.file(name, f'{{"text": "{name}"}}\n') for name in ("a.jsonl", "b.jsonl"))
+    before = known.entry(first, documents=1)
+    entry = known.entry(
+        first, second, documents=2, generations=[before.as_generation()], index="index-1"
+    )
+    known.hashes({"a.jsonl": hash_of(first)})
+    with pytest.raises(InputError) as caught:
+        known.check(entry, first, second, every=True)
+    assert str(caught.value) == (
+        f"--verify-inputs: {known.store.url}/train/web has no hash of 'b.jsonl', as an earlier "
+        "jaxdata converted it. To compare, convert it into another --output"
+    )
+    known.check(entry, first, second)
+    known.check(entry, first, every=True)
+    known.hashes({"b.jsonl": "0" * 16}, "inputs-1.json")
+    with pytest.raises(InputError, match=r"^input 'b\.jsonl' changed"):
+        known.check(entry, first, second, every=True)
+    known.hashes({"b.jsonl": hash_of(second)}, "inputs-1.json")
+    known.check(entry, first, second, every=True)

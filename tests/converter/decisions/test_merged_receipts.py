@@ -1,0 +1,304 @@
+"""Receipts put together, against what counting record by record gives."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxdata.converter.inputs.input_file import FileType
+from jaxdata.converter.inputs.units import FilePart, Unit
+from jaxdata.converter.merged_receipts import (
+    MergedOutput,
+    MergedReceipts,
+    RecordPlace,
+    member_of,
+    place_of,
+)
+from jaxdata.converter.receipts import Quarantined, Receipt
+from jaxdata.format.archive_members import Member, find_member
+from jaxdata.format.storage import PAGE_BYTES
+from tests.converter.decisions.made import input_file, wrote
+
+FILES = [
+    input_file("a.jsonl"),
+    input_file("b.parquet", FileType("parquet")),
+    input_file("c.tar", FileType("txt", archive=True)),
+    input_file("d.txt", FileType("txt")),
+]
+COUNTED = ["line", "row", "line", "piece"]
+NAMES = ["train/a", "val/a"]
+REASONS = ["not JSON", "no text"]
+
+
+class Made(NamedTuple):
+    units: list[tuple[Unit, Receipt]]
+    first_file: int
+    contents: bool
+
+
+@st.composite
+def made(draw: st.DrawFn) -> Made:
+    """Units of one to three parts; a file is in several units, one after the other."""
+    contents = draw(st.booleans())
+    numbers = sorted(draw(st.lists(st.integers(0, len(FILES) - 1), min_size=1, max_size=6)))
+    units = []
+    while numbers:
+        taken = draw(st.integers(1, 3))
+        parts, numbers = numbers[:taken], numbers[taken:]
+        unit = Unit(f"{parts[0]:05}-{len(units):05}", tuple(map(FilePart, parts)), 1, 1)
+        records = [draw(st.integers(0, 5)) for _ in parts]
+        places = [(part, record) for part, count in enumerate(records) for record in range(count)]
+        kinds = [draw(st.sampled_from(["train/a", "val/a", "bad", "blank"])) for _ in places]
+        outputs = {}
+        for name in NAMES:
+            own = [(record + 2, part, record) for (part, record), kind in _at(places, kinds, name)]
+            if own:
+                kept = b"".join(b"%d-%d\n" % (part, record) for _, part, record in own)
+                options: dict[str, Any] = {"counts": {"characters": len(own)}, "kept": kept}
+                options |= {"sides": ["weight"], "hashes": ["exact_hash"]}
+                outputs[name] = wrote(f"{name}/{unit.name}", own, size=PAGE_BYTES + 1, **options)
+        bad = [
+            Quarantined(
+                part,
+                record,
+                draw(st.sampled_from(REASONS)),
+                draw(st.sampled_from([None, b"raw \xc3\xa9", b"\xff"])),
+            )
+            for (part, record), _ in _at(places, kinds, "bad")
+        ]
+        members = {}
+        for part, number in enumerate(parts):
+            if COUNTED[number] == "line" and FILES[number].kind.archive and records[part]:
+                starts = sorted({0} | draw(st.sets(st.integers(0, records[part] - 1), max_size=3)))
+                members[part] = [
+                    (start, Member(f"m{start}.txt", "line", start + 7)) for start in starts
+                ]
+        receipt = Receipt(
+            records,
+            outputs,
+            bad,
+            Counter({"too short": draw(st.integers(0, 3))}),
+            Counter({"blank": kinds.count("blank")}),
+            members,
+            [f"{unit.name}{part}".rjust(16, "0") for part in range(len(parts))] * contents,
+            encoder=draw(st.sampled_from(["", "fast 1"])),
+            encoding=Counter({"all texts": draw(st.integers(0, 3))}),
+        )
+        units.append((unit, receipt))
+    return Made(units, draw(st.sampled_from([0, 3])), contents)
+
+
+def _at(places: list[Any], kinds: list[str], wanted: str) -> list[Any]:
+    return [pair for pair in zip(places, kinds, strict=True) if pair[1] == wanted]
+
+
+def merge(given: Made) -> tuple[MergedReceipts, io.BytesIO]:
+    lines = io.BytesIO()
+    merged = MergedReceipts(FILES, lines, given.first_file)
+    for unit, receipt in given.units:
+        merged.add(unit, receipt)
+    return merged, lines
+
+
+def numbers_of(given: Made) -> dict[tuple[int, int, int], tuple[int, int]]:
+    """(unit, part, record) -> its file, and its number in that."""
+    found, counts = {}, [0] * len(FILES)
+    for at, (unit, receipt) in enumerate(given.units):
+        for part, count in enumerate(receipt.records):
+            file = unit.parts[part].file
+            first = 0 if COUNTED[file] == "row" else 1
+            for record in range(count):
+                found[at, part, record] = file, first + counts[file]
+                counts[file] += 1
+    return found
+
+
+def member_at(receipt: Receipt, part: int, record: int) -> Member | None:
+    """Counted up from the last member that begins at or before a record."""
+    found = None
+    for start, member in receipt.members.get(part, []):
+        if start <= record:
+            found = Member(member.name, member.counted, member.number + record - start)
+    return found
+
+
+@given(made())
+@settings(max_examples=50)
+def test_documents_know_their_file_and_number_in_it(given: Made) -> None:
+    merged, _ = merge(given)
+    numbers = numbers_of(given)
+    assert {*merged.outputs} == merged.fed
+    for name, output in merged.outputs.items():
+        rows, kept, pages, shards, weights = [], b"", [], [], []
+        for at, (_, receipt) in enumerate(given.units):
+            if name not in receipt.outputs:
+                continue
+            own = receipt.outputs[name]
+            for length, part, record in zip(own.lengths, own.part, own.record, strict=True):
+                file, number = numbers[at, int(part), int(record)]
+                rows.append((int(length), given.first_file + file, number))
+                member = member_at(receipt, int(part), int(record))
+                known = output.members and find_member(
+                    output.members, given.first_file + file, number
+                )
+                if member:
+                    assert known == member
+            kept += own.kept
+            pages += own.pages.tolist()
+            shards.append(own.shard)
+            weights.append(own.sides["weight"])
+        columns = output.columns()
+        kinds = {column: values.dtype.name for column, values in columns.items()}
+        assert kinds == {"lengths": "uint32", "origin_file": "uint32", "origin_row": "uint64"}
+        assert [*zip(*(each.tolist() for each in columns.values()), strict=True)] == rows
+        assert output.kept.tobytes() == kept
+        assert output.shards == shards
+        assert output.sides == {"weight": [side.shard for side in weights]}
+        assert output.side_pages["weight"].tolist() == [p for s in weights for p in s.pages]
+        assert output.pages is not None
+        assert output.pages.tolist() == pages
+        assert output.counts == Counter({"characters": len(rows)})
+        hashes = output.hashes["exact_hash"]
+        assert hashes.dtype == np.uint64
+        assert hashes.tolist() == [n for shard in shards for n in range(2 * shard.documents)]
+
+
+@given(made())
+@settings(max_examples=50)
+def test_sums_are_over_all_units(given: Made) -> None:
+    merged, _ = merge(given)
+    receipts = [receipt for _, receipt in given.units]
+    numbers = numbers_of(given)
+    assert merged.records == len(numbers)
+    assert merged.dropped["too short"] == sum(one.dropped["too short"] for one in receipts)
+    assert merged.counts["blank"] == sum(one.counts["blank"] for one in receipts)
+    for encoder in ("", "fast 1"):
+        own = [one.encoding["all texts"] for one in receipts if one.encoder == encoder]
+        assert merged.encoding[encoder]["all texts"] == sum(own)
+    gave = {
+        unit.parts[part].file
+        for unit, receipt in given.units
+        for own in receipt.outputs.values()
+        for part in own.part
+    }
+    assert merged.files == {"processed": 4, "successful": len(gave), "discarded": 4 - len(gave)}
+    names = {own.shard.name for one in receipts for own in one.outputs.values()}
+    assert merged.shards == names | {f"{name}.weight" for name in names}
+    if numbers:
+        (at, part, record), (file, number) = [*numbers.items()][-1]
+        member = member_at(receipts[at], part, record)
+        assert merged.last == RecordPlace(FILES[file], number, member)
+    else:
+        assert merged.last == RecordPlace(FILES[0], 0)
+
+
+@given(made())
+@settings(max_examples=50)
+def test_bad_records_are_written_in_order_with_their_place(given: Made) -> None:
+    merged, lines = merge(given)
+    numbers = numbers_of(given)
+    expected: list[dict[str, Any]] = []
+    first = None
+    for at, (_, receipt) in enumerate(given.units):
+        for bad in receipt.quarantined:
+            file, number = numbers[at, bad.part, bad.record]
+            member = member_at(receipt, bad.part, bad.record)
+            first = first or (RecordPlace(FILES[file], number, member), bad)
+            line: dict[str, Any] = {"file": FILES[file].name}
+            line |= {"member": member.name} if member else {}
+            line["line" if member else COUNTED[file]] = member.number if member else number
+            line["reason"] = bad.reason
+            if bad.raw == b"\xff":
+                line["raw_base64"] = base64.b64encode(bad.raw).decode()
+            else:
+                line["raw"] = bad.raw.decode() if bad.raw else None
+            expected.append(line)
+    written = lines.getvalue()
+    assert written == b"".join(
+        json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in expected
+    )
+    assert merged.first_bad == first
+    reasons = [line["reason"] for line in expected]
+    assert merged.reasons == {one: reasons.count(one) for one in sorted({*reasons})}
+    assert [*merged.reasons] == sorted(merged.reasons)
+
+
+@given(made())
+def test_contents_of_a_file_are_those_of_its_parts_together(given: Made) -> None:
+    merged, _ = merge(given)
+    if not given.contents:
+        assert merged.contents == {}, "an earlier jaxdata kept none"
+        return
+    joined = [""] * len(FILES)
+    for unit, receipt in given.units:
+        for part, content in zip(unit.parts, receipt.contents, strict=True):
+            joined[part.file] += content
+    expected = [
+        hashlib.sha256(one.encode()).hexdigest()[:16] if len(one) > 16 else one for one in joined
+    ]
+    assert merged.contents == dict(zip([file.name for file in FILES], expected, strict=True))
+
+
+@given(st.lists(st.integers(0, 20), unique=True).map(sorted), st.integers(0, 25))
+def test_a_record_is_in_the_last_member_that_begins_before_it(
+    starts: list[int], record: int
+) -> None:
+    members = [(start, Member(f"m{start}", "row", 3)) for start in starts]
+    receipt = Receipt([99], {}, [], members={1: members})
+    assert member_of(receipt, 1, record) == member_at(receipt, 1, record)
+    assert member_of(receipt, 0, record) is None
+    place = place_of(FILES[2], 5, receipt, 1, record)
+    assert (place.file, place.number) == (FILES[2], 5 + record)
+    assert place.member == member_at(receipt, 1, record)
+
+
+def test_places_read_well() -> None:
+    place = RecordPlace(FILES[1], 3)
+    assert (str(place), place.as_json()) == ("/data/b.parquet:3", {"file": "b.parquet", "row": 3})
+    inner = RecordPlace(FILES[2], 9, Member("x.json", "row", 4))
+    assert str(inner) == "/data/c.tar: x.json:4"
+    assert inner.as_json() == {"file": "c.tar", "member": "x.json", "row": 4}
+
+
+def test_a_page_whose_checksum_is_missing_leaves_all_unknown() -> None:
+    output = MergedOutput()
+    assert output.pages is not None
+    assert (len(output.pages), output.members, output.hashes) == (0, {}, {})
+    assert output.kept.tolist() == []
+    own = wrote("train/a/x", [(2, 0, 0)], size=PAGE_BYTES)
+    before = type(own)(own.shard, own.lengths, own.part, own.record, own.pages[:0])
+    files, rows = np.array([0], np.uint32), np.array([1], np.uint64)
+    output.add(files, rows, own, {})
+    assert output.pages is not None
+    output.add(files, rows, before, {})
+    assert output.pages is None
+
+
+def test_members_without_a_document_are_not_kept() -> None:
+    output = MergedOutput()
+    starts = [(0, Member("a", "line", 1)), (2, Member("b", "line", 1)), (4, Member("c", "line", 1))]
+    own = wrote("train/a/x", [(2, 1, 0), (2, 1, 1), (2, 1, 4)])
+    files, rows = np.array([0, 3], np.uint32), np.array([1, 10], np.uint64)
+    output.add(files, rows, own, {0: [(0, Member("none", "line", 1))], 1: starts})
+    columns = output.members
+    assert columns["member_row"].tolist() == [10, 14]
+    assert columns["member_file"].tolist() == [3, 3]
+
+
+@pytest.mark.parametrize("size", [0, 5, 2**20 + 1])
+def test_what_was_set_aside_is_copied_with_its_sum(tmp_path: Path, size: int) -> None:
+    lines = io.BytesIO(b"x" * size)
+    lines.seek(size)
+    merged = MergedReceipts(FILES, lines)
+    assert merged.write_quarantine(tmp_path / "q") == hashlib.sha256(b"x" * size).hexdigest()
+    assert (tmp_path / "q").read_bytes() == b"x" * size

@@ -1,0 +1,245 @@
+"""What decides the bytes of a source: which options are written, and which exclude each other."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxdata.converter.filters import LengthFilter
+from jaxdata.converter.inputs.units import PIECE_BYTES, RECORD_BYTES
+from jaxdata.converter.kept.kept_hashes import KeptHashes
+from jaxdata.converter.parameters import (
+    Parameters,
+    check_name,
+    default_of,
+    make_parameters,
+    options,
+)
+from jaxdata.errors import InputError
+from jaxdata.format.bounds import MAX_RECORD_TOKENS
+from tests.converter.decisions.made import BYTES, input_file, parameters
+
+ALWAYS = {"text_key": "text", "bos": False, "unit_bytes": 2**22}
+GIVEN: dict[str, Any] = {
+    "strip": True,
+    "normalize": "NFC",
+    "min_chars": 3,
+    "max_tokens": 9,
+    "keep": ["url"],
+    "split_by": "url",
+    "split_contiguous": True,
+    "max_record_bytes": 9,
+    "piece_bytes": 16,
+    "short_rate": 0.5,
+    "text_key": "body",
+    "bos": True,
+}
+
+
+@given(st.sets(st.sampled_from(sorted(GIVEN))))
+def test_a_source_keeps_what_is_no_default(names: set[str]) -> None:
+    chosen = {name: GIVEN[name] for name in names}
+    made = parameters("a", "b", **chosen)
+    assert made.own() == ALWAYS | chosen
+    digests = ["digest of a", "digest of b"]
+    assert made.of_source() == ALWAYS | chosen | {"input_digests": digests}
+    assert Parameters.model_validate_json(made.encode()) == made
+    for name in GIVEN:
+        default = default_of(name, "lm")
+        assert default != GIVEN[name]
+        assert made.own().get(name, default) == chosen.get(name, default)
+
+
+def test_options_are_written_for_people() -> None:
+    data = parameters("a").encode()
+    assert data.endswith(b"\n}\n")
+    assert data.startswith(b'{\n "task": {\n')
+    assert json.loads(data)["inputs"] == {"a": "digest of a"}
+
+
+def test_defaults_are_those_of_json() -> None:
+    assert default_of("task", "sft") == "lm", "an option of all tasks, that none decides"
+    assert default_of("keep", "lm") == []
+    assert default_of("hashing", "lm") is None
+    assert default_of("max_record_bytes", "lm") == RECORD_BYTES
+    assert default_of("piece_bytes", "lm") == PIECE_BYTES
+    assert default_of("pairs", "sft") == "documents"
+    assert default_of("pairs", "lm") is None
+    assert default_of("prompt_key", "sft") == []
+
+
+@pytest.mark.parametrize(
+    ("chosen", "columns", "splits"),
+    [
+        ({}, (), ["here"]),
+        ({"keep": "url, lang"}, ("url", "lang"), ["here"]),
+        ({"split_ratio": "b=1,a=3,c=0"}, (), ["b", "a"]),
+        (
+            {"keep": ("url",), "split_by": "id", "split_ratio": "train=1"},
+            ("url", "id"),
+            ["train"],
+        ),
+    ],
+)
+def test_fields_and_splits_follow(
+    chosen: dict[str, Any], columns: tuple[str, ...], splits: list[str]
+) -> None:
+    made = parameters("a", **chosen)
+    assert (made.columns, made.splits("here")) == (columns, splits)
+
+
+def test_what_is_known_of_inputs_and_tokenizer() -> None:
+    files = [input_file("a", size=2**33), input_file("b", size=2**33)]
+    made = make_parameters(files, BYTES, {"record_tokens": 7, "text_key": "x,y"})
+    assert made.unit_bytes == 2**26
+    assert made.inputs == {"a": "digest of a", "b": "digest of b"}
+    assert (made.text_key, made.dtype, made.record_tokens) == ("x", "uint16", 7)
+    assert (made.library, made.transform, made.transform_digest) == (None, None, None)
+    spec = made.record_spec(masked=True)
+    assert (spec.dtype, spec.masked, spec.record_tokens) == ("uint16", True, 7)
+    entry = made.tokenizer
+    known = entry.kind, entry.name, entry.files, entry.vocab_size
+    assert known == ("bytes", "bytes", {}, 257)
+    assert (entry.eod_id, entry.bos_id, entry.pad_id) == (256, 2, None)
+    wide = entry.model_copy(update={"vocab_size": 2**16 + 1})
+    assert made.model_copy(update={"tokenizer": wide}).dtype == "uint32"
+
+
+def test_the_files_of_a_tokenizer_are_known_by_their_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(BYTES), "files", lambda _: {"x.json": b"content"})
+    assert parameters("a").tokenizer.files == {"x.json": hashlib.sha256(b"content").hexdigest()}
+
+
+def test_settings_may_be_given_as_made() -> None:
+    task = parameters("a", bos=True, seed=4).task
+    made = make_parameters([input_file("a")], BYTES, {"task": task})
+    assert made.task == task
+    assert {"task", "record_tokens"} <= options().keys() | {"task"}
+
+
+WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"recordtokens": 1}, TypeError, "convert() has no argument 'recordtokens'; did you mean "),
+    ({"zzz": 1, "qqq": 1}, TypeError, "convert() has no argument 'qqq'"),
+    ({"record_tokens": 0}, InputError, "record_tokens=0: expected at least 1"),
+    ({"record_tokens": 1.5}, InputError, "record_tokens=1.5: expected a whole number"),
+    ({"normalize": "NFX"}, InputError, "normalize='NFX': Input should be 'NFC', 'NFD', 'NFKC'"),
+    ({"min_chars": 0}, InputError, "min_chars=0: expected at least 1"),
+    ({"max_record_bytes": 0}, InputError, "max_record_bytes=0: expected at least 1"),
+    ({"unit_bytes": 0}, InputError, "unit_bytes=0: expected at least 1"),
+    ({"piece_bytes": 15}, InputError, "piece_bytes=15: Input should be greater than or equal to"),
+    ({"short_rate": 2}, InputError, "task 'lm': short_rate=2: input should be less than or equal"),
+    (
+        {"keep_per_token": "w:float32"},
+        InputError,
+        "--keep-per-token is for --task ids, not for task 'lm': which values belong to which "
+        "token is known only where lists of ids are converted",
+    ),
+]
+
+
+@pytest.mark.parametrize(("chosen", "kind", "message"), WRONG)
+def test_wrong_options_are_refused_by_name(
+    chosen: dict[str, Any], kind: type[Exception], message: str
+) -> None:
+    with pytest.raises(kind) as caught:
+        parameters("a", **chosen)
+    assert str(caught.value).startswith(message)
+
+
+NEED_RATIO = "--split-by and --split-contiguous require --split-ratio"
+IDS = {"task": "ids", "ids_key": "ids"}
+EXCLUDED: list[tuple[dict[str, Any], str, str]] = [
+    (
+        {"record_tokens": MAX_RECORD_TOKENS + 1},
+        "train",
+        f"record_tokens={MAX_RECORD_TOKENS + 1}; expected 1 to {MAX_RECORD_TOKENS:,}",
+    ),
+    (
+        {"split_ratio": "train=1"},
+        "val",
+        "--split 'val' cannot be combined with --split-ratio: give one",
+    ),
+    ({"split_by": "url"}, "train", NEED_RATIO),
+    ({"split_contiguous": True}, "train", NEED_RATIO),
+    (
+        {"split_ratio": "train=1", "split_contiguous": True, "split_by": "url"},
+        "train",
+        "--split-by cannot be combined with --split-contiguous: give one",
+    ),
+    ({"split_ratio": "a/b=1"}, "train", "--split 'a/b' has a '/'; only the names of sources may"),
+    ({}, "index", "--split 'index' is a name reserved by datasets"),
+    (
+        IDS | {"strip": True, "normalize": "NFC", "min_chars": 1, "min_tokens": 1},
+        "train",
+        "task 'ids' reads no text: --strip, --normalize, --min-chars cannot be done to it; "
+        "--min-tokens and --max-tokens limit the length",
+    ),
+]
+
+
+@pytest.mark.parametrize(("chosen", "split", "message"), EXCLUDED)
+def test_options_that_exclude_each_other_are_refused(
+    chosen: dict[str, Any], split: str, message: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        parameters("a", **chosen).check(split)
+    assert str(caught.value) == message
+
+
+def test_what_can_be_combined_is() -> None:
+    parameters("a", record_tokens=MAX_RECORD_TOKENS).check("val")
+    parameters("a", record_tokens=1, bos=True, strip=True).check("train")
+    for more in ({"split_by": "url"}, {"split_contiguous": True}, {}):
+        parameters("a", split_ratio="train=1,val=2", **more).check("train")
+    parameters("a", **IDS, min_tokens=1, max_tokens=3).check("train")
+    hashes = KeptHashes.of("none", minhash=True)
+    parameters("a", update={"hashes": hashes}).check("train")
+    with pytest.raises(InputError) as caught:
+        parameters("a", **IDS, update={"hashes": hashes}).check("train")
+    assert str(caught.value) == (
+        "task 'ids' reads no text that --minhash and --dedup could hash: convert without them; "
+        "then jaxdata dedup --of ids finds copies by their ids"
+    )
+    limits = LengthFilter(min_tokens=1)
+    parameters("a", **IDS, update={"limits": limits}).check("train")
+
+
+def test_a_begin_that_the_tokenizer_lacks_is_refused() -> None:
+    made = parameters("a", bos=True)
+    entry = made.tokenizer.model_copy(update={"bos_id": None})
+    with pytest.raises(InputError) as caught:
+        made.model_copy(update={"tokenizer": entry}).check("train")
+    assert str(caught.value) == (
+        "tokenizer 'bytes' has no begin-of-sequence token that jaxdata recognizes; name it with "
+        "--bos-token, or convert without --bos"
+    )
+    parameters("a", update={"tokenizer": entry}).check("train")
+
+
+FINE = ["a", "A-1.b_c", "_x", "9", "web/cc", "a/b/c", "dataset.jsonl", "indexes"]
+NOT_FINE = ["", ".a", "-a", "a b", "a/", "/a", "a//b", "a/.b", "a\\b", "é", "a/../b", "a\n"]
+RESERVED = ["dataset.json", "tokenizer", "index", "work", "a/index", "work/b"]
+
+
+def test_names_are_those_of_folders() -> None:
+    for name in FINE:
+        check_name("source", name)
+    for name in NOT_FINE:
+        with pytest.raises(InputError) as caught:
+            check_name("source", name)
+        assert str(caught.value) == (
+            f"--source {name!r} is not a valid folder name; use letters, digits, '.', '_' and "
+            "'-', beginning with a letter or digit"
+        )
+    for name in RESERVED:
+        with pytest.raises(InputError) as caught:
+            check_name("source", name)
+        assert str(caught.value) == f"--source {name!r} is a name reserved by datasets"
+    check_name("split", "val")
+    with pytest.raises(InputError, match=r"^--split 'a/b' has a '/'; only the names of sources"):
+        check_name("split", "a/b")

@@ -1,0 +1,217 @@
+"""What a source of receipts says in the manifest, the first time and when it grows."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxdata.converter.inputs.units import FilePart, Unit
+from jaxdata.converter.job import Job
+from jaxdata.converter.merged_receipts import MergedReceipts
+from jaxdata.converter.publish import _of_conversions, _sum, publish
+from jaxdata.converter.receipts import Quarantined, Receipt
+from jaxdata.errors import DatasetError, InputError
+from jaxdata.format.index import SourceIndex
+from jaxdata.format.manifest import SourceEntry, read_manifest
+from jaxdata.format.records import RecordSpec
+from jaxdata.format.storage import Store, open_store
+from tests.converter.decisions.made import BYTES, input_file, parameters, wrote
+
+DROPPED = [
+    f"dropped_{name}" for name in ("raw_characters", "raw_bytes", "characters", "text_bytes")
+]
+
+
+def opened(store: Store, name: str, entry: SourceEntry) -> SourceIndex:
+    return SourceIndex(store, name, entry, RecordSpec("uint16"))
+
+
+class Dataset:
+    """Conversions to `train/web` whose units are given."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store: Store = open_store(str(folder))
+        self.base: dict[str, SourceEntry] = {}
+
+    def job(self, names: list[str], **options: Any) -> Job:
+        files = [input_file(name) for name in names]
+        tokenizer = {"made.json": b"{}"}
+        unread = options.pop("unread", {})
+        made = parameters(*names, **options)
+        url = self.store.url
+        return Job(url, "train", "web", files, made, tokenizer, False, 2, unread=unread)
+
+    def add(self, names: list[str], receipts: list[Receipt], **options: Any) -> dict[str, Any]:
+        job = self.job(names, **options)
+        merged = MergedReceipts(job.files, io.BytesIO(), self.files)
+        for name, entry in self.base.items():
+            merged.begin_with(name, opened(self.store, name, entry))
+        for number, receipt in enumerate(receipts):
+            parts = tuple(FilePart(number) for _ in receipt.records)
+            merged.add(Unit(f"{number:05}-00000", parts, 1, 1), receipt)
+        task = job.task(BYTES, None)
+        self.base = publish(self.store, job, task, merged, self.base)
+        return self.base
+
+    @property
+    def files(self) -> int:
+        return max((len(entry.inputs) for entry in self.base.values()), default=0)
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    return Dataset(tmp_path / "d")
+
+
+def receipt(at: int, lengths: list[int], name: str = "train/web", bad: int = 0) -> Receipt:
+    documents = [(length, 0, record) for record, length in enumerate(lengths)]
+    outputs = {name: wrote(f"{name}/{at:05}", documents, counts={"characters": sum(lengths)})}
+    wrong = [Quarantined(0, len(lengths) + n, "not JSON", b"x") for n in range(bad)]
+    return Receipt([len(lengths) + bad], outputs if lengths else {}, wrong)
+
+
+def test_a_source_is_what_its_receipts_say(dataset: Dataset) -> None:
+    entries = dataset.add(["a", "b"], [receipt(0, [3, 4]), receipt(1, [5], bad=2)], strip=True)
+    [(name, entry)] = entries.items()
+    manifest = read_manifest(dataset.store)
+    assert (name, manifest.sources) == ("train/web", entries)
+    assert (entry.documents, entry.tokens, entry.masked) == (3, 12, False)
+    assert [shard.name for shard in entry.shards] == ["train/web/00000", "train/web/00001"]
+    assert (entry.inputs, entry.index, entry.generations) == (["a", "b"], "index", [])
+    assert entry.parameters["input_digests"] == ["digest of a", "digest of b"]
+    assert entry.parameters["strip"] is True
+    statistics = entry.statistics
+    assert statistics["files"] == {"processed": 2, "successful": 2, "discarded": 0}
+    known = [statistics[each] for each in ("records", "blank", "added", "quarantined", "dropped")]
+    assert known == [5, 0, 0, {"not JSON": 2}, {}]
+    assert (statistics["characters"], statistics["longest_document"]) == (12, 5)
+    assert not {"files_not_read", *DROPPED} & statistics.keys()
+    content: dict[str, Any] = {
+        "tokenizer": {
+            "kind": "bytes",
+            "files": {},
+            "vocab_size": 257,
+            "eod_id": 256,
+            "bos_id": 2,
+            "pad_id": None,
+        },
+        "dtype": "uint16",
+        "record_tokens": 16_384,
+        "shards": [[2, "sum of train/web/00000"], [1, "sum of train/web/00001"]],
+    }
+    told = json.dumps(content, sort_keys=True).encode()
+    assert entry.fingerprint == hashlib.sha256(told).hexdigest()
+    assert (manifest.dtype, manifest.record_tokens) == ("uint16", 16_384)
+    assert dataset.store.read("tokenizer/made.json") == b"{}"
+    bad = dataset.store.read("train/web/quarantine.jsonl")
+    assert bad is not None
+    lines = [json.loads(line) for line in bad.splitlines()]
+    assert [line["line"] for line in lines] == [2, 3]
+    assert manifest.files == {"train/web/quarantine.jsonl": hashlib.sha256(bad).hexdigest()}
+
+
+def test_a_source_that_grows_keeps_what_it_was(dataset: Dataset) -> None:
+    first = dataset.add(["a", "b"], [receipt(0, [3, 4])])["train/web"]
+    unread = {".pdf": 2}
+    entry = dataset.add(["c"], [receipt(2, [9], bad=1)], unread=unread)["train/web"]
+    assert entry.generations == [first.as_generation()]
+    assert (entry.documents, entry.tokens, entry.index) == (3, 16, "index-1")
+    assert entry.inputs == ["a", "b", "c"]
+    assert entry.parameters["input_digests"] == [f"digest of {name}" for name in "abc"]
+    assert entry.statistics["files"] == {"processed": 3, "successful": 2, "discarded": 1}
+    assert (entry.statistics["records"], entry.statistics["characters"]) == (4, 16)
+    assert entry.statistics["files_not_read"] == {".pdf": 2}
+    assert entry.fingerprint != first.fingerprint
+    index = opened(dataset.store, "train/web", entry)
+    assert index.origin_file.tolist() == [0, 0, 2]
+    assert index.origin_row.tolist() == [1, 2, 1]
+    assert {*read_manifest(dataset.store).files} == {"train/web/quarantine-1.jsonl"}
+    third = dataset.add(["d"], [receipt(3, [2])])["train/web"]
+    assert (third.index, len(third.generations)) == ("index-2", 2)
+    assert third.statistics["records"] == 5
+
+
+def test_a_source_without_new_documents_stays(dataset: Dataset) -> None:
+    both = [receipt(0, [3]), receipt(1, [5], "val/web")]
+    first = dataset.add(["a", "b"], both)
+    grown = dataset.add(["c"], [receipt(2, [7])])
+    assert grown["val/web"] == first["val/web"]
+    assert grown["train/web"].documents == 2
+    assert {*read_manifest(dataset.store).sources} == {"train/web", "val/web"}
+    again = dataset.add(["d"], [receipt(3, [7], "val/web")])["val/web"]
+    assert again.inputs == ["a", "b", "c", "d"], "all that the sources made together know"
+    assert again.parameters["input_digests"] == [f"digest of {name}" for name in "abcd"]
+
+
+def test_side_arrays_and_kept_fields_are_part_of_a_source(tmp_path: Path) -> None:
+    dataset = Dataset(tmp_path / "d")
+    output = wrote("train/web/0", [(2, 0, 0)], kept=b'{"url": 1}\n', sides=["w"])
+    made = Receipt([1], {"train/web": output}, [])
+    options = {"task": "ids", "ids_key": "ids", "keep": ["url"]}
+    job = dataset.job(["a"], **options)
+    merged = MergedReceipts(job.files, io.BytesIO())
+    merged.add(Unit("00000-00000", (FilePart(0),), 1, 1), made)
+    task = job.task(BYTES, None)
+    task.side = {"w": "float32"}
+    entry = publish(dataset.store, job, task, merged, {})["train/web"]
+    assert entry.side["w"].dtype == "float32"
+    assert [shard.name for shard in entry.side["w"].shards] == ["train/web/0.w"]
+    index = opened(dataset.store, "train/web", entry)
+    assert index.kept_lines.tobytes() == b'{"url": 1}\n'
+    assert entry.masked == task.masked
+    content = {
+        "tokenizer": job.parameters.tokenizer.model_dump(exclude={"name"}),
+        "dtype": "uint16",
+        "record_tokens": 16_384,
+        "shards": [[1, "sum of train/web/0"]],
+        "side": {"w": ["float32", "sum of train/web/0.w"]},
+    }
+    told = json.dumps(content, sort_keys=True).encode()
+    assert entry.fingerprint == hashlib.sha256(told).hexdigest()
+
+
+def test_another_tokenizer_or_a_source_that_is_there_is_refused(dataset: Dataset) -> None:
+    dataset.add(["a"], [receipt(0, [3])])
+    dataset.base = {}
+    with pytest.raises(DatasetError, match="train/web was changed by another process"):
+        dataset.add(["b"], [receipt(1, [3])])
+    with pytest.raises(InputError, match="record_tokens was 16384, is 7"):
+        dataset.add(["b"], [receipt(1, [3], "train/new")], record_tokens=7)
+    assert {*read_manifest(dataset.store).sources} == {"train/web"}
+
+
+NUMBERS = st.integers(0, 9)
+REASONS = st.dictionaries(st.sampled_from("abc"), NUMBERS)
+
+
+@given(st.none() | NUMBERS, NUMBERS, st.none() | REASONS, REASONS)
+def test_counts_are_added_reason_by_reason(
+    before: int | None, now: int, known: dict[str, int] | None, new: dict[str, int]
+) -> None:
+    assert _sum(before, now) == now + (before or 0)
+    found = _sum(known, new)
+    assert [*found] == sorted({*new, *(known or {})})
+    assert all(found[name] == (known or {}).get(name, 0) + new.get(name, 0) for name in found)
+
+
+@given(st.dictionaries(st.sampled_from(DROPPED), NUMBERS), st.sets(st.sampled_from(DROPPED)))
+def test_rare_counts_are_told_where_there_are_any_or_were(
+    counts: dict[str, int], was: set[str]
+) -> None:
+    merged = MergedReceipts([input_file("a")], io.BytesIO())
+    merged.counts.update(counts | {"blank": 3, "added": 4})
+    before = dict.fromkeys(was, 5) | {"blank": 10}
+    found = _of_conversions(merged, before)
+    expected = {name: counts.get(name, 0) + 5 * (name in was) for name in DROPPED}
+    told = {name for name in DROPPED if counts.get(name) or name in was}
+    assert {name: found[name] for name in DROPPED if name in found} == {
+        name: expected[name] for name in DROPPED if name in told
+    }
+    assert (found["blank"], found["added"]) == (13, 4)

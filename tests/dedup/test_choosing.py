@@ -1,0 +1,230 @@
+"""Members, who survives of a cluster and who leaves it, against decisions made one by one."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from functools import cmp_to_key
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxdata.dedup.members import MOST, Member, Members
+from jaxdata.dedup.search_stages import Clusters
+from jaxdata.dedup.survivors import (
+    EXACT_COPY,
+    NEAR_COPY,
+    TAINTED,
+    Dropped,
+    choose,
+    clustered,
+    leave,
+    value_ranks,
+)
+from jaxdata.errors import InputError
+
+
+class Case(NamedTuple):
+    sizes: list[int]
+    against: list[bool]
+    near: list[int]
+    exact: list[int]
+    tainted: dict[int, int]
+    ranks: list[int]
+
+    @property
+    def members(self) -> Members:
+        pairs = zip(self.sizes, self.against, strict=True)
+        return Members([Member(f"{n}", size, "", against=a) for n, (size, a) in enumerate(pairs)])
+
+    @property
+    def clusters(self) -> Clusters:
+        tainted = sorted(self.tainted)
+        return Clusters(
+            *(np.array(each, np.uint32) for each in (self.exact, self.near, tainted)),
+            np.array([self.tainted[one] for one in tainted], np.uint32),
+            np.empty(0, np.uint64),
+        )
+
+    def owner(self, document: int) -> int:
+        """The member of a document."""
+        places = [member for member, size in enumerate(self.sizes) for _ in range(size)]
+        return places[document]
+
+    def stays(self, document: int) -> bool:
+        return self.against[self.owner(document)]
+
+    def together(self) -> dict[int, list[int]]:
+        """The documents of each cluster, those alone too."""
+        found: dict[int, list[int]] = defaultdict(list)
+        for document, label in enumerate(self.near):
+            found[label].append(document)
+        return found
+
+
+def smallest(labels: list[Any]) -> list[int]:
+    """Labels as their smallest document."""
+    return [labels.index(label) for label in labels]
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    sizes = draw(st.lists(st.integers(0, 5), min_size=1, max_size=4))
+    total = sum(sizes)
+
+    def numbers(most: int) -> list[int]:
+        return draw(st.lists(st.integers(0, most), min_size=total, max_size=total))
+
+    near, within = numbers(4), numbers(1)
+    return Case(
+        sizes,
+        draw(st.lists(st.booleans(), min_size=len(sizes), max_size=len(sizes))),
+        smallest(near),
+        smallest([*zip(near, within, strict=True)]),
+        draw(st.dictionaries(st.integers(0, total - 1), st.integers(100, 109))) if total else {},
+        numbers(2),
+    )
+
+
+def documents_of(case: Case) -> list[int]:
+    """Those in a cluster with others, and those with n-grams of benchmarks."""
+    groups = case.together().values()
+    return sorted({one for group in groups if len(group) > 1 for one in group} | {*case.tainted})
+
+
+def chosen(case: Case) -> list[tuple[int, int, int, int]]:
+    """Each document that is dropped: what stays instead, why, and how many are alike."""
+    found = []
+    for group in case.together().values():
+        taken = [one for one in group if one in documents_of(case)]
+
+        def before(one: int, other: int) -> int:
+            facts = [
+                (not case.stays(d), d in case.tainted, case.owner(d), case.ranks[d], d)
+                for d in (one, other)
+            ]
+            return -1 if facts[0] < facts[1] else 1
+
+        taken.sort(key=cmp_to_key(before))
+        for number, one in enumerate(taken):
+            tainted = one in case.tainted
+            if case.stays(one) or (number == 0 and not tainted):
+                continue
+            survivor = taken[0]
+            kind = EXACT_COPY if case.exact[one] == case.exact[survivor] else NEAR_COPY
+            if tainted and not case.stays(survivor):
+                survivor, kind = case.tainted[one], TAINTED
+            found.append((one, survivor, kind, len(taken)))
+    return sorted(found)
+
+
+def drop(case: Case) -> Dropped:
+    documents = np.array(documents_of(case), np.uint32)
+    ranks = np.array([case.ranks[one] for one in documents], np.int64)
+    return choose(case.members, case.clusters, documents, ranks)
+
+
+@settings(max_examples=60)
+@given(cases())
+def test_the_first_of_a_cluster_stays_and_the_others_say_why_not(case: Case) -> None:
+    found = drop(case)
+    columns = found.documents, found.survivors, found.kind, found.sizes
+    rows = [*zip(*(column.tolist() for column in columns), strict=True)]
+    assert rows == chosen(case)
+    assert [column.dtype for column in columns] == [np.uint32, np.uint32, np.uint8, np.int64]
+
+
+@settings(max_examples=60)
+@given(cases(), st.data())
+def test_documents_unlike_what_stays_leave_their_cluster_together(
+    case: Case, data: st.DataObject
+) -> None:
+    dropped = drop(case)
+    count = len(dropped.documents)
+    unlike = data.draw(st.lists(st.booleans(), min_size=count, max_size=count))
+    labels = np.array(case.near, np.uint32)
+    documents = clustered(labels)
+    found = leave(case.members, labels, documents, dropped, np.array(unlike, bool))
+    rows = zip(dropped.documents.tolist(), dropped.survivors.tolist(), unlike, strict=True)
+    gone = [(document, survivor) for document, survivor, leaves in rows if leaves]
+    leaving, survivors = {one for one, _ in gone}, {one for _, one in gone}
+    expected = list(case.near)
+    for group in case.together().values():
+        if len(group) > 1 and leaving & {*group}:
+            moved = {d for d in group if d in leaving or (case.stays(d) and d not in survivors)}
+            for part in ({*group} & moved, {*group} - moved):
+                for one in part:
+                    expected[one] = min(part)
+    assert found.tolist() == expected
+    assert labels.tolist() == case.near, "what was given stays"
+
+
+@settings(max_examples=60)
+@given(cases())
+def test_documents_in_a_cluster_with_others(case: Case) -> None:
+    found = clustered(np.array(case.near, np.uint32))
+    groups = [group for group in case.together().values() if len(group) > 1]
+    assert found.tolist() == sorted(one for group in groups for one in group)
+    assert found.dtype == np.uint32
+
+
+@settings(max_examples=60)
+@given(cases())
+def test_documents_are_numbered_member_after_member(case: Case) -> None:
+    members = case.members
+    every = [(member, n) for member, size in enumerate(case.sizes) for n in range(size)]
+    member, number = members.places(np.arange(len(every), dtype=np.uint32))
+    assert [*zip(member.tolist(), number.tolist(), strict=True)] == every
+    assert members.total == len(every)
+    assert members.ends.tolist() == [sum(case.sizes[: n + 1]) for n in range(len(case.sizes))]
+    firsts = [members.first(n) for n in range(len(case.sizes))]
+    assert firsts == [sum(case.sizes[:n]) for n in range(len(case.sizes))]
+
+
+def test_without_members_there_are_no_documents() -> None:
+    assert Members([]).total == 0
+
+
+def test_more_documents_than_numbers_are_refused() -> None:
+    assert Members([Member("a", MOST - 1, ""), Member("b", 1, "")]).total == 2**32 - 1
+    with pytest.raises(InputError) as caught:
+        Members([Member("a", MOST, ""), Member("b", 1, "")])
+    assert str(caught.value) == (
+        "4,294,967,296 documents are more than 4,294,967,295, the most that are compared at a "
+        "time: name fewer --sources"
+    )
+
+
+VALUES = st.none() | st.integers(-3, 3) | st.floats() | st.sampled_from(["a", "B", "1", ""])
+VALUES |= st.lists(st.integers(0, 2), max_size=1)
+
+
+@given(st.lists(VALUES, max_size=9), st.booleans())
+def test_values_are_ranked_numbers_before_texts_and_none_last(
+    values: list[Any], largest: bool
+) -> None:
+    def known(value: Any) -> bool:
+        return value is not None and not (isinstance(value, float) and math.isnan(value))
+
+    def before(one: Any, other: Any) -> bool:
+        kinds = [isinstance(each, int | float) for each in (one, other)]
+        if kinds[0] != kinds[1]:
+            return kinds[0] != largest
+        if not kinds[0]:
+            one, other = str(one), str(other)
+        return bool(one > other if largest else one < other)
+
+    different: list[Any] = []
+    for value in filter(known, values):
+        if not any(not before(value, one) and not before(one, value) for one in different):
+            different.append(value)
+    expected = [
+        sum(before(one, value) for one in different) if known(value) else len(different)
+        for value in values
+    ]
+    found = value_ranks(values, largest=largest)
+    assert found.tolist() == expected
+    assert found.dtype == np.int64

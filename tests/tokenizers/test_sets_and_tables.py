@@ -1,0 +1,321 @@
+"""Sets of code points, tables of words and drawn samples, against sets, dicts and loops."""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxdata.tokenizers.base import CannotEncode
+from jaxdata.tokenizers.encoders import code_points, guarded, word_table
+from jaxdata.tokenizers.encoders.code_points import CodePointSet, ranges_of
+from jaxdata.tokenizers.encoders.guarded import EncoderDiffers, GuardedEncoder, drawn, passage
+from jaxdata.tokenizers.encoders.word_table import WordTable
+
+EDGES = [0, 1, 0x7F, 0x80, 0xFF, 0xD7FF, 0xE000, 0xFFFF, 0x10000, 0x10FFFE, 0x10FFFF]
+CODES = st.sampled_from(EDGES) | st.integers(0, 9)
+
+
+@given(st.sets(CODES))
+@settings(max_examples=30)
+def test_code_points_as_ranges_are_those_that_follow_each_other(codes: set[int]) -> None:
+    expected: list[tuple[int, int]] = []
+    for code in sorted(codes):
+        if expected and expected[-1][1] == code - 1:
+            expected[-1] = expected[-1][0], code
+        else:
+            expected.append((code, code))
+    assert ranges_of(codes) == expected
+
+
+RANGES = st.lists(st.tuples(CODES, CODES).map(sorted).map(tuple), max_size=3)  # type: ignore[arg-type]
+TEXTS = st.lists(st.text(st.sampled_from([*map(chr, EDGES), "a", "\ud800", "\udfff"])), max_size=5)
+
+
+@given(RANGES, TEXTS)
+@settings(max_examples=60)
+def test_texts_with_a_code_point_of_a_set_are_found(
+    ranges: list[tuple[int, int]], texts: list[str]
+) -> None:
+    found = CodePointSet(ranges)
+
+    def held(code: int) -> bool:
+        return 0xD800 <= code < 0xE000 or any(a <= code <= b for a, b in ranges)
+
+    for code in [*EDGES, 0xD800, 0xDFFF, ord("a")]:
+        assert (code in found) == held(code), hex(code)
+    expected = [n for n, text in enumerate(texts) if any(held(ord(one)) for one in text)]
+    assert found.found_in(texts) == expected
+
+
+def test_every_character_is_there_once() -> None:
+    every = code_points.every_character()
+    assert len(every) == 0x110000 - 0x800
+    assert (every[0], every[0xD7FF], every[0xD800], every[-1]) == (
+        "\0",
+        "\ud7ff",
+        "\ue000",
+        chr(sys.maxunicode),
+    )
+    kept = code_points.matches(lambda text: "".join(c for c in text if c in "z\U0010ffffa"))
+    assert (kept.tolist(), kept.dtype) == ([97, 122, 0x10FFFF], np.int64)
+    lacking = code_points.python_unassigned().tolist()
+    step = lacking[::9_973]
+    assert all(unicodedata.category(chr(code)) == "Cn" for code in step)
+    assert {0x378, 0xFFFF, 0x10FFFF} <= {*lacking}
+    assert not {97, 0xE000, 0x10FFFD} & {*lacking}
+
+
+LETTERS = {
+    "17.0": "\U00010940",
+    "16.0": "\U000105c0",
+    "15.1": "\U0002ebf0",
+    "15.0": "\U00011f04",
+    "14.0": "\U00010570",
+    "13.0": "\U00030000",
+    "12.0": "\U000119a0",
+    "11.0": "\U00010f00",
+}
+
+
+def test_tables_are_of_the_first_version_whose_letter_they_have() -> None:
+    versions = [*LETTERS]
+    for number, version in enumerate(versions):
+        newer = "".join(LETTERS[one] for one in versions[:number])
+        found = code_points.unicode_version(lambda text, newer=newer: "".join({*text} & {*newer}))
+        assert found == version
+    assert code_points.unicode_version(lambda text: text) is None
+
+
+@given(
+    st.lists(st.lists(st.text("ab", min_size=1, max_size=3) | st.just("w" * 17)), max_size=6),
+    st.integers(4, 12),
+)
+@settings(max_examples=50)
+def test_a_table_keeps_words_until_it_is_full(batches: list[list[str]], room: int) -> None:
+    """Four words are taken at a time here; a full table forgets all."""
+    asked: list[str] = []
+    expected: list[str] = []
+    kept: set[str] = set()
+
+    def encode(words: list[bytes]) -> list[list[int]]:
+        asked.extend(word.decode() for word in words)
+        return [[*word] * 3 for word in words]
+
+    with mock.patch.object(word_table, "_AT_ONCE", 4):
+        table = WordTable(encode, room)
+        for words in batches:
+            data = "".join(words).encode()
+            starts = np.array([len("".join(words[:n])) for n in range(len(words))], np.int64)
+            ids, counts = table.encode(data, starts)
+            assert ids.tolist() == [i for word in words for i in [*word.encode()] * 3]
+            assert counts.tolist() == [3 * len(word) for word in words]
+            assert (ids.dtype, counts.dtype) == (np.int32, np.int64)
+            for first in range(0, len(words), 4):
+                some = words[first : first + 4]
+                if len(kept) + len(some) + 1 > room:
+                    kept = set()
+                new = [word for word in dict.fromkeys(some) if word not in kept]
+                expected += new
+                kept |= {*new}
+    assert asked == expected
+
+
+@given(st.lists(st.binary(min_size=1, max_size=20).map(lambda b: b.replace(b"\0", b"1"))))
+def test_the_key_of_a_word_is_its_first_16_bytes(words: list[bytes]) -> None:
+    data = b"".join(words)
+    sizes = np.array([*map(len, words)], np.int64)
+    starts = np.array([sum(sizes[:n]) for n in range(len(words))], np.int64)
+    low, high = word_table._keys(data, starts, sizes)
+    assert low.tolist() == [int.from_bytes(word[:8], "little") for word in words]
+    assert high.tolist() == [int.from_bytes(word[8:16], "little") for word in words]
+
+
+def test_words_are_spread_over_the_slots() -> None:
+    table = WordTable(lambda words: [[1]] * len(words))
+    words = [f"{number:x}".encode() for number in range(60_000)]
+    data = b"".join(words)
+    starts = np.cumsum([0, *map(len, words)])[:-1]
+    table.encode(data, starts)
+    assert table._others == {}, "a search of words that lie close to each other takes longer"
+    at = table._hash(table._keys[:, : len(words)])
+    assert at.min() >= 0
+    assert at.max() < len(table._slots) == 2**19
+    assert len({*at.tolist()}) > 55_000
+    assert len({*(at // 2**9).tolist()}) == 2**10
+
+
+def test_a_word_of_16_bytes_is_found_by_its_key_and_longer_ones_in_a_dict() -> None:
+    table = WordTable(lambda words: [[len(word)] for word in words])
+    words = [b"x" * size for size in (15, 16, 17, 18)]
+    for _ in range(2):
+        ids, _counts = table.encode(b"".join(words), np.array([0, 15, 31, 48]))
+        assert ids.tolist() == [15, 16, 17, 18]
+    assert {*table._others} == {b"x" * 17, b"x" * 18}
+
+
+def test_ids_get_the_room_they_need_and_long_words_none_forever() -> None:
+    asked: list[bytes] = []
+
+    def encode(words: list[bytes]) -> list[list[int]]:
+        asked.extend(words)
+        return [[word[0]] * 40_000 for word in words]
+
+    table = WordTable(encode)
+    for word in (b"a", b"b", b"c", b"a"):
+        ids, _ = table.encode(word, np.array([0]))
+        assert ids.tolist() == [word[0]] * 40_000
+    assert len(asked) == 3
+    long: list[int] = []
+    table = WordTable(lambda words: [long.append(len(words[0])) or [1]])  # type: ignore[func-returns-value]
+    room = 4 * 2**16
+    with mock.patch.object(word_table, "_BYTES", room + 100):
+        for size in (50, 50, 51, 50, 50, 51):
+            table.encode(b"%03d" % size + b"." * (size - 3), np.array([0]))
+    assert long == [50, 51, 50, 51], "after 101 bytes it began anew"
+
+
+def mark(text: str) -> int:
+    middle = len(text) // 2
+    known = f"{len(text)} {text[:64]}{text[middle : middle + 64]}{text[-64:]}"
+    return zlib.crc32(known.encode("utf-8", "surrogatepass"))
+
+
+LONG = [f"{n} " * 3_000 * (1 + n % 7) for n in range(40)]
+SHORT = [f"text {n}" for n in range(400)]
+
+
+@given(st.lists(st.sampled_from([*LONG, *SHORT, "", "\ud800"]), max_size=9), st.booleans())
+def test_texts_are_drawn_by_their_mark_and_longer_ones_more_often(
+    texts: list[str], some: bool
+) -> None:
+    marks = [mark(text) for text in texts]
+    expected = [
+        n
+        for n, text in enumerate(texts)
+        if marks[n] % 256 < max(1, len(text) // 4_096) or (some and marks[n] == min(marks))
+    ]
+    assert drawn(texts, some) == expected
+
+
+def test_passages_lie_anywhere_in_a_long_text() -> None:
+    for text in ("", "a" * 4_096):
+        assert passage(text) is text
+    places = set()
+    for number in range(300):
+        text = f"{number:05}" + "".join(f"{n:05}" for n in range(2_000))
+        found = passage(text)
+        assert len(found) == 4_096
+        start = mark(text) // 256 % (len(text) - 4_096)
+        assert found == text[start : start + 4_096]
+        places.add(start * 10 // (len(text) - 4_096))
+    assert places == {*range(10)}
+
+
+def test_the_beginning_of_a_text_is_shown_escaped() -> None:
+    assert guarded.shown("é\n") == r"'\xe9\n'"
+    assert guarded.shown("a" * 64) == repr("a" * 64)
+    assert guarded.shown("a" * 65) == repr("a" * 64) + "..."
+    assert str(EncoderDiffers("fast 1", "a")) == ("fast 1 gives other ids than the library for 'a'")
+
+
+def ids_of(texts: Sequence[str]) -> list[np.ndarray]:
+    return [np.array([*map(ord, text)], np.uint32) for text in texts]
+
+
+class Failing:
+    """Fails on texts with an exclamation mark."""
+
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        if any("!" in text for text in texts):
+            raise CannotEncode("!")
+        return ids_of(texts)
+
+
+def guard_of(everything: bool = False) -> GuardedEncoder:
+    suspects = CodePointSet([(ord("?"), ord("?"))])
+    return GuardedEncoder(Failing(), "fast 1", ids_of, suspects, everything=everything)  # type: ignore[arg-type]
+
+
+TAKEN = st.lists(st.sampled_from([*SHORT[:40], *LONG[:9], "!", "a!", "?", "?!", "b?"]), max_size=6)
+
+
+@given(st.lists(TAKEN, max_size=3), st.booleans())
+@settings(max_examples=60)
+def test_every_text_is_counted_by_who_encoded_it(
+    batches: list[list[str]], everything: bool
+) -> None:
+    guard = guard_of(everything)
+    first = True
+    counts: Counter[str] = Counter()
+
+    def count(what: str, texts: list[str]) -> None:
+        counts[f"{what} texts"] += len(texts)
+        counts[f"{what} characters"] += sum(map(len, texts))
+
+    for texts in batches:
+        found = guard.encode(texts)
+        assert [ids.tolist() for ids in found] == [[*map(ord, text)] for text in texts]
+        count("all", texts)
+        plain = [text for text in texts if "?" not in text]
+        count("left", [text for text in texts if "?" in text or "!" in text])
+        together = [[text] for text in plain] if any("!" in text for text in plain) else [plain]
+        for some in together:
+            if any("!" in text for text in some):
+                continue
+            count("own", some)
+            chosen = some if everything else [some[n] for n in drawn(some, first)]
+            first = first and not chosen
+            count("both", chosen if everything else [text[:4_096] for text in chosen])
+            counts["cut texts"] += 0 if everything else sum(len(text) > 4_096 for text in chosen)
+    timed = {name: n for name, n in guard.counts.items() if name.endswith("microseconds")}
+    assert timed.keys() <= {"own microseconds", "both microseconds"}
+    assert all(n >= 0 for n in timed.values())
+    assert +Counter({k: n for k, n in guard.counts.items() if k not in timed}) == +counts
+    guard.begin()
+    assert guard.counts == Counter()
+
+
+def test_time_is_counted_in_microseconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter([1_000, 3_000_999, 5_000_000, 9_000_000])
+    monkeypatch.setattr(guarded.time, "thread_time_ns", lambda: next(now))
+    guard = guard_of(everything=True)
+    guard.encode(["a"])
+    assert guard.counts["own microseconds"] == 2_999
+    assert guard.counts["both microseconds"] == 4_000
+
+
+@pytest.mark.parametrize("before", [0, 1, 62_499, 62_500, 100_000])
+def test_runs_of_spaces_that_a_library_cannot_take_are_left_to_it(before: int) -> None:
+    for space in (" ", "\n"):
+        guard = guard_of()
+        guard.encode(["a" * before + space * 500_000, "short"])
+        assert (guard.counts["left texts"], guard.counts["own texts"]) == (1, 1)
+
+
+def test_shorter_runs_and_shorter_texts_are_not_left() -> None:
+    assert [*guarded._with_long_runs([" " * 499_999, "a" * 10**6, ""])] == []
+    assert [*guarded._with_long_runs(["a" * 200_000 + " " * 300_000 + "a" * 10**6])] == []
+    assert [*guarded._with_long_runs(["", " " * 500_000])] == [1]
+
+
+def test_a_difference_in_a_passage_is_one_of_the_text() -> None:
+    class Wrong(Failing):
+        def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+            return [ids[:-1] if len(ids) == 4_096 else ids for ids in ids_of(texts)]
+
+    long = next(text for text in LONG if drawn([text], True))
+    guard = GuardedEncoder(Wrong(), "fast 1", ids_of, CodePointSet([]))  # type: ignore[arg-type]
+    with pytest.raises(EncoderDiffers) as caught:
+        guard.encode([long])
+    assert (caught.value.encoder, caught.value.text) == ("fast 1", passage(long))
+    guard = GuardedEncoder(Wrong(), "fast 1", ids_of, CodePointSet([]), everything=True)  # type: ignore[arg-type]
+    assert guard.encode([long])[0].tolist() == [*map(ord, long)]

@@ -53,8 +53,10 @@ ROOMS: dict[str, tuple[str, str]] = {
     "foreign": ("jaxdata/format/foreign", "tests/documents/test_foreign*.py"),
     "converter": (
         "jaxdata/converter/*.py jaxdata/converter/continuing",
-        "tests/converter/test_*.py",
+        "tests/converter/test_*.py tests/converter/decisions",
     ),
+    "inputs": ("jaxdata/converter/inputs", "tests/converter/inputs"),
+    "tasks": ("jaxdata/converter/tasks", "tests/converter/tasks"),
     "encoders": ("jaxdata/tokenizers/encoders", "tests/tokenizers"),
     "dedup": ("jaxdata/dedup jaxdata/hashing", "tests/dedup tests/hashing"),
 }

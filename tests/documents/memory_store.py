@@ -22,10 +22,11 @@ class MemoryStore:
         self.deleted: list[str] = []
         self.sweeps = 0
         self.failing: Exception | None = None
-        self._fence: Callable[[], None] = lambda: None
+        self._fence: Callable[[], None] | None = None
 
     def _allowed(self) -> None:
-        self._fence()
+        if self._fence:
+            self._fence()
         if self.failing:
             raise self.failing
 

@@ -204,8 +204,8 @@ def test_a_view_is_opened_of_the_generation_that_it_was_made_of() -> None:
         ", or read the source as it was then: generation=1, in a config generations: {web: 1}"
     )
     assert refused(InputError, "gon") == (
-        "train/web of u has no view 'gon': it has d1, old, gone; did you mean 'gone'? (jaxdata select "
-        "and dedup make views)"
+        "train/web of u has no view 'gon': it has d1, old, gone; did you mean 'gone'? (jaxdata "
+        "select and dedup make views)"
     )
     base.entry = entry.model_copy(update={"views": {}})
     assert refused(InputError, "x") == (

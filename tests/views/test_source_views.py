@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxdata.documents.in_memory import ArrayDocuments
@@ -41,18 +41,22 @@ def listed(ranges: TokenRanges) -> list[Range]:
     return [Range(*each, first) for *each, first in zip(*columns, firsts, strict=True)]  # type: ignore[misc]
 
 
-_places = st.tuples(st.integers(0, 4), st.integers(0, 13), st.integers(1, 6))
+_ranges = st.tuples(
+    st.integers(0, 4),
+    st.integers(0, 13),
+    st.integers(1, 6),
+    st.integers(0, 1),
+    st.integers(-1, 1),
+)
 
 
-@st.composite
-def any_ranges(draw: st.DrawFn, reasons: int = 2, survivors: int = 2) -> list[Range]:
-    return [
-        Range(
-            document, start, start + size, draw(st.integers(0, reasons - 1)),
-            (draw(st.integers(-1, survivors - 1)), number, start),
-        )
-        for number, (document, start, size) in enumerate(draw(st.lists(_places, max_size=8)))
-    ]  # fmt: skip
+def any_ranges() -> st.SearchStrategy[list[Range]]:
+    return st.lists(_ranges, max_size=6).map(
+        lambda rows: [
+            Range(document, start, start + size, reason, (survivor, number, start))
+            for number, (document, start, size, reason, survivor) in enumerate(rows)
+        ]
+    )
 
 
 def merged_by_definition(ranges: list[Range], kept: list[int], least: int) -> list[Range]:
@@ -223,6 +227,7 @@ def test_a_view_lists_the_documents_that_it_does_not_drop(plan: Plan) -> None:
     assert told(plain) == {1: ("near", None, -1), 3: ("near", None, -1)}
 
 
+@settings(max_examples=50)
 @given(plans(), plans())
 def test_a_stack_drops_and_masks_what_either_does(lower: Plan, upper: Plan) -> None:
     both = stacked(lower.view, upper.view)
@@ -243,6 +248,7 @@ def test_a_stack_drops_and_masks_what_either_does(lower: Plan, upper: Plan) -> N
     assert [*both.survivors] == list(dict.fromkeys(lower.survivors + upper.survivors))
 
 
+@settings(max_examples=50)
 @given(plans(), plans())
 def test_both_sides_of_pairs_list_the_same_documents(one: Plan, other: Plan) -> None:
     sides = of_both_sides(one.view, other.view)

@@ -7,7 +7,7 @@ to them, and so on. No reader needs it: it tells a later conversion which inputs
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
@@ -35,7 +35,7 @@ class InputHashes(Entry):
     version: int = _VERSION
     columns: list[str] | None
     record_bytes: Positive
-    piece_bytes: Positive = Field(ge=16)
+    piece_bytes: Annotated[Positive, Field(ge=16)]
     joined: bool
     arrays: tuple[str, ...] = ()
     unit_bytes: Positive

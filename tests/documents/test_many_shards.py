@@ -11,7 +11,7 @@ import pytest
 
 import jaxdata
 from jaxdata.testing import distinct_documents
-from tests.format.few_descriptors import with_few_descriptors
+from tests.documents.few_descriptors import with_few_descriptors
 from tools.bench.many_shards import write_many_shards
 
 DOCUMENTS = distinct_documents(np.random.default_rng(0).integers(10, 40, 250))

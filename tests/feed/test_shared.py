@@ -15,8 +15,8 @@ from jax.sharding import SingleDeviceSharding
 import jaxdata
 from jaxdata.errors import InputError
 from jaxdata.testing import assert_same_batches, distinct_documents
+from tests.documents.few_descriptors import with_few_descriptors
 from tests.feed.test_workers import children
-from tests.format.few_descriptors import with_few_descriptors
 
 DOCUMENTS = jaxdata.ArrayDocuments(
     distinct_documents(np.random.default_rng(0).integers(1, 120, 2_000))

@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.cli import _run
-from jaxdata.format.history import HISTORY, note_conversion, read_history
+from jaxdata.format.history import HISTORY, maker_of, note_conversion, read_history
 from jaxdata.format.mirroring import mirror
 from jaxdata.format.redaction import redacted
 from jaxdata.format.storage import open_store
 from jaxdata.format.verify import verify
+from jaxdata.version import VERSION
 from tests.converter.here import in_this_process, run_here
+from tests.documents.memory_store import MemoryStore
 from tests.format.trees import tree
 
 SECRET = "s3cr3t" * 4
@@ -115,4 +117,25 @@ def test_no_password_of_a_url_is_kept(password: str) -> None:
 
 
 def test_a_long_command_is_cut() -> None:
-    assert len(redacted("a" * 10**6)) < 20_000
+    assert redacted("a" * 16_384) == "a" * 16_384
+    assert redacted("a" * 16_385) == f"{'a' * 16_384} …"
+
+
+def test_a_history_names_the_last_conversion_that_made_a_generation() -> None:
+    store = MemoryStore()
+    assert read_history(store) == []
+    note_conversion(store, iter(["a", "b"]), "jaxdata s3://me:p@h/ü", {"a": "1"}, {"kind": "x"})
+    store.write(HISTORY, store.files[HISTORY] + b'[1]\n{"date": 1}\n?\n' + b"[" * 100_000 + b"\n")
+    note_conversion(store, ["a"], "second")
+    note_conversion(store, ["a"], "third", {"a": "1", "b": "2"})
+    one, two, three = found = read_history(store)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", one.pop("date"))
+    assert one == {
+        "version": VERSION, "sources": ["a", "b"], "command": "jaxdata s3://…@h/ü",
+        "made": {"a": "1"}, "encoding": {"kind": "x"},
+    }  # fmt: skip
+    assert (two["made"], two["encoding"]) == ({}, None)
+    assert maker_of(found, "a", "1") is three
+    assert maker_of(found[:2], "a", "1") is one
+    assert maker_of(found, "b", "1") is None
+    assert maker_of([{"made": [1]}, {}], "a", "1") is None

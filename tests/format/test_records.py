@@ -1,6 +1,10 @@
+"""Records of shards and of archives: where each lies, and which one a place is in."""
+
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -10,7 +14,8 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.errors import DatasetError, InputError
-from jaxdata.format import index, records, shards
+from jaxdata.format import archive_members, index, records, shards
+from jaxdata.format.archive_members import Member, MemberTable, find_member
 from jaxdata.format.bounds import MAX_RECORD_TOKENS
 from jaxdata.format.records import BLOCK, RecordSpec, file_offset, without_headers
 from jaxdata.format.shards import ShardWriter
@@ -179,3 +184,169 @@ def test_a_damaged_dataset_is_named(tmp_path: Path) -> None:
     shard.unlink()
     with pytest.raises(DatasetError, match=r"array_record is missing: the dataset is incomplete"):
         jaxdata.open_dataset(tmp_path / "d").source("train", "a")[0]
+
+
+class Record(NamedTuple):
+    """A record in the stream of a file."""
+
+    document: int
+    first: int
+    """its first token"""
+    tokens: int
+    chunk: int
+    """where its chunk's header begins"""
+    begin: int
+    """where its tokens do"""
+    size: int
+
+
+def walk(lengths: list[int], spec: RecordSpec) -> Iterator[Record]:
+    """The records of a file, one after the other."""
+    at = 40
+    for document, length in enumerate(lengths):
+        for first in range(0, length, spec.record_tokens):
+            tokens = min(spec.record_tokens, length - first)
+            size = tokens * {"uint16": 2, "uint32": 4, "int8": 1}[spec.dtype]
+            size += tokens if spec.masked else 0
+            varint, left = 1, size
+            while left >= 128:
+                varint, left = varint + 1, left // 128
+            begin = at + 40 + 1 + 1 + varint
+            yield Record(document, first, tokens, at, begin, size)
+            at = begin + size
+
+
+specs = st.builds(
+    RecordSpec,
+    st.sampled_from(["uint16", "uint32"]),
+    st.booleans(),
+    st.sampled_from([1, 3, 25, 26, 32, 63, 64, 100, 8_191, 16_384]),
+)
+
+
+@given(st.lists(st.integers(1, 300) | st.just(9_000), min_size=1, max_size=6), specs)
+def test_records_lie_where_walking_finds_them(lengths: list[int], spec: RecordSpec) -> None:
+    lengths = [min(length, 40 * spec.record_tokens) for length in lengths]
+    found = [*walk(lengths, spec)]
+    of = [[each for each in found if each.document == n] for n in range(len(lengths))]
+    assert spec.records(lengths).tolist() == list(map(len, of))
+    assert spec.record_lengths(lengths).tolist() == [each.tokens for each in found]
+    starts, sizes = spec.record_spans(lengths)
+    assert starts.tolist() == [each.begin for each in found]
+    assert sizes.tolist() == [each.size for each in found]
+    fields, sizes = spec.size_fields(lengths)
+    assert fields.tolist() == [each.chunk + 32 for each in found]
+    assert sizes.tolist() == [each.size for each in found]
+    whole = [each[-1].begin + each[-1].size - each[0].chunk for each in of]
+    assert spec.stream_bytes(lengths).tolist() == whole
+    item = 2 if spec.dtype == "uint16" else 4
+    assert spec.item == item
+    sizes = spec.chunk_bytes([each.tokens for each in found])
+    assert sizes.tolist() == [each.begin + each.size - each.chunk for each in found]
+    tokens = [(each, n) for each in found for n in {0, each.tokens // 2, each.tokens - 1}]
+    asked = (
+        [lengths[each.document] for each, _ in tokens],
+        [each.first + n for each, n in tokens],
+    )
+    before = [of[each.document][0].chunk for each, _ in tokens]
+    of_tokens = [each.begin + n * item for each, n in tokens]
+    of_masks = [each.begin + each.tokens * item + n for each, n in tokens]
+    assert (spec.token_offset(*asked) + before).tolist() == of_tokens
+    assert (spec.mask_offset(*asked) + before).tolist() == of_masks
+    fields, sizes = spec.size_field(*asked)
+    assert (fields + before).tolist() == [each.chunk + 32 for each, _ in tokens]
+    assert sizes.tolist() == [each.size for each, _ in tokens]
+
+
+def test_a_side_array_has_records_of_at_most_two_gibibytes() -> None:
+    spec = RecordSpec("uint16", True, 2**29)
+    assert spec.of_side("int8") == RecordSpec("int8", False, 2**28)
+    assert RecordSpec("uint16", True, 7).of_side("int64") == RecordSpec("int64", False, 7)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(1, 4), st.booleans()),
+        max_size=9,
+    )
+)
+def test_a_member_is_found_by_counting_the_records_of_its_archive(
+    runs: list[tuple[int, int, int, bool]],
+) -> None:
+    """Runs of records of one member each: of which file, after a gap, so many, or as it goes on."""
+    table, known, row, last = MemberTable(), dict[tuple[int, int], Member](), 0, None
+    for number, (file, gap, count, goes_on) in enumerate(sorted(runs, key=lambda run: run[0])):
+        if last is not None and last[0] != file:
+            row, last = 0, None
+        member = Member(f"m{number}", "line", 1)
+        if goes_on and last is not None:
+            member = last[1]._replace(number=last[1].number + gap)
+        row += gap
+        for n in range(count):
+            at = member._replace(number=member.number + n)
+            table.add(file, row, at)
+            known[file, row] = at
+            row, last = row + 1, (file, at._replace(number=at.number + 1))
+    columns = table.columns()
+    copy = MemberTable()
+    copy.begin_with(columns)
+    again = copy.columns()
+    for name, kind in archive_members.COLUMNS.items():
+        assert columns[name].dtype == kind
+        assert again[name].tolist() == columns[name].tolist()
+    assert len(table) == len(copy) == len(columns["member_row"]) <= len(runs)
+    for (file, at), member in known.items():
+        assert find_member(columns, file, at) == member
+    files = {file for file, _ in known}
+    for file in files:
+        first = min(at for of, at in known if of == file)
+        assert first == 0 or find_member(columns, file, first - 1) is None
+    assert find_member(columns, 3, 0) is None
+
+
+def test_a_table_of_members_goes_on_where_the_one_before_ended() -> None:
+    table, copy = MemberTable(), MemberTable()
+    table.add(0, 0, Member("a", "row", 0))
+    copy.begin_with(table.columns())
+    copy.add(1, 0, Member("b", "piece", 1))
+    columns = copy.columns()
+    found = [find_member(columns, 0, 2), find_member(columns, 1, 0)]
+    assert found == [Member("a", "row", 2), Member("b", "piece", 1)]
+
+
+@pytest.mark.parametrize(
+    ("ends", "line", "message"),
+    [
+        ([2, 1, 3], 1, "a line from byte 2 to 1 of 8"),
+        ([2, 9, 9], 1, "a line from byte 2 to 9 of 8"),
+        ([2, 3, 8], 2, "a line of no object"),
+    ],
+)
+def test_a_line_of_json_is_an_object_of_sound_size(
+    ends: list[int], line: int, message: str
+) -> None:
+    lines = np.frombuffer(b"{}\n[1,2]", np.uint8)
+    with pytest.raises(ValueError, match=message.replace("of no", "that is no")):
+        archive_members.line_of_json(lines, np.array(ends, np.uint64), line)
+    assert archive_members.line_of_json(lines, np.array([2]), 0) == {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(archive_members, "_LINE_BYTES", 2)
+        assert archive_members.line_of_json(lines, np.array([2]), 0) == {}
+        with pytest.raises(ValueError, match="a line from byte 0 to 3 of 8"):
+            archive_members.line_of_json(lines, np.array([3]), 0)
+
+
+def test_lines_of_json_are_as_many_as_documents() -> None:
+    lines, ends = np.frombuffer(b"{}\n{}\n[]\n", np.uint8), np.array([3, 6, 9], np.uint64)
+    read = archive_members.lines_of_json
+    assert read(lines, ends, 0, 2) == [{}, {}]
+    assert read(lines, ends, 1, 1) == read(lines, ends, 0, 0) == []
+    with pytest.raises(ValueError, match=r"^a line that is no object"):
+        read(lines, ends, 1, 3)
+    with pytest.raises(ValueError, match=r"^1 lines for 2 documents"):
+        read(lines, np.array([3, 2, 9], np.uint64), 0, 2)
+    deep = np.frombuffer(b"[" * 100_000, np.uint8)
+    for asked in (lambda: read(deep, np.array([100_000]), 0, 1),
+                  lambda: archive_members.line_of_json(deep, np.array([100_000]), 0)):  # fmt: skip
+        with pytest.raises(ValueError, match=r"^a line that is nested too deep"):
+            asked()

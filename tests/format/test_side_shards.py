@@ -1,4 +1,4 @@
-"""Shards of side arrays: damage is found, copies have them, and manifests must make sense."""
+"""Side arrays and their shards: names, types, damage that is found, and copies."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import jaxdata
-from jaxdata.errors import DatasetError
+from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.mirroring import mirror
+from jaxdata.format.side_rules import as_type, check_side
 from jaxdata.format.verify import verify
 from jaxdata.testing import distinct_documents, write_dataset
 
@@ -80,3 +83,51 @@ def test_a_mirror_has_them(whole: Path, tmp_path: Path) -> None:
     assert verify(tmp_path / "b").whole
     docs = jaxdata.open_dataset(tmp_path / "b").source("train", "web")
     assert all((docs[i]["weight"] == docs[i]["tokens"]).all() for i in range(len(docs)))
+
+
+@pytest.mark.parametrize(
+    "name", ["", "1a", "ä", "a-b", "a" * 65, "tokens", "target_a", "chosen_a", "rejected_a"]
+)
+def test_a_side_array_has_a_name_of_its_own(name: str) -> None:
+    own = len(name) > 64 or name in ("", "1a", "ä", "a-b")
+    with pytest.raises(InputError) as refused:
+        check_side(name)
+    assert str(refused.value) == f"side array {name!r}" + (
+        ": expected a name of up to 64 letters, digits and '_', beginning with no digit"
+        if own
+        else ": batches have another array of that name; give it another one"
+    )
+    check_side("a" * 64, "float16")
+    with pytest.raises(InputError, match="side array 'a' is of bool; expected whole numbers or"):
+        check_side("a", "bool")
+
+
+_kinds = ["int8", "uint8", "int64", "uint64", "float16", "float32", "float64"]
+_values = [0, -1, 127, 128, -128, -129, 255, 256, 2**63 - 1, -(2**63), 2**63, 65_504, 10**6]
+
+
+@given(st.lists(st.sampled_from(_values), max_size=3), *[st.sampled_from(_kinds)] * 2)
+def test_numbers_fit_a_type_where_it_holds_each(values: list[int], was: str, now: str) -> None:
+    def holds(kind: str, value: int) -> bool:
+        if kind.startswith("float"):
+            return kind != "float16" or -65_520 < value < 65_520
+        bits, signed = int(kind[-2:].lstrip("t")), kind[0] == "i"
+        low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1)) if signed else (0, 2**bits)
+        return low <= value < high
+
+    given_values = np.array([value for value in values if holds(was, value)], was)
+    exact = [int(value) for value in given_values.tolist()]
+    found = as_type(given_values, np.dtype(now))
+    if was == "float64" and now in ("int64", "uint64") and any(abs(v) >= 2**63 for v in exact):
+        return  # what lies at the edge of both is not told apart
+    if was == "float32" and now in ("int64", "uint64") and any(abs(v) >= 2**63 for v in exact):
+        return
+    if all(holds(now, value) for value in exact):
+        assert found is not None
+        assert found.dtype == now
+        assert found.tolist() == given_values.astype(now).tolist()
+    else:
+        assert found is None
+    not_whole = np.array([0.5, np.inf, np.nan])
+    for one in not_whole:
+        assert (as_type(np.array([one]), np.dtype(now)) is None) is (not now.startswith("float"))

@@ -1,0 +1,391 @@
+"""Who may write, and whether a holder lives: decided by a clock of the test's own, unwaited."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jaxdata.errors import DatasetError
+from jaxdata.format import lease, lease_holder
+from jaxdata.format.lease_holder import Holder
+from tests.documents.memory_store import MemoryStore
+
+THEIRS = Holder(
+    token="theirs", host="far", machine="another", pid=7, started=3, since="then",
+    last_renewed=1000.0, command="jaxdata convert a",
+)  # fmt: skip
+WHO = "process 7 on far, since then (jaxdata convert a)"
+
+
+class Clock:
+    """Time that passes only where somebody sleeps; `then` happens after so many sleeps."""
+
+    def __init__(self, **then: Callable[[], object]) -> None:
+        self.now, self.slept = 1000.0, list[float]()
+        self.then = {int(name[1:]): do for name, do in then.items()}
+
+    def time(self) -> float:
+        return self.now
+
+    monotonic = time
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+        assert len(self.slept) < 400, "this never ends"
+        self.then.get(len(self.slept), lambda: None)()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(lease, "time", found)
+    monkeypatch.setattr(lease_holder, "time", found)
+    return found
+
+
+def encoded(holder: Holder, **changes: object) -> bytes:
+    return holder.model_copy(update=changes).model_dump_json().encode()
+
+
+def test_a_lease_is_there_while_the_block_runs_and_only_then(clock: Clock) -> None:
+    store = MemoryStore()
+    with lease.leased(store, iter(["b", "", "a", "b"])) as mine:
+        assert mine.folders == ("", "a", "b")
+        assert sorted(store.files) == [".lease", "a/.lease", "b/.lease"]
+        held = Holder.decode(store.files["a/.lease"])
+        assert held is not None
+        assert (held.token, held.pid) == (mine.token, os.getpid())
+        assert re.fullmatch("[0-9a-f]{16}", mine.token)
+        mine.check(store)
+    assert store.files == {}
+    assert clock.slept == []
+    assert store.sweeps == 2
+
+
+@pytest.mark.parametrize("folder", ["", "a"])
+@pytest.mark.parametrize("age", [0, 1, 60])
+def test_who_renewed_within_a_minute_is_not_disturbed(clock: Clock, folder: str, age: int) -> None:
+    name = f"{folder}/.lease" if folder else ".lease"
+    store, content = MemoryStore(), encoded(THEIRS, last_renewed=clock.now - age)
+    store.files[name] = content
+    with pytest.raises(DatasetError) as refused, lease.leased(store, [folder]):
+        pass
+    where = f"memory:/{folder}" if folder else "memory:"
+    assert str(refused.value) == (
+        f"{where} is being written by another process: {WHO}. Wait until it ends or stop it, then "
+        "run the same command again. If it is gone with its machine, its lease ends within 120 s"
+    )
+    assert store.files == {name: content}
+    assert clock.slept == []
+
+
+@pytest.mark.parametrize("skew", [-1000, 60.5, None])
+@pytest.mark.parametrize(("seconds", "sleep"), [(60.0, 1.0), (10.0, 0.5)])
+def test_what_stays_the_same_for_a_lease_long_by_our_clock_is_taken_over(
+    clock: Clock, skew: float | None, seconds: float, sleep: float,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(lease, "SECONDS", seconds)
+    store = MemoryStore()
+    store.files["a/.lease"] = (
+        b"{}" if skew is None else encoded(THEIRS, last_renewed=clock.now - skew)
+    )
+    with lease.leased(store, ["a"]) as mine:
+        mine.check(store)
+    assert clock.slept == [sleep] * round(seconds / sleep)
+    [told] = [each.getMessage() for each in caplog.records]
+    assert told == (
+        f"memory:/a is held by another process: {'one of another version' if skew is None else WHO}"
+        f". Waiting; it is taken over if that shows no sign of life for {seconds:.0f} s"
+    )
+
+
+@pytest.mark.parametrize("wait", [False, True])
+def test_who_renews_while_we_watch_lives_whatever_its_clock_says(clock: Clock, wait: bool) -> None:
+    store = MemoryStore()
+
+    def renew(now: float) -> Callable[[], None]:
+        return lambda: store.files.update({"a/.lease": encoded(THEIRS, last_renewed=now)})
+
+    renew(5)()
+    clock.then = {10: renew(6), 69: renew(7), 100: store.files.clear}
+    if wait:
+        with lease.leased(store, ["a"], wait=True):
+            pass
+        assert len(clock.slept) == 100
+    else:
+        with pytest.raises(DatasetError, match=f"memory:/a is being written .*{re.escape(WHO)}"):
+            lease.leased(store, ["a"]).__enter__()
+        assert len(clock.slept) == 10
+
+
+def test_a_clock_that_is_little_ahead_is_alive_as_soon_as_ours_has_come_up_with_it(
+    clock: Clock,
+) -> None:
+    store = MemoryStore()
+    store.files["a/.lease"] = encoded(THEIRS, last_renewed=clock.now + 0.5)
+    with pytest.raises(DatasetError, match="memory:/a is being written"):
+        lease.leased(store, ["a"]).__enter__()
+    assert clock.slept == [1.0]
+
+
+def test_who_waits_takes_what_is_given_back_at_once_and_is_told_once(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = MemoryStore()
+    store.files["a/.lease"] = encoded(THEIRS)
+    clock.then = {
+        3: lambda: store.files.update({"a/.lease": encoded(THEIRS, token="next")}),
+        61: lambda: store.files.update({"a/.lease": encoded(THEIRS, token="last")}),
+        64: store.files.clear,
+    }
+    with lease.leased(store, ["a"], wait=True):
+        pass
+    assert clock.slept == [1.0] * 64
+    assert len(caplog.records) == 1
+
+
+def test_a_dead_holder_is_followed_and_a_write_that_succeeded_unseen_is_ours(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MemoryStore()
+    monkeypatch.setattr(lease_holder, "_started", lambda pid: None)
+    monkeypatch.setattr(lease_holder, "_machine", lambda: "another")
+    monkeypatch.setattr(lease_holder.os, "kill", lambda pid, signal: _dead(pid, signal, 7))
+    store.files["a/.lease"] = encoded(THEIRS)
+    with lease.leased(store, ["a"]) as mine:
+        mine.check(store)
+    monkeypatch.setattr(lease.secrets, "token_hex", lambda size: "theirs")
+    store.files["a/.lease"] = encoded(THEIRS, pid=8)
+    with lease.leased(store, ["a"]):
+        assert Holder.decode(store.files["a/.lease"]).pid == os.getpid()  # type: ignore[union-attr]
+    assert clock.slept == []
+
+
+def _dead(pid: int, signal: int, *dead: int) -> None:
+    assert signal == 0
+    if pid in dead:
+        raise ProcessLookupError
+
+
+LOST = (
+    "memory:/a was taken over by another process: {}. This one had not renewed its lease for 60 s: "
+    "was it stopped, or its machine asleep? It has changed nothing since; when the other has "
+    "ended, the same command does what is left"
+)
+LIMITS = {"token": 64, "host": 256, "machine": 256, "since": 64, "command": 300}
+GONE = "one that has ended since, unless its file .lease was deleted"
+
+
+@pytest.mark.parametrize(("content", "who"), [(encoded(THEIRS), WHO), (None, GONE), (b"?", GONE)])
+def test_who_lost_its_lease_changes_nothing_and_leaves_the_other_s(
+    clock: Clock, content: bytes | None, who: str
+) -> None:
+    store = MemoryStore()
+    with pytest.raises(DatasetError) as lost, lease.leased(store, ["a"]) as mine:  # noqa: PT012
+        fenced = mine.fenced(store)
+        fenced.write("x", b"ours")
+        store.files["a/.lease"] = content or b""
+        if content is None:
+            del store.files["a/.lease"]
+        with pytest.raises(DatasetError) as refused:
+            fenced.write("x", b"late")
+        assert str(refused.value) == LOST.format(who)
+        raise OSError("a consequence")
+    assert str(lost.value) == LOST.format(who)
+    assert isinstance(lost.value.__cause__, OSError)
+    assert store.files == {"x": b"ours"} | ({} if content is None else {"a/.lease": content})
+
+
+def test_an_error_while_the_lease_is_held_stays_that_error(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits, store = list[float](), MemoryStore()
+
+    @contextmanager
+    def within(seconds: float) -> Iterator[None]:
+        limits.append(seconds)
+        yield
+
+    monkeypatch.setattr(lease, "within", within)
+    with pytest.raises(KeyError), lease.leased(store, ["a", "b"]):
+        raise KeyError
+    assert limits == [2.0, 2.0, 2.0], "its check, and giving back two leases"
+    with lease.leased(store, ["a"]):
+        pass
+    assert limits[3:] == [60.0]
+    assert store.files == {}
+
+
+def test_leases_taken_before_one_that_is_refused_are_given_back(clock: Clock) -> None:
+    store = MemoryStore()
+    store.files["b/.lease"] = encoded(THEIRS)
+    with pytest.raises(DatasetError, match="memory:/b is being written"):
+        lease.leased(store, ["a", "b"]).__enter__()
+    assert [*store.files] == ["b/.lease"]
+
+
+class Done(Event):
+    """An event that is waited for so many times before it is set."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.left, self.waits = times, list[float | None]()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits.append(timeout)
+        self.left -= 1
+        return self.left < 0
+
+
+def test_leases_are_renewed_six_times_in_their_time_until_another_has_one(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    store, mine = MemoryStore(), Holder.this_process("mine")
+    held = lease.Lease(("a", "b"), "mine")
+    for folder in held.folders:
+        store.files[f"{folder}/.lease"] = mine.renewed()
+    clock.now += 11
+    lease._renew(store, held, mine, done := Done(2))
+    assert done.waits == [10.0] * 3
+    renewed = [Holder.decode(store.files[f"{name}/.lease"]) for name in held.folders]
+    assert [each and each.last_renewed for each in renewed] == [1011.0] * 2
+    store.failing = OSError("a full disk")
+    lease._renew(store, held, mine, done := Done(1))
+    assert len(done.waits) == 2, "it is tried again"
+    assert [each.getMessage() for each in caplog.records] == [
+        f"the lease of memory:/{name} was not renewed: a full disk" for name in "ab"
+    ]
+    lease._release(store, "a", mine, None)
+    assert caplog.records[-1].getMessage() == (
+        "the lease of memory:/a was not given back: a full disk"
+    )
+    store.failing, store.files["a/.lease"] = None, encoded(THEIRS)
+    clock.now += 1
+    lease._renew(store, held, mine, done := Done(9))
+    assert len(done.waits) == 1, "it is lost for good"
+    assert store.files["a/.lease"] == encoded(THEIRS)
+    assert store.files["b/.lease"] == renewed[1].renewed().replace(b"1012", b"1011")  # type: ignore[union-attr]
+    lease._release(store, "a", mine, None)
+    assert store.files["a/.lease"] == encoded(THEIRS), "nobody gives back what is another's"
+
+
+def test_what_dead_processes_left_is_removed_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lease_holder, "_machine", lambda: "another")
+    monkeypatch.setattr(lease_holder, "_started", lambda pid: 3)
+    monkeypatch.setattr(lease_holder.os, "kill", lambda pid, signal: _dead(pid, signal, 7))
+    files = {f"{name}.lease": encoded(THEIRS) for name in ("", "a/", "other/")}
+    files |= {"lives/.lease": encoded(THEIRS, pid=8), "odd/.lease": b"?"}
+    store = MemoryStore(dict(files))
+    lease.clear(store, ["a", "lives", "odd", "none"])
+    assert store.sweeps == 1
+    assert {*store.files} == {"other/.lease", "lives/.lease", "odd/.lease"}
+    for error in (OSError(), DatasetError()):
+        store.failing = error
+        lease.clear(store, [])
+
+
+@pytest.mark.parametrize(
+    ("machine", "kill", "started", "dead"),
+    [
+        ("here", None, 3, False),
+        ("here", None, 4, True),
+        ("here", None, -1, True),
+        ("here", None, None, False),
+        ("here", ProcessLookupError, 3, True),
+        ("here", PermissionError, 3, False),
+        ("here", PermissionError, 4, True),
+        ("elsewhere", ProcessLookupError, 4, False),
+    ],
+)
+def test_only_its_own_machine_knows_that_a_process_is_dead(
+    monkeypatch: pytest.MonkeyPatch, machine: str, kill: Any, started: int | None, dead: bool
+) -> None:
+    def signal(pid: int, number: int) -> None:
+        assert (pid, number) == (7, 0)
+        if kill:
+            raise kill
+
+    monkeypatch.setattr(lease_holder, "_machine", lambda: "here")
+    monkeypatch.setattr(lease_holder, "_started", lambda pid: started)
+    monkeypatch.setattr(lease_holder.os, "kill", signal)
+    assert THEIRS.model_copy(update={"machine": machine}).is_dead() is dead
+
+
+@pytest.mark.parametrize(("state", "started"), [("S", 22), ("R", 22), ("Z", -1), ("X", -1)])
+def test_a_process_started_when_field_22_says_whatever_its_name(
+    monkeypatch: pytest.MonkeyPatch, state: str, started: int
+) -> None:
+    text = f"7 (a) Z) {state} {' '.join(map(str, range(4, 53)))}"
+    asked = []
+    monkeypatch.setattr(
+        lease_holder,
+        "Path",
+        lambda path: asked.append(path) or SimpleNamespace(read_text=lambda: text),
+    )
+    assert lease_holder._started(7) == started
+    assert asked == ["/proc/7/stat"]
+
+
+def test_where_there_is_no_proc_nothing_is_known(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    here = lease_holder._machine.__wrapped__()
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert here == f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    monkeypatch.setattr(lease_holder, "Path", lambda _path: tmp_path / "none")
+    assert lease_holder._started(7) is None
+    assert lease_holder._machine.__wrapped__() == socket.gethostname()
+
+
+def test_a_holder_is_this_process_and_its_command_without_secrets(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["jaxdata", "a b", "s3://me:pass@host/a", "x" * 400])
+    mine = Holder.this_process("t")
+    assert (mine.token, mine.pid, mine.last_renewed) == ("t", os.getpid(), 1000.0)
+    assert (mine.host, mine.machine) == (socket.gethostname(), lease_holder._machine())
+    assert mine.started == lease_holder._started(os.getpid()) is not None
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", mine.since)
+    begin = "jaxdata 'a b' s3://…@host/a "
+    assert mine.command == begin + "x" * (300 - len(begin))
+    assert str(THEIRS) == WHO
+    clock.now += 4
+    again = Holder.decode(mine.renewed())
+    assert again == mine.model_copy(update={"last_renewed": 1004.0})
+    assert (mine.age(), again and again.age()) == (4.0, 0.0)
+    assert mine.wrote(again and again.renewed())
+    assert not any(mine.wrote(each) for each in (None, b"", b"{}", encoded(THEIRS)))
+
+
+@pytest.mark.parametrize(
+    ("change", "right"),
+    [
+        *(({name: "a" * most}, True) for name, most in LIMITS.items()),
+        *(({name: "a" * (most + 1)}, False) for name, most in LIMITS.items()),
+        *(({"pid": pid}, 0 < pid < 2**31) for pid in (-1, 0, 1, 2**31 - 1, 2**31)),
+        ({"started": None}, True),
+    ],
+)
+def test_a_lease_is_read_only_as_this_version_writes_it(
+    change: dict[str, Any], right: bool
+) -> None:
+    content = encoded(THEIRS, **change)
+    assert (Holder.decode(content) is not None) is right
+    assert Holder.decode(content.replace(b"{", b'{"more":1,', 1)) is None
+    assert Holder.decode(encoded(THEIRS).replace(b'"pid":7', b'"pid":"7"')) is None

@@ -1,0 +1,355 @@
+"""What views make of a source, as arithmetic over small lists, against sets of tokens."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxdata.documents.in_memory import ArrayDocuments
+from jaxdata.documents.kept import KeptDocuments
+from jaxdata.errors import InputError
+from jaxdata.views import source_view
+from jaxdata.views.cut_ranges import NO_RANGES, TokenRanges, outside, pieces
+from jaxdata.views.source_view import SourceView, content_of, of_both_sides, settled, stacked
+from tests.format.test_indexes import Ranges, view_of
+
+LENGTHS = [5, 1, 9, 4, 12]
+
+
+class Range(NamedTuple):
+    document: int
+    start: int
+    stop: int
+    reason: int
+    first: tuple[int, int, int]
+
+
+def of(ranges: list[Range]) -> TokenRanges:
+    if not ranges:
+        return NO_RANGES
+    columns = [np.array(column) for column in zip(*ranges, strict=True)]
+    return TokenRanges(*columns)
+
+
+def listed(ranges: TokenRanges) -> list[Range]:
+    columns = [column.tolist() for column in ranges[:4]]
+    firsts = [tuple(each) for each in ranges.first.tolist()]
+    return [Range(*each, first) for *each, first in zip(*columns, firsts, strict=True)]  # type: ignore[misc]
+
+
+_ranges = st.tuples(
+    st.integers(0, 4),
+    st.integers(0, 13),
+    st.integers(1, 6),
+    st.integers(0, 1),
+    st.integers(-1, 1),
+)
+
+
+def any_ranges() -> st.SearchStrategy[list[Range]]:
+    return st.lists(_ranges, max_size=6).map(
+        lambda rows: [
+            Range(document, start, start + size, reason, (survivor, number, start))
+            for number, (document, start, size, reason, survivor) in enumerate(rows)
+        ]
+    )
+
+
+def merged_by_definition(ranges: list[Range], kept: list[int], least: int) -> list[Range]:
+    """Token by token: runs of those in a range, and what is too short between or beside them."""
+    found = []
+    for document in kept:
+        length = LENGTHS[document]
+        own = sorted(
+            (each for each in ranges if each.document == document and each.start < length),
+            key=lambda each: each.start,
+        )
+        inside = [any(a.start <= at < a.stop for a in own) for at in range(length)]
+        if not any(inside):
+            continue
+        at = 0
+        while at < length:  # runs that are left, of fewer than `least`
+            stop = at
+            while stop < length and not inside[stop]:
+                stop += 1
+            if stop - at < least:
+                inside[at:stop] = [True] * (stop - at)
+            at = stop + 1
+        at = 0
+        while at < length:
+            stop = at
+            while stop < length and inside[stop]:
+                stop += 1
+            if stop > at:
+                head = next(each for each in own if at <= each.start < stop)
+                found.append(head._replace(start=at, stop=stop))
+            at = stop + 1
+    return found
+
+
+@given(any_ranges(), st.sets(st.integers(0, 4)), st.sampled_from([1, 2, 3]))
+def test_merged_ranges_are_runs_of_tokens(ranges: list[Range], kept: set[int], least: int) -> None:
+    lengths, numbers = np.array(LENGTHS, np.uint32), np.array(sorted(kept), np.uint32)
+    found = listed(of(ranges).merged(numbers, lengths, least=least))
+    assert found == merged_by_definition(ranges, sorted(kept), least)
+
+
+def left_by_definition(document: int, cut: list[Range]) -> list[tuple[int, int, int]]:
+    """Runs of tokens of a document that no range has."""
+    inside = {
+        at for each in cut if each.document == document for at in range(each.start, each.stop)
+    }
+    found, begin = [], None
+    for at in range(LENGTHS[document] + 1):
+        out = at < LENGTHS[document] and at not in inside
+        if out and begin is None:
+            begin = at
+        if not out and begin is not None:
+            found.append((document, begin, at))
+            begin = None
+    return found
+
+
+@given(any_ranges(), any_ranges(), st.sets(st.integers(0, 4)))
+def test_pieces_are_what_no_range_has(
+    cut: list[Range], masked: list[Range], kept: set[int]
+) -> None:
+    lengths, every = np.array(LENGTHS, np.uint32), np.arange(5)
+    apart = of(cut).merged(every, lengths)
+    found = pieces(np.array(sorted(kept), np.uint32), lengths, apart)
+    expected = [run for document in sorted(kept) for run in left_by_definition(document, cut)]
+    assert [*zip(*(each.tolist() for each in found), strict=True)] == expected
+    own = of(masked).merged(every, lengths)
+    parts = listed(outside(own, lengths, apart))
+    assert parts == [
+        each._replace(start=max(each.start, a), stop=min(each.stop, b))
+        for each in listed(own)
+        for document, a, b in left_by_definition(each.document, cut)
+        if max(each.start, a) < min(each.stop, b)
+    ]
+
+
+@given(any_ranges(), any_ranges(), st.data())
+def test_ranges_are_joined_and_taken(
+    one: list[Range], other: list[Range], data: st.DataObject
+) -> None:
+    joined = TokenRanges.join([of(one), of(other)])
+    assert listed(joined) == one + other
+    chosen = [data.draw(st.booleans()) for _ in one + other]
+    assert listed(joined.take(np.array(chosen, bool))) == [
+        each for each, taken in zip(one + other, chosen, strict=True) if taken
+    ]
+    plain = TokenRanges.of(joined.document, joined.start, joined.stop, reason=1)
+    assert [each[3:] for each in listed(plain)] == [(1, (-1, -1, -1))] * len(one + other)
+    firsts = TokenRanges.of(joined.document, joined.start, joined.stop, first=joined.first)
+    assert listed(firsts) == [each._replace(reason=0) for each in one + other]
+
+
+class Plan(NamedTuple):
+    """A view in plain lists."""
+
+    dropped: dict[int, tuple[str, str | None, int]]
+    """document -> why, and the source and number of the survivor"""
+    copies: list[int] | None
+    masked: list[Range]
+    cut: list[Range]
+    reasons: list[str]
+    survivors: list[str]
+
+    @property
+    def view(self) -> SourceView:
+        numbers = sorted(self.dropped)
+        rows = [self.dropped[number] for number in numbers]
+        names: list[Any] = [*self.survivors, None]
+        sources = [names.index(name) if name else -1 for _, name, _ in rows]
+        return SourceView(
+            documents=5,
+            dropped=np.array(numbers, np.int64),
+            reason=np.array([self.reasons.index(why) for why, _, _ in rows], np.uint8),
+            reasons=self.reasons,
+            survivor_source=np.array(sources, np.int32),
+            survivor=np.array([number for _, _, number in rows], np.int64),
+            survivors=self.survivors,
+            copies=None if self.copies is None else np.array(self.copies),
+            masked=of(self.masked),
+            cut=of(self.cut),
+        )
+
+    def named(self, ranges: list[Range]) -> list[Any]:
+        return [named(each, self.reasons, self.survivors) for each in ranges]
+
+
+def named(each: Range, reasons: Any, survivors: Any) -> tuple[Any, ...]:
+    source = survivors[each.first[0]] if each.first[0] >= 0 else None
+    return (*each[:3], reasons[each.reason], source, *each.first[1:])
+
+
+def told(view: SourceView) -> dict[int, tuple[str, str | None, int]]:
+    """What a view drops, by names."""
+    columns = (view.dropped, view.reason_of_each, view.source_of_each, view.survivor_of_each)
+    return {
+        number: (view.reasons[why], view.survivors[source] if source >= 0 else None, survivor)
+        for number, why, source, survivor in zip(*(c.tolist() for c in columns), strict=True)
+    }
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    reasons = draw(st.permutations(["near", "where", "weight"]))[: draw(st.integers(2, 3))]
+    survivors = draw(st.permutations(["train/a", "b.jsonl", "train/c"]))[:2]
+    dropped = {}
+    for number in draw(st.sets(st.integers(0, 4))):
+        survivor = draw(st.none() | st.sampled_from(survivors))
+        dropped[number] = (draw(st.sampled_from(reasons)), survivor, number + 7 if survivor else -1)
+    copies = [draw(st.integers(int(n not in dropped), 3)) for n in range(5)]
+    masked, cut = draw(any_ranges()), draw(any_ranges())
+    return Plan(dropped, draw(st.sampled_from([None, copies])), masked, cut, reasons, survivors)
+
+
+@given(plans())
+def test_a_view_lists_the_documents_that_it_does_not_drop(plan: Plan) -> None:
+    view, times = plan.view, plan.copies or [1] * 5
+    expected = [n for n in range(5) if n not in plan.dropped for _ in range(times[n])]
+    with pytest.MonkeyPatch.context() as patch:
+        for at_once in (1, 2, 100):
+            patch.setattr(source_view, "_AT_ONCE", at_once)
+            assert [n for part in view.listed() for n in part.tolist()] == expected
+    assert view.times(slice(1, 4)).tolist() == times[1:4]
+    assert told(view) == plan.dropped
+    assert (plan.copies is None) is (view.copies is None)
+    if plan.copies:
+        assert view.copies.tolist() == plan.copies, "what was given is as it was"  # type: ignore[union-attr]
+    plain = SourceView(documents=5, dropped=np.array([1, 3]), reasons=["near"])
+    assert told(plain) == {1: ("near", None, -1), 3: ("near", None, -1)}
+
+
+@settings(max_examples=50)
+@given(plans(), plans())
+def test_a_stack_drops_and_masks_what_either_does(lower: Plan, upper: Plan) -> None:
+    both = stacked(lower.view, upper.view)
+    assert both.documents == 5
+    assert told(both) == upper.dropped | lower.dropped
+    one, other = (plan.copies or [1] * 5 for plan in (lower, upper))
+    copies = None if both.copies is None else both.copies.tolist()
+    assert copies == (
+        None if lower.copies is upper.copies is None
+        else [a * b for a, b in zip(one, other, strict=True)]
+    )  # fmt: skip
+    for found, mine, theirs in (
+        (both.masked, lower.masked, upper.masked), (both.cut, lower.cut, upper.cut),
+    ):  # fmt: skip
+        expected = lower.named(mine) + upper.named(theirs)
+        assert [named(each, both.reasons, both.survivors) for each in listed(found)] == expected
+    assert [*both.reasons] == list(dict.fromkeys(lower.reasons + upper.reasons))
+    assert [*both.survivors] == list(dict.fromkeys(lower.survivors + upper.survivors))
+
+
+@settings(max_examples=50)
+@given(plans(), plans())
+def test_both_sides_of_pairs_list_the_same_documents(one: Plan, other: Plan) -> None:
+    sides = of_both_sides(one.view, other.view)
+    for side, own, of_other in zip(sides, (one, other), (other, one), strict=True):
+        assert told(side) == of_other.dropped | own.dropped
+        found = [named(each, side.reasons, side.survivors) for each in listed(side.masked)]
+        assert found == own.named(own.masked), "each masks its own tokens"
+        copies = None if side.copies is None else side.copies.tolist()
+        given_copies = [plan.copies for plan in (one, other) if plan.copies]
+        assert copies == ([*map(min, zip(*given_copies, strict=True))] if given_copies else None)
+
+
+@given(plans())
+def test_a_document_of_which_nothing_is_left_is_dropped(plan: Plan) -> None:
+    view, lengths = plan.view, np.array(LENGTHS, np.uint32)
+    found = settled(view, lengths)
+    if not plan.cut:
+        assert found is view
+        return
+    kept = [n for n in range(5) if n not in plan.dropped]
+    apart = merged_by_definition(plan.cut, kept, 2)
+    gone = {
+        each.document: each
+        for each in apart
+        if (each.start, each.stop) == (0, LENGTHS[each.document])
+    }
+    lost = {n: (plan.reasons[each.reason], None, -1) for n, each in gone.items()}
+    assert told(found) == plan.dropped | lost
+    left = [each for each in apart if each.document not in gone]
+    assert listed(found.cut) == left
+    told_masked = [named(each, found.reasons, found.survivors) for each in listed(found.masked)]
+    assert told_masked == plan.named(plan.masked)
+    assert found.copies is view.copies
+
+
+_range = [Range(0, 1, 3, 0, (-1, 0, 0))]
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"dropped": np.array([2, 2])}, "dropped is not ascending"),
+        ({"dropped": np.array([-1])}, "dropped is out of range"),
+        ({"dropped": np.array([5])}, "dropped is out of range"),
+        ({"reason": np.zeros(2, np.uint8)}, "reason is of another length"),
+        ({"reason": np.array([1], np.uint8)}, "a reason has no name"),
+        ({"masked": of([_range[0]._replace(reason=1)])}, "a reason has no name"),
+        ({"cut": of([_range[0]._replace(reason=1)])}, "a reason has no name"),
+        ({"copies": np.ones(4, int)}, "copies are of another number of documents"),
+        ({"copies": np.array([1, 1, 1, 0, 1])}, "a document without copies is not dropped"),
+        ({"copies": np.array([1, 1, -1, 1, 1])}, "a document without copies is not dropped"),
+        ({"masked": of([_range[0]._replace(first=(1, 0, 0))])}, "a survivor has no name"),
+        ({"cut": of([_range[0]._replace(first=(1, 0, 0))])}, "a survivor has no name"),
+        ({"reasons": ["a"] * 257}, "there are too many reasons"),
+        ({"masked": of([_range[0]._replace(start=3)])}, "a masked range is none"),
+        ({"masked": of([_range[0]._replace(start=-1)])}, "a masked range is none"),
+        ({"cut": of([_range[0]._replace(stop=0)])}, "a range to be cut is none"),
+        ({"cut": of([_range[0]._replace(start=-1)])}, "a range to be cut is none"),
+    ],
+)
+def test_what_is_no_view_is_refused(given: dict[str, Any], problem: str) -> None:
+    sound: dict[str, Any] = {
+        "documents": 5, "dropped": np.array([2]), "reasons": ["a"], "survivors": ["s"],
+    }  # fmt: skip
+    SourceView(**sound)
+    edge = of([Range(0, 0, 1, 0, (0, 0, 0))])
+    SourceView(**sound | {"dropped": np.array([0, 4]), "masked": edge, "cut": edge})
+    SourceView(**sound | {"copies": np.array([1, 1, 0, 1, 1]), "reasons": ["a"] * 256})
+    with pytest.raises(InputError) as refused:
+        SourceView(**sound | given)
+    assert str(refused.value) == f"a view cannot be made of this: {problem}"
+
+
+@given(st.lists(st.integers(0, 3), min_size=5, max_size=5), st.booleans(), st.booleans())
+def test_the_content_of_a_view_is_what_it_was_made_of(
+    copies: list[int], cut: bool, survivors: bool
+) -> None:
+    parts = {0: [(0, 2), (3, 5)], 2: [(0, 4), (6, 8), (8, 9)]} if cut else {}
+    rows = [
+        (n, a, b) for n in range(5) for a, b in parts.get(n, [(0, LENGTHS[n])])
+        for _ in range(copies[n])
+    ]  # fmt: skip
+    dropped = [n for n in range(5) if not copies[n]]
+    more: dict[str, Any] = {"dropped": dropped, "reason": [n % 2 for n in dropped]}
+    if survivors:
+        more |= {"survivor_source": [n % 2 - 1 for n in dropped], "survivor": dropped}
+        more["mask"] = Ranges([(2, 1, 3, 1)], [(1, 5, 6)])
+    if cut:
+        more |= {"start": [a for _, a, _ in rows], "cut": Ranges([(0, 2, 3, 0)])}
+    view = view_of(5, document=[r[0] for r in rows], length=[b - a for _, a, b in rows], **more)
+    found = content_of(KeptDocuments(ArrayDocuments([[1]] * 5), view))
+    assert found.documents == 5
+    assert told(found) == {
+        n: (
+            ["near", "where"][n % 2],
+            "train/a" if survivors and n % 2 else None,
+            n if survivors else -1,
+        )
+        for n in dropped
+    }
+    expected = copies if len(rows) + len(dropped) != 5 else None
+    assert (None if found.copies is None else found.copies.tolist()) == expected
+    assert listed(found.masked) == ([Range(2, 1, 3, 1, (1, 5, 6))] if survivors else [])
+    assert listed(found.cut) == ([Range(0, 2, 3, 0, (-1, -1, -1))] if cut else [])

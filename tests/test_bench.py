@@ -83,7 +83,7 @@ def test_prints_json_lines(name: str, corpora: Path) -> None:
             assert line["against"] in {other["name"] for other in lines}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_prints_a_table(corpora: Path) -> None:
     shown = run("mixture", corpora, "--only", "4 sources", "--clock", "cpu")
     assert "Loading a mixture" in shown

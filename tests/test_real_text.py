@@ -41,6 +41,7 @@ def test_best_fit_fills_the_rows(dataset: ConvertedDataset, source: str) -> None
     assert rows.plan.dropped_tokens == 0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("strategy", ["best_fit", "concat", "pad"])
 def test_every_token_of_it_is_a_target_exactly_once(
     dataset: ConvertedDataset, strategy: str

@@ -25,7 +25,7 @@ from tests.cli.test_cli import run as here
 HOSTS = 2
 
 
-@pytest.fixture(params=["gs", "s3"])
+@pytest.fixture(params=["gs", pytest.param("s3", marks=pytest.mark.exhaustive)])
 def server(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[BucketServer]:

@@ -162,7 +162,7 @@ def test_three_and_three_are_six_to_the_bit(kind: str, rows: Any, tmp_path: Path
         assert torch.equal(one, other)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_two_processes_go_on_where_one_stopped(rows: Any, tmp_path: Path) -> None:
     whole = trainer("Trainer", loader(rows), tmp_path)
     whole.train()

@@ -206,6 +206,7 @@ def test_a_unit_that_kills_every_worker_is_named(
     assert tree(tmp_path / "out") == expected
 
 
+@pytest.mark.exhaustive
 def test_a_finished_unit_is_not_done_again(corpus: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     stop_after(command(corpus, output), output, 30, signal.SIGKILL)

@@ -152,6 +152,7 @@ def test_other_options_at_the_same_time_are_refused(
     assert output.tree(tmp_path / "copy") == expected
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("receipts", [0, 5])
 def test_a_killed_one_is_followed_at_once(
     corpus: Path, expected: dict[str, str], output: Output, tmp_path: Path, receipts: int

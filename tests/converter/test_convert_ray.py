@@ -47,6 +47,7 @@ def run(inputs: Path, output: Path, cluster: Any, **options: Any) -> ConversionR
     return convert(inputs, output=output, engine="ray", ray_address=cluster.address, **given)
 
 
+@pytest.mark.exhaustive
 def test_workers_are_killed_again_and_again(
     cluster: Any, corpus: Path, tmp_path: Path, expected: dict[str, str]
 ) -> None:

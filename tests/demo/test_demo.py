@@ -29,6 +29,7 @@ def read(path: Path) -> list[dict[str, str]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.exhaustive
 def test_the_corpus_is_real_text_the_same_every_time(tmp_path: Path) -> None:
     found = gather(tmp_path / "a", 300_000)
     assert gather(tmp_path / "b", 300_000) == found

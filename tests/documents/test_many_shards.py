@@ -68,6 +68,7 @@ def test_workers_load_and_materialize(many: Path, tmp_path: Path) -> None:
     assert with_few_descriptors(WORKERS, many, tmp_path / "rows") == [True, True]
 
 
+@pytest.mark.exhaustive
 def test_a_source_is_the_same_in_another_process(many: Path) -> None:
     source = jaxdata.open_dataset(many).source("train", "web")
     before = source.entry.as_generation().model_copy(update={"index": "index-0"})
@@ -150,6 +151,7 @@ print(json.dumps(documents))
 """
 
 
+@pytest.mark.exhaustive
 def test_a_conversion_that_makes_many_shards(tmp_path: Path) -> None:
     (tmp_path / "text").mkdir()
     for number in range(300):

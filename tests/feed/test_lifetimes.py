@@ -46,6 +46,7 @@ def _nothing_is_left() -> Iterator[None]:
     assert held() - before == set()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("given", KINDS.values(), ids=KINDS)
 def test_at_its_end_it_has_nothing(given: dict[str, Any]) -> None:
     """Nor does it take anything to say again that it is at its end."""

@@ -103,6 +103,7 @@ KINDS: dict[str, dict[str, Any]] = {
 HOW_OFTEN = {"a worker": 10, "workers, made ahead": 10}
 
 
+@pytest.mark.exhaustive
 def test_a_hundred_loaders_leave_nothing_behind() -> None:
     sharding = NamedSharding(Mesh(np.array(jax.devices()[:4]), ("x",)), PartitionSpec("x"))
     made, before = 0, None

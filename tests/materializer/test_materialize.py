@@ -65,6 +65,7 @@ def test_extras_are_written_where_they_are_asked_for(tmp_path: Path, record_form
         assert assert_same_batches(read, expected) > 5
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("record_format", ["plain", "tf_example"])
 def test_a_loader_reads_it(config: str, tmp_path: Path, record_format: str) -> None:
     done = jaxdata.materialize(

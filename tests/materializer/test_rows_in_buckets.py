@@ -15,7 +15,7 @@ from jaxdata.testing.buckets import BucketServer, bucket_server
 from tests.format.buckets.conftest import use
 
 
-@pytest.fixture(scope="module", params=["gs", "s3"])
+@pytest.fixture(scope="module", params=["gs", pytest.param("s3", marks=pytest.mark.exhaustive)])
 def server(request: pytest.FixtureRequest) -> Iterator[BucketServer]:
     with bucket_server(request.param) as server:
         yield server

@@ -67,6 +67,7 @@ def test_shares_within_a_thousandth_and_counts_to_the_token(config: dict[str, ob
     assert first == len(tokens)
 
 
+@pytest.mark.exhaustive
 def test_a_long_context_phase_of_what_is_left(config: dict[str, object]) -> None:
     """The last tenth in rows of 16,384: the first rows stay, and all shares are as asked."""
     at, mix = 22_000, {"web": 0.3, "code": 0.3, "math": 0.2, "wiki": 0.2}

@@ -254,6 +254,7 @@ def test_lines_say_what_is_good() -> None:
     assert next(shuffle_lines(good)).startswith("web (crop, order 2): all 2 figures are good; ")
 
 
+@pytest.mark.exhaustive
 def test_the_command_measures_real_text(shared_data: Path, tmp_path: Path) -> None:
     lengths = lengths_of(shared_data, "short")[:9_000]
     write_dataset(tmp_path / "d", {"train/short": [np.full(n, 7, np.uint16) for n in lengths]})

@@ -42,6 +42,7 @@ def fuzzed(count: int) -> Iterator[str]:
         yield text + "".join(chr(draw.choice(KNOWN)) for _ in range(draw.randrange(4)))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("name", ENCODERS)
 @pytest.mark.parametrize("family", FAMILIES)

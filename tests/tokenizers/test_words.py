@@ -168,6 +168,7 @@ def test_naughty_strings_have_the_librarys_ids(
     check(small, [*naughty, "\n".join(naughty).replace("\0", "").replace("\u2581", "")])
 
 
+@pytest.mark.exhaustive
 def test_every_character_has_the_librarys_ids(small: SentencePieceTokenizer) -> None:
     step = 1 if STRINGS > 100_000 else 7
     codes = [code for code in range(1, 0x110000, step) if not 0xD800 <= code < 0xE000]

@@ -67,6 +67,7 @@ def test_each_goes_on_from_the_state_of_each(rows: Any, reference: Any, way: str
     assert_same_batches(jax, left)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("workers", "every"), [(0, 1), (1, 4), (3, 1), (3, 4)])
 def test_a_stateful_data_loader_restores_itself_at_every_step(
     rows: Any, reference: Any, workers: int, every: int

@@ -101,6 +101,7 @@ def test_documents_that_were_appended_are_copied(tmp_path: Path) -> None:
         mirror(tmp_path / "c", tmp_path / "b")
 
 
+@pytest.mark.exhaustive
 def test_killed_at_any_time_it_goes_on(server: BucketServer, tmp_path: Path) -> None:
     source(server.url("bkt/ds"), shards=40)
     server.faults = Faults(latency=0.02)

@@ -20,7 +20,7 @@ from jaxdata.testing.buckets import BucketServer, bucket_server
 from tests.format.buckets.conftest import use
 
 
-@pytest.fixture(params=["gs", "s3"])
+@pytest.fixture(params=["gs", pytest.param("s3", marks=pytest.mark.exhaustive)])
 def bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A server of each kind, to which URLs lead."""
     with bucket_server(request.param) as server:

@@ -125,9 +125,18 @@ def _rows(data: Path) -> dict[str, Door]:
         ),
         "megatron.gpt": Door(
             lambda **numbers: run_of(jaxdata.megatron.gpt(WEB, **numbers)),
-            [{**megatron, "num_samples": 400}],
+            [{**megatron, "num_samples": 400, "pad_id": 7}],
         ),
-        "megatron.blend": Door(blended, [{**megatron, "datasets": [0.5, 2.25], "size": 40}]),
+        "megatron.blend": Door(
+            blended,
+            [
+                {
+                    **megatron,
+                    **{"datasets": [0.5, 2.25], "size": 40, "pad_id": 7},
+                    "mid_level_dataset_surplus": 0.25,
+                }
+            ],
+        ),
     }
 
 

@@ -380,7 +380,7 @@ def test_numbers_of_the_wrong_kind_are_refused(wrong: dict[str, Any], message: s
 
 
 FRACTIONS = {"weights", "epochs", "tokens", "eval_tokens", "datasets"}
-FRACTIONS |= {"character_coverage", "threshold"}
+FRACTIONS |= {"character_coverage", "threshold", "mid_level_dataset_surplus"}
 """arguments that may be fractions"""
 
 

@@ -98,7 +98,7 @@ class RunReport:
             f"{100 * self.padding_share:.2f} % padding",
             f"beginnings of {counted(self.documents_begun, 'document')}, ends of "
             f"{self.documents_finished:,}; parts come in any order",
-            f"{'source':<{width}}  {'tokens':>15}  {'share':>8}  {'planned':>8}  "
+            f"{'source':<{width}}  {'tokens':>15}  {'share':>9}  {'planned':>9}  "
             f"{'begins':>9}  {'ends':>9}  {'epochs':>7}",
         ]
         lines += [f"{name:<{width}}  {_columns(each)}" for name, each in self.sources.items()]
@@ -110,7 +110,7 @@ class RunReport:
 def _columns(source: SourceReport) -> str:
     planned = "" if source.planned is None else f"{100 * source.planned:.3f} %"
     return (
-        f"{source.tokens:>15,}  {100 * source.share:>6.3f} %  {planned:>8}  "
+        f"{source.tokens:>15,}  {100 * source.share:>7.3f} %  {planned:>9}  "
         f"{source.documents_begun:>9,}  {source.documents_finished:>9,}  {source.epochs:>7.3f}"
     )
 

@@ -226,7 +226,7 @@ def test_a_damaged_order_of_megatron_is_to_be_deleted(
     assert verify(copy).whole
     assert damage_of_cached(open_store(copy), f"plans/{order.name}") == []
     (folder,) = damage_of_cached(open_store(copy), "plans")
-    assert str(folder).startswith("plans: it cannot be read: Is a directory; delete it; it is")
+    assert str(folder).startswith("plans: it cannot be read; delete it; it is")
 
 
 @pytest.mark.parametrize("column", ["origin_file", "kept", "member"])

@@ -171,5 +171,5 @@ def test_what_is_no_pair_is_refused() -> None:
     with pytest.raises(InputError, match="seq_len=0: expected 1 to"):
         jaxdata.pairs(CHOSEN, REJECTED, seq_len=0)
     other = jaxdata.ArrayDocuments([[2, 2]], masks=[[0, 1]], name="train/other")
-    with pytest.raises(DatasetError, match="document 0 of train/short and of train/other have"):
+    with pytest.raises(DatasetError, match="document 0 of train/short and 0 of train/other have"):
         jaxdata.pairs(short, other, seq_len=4)[0]

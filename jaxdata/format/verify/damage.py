@@ -65,10 +65,8 @@ def damage_of_cached(store: Store, name: str) -> list[Damage]:
     """Compare a file that was computed from the others with the checksum at its end."""
     try:
         what = "" if ends_with_checksum(store.scan(name)) else _DIFFERS
-    except DatasetError:
-        return []  # deleted meanwhile
-    except (OSError, ValueError) as error:
-        what = unreadable(name, error).what
+    except (DatasetError, OSError, ValueError):
+        what = "it cannot be read" if store.exists(name) else ""  # deleted meanwhile
     return [Damage(name, what, "delete it; it is computed again when needed")] * bool(what)
 
 

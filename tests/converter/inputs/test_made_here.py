@@ -26,6 +26,7 @@ def test_a_folder_is_converted_into_itself_again_and_again(
 ) -> None:
     (tmp_path / "a.txt").write_text("text")
     write_dataset(tmp_path / "older", {"train/web": [[1, 0]]})
+    (tmp_path / "cache").mkdir()
     given = {"output": tmp_path / "out", "source": "web", "tokenizer": "bytes", "workers": 1}
     first = jaxdata.convert(tmp_path, **given)
     again = jaxdata.convert(tmp_path, **given)

@@ -126,7 +126,7 @@ def test_a_compressed_file_in_an_archive_may_not_grow_out_of_proportion(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By its own size, not by that of the archive."""
-    monkeypatch.setattr(streams, "_FREE", 10_000)
+    monkeypatch.setattr(streams, "FREE", 10_000)
     words = lines(*(f"word {n} " + "x" * 100 for n in range(3_000)))
     file = ("a.jsonl.zst", zstandard.ZstdCompressor().compress(words), "")
     bomb = ("b.jsonl.zst", zstandard.ZstdCompressor().compress(lines("x" * 10**7)), "")

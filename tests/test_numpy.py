@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 PYTHONS = list(filter(None, os.environ.get("JAXDATA_TEST_PYTHONS", "").split(":")))
-TESTS = ("test_golden.py", "test_seeds.py", "feed/test_schedule.py")
+TESTS = ("test_golden.py", "base/test_seeds.py", "feed/test_schedule.py")
 
 
 @pytest.mark.slow

@@ -78,7 +78,7 @@ WORK: list[Callable[[], None]] = [
 @pytest.fixture
 def family(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Any, list[int]]]:
     """A process at work, and its two workers, which hold; no process is left behind."""
-    code = f"import tests.test_processes as t; t.{request.param.__name__}()"
+    code = f"import tests.base.test_processes as t; t.{request.param.__name__}()"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     parent = subprocess.Popen(
         [sys.executable, "-c", code],

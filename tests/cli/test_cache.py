@@ -19,8 +19,8 @@ from jaxdata.format.storage.pages.own_folder import place_of
 from jaxdata.format.storage.pages.page_folder import PageFolder
 from jaxdata.testing import write_dataset
 from jaxdata.testing.buckets import BucketServer, Faults, bucket_server
-from tests.cli.test_cli import apart as run
-from tests.cli.test_cli import run as here
+from tests.commands import apart as run
+from tests.commands import run as here
 
 HOSTS = 2
 

@@ -18,7 +18,7 @@ from jaxdata.format.manifest import read_manifest
 from jaxdata.format.storage import open_store
 from jaxdata.look.conversion_statistics import statistics_table
 from jaxdata.look.packing import compare_strategies
-from tests.cli.test_cli import run as command
+from tests.commands import run as command
 from tests.converter.test_convert import corpus, documents, manifest, records, run, write_lines
 
 __all__ = ["corpus"]  # a fixture

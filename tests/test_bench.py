@@ -18,7 +18,6 @@ EXPECTED = {
     "resume": ["at row 0", "in epoch 1000", "grain first fit, no threads"],
     "convert": ["bytes alone, 1", "convert with bytes, 1"],
     "words": ["made: library", "made: words", "all: words"],
-    "train_tokenizer": ["350: library, processor", "350: jaxdata, wall"],
     "stream": ["a pass over what was converted", "stream_text", "convert, all cores"],
     "dedup": [
         *("recall of pairs of 0.8 and more", "jaxdata", "hashing: jaxdata"),

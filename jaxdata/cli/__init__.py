@@ -4,7 +4,6 @@ Each command has a file of its own, imported when the command is used, so that `
 quick. To add one, add a line to `COMMANDS`.
 
 arguments  arguments that commands share
-old_names  commands under their old names
 views      commands about views
 """
 
@@ -37,7 +36,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "report": ("jaxdata.cli.report_page:report", "Write one page about a dataset or a run."),
     "verify": ("jaxdata.cli.verify:verify", "Compare a dataset's files with their checksums."),
-    "mirror": ("jaxdata.cli.mirror:mirror", "Copy a dataset between folders and buckets."),
     "select": ("jaxdata.cli.views.choose:select", "Choose documents by their fields, as a view."),
     "views": ("jaxdata.cli.views.listing:views", "Show or remove the views of a dataset."),
     "config": (
@@ -62,12 +60,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 """Name of a command -> where it is, and its line in `jaxdata --help`."""
 
-RENAMED: dict[str, tuple[str, str]] = {
-    "check": ("jaxdata.cli.selftest:selftest", "selftest"),
-    "validate": ("jaxdata.cli.old_names:validate", "preview"),
-}
-"""Old name of a command -> where it is, and its new name. They work in version 0.1 only."""
-
 
 class _LazyGroup(click.Group):
     """A group that imports a command when it is used."""
@@ -76,19 +68,16 @@ class _LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        place, new_name = (COMMANDS | RENAMED).get(cmd_name, (None, ""))
-        if place is None:
+        if cmd_name not in COMMANDS:
             return None
-        if cmd_name in RENAMED:
-            click.echo(f"jaxdata {cmd_name} is now called jaxdata {new_name}", err=True)
-        module, name = place.split(":")
+        module, name = COMMANDS[cmd_name][0].split(":")
         command: click.Command = getattr(import_module(module), name)
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS | RENAMED and not args[0].startswith("-"):
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             near = difflib.get_close_matches(args[0], COMMANDS, 1)
             meant = f" Did you mean {near[0]}?" if near else ""
             raise click.UsageError(f"No such command {args[0]!r}.{meant}", ctx)

@@ -43,25 +43,12 @@ def preview(
     \b
         jaxdata preview --config pretrain.yaml --epochs '{wiki: 4}'
     """  # noqa: D301 - \b is a mark of click's
-    return show(config, overrides, state, as_json=as_json, say_planned=True, leaks=leaks)
-
-
-def show(
-    config: str,
-    overrides: tuple[str, ...],
-    state: str | None,
-    *,
-    as_json: bool,
-    say_planned: bool,
-    leaks: bool = False,
-) -> int:
-    """Print what a run will get; the exit code says whether it is feasible."""
     found = _look(read_config(config, overrides), state, leaks=leaks)
     if as_json:
         click.echo(json.dumps({"config": config, **found}, indent=1))
         return 0 if found["ok"] else 1
     _print(found)
-    if say_planned and "sources" in found:
+    if "sources" in found:
         documents = sum(source["documents"] for source in found["sources"].values())
         click.echo(f"{counted(documents, 'document')} planned; hosts started later reuse the plan")
     return 0 if found["ok"] else 1

@@ -49,7 +49,7 @@ class EncoderUse:
 
     @property
     def distrusted(self) -> frozenset[str]:
-        """Encoders whose units have to be done again, as "tiktoken 0.14.0"."""
+        """Encoders whose units have to be done again, as "fastokens 0.3.5"."""
         return _NAMES.validate_json(self.unfinished.noted(_DISTRUSTED) or b"[]")
 
     def choose(

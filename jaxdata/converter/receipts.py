@@ -102,7 +102,7 @@ class Receipt:
         members: where files of archives begin.
         contents: the hash of each part's records; empty if an earlier jaxdata wrote the receipt.
         stamp: of the unit's files before they were read, see `identity.stamp_of`.
-        encoder: what encoded the texts, "tiktoken 0.14.0"; "" for the tokenizer's own library.
+        encoder: what encoded the texts, "fastokens 0.3.5"; "" for the tokenizer's own library.
         encoding: what the encoder counted.
     """
 

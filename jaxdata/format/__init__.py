@@ -8,5 +8,5 @@ side arrays may be; `unfinished` is what a killed job leaves, `input_hashes` wha
 made from, `history` by which commands (`redaction` takes their secrets out); `lease` says who may
 write, and `lease_holder` whether that process lives.
 `storage` knows where bytes live, `cache` keeps what was computed from them, `verify` compares them
-with their checksums, `mirroring` copies them, `foreign` reads and writes other tools' files.
+with their checksums, `foreign` reads and writes other tools' files.
 """

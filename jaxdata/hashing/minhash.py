@@ -72,21 +72,3 @@ class Bands:
             np.multiply(values, factor, out=buffer)
             np.add(buffer, offset, out=buffer)
             found[number] = np.minimum.reduceat(buffer, starts)
-
-
-def probability(similarity: float, bands: int, rows: int) -> float:
-    """The probability that two documents of this Jaccard similarity share a band.
-
-    >>> round(probability(0.8, bands=14, rows=8), 3)
-    0.924
-    """
-    return float(1 - (1 - similarity**rows) ** bands)
-
-
-def natural_threshold(bands: int, rows: int) -> float:
-    """The similarity at which that probability is steepest, about.
-
-    >>> round(natural_threshold(14, 8), 2)
-    0.72
-    """
-    return float((1 / bands) ** (1 / rows))

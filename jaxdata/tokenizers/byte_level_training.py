@@ -1,6 +1,6 @@
 """Training byte-level BPE, as of GPT-4: a rule splits texts into words, merges join their bytes.
 
-The merges are those of the trainer of Hugging Face's `tokenizers`, sooner.
+The trainer of Hugging Face's `tokenizers` learns the merges; ids and files are made here.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from jaxdata.errors import InputError
+from jaxdata.errors import InputError, MissingExtra
 from jaxdata.format.storage.objects import is_url, plain_path
 from jaxdata.format.storage.small_files import write_small
 from jaxdata.scalars import takes_numpy_beside
-from jaxdata.tokenizers.byte_pairs import BYTES, PRINTABLE, learn_merges
 from jaxdata.tokenizers.text_cuts import SPLITS, cut_between_words, split_rule
-from jaxdata.tokenizers.word_counts import WordCounts
 
 END = "<|endoftext|>"
 _PAD = "<pad>"
 _PART = 2**16  # characters
+_PRINTABLE = frozenset((*range(33, 127), *range(161, 173), *range(174, 256)))
+_BYTES = (*sorted(_PRINTABLE), *sorted({*range(256)} - _PRINTABLE))
+"""The bytes in the order of their ids: as GPT-2 has them, printable ones first."""
 
 Pair = tuple[str, str]
 
@@ -45,8 +46,7 @@ def train_byte_level(
     special tokens: <|endoftext|>, which ends a document, and those of `special`.
 
     Args:
-        texts: the corpus; it is read once and not kept. Beyond a million different words, the
-            rarest are forgotten.
+        texts: the corpus; it is read once, of which the different words are kept.
         output: the folder to write; created where it is missing.
         vocab_size: number of ids, bytes and special tokens included.
         split: the rule by which texts are split into words: GPT-2's, GPT-4's or GPT-4o's.
@@ -63,7 +63,7 @@ def train_byte_level(
     Raises:
         InputError: there is no text, or too little for `vocab_size`; too few ids, or a special
             token or a padding id that cannot be one.
-        MissingExtra: `tokenizers`, which splits what is not ASCII, is not installed.
+        MissingExtra: `tokenizers`, which learns the merges, is not installed.
     """
     names = _special(special, padding=pad_id is not None)
     _check(vocab_size, len(names), split, digits, pad_id)
@@ -71,11 +71,10 @@ def train_byte_level(
         raise InputError(f"{output} is a file; expected a folder to write tokenizer.json in")
     corpus = Corpus(texts, max_bytes)
     rule = split_rule(split, digits)
-    words = WordCounts(rule)
-    words.add(corpus)
+    merges = _learned(corpus, rule, vocab_size - len(names))
     if not corpus.bytes:
         raise InputError("there is no text to train a tokenizer on; is --text-key right?")
-    tokens, merges = _learned(words, vocab_size - len(names))
+    tokens = [*_alphabet(), *map("".join, merges)]
     if len(tokens) + len(names) < vocab_size:
         raise InputError(
             f"cannot train a vocabulary of {vocab_size} on {corpus.bytes:,} bytes of text: it has "
@@ -135,14 +134,24 @@ def _check(
         raise InputError(f"pad_id={pad_id}; expected an id from 0 to {vocab_size - 1}")
 
 
-def _learned(words: WordCounts, count: int) -> tuple[list[str], list[Pair]]:
-    """The tokens in the order of their ids, and the pairs of tokens that are merged."""
-    tokens = _alphabet()
-    merges: list[Pair] = []
-    for left, right in learn_merges(words.words(), count - len(tokens)):
-        merges.append((tokens[left], tokens[right]))
-        tokens.append(tokens[left] + tokens[right])
-    return tokens, merges
+def _learned(texts: Iterable[str], rule: str, size: int) -> list[Pair]:
+    """The pairs of tokens that are merged, in the order of their ids behind the 256 bytes."""
+    try:
+        from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
+    except ImportError as error:
+        raise MissingExtra("hf", "tokenizers") from error
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(rule), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, initial_alphabet=_alphabet(), show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return [(left, right) for left, right in json.loads(tokenizer.to_str())["model"]["merges"]]
 
 
 def _numbered(tokens: Sequence[str], special: Sequence[str], pad_id: int | None) -> dict[str, int]:
@@ -189,7 +198,7 @@ def _tokenizer_json(
 
 
 def _ranks(ids: dict[str, int], special: dict[str, int]) -> bytes:
-    byte_of = dict(zip(_alphabet(), BYTES, strict=True))
+    byte_of = dict(zip(_alphabet(), _BYTES, strict=True))
     lines = (
         base64.b64encode(bytes(byte_of[c] for c in token)) + b" %d\n" % number
         for token, number in ids.items()
@@ -199,9 +208,9 @@ def _ranks(ids: dict[str, int], special: dict[str, int]) -> bytes:
 
 
 def _alphabet() -> list[str]:
-    """How GPT-2 writes each of the `BYTES`: printable ones as themselves, others from U+0100 on."""
+    """How GPT-2 writes each of the `_BYTES`: printable ones as they are, others from U+0100 on."""
     others = map(chr, range(256, 512))
-    return [chr(byte) if byte in PRINTABLE else next(others) for byte in BYTES]
+    return [chr(byte) if byte in _PRINTABLE else next(others) for byte in _BYTES]
 
 
 def _json(content: Any) -> bytes:

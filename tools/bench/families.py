@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import base64
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from jaxdata.tokenizers.encoders.byte_level import ALPHABET
-from jaxdata.tokenizers.encoders.merges import merged_below
 from jaxdata.tokenizers.text_cuts import CL100K_SPLIT, O200K_SPLIT
 
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
@@ -54,6 +54,18 @@ def _model(ranks: Path) -> dict[str, Any]:
     made = ((token, rank) for token, rank in tokens.items() if len(token) > 1)
     merges = [[*map(text, merged_below(token, tokens, rank))] for token, rank in made]
     return {"type": "BPE", "vocab": {text(t): rank for t, rank in tokens.items()}, "merges": merges}
+
+
+def merged_below(token: bytes, ranks: dict[bytes, int], limit: int) -> list[bytes]:
+    """What the bytes of a token become by merging the lowest rank first, below a limit."""
+    found = [token[n : n + 1] for n in range(len(token))]
+    while len(found) > 1:
+        pairs = [ranks.get(a + b, limit) for a, b in pairwise(found)]
+        if (least := min(pairs)) >= limit:
+            break
+        at = pairs.index(least)
+        found[at : at + 2] = [found[at] + found[at + 1]]
+    return found
 
 
 def _settings(name: str, model: dict[str, Any]) -> dict[str, Any]:

@@ -238,8 +238,8 @@ _DECLARED: dict[str, list[Callable[[Any], Any]]] = {
             default="auto",
             show_default=True,
             help="What encodes texts, always with the ids of the tokenizer's library: the library "
-            "itself, tiktoken's core, a faster one (jaxdata[fast]), words for SentencePiece BPE, "
-            "or the fastest that can; verify encodes every text twice and compares.",
+            "itself, a faster one for byte-level BPE (jaxdata[fast]), words for SentencePiece BPE, "
+            "or whichever can; verify encodes every text twice and compares.",
         ),
         click.option(
             "--ray-address",

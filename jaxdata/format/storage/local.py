@@ -230,7 +230,7 @@ def _lock(folder: int, url: str) -> None:
             raise DatasetError(
                 f"{url} is on a file system that does not lock ({error.strerror}), and two "
                 "processes could write there at once. Write to a local disk or a bucket, and copy "
-                "it with `jaxdata mirror`; or have the file system mounted with locks (Lustre: -o "
+                "the dataset; or have the file system mounted with locks (Lustre: -o "
                 "flock; NFS 3: with its lock service)"
             ) from error
         else:

@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxdata.tokenizers.base import Tokenizer
 
-EncoderName = Literal["auto", "library", "tiktoken", "fast", "words", "verify"]
+EncoderName = Literal["auto", "library", "fast", "words", "verify"]
 """The values of `--encoder`."""
 
 
@@ -42,7 +42,7 @@ class Encoder(ABC):
     @classmethod
     @abstractmethod
     def version(cls) -> str:
-        """The library behind it and its version, "tiktoken 0.14.0"; raises Refused without it."""
+        """The library behind it and its version, "fastokens 0.3.5"; raises Refused without it."""
 
     @classmethod
     def check(cls, tokenizer: Tokenizer) -> None:
@@ -56,7 +56,3 @@ class Encoder(ABC):
         Raises:
             CannotEncode: it fails on one of the texts; they are then encoded one by one.
         """
-
-    def unassigned(self) -> np.ndarray:
-        """Code points that its Unicode tables lack, int64; empty where they cannot be told."""
-        return np.empty(0, np.int64)

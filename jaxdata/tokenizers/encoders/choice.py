@@ -15,13 +15,11 @@ from jaxdata.tokenizers.encoders.base import Encoder, EncoderName, Refused
 from jaxdata.tokenizers.encoders.code_points import CodePointSet
 from jaxdata.tokenizers.encoders.fastokens_core import FastokensEncoder
 from jaxdata.tokenizers.encoders.guarded import GuardedEncoder
-from jaxdata.tokenizers.encoders.tiktoken_core import TiktokenEncoder
 from jaxdata.tokenizers.encoders.trial import Progress, try_encoder
 from jaxdata.tokenizers.encoders.verdicts import Verdict, keep_verdict, kept_verdict
 from jaxdata.tokenizers.encoders.words_core import WordsEncoder
 
-ENCODERS: list[type[Encoder]] = [FastokensEncoder, TiktokenEncoder, WordsEncoder]
-"""The fastest first."""
+ENCODERS: list[type[Encoder]] = [FastokensEncoder, WordsEncoder]
 WORTH_LOADING = {"hf": 2 * 2**20, "tiktoken": 128 * 2**20}
 """Bytes of text from which `auto` takes an encoder, by the kind of tokenizer: to make one takes a
 worker half a second, of ranks two, in which tiktoken itself encodes 30 MB."""
@@ -37,8 +35,8 @@ class Choice:
     """How texts are encoded; sent to workers.
 
     Attributes:
-        name: "tiktoken", "fast", … or "library".
-        version: what encodes, "tiktoken 0.14.0"; "" for the library.
+        name: "fast", "words" or "library".
+        version: what encodes, "fastokens 0.3.5"; "" for the library.
         left: ranges of code points that are left to the library.
         everything: compare every text with the library, not a sample.
         reasons: why faster encoders were not chosen, by name.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
@@ -32,12 +31,6 @@ def every_character() -> str:
 def matches(find: Callable[[str], str]) -> NDArray[np.int64]:
     """The code points that a function keeps of a text of all."""
     return np.fromiter(map(ord, find(every_character())), np.int64)
-
-
-@cache
-def python_unassigned() -> NDArray[np.int64]:
-    """Code points that Python's own tables lack."""
-    return matches(lambda text: "".join(c for c in text if unicodedata.category(c) == "Cn"))
 
 
 def unicode_version(find: Callable[[str], str]) -> str | None:

@@ -14,7 +14,7 @@ import numpy as np
 from jaxdata.installing import install_command
 from jaxdata.tokenizers.base import CannotEncode, Tokenizer, fails_on_text
 from jaxdata.tokenizers.encoders.base import Encoder, Refused
-from jaxdata.tokenizers.encoders.byte_level import parts_of
+from jaxdata.tokenizers.encoders.byte_level import check_parts
 from jaxdata.tokenizers.huggingface import HuggingFaceTokenizer
 from jaxdata.tokenizers.text_cuts import KNOWN_SPLITS
 
@@ -46,7 +46,7 @@ class FastokensEncoder(Encoder):
     @classmethod
     def check(cls, tokenizer: Tokenizer) -> None:
         if isinstance(tokenizer, HuggingFaceTokenizer):
-            parts_of(tokenizer)
+            check_parts(tokenizer)
         elif (pattern := _pattern(tokenizer)) not in KNOWN_SPLITS:
             raise Refused(f"its splitting rule is not known: {pattern[:60]!r}")
         cls(tokenizer)

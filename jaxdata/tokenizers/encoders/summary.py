@@ -21,7 +21,7 @@ class EncodingSummary(BaseModel):
     Attributes:
         library: the library that decides the ids, "tokenizers 0.23.3, Unicode 16.0"; None for
             our own tokenizers.
-        counts: for each encoder ("tiktoken 0.14.0"; "" for the library) what
+        counts: for each encoder ("fastokens 0.3.5"; "" for the library) what
             :class:`~jaxdata.tokenizers.encoders.GuardedEncoder` counted.
         reasons: why faster encoders were not used.
     """

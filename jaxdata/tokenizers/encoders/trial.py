@@ -41,19 +41,15 @@ def try_encoder(
 ) -> Verdict:
     """Compare an encoder with the library; `progress` is called with texts done, and their total.
 
-    Code points that either's Unicode tables lack, and those of the private planes, are left to the
-    library, so that they need no trial; all others are encoded by both, in contexts.
+    Code points that the library's Unicode tables lack, and those of the private planes, are left to
+    it, so that they need no trial; all others are encoded by both, in contexts.
     """
     try:
         kind.check(tokenizer)
         encoder = kind(tokenizer)
     except Refused as reason:
         return Verdict(refused=str(reason))
-    untried = {
-        *_PRIVATE_PLANES,
-        *unassigned(tokenizer.kind).tolist(),
-        *encoder.unassigned().tolist(),
-    }
+    untried = {*_PRIVATE_PLANES, *unassigned(tokenizer.kind).tolist()}
     trial = _Trial(encoder, tokenizer, progress)
     differing = trial.code_points(untried)
     if any(code < 128 for code in differing) or len(differing) > _MOST:

@@ -37,7 +37,7 @@ class Verdict(BaseModel):
 
 
 def kept_verdict(tokenizer: Tokenizer, encoder: str) -> Verdict | None:
-    """The verdict on an encoder ("tiktoken 0.14.0") for a tokenizer; None before its trial."""
+    """The verdict on an encoder ("fastokens 0.3.5") for a tokenizer; None before its trial."""
     for store, name in find_kept([_name(tokenizer, encoder)], None):
         with suppress(ValueError):
             if data := store.read(name):

@@ -88,19 +88,9 @@ def _look(config: Any, state: str | None, *, leaks: bool) -> dict[str, Any]:
         checks.append(_exact_leaks(dataset, config, names))
     described = [{"name": c.name, "ok": c.holds, "mark": c.mark, "says": c.says} for c in checks]
     ok = all(check.holds for check in checks)
-    notes = [*_notes(config), *_leaks(dataset, config, names)]
+    notes = _leaks(dataset, config, names)
     said = {"not_compared": not_compared(dataset, names), "notes": notes}
     return {"dataset": dataset.url, "ok": ok, "checks": described, **said, **found}
-
-
-def _notes(config: Any) -> list[str]:
-    """What a user may want to change."""
-    if "order" in config.pack.model_fields_set:
-        return []
-    return [
-        "pack.order is not set: rows are of order 1, as a run that began before needs them. For a "
-        "new run set pack.order to 2, which mixes documents of all lengths in a row"
-    ]
 
 
 def _leaks(dataset: Any, config: Any, names: list[str]) -> list[str]:
@@ -159,14 +149,13 @@ def sources_of(dataset: Any, config: Any) -> list[str]:
 
 def _open(config: Any, state: str | None) -> tuple[Any, list[Any]]:
     """The loader of a config, and the checks of its sources and its budget."""
-    from jaxdata.config import in_order_of, load
+    from jaxdata.config import load
     from jaxdata.errors import SourceExhausted
     from jaxdata.look.integrity import Check
     from jaxdata.look.states import read_state
     from jaxdata.look.validation import Budget, budget_check, sources_check, state_check
 
     saved = None if state is None else read_state(state)
-    config = config if saved is None else in_order_of(saved, config)
     try:
         loader = load(config)
     except SourceExhausted as error:

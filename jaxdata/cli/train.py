@@ -76,7 +76,7 @@ def train(
 def run(config: Any) -> Any:
     """Train as a `Config` says; call `jaxdata.train.devices.prepare` first."""
     from jaxdata.cli.preview import sources_of
-    from jaxdata.config import Config, in_order_of, load, open_data, unscored
+    from jaxdata.config import Config, load, open_data, unscored
     from jaxdata.look.integrity import not_compared
     from jaxdata.look.terminal import printable
     from jaxdata.progress import progress_bar, say
@@ -94,10 +94,7 @@ def run(config: Any) -> Any:
         if state is None:  # a run says it once
             for line in not_compared(dataset, sources_of(dataset, config)):
                 click.echo(printable(line))
-        same = config if state is None else in_order_of(state, config)
-        if same is not config:
-            say(f"resuming in order {same.pack.order}, in which the run began")
-        return open_loader(same, config.split, sharding)
+        return open_loader(config, config.split, sharding)
 
     data = Data(
         train=open_training,

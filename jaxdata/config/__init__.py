@@ -18,7 +18,6 @@ from jaxdata.config.config_reader import load_config
 from jaxdata.config.config_values import packaged_configs, parse_overrides
 from jaxdata.config.loading import (
     build_rows,
-    in_order_of,
     load,
     loader_arguments,
     open_data,
@@ -28,7 +27,6 @@ from jaxdata.config.loading import (
 __all__ = [
     "Config",
     "build_rows",
-    "in_order_of",
     "load",
     "load_config",
     "loader_arguments",

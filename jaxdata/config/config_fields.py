@@ -47,8 +47,7 @@ LayoutName = Annotated[
 ]
 
 
-# A config that names no order was written when there was only the first: its rows stay the same.
-_PACK_SECTION = section_of(PackSettings, without=("seed", "shuffle"), seq_len=2048, order=1)
+_PACK_SECTION = section_of(PackSettings, without=("seed", "shuffle"), seq_len=2048)
 
 
 class PackSection(_PACK_SECTION):  # type: ignore[valid-type, misc]

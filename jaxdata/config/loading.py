@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxdata.config.config_fields import Config, PackSection
+from jaxdata.config.config_fields import Config
 from jaxdata.config.config_reader import load_config
 from jaxdata.config.storage_section import use_storage
 from jaxdata.errors import ConfigError
-from jaxdata.feed.saved_state import parse_state
-from jaxdata.feed.state import order_of
-from jaxdata.packing.settings import ORDERING, RowArguments
+from jaxdata.packing.settings import RowArguments
 from jaxdata.wording import nearest
 
 if TYPE_CHECKING:
@@ -124,18 +122,6 @@ def _open(path: str, tokenizer: str | None, eod_id: int | None = None) -> Datase
     from jaxdata.format.foreign import is_foreign
 
     return open_dataset(path, tokenizer=tokenizer if is_foreign(path) else None, eod_id=eod_id)
-
-
-def in_order_of(state: Mapping[str, Any], config: Config) -> Config:
-    """The config with the order of the run that a loader's state is of.
-
-    Settings that belong to an order go with it.
-    """
-    order = order_of(parse_state(state).run)
-    if order in (config.pack.order, "megatron"):
-        return config
-    kept = config.pack.model_dump(exclude=set(ORDERING))
-    return config.model_copy(update={"pack": PackSection(**kept, order=order)})
 
 
 def loader_arguments(config: Config, split: str | None = None) -> dict[str, Any]:

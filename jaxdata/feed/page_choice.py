@@ -38,8 +38,8 @@ def choose_pages(tables: Mapping[str, RowTable], share: float, sides: Collection
             _log.warning(
                 "%s: its rows are read from %d MB at a time, of which a cache of %d MB has no room "
                 "left: they are fetched by exact ranges, with far more requests. "
-                "JAXDATA_CACHE_BYTES sets the size of the cache, and order 2 with segments "
-                "(segment_bytes) needs little of it",
+                "JAXDATA_CACHE_BYTES sets the size of the cache, and chunks (pack.chunk_bytes) "
+                "need little of it",
                 name,
                 need // 10**6,
                 cache.most // 10**6,

@@ -14,7 +14,6 @@ from typing import Any
 
 from jaxdata.facts import differences, digest, itemized
 from jaxdata.feed.saved_state import STATE_VERSION, SavedState, refused, sealed
-from jaxdata.packing.settings import ORDERING
 
 _REMEDIES = {
     "data": "open the dataset that the run was started on (a new conversion changes its "
@@ -102,24 +101,12 @@ def _refuse(lines: Sequence[str], free: str) -> None:
     )
 
 
-def order_of(run: Mapping[str, Any]) -> Any:
-    """The order of the rows of a run; those of the first version do not name theirs."""
-    return run.get("order", 1)
-
-
 def _changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
-    """By name, what differs.
-
-    If the order does, without the settings that belong to one; if the view of documents does,
-    without the fingerprints that follow from it.
-    """
-    facts = [itemized({**each, "order": order_of(each)}) for each in (was, now)]
-    changed = differences(facts[0], facts[1])
+    """By name, what differs; if the view of documents does, without fingerprints that follow."""
+    changed = differences(itemized(was), itemized(now))
     if any(_field(name) == _VIEWS for name in changed):
         changed = {name: line for name, line in changed.items() if _field(name) != "data"}
-    if not any(_setting(name) == "order" for name in changed):
-        return changed
-    return {name: line for name, line in changed.items() if _setting(name) not in ORDERING[1:]}
+    return changed
 
 
 def _field(name: str) -> str:
@@ -127,19 +114,8 @@ def _field(name: str) -> str:
     return name.split("[")[0]
 
 
-def _setting(name: str) -> str:
-    """The setting that a fact is about, of all sources or of one."""
-    return name.rpartition(".")[2]
-
-
 def _remedy(name: str, was: Mapping[str, Any]) -> str:
     """What to do about a fact that differs."""
-    if name == "order" and order_of(was) in (1, 2):
-        first = order_of(was)
-        return (
-            f"set order: {first} in the config's pack, or order={first} for jaxdata.pack, or start "
-            "a new run"
-        )
     if _field(name) == _VIEWS:
         return _view_remedy(itemized(was).get(name))
     return _REMEDIES.get(_field(name), f"set {name} back, or start a new run")

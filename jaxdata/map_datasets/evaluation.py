@@ -43,7 +43,7 @@ def evaluation_rows(
     """
     if "strategy" in packing:
         packing["strategy"] = evaluation_strategy(packing["strategy"])
-    settings = PackSettings(seq_len, shuffle=False, order=1, **packing)
+    settings = PackSettings(seq_len, shuffle=False, **packing)
     sources = [dataset.source(split, name) for name in source_names(dataset, split)]
     if eval_tokens is not None and not (is_number(eval_tokens) and 0 < eval_tokens < math.inf):
         raise InputError(f"eval_tokens={eval_tokens!r}: expected a number above 0, or None for all")

@@ -50,14 +50,11 @@ def pack(docs: Any, *, seq_len: int, **packing: Unpack[PackArguments]) -> Packed
         seed: root of every order.
         positions: `"segment"` restarts at each segment, `"row"` runs along the row.
         max_segments: most segments in a row; None for no limit.
-        order: 2 mixes documents of all lengths in a row; 1 is the order of runs that began before.
-        segment_bytes: bytes of neighbouring documents that stay together; 0 for single documents,
+        chunk_bytes: bytes of neighbouring documents that stay together; 0 for single documents,
             None for 0 in sources below 2 GiB, else 1 MiB.
-        pool_bytes: bytes of such segments that are packed together.
+        block_bytes: bytes of documents that are packed together; None for 8 MiB of chunks, or
+            65,536 single documents.
         lanes: parts of an epoch that are read side by side, a power of two; None by size.
-        block: with `order=1` only, documents that are packed together.
-        shuffle_run: with `order=1` only, neighbouring documents that stay together when documents
-            are assigned to blocks. More than 1 suits slow random reads, and costs randomness.
 
     Returns:
         A `grain.MapDataset` of rows; `.plan` has the totals of an epoch.

@@ -158,7 +158,7 @@ class Strategy:
     """one line, for comparisons"""
     pack: Pack
     mixed: PackTogether | None = None
-    """packs under order 2, if that is another way: rows mix lengths"""
+    """packs documents in random order, if that is another way: rows mix lengths"""
     streams: bool = False
     """whether a row continues the one before; else its segments come in any order"""
     takes_overlap: bool = True

@@ -16,29 +16,39 @@ from jaxdata.packing.settings import PackSettings
 from jaxdata.ragged import Ints, consecutive
 from jaxdata.seeds import Permutation, derive, shuffled_groups
 
+BLOCK_DOCUMENTS = 65_536
+"""single documents that are packed together"""
 _SMALL_BYTES = 2**31
-_SEGMENT_BYTES = 2**20
-_POOLS_A_LANE, _MAX_LANES = 8, 9  # 2**9 lanes
+_CHUNK_BYTES, _BLOCK_BYTES = 2**20, 2**23
+_BLOCKS_A_LANE, _MOST_LANES = 8, 2**12
 Span = tuple[int, int]
 """(first, stop): positions in the shuffled order of documents"""
 
 
 def resolved(documents: Documents, settings: PackSettings) -> PackSettings:
     """The settings with numbers where they leave the choice; unshuffled rows have one lane."""
-    if settings.order == 1 or None not in (settings.segment_bytes, settings.lanes):
-        return settings
     if not settings.shuffle:
-        return replace(settings, segment_bytes=0, lanes=1)
+        return replace(settings, chunk_bytes=0, block_bytes=None, lanes=1)
+    chunk, block, lanes = settings.chunk_bytes, settings.block_bytes, settings.lanes
+    if chunk is None:
+        chunk = _CHUNK_BYTES if _stored_bytes(documents) >= _SMALL_BYTES else 0
+    if block is None and chunk:
+        block = _BLOCK_BYTES
+    if lanes is None:
+        blocks = _stored_bytes(documents) // block if chunk and block else 0
+        lanes = min(2 ** max((blocks // _BLOCKS_A_LANE).bit_length() - 1, 0), _MOST_LANES)
+    return replace(settings, chunk_bytes=chunk, block_bytes=block, lanes=lanes)
+
+
+def _stored_bytes(documents: Documents) -> int:
     stated = stated_lengths(documents)
     tokens = stated.tokens if stated else int(np.asarray(documents.lengths).sum(dtype=np.int64))
-    size = tokens * (documents.dtype.itemsize + documents.masked)
-    segment, lanes = settings.segment_bytes, settings.lanes
-    if segment is None:
-        segment = _SEGMENT_BYTES if size >= _SMALL_BYTES else 0
-    if lanes is None:
-        pools = size // settings.pool_bytes if segment else 0
-        lanes = 2 ** min(max((pools // _POOLS_A_LANE).bit_length() - 1, 0), _MAX_LANES)
-    return replace(settings, segment_bytes=segment, lanes=lanes)
+    return tokens * (documents.dtype.itemsize + documents.masked)
+
+
+def order_of(documents: Documents, settings: PackSettings) -> DocumentOrder:
+    """The order of the documents of a source under `resolved` settings."""
+    return (ChunkOrder if settings.chunk_bytes else SingleOrder)(documents, settings)
 
 
 class DocumentOrder(ABC):
@@ -67,26 +77,48 @@ class DocumentOrder(ABC):
         return documents, counts
 
 
-class SegmentOrder(DocumentOrder):
-    """Segments in a keyed order, so many to a block, whose documents come in a keyed order.
+class SingleOrder(DocumentOrder):
+    """Single documents in a keyed order, or in that of the dataset; so many to a block."""
 
-    A segment is the documents whose first byte lies in the same page of `segment_bytes`; a block is
-    a pool of segments of `pool_bytes` in all.
+    def __init__(self, documents: Documents, settings: PackSettings) -> None:
+        self._total, self._shuffle = len(documents), settings.shuffle
+        self._block = BLOCK_DOCUMENTS
+        if settings.block_bytes is not None:
+            size = max(_stored_bytes(documents), 1)
+            self._block = max(settings.block_bytes * self._total // size, 1)
+        key = derive(settings.seed, "deal", documents.name)
+        self._order = Permutation(self._total, key)
+
+    def spans(self) -> list[Span]:
+        starts = range(0, self._total, self._block)
+        return [(first, min(first + self._block, self._total)) for first in starts]
+
+    def documents_at(self, positions: Ints) -> Ints:
+        return self._order(positions) if self._shuffle else positions
+
+    def position(self, document: int) -> int:
+        return int(self._order.inverse(document)) if self._shuffle else document
+
+
+class ChunkOrder(DocumentOrder):
+    """Chunks in a keyed order, so many to a block, whose documents come in a keyed order.
+
+    A chunk is the documents whose first byte lies in the same page of `chunk_bytes`; a block has
+    `block_bytes` of chunks.
     """
 
     def __init__(self, documents: Documents, settings: PackSettings) -> None:
         self.documents, self.settings = documents, settings
-
-    @property
-    def _segment_bytes(self) -> int:
-        return self.settings.segment_bytes or _SEGMENT_BYTES
+        self._chunk_bytes = settings.chunk_bytes or _CHUNK_BYTES
+        self._chunks = max((settings.block_bytes or _BLOCK_BYTES) // self._chunk_bytes, 1)
+        """of a block"""
 
     @cached_property
     def starts(self) -> Ints:
-        """(segments + 1,) the first document of each segment."""
-        size = self._segment_bytes
+        """(chunks + 1,) the first document of each chunk."""
+        size = self._chunk_bytes
         return cached_table(
-            self.documents, {"segments": size}, lambda: self._cut(size), self._holds
+            self.documents, {"chunks": size}, lambda: self._cut(size), self._holds
         )
 
     def _cut(self, size: int) -> Ints:
@@ -104,18 +136,13 @@ class SegmentOrder(DocumentOrder):
         key = derive(self.settings.seed, "segments", self.documents.name)
         return Permutation(len(self.starts) - 1, key)
 
-    @property
-    def _pool(self) -> int:
-        """Segments of a block."""
-        return max(self.settings.pool_bytes // self._segment_bytes, 1)
-
     @cached_property
     def _firsts(self) -> Ints:
         """(blocks + 1,) the position where each block begins."""
-        segments = self._order(np.arange(len(self._order)))
-        counts = np.diff(self.starts)[segments]
+        chunks = self._order(np.arange(len(self._order)))
+        counts = np.diff(self.starts)[chunks]
         ends = np.append(0, np.cumsum(counts))
-        return np.append(ends[: -1 : self._pool], ends[-1])
+        return np.append(ends[: -1 : self._chunks], ends[-1])
 
     def spans(self) -> list[Span]:
         return list(pairwise(self._firsts.tolist()))
@@ -139,8 +166,8 @@ class SegmentOrder(DocumentOrder):
         return self._blocks(first, first + len(spans)), np.diff(edges)
 
     def position(self, document: int) -> int:
-        segment = int(np.searchsorted(self.starts, document, side="right")) - 1
-        block = int(self._order.inverse(segment)) // self._pool
+        chunk = int(np.searchsorted(self.starts, document, side="right")) - 1
+        block = int(self._order.inverse(chunk)) // self._chunks
         return int(self._firsts[block] + np.flatnonzero(self._block(block) == document)[0])
 
     def _block(self, number: int) -> Ints:
@@ -149,10 +176,10 @@ class SegmentOrder(DocumentOrder):
 
     def _blocks(self, first: int, stop: int) -> Ints:
         """The documents of some blocks, end to end."""
-        places = np.arange(first * self._pool, min(stop * self._pool, len(self._order)))
-        segments = self._order(places)
-        counts = self.starts[segments + 1] - self.starts[segments]
-        found = consecutive(self.starts[segments], counts)
+        places = np.arange(first * self._chunks, min(stop * self._chunks, len(self._order)))
+        chunks = self._order(places)
+        counts = self.starts[chunks + 1] - self.starts[chunks]
+        found = consecutive(self.starts[chunks], counts)
         names = self.settings.seed, "pool", self.documents.name
         keys = [derive(*names, number) for number in range(first, stop)]
         return found[shuffled_groups(np.diff(self._firsts[first : stop + 1]), keys)]

@@ -48,7 +48,6 @@ def _adds_up(planner: Planner, table: BlockTable) -> bool:
     before, targets = np.cumsum(table.documents) - table.documents, _targets(documents)
     blocks = (
         (table.first == before)
-        & ((table.documents <= most.block) | bool(most.segment_bytes))
         & (table.begun <= table.documents)
         & (table.finished <= table.begun)
         & (table.trained <= table.targets)

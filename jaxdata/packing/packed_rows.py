@@ -229,7 +229,7 @@ class PackedRows(RowTable):
     @property
     def open_bytes(self) -> int | None:
         """Of each lane the block that it is in, and of some the next, too."""
-        if self.settings.shuffle and not self.settings.segment_bytes:
+        if self.settings.shuffle and not self.settings.chunk_bytes:
             return None
         tokens = int(self._blocks.targets.sum()) + len(self._source)
         size = tokens * (self._source.dtype.itemsize + self._source.masked)

@@ -10,19 +10,19 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from jaxdata.documents.base import Documents, stated_lengths
 from jaxdata.errors import DatasetError
-from jaxdata.packing.block_plan import BlockPlan, BlockSize, BlockTable, Packed, StrategyName
-from jaxdata.packing.document_order import DocumentOrder, SegmentOrder, Span
+from jaxdata.packing.block_plan import BlockPlan, BlockSize, BlockTable, Packed
+from jaxdata.packing.document_order import BLOCK_DOCUMENTS, DocumentOrder, Span, order_of
 from jaxdata.packing.settings import PackSettings
 from jaxdata.packing.strategies import STRATEGIES
 from jaxdata.packing.windows import window_counts
 from jaxdata.processes import Pool, answer_tasks, available_cores
 from jaxdata.progress import Advance
 from jaxdata.ragged import AnyInts, Ints
-from jaxdata.seeds import Permutation, derive
+from jaxdata.seeds import derive
 
 MAX_WINDOWS = 2**20
 FEW_BLOCKS = 2
@@ -38,29 +38,8 @@ _WORTH_WORKERS = 2**22
 """documents; a worker takes as long to start as half of them to plan"""
 
 
-def pack_block(
-    lengths: ArrayLike,
-    *,
-    seq_len: int,
-    strategy: StrategyName = "best_fit",
-    overlap: int = 0,
-    max_segments: int | None = None,
-    order: int = 1,
-) -> Packed:
-    """Pack the documents of one block, of `lengths` tokens each, EOD included.
-
-    >>> plan = pack_block([5, 4, 3, 2], seq_len=5, strategy="best_fit").plan()
-    >>> plan.row_starts.tolist(), plan.document.tolist(), plan.slots.tolist()
-    ([0, 2, 4], [0, 3, 1, 2], [4, 1, 3, 2])
-    """
-    settings = PackSettings(seq_len, strategy, overlap, max_segments=max_segments, order=order)
-    given = np.asarray(lengths)
-    (packed,) = pack_blocks(given, np.array([0, len(given)]), settings)
-    return packed
-
-
 def pack_blocks(lengths: AnyInts, bounds: Ints, settings: PackSettings) -> Sequence[Packed]:
-    """Pack some blocks as `pack_block` does, side by side; none depends on the others.
+    """Pack some blocks, side by side; none depends on the others.
 
     Args:
         lengths: (documents,) of all blocks, end to end.
@@ -71,47 +50,10 @@ def pack_blocks(lengths: AnyInts, bounds: Ints, settings: PackSettings) -> Seque
     small = np.int32 if int(lengths.sum(dtype=np.int64)) < 2**31 else np.int64
     lengths, chosen = lengths.astype(small, copy=False), STRATEGIES[settings.strategy]
     numbers = settings.seq_len, settings.overlap, settings.max_segments or settings.seq_len
-    if chosen.mixed and settings.order == 2:
+    if chosen.mixed and settings.shuffle:
         return chosen.mixed(lengths, bounds, *numbers)
     blocks = (lengths[a:b] for a, b in pairwise(bounds.tolist()))
     return [chosen.pack(block, *numbers) for block in blocks]
-
-
-class RunOrder(DocumentOrder):
-    """Runs of `shuffle_run` neighbours in a keyed order; what is left of the last comes last.
-
-    Without `shuffle` it is the order of the dataset.
-    """
-
-    def __init__(self, documents: Documents, settings: PackSettings) -> None:
-        self._total, self._block, self._run = len(documents), settings.block, settings.shuffle_run
-        self._shuffle = settings.shuffle
-        key = derive(settings.seed, "deal", documents.name)
-        self._order = Permutation(self._total // self._run, key)
-
-    def spans(self) -> list[Span]:
-        starts = range(0, self._total, self._block)
-        return [(first, min(first + self._block, self._total)) for first in starts]
-
-    def documents_of(self, span: Span) -> Ints:
-        return self.documents_at(np.arange(*span))
-
-    def documents_at(self, positions: Ints) -> Ints:
-        if not self._shuffle:
-            return positions
-        if self._run == 1:
-            return self._order(positions)
-        run, within = np.divmod(positions, self._run)
-        whole = run < len(self._order)
-        documents = positions.copy()
-        documents[whole] = self._order(run[whole]) * self._run + within[whole]
-        return documents
-
-    def position(self, document: int) -> int:
-        run, within = divmod(document, self._run)
-        if not self._shuffle or run >= len(self._order):
-            return document
-        return int(self._order.inverse(run)) * self._run + within
 
 
 @dataclass(frozen=True)
@@ -129,14 +71,12 @@ class Planner:
         for name in ("positions", "lanes"):  # change what rows say and where, not what they hold
             settings.pop(name, None)
         source = {"name": self.documents.name, "data": self.documents.fingerprint}
-        return {"version": 3, **source, **settings}
+        return {"version": 4, **source, **settings}
 
     @cached_property
     def order(self) -> DocumentOrder:
         """The order of documents, cut into blocks."""
-        by_segments = self.settings.order == 2 and self.settings.segment_bytes
-        kind = SegmentOrder if by_segments and self.settings.shuffle else RunOrder
-        return kind(self.documents, self.settings)
+        return order_of(self.documents, self.settings)
 
     def plan(self, span: Span) -> tuple[Ints, BlockPlan]:
         """The documents of a block, and the plan of its rows."""
@@ -147,7 +87,7 @@ class Planner:
         plan = packed.plan()
         if not self.settings.shuffle:
             return documents, plan.in_document_order()
-        if self.settings.order == 1 or STRATEGIES[self.settings.strategy].streams:
+        if STRATEGIES[self.settings.strategy].streams:
             return documents, plan
         key = derive(self.settings.seed, self.documents.name, "segments", span[0])
         return documents, plan.in_random_order(key)
@@ -211,7 +151,7 @@ class Planner:
     def _uneven_spans(self, first: int) -> Iterator[Span]:
         total = len(self.documents)
         while first < total:
-            stop = min(first + self.settings.block, total)
+            stop = min(first + BLOCK_DOCUMENTS, total)
             windows = np.cumsum(
                 self._windows(self._lengths(self.order.documents_of((first, stop))))
             )

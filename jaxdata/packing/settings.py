@@ -15,9 +15,7 @@ from jaxdata.packing.strategies import STRATEGIES, strategy_names
 from jaxdata.rows.table import MOST_SLOTS, POSITIONS
 from jaxdata.scalars import is_whole
 
-_ORDER_1 = ("block", "shuffle_run")
-_ORDER_2 = ("segment_bytes", "pool_bytes", "lanes")
-ORDERING = ("order", *_ORDER_1, *_ORDER_2)
+ORDERING = ("chunk_bytes", "block_bytes", "lanes")
 """settings that only shuffled rows have"""
 PositionsName = Literal["segment", "row"]
 """for type checkers: `POSITIONS`"""
@@ -57,24 +55,20 @@ class PackSettings:
         "where positions start again at 0", "segment", choices=POSITIONS
     )
     max_segments: int | None = _setting("most segments in a row; null: any", None, least=1)
-    block: int = _setting("documents that are packed together", 65_536, least=1)
-    shuffle_run: int = _setting(
-        "neighbouring documents that are shuffled together, for slow disks", 1, least=1
-    )
-    order: int = _setting(
-        "version of the order of documents and rows; in 2, rows mix lengths", 2, choices=(1, 2)
-    )
-    segment_bytes: int | None = _setting(
-        "bytes of neighbouring documents that stay together (order 2); 0: single documents; null: "
-        "0 for sources below 2 GiB, else 1 MiB",
+    chunk_bytes: int | None = _setting(
+        "bytes of neighbouring documents that stay together; 0: single documents; null: 0 for "
+        "sources below 2 GiB, else 1 MiB",
         None,
         least=0,
     )
-    pool_bytes: int = _setting(
-        "bytes of segments that are packed together (order 2)", 2**23, least=1
+    block_bytes: int | None = _setting(
+        "bytes of documents that are packed together; null: 8 MiB of chunks, or 65,536 single "
+        "documents",
+        None,
+        least=1,
     )
     lanes: int | None = _setting(
-        "parts of an epoch that are read side by side (order 2), a power of two; null: by size",
+        "parts of an epoch that are read side by side, a power of two; null: by size",
         None,
         least=1,
         most=2**16,
@@ -85,24 +79,12 @@ class PackSettings:
         for each in fields(self):
             _check(each, getattr(self, each.name))
         self._check_overlap()
-        self._check_order()
-
-    def _check_order(self) -> None:
         if self.lanes is not None and self.lanes & (self.lanes - 1):
             raise InputError(f"lanes={self.lanes}: expected a power of two, or None")
-        other = _ORDER_1 if self.order == 2 else _ORDER_2
-        changed = [each for each in fields(self) if each.name in other]
-        for each in changed:
-            if (value := getattr(self, each.name)) != each.default:
-                raise InputError(
-                    f"{each.name}={value} belongs to order {3 - self.order}: leave it out, or use "
-                    f"order={3 - self.order}"
-                )
 
     def facts(self) -> dict[str, Any]:
-        """Names and values; those of order 1 do not name it."""
-        other = ("order", *_ORDER_2) if self.order == 1 else _ORDER_1
-        return {name: value for name, value in asdict(self).items() if name not in other}
+        """Names and values."""
+        return asdict(self)
 
     def _check_overlap(self) -> None:
         half = self.seq_len // 2
@@ -146,11 +128,8 @@ class PackArguments(RowArguments, total=False):
     """Fields of `PackSettings` that `jaxdata.pack` takes in addition to `seq_len`."""
 
     seed: int
-    block: int
-    shuffle_run: int
-    order: Literal[1, 2]
-    segment_bytes: int | None
-    pool_bytes: int
+    chunk_bytes: int | None
+    block_bytes: int | None
     lanes: int | None
 
 

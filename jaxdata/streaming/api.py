@@ -105,7 +105,7 @@ def stream_text(
         loaded,
         _completed(options, seed),
         Buffer(buffer, _CHARACTERS, part, epochs),
-        PackSettings(seq_len, seed=seed, shuffle=shuffle, order=1, **packing),
+        PackSettings(seq_len, seed=seed, shuffle=shuffle, **packing),
     )
     check_slots(len(placement.rows), seq_len)
     _advise(recipe, tokenizer)

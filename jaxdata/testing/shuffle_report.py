@@ -15,9 +15,9 @@ def shuffle_lines(quality: ShuffleQuality) -> Iterator[str]:
 
     >>> from jaxdata.testing.shuffle_measure import ShuffleQuality
     >>> figures = (Figure("equal neighbours", "length", 0.85, 0.007, 0.014),)
-    >>> web = ShuffleQuality("web", "best_fit, order 1", 640, 640, 64, 1, figures)
+    >>> web = ShuffleQuality("web", "best_fit, shuffled", 640, 640, 64, 1, figures)
     >>> print("\n".join(line.rstrip() for line in shuffle_lines(web)))
-    web (best_fit, order 1): 1 of 1 figures is not good; 640 of 640 rows, 64 in a batch
+    web (best_fit, shuffled): 1 of 1 figures is not good; 640 of 640 rows, 64 in a batch
                                       length of documents     number of documents
       equal neighbours                85.00 % POOR (1.40 %)
     """

@@ -76,8 +76,7 @@ def as_json(costs: ReadCosts) -> dict[str, Any]:
             name: {
                 **_figures(source, costs.cluster.hosts),
                 "lanes": source.lanes,
-                "order": source.order,
-                "segment_bytes": source.segment_bytes,
+                "chunk_bytes": source.chunk_bytes,
                 "rows_a_batch": costs.rows_a_batch(name),
             }
             for name, source in costs.sources.items()

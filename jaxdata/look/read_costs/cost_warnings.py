@@ -68,19 +68,14 @@ def _causes(costs: ReadCosts, name: str, source: SourceCosts) -> Iterator[str]:
 
 
 def _scattered(source: SourceCosts, page: int) -> str:
-    if source.order == 1:
+    if source.chunk_bytes:
         return (
-            "under order 1 documents of a page lie in rows anywhere, so every host needs every "
-            "page; order: 2 deals whole pages"
-        )
-    if source.segment_bytes:
-        return (
-            f"pages of {size_text(page)} are no whole part of its segments of "
-            f"{size_text(source.segment_bytes)}; use --page-bytes {source.segment_bytes}"
+            f"pages of {size_text(page)} are no whole part of its chunks of "
+            f"{size_text(source.chunk_bytes)}; use --page-bytes {source.chunk_bytes}"
         )
     return (
         "it is dealt by single documents, as sources below 2 GiB are, so every host needs every "
-        f"page: a copy of {size_text(source.file_bytes)} a host; segment_bytes deals whole pages"
+        f"page: a copy of {size_text(source.file_bytes)} a host; chunk_bytes deals whole pages"
     )
 
 
@@ -98,7 +93,7 @@ def too_small(costs: ReadCosts) -> str | None:
     return (
         f"a cache of {size_text(cache)} cannot hold {_open(total)} that a host has open at a time: "
         "pages would be fetched again and again. Give it at least "
-        f"{size_text(total.held_bytes)}, or use more hosts or a smaller pack.pool_bytes"
+        f"{size_text(total.held_bytes)}, or use more hosts or a smaller pack.block_bytes"
     )
 
 

@@ -49,8 +49,7 @@ class SourceCosts(Costs):
     """The costs of one source, and what explains them."""
 
     lanes: int
-    order: int
-    segment_bytes: int
+    chunk_bytes: int
     """0: dealt by single documents"""
     shares_pages: bool
     """whether segments share pages, so that many rows need each: see `home_bytes`"""

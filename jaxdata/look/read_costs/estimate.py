@@ -119,8 +119,7 @@ class _Estimate:
             held_pages=held,
             held_bytes=min(held * page_bytes, self._files.bytes_of(number)),
             lanes=table.lanes,
-            order=packed.settings.order if packed else 1,
-            segment_bytes=(packed and packed.settings.segment_bytes) or 0,
+            chunk_bytes=(packed and packed.settings.chunk_bytes) or 0,
             shares_pages=not home_bytes(table, page_bytes),
         )
 

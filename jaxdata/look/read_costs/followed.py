@@ -10,7 +10,7 @@ from jaxdata.look.read_costs.batch_hosts import BatchHosts
 from jaxdata.look.read_costs.cluster import Cluster
 from jaxdata.look.read_costs.touched import Files, Touched, home_bytes
 from jaxdata.mixing.mixture import Mixture
-from jaxdata.packing.document_order import SegmentOrder
+from jaxdata.packing.document_order import ChunkOrder
 from jaxdata.packing.packed_rows import PackedRows
 from jaxdata.ragged import Ints
 from jaxdata.rows.table import RowTable
@@ -137,5 +137,5 @@ def rows_used(table: RowTable, rows: int) -> list[int]:
 def segment_starts(rows: PackedRows) -> Ints:
     """The first document of each segment, and the end."""
     order = rows.planner.order
-    assert isinstance(order, SegmentOrder)
+    assert isinstance(order, ChunkOrder)
     return order.starts

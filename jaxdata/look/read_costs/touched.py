@@ -102,8 +102,8 @@ class Files:
 
 
 def home_bytes(table: RowTable, page_bytes: int) -> int:
-    """Bytes of the segments by which a source is dealt; 0 without, or if pages straddle them."""
+    """Bytes of the chunks by which a source is dealt; 0 without, or if pages straddle them."""
     if not isinstance(table, PackedRows) or not table.settings.shuffle:
         return 0
-    size = (table.settings.order == 2 and table.settings.segment_bytes) or 0
+    size = table.settings.chunk_bytes or 0
     return 0 if size % page_bytes else size

@@ -35,9 +35,8 @@ class RemainingDocuments:
         self._ends = np.cumsum(spans[:, 1]) + len(self._ranges)
         self._begins = self._ends - spans[:, 1]
         self.name = f"{self.source.name}@{first}"
-        facts = {**rows.planner.key(), "first": first}
-        if rows.settings.order == 2:  # lanes decide which rows come before `first`
-            facts["lanes"] = rows.lanes
+        # Lanes decide which rows come before `first`.
+        facts = {**rows.planner.key(), "first": first, "lanes": rows.lanes}
         self.fingerprint = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
         self.masked, self.dtype = self.source.masked, self.source.dtype
         self.store = self.source.store

@@ -1,7 +1,7 @@
 """What do several hosts download together, and is it what `jaxdata plan --hosts` says beforehand?
 
 Each host is a process with a page cache of its own; all read one epoch from a server of gs:// or
-s3:// on this machine, which counts. The dataset is dealt by segments, in lanes.
+s3:// on this machine, which counts. The dataset is dealt by chunks, in lanes.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ for _ in loader:
     pass
 loader.close()
 """
-POOL_BYTES = 2**20
+BLOCK_BYTES = 2**20
 
 
 def rows_of(path: str, lanes: int) -> Any:
     """The rows of the run."""
     source = jaxdata.open_dataset(path).source("train", "web")
-    order = {"segment_bytes": 2**20, "pool_bytes": POOL_BYTES, "lanes": lanes}
+    order = {"chunk_bytes": 2**20, "block_bytes": BLOCK_BYTES, "lanes": lanes}
     return jaxdata.pack(source, seq_len=2048, **order)
 
 

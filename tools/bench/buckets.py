@@ -57,7 +57,6 @@ def main() -> None:
     parser.add_argument("--documents", type=int, help="of the dataset (13,000; quick: 1,000)")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--seq-len", type=int, default=2048)
-    parser.add_argument("--order", type=int, choices=(1, 2), default=2)
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--steps", type=int, help="batches of a round (an epoch)")
     parser.add_argument("--train", type=float, default=0.0, help="seconds a step of training (0)")
@@ -93,7 +92,7 @@ def reading(path: str, server: BucketServer | None = None, *, given: Any) -> Run
             server.clear()
         began = time.perf_counter()
         source = jaxdata.open_dataset(path).source("train", "web")
-        rows = jaxdata.pack(source, seq_len=given.seq_len, order=given.order)
+        rows = jaxdata.pack(source, seq_len=given.seq_len)
         options = {"shard": (0, 1), "num_workers": given.workers}
         loader = jaxdata.Loader(rows, batch_size=given.batch, **options)
         next(loader)
@@ -119,7 +118,7 @@ def waited(loader: Any, train: float) -> float:
 def show(given: Any, documents: int, found: list[tuple[Run, Run]]) -> None:
     """A line for each figure, local and remote."""
     facts = machine("tensorstore") | {"documents": documents}
-    named = ("scheme", "latency", "bandwidth", "batch", "seq_len", "order", "workers", "train")
+    named = ("scheme", "latency", "bandwidth", "batch", "seq_len", "workers", "train")
     facts |= {name: getattr(given, name) for name in named}
     question = "Training from a bucket, next to a folder"
     report = Report("buckets", question, "as said", "less", facts=facts)

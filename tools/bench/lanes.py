@@ -1,7 +1,7 @@
-"""What do order 2 and its lanes cost a run that reads from its own disk?
+"""What do chunks and lanes cost a run that reads from its own disk?
 
 The loader side by side, page cache warm; batches of 8,192 rows at 1,024 sources; planning; memory
-of plans. Segments and pools are smaller than by default, so that the corpus has one pool a lane.
+of plans. Chunks and blocks are smaller than by default, so that the corpus has one block a lane.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from made_documents import MadeDocuments
 import jaxdata
 from jaxdata.packing.plan_memory import PLANS
 
-ONE_LANE, DEFAULT = "pools, 1 lane", "order 1"
+ONE_LANE, DEFAULT = "chunks, 1 lane", "documents"
 LANES = (64, 512)
-SMALL = {"segment_bytes": 2**16, "pool_bytes": 2**19}
-SMALLER = {"segment_bytes": 2**14, "pool_bytes": 2**17}  # of 1,024 sources of 26 MB
+SMALL = {"chunk_bytes": 2**16, "block_bytes": 2**19}
+SMALLER = {"chunk_bytes": 2**14, "block_bytes": 2**17}  # of 1,024 sources of 26 MB
 OPEN = 512
-LARGE = {"segment_bytes": 2**20, "pool_bytes": 2**23, "lanes": OPEN}
+LARGE = {"chunk_bytes": 2**20, "block_bytes": 2**23, "lanes": OPEN}
 HOSTS = 64
 TOGETHER, QUICK_TOGETHER = 128, 8  # as many batches as a host prepares together
 NO_END = 2**22
 
 
-def orders(pools: dict[str, int]) -> dict[str, dict[str, int]]:
+def orders(chunks: dict[str, int]) -> dict[str, dict[str, int]]:
     """Settings of `pack` by name."""
-    found = {DEFAULT: {"order": 1}, "order 2": {}, ONE_LANE: {**pools, "lanes": 1}}
-    return found | {f"pools, {lanes} lanes": {**pools, "lanes": lanes} for lanes in LANES}
+    found = {DEFAULT: {}, ONE_LANE: {**chunks, "lanes": 1}}
+    return found | {f"chunks, {lanes} lanes": {**chunks, "lanes": lanes} for lanes in LANES}
 
 
 def loading(given: Namespace) -> Report:
@@ -91,8 +91,8 @@ def many_sources(given: Namespace) -> Report:
     count = QUICK_TOGETHER if given.quick else TOGETHER
     contestants = []
     for name, pack in orders(SMALLER).items():
-        if name == f"pools, {OPEN} lanes":
-            continue  # a lane of 200 pools would have less than one
+        if name == f"chunks, {OPEN} lanes":
+            continue  # a lane of 200 blocks would have less than one
         rows = mixture(sources, documents, pack)
         contestants.append(Contestant(name, batches(rows, batch, count), DEFAULT))
         first = f"{name}: first batch"
@@ -113,9 +113,8 @@ def planning(given: Namespace) -> Report:
         return lambda: once(lambda: jaxdata.pack(documents, seq_len=SEQ_LEN, **pack)) / len(lengths)
 
     contestants = [
-        Contestant("planning, order 1", plan(order=1)),
-        Contestant("planning, order 2", plan(), "planning, order 1"),
-        Contestant("planning, order 2 by segments", plan(**LARGE), "planning, order 1"),
+        Contestant("planning, documents", plan()),
+        Contestant("planning, chunks", plan(**LARGE), "planning, documents"),
     ]
     facts = machine() | {"documents": len(lengths), "seq_len": SEQ_LEN} | LARGE
     report = Report("lanes", "Planning, one core", "ns a document", "less", facts=facts)
@@ -127,14 +126,14 @@ def memory(given: Namespace) -> Report:
     """Bytes of plans that are kept in memory."""
     lengths = lengths_of(3_000 if given.quick else 200_000).astype(np.uint32)
     report = Report("lanes", "Plans in memory", "MB", "less", facts={"documents": len(lengths)})
-    for name, pack in (("a block of 65,536 documents", {}), ("a pool of 8 MiB", LARGE)):
+    for name, pack in (("a block of 65,536 documents", {}), ("8 MiB of chunks", LARGE)):
         table = jaxdata.pack(MadeDocuments(lengths), seq_len=SEQ_LEN, **pack).table
         before = PLANS.nbytes
         table.segments(np.arange(len(table)))
         kept = PLANS.nbytes - before
         note = f"{kept / len(lengths):.3g} bytes a document"
         report.add(f"plan of {name}", kept / table.blocks / 1e6, note=note)
-    report.add(f"plans of {OPEN} open pools", OPEN * kept / table.blocks / 1e6)
+    report.add(f"plans of {OPEN} open blocks", OPEN * kept / table.blocks / 1e6)
     report.add("most, of all sources", PLANS.most / 1e6, note="an eighth of the memory")
     return report
 

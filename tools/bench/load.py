@@ -121,7 +121,7 @@ def stock(shards: list[str], packer: str, threads: bool) -> Callable[[], float]:
 
 def our_contestants(corpus: Corpus) -> list[Contestant]:
     """Our loader as a user calls it, and with its variations."""
-    rows, small = rows_of(corpus), rows_of(corpus, order=1, block=8_192)
+    rows, small = rows_of(corpus), rows_of(corpus, block_bytes=2**24)
     return [
         Contestant("jaxdata", ours(rows), CROPS),
         Contestant(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from jaxdata.documents.base import StatedLengths
 from jaxdata.documents.places import Places
 from jaxdata.packing.block_plan import BlockPlan, BlockTable
-from jaxdata.packing.document_order import SegmentOrder, resolved
+from jaxdata.packing.document_order import ChunkOrder, resolved
 from jaxdata.packing.lanes import Lanes
 from jaxdata.packing.packed_rows import PackedRows
 from jaxdata.packing.planner import Planner
@@ -99,11 +99,11 @@ class SampledRows(PackedRows):
     def __init__(self, documents: MadePages, **settings: Any) -> None:
         made: Any = documents
         self.documents, self._source = (made,), made
-        self.settings = resolved(made, PackSettings(order=2, **settings))
+        self.settings = resolved(made, PackSettings(**settings))
         self.seq_len, self.positions = self.settings.seq_len, self.settings.positions
         self.planner = Planner(made, self.settings)
         order = self.planner.order
-        assert isinstance(order, SegmentOrder)
+        assert isinstance(order, ChunkOrder)
         spans = np.array(order.spans())
         some = np.linspace(0, len(spans) - 1, min(_PLANNED, len(spans))).astype(int)
         rows = [self.planner.plan(tuple(spans[k].tolist()))[1].rows for k in some]

@@ -1,10 +1,10 @@
-"""What do rows that mix lengths cost, planned in blocks and by segments, and how good are they?
+"""What do rows that mix lengths cost, of single documents and of chunks, and how good are they?
 
-`pack` of the same documents in order 1, in order 2 in blocks of documents, and in order 2 by
-segments, in turns; and of each its padding and how well it mixes. Asked for is 3 times the time of
-order 1, 0.1 per cent of padding in blocks and 0.3 in pools, twice as many equal neighbours and 1.5
-times the variance of a random order. Documents are drawn from real lengths, where there are any.
-Other users of the machine disturb less with `--clock cpu`.
+`pack` of the same documents dealt one by one and by chunks, in turns; and of each its padding and
+how well it mixes. Asked for is 0.1 per cent of padding in blocks of documents and 0.3 in blocks of
+chunks, twice as many equal neighbours and 1.5 times the variance of a random order. Documents are
+drawn from real lengths, where there are any. Other users of the machine disturb less with `--clock
+cpu`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from jaxdata.testing import shuffle_quality
 
 SEQ_LEN, BATCH = 2048, 64
 DOCUMENTS, QUICK_DOCUMENTS = 200_000, 3_000
-SEGMENTS = {"segment_bytes": 2**20, "pool_bytes": 2**23}
-QUICK_SEGMENTS = {"segment_bytes": 2**16, "pool_bytes": 2**19}
+CHUNKS = {"chunk_bytes": 2**20, "block_bytes": 2**23}
+QUICK_CHUNKS = {"chunk_bytes": 2**16, "block_bytes": 2**19}
 FIGURES = {
     "padding": ("Padding", "per cent of the slots"),
     "equal": ("Neighbours in a row of equal length", "times as many as at random"),
@@ -38,8 +38,7 @@ FIGURES = {
 
 def ways(quick: bool) -> dict[str, dict[str, int]]:
     """Settings of `pack` by name."""
-    pools = QUICK_SEGMENTS if quick else SEGMENTS
-    return {"order 1": {"order": 1}, "order 2, blocks": {}, "order 2, segments": pools}
+    return {"documents": {}, "chunks": QUICK_CHUNKS if quick else CHUNKS}
 
 
 def corpora(quick: bool) -> Iterator[tuple[str, NDArray[np.uint32]]]:
@@ -74,10 +73,10 @@ def quality(documents: MadeDocuments, pack: dict[str, Any], seeds: int) -> dict[
 
 def planned(given: Namespace, corpus: str, documents: MadeDocuments) -> list[Contestant]:
     """Planning a corpus in every way."""
-    first = f"{corpus}: order 1"
+    first = f"{corpus}: documents"
     return [
         Contestant(
-            f"{corpus}: {way}", planning(documents, pack), None if way == "order 1" else first
+            f"{corpus}: {way}", planning(documents, pack), None if way == "documents" else first
         )
         for way, pack in ways(given.quick).items()
     ]

@@ -14,7 +14,8 @@ from made_documents import MadeDocuments
 from numpy.typing import NDArray
 
 import jaxdata
-from jaxdata.packing.planner import pack_block
+from jaxdata.packing.planner import pack_blocks
+from jaxdata.packing.settings import PackSettings
 from jaxdata.packing.strategies import STRATEGIES
 
 SEQ_LEN, BLOCK = 2048, 65_536
@@ -23,16 +24,12 @@ SORT = "numpy sort"
 
 def blocks(lengths: NDArray[np.int64], strategy: str, overlap: int = 0) -> Callable[[], float]:
     """Nanoseconds a document of packing every block."""
-    settings = {"seq_len": SEQ_LEN, "strategy": strategy, "overlap": overlap}
+    settings = PackSettings(SEQ_LEN, strategy, overlap)  # type: ignore[arg-type]
 
     def work() -> float:
-        taken = once(
-            lambda: [
-                pack_block(lengths[a : a + BLOCK], **settings).plan()
-                for a in range(0, len(lengths), BLOCK)
-            ]
-        )
-        return taken / len(lengths)
+        bounds = np.append(np.arange(0, len(lengths), BLOCK), len(lengths))
+        packed = once(lambda: [one.plan() for one in pack_blocks(lengths, bounds, settings)])
+        return packed / len(lengths)
 
     return work
 

@@ -1,7 +1,7 @@
 """What do hosts download to read a run from far away, over the bytes of the dataset?
 
-The plans are real, of sources of made lengths: order of segments, pools, lanes and batches, and
-every block that is looked at. Pages are 1 MiB, pools 8 MiB, rows 2048; segments are followed by
+The plans are real, of sources of made lengths: order of chunks, blocks, lanes and batches, and
+every block that is looked at. Pages are 1 MiB, blocks 8 MiB, rows 2048; segments are followed by
 sampling, as `jaxdata plan --hosts` does. "unsorted" leaves out the order inside batches.
 """
 
@@ -76,9 +76,9 @@ def main() -> None:
     """Measure the cases of the design, and ten terabytes."""
     given = parse(arguments(__doc__ or ""))
     gib = 2**30 / (64 if given.quick else 1)
-    facts = machine() | {"seq_len": SEQ_LEN, "page": "1 MiB", "pool": "8 MiB"}
+    facts = machine() | {"seq_len": SEQ_LEN, "page": "1 MiB", "block": "8 MiB"}
     report = Report("read_costs", "Downloaded over the dataset", "times", "less", facts=facts)
-    lanes = {"lanes": 8 if given.quick else 512, "segment_bytes": 2**20}
+    lanes = {"lanes": 8 if given.quick else 512, "chunk_bytes": 2**20}
     for name, kind in (("one source", SampledRows), ("one source, unsorted", Unsorted)):
         measure(report, name, source(64 * gib, kind=kind, **lanes), [(48, 480)])
     four = [(8, 512), (64, 512), (64, 256)]
@@ -89,7 +89,7 @@ def main() -> None:
         measure(report, "four sources, unsorted", mixed(640 * gib, FOUR, Unsorted), four[1:2])
         many = mixed(4 * TERABYTE, uneven(256))
         measure(report, "256 sources, shares 1/k", many, [(8, 512), (32, 512), (128, 512)])
-        steep = mixed(4 * TERABYTE, uneven(256, 2), segment_bytes=2**20)
+        steep = mixed(4 * TERABYTE, uneven(256, 2), chunk_bytes=2**20)
         measure(report, "256 sources, shares 1/k²", steep, [(8, 512), (32, 512), (128, 512)])
         big = source(10 * TERABYTE, lanes=8192)
         measure(report, "10 TB, 8,192 lanes", big, [(1024, 8192)])

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import jaxdata
 
-SEQ_LEN, BLOCK, DOCUMENTS = 512, 4_096, 30_000
+SEQ_LEN, BLOCK_BYTES, DOCUMENTS = 512, 2**22, 30_000
 WEIGHTS = {"a": 0.7, "b": 0.3}
 PACKS = [
     {"strategy": "crop"},
@@ -54,7 +54,7 @@ def drift(lengths: tuple[Lengths, Lengths], documents: int, **pack: object) -> f
     for name, draw in zip(WEIGHTS, lengths, strict=True):
         drawn = draw(chance, documents).clip(1, 200_000).astype(np.uint32)
         docs = MadeDocuments(drawn, name=name)
-        rows[name] = jaxdata.pack(docs, seq_len=SEQ_LEN, order=1, block=BLOCK, **pack)
+        rows[name] = jaxdata.pack(docs, seq_len=SEQ_LEN, block_bytes=BLOCK_BYTES, **pack)
     mixed = jaxdata.mix(rows, weights=WEIGHTS)
     _, source, rank = mixed.table.select(np.arange(len(mixed)))
     tokens = np.zeros((len(mixed), len(rows)))
@@ -72,7 +72,7 @@ def main() -> None:
     """Measure every strategy on all lengths."""
     given = parse(arguments(__doc__ or ""))
     documents = DOCUMENTS // 20 if given.quick else DOCUMENTS
-    facts = machine() | {"documents": documents, "seq_len": SEQ_LEN, "block": BLOCK}
+    facts = machine() | {"documents": documents, "seq_len": SEQ_LEN, "block bytes": BLOCK_BYTES}
     report = Report("shares", "Drift of shares of tokens", "rows", better="less", facts=facts)
     for pack in PACKS:
         found = [drift(lengths, documents, **pack) for lengths in SKEWED.values()]

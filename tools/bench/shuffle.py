@@ -1,4 +1,4 @@
-"""How well are documents shuffled: order 1, order 2, `concat`, and whole shards with a buffer?
+"""How well are documents shuffled: `best_fit`, `crop`, `concat`, and whole shards with a buffer?
 
 The figures are those of `jaxdata.testing.shuffle_quality`, of real plans; rounds are seeds.
 "length" and "number" are variances of means of 1 and 10 batches over those of random deals of the
@@ -62,12 +62,12 @@ class Case(NamedTuple):
     rounds: int
 
 
-def packed(strategy: str, order: int) -> Way:
+def packed(strategy: str) -> Way:
     """The figures of rows that `jaxdata.pack` makes."""
 
     def work(lengths: Lengths, batch: int, seed: int) -> Found:
         docs = MadeDocuments(lengths.astype(np.uint32))
-        rows = jaxdata.pack(docs, seq_len=SEQ_LEN, strategy=strategy, order=order, seed=seed)
+        rows = jaxdata.pack(docs, seq_len=SEQ_LEN, strategy=strategy, seed=seed)
         (found,) = shuffle_quality(rows, batch_size=batch, hosts=1, seed=seed)
         return chosen(found.figures)
 
@@ -113,11 +113,9 @@ def chosen(figures: Iterable[Figure]) -> Found:
 
 
 WAYS: dict[str, Way] = {
-    "best_fit, order 1": packed("best_fit", 1),
-    "best_fit, order 2": packed("best_fit", 2),
-    "crop, order 1": packed("crop", 1),
-    "crop, order 2": packed("crop", 2),
-    "concat": packed("concat", 2),
+    "best_fit": packed("best_fit"),
+    "crop": packed("crop"),
+    "concat": packed("concat"),
     "shards and a buffer": shards_and_a_buffer,
 }
 

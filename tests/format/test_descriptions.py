@@ -39,7 +39,7 @@ from jaxdata.format.manifest import (
     update_manifest,
 )
 from jaxdata.format.records import RecordSpec
-from tests.documents.memory_store import MemoryStore
+from tests.format.memory_store import MemoryStore
 
 
 def taken(kind: Any, value: Any) -> bool:

@@ -20,7 +20,7 @@ from jaxdata.format.storage import open_store
 from jaxdata.format.verify import verify
 from jaxdata.version import VERSION
 from tests.converter.here import in_this_process, run_here
-from tests.documents.memory_store import MemoryStore
+from tests.format.memory_store import MemoryStore
 from tests.format.trees import tree
 
 SECRET = "s3cr3t" * 4

@@ -28,7 +28,7 @@ from jaxdata.format.manifest import (
 )
 from jaxdata.format.records import RecordSpec
 from jaxdata.format.views import Fate, Span, ViewIndex
-from tests.documents.memory_store import MemoryStore
+from tests.format.memory_store import MemoryStore
 from tests.format.test_records import walk
 
 

@@ -19,7 +19,7 @@ import pytest
 from jaxdata.errors import DatasetError
 from jaxdata.format import lease, lease_holder
 from jaxdata.format.lease_holder import Holder
-from tests.documents.memory_store import MemoryStore
+from tests.format.memory_store import MemoryStore
 
 THEIRS = Holder(
     token="theirs", host="far", machine="another", pid=7, started=3, since="then",

@@ -16,7 +16,7 @@ from jaxdata.errors import DatasetError, InputError
 from jaxdata.format import cache
 from jaxdata.format.storage import LocalStore
 from jaxdata.format.unfinished import UnfinishedJob, unfinished_conversions
-from tests.documents.memory_store import MemoryStore
+from tests.format.memory_store import MemoryStore
 
 
 @pytest.mark.parametrize("number", [0, 1])

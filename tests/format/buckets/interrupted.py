@@ -19,7 +19,6 @@ import jaxdata
 from jaxdata.cli import _unraisable
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.format.lease import leased
-from jaxdata.format.mirroring import mirror
 from jaxdata.format.storage import Store, open_store
 from jaxdata.format.storage.objects import ObjectPath, uploads
 from jaxdata.format.verify import verify
@@ -109,13 +108,6 @@ def read_a_file(server: BucketServer) -> None:
     with path.open() as file:
         server.faults = SILENT
         file.read()
-
-
-@waits
-def mirror_a_dataset(server: BucketServer) -> None:
-    server.faults = Faults(silent=1.0, path="*.array_record")
-    with tempfile.TemporaryDirectory() as folder:
-        mirror(server.url("bkt/ds"), folder)
 
 
 @waits

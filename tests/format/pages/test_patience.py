@@ -5,12 +5,22 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jaxdata.background import Stopped, until
+from jaxdata.background import (
+    Stopped,
+    Threads,
+    check_stop,
+    left_alone,
+    pause,
+    until,
+    waited,
+    within,
+)
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.storage import patience
 from jaxdata.format.storage.contract import Unwritten
@@ -58,20 +68,29 @@ def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "_TRY", 0.05)
 
 
-def test_an_unanswered_request_is_sent_again() -> None:
-    asked = request(None, b"content")
+BUSY = ValueError("ABORTED: All 3 retry attempts failed [http_response_code='503']")
+
+
+@pytest.mark.parametrize(
+    ("answers", "part"),
+    [
+        ((None,), None),
+        ((ValueError("UNAVAILABLE: busy"), ValueError("ABORTED: All 4 attempts failed")), None),
+        ((b"conte",), slice(0, 7)),
+        ((ValueError("OUT_OF_RANGE: 5"), ValueError("OUT_OF_RANGE: 5")), slice(0, 7)),
+    ],
+)
+def test_what_may_pass_is_asked_again(answers: Any, part: slice | None) -> None:
+    asked = request(*answers, b"content", part=part)
     assert asked.result().value == b"content"
-    assert asked.tries == 2
+    assert asked.tries == len(answers) + 1
 
 
-@pytest.mark.parametrize("said", ["UNAVAILABLE: busy", "ABORTED: All 4 attempts failed"])
-def test_a_busy_bucket_is_asked_again(said: str) -> None:
-    assert request(ValueError(said), ValueError(said), b"content").result().value == b"content"
-
-
-def test_a_short_answer_is_asked_for_again() -> None:
-    asked = request(b"conte", b"content", part=slice(0, 7))
-    assert asked.result().value == b"content"
+def test_an_object_that_ends_thrice_is_that_short() -> None:
+    asked = request(ValueError("OUT_OF_RANGE: 5"), part=slice(0, 7))
+    with pytest.raises(DatasetError, match="gs://bkt/a ends before byte 7"):
+        asked.result()
+    assert asked.tries == 3
 
 
 def test_a_refusal_is_final_and_says_who_was_refused(
@@ -138,15 +157,6 @@ def test_what_may_be_read_may_not_be_written() -> None:
     assert asked.tries == 1
 
 
-def test_what_is_written_is_sent_once() -> None:
-    stop = threading.Event()
-    asked = Request(lambda: Answer(None), "gs://bkt/a", done="written")
-    threading.Timer(0.1, stop.set).start()
-    with until(stop), pytest.raises(Stopped):
-        asked.result()
-    assert asked.tries == 1
-
-
 @pytest.mark.parametrize(
     ("url", "variables", "said"),
     [
@@ -180,18 +190,20 @@ def test_a_service_that_never_answers_is_named(
 
 def test_a_service_that_is_busy_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "_FIRST_LIMIT", 0.0)
-    busy = ValueError("ABORTED: All 3 retry attempts failed [http_response_code='503']")
-    assert request(busy, busy, b"content").result().value == b"content"
+    assert request(BUSY, BUSY, b"content").result().value == b"content"
 
 
-def test_a_service_is_named_before_it_has_answered(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("first", [True, False])
+def test_a_stall_is_said_once_and_names_a_service_that_has_not_answered_yet(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, first: bool
 ) -> None:
-    monkeypatch.setattr(patience, "_SAY_FIRST", 0.03)
+    monkeypatch.setattr(patience, "_SAY_FIRST" if first else "_SAY", 0.03)
+    monkeypatch.setattr(patience, "_reached", set() if first else {"gs://bkt"})
     monkeypatch.delenv("TENSORSTORE_GCS_HTTP_URL", raising=False)
     request(*[ValueError("UNAVAILABLE: no route")] * 6, b"content").result()
-    said = "waiting for gs://bkt/a at https://storage.googleapis.com since 0 s (UNAVAILABLE: no"
-    assert caplog.text.count(said) == 1
+    at = " at https://storage.googleapis.com" if first else ""
+    said = f"waiting for gs://bkt/a{at} since 0 s (UNAVAILABLE: no route)"
+    assert caplog.messages.count(said) >= 1
 
 
 def test_an_outage_ends_the_run_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,16 +215,67 @@ def test_an_outage_ends_the_run_in_words(monkeypatch: pytest.MonkeyPatch) -> Non
         request(None).result()
 
 
-def test_a_stall_is_said(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(patience, "_SAY", 0.03)
-    monkeypatch.setattr(patience, "_reached", {"gs://bkt"})
-    with caplog.at_level(logging.WARNING, "jaxdata"):
-        request(*[ValueError("UNAVAILABLE: 503")] * 6, b"content").result()
-    assert "waiting for gs://bkt/a since 0 s (UNAVAILABLE: 503)" in caplog.messages
+@pytest.mark.parametrize(("done", "least"), [("written", 1), ("read", 2)])
+def test_who_waits_in_vain_stops_and_what_is_written_is_sent_once(done: Any, least: int) -> None:
+    stop, sent = threading.Event(), list[Answer]()
 
+    def send() -> Answer:
+        sent.append(Answer(None))
+        if len(sent) == least:
+            threading.Timer(0.1, stop.set).start()
+        return sent[-1]
 
-def test_who_waits_in_vain_stops() -> None:
-    stop = threading.Event()
-    stop.set()
     with until(stop), pytest.raises(Stopped):
-        request(None).result()
+        Request(send, "gs://bkt/a", done=done).result()
+    assert (len(sent) == 1) == (done == "written")
+
+
+def test_calls_under_way_stop_and_others_are_not_begun() -> None:
+    begun, ended = threading.Barrier(3), []
+
+    def wait() -> None:
+        begun.wait()
+        try:
+            pause(1e6)
+        except Stopped:
+            ended.append(threading.current_thread())
+
+    with Threads(2) as threads:
+        futures = [threads.submit(wait) for _ in range(5)]
+        begun.wait()
+    assert len(set(ended)) == 2
+    assert [future.done() for future in futures] == [True, True, False, False, False]
+
+
+def test_calls_are_taken_as_there_is_room_and_the_first_error_is_raised() -> None:
+    taken: list[int] = []
+
+    def calls() -> object:
+        for number in range(50):
+            taken.append(number)
+            yield number, lambda: len(taken)
+
+    with Threads(2) as threads:
+        found = dict(threads.ended(calls()))  # type: ignore[arg-type]
+        assert sorted(found) == list(range(50))
+        assert all(there <= number + 8 for number, there in found.items())
+        with pytest.raises(ZeroDivisionError):
+            threads.map(lambda n: 1 // n, [2, 1, 0])
+        assert threads.map(lambda n: -n, [1, 2]) == [-1, -2]
+
+
+def test_a_wait_ends_with_its_limit_its_result_or_its_own_error() -> None:
+    never: Future[None] = Future()
+    with within(0.1), pytest.raises(Stopped):
+        waited(never)
+    late: Future[int] = Future()
+    threading.Timer(0.1, late.set_result, [7]).start()
+    assert waited(late) == 7
+    check_stop()
+
+    def fails() -> None:
+        time.sleep(0.1)
+        raise TimeoutError("its own")
+
+    with pytest.raises(TimeoutError, match="its own"):
+        waited(left_alone(fails))

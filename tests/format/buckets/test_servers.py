@@ -1,0 +1,320 @@
+"""The servers of buckets themselves (`jaxdata.testing.buckets`): answers, faults, counts."""
+
+from __future__ import annotations
+
+import http.client
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from jaxdata.format.storage import open_store
+from jaxdata.testing.buckets import (
+    BucketServer,
+    Faults,
+    bucket_process,
+    bucket_server,
+    fault_proxy,
+)
+from jaxdata.testing.buckets.faults import KINDS, Draws
+from jaxdata.testing.buckets.http_messages import Request
+from tests.format.buckets.conftest import use
+
+CONTENT = bytes(range(200)) * 5
+PLACE = "/storage/v1/b/bkt/o/a?alt=media"
+
+
+@pytest.fixture
+def s3() -> Iterator[BucketServer]:
+    with bucket_server("s3") as server:
+        server.write("bkt/a", CONTENT)
+        yield server
+
+
+@pytest.fixture(params=["inside", "in front"])
+def faulty(request: pytest.FixtureRequest, s3: BucketServer) -> Iterator[BucketServer]:
+    """A server with faults of its own, and a proxy in front of one that has none."""
+    if request.param == "inside":
+        yield s3
+        return
+    with fault_proxy(s3.address) as proxy:
+        yield proxy
+
+
+def connect(server: BucketServer, timeout: float | None = None) -> http.client.HTTPConnection:
+    return http.client.HTTPConnection(urlsplit(server.address).netloc, timeout=timeout)
+
+
+def plain(
+    server: BucketServer,
+    method: str = "GET",
+    path: str = "/bkt/a",
+    body: bytes = b"",
+    timeout: float | None = None,
+    **headers: str,
+) -> tuple[int, bytes, dict[str, str]]:
+    """A request without any client's help."""
+    connection = connect(server, timeout)
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    try:
+        connection.request(method, path, body or None, named)
+        answer = connection.getresponse()
+        return answer.status, answer.read(), {k.lower(): v for k, v in answer.getheaders()}
+    finally:
+        connection.close()
+
+
+def test_google_s_answers_depend_on_a_generation() -> None:
+    with bucket_server("gs", buckets=["bkt"]) as server:
+        server.write("bkt/a", b"0123")
+        first = plain(server, path=PLACE)[2]["x-goog-generation"]
+        assert plain(server, path=f"{PLACE}&ifGenerationMatch={first}")[:2] == (200, b"0123")
+        assert plain(server, path=f"{PLACE}&ifGenerationNotMatch={first}")[0] == 304
+        server.write("bkt/a", b"0123")  # the same content is a new one
+        assert plain(server, path=f"{PLACE}&ifGenerationMatch={first}")[0] == 412
+        assert plain(server, path=f"{PLACE}&generation={first}")[0] == 404
+        status, body, _ = plain(server, path=PLACE.replace("bkt", "none"))
+        assert (status, b"bucket does not exist" in body) == (404, True)
+
+
+def test_amazon_s_answers_depend_on_an_etag() -> None:
+    with bucket_server("s3", buckets=["bkt"]) as server:
+        etag = plain(server, "PUT", body=b"1", If_None_Match="*")[2]["etag"]
+        server.write("bkt/a", b"1")  # the same content is the same one
+        for method, path, headers, expected in (
+            ("GET", "/bkt/a", {"If_Match": etag}, 200),
+            ("GET", "/bkt/a", {"If_None_Match": etag}, 304),
+            ("PUT", "/bkt/a", {"If_None_Match": "*"}, 412),
+            ("PUT", "/bkt/a", {"If_Match": '"other"'}, 412),
+            ("PUT", "/bkt/b", {"If_Match": etag}, 404),
+            ("PUT", "/bkt/a", {"If_Match": etag}, 200),
+            ("GET", "/bkt/a", {"If_Match": etag}, 412),
+            ("GET", "/none/a", {}, 404),
+        ):
+            body = b"2" if method == "PUT" else b""
+            found = plain(server, method, path, body, **headers)[0]
+            assert found == expected, (method, path, headers)
+        assert server.read("bkt/a") == b"2"
+        assert b"bucket does not exist" in plain(server, path="/none/a")[1]
+
+
+def test_a_folder_holds_the_objects_as_files_and_nothing_outside_is_served(tmp_path: Path) -> None:
+    path, seen = PLACE.replace("/a", "/deep%2Fa"), set()
+    (tmp_path / "secret").write_bytes(b"1")
+    for content in (b"0123456789", b"abcdefghij"):
+        with bucket_server("gs", folder=tmp_path / "buckets") as server:
+            server.write("bkt/deep/a", content)
+            assert (tmp_path / "buckets/bkt/deep/a").read_bytes() == content
+            _, body, told = plain(server, path=path, Range="bytes=3-4")
+            assert body == content[3:5]
+            seen.add(told["x-goog-generation"])
+    with bucket_server("gs", folder=tmp_path / "buckets") as server:
+        (tmp_path / "buckets/bkt/deep/a").write_bytes(b"by hand")
+        _, body, told = plain(server, path=path)
+        assert body == b"by hand"
+        assert len(seen | {told["x-goog-generation"]}) == 3
+        assert server.names("bkt/de") == ["bkt/deep/a"]
+        server.delete("bkt/deep/a")
+        assert not (tmp_path / "buckets/bkt/deep/a").exists()
+        assert plain(server, path="/storage/v1/b/../o/secret?alt=media")[0] == 404
+        assert plain(server, path="/storage/v1/b/bkt/o/..%2F..%2Fsecret?alt=media")[0] == 404
+        with pytest.raises(ValueError, match=r"no file can be called 'bkt/\.\./\.\./a'"):
+            server.write("bkt/../../a", b"outside")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["buckets", "secret"]
+
+
+def test_s3_puts_an_object_together_from_parts(s3: BucketServer) -> None:
+    s3.delete("bkt/a")
+    _, said, _ = plain(s3, "POST", "/bkt/a?uploads")
+    upload = said.split(b"<UploadId>")[1].split(b"<")[0].decode()
+    for number, part in ((2, b"world"), (1, b"hello "), (3, b"!")):
+        plain(s3, "PUT", f"/bkt/a?partNumber={number}&uploadId={upload}", part)
+    assert s3.names() == []
+    parts = "".join(f"<Part><PartNumber>{number}</PartNumber></Part>" for number in (1, 2))
+    done = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
+    assert plain(s3, "POST", f"/bkt/a?uploadId={upload}", done.replace(b"2", b"7"))[0] == 400
+    assert plain(s3, "POST", f"/bkt/a?uploadId={upload}", done)[0] == 200
+    assert s3.read("bkt/a") == b"hello world"
+    assert plain(s3, "DELETE", f"/bkt/a?uploadId={upload}")[0] == 404, "it is complete"
+
+
+def test_bodies_come_in_chunks_signed_or_after_leave_to_send_them(s3: BucketServer) -> None:
+    connection = connect(s3)
+    connection.request("PUT", "/bkt/a", iter([b"01234", b"56789"]), encode_chunked=True)
+    assert connection.getresponse().read() == b""
+    signed = b"5;chunk-signature=ab\r\nabcde\r\n0;chunk-signature=cd\r\n\r\n"
+    connection.request("PUT", "/bkt/b", signed, {"x-amz-decoded-content-length": "5"})
+    assert connection.getresponse().read() == b""
+    connection.putrequest("PUT", "/bkt/c")
+    connection.putheader("Expect", "100-continue")
+    connection.putheader("Content-Length", "3")
+    connection.endheaders()
+    assert connection.sock.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    connection.send(b"123")
+    assert connection.getresponse().status == 200
+    connection.close()
+    assert [s3.read(f"bkt/{name}") for name in "abc"] == [b"0123456789", b"abcde", b"123"]
+
+
+def test_what_is_no_request_is_refused(tmp_path: Path) -> None:
+    for scheme, path in (("gs", "/upload/storage/v1/b/bkt/o?name=a/../b"), ("s3", "/bkt/a//b")):
+        with bucket_server(scheme, folder=tmp_path) as server:  # type: ignore[arg-type]
+            method = "POST" if scheme == "gs" else "PUT"
+            assert plain(server, method, path, b"1")[0] == 400
+            assert plain(server, "PATCH", path)[0] == 405
+            connection = connect(server)
+            connection.connect()
+            connection.sock.sendall(b"no HTTP at all\r\n\r\n")
+            assert connection.sock.recv(1) == b"", "the connection is closed"
+            connection.close()
+
+
+def test_a_server_in_a_process_of_its_own_behind_a_proxy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    none = PLACE.replace("/a", "/ds%2Fnone")
+    with bucket_process("gs", folder=tmp_path, faults=Faults(latency=0.001)) as server:
+        assert server.faults == (Faults(latency=0.001),)
+        server.faults = Faults(forbidden=1.0, path="*/ds/none", methods="GET")
+        with fault_proxy(server.address, "gs") as proxy:
+            use(proxy, monkeypatch)
+            store = open_store(proxy.url("bkt/ds"))
+            store.write("a b+ü%20&<", b"0123456789")
+            assert store.list() == ["a b+ü%20&<"]
+            assert proxy.counts.sent == server.counts.sent
+            assert (proxy.counts.received, proxy.counts.requests) == (10, 2)
+            assert [plain(each, path=none)[0] for each in (proxy, server)] == [403, 403]
+            with pytest.raises(ValueError, match="belong to the server behind this proxy"):
+                proxy.names()
+        counts = server.counts
+        assert (counts.requests, counts.received, counts.faults) == (4, 10, {"forbidden": 2})
+        assert (tmp_path / "bkt/ds/a b+ü%20&<").read_bytes() == b"0123456789"
+        with pytest.raises(LookupError, match="there is no objects/bkt/b"):
+            server.read("bkt/b")
+
+
+def test_a_proxy_says_that_nothing_is_behind_it() -> None:
+    with bucket_server("s3") as ended:
+        address = ended.address
+    with fault_proxy(address) as proxy:
+        status, body, _ = plain(proxy)
+        assert (status, b"the server behind the proxy" in body) == (502, True)
+    with pytest.raises(ValueError, match="'s3://bkt' is no server: http://<host>:<port> was"):
+        fault_proxy("s3://bkt").__enter__()
+
+
+def test_the_command_prints_the_environment(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "jaxdata.testing.buckets", "--folder", str(tmp_path)]
+    with subprocess.Popen([*command, "--scheme", "s3"], stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout
+        address = run.stdout.readline().split()[1]
+        assert run.stdout.readline() == f"export AWS_ENDPOINT_URL={address}\n"
+        BucketServer("s3", address).write("bkt/a", b"1")
+        run.terminate()
+    assert run.returncode == 0
+    assert (tmp_path / "bkt/a").read_bytes() == b"1"
+    wrong = subprocess.run([*command, "--cut", "2"], capture_output=True, text=True, check=False)
+    assert "error: shares of requests lie in [0, 1]" in wrong.stderr
+
+
+STATUSES = {"unavailable": 503, "throttled": 429, "forbidden": 403, "vanished": 404}
+RAISED: dict[str, type[Exception]] = {
+    "reset": ConnectionResetError, "silent": TimeoutError, "cut": http.client.IncompleteRead,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", [*STATUSES, *RAISED, "short"])
+def test_a_fault_is_delivered_and_noted(faulty: BucketServer, fault: str) -> None:
+    faulty.faults = Faults(**{fault: 1.0})  # type: ignore[arg-type]
+    sent = 0
+    if fault in STATUSES:
+        said = f"{fault}, for a test".encode()
+        assert plain(faulty)[:2] == (STATUSES[fault], said)
+        sent = len(said)
+    elif fault == "short":
+        assert plain(faulty)[:2] == (200, CONTENT[:500]), "its length says so, too"
+        sent = 500
+    else:
+        with pytest.raises(RAISED[fault]) as raised:
+            plain(faulty, timeout=0.2 if fault == "silent" else None)
+        assert not isinstance(raised.value, http.client.RemoteDisconnected), "closed, not reset"
+        if isinstance(raised.value, http.client.IncompleteRead):
+            assert (raised.value.partial, raised.value.expected) == (CONTENT[:500], 500)
+            sent = 500
+    assert [(one.fault, one.sent) for one in faulty.requests] == [(fault, sent)]
+    assert faulty.counts.faults == {fault: 1}
+    faulty.faults = ()
+    assert plain(faulty)[:2] == (200, CONTENT)
+
+
+def test_a_reset_write_was_not_done_and_a_lost_one_was(
+    faulty: BucketServer, s3: BucketServer
+) -> None:
+    for fault, expected in (("reset", CONTENT), ("lost", b"new")):
+        faulty.faults = Faults(**{fault: 1.0})  # type: ignore[arg-type]
+        with pytest.raises(ConnectionResetError):
+            plain(faulty, "PUT", body=b"new")
+        assert s3.read("bkt/a") == expected
+
+
+def test_requests_under_way_are_counted(faulty: BucketServer) -> None:
+    faulty.faults = Faults(silent=1.0)
+    connections = [connect(faulty) for _ in range(20)]
+    for connection in connections:
+        connection.request("GET", "/bkt/a")
+    while faulty.counts.requests < 20:
+        time.sleep(0.01)
+    assert faulty.counts.most_at_once == 20
+    for connection in connections:
+        connection.close()
+    while not all(one.seconds for one in faulty.requests):
+        time.sleep(0.01)
+    faulty.clear()
+    assert faulty.counts.most_at_once == 0, "those that gave up are still under way"
+
+
+def test_latency_and_bandwidth_take_their_time(faulty: BucketServer) -> None:
+    faulty.faults = [Faults(latency=0.02), Faults(latency=0.02, bandwidth=50_000)]
+    began = time.monotonic()
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(lambda _: plain(faulty), range(4)):
+            assert found[:2] == (200, CONTENT)
+    assert time.monotonic() - began >= 0.04 + 4 * 0.02, "bytes go one after the other"
+    counts = faulty.counts
+    assert (counts.requests, counts.statuses, counts.sent) == (4, {200: 4}, 4_000)
+
+
+def test_only_some_requests_go_wrong(faulty: BucketServer, s3: BucketServer) -> None:
+    faulty.faults = [
+        Faults(unavailable=1.0, path="bkt/b*"),
+        Faults(unavailable=1.0, methods="HEAD PUT"),
+        Faults(forbidden=1.0, after=2),
+    ]
+    s3.write("bkt/b1", b"")
+    assert [plain(faulty)[0] for _ in range(4)] == [200, 200, 403, 403]
+    asked = (("GET", "/bkt/b1"), ("PUT", "/bkt/a"), ("DELETE", "/bkt/a"))
+    assert [plain(faulty, *each)[0] for each in asked] == [503, 503, 403]
+
+
+def test_shares_are_what_was_asked_for_and_the_same_in_any_order() -> None:
+    faults = Faults(unavailable=0.1, reset=0.05, cut=0.01, silent=0.02, seed=7)
+    requests = [Request("GET", "/bkt/a", {"range": f"bytes={k}-"}) for k in range(5_000)]
+    draws, backwards = Draws(faults), Draws(faults)
+    drawn = [draws.draw(request).fault for request in requests]
+    assert drawn == [backwards.draw(each).fault for each in reversed(requests)][::-1]
+    shares = {kind: drawn.count(kind) / 5_000 for kind in KINDS}
+    assert shares == pytest.approx({kind: getattr(faults, kind) for kind in KINDS}, abs=0.015)
+    again = [draws.draw(request).fault for request in requests]
+    assert sum(one == two == "unavailable" for one, two in zip(drawn, again, strict=True)) < 100
+    other = Draws(Faults(unavailable=0.1, seed=8))
+    assert [other.draw(request).fault for request in requests] != drawn
+    for wrong in ({"cut": 1.5}, {"reset": -0.1}, {"cut": 0.6, "lost": 0.6}):
+        with pytest.raises(ValueError, match=r"shares of requests lie in \[0, 1\], all together"):
+            Faults(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="latency and bandwidth are not negative"):
+        Faults(latency=-1)

@@ -28,7 +28,7 @@ from jaxdata.format.storage import open_store, zarr
 from jaxdata.format.verify import verify
 from jaxdata.views.source_view import SourceView
 from jaxdata.views.writing import remove_views, write_views
-from tests.converter.here import Here, in_this_process, run_here
+from tests.converter.here import Here, run_here
 from tests.format.trees import tree
 
 ROOT = Path(__file__).parents[2]
@@ -105,31 +105,8 @@ def leftovers(folder: Path) -> list[str]:
     return [name for name in names if ".tmp-" in name or ".lease" in name or "work/" in name]
 
 
-def killed_everywhere(
-    lives: Lives, folder: Path, begin: Callable[[Path], None], run: Callable[[Path], object]
-) -> int:
-    """Kill `run` at every change, and run it again; what is there then is what one run makes.
-
-    Returns how often it was killed.
-    """
-    at = 0
-    with lives.life(None):
-        (folder / "begun").mkdir()
-        begin(folder / "begun")
-        shutil.copytree(folder / "begun", folder / "whole")
-        run(folder / "whole")
-    expected = tree(folder / "whole")
-    while True:
-        at += 1
-        output = folder / f"{at}"
-        with lives.life(None):
-            shutil.copytree(folder / "begun", output)
-        if lives.survived(lambda: run(output), at):  # noqa: B023
-            return at - 1
-        with lives.life(None):
-            run(output)
-        assert not leftovers(output), f"killed at change {at}"
-        assert tree(output) == expected, f"killed at change {at}"
+def nothing(_: Path) -> None:
+    pass
 
 
 def a_dataset(output: Path) -> None:
@@ -144,74 +121,75 @@ def a_view(output: Path) -> None:
     write_views(output, "d1", {"train/web": view}, parameters={}, made_of={})
 
 
-def test_removing_a_view(lives: Lives, tmp_path: Path) -> None:
-    def remove(output: Path) -> None:
-        with suppress(InputError):  # it was removed, and all that was left to say is so
-            remove_views(output, "d1")
-
-    assert killed_everywhere(lives, tmp_path, a_view, remove) > 20
+def remove(output: Path) -> None:
+    with suppress(InputError):  # it was removed, and all that was left to say is so
+        remove_views(output, "d1")
 
 
-def test_an_export(lives: Lives, tmp_path: Path) -> None:
+def export(output: Path) -> None:
     docs = jaxdata.ArrayDocuments([[5, 6, 0], [7, 0]])
+    try:
+        jaxdata.export(docs, output / "mine", format="megatron")
+    except InputError as error:  # it was done
+        assert "mine.idx exists already" in str(error)  # noqa: PT017 - where it is raised
 
-    def export(output: Path) -> None:
-        try:
-            jaxdata.export(docs, output / "mine", format="megatron")
-        except InputError as error:  # it was done
-            assert "mine.idx exists already" in str(error)  # noqa: PT017 - where it is raised
 
-    assert killed_everywhere(lives, tmp_path, lambda _: None, export) > 5
+def deduplicate(output: Path) -> None:
+    with mock.patch("jaxdata.dedup.api.choose_engine", return_value=Here):
+        jaxdata.deduplicate(output, "d1")
+
+
+def convert(output: Path) -> None:
+    texts = output.parent / "texts.jsonl"
+    texts.write_text('{"text": "one"}\n{"text": "two"}\n')
+    run_here(texts, output)
+    assert not verify(output).damage
+
+
+@pytest.mark.parametrize(
+    ("begin", "command", "least"),
+    [
+        (a_view, remove, 20),
+        (nothing, export, 5),
+        pytest.param(a_dataset, deduplicate, 50, marks=pytest.mark.exhaustive),
+        pytest.param(nothing, convert, 50, marks=pytest.mark.exhaustive),
+    ],
+)
+def test_a_command_killed_at_any_change_does_the_rest_when_it_is_run_again(
+    lives: Lives,
+    tmp_path: Path,
+    begin: Callable[[Path], None],
+    command: Callable[[Path], None],
+    least: int,
+) -> None:
+    at = 0
+    with lives.life(None):
+        (tmp_path / "begun").mkdir()
+        begin(tmp_path / "begun")
+        shutil.copytree(tmp_path / "begun", tmp_path / "whole")
+        command(tmp_path / "whole")
+    expected = tree(tmp_path / "whole")
+    while True:
+        at += 1
+        output = tmp_path / f"{at}"
+        with lives.life(None):
+            shutil.copytree(tmp_path / "begun", output)
+        if lives.survived(lambda: command(output), at):  # noqa: B023
+            break
+        with lives.life(None):
+            command(output)
+        assert not leftovers(output), f"killed at change {at}"
+        assert tree(output) == expected, f"killed at change {at}"
+    assert at > least
 
 
 def test_an_export_leaves_the_tokens_of_others_alone(tmp_path: Path) -> None:
     (tmp_path / "mine.bin").write_bytes(b"their data")
     with pytest.raises(InputError, match=r"mine.bin exists already: choose another output"):
         jaxdata.export(jaxdata.ArrayDocuments([[5]]), tmp_path / "mine", format="megatron")
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.bin"]
-    assert (tmp_path / "mine.bin").read_bytes() == b"their data"
-
-
-def deduplicated(output: Path) -> None:
-    with mock.patch("jaxdata.dedup.api.choose_engine", return_value=Here):
-        jaxdata.deduplicate(output, "d1")
-
-
-@pytest.mark.exhaustive
-def test_a_search_for_duplicates(lives: Lives, tmp_path: Path) -> None:
-    assert killed_everywhere(lives, tmp_path, a_dataset, deduplicated) > 50
-
-
-@pytest.mark.exhaustive
-def test_a_conversion(lives: Lives, tmp_path: Path) -> None:
-    (tmp_path / "texts.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
-
-    def convert(output: Path) -> None:
-        with in_this_process():
-            run_here(tmp_path / "texts.jsonl", output)
-        assert not verify(output).damage
-
-    assert killed_everywhere(lives, tmp_path, lambda _: None, convert) > 50
-
-
-def test_a_search_that_is_killed_while_it_removes_its_work(lives: Lives, tmp_path: Path) -> None:
-    with lives.life(None):
-        (tmp_path / "begun").mkdir()
-        a_dataset(tmp_path / "begun")
-    shutil.copytree(tmp_path / "begun", tmp_path / "whole")
-    with lives.life(None):
-        deduplicated(tmp_path / "whole")
-        last = lives.changes
-    resumed = 0
-    for before in range(1, 26, 6):
-        output = tmp_path / f"{before}"
-        shutil.copytree(tmp_path / "begun", output)
-        assert not lives.survived(lambda: deduplicated(output), last - before)  # noqa: B023
-        resumed += (output / "dedup-d1/work").exists()
-        with lives.life(None):
-            deduplicated(output)
-        assert tree(output) == tree(tmp_path / "whole")
-    assert resumed
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [
+        ("mine.bin", b"their data")
+    ]
 
 
 def test_a_file_that_is_being_written_is_not_swept_away(tmp_path: Path) -> None:

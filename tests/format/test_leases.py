@@ -1,24 +1,35 @@
-"""Who may write, and whether a holder lives: decided by a clock of the test's own, unwaited."""
+"""Who may write below a folder: one process, and never one that lost the right to.
+
+What is decided is asked with a clock of the test's own, unwaited, of a store in memory; the end has
+processes that are killed and stopped.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 import re
+import signal
 import socket
+import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from jaxdata.errors import DatasetError
 from jaxdata.format import lease, lease_holder
 from jaxdata.format.lease_holder import Holder
+from jaxdata.format.storage import Store, open_store
 from tests.format.memory_store import MemoryStore
 
 THEIRS = Holder(
@@ -389,3 +400,165 @@ def test_a_lease_is_read_only_as_this_version_writes_it(
     assert (Holder.decode(content) is not None) is right
     assert Holder.decode(content.replace(b"{", b'{"more":1,', 1)) is None
     assert Holder.decode(encoded(THEIRS).replace(b'"pid":7', b'"pid":"7"')) is None
+
+
+_numbers = count()
+_WAIT = """
+import sys
+from jaxdata.format import lease
+from jaxdata.format.storage import open_store
+lease.SECONDS = 0.5
+with lease.leased(open_store(sys.argv[1]), ["a"]) as mine:
+    print("held", flush=True)
+    sys.stdin.readline()
+    store = mine.fenced(open_store(sys.argv[1]))
+    for change in (
+        lambda: store.write("a/shard", b"stale"),
+        lambda: store.delete("a/shard"),
+        lambda: store.delete("a/old/"),
+        lambda: store.sweep(),
+        lambda: store.update("a/shard", lambda was: b"stale"),
+        lambda: store.write_array("a/lengths", __import__("numpy").arange(3)),
+    ):
+        try:
+            change()
+        except lease.DatasetError as error:
+            print(error, flush=True)
+        else:
+            print("written", flush=True)
+"""
+
+
+@contextmanager
+def another(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the lease of `a` until it gets a line, and then writes."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    words = [sys.executable, "-c", _WAIT, str(folder)]
+    with subprocess.Popen(words, text=True, **pipes) as process:  # type: ignore[call-overload]
+        assert process.stdout.readline() == "held\n", process.communicate()[1]
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_killed_process_is_followed_at_once(tmp_path: Path) -> None:
+    with another(tmp_path) as other:
+        other.kill()
+        os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)  # a zombie, not waited for yet
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(time, "sleep", lambda _: pytest.fail("nothing is to be waited for"))
+            with lease.leased(open_store(tmp_path), ["a"]) as mine:
+                mine.check(open_store(tmp_path))
+
+
+@contextmanager
+def expired(store: Store) -> Iterator[lease.Lease]:
+    """The lease of `a` as soon as its holder's may be taken over."""
+    while True:
+        try:
+            with lease.leased(store, ["a"]) as mine:
+                yield mine
+                return
+        except DatasetError:
+            time.sleep(0.05)
+
+
+def test_who_was_stopped_too_long_changes_nothing_when_it_wakes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "SECONDS", 0.5)
+    store = open_store(tmp_path)
+    with another(tmp_path) as other:
+        other.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, other.pid, os.WSTOPPED)
+        with expired(store) as mine, store.create("a/writing") as writing:
+            store.write("a/shard", b"ours")
+            store.write_array("a/lengths", np.arange(5))
+            store.write("a/old/one", b"")
+            other.send_signal(signal.SIGCONT)
+            said, _ = other.communicate("go on\n")
+            mine.check(store)
+            assert writing.exists()
+        assert said.splitlines() == [said.splitlines()[0]] * 6
+        assert f"a was taken over by another process: process {os.getpid()} on" in said
+        assert store.read("a/shard") == b"ours"
+        assert store.read_array("a/lengths").tolist() == [0, 1, 2, 3, 4]
+        assert (tmp_path / "a/old/one").exists()
+
+
+@pytest.fixture(params=["local", "remote"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    remote = f"memory://lease-{next(_numbers)}/dataset"
+    return open_store(tmp_path / "dataset" if request.param == "local" else remote)
+
+
+def test_a_lease_is_renewed_until_another_has_it_and_sent_to_workers(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "SECONDS", 0.06)
+    with lease.leased(store, ["a", "b"]) as mine:
+        fenced = lease.Lease(mine.folders, mine.token).fenced(store)
+        fenced.write("a/shard", b"data")
+        first = store.read("a/.lease")
+        while store.read("a/.lease") == first:
+            time.sleep(0.001)
+        mine.check(store)
+        store.write("a/.lease", theirs := encoded(THEIRS))
+        for late in (lambda: mine.check(store), lambda: fenced.write("a/shard", b"late")):
+            with pytest.raises(DatasetError, match="a was taken over by another process"):
+                late()
+    assert (store.read("a/.lease"), store.read("b/.lease")) == (theirs, None)
+    assert store.read("a/shard") == b"data"
+
+
+CHANGES: dict[str, Callable[[Store], object]] = {
+    "write": lambda store: store.write("x", b"stale"),
+    "delete": lambda store: store.delete("x"),
+    "update": lambda store: store.update("x", lambda _: b"stale"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_nothing_happens_between_the_fence_and_the_change_of_an_object(change: str) -> None:
+    """The lease is lost, and the object written by its new holder, right after the fence."""
+    store = open_store(f"memory://lease-{next(_numbers)}/dataset")
+    store.write("x", b"old")
+    passed = []
+
+    def fence() -> None:
+        passed.append(len(passed))
+        if passed == [0]:
+            store.write("x", b"theirs")
+        else:
+            raise DatasetError("lost")
+
+    with pytest.raises(DatasetError, match="lost"):
+        CHANGES[change](store.fenced(fence))
+    assert store.read("x") == b"theirs"
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_file_changes_under_the_lock_that_a_lease_is_taken_with(
+    tmp_path: Path, change: str
+) -> None:
+    """Who is let pass is done before another process can take over."""
+    store = open_store(tmp_path)
+    store.write("x", b"old")
+    taken = threading.Event()
+
+    def take_over() -> None:
+        with lease.leased(store, ["a"]):
+            taken.set()
+
+    other = threading.Thread(target=take_over)
+
+    def fence() -> None:
+        if not other.is_alive():
+            other.start()
+        assert not taken.wait(0.2)
+
+    CHANGES[change](store.fenced(fence))
+    other.join()
+    assert taken.is_set()
+    assert store.read("x") == {"write": b"stale", "delete": None, "update": b"stale"}[change]

@@ -85,87 +85,69 @@ def test_a_lease_is_there_while_the_block_runs_and_only_then(clock: Clock) -> No
     assert store.sweeps == 2
 
 
+def renewed(now: float | None) -> bytes:
+    """Their lease, renewed at this time by their clock; None for one of another version."""
+    return b"{}" if now is None else encoded(THEIRS, last_renewed=now)
+
+
+NOW = 1000.0
+
+
 @pytest.mark.parametrize("folder", ["", "a"])
-@pytest.mark.parametrize("age", [0, 1, 60])
-def test_who_renewed_within_a_minute_is_not_disturbed(clock: Clock, folder: str, age: int) -> None:
-    name = f"{folder}/.lease" if folder else ".lease"
-    store, content = MemoryStore(), encoded(THEIRS, last_renewed=clock.now - age)
-    store.files[name] = content
-    with pytest.raises(DatasetError) as refused, lease.leased(store, [folder]):
-        pass
-    where = f"memory:/{folder}" if folder else "memory:"
-    assert str(refused.value) == (
-        f"{where} is being written by another process: {WHO}. Wait until it ends or stop it, then "
-        "run the same command again. If it is gone with its machine, its lease ends within 120 s"
-    )
-    assert store.files == {name: content}
-    assert clock.slept == []
-
-
-@pytest.mark.parametrize("skew", [-1000, 60.5, None])
-@pytest.mark.parametrize(("seconds", "sleep"), [(60.0, 1.0), (10.0, 0.5)])
-def test_what_stays_the_same_for_a_lease_long_by_our_clock_is_taken_over(
-    clock: Clock, skew: float | None, seconds: float, sleep: float,
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize(
+    ("first", "then", "wait", "slept", "taken"),
+    [
+        (NOW, {}, False, 0, False),
+        (NOW - 60, {}, False, 0, False),
+        # What stays the same for a lease long by our clock is taken over, whatever theirs says.
+        (NOW - 60.5, {}, False, 60, True),
+        (NOW + 1000, {}, False, 60, True),
+        (None, {}, False, 60, True),
+        # A clock that is a little ahead is alive as soon as ours has come up with it.
+        (NOW + 0.5, {}, False, 1, False),
+        # Who renews while we watch lives.
+        (5, {10: 6}, False, 10, False),
+        # Who waits takes what is given back at once.
+        (5, {10: 6, 69: 7, 100: "gone"}, True, 100, True),
+        (NOW, {3: 1, 61: 2, 64: "gone"}, True, 64, True),
+    ],
+)
+def test_who_shows_signs_of_life_is_not_disturbed_and_the_others_are_followed(
+    clock: Clock, caplog: pytest.LogCaptureFixture, folder: str, first: float | None,
+    then: dict[int, Any], wait: bool, slept: int, taken: bool,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(lease, "SECONDS", seconds)
-    store = MemoryStore()
-    store.files["a/.lease"] = (
-        b"{}" if skew is None else encoded(THEIRS, last_renewed=clock.now - skew)
-    )
-    with lease.leased(store, ["a"]) as mine:
-        mine.check(store)
-    assert clock.slept == [sleep] * round(seconds / sleep)
-    [told] = [each.getMessage() for each in caplog.records]
-    assert told == (
-        f"memory:/a is held by another process: {'one of another version' if skew is None else WHO}"
-        f". Waiting; it is taken over if that shows no sign of life for {seconds:.0f} s"
-    )
-
-
-@pytest.mark.parametrize("wait", [False, True])
-def test_who_renews_while_we_watch_lives_whatever_its_clock_says(clock: Clock, wait: bool) -> None:
-    store = MemoryStore()
-
-    def renew(now: float) -> Callable[[], None]:
-        return lambda: store.files.update({"a/.lease": encoded(THEIRS, last_renewed=now)})
-
-    renew(5)()
-    clock.then = {10: renew(6), 69: renew(7), 100: store.files.clear}
-    if wait:
-        with lease.leased(store, ["a"], wait=True):
-            pass
-        assert len(clock.slept) == 100
+    name, where = (f"{folder}/.lease", f"memory:/{folder}") if folder else (".lease", "memory:")
+    store = MemoryStore({name: renewed(first)})
+    for after, now in then.items():
+        clock.then[after] = (
+            store.files.clear if now == "gone" else lambda now=now: store.write(name, renewed(now))
+        )
+    if taken:
+        with lease.leased(store, [folder], wait=wait) as mine:
+            mine.check(store)
     else:
-        with pytest.raises(DatasetError, match=f"memory:/a is being written .*{re.escape(WHO)}"):
-            lease.leased(store, ["a"]).__enter__()
-        assert len(clock.slept) == 10
+        with pytest.raises(DatasetError) as refused, lease.leased(store, [folder], wait=wait):
+            pass
+        assert str(refused.value) == (
+            f"{where} is being written by another process: {WHO}. Wait until it ends or stop it, "
+            "then run the same command again. If it is gone with its machine, its lease ends "
+            "within 120 s"
+        )
+        assert store.files == {name: renewed(then.get(slept, first))}
+    assert clock.slept == [1.0] * slept
+    who = "one of another version" if first is None else WHO
+    assert [each.getMessage() for each in caplog.records] == [
+        f"{where} is held by another process: {who}. Waiting; it is taken over if that shows no "
+        "sign of life for 60 s"
+    ] * bool(slept)
 
 
-def test_a_clock_that_is_little_ahead_is_alive_as_soon_as_ours_has_come_up_with_it(
-    clock: Clock,
+def test_who_looks_at_a_short_lease_looks_more_often(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = MemoryStore()
-    store.files["a/.lease"] = encoded(THEIRS, last_renewed=clock.now + 0.5)
-    with pytest.raises(DatasetError, match="memory:/a is being written"):
-        lease.leased(store, ["a"]).__enter__()
-    assert clock.slept == [1.0]
-
-
-def test_who_waits_takes_what_is_given_back_at_once_and_is_told_once(
-    clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
-    store = MemoryStore()
-    store.files["a/.lease"] = encoded(THEIRS)
-    clock.then = {
-        3: lambda: store.files.update({"a/.lease": encoded(THEIRS, token="next")}),
-        61: lambda: store.files.update({"a/.lease": encoded(THEIRS, token="last")}),
-        64: store.files.clear,
-    }
-    with lease.leased(store, ["a"], wait=True):
-        pass
-    assert clock.slept == [1.0] * 64
-    assert len(caplog.records) == 1
+    monkeypatch.setattr(lease, "SECONDS", 10.0)
+    with lease.leased(MemoryStore({"a/.lease": b"{}"}), ["a"]):
+        assert clock.slept == [0.5] * 20
 
 
 def test_a_dead_holder_is_followed_and_a_write_that_succeeded_unseen_is_ours(

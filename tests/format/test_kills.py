@@ -12,8 +12,9 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -34,8 +35,12 @@ from tests.format.trees import tree
 ROOT = Path(__file__).parents[2]
 CHANGES = [
     *((os, name) for name in ("mkdir", "open", "rename", "replace", "rmdir", "unlink", "fsync")),
+    (io, "open"),
     (zarr, "write"),
 ]
+
+
+OPENING = (os.open, io.open)
 
 
 class Killed(BaseException):
@@ -50,52 +55,40 @@ class Lives:
         self.changes = 0
         self.dies_at: int | None = None
 
-    def change(self) -> None:
-        self.changes += 1
-        if self.dies_at is not None and self.changes >= self.dies_at:
-            raise Killed
+    def counting(self, change: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any, **options: Any) -> Any:
+            mode = (*args, "r")[1] if change in OPENING else "w"
+            reads = not (
+                mode & (os.O_WRONLY | os.O_RDWR)
+                if isinstance(mode, int)
+                else set(mode) & set("wax+")
+            )
+            self.changes += not reads
+            if self.dies_at is not None and self.changes >= self.dies_at and not reads:
+                raise Killed
+            return change(*args, **options)
 
-    @contextmanager
-    def life(self, dies_at: int | None) -> Iterator[None]:
-        self.number, self.changes, self.dies_at = self.number + 1, 0, dies_at
-        yield
+        return counted
 
-    def survived(self, run: Callable[[], object], dies_at: int) -> bool:
+    def survived(self, run: Callable[[Path], object], output: Path, dies_at: int | None) -> bool:
         """Live once; tell whether it came to an end before it was to die."""
+        self.number, self.changes, self.dies_at = self.number + 1, 0, dies_at
         try:
-            with self.life(dies_at):
-                run()
+            run(output)
         except Killed:
             return False
+        finally:
+            self.dies_at = None
         return True
 
 
-def counting(lives: Lives, change: Callable[..., Any]) -> Callable[..., Any]:
-    def counted(*args: Any, **options: Any) -> Any:
-        writes = change is not os.open or args[1] & (os.O_WRONLY | os.O_RDWR)
-        if writes:
-            lives.change()
-        return change(*args, **options)
-
-    return counted
-
-
 @pytest.fixture
-def lives(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lives]:
+def lives(monkeypatch: pytest.MonkeyPatch) -> Lives:
     lives = Lives()
     for place, name in CHANGES:
-        monkeypatch.setattr(place, name, counting(lives, getattr(place, name)))
-    opened = io.open
-
-    def open_file(file: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
-        if set(mode) & set("wax+"):
-            lives.change()
-        return opened(file, mode, *args, **options)
-
-    monkeypatch.setattr(io, "open", open_file)
+        monkeypatch.setattr(place, name, lives.counting(getattr(place, name)))
     monkeypatch.setattr("jaxdata.format.lease_holder._started", lambda _pid: lives.number)
-    yield lives
-    lives.dies_at = None
+    return lives
 
 
 def leftovers(folder: Path) -> list[str]:
@@ -127,7 +120,11 @@ def remove(output: Path) -> None:
 
 
 def export(output: Path) -> None:
-    docs = jaxdata.ArrayDocuments([[5, 6, 0], [7, 0]])
+    theirs, docs = output / "theirs.bin", jaxdata.ArrayDocuments([[5, 6, 0], [7, 0]])
+    theirs.write_bytes(b"their data")
+    with pytest.raises(InputError, match=r"theirs.bin exists already: choose another output"):
+        jaxdata.export(docs, output / "theirs", format="megatron")
+    assert theirs.read_bytes() == b"their data"
     try:
         jaxdata.export(docs, output / "mine", format="megatron")
     except InputError as error:  # it was done
@@ -162,34 +159,20 @@ def test_a_command_killed_at_any_change_does_the_rest_when_it_is_run_again(
     command: Callable[[Path], None],
     least: int,
 ) -> None:
-    at = 0
-    with lives.life(None):
-        (tmp_path / "begun").mkdir()
-        begin(tmp_path / "begun")
-        shutil.copytree(tmp_path / "begun", tmp_path / "whole")
-        command(tmp_path / "whole")
-    expected = tree(tmp_path / "whole")
-    while True:
-        at += 1
+    begun, whole = tmp_path / "begun", tmp_path / "whole"
+    begun.mkdir()
+    begin(begun)
+    shutil.copytree(begun, whole)
+    command(whole)
+    for at in count(1):
         output = tmp_path / f"{at}"
-        with lives.life(None):
-            shutil.copytree(tmp_path / "begun", output)
-        if lives.survived(lambda: command(output), at):  # noqa: B023
+        shutil.copytree(begun, output)
+        if lives.survived(command, output, at):
             break
-        with lives.life(None):
-            command(output)
+        assert lives.survived(command, output, None)
         assert not leftovers(output), f"killed at change {at}"
-        assert tree(output) == expected, f"killed at change {at}"
+        assert tree(output) == tree(whole), f"killed at change {at}"
     assert at > least
-
-
-def test_an_export_leaves_the_tokens_of_others_alone(tmp_path: Path) -> None:
-    (tmp_path / "mine.bin").write_bytes(b"their data")
-    with pytest.raises(InputError, match=r"mine.bin exists already: choose another output"):
-        jaxdata.export(jaxdata.ArrayDocuments([[5]]), tmp_path / "mine", format="megatron")
-    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [
-        ("mine.bin", b"their data")
-    ]
 
 
 def test_a_file_that_is_being_written_is_not_swept_away(tmp_path: Path) -> None:

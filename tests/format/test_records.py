@@ -188,10 +188,7 @@ def lie_where_walking_finds_them(lengths: list[int], spec: RecordSpec) -> None:
     sizes = spec.chunk_bytes([each.tokens for each in found])
     assert sizes.tolist() == [each.begin + each.size - each.chunk for each in found]
     tokens = [(each, n) for each in found for n in {0, each.tokens // 2, each.tokens - 1}]
-    asked = (
-        [lengths[each.document] for each, _ in tokens],
-        [each.first + n for each, n in tokens],
-    )
+    asked = ([lengths[each.document] for each, _ in tokens], [each.first + n for each, n in tokens])
     before = [of[each.document][0].chunk for each, _ in tokens]
     of_tokens = [each.begin + n * item for each, n in tokens]
     of_masks = [each.begin + each.tokens * item + n for each, n in tokens]

@@ -15,9 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import jaxdata
 from jaxdata import tokenizers
-from jaxdata.compat.cerebras import read_params
 from jaxdata.config import load_config
 from jaxdata.converter.chat.templates import find_template
 from jaxdata.converter.inputs.discovery import find_inputs
@@ -244,19 +242,18 @@ def test_credentials_are_those_of_the_first_place_that_has_some(
     assert credentials_of("s3://bkt").spec == {"type": "anonymous"}
 
 
-@pytest.mark.usefixtures("no_aws")
 @pytest.mark.parametrize("way", ["key", "profile", "default profile", "anonymous"])
-def test_the_client_says_nothing_of_credentials(way: str, tmp_path: Path) -> None:
+def test_the_client_says_nothing_of_credentials(no_aws: Path, way: str) -> None:
     with bucket_server("s3", buckets=["bkt"]) as server:
         server.write("bkt/a", b"content")
         env = os.environ | server.env
         if way != "key":
             env = {k: v for k, v in env.items() if not re.match("AWS_(ACCESS|SECRET)", k)}
-        if way == "anonymous":
-            env["JAXDATA_S3_ANONYMOUS"] = "1"
-        elif way.endswith("profile"):
-            (tmp_path / "AWS_SHARED_CREDENTIALS_FILE").write_text(PROFILES)
-            env |= {"AWS_PROFILE": "mine"} if way == "profile" else {}
+        if way.endswith("profile"):
+            no_aws.write_text(PROFILES)
+        env |= {"profile": {"AWS_PROFILE": "mine"}, "anonymous": {"JAXDATA_S3_ANONYMOUS": "1"}}.get(
+            way, {}
+        )
         code = (
             "from jaxdata.format.storage import open_store\n"
             "for _ in range(2): print(open_store('s3://bkt').read('a'))"
@@ -318,11 +315,7 @@ def test_small_files_are_the_same_anywhere(small: BucketServer, tmp_path: Path) 
     assert load_config("s3://small/run.yaml", {"seed": 3}).pack.seq_len == 64
     small.write("small/template", b"{{ messages }}")
     assert find_template("s3://small/template", tokenizers.load("bytes")) == "{{ messages }}"
-    (tmp_path / "a.txt").write_text("text")
     small.write("small/run.yaml", b"dataset: d\npack: {seq_length: 64}\n")
-    small.write("small/params.yaml", b"processing: {max_seq_length: 128}\n")
-    url = "gs://bucket/a"
-    of_this = re.escape(f"{url!r} is a URL, expected a path on this machine: ")
     for asked, kind, said in (
         (lambda: write_small("https://host/a", b""), InputError,
          "https://host/a: nothing is written to web servers"),
@@ -330,22 +323,15 @@ def test_small_files_are_the_same_anywhere(small: BucketServer, tmp_path: Path) 
          r"did you mean 'seq_len'.*s3://small/run\.yaml, line 2"),
         (lambda: load_config("s3://small/none"), ConfigError,
          r"cannot read the config s3://small/none: .*no such obj"),
-        (lambda: read_params("s3://small/params.yaml", "lm"), InputError,
-         r"^s3://small/params\.yaml: tokenizer_type=None"),
         (lambda: find_template("s3://small/none", tokenizers.load("bytes")), InputError,
          "--chat-template 's3://small/none' cannot be read"),
         (lambda: tokenizers.load("hf:s3://small/none"), InputError,
          r"^s3://small/none: there is no such object, nor any be"),
-        (lambda: load_config({"dataset": "d", "train": {"output": "https://host/run"}}),
-         InputError, "a path on this machine: train into a folder, gs:"),
-        (lambda: read_state(url), InputError, f"{of_this}copy the checkpoint"),
-        (lambda: jaxdata.convert(tmp_path, output="https://host/ds", source="a",
-                                 tokenizer="bytes"), InputError, "cannot open 'https://host/ds'"),
+        (lambda: read_state("gs://bucket/a"), InputError,
+         "'gs://bucket/a' is a URL, expected a path on this machine: copy the checkpoint"),
     ):  # fmt: skip
         with pytest.raises(kind, match=said):
             asked()
-    assert re.search(f"{of_this}run the demo in a folder", run("demo", "--output", url, status=1)
-                     .stderr)  # fmt: skip
 
 
 def test_a_tokenizer_in_a_bucket(small: BucketServer, tmp_path: Path) -> None:

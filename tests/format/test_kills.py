@@ -58,14 +58,12 @@ class Lives:
     def counting(self, change: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*args: Any, **options: Any) -> Any:
             mode = (*args, "r")[1] if change in OPENING else "w"
-            reads = not (
-                mode & (os.O_WRONLY | os.O_RDWR)
-                if isinstance(mode, int)
-                else set(mode) & set("wax+")
-            )
-            self.changes += not reads
-            if self.dies_at is not None and self.changes >= self.dies_at and not reads:
-                raise Killed
+            if isinstance(mode, int):
+                mode = "w" if mode & (os.O_WRONLY | os.O_RDWR) else "r"
+            if set(mode) & set("wax+"):
+                self.changes += 1
+                if self.dies_at is not None and self.changes >= self.dies_at:
+                    raise Killed
             return change(*args, **options)
 
         return counted

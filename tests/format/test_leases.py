@@ -385,7 +385,7 @@ def test_a_lease_is_read_only_as_this_version_writes_it(
 
 
 _numbers = count()
-_WAIT = """
+_HOLD = """
 import sys
 from jaxdata.format import lease
 from jaxdata.format.storage import open_store
@@ -412,29 +412,6 @@ with lease.leased(open_store(sys.argv[1]), ["a"]) as mine:
 
 
 @contextmanager
-def another(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another process that holds the lease of `a` until it gets a line, and then writes."""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    words = [sys.executable, "-c", _WAIT, str(folder)]
-    with subprocess.Popen(words, text=True, **pipes) as process:  # type: ignore[call-overload]
-        assert process.stdout.readline() == "held\n", process.communicate()[1]
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def test_a_killed_process_is_followed_at_once(tmp_path: Path) -> None:
-    with another(tmp_path) as other:
-        other.kill()
-        os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)  # a zombie, not waited for yet
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(time, "sleep", lambda _: pytest.fail("nothing is to be waited for"))
-            with lease.leased(open_store(tmp_path), ["a"]) as mine:
-                mine.check(open_store(tmp_path))
-
-
-@contextmanager
 def expired(store: Store) -> Iterator[lease.Lease]:
     """The lease of `a` as soon as its holder's may be taken over."""
     while True:
@@ -451,7 +428,10 @@ def test_who_was_stopped_too_long_changes_nothing_when_it_wakes(
 ) -> None:
     monkeypatch.setattr(lease, "SECONDS", 0.5)
     store = open_store(tmp_path)
-    with another(tmp_path) as other:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    command = [sys.executable, "-c", _HOLD, str(tmp_path)]
+    with subprocess.Popen(command, text=True, **pipes) as other:  # type: ignore[call-overload]
+        assert other.stdout.readline() == "held\n"
         other.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, other.pid, os.WSTOPPED)
         with expired(store) as mine, store.create("a/writing") as writing:

@@ -21,8 +21,8 @@ from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.format.lease import leased
 from jaxdata.format.storage import Store, open_store
 from jaxdata.format.storage.objects import ObjectPath, uploads
-from jaxdata.testing import write_dataset
 from jaxdata.testing.buckets import BucketServer, Faults
+from tests.builders import dataset
 
 WAITS: dict[str, Callable[[BucketServer], object]] = {}
 SILENT = Faults(silent=1.0)
@@ -35,7 +35,7 @@ def waits(do: Callable[[BucketServer], object]) -> Callable[[BucketServer], obje
 
 def prepare(server: BucketServer, folder: Path) -> None:
     """Put there what some of them read."""
-    write_dataset(folder / "bkt/ds", {"train/web": [np.arange(1, 90)] * 90}, shard_documents=10)
+    dataset(folder / "bkt/ds", {"web": [np.arange(1, 90)] * 90}, shard_documents=10)
     server.write("bkt/large", bytes(2**23))
 
 

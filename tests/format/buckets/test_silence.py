@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 from threading import Timer
 
@@ -49,18 +50,13 @@ def test_processes_end_soon_after_an_interrupt_at_any_moment(tmp_path: Path) -> 
     chance = random.Random(27)
     with bucket_process("gs", folder=tmp_path) as server:
         prepare(server, tmp_path)
-        for number in range(TIMES):
-            name = list(WAITS)[number % len(WAITS)]
+        for number, name in zip(range(TIMES), cycle(WAITS), strict=False):
             server.faults = ()
-            words = [sys.executable, "-m", "tests.format.buckets.interrupted"]
-            process = subprocess.Popen(
-                [*words, name, server.scheme, server.address],
-                env=os.environ | server.env,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            with process:
+            words = [sys.executable, "-m", "tests.format.buckets.interrupted", name]
+            with subprocess.Popen(
+                [*words, server.scheme, server.address], env=os.environ | server.env,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            ) as process:  # fmt: skip
                 assert process.stdout
                 assert process.stdout.readline() == "ready\n"
                 time.sleep(chance.uniform(0, 1.5))

@@ -65,8 +65,8 @@ def test_requests_that_fail_change_no_batch(
         try:
             check(server, tmp_path, 12)
         except DatasetError as error:  # a body that is short, and says so, looks like the end
-            assert fault == "short"
-            assert ".array_record ends before byte" in str(error)
+            if fault != "short" or ".array_record ends before byte" not in str(error):
+                raise
         if sum(server.counts.faults.values()) >= 3:
             return
     pytest.fail(f"no three of {server.counts.requests} requests failed")

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import io
-import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import jaxdata
-from jaxdata.errors import InputError, StateMismatch
+from jaxdata.errors import StateMismatch
 from jaxdata.packing.last_rows import place_online
 from jaxdata.packing.planner import pack_block
 from jaxdata.packing.pooled_rows import rows_in_order
@@ -27,7 +22,6 @@ from jaxdata.packing.strategies.best_fit import assign_best_fit, assign_mixed
 from jaxdata.packing.strategies.crop import crop_online
 from jaxdata.packing.windows import RowItems
 
-CORPORA = ("short", "wiki", "web", "code", "lognormal")
 SEQ_LEN = 2048
 
 
@@ -76,8 +70,11 @@ def test_it_needs_hardly_more_rows_than_best_fit_decreasing(
 
 @pytest.mark.parametrize("sizes", [(26, 49), (26, 49, 100), (33, 35, 33, 35, 100)])
 def test_few_sizes_that_do_not_mix_are_packed_by_best_fit_decreasing(sizes: tuple[int]) -> None:
-    drawn = np.random.default_rng(0).choice(sizes, 900)
-    assert mixed(drawn, 100, 100).rows == assign_best_fit(drawn, 100, 100).rows
+    for count in (900, 5_000):
+        drawn = np.random.default_rng(0).choice(sizes, count)
+        rows = mixed(drawn, 100, 100)
+        assert sorted(rows.items.tolist()) == list(range(count))
+        assert rows.rows == assign_best_fit(drawn, 100, 100).rows
 
 
 def test_online_best_fit_takes_the_fullest_row() -> None:
@@ -124,26 +121,13 @@ def test_the_plan_of_a_whole_block(strategy: str) -> None:
     assert content.hexdigest()[:16] == GOLDEN[strategy]
 
 
-def _texts(folder: Path, corpus: str) -> Iterator[str]:
-    if corpus == "web":
-        yield from pq.read_table(folder / "web.parquet")["text"].to_pylist()
-        return
-    for path in sorted(folder.glob(f"{corpus}*.jsonl.*")):
-        with path.open("rb") as file:
-            packed = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else _zstd(file)
-            yield from (json.loads(line)["text"] for line in io.TextIOWrapper(packed, "utf-8"))
-
-
-def _zstd(file: Any) -> Any:
-    return zstandard.ZstdDecompressor().stream_reader(file)
-
-
 def lengths_of(folder: Path, corpus: str) -> NDArray[np.int64]:
     """Tokens of its documents, at four bytes each."""
     if corpus == "lognormal":
-        drawn = np.random.default_rng(0).lognormal(6, 1, 65_536)
+        drawn = np.random.default_rng(0).lognormal(6, 1, 20_000)
         return np.clip(drawn, 8, 20_000).astype(np.int64)
-    return np.array([len(text.encode()) // 4 + 2 for text in _texts(folder, corpus)])
+    texts = pq.read_table(folder / f"{corpus}.parquet")["text"].to_pylist()
+    return np.array([len(text.encode()) // 4 + 2 for text in texts])
 
 
 POOLS = {"segment_bytes": 2**20, "pool_bytes": 2**23, "lanes": 1}
@@ -205,34 +189,23 @@ def assert_mixed(seeds: list[Rows]) -> None:
     assert variance <= 1.5 * np.mean([_variance(*deal) for deal in random])
 
 
-@pytest.mark.parametrize("corpus", CORPORA)
-def test_rows_of_real_text_are_mixed(shared_data: Path, corpus: str) -> None:
+@pytest.mark.parametrize("corpus", ["web", "lognormal"])
+def test_rows_are_mixed_and_full(shared_data: Path, corpus: str) -> None:
     lengths = lengths_of(shared_data, corpus)
-    # A small corpus has two or three pairs of equal neighbours in an epoch.
-    seeds = [Rows(lengths, "best_fit", seed) for seed in range(8 if len(lengths) < 4_000 else 2)]
-    assert_mixed(seeds)
-    for rows in seeds:
-        plan = rows.packed.plan
-        assert plan.padding <= max(0.001 * plan.slots, SEQ_LEN)
+    for strategy, seeds in (("best_fit", 2), ("crop", 1)):
+        rows = [Rows(lengths, strategy, seed) for seed in range(seeds)]
+        assert_mixed(rows)
+        for plan in (each.packed.plan for each in rows):
+            assert plan.padding <= max(0.001 * plan.slots * (strategy == "best_fit"), SEQ_LEN)
 
 
-@pytest.mark.parametrize("corpus", CORPORA)
-def test_rows_of_pools_are_mixed(shared_data: Path, corpus: str) -> None:
-    chance, some = np.random.default_rng(0), lengths_of(shared_data, corpus)
+def test_rows_of_pools_are_mixed(shared_data: Path) -> None:
+    chance, some = np.random.default_rng(0), lengths_of(shared_data, "web")
     lengths = chance.choice(some, int(10e6 / some.mean()))  # two pools and a half
     rows = Rows(lengths, "best_fit", **POOLS)
     assert len(rows.packed.table.planner.order.spans()) == 3
     assert_mixed([rows])
     assert rows.packed.plan.padding <= 0.003 * rows.packed.plan.slots
-
-
-@pytest.mark.parametrize("corpus", CORPORA)
-def test_cropped_rows_are_mixed_and_full(shared_data: Path, corpus: str) -> None:
-    rows = Rows(lengths_of(shared_data, corpus), "crop")
-    random = [_random_deal(rows, seed) for seed in range(3)]
-    assert rows.equal_neighbours() <= 2 * max(np.mean([_equal(r, s) for r, s, _ in random]), 1e-3)
-    assert rows.variance() <= 1.5 * np.mean([_variance(*deal) for deal in random])
-    assert rows.packed.plan.padding <= SEQ_LEN
 
 
 def test_the_longest_does_not_come_first() -> None:
@@ -245,16 +218,14 @@ def test_the_longest_does_not_come_first() -> None:
     assert abs(np.mean(rows.slots[first] == longest) - expected) < 0.1
 
 
-def test_another_order_is_refused_by_name() -> None:
+def test_a_state_of_the_other_order_is_refused_by_name() -> None:
     docs = jaxdata.ArrayDocuments([[1, 2, 3]])
-    with pytest.raises(InputError, match=r"order=3: expected 1 \| 2"):
-        jaxdata.pack(docs, seq_len=4, order=3)
-    for was, now in ((1, 2), (2, 1)):
-        state = jaxdata.Loader(jaxdata.pack(docs, seq_len=4, order=was), batch_size=1).get_state()
-        other = jaxdata.Loader(jaxdata.pack(docs, seq_len=4, order=now), batch_size=1)
-        with pytest.raises(StateMismatch) as refused:
-            other.set_state(state)
-        assert str(refused.value).splitlines()[1:-1] == [
-            f"  order was {was}, is {now}: set order: {was} in the config's pack, or order={was} "
-            "for jaxdata.pack, or start a new run"
-        ]
+    one, two = (
+        jaxdata.Loader(jaxdata.pack(docs, seq_len=4, order=order), batch_size=1) for order in (1, 2)
+    )
+    with pytest.raises(StateMismatch) as refused:
+        two.set_state(one.get_state())
+    assert str(refused.value).splitlines()[1:-1] == [
+        "  order was 1, is 2: set order: 1 in the config's pack, or order=1 for jaxdata.pack, or "
+        "start a new run"
+    ]

@@ -10,7 +10,6 @@ import pytest
 import jaxdata
 from jaxdata.converter import convert
 from jaxdata.look.validation import describe_mixture
-from jaxdata.testing import assert_same_batches
 
 pytestmark = pytest.mark.slow
 
@@ -65,28 +64,3 @@ def test_shares_within_a_thousandth_and_counts_to_the_token(config: dict[str, ob
             assert abs(mine[number] / mine.sum() - asked["mix"][name]) < 0.001
         first += phase["rows"]
     assert first == len(tokens)
-
-
-@pytest.mark.exhaustive
-def test_a_long_context_phase_of_what_is_left(config: dict[str, object]) -> None:
-    """The last tenth in rows of 16,384: the first rows stay, and all shares are as asked."""
-    at, mix = 22_000, {"web": 0.3, "code": 0.3, "math": 0.2, "wiki": 0.2}
-    amendment = {
-        "at_row": at,
-        "pack": {"seq_len": 16_384},
-        "curriculum": {"tokens": 5e6, "mix": mix},
-    }
-    before, after = jaxdata.load(config), jaxdata.load(config, amendments=[amendment])
-    for loader in (before, after):
-        loader.seek(row=at - 512)
-    assert_same_batches([next(before) for _ in range(2)], [next(after) for _ in range(2)])
-    after.seek(row=at)
-    state = after.get_state()
-    rows = [next(after)["source"].shape for _ in range(2)]
-    assert rows == [(256, 16_384)] * 2
-    told = describe_mixture(after.rows)["phases"][-1]
-    after.set_state(state)
-    counts = counted(after).sum(axis=0)
-    for number, name in enumerate(after.source_names):
-        assert told["sources"][name]["tokens"] == counts[number]
-        assert abs(counts[number] / counts.sum() - mix[name]) < 0.01

@@ -52,17 +52,6 @@ def test_of_whole_epochs_tokens_are_exact_and_within_them_off_by_idle_slots_at_m
     assert drift.max() <= rows.plan.slots - rows.plan.trained_tokens + 1e-6
 
 
-@given(lengths_lists)
-def test_with_crop_rows_are_full_but_one_in_a_block(lengths: list[int]) -> None:
-    rows = packed("a", lengths, strategy="crop")
-    own = trained(rows, len(rows))
-    blocks = math.ceil(len(lengths) / 8)
-    assert (own < SEQ_LEN).sum() <= blocks
-    average = own.mean()
-    drift = np.abs(own.cumsum() - average * np.arange(1, len(own) + 1))
-    assert drift.max() < blocks * average or not drift.max()
-
-
 @given(
     st.lists(st.tuples(lengths_lists, st.floats(0.05, 1)), min_size=2, max_size=4),
     st.sampled_from(PACKS),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -121,13 +124,21 @@ def test_the_plan_of_a_whole_block(strategy: str) -> None:
     assert content.hexdigest()[:16] == GOLDEN[strategy]
 
 
+def _texts(folder: Path, corpus: str) -> Iterator[str]:
+    if (path := folder / f"{corpus}.parquet").exists():
+        yield from pq.read_table(path)["text"].to_pylist()
+        return
+    for path in sorted(folder.glob(f"{corpus}*.jsonl.zst")):
+        with zstandard.open(path, encoding="utf-8") as file:
+            yield from (json.loads(line)["text"] for line in file)
+
+
 def lengths_of(folder: Path, corpus: str) -> NDArray[np.int64]:
     """Tokens of its documents, at four bytes each."""
     if corpus == "lognormal":
         drawn = np.random.default_rng(0).lognormal(6, 1, 20_000)
         return np.clip(drawn, 8, 20_000).astype(np.int64)
-    texts = pq.read_table(folder / f"{corpus}.parquet")["text"].to_pylist()
-    return np.array([len(text.encode()) // 4 + 2 for text in texts])
+    return np.array([len(text.encode()) // 4 + 2 for text in _texts(folder, corpus)])
 
 
 POOLS = {"segment_bytes": 2**20, "pool_bytes": 2**23, "lanes": 1}

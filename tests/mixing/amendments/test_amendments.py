@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import jax
@@ -9,9 +10,10 @@ import numpy as np
 import pytest
 
 import jaxdata
-from jaxdata.errors import InputError, SourceExhausted, StateMismatch
+from jaxdata.errors import SourceExhausted, StateMismatch
+from jaxdata.feed.saved_state import sealed
 from jaxdata.testing import assert_resumes_everywhere, assert_same_batches, assert_same_on_hosts
-from tests.mixing.amendments.conftest import packed, run_of_two_phases
+from tests.mixing.amendments.conftest import Seen, packed, run_of_two_phases
 
 
 def test_the_past_stays_and_cannot_be_edited(docs: dict[str, Any]) -> None:
@@ -49,25 +51,6 @@ def test_the_past_stays_and_cannot_be_edited(docs: dict[str, Any]) -> None:
     assert one.next_row == 80
 
 
-def test_what_is_left_of_the_plan_goes_on(docs: dict[str, Any]) -> None:
-    """Without phases of its own an amendment keeps those there were, in their units."""
-    rows = packed(docs, seq_len=32)
-    weights = dict.fromkeys(docs, 1)
-    phases = [
-        jaxdata.Phase(tokens=32 * 40, weights=weights),
-        jaxdata.Phase(steps=5, batch_size=4, weights=weights),
-    ]
-    mixed = jaxdata.mix(rows, phases=phases)
-    same = mixed.amend(24, epochs={"web": 2})
-    assert (len(same), [interval.phase for interval in same.intervals]) == (60, [0, 0, 1])
-    longer = mixed.amend(24, rows=packed(docs, seq_len=64))
-    assert len(longer) == 24 + 16 // 2 + 20, "tokens stay tokens, rows stay rows"
-    with pytest.raises(InputError, match="no phase is left at row 60; pass the phases to follow"):
-        mixed.amend(60, epochs={"web": 2})
-    enlarged = mixed.amend(60, phases=[jaxdata.Phase(rows=9, weights={"web": 1})])
-    assert len(enlarged) == 69
-
-
 def test_it_resumes_everywhere_on_any_hosts(docs: dict[str, Any]) -> None:
     mixed = run_of_two_phases(docs).amend(
         63, rows=packed(docs, seq_len=64), phases=[jaxdata.Phase(rows=40, weights="proportional")]
@@ -86,9 +69,8 @@ def test_it_resumes_everywhere_on_any_hosts(docs: dict[str, Any]) -> None:
     assert_same_batches(loader(num_workers=2), batches)
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ("data",))
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
-    for expand in ("host", "device"):
-        settings = {"batch_size": ramp, "skip_rows": [(20, 27)], "expand": expand}
-        assert_same_batches(jaxdata.Loader(mixed, sharding=sharding, **settings), batches)
+    settings = {"batch_size": ramp, "skip_rows": [(20, 27)], "expand": "device"}
+    assert_same_batches(jaxdata.Loader(mixed, sharding=sharding, **settings), batches)
     edge = next(k for k, batch in enumerate(batches) if batch["inputs"].shape[1] == 64)
     one = loader()
     one.seek(step=edge)
@@ -109,19 +91,62 @@ def test_transformed_rows_take_another_shape_as_well(docs: dict[str, Any]) -> No
     assert_same_batches([next(one) for _ in range(4)], [next(other) for _ in range(4)])
 
 
-def test_what_cannot_be_amended_says_why(docs: dict[str, Any]) -> None:
-    mixed = run_of_two_phases(docs)
-    end = len(mixed)
-    with pytest.raises(InputError, match=f"from row {end + 1} on: expected 0 to {end}"):
-        mixed.amend(end + 1, epochs={"web": 2})
-    others = packed({"web": docs["books"]}, seq_len=32)
-    with pytest.raises(InputError, match="source 'web' has other documents than before"):
-        mixed.amend(10, rows=others)
-    with pytest.raises(InputError, match=r"must share one seq_len, these have \{'web': 64, 'code'"):
-        mixed.amend(10, rows=packed({"web": docs["web"]}, seq_len=64))
-    with pytest.raises(InputError, match=r"amend: source 'web' is a .*Map.*, expected the result"):
-        mixed.amend(10, rows={"web": packed(docs, seq_len=64)["web"].map(dict)})
-    with pytest.raises(SourceExhausted, match="source 'web': demanded 1,000 rows, available"):
-        mixed.amend(
-            10, phases=[jaxdata.Phase(rows=1000, weights={"web": 1})], on_exhaustion="refuse"
+def test_a_halted_run_resumed_with_renormalize_remembers_it(docs: dict[str, Any]) -> None:
+    def run(on_exhaustion: str) -> jaxdata.Loader:
+        phase = jaxdata.Phase(rows=700, weights={"web": 0.7, "code": 0.3})
+        named = {name: docs[name] for name in ("web", "code")}
+        rows = packed(named, seq_len=32)
+        return jaxdata.Loader(
+            jaxdata.mix(rows, phases=[phase], on_exhaustion=on_exhaustion), batch_size=8
         )
+
+    halting, going_on = run("halt"), run("renormalize")
+    seen = Seen()
+    for _ in range(len(halting)):
+        seen.add(next(halting))
+    with pytest.raises(SourceExhausted, match="runs dry in phase 0 at row"):
+        next(halting)
+    state = json.loads(json.dumps(halting.get_state()))
+    row = state["next_row"]
+    assert row == going_on.rows.exhaustions[0].row
+    going_on.set_state(state)
+    for batch in going_on:
+        seen.add(batch)
+    assert set(seen.times.values()) == {1}, "nothing is repeated"
+    after = going_on.get_state()
+    noted = [{"row": row, "on_exhaustion": "renormalize", "was": "halt"}]
+    assert after["amendments"] == noted
+    again = run("renormalize")
+    again.set_state(json.loads(json.dumps(after)))
+    assert again.get_state() == after
+    with pytest.raises(StateMismatch, match=f"next_row {after['next_row']}: expected 0 to {row}"):
+        run("halt").set_state(after)
+
+
+def test_a_halted_run_goes_on_with_more_epochs(docs: dict[str, Any]) -> None:
+    def run(times: float, on_exhaustion: str = "halt") -> jaxdata.Loader:
+        phase = jaxdata.Phase(rows=700, weights={"web": 0.7, "code": 0.3})
+        rows = packed({name: docs[name] for name in ("web", "code")}, seq_len=32)
+        mixed = jaxdata.mix(
+            rows, phases=[phase], epochs={"web": times}, on_exhaustion=on_exhaustion
+        )
+        return jaxdata.Loader(mixed, batch_size=8)
+
+    halting, longer = run(0.5), run(0.75)
+    batches = [next(halting) for _ in range(len(halting))]
+    state = halting.get_state()
+    longer.set_state(state)
+    assert longer.get_state()["amendments"] == [
+        {"row": state["next_row"], "epochs": {"web": 0.75}, "was": {"web": 0.5}}
+    ]
+    seen = Seen()
+    for batch in [*batches, *(next(longer) for _ in range(len(longer) - longer.step))]:
+        seen.add(batch)
+    assert set(seen.times.values()) == {1}
+    assert longer.rows.epochs()["web"] == pytest.approx(0.75, abs=0.01)
+    beyond = longer.get_state()
+    with pytest.raises(StateMismatch, match=r"epochs\[web\] was 0.75, is 0.5: set epochs"):
+        run(0.5).set_state(beyond)
+    dry = sealed(run(0.5, "renormalize").get_state() | {"next_row": 600})
+    with pytest.raises(StateMismatch, match="epochs"):  # its rows after web ran dry would differ
+        run(0.75, "renormalize").set_state(dry)

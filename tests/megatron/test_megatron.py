@@ -21,7 +21,7 @@ from tests.megatron.slow_megatron import SlowGpt, lengths_of_some, texts
 BY_EOD: dict[str, Any] = {"reset": True, "eod_mask_loss": True, "by": "eod", "eod_id": 0}
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(
     lengths_of_some,
     st.integers(1, 12),
@@ -73,7 +73,7 @@ def test_other_fields_of_a_row(lengths: list[int], seq_len: int, seed: int) -> N
         assert (masked[k]["segment_ids"] == 1).all()
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(
     lengths_of_some,
     st.integers(1, 12),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -52,6 +52,7 @@ def test_of_whole_epochs_tokens_are_exact_and_within_them_off_by_idle_slots_at_m
     assert drift.max() <= rows.plan.slots - rows.plan.trained_tokens + 1e-6
 
 
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(lengths_lists, st.floats(0.05, 1)), min_size=2, max_size=4),
     st.sampled_from(PACKS),

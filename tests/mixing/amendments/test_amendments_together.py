@@ -1,4 +1,4 @@
-"""Several amendments: those at one row add up; the order in which they are given is no matter."""
+"""Several amendments: those at one row add up, in any order; of the rest every token comes once."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.errors import ConfigError, SourceExhausted
 from jaxdata.testing import (
+    assert_exactly_once,
     assert_same_batches,
     distinct_documents,
     write_dataset,
 )
+from tests.mixing.amendments.conftest import PACKS, POOLS, deliver, packed, sources
 
 NARROW, WIDE = {"seq_len": 256}, {"seq_len": 512}
 ALL_WEB = [{"rows": 7, "mix": {"web": 1.0}}]
@@ -42,29 +46,18 @@ def opened(dataset: Path, *amendments: dict[str, Any], **more: Any) -> jaxdata.L
     return jaxdata.load({**config, **more})
 
 
-def shapes(loader: jaxdata.Loader) -> list[int]:
-    return [batch["inputs"].shape[1] for batch in loader]
-
-
-def state_at_end(loader: jaxdata.Loader) -> dict[str, Any]:
-    loader.seek(row=len(loader.rows))
-    return loader.get_state()
-
-
-def assert_same_run(one: jaxdata.Loader, other: jaxdata.Loader) -> None:
-    assert_same_batches(list(one), list(other))
-    assert one.get_state() == other.get_state()
-    other.reset()
-
-
 def test_two_amendments_at_one_row_are_one(dataset: Path) -> None:
     both = opened(dataset, {"at_row": 16, "pack": WIDE, "curriculum": BOTH})
-    parts = {"at_row": 16, "pack": WIDE}, {"at_row": 16, "curriculum": BOTH}
-    for order in permutations(parts):
-        assert shapes(opened(dataset, *order)) == [256] * 2 + [512] * 2
-        assert_same_run(opened(dataset, *order), both)
-    (noted,) = state_at_end(opened(dataset, *parts))["amendments"]
+    expected = list(both)
+    assert [batch["inputs"].shape[1] for batch in expected] == [256] * 2 + [512] * 2
+    (noted,) = both.get_state()["amendments"]
     assert noted.keys() == {"row", "phases", "seq_len", "sources"}
+    pack = {"at_row": 16, "pack": WIDE}
+    for curriculum in ({"at_row": 16, "curriculum": BOTH}, {"at_step": 2, "curriculum": BOTH}):
+        for order in permutations([pack, curriculum]):
+            one = opened(dataset, *order)
+            assert_same_batches(list(one), expected)
+            assert one.get_state() == both.get_state()
 
 
 def test_a_part_need_not_be_possible_alone(dataset: Path) -> None:
@@ -121,3 +114,38 @@ def test_fewer_epochs_than_were_read_of_a_source_that_is_weighed_no_more(mode: s
     amended = run.amend(60, epochs={"a": 0.1})
     assert amended.counts(len(amended)) == run.counts(len(run)) == {"a": 30, "b": 70}
     assert not amended.exhaustions
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> tuple[dict[str, list[int]], list[tuple[dict[str, Any], float]]]:
+    length = st.one_of(st.integers(1, 12), st.integers(1, 120))
+    lengths = {
+        name: draw(st.lists(length, min_size=3, max_size=40)) for name in ("web", "code", "wiki")
+    }
+    change = st.tuples(st.sampled_from(PACKS), st.floats(0, 1))
+    return lengths, draw(st.lists(change, min_size=1, max_size=3))
+
+
+BEGUN: list[dict[str, Any]] = [{}, {"order": 2, "lanes": 4, **POOLS}]
+
+
+@settings(max_examples=25)
+@given(plans(), st.booleans(), st.integers(1, 3), st.sampled_from(BEGUN))
+def test_packed_anew_on_the_way_every_token_comes_once(
+    plan: tuple[dict[str, list[int]], list[tuple[dict[str, Any], float]]],
+    masked: bool,
+    hosts: int,
+    begun: dict[str, Any],
+) -> None:
+    lengths, changes = plan
+    docs = sources(lengths, masked)
+    rows = packed(docs, seq_len=20, **begun)
+    if not all(len(each) for each in rows.values()):
+        return
+    mixed = jaxdata.mix(rows, weights="proportional", on_exhaustion="renormalize")
+    row = 0
+    for pack, where in changes:
+        row += round((len(mixed) - row) * where)
+        if row < len(mixed):
+            mixed = mixed.amend(row, rows=packed(docs, **pack))
+    assert_exactly_once(deliver(mixed, 3 * hosts, hosts), list(docs.values()))

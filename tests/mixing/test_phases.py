@@ -85,27 +85,17 @@ def test_weights_are_a_copy_and_numbers_only_when_weighed() -> None:
 
 @pytest.mark.parametrize("two", [("tokens", "rows"), ("rows", "steps"), ("tokens", "steps")])
 def test_two_budgets_of_a_phase_are_refused(two: tuple[str, str]) -> None:
-    given: dict[str, Any] = {"tokens": None, "rows": None, "steps": None}
-    given |= dict.fromkeys(two, 4)
-    refused(
-        "a phase of tokens={tokens}, rows={rows}, steps={steps}: give exactly one of tokens, rows "
-        "and steps".format(**given),
-        Phase,
-        **given,
-        weights=ONE,
-    )
+    given: dict[str, Any] = {"tokens": None, "rows": None, "steps": None, **dict.fromkeys(two, 4)}
+    told = ", ".join(f"{name}={value}" for name, value in given.items())
+    message = f"a phase of {told}: give exactly one of tokens, rows and steps"
+    refused(message, Phase, **given, weights=ONE)
 
 
 @pytest.mark.parametrize("one", [{"steps": 3}, {"batch_size": 4}])
 def test_steps_and_their_batch_size_come_together(one: dict[str, Any]) -> None:
+    told = "a phase of steps={steps}, batch_size={batch_size}: give both, as batch_size turns steps"
     given = {"steps": None, "batch_size": None, **one}
-    refused(
-        "a phase of steps={steps}, batch_size={batch_size}: give both, as batch_size turns steps "
-        "into rows".format(**given),
-        Phase,
-        **one,
-        weights=ONE,
-    )
+    refused(f"{told.format(**given)} into rows", Phase, **one, weights=ONE)
 
 
 @pytest.mark.parametrize("name", ["tokens", "rows", "steps", "batch_size"])

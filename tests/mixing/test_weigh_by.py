@@ -38,21 +38,6 @@ def loss_of(rows: Any, count: int | None = None) -> int:
     return int(next(assemble(rows.table, [chosen], len(chosen)))["loss_mask"].sum())
 
 
-def test_an_instruction_mixture_gets_its_weights_in_loss() -> None:
-    """Answers are a quarter of `sft`: by tokens it gets an eighth of the loss it was meant to."""
-    sft = masked([40] * 600, [False, False, False, True], "sft")
-    web = jaxdata.ArrayDocuments(distinct_documents([40] * 600), name="web")
-    rows = {name: jaxdata.pack(each, seq_len=80) for name, each in (("sft", sft), ("web", web))}
-    phases = [jaxdata.Phase(rows=200, weights={"sft": 0.5, "web": 0.5})]
-    by_loss = jaxdata.mix(rows, phases=phases, weigh_by="loss_tokens")
-    by_tokens = jaxdata.mix(rows, phases=phases)
-    assert by_tokens.counts() == {"sft": 100, "web": 100}
-    assert by_loss.counts() == {"sft": 159, "web": 41}  # 39 : 10 targets with loss a document
-    taken = by_loss.counts()
-    loss = {name: loss_of(rows[name], taken[name]) for name in rows}
-    assert loss["sft"] / sum(loss.values()) == pytest.approx(0.5, abs=0.01)
-
-
 @pytest.fixture(scope="module")
 def tuning(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An sft source of two conversions, in two splits, and plain text beside it."""

@@ -21,7 +21,7 @@ import jaxdata
 from jaxdata.errors import DatasetError
 from jaxdata.packing import plan_memory, planner
 from jaxdata.packing.plan_memory import PLANS, PlanMemory
-from jaxdata.testing import assert_same_batches, distinct_documents
+from jaxdata.testing import distinct_documents
 from tests.feed.test_forks import assert_done, forked, in_a_process
 
 BYTES = 100
@@ -221,19 +221,6 @@ def fork_while_one_is_made() -> None:
 
 def test_in_a_forked_copy_nothing_is_under_way() -> None:
     in_a_process(fork_while_one_is_made)
-
-
-def test_rows_are_the_same_with_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    docs = jaxdata.ArrayDocuments(distinct_documents([7, 12, 3, 30] * 50))
-
-    def batches() -> list[Any]:
-        rows = jaxdata.pack(docs, seq_len=16, segment_bytes=128, pool_bytes=256, lanes=8).repeat(2)
-        return list(jaxdata.Loader(rows, batch_size=24, prefetch=0))
-
-    expected = batches()
-    monkeypatch.setattr(PLANS, "most", 2_000)  # three blocks or so
-    assert_same_batches(batches(), expected)
-    assert PLANS.nbytes <= 2_000
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 import jaxdata
 from jaxdata.config import load_config
@@ -17,6 +16,7 @@ from jaxdata.errors import ConfigError, SourceExhausted, StateMismatch
 from jaxdata.look.trace import Tracer
 from jaxdata.mixing.preview import planned_intervals
 from jaxdata.testing import write_dataset
+from tests.builders import run
 from tests.look.trace.conftest import TEXTS, Place, asked, emitted, told
 
 FIRST = {
@@ -35,20 +35,18 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("amended")
     sources = {f"train/{name}": documents for name, documents in TEXTS.items()}
     write_dataset(folder / "d", sources, shard_documents=64, record_tokens=50)
-    path = folder / "run.yaml"
-    fields = {
-        "dataset": str(folder / "d"),
-        "pack": {"seq_len": 32, "block": 50, "overlap": 5},
-        "curriculum": [
+    return run(
+        folder,
+        dataset=str(folder / "d"),
+        pack={"seq_len": 32, "block": 50, "overlap": 5},
+        curriculum=[
             {"rows": 100, "mix": {"web": 0.6, "code": 0.4}},
             {"tokens": 32 * 500, "mix": {"web": 0.3, "code": 0.7}},
         ],
-        "epochs": {"web": 1.5, "code": 2},
-        "on_exhaustion": "halt",
-        "loader": {"batch_size": 24},
-    }
-    path.write_text(yaml.safe_dump(fields))
-    return path
+        epochs={"web": 1.5, "code": 2},
+        on_exhaustion="halt",
+        loader={"batch_size": 24},
+    )
 
 
 class Emitted:

@@ -43,27 +43,19 @@ def tuning(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An sft source of two conversions, in two splits, and plain text beside it."""
     folder = tmp_path_factory.mktemp("tuning")
     chance = np.random.default_rng(3)
-    for number, count in enumerate((300, 90)):
+
+    def add(source: str, lines: list[dict[str, str]], **options: Any) -> None:
+        (folder / f"{len(lines)}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+        given = {"output": folder / "data", "source": source, "tokenizer": "bytes", "workers": 1}
+        convert_here(folder / f"{len(lines)}.jsonl", **given, **options)
+
+    for append, count in enumerate((300, 90)):
         pairs = [
             {"prompt": "why " * chance.integers(0, 30), "completion": "so " * chance.integers(1, 9)}
             for _ in range(count)
         ]
-        (folder / f"{number}.jsonl").write_text("\n".join(map(json.dumps, pairs)))
-        convert_here(
-            folder / f"{number}.jsonl",
-            output=folder / "data",
-            source="sft",
-            task="sft",
-            tokenizer="bytes",
-            split_ratio="train=80,val=20",
-            append=bool(number),
-            workers=1,
-        )
-    texts = [{"text": "words " * chance.integers(1, 40)} for _ in range(200)]
-    (folder / "web.jsonl").write_text("\n".join(map(json.dumps, texts)))
-    convert_here(
-        folder / "web.jsonl", output=folder / "data", source="web", tokenizer="bytes", workers=1
-    )
+        add("sft", pairs, task="sft", split_ratio="train=80,val=20", append=bool(append))
+    add("web", [{"text": "words " * chance.integers(1, 40)} for _ in range(200)])
     return folder / "data"
 
 

@@ -38,16 +38,6 @@ def test_a_dataset_is_asked_by_name(dataset: Any) -> None:
         jaxdata.open_dataset("nowhere")
 
 
-def test_documents_are_sliced(dataset: Any) -> None:
-    for source in (dataset["train/web"], jaxdata.ArrayDocuments([[5, 6, 0], [7, 0], [8, 0]])):
-        found = [[each["tokens"].tolist() for each in source[k]] for k in (slice(2), slice(-1, 9))]
-        assert found == [[[5, 6, 0], [7, 0]], [[8, 0]]]
-        assert source[-3]["tokens"].tolist() == [5, 6, 0]
-        for number in (3, -4):
-            with pytest.raises(IndexError, match=f"no document {number}: 3 are numbered from 0"):
-                source[number]
-
-
 def test_what_is_not_rows_is_refused_by_what_it_is(dataset: Any) -> None:
     source = dataset["train/web"]
     for given in (dataset, source, "folder", jaxdata.ArrayDocuments([[1, 0]])):
@@ -90,6 +80,7 @@ def test_a_name_that_is_nearly_right_is_told() -> None:
         _ = jaxdata.nothing
 
 
+@pytest.mark.exhaustive
 def test_names_with_dots_resolve_after_one_import() -> None:
     """Those that READMEs write."""
     names = {name for each in DOCUMENTS for name in each.dotted()} - BEFORE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +30,7 @@ print(json.dumps([documents, targets, maps]))
 """
 
 
-@pytest.fixture(scope="module", params=[1_000, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=[1_000, pytest.param(100_000, marks=pytest.mark.exhaustive)])
 def many(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("many")
     write_many_shards(path, DOCUMENTS, request.param)
@@ -68,15 +67,6 @@ def test_workers_load_and_materialize(many: Path, tmp_path: Path) -> None:
     assert with_few_descriptors(WORKERS, many, tmp_path / "rows") == [True, True]
 
 
-@pytest.mark.exhaustive
-def test_a_source_is_the_same_in_another_process(many: Path) -> None:
-    source = jaxdata.open_dataset(many).source("train", "web")
-    before = source.entry.as_generation().model_copy(update={"index": "index-0"})
-    entry = source.entry.model_copy(update={"generations": [before]})
-    assert pickle.loads(pickle.dumps(entry)) == entry
-    assert pickle.loads(pickle.dumps(source)).entry == source.entry
-
-
 FORK = """
 import json, os, sys
 import jaxdata
@@ -97,25 +87,6 @@ print(json.dumps([os.read(reading, 100).decode(), read(0, 400) == before]))
 
 def test_a_forked_process_reads_on(many: Path) -> None:
     assert with_few_descriptors(FORK, many) == ["same", True]
-
-
-COMMANDS = """
-import json, subprocess, sys
-options = [["inspect"], ["verify"]][: int(sys.argv[2])]
-run = [sys.executable, "-m", "jaxdata"]
-done = [subprocess.run([*run, *o, sys.argv[1]], capture_output=True, text=True) for o in options]
-print(json.dumps([[one.returncode, one.stdout] for one in done]))
-"""
-
-
-@pytest.mark.exhaustive
-def test_commands(many: Path) -> None:
-    """`verify` reads 13 GB of 100,000 shards, which takes a minute: only the others do that."""
-    shards = len(list((many / "train/web").glob("*.array_record")))
-    done = with_few_descriptors(COMMANDS, many, str(2 if shards == 1_000 else 1))
-    assert [code for code, _ in done] == [0] * len(done)
-    assert f"{shards:,}" in done[0][1]
-    assert f"whole (1 sources, {shards:,} shards" in done[-1][1] or shards > 1_000
 
 
 FOREIGN = """

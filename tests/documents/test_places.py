@@ -1,96 +1,86 @@
-"""The bytes that documents name are those of their tokens and masks."""
+"""Documents of a dataset on disk: the bytes that they name, their side arrays, many files."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import jaxdata
-from jaxdata.documents.places import OneFile, placed
-from jaxdata.testing import distinct_documents, write_dataset
-from tests.documents.test_foreign import only_source, write_datatrove, write_nanogpt
+from jaxdata.documents.custom import CustomDocuments
+from jaxdata.testing import assert_same_batches
+from tests import builders
 
 LENGTHS = [1, 7, 30_000, 2, 9, 90, 40_000, 3]
 
 
-def read(docs: Any, files: list[bytes], document: int, start: int, count: int) -> bytes:
-    asked = (np.array([value]) for value in (document, start, count))
-    found = placed(docs).places(*asked)
-    assert not found.owner.any()
-    ranges = zip(found.file.tolist(), found.start.tolist(), found.stop.tolist(), strict=True)
-    return b"".join(files[file][a:b] for file, a, b in ranges)
-
-
 @pytest.mark.parametrize("masked", [False, True])
-def test_those_of_shards(tmp_path: Path, masked: bool) -> None:
-    documents = distinct_documents(LENGTHS)
-    masks = [np.arange(len(each)) % 3 > 0 for each in documents] if masked else None
-    given_masks = {"train/a": masks} if masks else None
-    sources = {"train/a": documents}
-    dataset = write_dataset(
-        tmp_path / "d", sources, given_masks, shard_documents=3, record_tokens=999
-    )
-    docs = dataset.source("train", "a")
-    files = [(tmp_path / "d" / shard.name).read_bytes() for shard in docs.entry.shards]
+def test_places_in_shards_hold_the_tokens_then_the_masks(tmp_path: Path, masked: bool) -> None:
+    documents = builders.documents(LENGTHS)
+    masks = [np.arange(len(each)) % 3 > 0 for each in documents]
+    options = {"masks": {"a": masks}} if masked else {}
+    sizes = {"shard_documents": 3, "record_tokens": 999}
+    folder = builders.dataset(tmp_path / "d", {"a": documents}, **options, **sizes)
+    docs = jaxdata.open_dataset(folder).source("train", "a")
+    files = [(folder / shard.name).read_bytes() for shard in docs.entry.shards]
     for number, tokens in enumerate(documents):
         for start, stop in ((0, len(tokens)), (len(tokens) // 3, len(tokens) - 1)):
-            found = read(docs, files, number, start, stop - start)
-            item = docs.dtype.itemsize
-            stored = np.frombuffer(found[: (stop - start) * item], docs.dtype)
-            assert np.array_equal(stored, tokens[start:stop])
-            rest = found[(stop - start) * item :]
-            assert rest == (masks[number][start:stop].tobytes() if masks else b"")
+            places = docs.places(*(np.array([each]) for each in (number, start, stop - start)))
+            ranges = zip(*(column.tolist() for column in places[1:]), strict=True)
+            found = b"".join(files[file][a:b] for file, a, b in ranges)
+            wanted = np.asarray(tokens[start:stop], docs.dtype).tobytes()
+            assert found == wanted + (masks[number][start:stop].tobytes() if masked else b"")
+            assert not places.owner.any()
     assert (docs.file_sizes <= [len(each) for each in files]).all()
-    last = read(docs, files, len(LENGTHS) - 1, 0, LENGTHS[-1])
-    assert files[-1][: docs.file_sizes[-1]].endswith(last[-2:] if not masked else last[-1:])
+    assert files[-1][: docs.file_sizes[-1]].endswith(found[-1:])
 
 
-@given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.booleans(), st.data())
-def test_those_of_one_file(lengths: list[int], masked: bool, data: st.DataObject) -> None:
-    documents = [np.arange(n) + 10 * k for k, n in enumerate(lengths)]
-    masks = [np.arange(n) % 2 for n in lengths] if masked else None
-    docs = jaxdata.ArrayDocuments(documents, masks)
-    parts = []
-    for k, tokens in enumerate(documents):
-        parts += [tokens.astype("<u2").tobytes(), bytes(masks[k].tolist()) if masks else b""]
-    number = data.draw(st.integers(0, len(lengths) - 1))
-    start = data.draw(st.integers(0, lengths[number] - 1))
-    count = data.draw(st.integers(0, lengths[number] - start))
-    wanted = documents[number][start : start + count].astype("<u2").tobytes()
-    wanted += bytes(masks[number][start : start + count].tolist()) if masks else b""
-    assert read(docs, [b"".join(parts)], number, start, count) == wanted
-    one = OneFile(docs)
-    assert one.file_sizes.tolist() == [len(b"".join(parts))]
-    _, first = one.first_bytes(np.arange(len(lengths)))
-    pages = np.split(first // 4, docs.page_ends(4)[:-1])
-    assert all(len(set(page.tolist())) == 1 for page in pages)
+TOKENS = [[5, 6, 7, 0], [8, 9, 0]]
 
 
-def test_those_of_another_tools_files(tmp_path: Path) -> None:
-    documents = [np.array([*range(1, 5 + k), 0]) for k in range(6)]
-    spec = write_nanogpt(tmp_path / "train.bin", documents)
-    docs = only_source(spec, eod_id=0)
-    file = (tmp_path / "train.bin").read_bytes()
-    for number, tokens in enumerate(documents):
-        found = read(docs, [file], number, 1, len(tokens) - 1)
-        assert np.array_equal(np.frombuffer(found, "<u2"), tokens[1:])
-    assert docs.file_sizes.tolist() == [len(file)]
+PATCHES = [[-1, 4, 5, -1], [0, -1, 2]]
 
 
-def test_those_of_masks_in_a_file_of_their_own(tmp_path: Path) -> None:
-    documents = [np.array([*range(1, 5 + k), 0]) for k in range(6)]
-    losses = [np.arange(len(each)) % 2 for each in documents]
-    docs = only_source(write_datatrove(tmp_path / "c.ds", documents, masks=losses))
-    names = [path for part in docs._ranges.parts for path in (part.tokens, part.mask)]
-    files = [path.read_bytes() for path in names]
-    assert docs.file_sizes.tolist() == list(map(len, files))
-    for number, tokens in enumerate(documents):
-        found = read(docs, files, number, 1, len(tokens) - 1)
-        size = (len(tokens) - 1) * docs.dtype.itemsize
-        assert np.array_equal(np.frombuffer(found[:size], docs.dtype), tokens[1:])
-        assert list(found[size:]) == losses[number][1:].tolist()
+class Images:
+    """A user's object: image patches beside tokens."""
+
+    lengths = np.array([4, 3])
+    side: ClassVar[dict[str, Any]] = {"patch": "int32"}
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"tokens": TOKENS[index], "patch": PATCHES[index]}
+
+
+def test_an_object_of_ones_own_is_packed_as_documents_in_memory() -> None:
+    def loader(docs: Any, **more: Any) -> jaxdata.Loader:
+        rows = jaxdata.pack(docs, seq_len=5)
+        return jaxdata.Loader(rows, batch_size=2, extras=("patch", "target_patch"), **more)
+
+    values = [np.array(each, np.int32) for each in PATCHES]
+    batches = list(loader(jaxdata.ArrayDocuments(TOKENS, side={"patch": values})))
+    found = {
+        int(token): int(patch)
+        for each in batches
+        for token, patch in zip(each["inputs"].ravel(), each["patch"].ravel(), strict=True)
+    }
+    assert {token: found[token] for token in (5, 6, 7, 8, 9)} == {5: -1, 6: 4, 7: 5, 8: 0, 9: -1}
+    assert_same_batches(loader(Images()), batches)
+    from_worker = loader(Images(), num_workers=1)
+    assert_same_batches(from_worker, batches)
+    from_worker.close()
+
+
+def test_whole_numbers_stay_whole_beside_those_of_another_dtype() -> None:
+    large = 2**53 + 1  # no float64
+
+    class Large:
+        lengths, side = (4, 3), {"patch": "int64"}
+
+        def __getitem__(self, index: int) -> dict[str, Any]:
+            values = np.array([[large] * 4, [1, 2, 3]][index], (np.int64, np.uint64)[index])
+            return {"tokens": TOKENS[index], "patch": values}
+
+    both = CustomDocuments(Large()).side["patch"].read(*np.array([[0, 0, 1], [1, 0, 1]]).T)
+    assert np.frombuffer(both.views.join(), np.int64).tolist() == [large, 1]

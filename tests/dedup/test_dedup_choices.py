@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import jaxdata
-from jaxdata.cli import main
+from jaxdata.dedup.leaks import leak_notes
 from jaxdata.documents.converted_dataset import open_dataset
 from jaxdata.errors import InputError
 from jaxdata.format.manifest import read_manifest
@@ -101,17 +101,6 @@ def test_documents_with_words_of_a_benchmark(tmp_path: Path) -> None:
     assert ids["web"] == {}  # bytes tell upper from lower case
     verdict = read_manifest(open_store(data)).sources["train/web"].views["d1"].parameters
     assert (verdict["overlap"], verdict["overlap_most"]) == (60, 10)
-
-
-def test_of_copies_one_without_words_of_a_benchmark_stays(tmp_path: Path) -> None:
-    web = [f"{SHARED} {QUESTION}", SHARED, OWN[0]]
-    data = made(tmp_path, {"train/web": web})
-    bench = write_lines(tmp_path / "b.jsonl", [json.dumps({"question": QUESTION}).encode()])
-    find(data, against=[str(bench)], text_key="question")
-    why = ("13 words in a row in a benchmark", "b.jsonl", 1)
-    assert dropped(data, "train/web") == {0: why}
-    find(data, against=[str(bench)], text_key="question", overlap=0)
-    assert dropped(data, "train/web") == {1: ("near copy", "train/web", 0)}
 
 
 def replaced(text: str, first: int, name: str) -> str:
@@ -210,29 +199,6 @@ def test_what_is_wrong_is_said(dataset: Path, options: dict[str, Any], message: 
         find(dataset, **options)
 
 
-def notes_of(dataset: Path, capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
-    """What `preview` notes of copies of what is held out."""
-    with pytest.raises(SystemExit):
-        main(["preview", "--config", "small.yaml", "--json", *words])
-    notes = json.loads(capsys.readouterr().out)["notes"]
-    return [note for note in notes if "val/web" in note]
-
-
-def test_a_preview_says_what_may_leak(
-    dataset: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(dataset.parent)
-    Path("small.yaml").write_text(f"dataset: {dataset}\npack: {{seq_len: 64}}\n")
-    (note,) = notes_of(dataset, capsys)
-    assert note.startswith("train/web, train/wiki: never compared with val/web, so")
-    find(dataset, against=["val"], sources=["web"])
-    compared, never = notes_of(dataset, capsys, "--documents", "{web: d1}")
-    assert compared == "train/web: copies of val/web are left out, by its view"
-    assert never.startswith("train/wiki: never compared with val/web")
-    jaxdata.select(dataset, "above", where="tokens > 3", documents="d1", sources=["web"])
-    assert notes_of(dataset, capsys, "--documents", "{web: above}")[0] == compared
-
-
 def test_what_has_nothing_in_common_is_said(dataset: Path, tmp_path: Path) -> None:
     """Several benchmarks that taint one document: it is known of one of them only."""
     files = {"other": prose(90), "own": OWN[0], "again": OWN[0]}
@@ -293,3 +259,21 @@ def test_the_command_makes_a_view_and_shows_examples(dataset: Path) -> None:
         (["--output-name", "d1", "--memory", "much"], 2, "expected a size like 500M or 2G"),
     ):
         assert says in run("dedup", dataset, *more, status=status).stderr
+
+
+def test_what_may_leak_is_noted_unless_a_view_was_compared_with_it(dataset: Path) -> None:
+    def notes(**views: str) -> list[str]:
+        opened = open_dataset(dataset).with_views({f"train/{n}": v for n, v in views.items()})
+        return leak_notes(opened, ["train/web", "train/wiki"], ["val/web"])
+
+    (note,) = notes()
+    assert note.startswith(
+        "train/web, train/wiki: never compared with val/web, so copies of it may"
+    )
+    assert "jaxdata dedup DATASET --against val --output-name d1" in note
+    find(dataset, against=["val"], sources=["web"])
+    compared, never = notes(web="d1")
+    assert compared == "train/web: copies of val/web are left out, by its view"
+    assert never.startswith("train/wiki: never compared with val/web")
+    jaxdata.select(dataset, "above", where="tokens > 3", documents="d1", sources=["web"])
+    assert notes(web="above")[0] == compared

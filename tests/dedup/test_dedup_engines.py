@@ -20,11 +20,8 @@ import pytest
 from jaxdata.dedup import deduplicate
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.verify import verify
-from tests.converter.ray_cluster import cluster
 from tests.converter.test_convert import records, tree, write_lines
 from tests.dedup.planted import find, made, prose
-
-__all__ = ["cluster"]  # a fixture
 
 KILLS = int(os.environ.get("JAXDATA_TEST_KILLS", "6"))
 UNIT_TOKENS = 8_000
@@ -140,24 +137,6 @@ def test_killed_again_and_again(
             data = copied(dataset, tmp_path)
         kills += code == -signal.SIGKILL
     subprocess.run(command(data, against), check=True, capture_output=True)
-    assert tree(data) == expected
-
-
-@pytest.mark.exhaustive
-def test_a_cluster_changes_nothing(
-    cluster: Any, dataset: Path, against: list[str], tmp_path: Path, expected: dict[str, str]
-) -> None:
-    data = copied(dataset, tmp_path)
-    deduplicate(
-        data,
-        name="d1",
-        against=against,
-        **CHOSEN,
-        unit_tokens=UNIT_TOKENS,
-        memory=10**6,
-        engine="ray",
-        ray_address=cluster.address,
-    )
     assert tree(data) == expected
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -123,20 +122,6 @@ def test_no_text_is_read_to_hash(both: tuple[Path, Path]) -> None:
     assert "hashed" not in find(both[1]).summary()
 
 
-def test_a_source_without_them_beside_one_with(both: tuple[Path, Path], tmp_path: Path) -> None:
-    """Appended sources keep growing theirs, and others are read."""
-    data = shutil.copytree(both[1], tmp_path / "d")
-    lines = write_lines(tmp_path / "more.jsonl", records(prose(4), NEAR))
-    for each, options in ((data, {"minhash": True}), (tmp_path / "plain", {})):
-        if not each.exists():
-            shutil.copytree(both[1], each)
-        run_here(lines, each, source="more", **options)
-        report = find(each)
-    assert find(data).hashed_before == ["train/more"]
-    assert report.hashed_before == []
-    assert views(data, "d1") == views(tmp_path / "plain", "d1")
-
-
 @pytest.mark.parametrize(
     ("task", "options"),
     [
@@ -168,22 +153,6 @@ def test_other_tasks(tmp_path: Path, task: str, options: dict[str, Any]) -> None
     assert views(tmp_path / "one", "exact")[
         f"train/web{'/chosen' * (task == 'dpo')}"
     ].account.dropped
-
-
-def test_the_text_at_hand_is_what_counts(tmp_path: Path) -> None:
-    """A tokenizer that loses the case makes equal tokens of texts that differ."""
-    library = pytest.importorskip("tokenizers")
-    lower = library.Tokenizer(library.models.WordLevel({"one": 0, "two": 1, "<eos>": 2}, "<eos>"))
-    lower.normalizer = library.normalizers.Lowercase()
-    lower.pre_tokenizer = library.pre_tokenizers.Whitespace()
-    lower.save(str(tmp_path / "tokenizer.json"))
-    spec = jaxdata.tokenizers.load(f"hf:{tmp_path}/tokenizer.json", eod="<eos>")
-    lines = write_lines(tmp_path / "a.jsonl", records("one two", "One two", "one  two"))
-    converted(lines, tmp_path / "d", tokenizer=spec, dedup="exact")
-    assert {*dropped(tmp_path / "d", "train/web", "exact")} == {2}
-    with mock.patch("jaxdata.dedup.kept_signatures.HASHING", ""):
-        find(tmp_path / "d", near=False)
-    assert {*dropped(tmp_path / "d", "train/web", "d1")} == {1, 2}
 
 
 def test_appended_they_grow(tmp_path: Path) -> None:
@@ -229,30 +198,6 @@ def test_copies_in_other_splits_are_left_out_too(tmp_path: Path) -> None:
     assert reasons == {"exact copy", "exact copy in val"}
 
 
-def test_verify_notices_a_broken_column(both: tuple[Path, Path], tmp_path: Path) -> None:
-    data = shutil.copytree(both[0], tmp_path / "d")
-    chunk = data / "train/wiki/index/band_hash/c/0"
-    content = bytearray(chunk.read_bytes())
-    content[-1] ^= 1
-    chunk.write_bytes(content)
-    assert [damage.file for damage in verify(data).damage] == ["train/wiki/index/band_hash"]
-    shutil.rmtree(chunk.parent.parent)
-    with pytest.raises(jaxdata.DatasetError, match=r"band_hash.* is missing"):
-        find(data)
-
-
-def test_what_is_wrong_is_said(tmp_path: Path) -> None:
-    lines = write_lines(tmp_path / "a.jsonl", records("one"))
-    for options, says in (
-        ({"dedup": "near"}, r"^dedup='near': expected exact, exact:none, .*minhash"),
-        ({"exact_hash": "words"}, r"^exact_hash='words': expected one of none, whitespace"),
-        ({"minhash": "no"}, r"^minhash='no': expected True or False"),
-        ({"task": "ids", "minhash": True}, r"'ids' reads no text that .*jaxdata dedup --of ids"),
-    ):
-        with pytest.raises(InputError, match=says):
-            converted(lines, tmp_path / "d", **options)
-
-
 def test_the_command_says_what_it_left_out(tmp_path: Path) -> None:
     lines = write_lines(tmp_path / "a.jsonl", records(*WEB))
     words = ("convert", lines, "--output", tmp_path / "d", "--source", "web")
@@ -280,3 +225,11 @@ def test_the_hashes_never_change(both: tuple[Path, Path]) -> None:
         0x805153648EDF29F9,
         0x46CF992A1274DD4E,
     ]
+
+
+def test_another_rule_than_there_is_is_refused(tmp_path: Path) -> None:
+    lines = write_lines(tmp_path / "a.jsonl", records("one"))
+    with pytest.raises(InputError, match=r"^dedup='near': expected exact, exact:none, .*minhash"):
+        converted(lines, tmp_path / "d", dedup="near")
+    with pytest.raises(InputError, match=r"'ids' reads no text that .*jaxdata dedup --of ids"):
+        converted(lines, tmp_path / "d", task="ids", minhash=True)

@@ -58,21 +58,6 @@ def test_a_keyword_that_is_nearly_right_is_told(tmp_path: Path) -> None:
         jaxdata.convert([{"text": "a"}], **given | {"tokenizer": "byte"})
 
 
-@pytest.mark.parametrize("text", ["one text", "a long text " * 1_000])
-def test_texts_in_a_list_are_told_from_files(text: str, tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError, match=r": no such file or folder; strings are paths: .* a generator of them$"
-    ):
-        jaxdata.convert([text], output=tmp_path, source="web", tokenizer="bytes")
-
-
-def test_one_is_not_many() -> None:
-    rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 0]]), seq_len=4)
-    shown = "batch of 1 row of 4: 1 segment, 1 slot with loss, 3 padding"
-    assert repr(jaxdata.show_batch(rows[0])) == shown
-    assert repr(jaxdata.Loader(rows, batch_size=2)) == "Loader(1 row in 1 batch, at row 0)"
-
-
 def test_a_name_that_is_nearly_right_is_told() -> None:
     with pytest.raises(AttributeError, match="no attribute 'open_datset': did you mean 'open_dat"):
         _ = jaxdata.open_datset

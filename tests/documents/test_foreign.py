@@ -19,11 +19,7 @@ from jaxdata.config import load, load_config, open_data
 from jaxdata.errors import ConfigError, DatasetError, InputError
 from jaxdata.format.cache import kept_files
 from jaxdata.format.foreign import mapped_files, nanogpt
-from jaxdata.testing import (
-    assert_exactly_once,
-    distinct_documents,
-    write_dataset,
-)
+from jaxdata.testing import assert_exactly_once, distinct_documents, write_dataset
 from tests import builders
 
 CODES = {"u1": 1, "i1": 2, "<i2": 3, "<i4": 4, "<i8": 5, "<f8": 6, "<f4": 7, "<u2": 8}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -47,26 +46,6 @@ def test_every_document_is_read(many: Path) -> None:
     assert maps < 30_000  # the kernel allows 65,530
 
 
-WORKERS = """
-import json, sys
-import jaxdata
-rows = jaxdata.pack(jaxdata.open_dataset(sys.argv[1]).source("train", "web"), seq_len=64)
-expected = [rows[row]["inputs"].tolist() for row in range(300)]
-loader = jaxdata.Loader(rows, batch_size=10, num_workers=2)
-loaded = [row.tolist() for _ in range(30) for row in next(loader)["inputs"]]
-loader.close()
-jaxdata.materialize(rows, sys.argv[2], stop_row=300, shard_rows=1, workers=2)
-kept = jaxdata.open_rows(sys.argv[2])
-written = [kept[row]["inputs"].tolist() for row in range(300)]
-print(json.dumps([loaded == expected, written == expected]))
-"""
-
-
-@pytest.mark.exhaustive
-def test_workers_load_and_materialize(many: Path, tmp_path: Path) -> None:
-    assert with_few_descriptors(WORKERS, many, tmp_path / "rows") == [True, True]
-
-
 FORK = """
 import json, os, sys
 import jaxdata
@@ -107,27 +86,3 @@ def test_many_files_of_another_tool(tmp_path: Path) -> None:
             link.hardlink_to(tmp_path / f"one{suffix}")
     found = with_few_descriptors(FOREIGN, tmp_path / "many")
     assert found == [document.tolist() for document in documents] * 300
-
-
-CONVERT = """
-import json, sys
-from pathlib import Path
-import jaxdata
-inputs = sorted(Path(sys.argv[1]).iterdir())
-settings = {"tokenizer": "bytes", "source": "web", "unit_bytes": 1, "keep": ["number"]}
-jaxdata.convert(inputs, output=sys.argv[2], workers=2, **settings)
-source = jaxdata.open_dataset(sys.argv[2]).source("train", "web")
-documents = [(source.kept(k)["number"], len(source[k]["tokens"])) for k in range(len(source))]
-print(json.dumps(documents))
-"""
-
-
-@pytest.mark.exhaustive
-def test_a_conversion_that_makes_many_shards(tmp_path: Path) -> None:
-    (tmp_path / "text").mkdir()
-    for number in range(300):
-        line = json.dumps({"text": "a" * number, "number": number})
-        (tmp_path / "text" / f"{number:03}.jsonl").write_text(line)
-    found = with_few_descriptors(CONVERT, tmp_path / "text", tmp_path / "data")
-    assert len(list((tmp_path / "data/train/web").glob("*.array_record"))) == 300
-    assert found == [[number, number + 1] for number in range(300)]

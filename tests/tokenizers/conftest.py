@@ -6,11 +6,7 @@ import numpy as np
 import pytest
 
 from jaxdata.tokenizers import Tokenizer
-from jaxdata.tokenizers.encoders import (
-    attach,
-    choose,
-    trial,
-)
+from jaxdata.tokenizers.encoders import attach, choose, trial
 from jaxdata.tokenizers.encoders.naughty import naughty_texts
 
 KNOWN = [*range(128), *range(0xA0, 0x250), *range(0x300, 0x345), *range(0x4E00, 0x4E40), 0x1F600]

@@ -12,13 +12,7 @@ import pytest
 from jaxdata import tokenizers
 from jaxdata.errors import InputError
 from jaxdata.installing import install_command
-from jaxdata.tokenizers.encoders import (
-    Encoder,
-    attach,
-    choice,
-    choose,
-    verdicts,
-)
+from jaxdata.tokenizers.encoders import Encoder, attach, choice, choose, verdicts
 from tests.tokenizers.made import double, settings, tokenizer
 
 

@@ -17,13 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2 as proto
 
-from jaxdata.converter import texts as read_texts
 from jaxdata.errors import InputError
-from jaxdata.tokenizers.encoders import (
-    attach,
-    choose,
-    sentencepiece_words,
-)
+from jaxdata.tokenizers.encoders import attach, choose, sentencepiece_words
 from jaxdata.tokenizers.encoders.sentencepiece_words import WordEncoder, pairs, why_not
 from jaxdata.tokenizers.encoders.words_core import WordsEncoder
 from jaxdata.tokenizers.sentencepiece import SentencePieceTokenizer
@@ -204,19 +199,6 @@ def test_strings_of_mistrals_pieces_have_its_ids(
     assert [ids.tolist() for ids in by_mistrals_words.encode(texts)] == library(mistral, texts)
     with pytest.raises(TypeError, match="must be str or bytes"):
         by_mistrals_words.encode(["word " * 100 + "\udc00"])
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("file", ["code-0.jsonl.gz", "multilingual.jsonl.zst", "short.jsonl.gz"])
-def test_documents_have_the_librarys_ids(
-    mistral: SentencePieceTokenizer,
-    by_mistrals_words: SentencePieceTokenizer,
-    shared_data: Path,
-    file: str,
-) -> None:
-    texts = list(read_texts(shared_data / file))
-    found = [ids.tolist() for ids in by_mistrals_words.encode(texts)]
-    assert found == [ids.tolist() for ids in mistral.encode(texts)]
 
 
 @pytest.fixture(scope="module")

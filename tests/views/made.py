@@ -65,7 +65,12 @@ def views(draw: st.DrawFn, documents: int) -> SourceView:
     copies = None
     if draw(st.booleans()):
         copies = np.array(draw(st.lists(st.integers(1, 3), min_size=documents, max_size=documents)))
-    return dropping(documents, *dropped, copies=copies, masked=masked, cut=cut)
+    more: dict[str, Any] = {"copies": copies, "masked": masked, "cut": cut}
+    if draw(st.booleans()):
+        survivors = np.array(dropped, np.int64) % 3 - 1
+        more |= {"survivor_source": survivors.astype(np.int32), "survivors": ["train/a", "b.jsonl"]}
+        more |= {"survivor": np.where(survivors < 0, -1, dropped)}
+    return dropping(documents, *dropped, **more)
 
 
 def listed_by_definition(view: SourceView, lengths: Sequence[int]) -> list[tuple[int, int, int]]:

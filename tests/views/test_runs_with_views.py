@@ -14,7 +14,6 @@ from jaxdata.cli import main
 from jaxdata.errors import ConfigError, InputError, StateMismatch
 from jaxdata.format.mirroring import mirror
 from jaxdata.format.verify import verify
-from jaxdata.look.explanation import Explanation
 from jaxdata.look.trace import Tracer
 from jaxdata.testing import (
     assert_exactly_once,
@@ -123,79 +122,29 @@ def test_a_state_is_of_its_view(folder: Path) -> None:
         jaxdata.load(config(folder, documents="d1")).set_state(states[1])
 
 
-def test_traces_have_numbers_of_the_source(folder: Path) -> None:
-    loader = jaxdata.load(config(folder, documents="d1", curriculum={"mix": {"web": 1.0}}))
-    dataset = jaxdata.open_dataset(folder)
-    run = Explanation(loader, dataset, resumed=False)
-    found = run.documents([("train/web", 6), ("web", 4), ("web", 2)], None, 9)["documents"]
-    assert found[0]["view"]["masked"] == [{"start": 2, "stop": 5, "reason": "benchmark"}]
-    assert len(found[0]["pieces"]) >= found[0]["view"]["copies"] == 3
-    tokens = dataset["train/web"][6]["tokens"]
-    for piece in found[0]["pieces"]:
-        first, stop = piece["slots"]
-        in_row = loader.rows[piece["row"]]["inputs"][first:stop]
-        assert in_row.tolist() == tokens[slice(*piece["tokens"])][: stop - first].tolist()
-    assert (found[1]["pieces"], found[1]["view"]["survivor"]) == ([], ("train/web", 1))
-    assert found[2]["view"]["copies"] == 1
-    for piece in run.batch(2, None)["pieces"]:
-        assert piece["document"] not in DROPPED
-
-
-@pytest.mark.parametrize("amended", [False, True])
-def test_a_trace_names_no_token_that_a_view_cuts(tmp_path: Path, amended: bool) -> None:
-    """With `concat` a document's last token is an input, whose target is nobody's."""
-    documents = distinct_documents([12] * 10)
-    write_dataset(tmp_path, {"train/web": documents})
-    write(tmp_path, dropping(10, 0, 5, cut=masking((3, 4, 8), (7, 0, 3), (9, 11, 12))))
-    docs = kept(tmp_path)
-    table = jaxdata.pack(docs, seq_len=8, strategy="concat")
-    if amended:
-        wider = jaxdata.pack(docs, seq_len=10, strategy="concat")
-        table = jaxdata.mix({"web": table}, weights={"web": 1.0}).amend(3, rows={"web": wider})
-    loader = jaxdata.Loader(table, batch_size=1, prefetch=0)
-    tracer = Tracer(loader, None)
-    for step, batch in enumerate(loader):
-        for piece in tracer.rows(tracer.batch(step).tolist()):
-            first, stop = piece.slots
-            slots = [batch["inputs"][0][first:stop], batch["targets"][0][first:stop]]
-            in_row = {*np.concatenate(slots).tolist()} - {0}
-            assert in_row == {*documents[piece.document][slice(*piece.tokens)].tolist()} - {0}
-
-
-def test_errors_have_numbers_of_the_source(tmp_path: Path) -> None:
-    write_dataset(tmp_path, {"train/web": [[5, 0], [6, 0], [7, 0, 8, 0], [9, 0]]})
-    write(tmp_path, dropping(4, 0))
-    with pytest.raises(InputError, match="document 2 of train/web does not end with its only EOD"):
-        jaxdata.export(kept(tmp_path), tmp_path / "x.bin", format="nanogpt", eod_id=0)
-
-
 def test_the_commands_name_views(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = convert_records(tmp_path, [{"lang": "en"}] * 30, keep=["lang"])
     write(folder, dropping(30, 3, 4, cut=masking((6, 3, 5))))
     path = tmp_path / "c.json"
     path.write_text(json.dumps(config(folder, curriculum={"rows": 20, "mix": {"web": 1.0}})))
 
-    def run(*arguments: str) -> str:
+    def run(*arguments: str | Path) -> str:
         return commands.run(*arguments, "--documents", "d1").stdout
 
-    said = run("preview", str(path))
+    said = run("preview", path)
     assert "left out of web: 2 dropped by view d1: near" in said
     assert "web is read through view d1, which lists 29 documents" in said
     assert "ok      views     1 list of kept documents, as written" in said
-    traced = run("trace", str(path), "--document", "train/web:3")
-    assert "not trained with view d1: near" in traced
-    assert "in no row" not in traced
-    assert "web:3  " in run("trace", str(path), "--find", "document 3")
-    shown = run("inspect", str(folder), "--document", "train/web:3")
-    assert "not trained with view d1: near" in shown
-    exported = ("export", str(folder), "--format", "megatron", "--output", str(tmp_path / "m"))
-    assert "29 documents" in run(*exported)
-    again = jaxdata.open_dataset(f"megatron:{tmp_path / 'm'}").source("train", "m")
-    assert [d["tokens"].tolist() for d in again] == [d["tokens"].tolist() for d in kept(folder)]
-    run("materialize", str(path), "--output", str(tmp_path / "rows"))
-    rows, loader = jaxdata.open_rows(tmp_path / "rows"), jaxdata.load(str(path), documents="d1")
+    for command, of in (("trace", path), ("inspect", folder)):
+        said = run(command, of, "--document", "train/web:3")
+        assert "not trained with view d1: near" in said
+        assert "in no row" not in said
+    exported = run("export", folder, "--format", "megatron", "--output", tmp_path / "m")
+    assert "29 documents" in exported
+    run("materialize", path, "--output", tmp_path / "rows")
+    rows, loader = jaxdata.open_rows(tmp_path / "rows"), jaxdata.load(path, documents="d1")
     assert_same_batches([*rows], [*loader.rows])
-    assert "ok      contents" in run("selftest", str(path), "--steps", "2")
+    assert "ok      contents" in run("selftest", path, "--steps", "2")
     column = next((folder / "train/web/views/d1").rglob("reason/c/0"))
     column.write_bytes(b"\1" + column.read_bytes()[1:])
     with pytest.raises(SystemExit):
@@ -219,3 +168,19 @@ def test_a_view_in_a_bucket_is_that_of_the_folder(
         write(folder, dropping(80, 5), "there")
         assert kept(url, "there").fingerprint == kept(folder, "there").fingerprint
         assert verify(url).whole
+
+
+def test_a_trace_names_no_token_that_a_view_cuts(tmp_path: Path) -> None:
+    """With `concat` a document's last token is an input, whose target is nobody's."""
+    documents = distinct_documents([12] * 10)
+    write_dataset(tmp_path, {"train/web": documents})
+    write(tmp_path, dropping(10, 0, 5, cut=masking((3, 4, 8), (7, 0, 3), (9, 11, 12))))
+    packed, wider = (jaxdata.pack(kept(tmp_path), seq_len=n, strategy="concat") for n in (8, 10))
+    amended = jaxdata.mix({"web": packed}, weights={"web": 1.0}).amend(3, rows={"web": wider})
+    loader = jaxdata.Loader(amended, batch_size=1, prefetch=0)
+    tracer = Tracer(loader, None)
+    for step, batch in enumerate(loader):
+        for piece in tracer.rows(tracer.batch(step).tolist()):
+            slots = [batch[name][0][slice(*piece.slots)] for name in ("inputs", "targets")]
+            in_row = {*np.concatenate(slots).tolist()} - {0}
+            assert in_row == {*documents[piece.document][slice(*piece.tokens)].tolist()} - {0}

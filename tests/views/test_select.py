@@ -43,15 +43,6 @@ def chosen(folder: Path, **given: object) -> list[int]:
     return kept(folder, "t").document.tolist()
 
 
-def test_the_account_tells_unknown_from_false(folder: Path) -> None:
-    made = jaxdata.select(folder, "t", where="score > 0.5")["train/web"]
-    counts = {reason: each.documents for reason, each in made.account.dropped.items()}
-    assert counts == {"where": 12, "where is unknown": 12}
-    assert made.account.kept.documents + sum(counts.values()) == len(RECORDS)
-    assert made.parameters == {"command": "select", "where": "score > 0.5"}
-    assert kept(folder, "t").view.fate(2).reason == "where is unknown"
-
-
 texts = st.sampled_from(["lang", "score", "x", "'en'", "1", "None", "(1, 2)"])
 expressions = st.recursive(
     texts,

@@ -48,18 +48,12 @@ def unread() -> Any:
     )
 
 
-def pair_of_datasets(folder: Path, **options: Any) -> tuple[Path, Path]:
-    """The same sources with hashes and without."""
-    sources = {"train/web": WEB, "train/wiki": WIKI, "val/web": [NEAR, prose(9)]}
-    return (
-        made(folder / "kept", sources, minhash=True, **options),
-        made(folder / "plain", sources, **options),
-    )
-
-
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    return pair_of_datasets(tmp_path_factory.mktemp("both"))
+    """The same sources with hashes and without."""
+    sources = {"train/web": WEB, "train/wiki": WIKI, "val/web": [NEAR, prose(9)]}
+    folder = tmp_path_factory.mktemp("both")
+    return made(folder / "kept", sources, minhash=True), made(folder / "plain", sources)
 
 
 @pytest.mark.parametrize("rule", ["whitespace", "letters", "none"])
@@ -78,34 +72,30 @@ def test_the_view_is_the_one_of_the_decoded_text(tmp_path: Path, rule: str) -> N
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "hashed"),
     [
-        {"near": False},
-        {"of": "bytes", "ngram": 10},
-        {"exact": "letters"},
-        {"bands": 20, "threshold": 0.5},
-        {"sources": ["wiki", "web"], "against": ["val", "{bench}"]},
-        {"of": "ids"},
+        ({"near": False}, ["train/web", "train/wiki"]),
+        ({"of": "bytes", "ngram": 10}, []),
+        ({"exact": "letters"}, []),
+        ({"bands": 20, "threshold": 0.5}, []),
+        ({"of": "ids"}, []),
+        (
+            {"sources": ["wiki", "web"], "against": ["val", "bench.jsonl"]},
+            ["train/wiki", "train/web", "val/web"],
+        ),
     ],
     ids=str,
 )
 def test_a_search_finds_the_same_with_them(
-    both: tuple[Path, Path], tmp_path: Path, options: dict[str, Any]
+    both: tuple[Path, Path], tmp_path: Path, options: dict[str, Any], hashed: list[str]
 ) -> None:
-    words = " ".join(prose(4).split()[20:50])
-    bench = write_lines(tmp_path / "bench.jsonl", records(words))
-    if "against" in options:
-        options = options | {"against": ["val", str(bench)]}
-    reports = [find(data, **options) for data in both]
+    against = [str(tmp_path / each) if "." in each else each for each in options.get("against", ())]
+    write_lines(tmp_path / "bench.jsonl", records(" ".join(prose(4).split()[20:50])))
+    reports = [find(data, **options | {"against": against}) for data in both]
     kept, plain = (views(data, "d1") for data in both)
     assert kept == plain
     assert kept["train/web"].account.dropped
-    ours = options.keys() & {"of", "exact", "bands"}
-    compared = ["train/web", "train/wiki", *(["val/web"] if "against" in options else [])]
-    if "sources" in options:
-        compared[:2] = ["train/wiki", "train/web"]
-    assert reports[0].hashed_before == ([] if ours else compared)
-    assert reports[1].hashed_before == []
+    assert [report.hashed_before for report in reports] == [hashed, []]
 
 
 def test_no_text_is_read_to_hash(both: tuple[Path, Path]) -> None:
@@ -120,17 +110,18 @@ def test_no_text_is_read_to_hash(both: tuple[Path, Path]) -> None:
         "\nhashed when converted: train/web, train/wiki; text read only to compare likely copies"
     )
     assert "hashed" not in find(both[1]).summary()
+    with mock.patch("jaxdata.dedup.kept_signatures.HASHING", "version 2, Unicode 15.0.0"):
+        assert find(both[0], threshold=0).hashed_before == [], "of another version"
 
 
 @pytest.mark.parametrize(
     ("task", "options"),
     [
         ("dpo", {"separator": "\n"}),
-        ("sft", {"prompt_key": "prompt", "completion_key": "chosen", "separator": "\n"}),
         ("fim", {"text_key": "chosen", "fim_prefix": 1, "fim_middle": 2, "fim_suffix": 3}),
         ("lm", {"text_key": "prompt,chosen", "bos": True}),
     ],
-    ids=["dpo", "sft", "fim", "joined"],
+    ids=["dpo", "fim", "joined"],
 )
 def test_other_tasks(tmp_path: Path, task: str, options: dict[str, Any]) -> None:
     """What they store is not their text alone: tokens are decoded, as a search does."""
@@ -175,11 +166,6 @@ def test_appended_they_grow(tmp_path: Path) -> None:
         pytest.raises(InputError, match=r"made by version 1, Unicode .*, are by .* Unicode 99"),
     ):
         converted(more, tmp_path / "d", append=True, dedup="exact", minhash=True)
-
-
-def test_hashes_of_another_version_are_not_used(both: tuple[Path, Path]) -> None:
-    with mock.patch("jaxdata.dedup.kept_signatures.HASHING", "version 2, Unicode 15.0.0"):
-        assert find(both[0], threshold=0).hashed_before == []
 
 
 def test_copies_in_other_splits_are_left_out_too(tmp_path: Path) -> None:

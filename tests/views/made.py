@@ -18,6 +18,7 @@ from jaxdata.format.manifest import ViewEntry
 from jaxdata.views.cut_ranges import TokenRanges
 from jaxdata.views.source_view import SourceView
 from jaxdata.views.writing import write_views
+from tests.converter.here import run_here
 
 REASONS = ["near", "benchmark"]
 
@@ -123,6 +124,5 @@ def convert_records(folder: Path, records: list[dict[str, Any]], **options: Any)
     folder.mkdir(parents=True, exist_ok=True)
     lines = ({"text": f"document {n}"} | record for n, record in enumerate(records))
     text.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    made = {"source": "web", "tokenizer": "bytes", "workers": 1, **options}
-    jaxdata.convert(text, output=folder / "d", **made)
+    run_here(text, folder / "d", **options)
     return folder / "d"

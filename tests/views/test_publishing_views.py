@@ -23,6 +23,7 @@ from jaxdata.format.storage import open_store
 from jaxdata.format.verify import verify
 from jaxdata.testing import distinct_documents, write_dataset
 from jaxdata.views.writing import remove_views, write_views
+from tests.converter.here import run_here
 from tests.views.made import convert_records, dropping, kept, masking, tree, write
 
 LENGTHS = [3 + n % 7 for n in range(60)]
@@ -70,6 +71,7 @@ def test_who_reads_a_view_keeps_it_while_it_is_made_again(folder: Path) -> None:
 
 KILLED = """
 import sys, numpy as np
+from tests.converter.here import run_here
 from tests.views.made import dropping, masking, write
 from pathlib import Path
 for number in range(10**6):
@@ -124,8 +126,7 @@ def test_a_source_that_grew_needs_its_view_made_again(tmp_path: Path) -> None:
     state = jaxdata.Loader(rows, batch_size=2).get_state()
     more = tmp_path / "more.jsonl"
     more.write_text('{"text": "one more"}\n')
-    made = {"source": "web", "tokenizer": "bytes", "workers": 1, "keep": ["lang"]}
-    jaxdata.convert(more, output=folder, append=True, **made)
+    run_here(more, folder, append=True, keep=["lang"])
     dataset = jaxdata.open_dataset(folder)
     with pytest.raises(DatasetError) as refused:
         dataset.source("train", "web", documents="d1")

@@ -35,26 +35,18 @@ def dataset(tmp_path: Path) -> Path:
 
 
 def test_sources_in_the_order_of_preference(dataset: Path) -> None:
-    find(dataset, sources=["wiki", "web"])
+    report = find(dataset, sources=["wiki", "web"], against=["val"])
+    assert [*report.views] == ["train/wiki", "train/web"]
+    assert report.views["train/web"].account.kept.documents == 2
     assert dropped(dataset, "train/wiki") == {}
     assert dropped(dataset, "train/web") == {
         1: ("exact copy", "train/wiki", 0),
         2: ("near copy", "train/wiki", 0),
+        4: ("near copy in val", "val/web", 1),
     }
     find(dataset, sources=["web", "wiki"])
     assert dropped(dataset, "train/web") == {1: ("near copy", "train/web", 2)}
     assert dropped(dataset, "train/wiki") == {0: ("near copy", "train/web", 2)}
-
-
-def test_what_validation_has_is_dropped_from_training(dataset: Path) -> None:
-    report = find(dataset, sources=["web"], against=["val"], prefer="first")
-    assert dropped(dataset, "train/web") == {
-        2: ("near copy", "train/web", 1),
-        4: ("near copy in val", "val/web", 1),
-    }
-    account = report.views["train/web"].account
-    assert account.kept.documents == 3
-    assert "val/web" not in report.views
 
 
 def test_benchmarks_by_file_and_line(dataset: Path, tmp_path: Path) -> None:

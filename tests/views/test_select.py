@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -67,22 +66,6 @@ def test_any_text_is_an_expression_or_an_input_error(text: str) -> None:
         found = Expression(text, "--where")
         assert found.names <= fields.keys()
         assert len(found.of(fields, 2)) == 2
-
-
-def test_weights_are_expected_copies(folder: Path) -> None:
-    def selected(**given: int) -> Any:
-        where = {"weight": "weight", "where": "score is not None"}
-        return jaxdata.select(folder, "t", **where, **given)["train/web"]
-
-    made, docs = selected(), kept(folder, "t")
-    times = np.bincount(docs.document, minlength=len(RECORDS))
-    for record, count in zip(RECORDS, times.tolist(), strict=True):
-        expected = 0 if record["score"] is None else record["weight"]
-        assert int(expected) <= count <= -(-expected // 1)
-    assert made.account.listed.documents == len(docs) == times.sum()
-    assert made.account.kept.documents == (times > 0).sum()
-    fingerprints = [selected(seed=seed).fingerprint for seed in (0, 1, 1)]
-    assert fingerprints[0] == made.fingerprint != fingerprints[1] == fingerprints[2]
 
 
 def test_documents_that_a_lower_view_dropped_need_no_weight(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Sets of code points, tables of words and drawn samples, against sets, dicts and loops."""
+"""Sets of code points and tables of words, against sets, dicts and loops."""
 
 from __future__ import annotations
 

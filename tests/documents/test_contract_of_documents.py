@@ -387,7 +387,12 @@ def test_arrays_of_other_dtypes_are_the_same_documents() -> None:
     other = ArrayDocuments(tokens, [[False, True, True], [], [1, 1.0]])
     beside = [ArrayDocuments(tokens, masks, side={"w": masks}), ArrayDocuments(tokens)]
     assert other.fingerprint == plain.fingerprint
-    assert len({each.fingerprint for each in (other, *beside)}) == 3
+    changed = [
+        ArrayDocuments([[9, 2, 0], [], [7, 0]], masks),
+        ArrayDocuments(tokens, [[1, 1, 1], [], [1, 1]]),
+        ArrayDocuments([[1, 2, 0, 7], [], [0]], [[0, 1, 1, 1], [], [1]]),
+    ]
+    assert len({each.fingerprint for each in (other, *beside, *changed)}) == 6
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(in_memory, "_AT_ONCE", 2)
         assert ArrayDocuments(tokens, masks).fingerprint == plain.fingerprint

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 import jaxdata
+from jaxdata.documents import converted, foreign
 from jaxdata.documents.custom import CustomDocuments
 from jaxdata.testing import assert_same_batches, distinct_documents
 from tests import builders
 from tests.documents.few_descriptors import with_few_descriptors
+from tests.documents.test_foreign import only_source, write_datatrove
 from tools.bench.many_shards import write_many_shards
 
 LENGTHS = [1, 7, 30_000, 2, 9, 90, 40_000, 3]
@@ -35,6 +37,7 @@ def test_places_in_shards_hold_the_tokens_then_the_masks(tmp_path: Path, masked:
             wanted = np.asarray(tokens[start:stop], docs.dtype).tobytes()
             assert found == wanted + (masks[number][start:stop].tobytes() if masked else b"")
             assert not places.owner.any()
+            assert (places.start < places.stop).all() or start == stop
     assert (docs.file_sizes <= [len(each) for each in files]).all()
     assert files[-1][: docs.file_sizes[-1]].endswith(found[-1:])
 
@@ -162,3 +165,33 @@ def test_many_files_of_another_tool(tmp_path: Path) -> None:
             link.hardlink_to(tmp_path / f"one{suffix}")
     found = with_few_descriptors(FOREIGN, tmp_path / "many")
     assert found == [document.tolist() for document in documents] * 300
+
+
+@pytest.mark.parametrize("kind", ["ours", "datatrove"])
+def test_a_page_is_home_to_documents_that_begin_in_it_or_fill_it(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (converted, foreign):
+        monkeypatch.setattr(module, "PAGE_BYTES", 512)
+    documents = builders.documents([1, 7, 900, 2, 9, 90, 1_200, 3, 300])
+    masks = [np.arange(len(each)) % 3 > 0 for each in documents]
+    if kind == "ours":
+        builders.dataset(tmp_path / "d", {"a": documents}, masks={"a": masks}, shard_documents=4)
+        docs: Any = jaxdata.open_dataset(tmp_path / "d").source("train", "a")
+    else:
+        docs = only_source(write_datatrove(tmp_path / "a.ds", documents, masks=masks))
+    numbers, lengths = np.arange(len(documents)), docs.lengths.astype(np.int64)
+    for starts in (np.zeros_like(lengths), lengths // 2):
+        asked = numbers, starts, lengths - starts
+        found, places = docs.page_ranges(*asked), docs.places(*asked)
+        assert [column.tolist() for column in found[:3]] == [c.tolist() for c in places[1:]]
+        shard, first = (column.tolist() for column in docs.first_bytes(numbers))
+        for file, start, owner, home in zip(
+            found.file, found.start, places.owner, found.home, strict=True
+        ):
+            begins, last = first[owner], owner + 1 == len(first) or shard[owner + 1] != shard[owner]
+            ends = docs.file_sizes[shard[owner]] if last else first[owner + 1]
+            if kind != "ours" and file:  # masks in a file of their own
+                begins, ends = begins // 2, ends // 2
+            page = start // 512
+            assert home == (page == begins // 512 or (page + 1) * 512 <= ends)

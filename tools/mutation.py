@@ -8,7 +8,7 @@ Places come from cosmic-ray's operators (comparisons, arithmetic, numbers, and/o
 exceptions, decorators) and one of our own: a call whose result nobody takes is dropped. A seed
 draws the places, then one change at each. Changes of annotations do not count. Each mutant runs in
 a process forked from one that has imported the test tools, on a copy of the tree: first the tests
-that run its line, then all quick ones of the room.
+that run its line, the quickest first, then all quick ones of the room.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -235,22 +236,30 @@ def _tests(tests: Sequence[str], contexts: Path | None) -> int:
         return int(pytest.main([*options, "--hypothesis-seed=0", *tests]))
     measured = coverage.Coverage(data_file=None, source=["jaxdata"], messages=False)
     measured.start()
-    code = int(pytest.main([*options, "--hypothesis-seed=0", *tests], [_Switch(measured)]))
+    watch = _Watch(measured)
+    code = int(pytest.main([*options, "--hypothesis-seed=0", *tests], [watch]))
     measured.stop()
     data = measured.get_data()
     lines = {path: data.contexts_by_lineno(path) for path in data.measured_files()}
-    contexts.write_text(json.dumps(lines))
+    contexts.write_text(json.dumps({"lines": lines, "seconds": watch.seconds}))
     return code
 
 
-class _Switch:
+class _Watch:
+    """Notes which lines each test runs, and how long it takes."""
+
     def __init__(self, measured: coverage.Coverage) -> None:
         self.measured = measured
+        self.seconds: Counter[str] = Counter()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        self.measured.switch_context(item.nodeid.partition("[")[0])
-        return (yield)
+        test = item.nodeid.partition("[")[0]
+        self.measured.switch_context(test)
+        begin = time.process_time()
+        result = yield
+        self.seconds[test] += time.process_time() - begin
+        return result
 
 
 class Result(NamedTuple):
@@ -282,13 +291,13 @@ def measure(room: str, count: int, seed: int, processes: int) -> Result:
             )
         seconds = _processor_seconds() - before
         first.run(files, contexts=contexts, limit=1800)
-        lines = json.loads(contexts.read_text())
+        watched = json.loads(contexts.read_text())
 
         def judge(mutant: Mutant) -> str | None:
             copy = copies.pop()
-            by_line = lines.get(str(first.root / mutant.path), {})
-            likely = sorted({*by_line.get(str(mutant.line), ())} - {""})
-            killed = copy.is_killed(mutant, likely, files)
+            by_line = watched["lines"].get(str(first.root / mutant.path), {})
+            likely = {*by_line.get(str(mutant.line), ())} - {""}
+            killed = copy.is_killed(mutant, sorted(likely, key=watched["seconds"].get), files)
             shown = mutant.show(copy.root) if not killed else None
             copies.append(copy)
             print("." if killed else "S", end="", flush=True)

@@ -33,7 +33,7 @@ def test_messages_come_as_they_were_sent(sent: list[Any], in_memory: bool) -> No
             assert here.recv() == "and back"
 
 
-@pytest.mark.parametrize("size", [1, 2**10, 2**15 - 200, 2**15, 2**16 - 200, 2**16, 10**7])
+@pytest.mark.parametrize("size", [1, 2**15, 2**16 - 200, 10**7])
 def test_a_sender_waits_for_no_reader(size: int) -> None:
     here, there = Channel.pair()
     messages = [bytes(size)] * (64 if size < 10**6 else 3)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -70,9 +70,10 @@ def with_a_forked_copy() -> None:
     workers[0].receive()
 
 
-WORK: list[Callable[[], None]] = [
-    *(workers_of_workers, a_pool, a_loader, a_conversion, with_a_forked_copy),
+nightly = [
+    pytest.param(work, marks=pytest.mark.exhaustive) for work in (a_pool, a_loader, a_conversion)
 ]
+WORK: list[Any] = [workers_of_workers, with_a_forked_copy, *nightly]
 
 
 @pytest.fixture
@@ -105,15 +106,13 @@ def runs(pid: int) -> bool:
     return state != "Z"
 
 
-@pytest.mark.parametrize("family", WORK, indirect=True, ids=lambda work: work.__name__)
+@pytest.mark.parametrize("family", WORK, indirect=True)
 def test_workers_end_with_a_parent_that_is_killed(family: tuple[Any, list[int]]) -> None:
     parent, workers = family
     assert all(map(runs, workers))
-    started = time.monotonic()
     parent.kill()
     while any(map(runs, workers)):
         time.sleep(0.001)
-    print(f"ended after {time.monotonic() - started:.3f} s")
 
 
 IN_A_LIBRARY = """

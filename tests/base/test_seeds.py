@@ -14,64 +14,18 @@ GOLDEN_SEED = 12717025599298937298
 GOLDEN_TEN = [5, 0, 2, 8, 7, 3, 9, 1, 4, 6]
 GOLDEN_GROUPS = [0, 1, 3, 2, 8, 5, 7, 6, 4, 9]
 GOLDEN_LARGE = [148632783486, 449960320040, 830299766943, 520552042901]
-EDGES = [size for k in range(1, 21) for size in (2**k - 1, 2**k, 2**k + 1)]
 
 
-@pytest.mark.parametrize("size", [*EDGES, 65_537, 262_145, 1_048_577])
-def test_it_is_a_bijection(size: int) -> None:
-    order = Permutation(size, derive(0, "test"))(np.arange(size))
-    assert np.array_equal(np.sort(order), np.arange(size))
-
-
-@pytest.mark.parametrize("size", [2**30 + 1, 10**9 + 7, 2**40 - 1, 2**40, 2**61 + 3])
-@pytest.mark.parametrize("start", [0, 37, 100])
-def test_dense_ranges_of_large_domains_keep_distinct(size: int, start: int) -> None:
-    first = (size - 200_000) * start // 100
-    index = np.arange(first, first + 200_000)
-    permutation = Permutation(size, derive(1, "large"))
+@pytest.mark.parametrize("size", [1, 65_537, 262_145, 2**40 - 1, 2**40, 2**61 + 3])
+def test_dense_ranges_keep_distinct(size: int) -> None:
+    count = min(size, 200_000)
+    index = np.arange((size - count) * 37 // 100, (size - count) * 37 // 100 + count)
+    permutation = pickle.loads(pickle.dumps(Permutation(size, derive(1, "large"))))
     order = permutation(index)
     assert order.min() >= 0
     assert order.max() < size
     assert len(np.unique(order)) == len(index)
     assert np.array_equal(permutation.inverse(order), index)
-
-
-@given(st.integers(1, 5_000), st.integers(0, 2**64 - 1))
-def test_the_inverse_undoes_it(size: int, key: int) -> None:
-    permutation = Permutation(size, key)
-    assert np.array_equal(permutation.inverse(permutation(np.arange(size))), np.arange(size))
-
-
-@pytest.mark.parametrize("size", [2, 5, 1_000, 2**15, 100_003])
-def test_many_indices_at_once_are_what_each_is_alone(size: int) -> None:
-    permutation, index = Permutation(size, 11), np.arange(size)
-    alone = [int(permutation([one])[0]) for one in index[:: 1 + size // 500].tolist()]
-    assert permutation(index)[:: 1 + size // 500].tolist() == alone
-    assert permutation.inverse(permutation(index)).tolist() == index.tolist()
-    copied = pickle.loads(pickle.dumps(permutation))
-    assert copied(index).tolist() == permutation(index).tolist()
-
-
-def test_orders_differ_with_each_name_and_seed() -> None:
-    keys = [
-        derive(seed, source, epoch)
-        for seed in range(4)
-        for source in ("web", "code")
-        for epoch in range(4)
-    ]
-    orders = {tuple(Permutation(1_000, key)(np.arange(1_000)).tolist()) for key in keys}
-    assert len(orders) == len(keys)
-
-
-def test_neighbouring_seeds_and_epochs_do_not_collide() -> None:
-    assert derive(42, "rows", 1) != derive(43, "rows", 0)
-    assert derive(0, "a", "b") != derive(0, "ab")
-    assert derive(0, "1") != derive(0, 1)
-
-
-def test_small_domains_reach_every_order() -> None:
-    orders = {tuple(Permutation(4, derive(key, "q"))(np.arange(4)).tolist()) for key in range(600)}
-    assert len(orders) == 24
 
 
 def test_neighbours_are_torn_apart() -> None:
@@ -203,30 +157,11 @@ def test_one_index_outside_among_others_is_refused() -> None:
             assert str(caught.value) == "an index lies outside [0, 5)"
 
 
-@pytest.mark.parametrize("index", [-1, 5])
-def test_an_index_outside_is_refused(index: int) -> None:
-    with pytest.raises(IndexError, match=r"outside \[0, 5\)"):
-        Permutation(5, 0)([index])
-
-
-@given(st.lists(st.integers(0, 90), max_size=9), st.integers(0, 2**63))
-def test_groups_are_shuffled_each_by_its_key(counts: list[int], key: int) -> None:
-    keys = [key + number for number in range(len(counts))]
-    found = shuffled_groups(np.array(counts, np.int64), keys)
-    first = 0
-    for count, own in zip(counts, keys, strict=True):
-        part = found[first : first + count] - first
-        assert sorted(part.tolist()) == list(range(count))
-        assert part.tolist() == shuffled_groups(np.array([count]), [own]).tolist()
-        first += count
-    assert len(found) == first
-
-
 def test_the_order_of_groups_never_changes() -> None:
     assert shuffled_groups(np.array([4, 6]), [7, 2**64 - 1]).tolist() == GOLDEN_GROUPS
 
 
-@pytest.mark.parametrize("count", [50, 5_000, 100_000])
+@pytest.mark.parametrize("count", [50, 100_000])
 def test_groups_keep_nothing_of_their_order(count: int) -> None:
     drawn = [shuffled_groups(np.array([count]), [derive(0, key)]) for key in range(40)]
     together = np.mean([np.mean(np.diff(order) == 1) for order in drawn])

@@ -1,4 +1,4 @@
-"""Clusters are the connected components that brute force finds, whatever the batches."""
+"""Clusters are the components that brute force finds, of runs that are counted one by one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 from jaxdata.dedup.components import Components
 from jaxdata.dedup.units.candidate_units import NEIGHBOURS, documents_of, exact_pairs, near_pairs
 from jaxdata.dedup.units.pair_units import jaccard
-from jaxdata.dedup.units.sorted_runs import PARTS, encode_run, even_fences, read_part
+from jaxdata.dedup.units.sorted_runs import (
+    PARTS,
+    decode_layout,
+    encode_layout,
+    encode_run,
+    even_fences,
+    read_part,
+)
 from jaxdata.format.storage import open_store
 from jaxdata.hashing.minhash import Bands
 from jaxdata.hashing.ngrams import ngrams, word_pieces
@@ -81,30 +88,6 @@ def test_pairs_of_equal_hashes(values: list[int]) -> None:
         assert pairs == alike
 
 
-@given(st.data())
-@settings(max_examples=40)
-def test_parts_of_runs_are_all_their_records_in_order(data: st.DataObject) -> None:
-    runs = data.draw(
-        st.lists(st.lists(st.integers(0, 2**64 - 1), max_size=12), min_size=1, max_size=4)
-    )
-    store, layouts, every = open_store("memory://runs"), {}, []
-    for number, keys in enumerate(runs):
-        columns = [np.array(keys, np.uint64), np.arange(len(keys), dtype=np.uint32)]
-        content, layout = encode_run({"a": columns, "b": columns[:1]}, even_fences(2**64 - 1))
-        store.write(f"run-{number}", content)
-        layouts[f"run-{number}"] = layout
-        every += [(key, number, place) for place, key in enumerate(keys)]
-    step = data.draw(st.sampled_from([1, 16, PARTS]))
-    found = []
-    for first in range(0, PARTS, step):
-        (keys, places), counts = read_part(store, layouts, "a", first, first + step)
-        owner = np.arange(len(runs)).repeat(counts)
-        found += sorted(zip(keys.tolist(), owner.tolist(), places.tolist(), strict=True))
-        (alone,), _ = read_part(store, layouts, "b", first, first + step)
-        assert alone.tolist() == keys.tolist()
-    assert found == sorted(every)
-
-
 def test_jaccard_of_ngrams_is_that_of_sets() -> None:
     one, other = prose(1), " ".join([*prose(1).split()[:100], *prose(2).split()[:40]])
     hashed = [np.unique(ngrams(word_pieces([text]), 5).values) for text in (one, other)]
@@ -112,10 +95,9 @@ def test_jaccard_of_ngrams_is_that_of_sets() -> None:
     assert jaccard(*hashed) == len(sets[0] & sets[1]) / len(sets[0] | sets[1])
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_clusters_are_those_of_brute_force(tmp_path: Path, seed: int) -> None:
+def test_clusters_are_those_of_brute_force(tmp_path: Path) -> None:
     """Edges are all pairs that share a band and are similar enough, compared one with another."""
-    chance = random.Random(seed)
+    chance = random.Random(0)
     texts = [_changed(prose(chance.randrange(6)), chance) for _ in range(50)]
     data = made(tmp_path, {"train/web": texts})
     find(data, prefer="first", threshold=0.7, memory=1_500)
@@ -137,3 +119,66 @@ def _changed(text: str, chance: random.Random) -> str:
     for _ in range(chance.choice([0, 1, 3, 8])):
         words[chance.randrange(len(words))] = f"x{chance.random()}"
     return " ".join(words)
+
+
+KEYS = st.lists(st.integers(0, 600), max_size=12)
+
+
+@given(st.integers(0, 2**64 - 1))
+def test_fences_cut_the_keys_evenly(end: int) -> None:
+    fences = even_fences(end).tolist()
+    assert fences == [part * end // PARTS for part in range(PARTS)] + [end]
+
+
+@settings(max_examples=40)
+@given(st.dictionaries(st.sampled_from("abc"), KEYS, min_size=1))
+def test_a_run_holds_its_records_sorted_section_after_section(given: dict[str, list[int]]) -> None:
+    fences = even_fences(600)
+    sections = {
+        name: [np.array(keys, np.uint64), np.arange(len(keys), dtype=np.uint16)]
+        for name, keys in given.items()
+    }
+    content, layout = encode_run(sections, fences)
+    start = 0
+    for name, keys in given.items():
+        ordered = sorted((key, place) for place, key in enumerate(keys))
+        at = start + 8 * len(keys)
+        stop = at + 2 * len(keys)
+        assert np.frombuffer(content[start:at], np.uint64).tolist() == [key for key, _ in ordered]
+        assert np.frombuffer(content[at:stop], np.uint16).tolist() == [n for _, n in ordered]
+        inner = [sum(key < fence for key in keys) for fence in fences.tolist()[1:-1]]
+        found = layout[name]
+        assert found == (start, len(keys), ["<u8", "<u2"], [0, *inner, len(keys)])
+        start = stop
+    assert len(content) == start
+    data = encode_layout(layout)
+    assert decode_layout(data) == layout
+    with pytest.raises(ValueError, match=r"^a receipt differs from its checksum$"):
+        decode_layout(data.replace(b'"', b"'", 1))
+
+
+@settings(max_examples=40)
+@given(st.lists(KEYS, min_size=1, max_size=3), st.data())
+def test_a_part_of_runs_says_how_many_records_each_gave(
+    runs: list[list[int]], data: st.DataObject
+) -> None:
+    fences = even_fences(600)
+    store, layouts = open_store("memory://parts"), {}
+    for number, keys in enumerate(runs):
+        places = np.arange(len(keys), dtype=np.uint32)
+        columns = [np.array(keys, np.uint64), places, places.astype(np.uint8)]
+        content, layouts[f"{number}"] = encode_run({"x": columns[:2], "y": columns}, fences)
+        store.write(f"{number}", content)
+    first = data.draw(st.integers(0, PARTS))
+    stop = data.draw(st.integers(first, PARTS))
+    (keys, places, small), counts = read_part(store, layouts, "y", first, stop)
+    limits = fences.tolist()
+    high = 601 if stop == PARTS else limits[stop]
+    low = 601 if first == PARTS else limits[first]
+    expected = [
+        sorted((key, place) for place, key in enumerate(keys) if low <= key < high) for keys in runs
+    ]
+    assert counts.tolist() == [*map(len, expected)]
+    flat = [one for each in expected for one in each]
+    assert [*zip(keys.tolist(), places.tolist(), strict=True)] == flat
+    assert small.tolist() == [place for _, place in flat]

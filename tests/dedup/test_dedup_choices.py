@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import jaxdata
-from jaxdata.cli import main
+from jaxdata.dedup.leaks import leak_notes
 from jaxdata.documents.converted_dataset import open_dataset
 from jaxdata.errors import InputError
 from jaxdata.format.manifest import read_manifest
 from jaxdata.format.storage import open_store
-from jaxdata.views.writing import remove_views
+from tests.commands import run
 from tests.converter.here import run_here
 from tests.converter.test_convert import write_lines
 from tests.dedup.planted import dropped, find, made, prose
@@ -35,33 +35,18 @@ def dataset(tmp_path: Path) -> Path:
 
 
 def test_sources_in_the_order_of_preference(dataset: Path) -> None:
-    find(dataset, sources=["wiki", "web"])
+    report = find(dataset, sources=["wiki", "web"], against=["val"])
+    assert [*report.views] == ["train/wiki", "train/web"]
+    assert report.views["train/web"].account.kept.documents == 2
     assert dropped(dataset, "train/wiki") == {}
     assert dropped(dataset, "train/web") == {
         1: ("exact copy", "train/wiki", 0),
         2: ("near copy", "train/wiki", 0),
+        4: ("near copy in val", "val/web", 1),
     }
     find(dataset, sources=["web", "wiki"])
     assert dropped(dataset, "train/web") == {1: ("near copy", "train/web", 2)}
     assert dropped(dataset, "train/wiki") == {0: ("near copy", "train/web", 2)}
-
-
-def test_only_the_sources_named(dataset: Path) -> None:
-    report = find(dataset, sources=["train/web"], prefer="first")
-    assert list(report.views) == ["train/web"]
-    assert dropped(dataset, "train/web") == {2: ("near copy", "train/web", 1)}
-    assert report.clusters == {"2": 1}
-
-
-def test_what_validation_has_is_dropped_from_training(dataset: Path) -> None:
-    report = find(dataset, sources=["web"], against=["val"], prefer="first")
-    assert dropped(dataset, "train/web") == {
-        2: ("near copy", "train/web", 1),
-        4: ("near copy in val", "val/web", 1),
-    }
-    account = report.views["train/web"].account
-    assert account.kept.documents == 3
-    assert "val/web" not in report.views
 
 
 def test_benchmarks_by_file_and_line(dataset: Path, tmp_path: Path) -> None:
@@ -110,17 +95,6 @@ def test_documents_with_words_of_a_benchmark(tmp_path: Path) -> None:
     assert (verdict["overlap"], verdict["overlap_most"]) == (60, 10)
 
 
-def test_of_copies_one_without_words_of_a_benchmark_stays(tmp_path: Path) -> None:
-    web = [f"{SHARED} {QUESTION}", SHARED, OWN[0]]
-    data = made(tmp_path, {"train/web": web})
-    bench = write_lines(tmp_path / "b.jsonl", [json.dumps({"question": QUESTION}).encode()])
-    find(data, against=[str(bench)], text_key="question")
-    why = ("13 words in a row in a benchmark", "b.jsonl", 1)
-    assert dropped(data, "train/web") == {0: why}
-    find(data, against=[str(bench)], text_key="question", overlap=0)
-    assert dropped(data, "train/web") == {1: ("near copy", "train/web", 0)}
-
-
 def replaced(text: str, first: int, name: str) -> str:
     """A text with fourteen words in a row replaced: a fifth of its n-grams are others."""
     words = text.split()
@@ -140,17 +114,14 @@ def test_validation_connects_nothing_of_its_own(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("tokenizer", ["bytes", "ids", "gpt2", "sentencepiece"])
+@pytest.mark.parametrize("tokenizer", ["bytes", "ids", "sentencepiece"])
 def test_words_of_a_benchmark_are_masked(
     tmp_path: Path, request: pytest.FixtureRequest, tokenizer: str
 ) -> None:
-    specs = {
-        "gpt2": "tiktoken:{}/tokenizers/tiktoken/gpt2.tiktoken",
-        "sentencepiece": "sentencepiece:{}/tokenizers/mistral/tokenizer.mistral-v1.model",
-    }
     spec = "bytes"
-    if tokenizer in specs:
-        spec = specs[tokenizer].format(request.getfixturevalue("shared_data"))
+    if tokenizer == "sentencepiece":
+        folder = request.getfixturevalue("shared_data") / "tokenizers/mistral"
+        spec = f"sentencepiece:{folder}/tokenizer.mistral-v1.model"
     before, after = "Já vím, 日本: " + prose(20, 2), prose(21, 2)
     texts = [OWN[0], f"{before} {QUESTION}. {after} {QUESTION}!", OWN[1]]
     data = made(tmp_path, {"train/web": texts}, tokenizer=spec)
@@ -167,19 +138,6 @@ def test_words_of_a_benchmark_are_masked(
     assert docs[0]["loss_mask"].all()
     masked = report.views["train/web"].account.masked
     assert [*masked] == [f"{of.get('overlap', 13)} {of.get('of', 'words')} in a row"]
-
-
-def test_the_copy_with_the_preferred_field(tmp_path: Path) -> None:
-    kept = [("b", 3), ("a", 2), (None, 5), ("c", 4)]
-    lines = [json.dumps({"text": SHARED, "url": url, "date": date}).encode() for url, date in kept]
-    run_here(write_lines(tmp_path / "a.jsonl", lines), tmp_path / "d", keep=["url", "date"])
-    for rule, stays in {"url": 1, "-url": 3, "date": 1, "-date": 2, "first": 0}.items():
-        find(tmp_path / "d", prefer=rule)
-        lost = dropped(tmp_path / "d", "train/web")
-        assert {fate[2] for fate in lost.values()} == {stays}
-        assert sorted([*lost, stays]) == [0, 1, 2, 3]
-    with pytest.raises(InputError, match=r"prefer='-score': .*kept field 'score'; .*--keep"):
-        find(tmp_path / "d", prefer="-score")
 
 
 def test_a_view_on_a_view(dataset: Path) -> None:
@@ -211,17 +169,6 @@ def test_pairs_are_compared_as_wholes(tmp_path: Path) -> None:
         }
 
 
-def test_the_manifest_says_how_it_was_made(dataset: Path) -> None:
-    find(dataset, against=["val"], ngram=4)
-    view = read_manifest(open_store(dataset)).sources["train/web"].views["d1"]
-    assert view.parameters["command"] == "dedup"
-    assert view.parameters["ngram"] == 4
-    assert view.parameters["order"] == ["train/web", "train/wiki", "val/web"]
-    assert view.parameters["against"] == ["val/web"]
-    assert view.statistics["clusters"] == {"2": 1, "3": 1}
-    remove_views(dataset, "d1")
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -244,95 +191,6 @@ def test_what_is_wrong_is_said(dataset: Path, options: dict[str, Any], message: 
         find(dataset, **options)
 
 
-def test_a_benchmark_without_texts(dataset: Path, tmp_path: Path) -> None:
-    file = write_lines(tmp_path / "b.jsonl", [b'{"question": "q"}'])
-    with pytest.raises(InputError, match=r"b\.jsonl has no record with a text under .*--text-key"):
-        find(dataset, against=[str(file)])
-
-
-def test_another_tools_dataset_takes_no_view(tmp_path: Path) -> None:
-    (tmp_path / "a.bin").write_bytes(bytes(20))
-    with pytest.raises(InputError, match=r"another tool's dataset.*convert its text"):
-        find(Path(f"nanogpt:{tmp_path}/a.bin"))
-
-
-def test_the_command(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["dedup", str(dataset), "--output-name", "d1", "--against", "val", "--memory", "10M"]
-    with pytest.raises(SystemExit) as done:
-        main([*words, "--workers", "1", "--sources", "wiki,web"])
-    assert done.value.code == 0
-    said = capsys.readouterr().out
-    assert "clusters by number of documents: 1 of 2, 1 of 3; took" in said
-    assert "kept 2 of 5 documents" in said
-    assert "near copy in val" in said
-    assert "documents: d1" in said
-    with pytest.raises(SystemExit) as done:
-        main([*words, "--json", "--unit-tokens", "100000000"])
-    assert done.value.code == 0
-    assert json.loads(capsys.readouterr().out)["view"] == "d1"
-    with pytest.raises(SystemExit):
-        main(["views", str(dataset)])
-    (listed, *_) = [line for line in capsys.readouterr().out.splitlines() if "view d1: " in line]
-    assert "view d1: against val/web, bands 14, command dedup, near True" in listed
-    assert "fingerprints" not in listed
-    assert "None" not in listed
-    with pytest.raises(SystemExit) as done:
-        main([*words[:-1], "much"])
-    assert done.value.code == 2
-    assert "'much': expected a size like 500M or 2G" in capsys.readouterr().err
-
-
-def test_rows_of_the_view_have_no_copy(dataset: Path) -> None:
-    find(dataset, sources=["web", "wiki"], against=["val"])
-    opened = open_dataset(dataset)
-    docs = [opened.source("train", name, documents="d1") for name in ("web", "wiki")]
-    rows = [jaxdata.pack(each, seq_len=64) for each in docs]
-    assert sum(one.plan.trained_tokens for one in rows) == sum(
-        int((each.lengths - 1).sum()) for each in docs
-    )
-
-
-def notes_of(dataset: Path, capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
-    """What `preview` notes of copies of what is held out."""
-    with pytest.raises(SystemExit):
-        main(["preview", "--config", "small.yaml", "--json", *words])
-    notes = json.loads(capsys.readouterr().out)["notes"]
-    return [note for note in notes if "val/web" in note]
-
-
-def test_a_preview_says_what_may_leak(
-    dataset: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(dataset.parent)
-    Path("small.yaml").write_text(f"dataset: {dataset}\npack: {{seq_len: 64}}\n")
-    (note,) = notes_of(dataset, capsys)
-    assert note.startswith("train/web, train/wiki: never compared with val/web, so")
-    find(dataset, against=["val"], sources=["web"])
-    compared, never = notes_of(dataset, capsys, "--documents", "{web: d1}")
-    assert compared == "train/web: copies of val/web are left out, by its view"
-    assert never.startswith("train/wiki: never compared with val/web")
-    jaxdata.select(dataset, "above", where="tokens > 3", documents="d1", sources=["web"])
-    assert notes_of(dataset, capsys, "--documents", "{web: above}")[0] == compared
-
-
-def test_examples_beside_what_stays(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    find(dataset, against=["val"], prefer="first")
-    with pytest.raises(SystemExit) as done:
-        main(["dedup", str(dataset), "--show", "d1", "--examples", "1"])
-    assert done.value.code == 0
-    said = capsys.readouterr().out.splitlines()
-    assert said[0] == "train/web:2 (near copy): train/web:1 stays"
-    assert "  + And this is the end." in said
-    assert "train/web:4 (near copy in val): val/web:1 stays" in said
-    assert "  - Almost." in said
-    for words in (["--show", "d2"], ["--show", "d1", "--output-name", "d2"], []):
-        with pytest.raises(SystemExit) as done:
-            main(["dedup", str(dataset), *words])
-        assert done.value.code
-    assert "no source of" in (errors := capsys.readouterr().err)
-    assert "give --output-name NAME to search, or --show VIEW" in errors
-
-
 def test_what_has_nothing_in_common_is_said(dataset: Path, tmp_path: Path) -> None:
     """Several benchmarks that taint one document: it is known of one of them only."""
     files = {"other": prose(90), "own": OWN[0], "again": OWN[0]}
@@ -347,3 +205,67 @@ def test_what_has_nothing_in_common_is_said(dataset: Path, tmp_path: Path) -> No
     assert "nothing of" not in some.summary()
     one = find(dataset, sources=["web"], against=["train/wiki", own, again], overlap=8)
     assert "nothing of" not in one.summary()
+
+
+def test_the_copy_with_the_preferred_field(tmp_path: Path) -> None:
+    kept = [("b", 3), ("a", 2), (None, 5), ("c", 4)]
+    lines = [json.dumps({"text": SHARED, "url": url, "date": date}).encode() for url, date in kept]
+    run_here(write_lines(tmp_path / "a.jsonl", lines), tmp_path / "d", keep=["url", "date"])
+    for rule, stays in {"url": 1, "-url": 3, "-date": 2, "first": 0}.items():
+        find(tmp_path / "d", prefer=rule)
+        lost = dropped(tmp_path / "d", "train/web")
+        assert {number: fate[2] for number, fate in lost.items()} == {
+            number: stays for number in range(4) if number != stays
+        }
+    with pytest.raises(InputError, match=r"prefer='-score': .*kept field 'score'; .*--keep"):
+        find(tmp_path / "d", prefer="-score")
+
+
+def test_only_the_sources_named_and_the_manifest_says_how(dataset: Path) -> None:
+    report = find(dataset, sources=["train/web"], prefer="first", against=["val"], ngram=4)
+    assert list(report.views) == ["train/web"]
+    assert report.clusters == {"2": 2}
+    view = read_manifest(open_store(dataset)).sources["train/web"].views["d1"]
+    said = {"command": "dedup", "ngram": 4, "order": ["train/web", "val/web"]}
+    assert view.parameters.items() >= (said | {"against": ["val/web"]}).items()
+    assert view.statistics["clusters"] == {"2": 2}
+
+
+def test_the_command_makes_a_view_and_shows_examples(dataset: Path) -> None:
+    words = ("dedup", dataset, "--output-name", "d1", "--against", "val", "--memory", "10M")
+    said = run(*words, "--workers", "1", "--sources", "wiki,web").stdout
+    assert "clusters by number of documents: 1 of 2, 1 of 3; took" in said
+    assert "kept 2 of 5 documents" in said
+    assert "documents: d1" in said
+    listed = run("views", dataset).stdout
+    assert "view d1: against val/web, bands 14, command dedup, near True" in listed
+    assert "fingerprints" not in listed
+    find(dataset, against=["val"], prefer="first")
+    shown = run("dedup", dataset, "--show", "d1", "--examples", "1").stdout.splitlines()
+    assert shown[0] == "train/web:2 (near copy): train/web:1 stays"
+    assert {"  + And this is the end.", "  - Almost."} <= {*shown}
+    assert "train/web:4 (near copy in val): val/web:1 stays" in shown
+    for more, status, says in (
+        (["--show", "d2"], 1, "no source of"),
+        ([], 2, "give --output-name NAME to search, or --show VIEW"),
+        (["--output-name", "d1", "--memory", "much"], 2, "expected a size like 500M or 2G"),
+    ):
+        assert says in run("dedup", dataset, *more, status=status).stderr
+
+
+def test_what_may_leak_is_noted_unless_a_view_was_compared_with_it(dataset: Path) -> None:
+    def notes(**views: str) -> list[str]:
+        opened = open_dataset(dataset).with_views({f"train/{n}": v for n, v in views.items()})
+        return leak_notes(opened, ["train/web", "train/wiki"], ["val/web"])
+
+    (note,) = notes()
+    assert note.startswith(
+        "train/web, train/wiki: never compared with val/web, so copies of it may"
+    )
+    assert "jaxdata dedup DATASET --against val --output-name d1" in note
+    find(dataset, against=["val"], sources=["web"])
+    compared, never = notes(web="d1")
+    assert compared == "train/web: copies of val/web are left out, by its view"
+    assert never.startswith("train/wiki: never compared with val/web")
+    jaxdata.select(dataset, "above", where="tokens > 3", documents="d1", sources=["web"])
+    assert notes(web="above")[0] == compared

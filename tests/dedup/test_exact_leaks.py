@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxdata
-from jaxdata.cli import main
 from jaxdata.dedup.exact_leaks import exact_leaks
 from jaxdata.documents.base import Documents
 from jaxdata.documents.converted_dataset import open_dataset
 from jaxdata.documents.dataset import Dataset
 from jaxdata.tokenizers import load
+from tests.commands import run
 from tests.dedup.planted import find, made, prose
 
 HELD_OUT = [prose(seed) for seed in range(5)]
@@ -36,17 +35,11 @@ def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return data
 
 
-def preview(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[Any, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(["preview", "--config", "run.yaml", *words])
-    return ended.value.code, capsys.readouterr().out
-
-
-def test_leaks_are_counted_and_warned_of(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, said = preview(capsys, "--leaks", "--json")
-    (check,) = [each for each in json.loads(said)["checks"] if each["name"] == "leaks"]
+def test_leaks_are_counted_and_warned_of(dataset: Path, tmp_path: Path) -> None:
+    said = json.loads(run("preview", "--config", "run.yaml", "--leaks", "--json").stdout)
+    (check,) = [each for each in said["checks"] if each["name"] == "leaks"]
     first, second, third = check["says"].split("\n")
-    assert (code, check["ok"], check["mark"]) == (0, True, "leaks")
+    assert (check["ok"], check["mark"]) == (True, "leaks")
     # Copies of what is held out, and the upper-case text, which has the length of another.
     read = [*HELD_OUT, HELD_OUT[0], *HELD_OUT[:2], *HELD_OUT[1:3], HELD_OUT[1], HELD_OUT[4]]
     tokens = sum(len(text.encode()) + 1 for text in read)
@@ -57,17 +50,12 @@ def test_leaks_are_counted_and_warned_of(dataset: Path, capsys: pytest.CaptureFi
     assert second == "3 in train/web, 2 in train/wiki"
     remedy = f"jaxdata dedup {dataset} --sources web,wiki --against val --output-name d1"
     assert third == f"to leave them out: {remedy}, then documents: d1"
-    assert (
-        "leaks   leaks     4 of 6 documents of val are also in train"
-        in preview(capsys, "--leaks")[1]
-    )
-
-
-def test_the_remedy_leaves_them_out(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
     find(dataset, sources=["web", "wiki"], against=["val"])
-    code, said = preview(capsys, "--leaks", "--documents", "d1")
-    assert code == 0
+    said = run("preview", "--config", "run.yaml", "--leaks", "--documents", "d1").stdout
     assert "ok      leaks     0 of 6 documents of val are also in train (exact; " in said
+    plain = run("preview", "--config", "run.yaml").stdout
+    assert "are also in" not in plain, "nothing is read unless asked"
+    assert "whether there are exact ones: jaxdata preview --leaks" in plain
 
 
 def test_through_a_view_the_remedy_goes_on_from_it(dataset: Path) -> None:
@@ -79,12 +67,6 @@ def test_through_a_view_the_remedy_goes_on_from_it(dataset: Path) -> None:
     )
 
 
-def test_nothing_is_read_unless_asked(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = preview(capsys)[1]
-    assert "are also in" not in said
-    assert "whether there are exact ones: jaxdata preview --leaks" in said
-
-
 def test_more_than_is_read_is_said(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = exact_leaks(open_dataset(dataset), ["train/web"], ["val/web"], most=100)
     assert not found.compared
@@ -93,15 +75,6 @@ def test_more_than_is_read_is_said(dataset: Path, monkeypatch: pytest.MonkeyPatc
     assert "reads up to 100. To find and leave out exact and near copies: jaxdata dedup" in line
     monkeypatch.setattr("jaxdata.documents.converted.ConvertedDocuments.tokens", None)
     assert exact_leaks(open_dataset(dataset), ["train/web"], ["val/web"], most=100) == found
-
-
-def test_nothing_held_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = made(tmp_path, {"train/web": [prose(1)]})
-    (tmp_path / "run.yaml").write_text(json.dumps({"dataset": str(data), "pack": {"seq_len": 64}}))
-    with pytest.raises(SystemExit) as ended:
-        main(["preview", "--config", str(tmp_path / "run.yaml"), "--leaks"])
-    assert ended.value.code == 0
-    assert "ok      leaks     nothing is held out: no split 'val'" in capsys.readouterr().out
 
 
 class InMemory(Dataset):

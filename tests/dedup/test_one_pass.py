@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 import jaxdata
-from jaxdata.cli import main
-from jaxdata.documents.converted_dataset import ConvertedDataset, open_dataset
+from jaxdata.documents.converted_dataset import open_dataset
 from jaxdata.errors import InputError
 from jaxdata.format.manifest import ViewEntry, read_manifest
 from jaxdata.format.storage import open_store
 from jaxdata.format.verify import verify
+from tests.commands import run
 from tests.converter.here import Here, in_this_process, run_here
-from tests.converter.test_convert import column, records, tree, write_lines
+from tests.converter.test_convert import column, records, write_lines
 from tests.dedup.planted import dropped, find, made, prose
 
 SHARED = prose(1)
@@ -52,18 +48,12 @@ def unread() -> Any:
     )
 
 
-def pair_of_datasets(folder: Path, **options: Any) -> tuple[Path, Path]:
-    """The same sources with hashes and without."""
-    sources = {"train/web": WEB, "train/wiki": WIKI, "val/web": [NEAR, prose(9)]}
-    return (
-        made(folder / "kept", sources, minhash=True, **options),
-        made(folder / "plain", sources, **options),
-    )
-
-
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    return pair_of_datasets(tmp_path_factory.mktemp("both"))
+    """The same sources with hashes and without."""
+    sources = {"train/web": WEB, "train/wiki": WIKI, "val/web": [NEAR, prose(9)]}
+    folder = tmp_path_factory.mktemp("both")
+    return made(folder / "kept", sources, minhash=True), made(folder / "plain", sources)
 
 
 @pytest.mark.parametrize("rule", ["whitespace", "letters", "none"])
@@ -81,58 +71,31 @@ def test_the_view_is_the_one_of_the_decoded_text(tmp_path: Path, rule: str) -> N
     assert lost == {5, 9, 10, 13, 14} | spaced[rule]
 
 
-PARTS = st.sampled_from(
-    ["a", "b ", " c", "\t", "\n\n", "É", "e\u0301", "\u00e9", "日", "\u3000", "\0", "1"]
-)
-
-
-@settings(max_examples=8)
-@given(st.lists(st.lists(PARTS, max_size=5).map("".join), min_size=1, max_size=12))
-@example(["\u00e9 1", "e\u0301\t1 "])
-def test_any_texts(tmp_path_factory: pytest.TempPathFactory, texts: Sequence[str]) -> None:
-    folder = tmp_path_factory.mktemp("any")
-    lines = write_lines(folder / "a.jsonl", records(*texts))
-    converted(lines, folder / "d", dedup="exact", minhash=True)
-    exact = views(folder / "d", "exact")["train/web"]
-    rows = column(folder / "d", "exact_hash").reshape(-1, 2)
-    shutil.rmtree(folder / "d")
-    run_here(lines, folder / "d")
-    find(folder / "d", name="exact", near=False)
-    assert exact == views(folder / "d", "exact")["train/web"]
-    assert len(np.unique(rows, axis=0)) == exact.account.kept.documents
-
-
 @pytest.mark.parametrize(
-    "options",
+    ("options", "hashed"),
     [
-        {},
-        {"threshold": 0.0},
-        {"near": False},
-        {"of": "bytes", "ngram": 10},
-        {"exact": "letters"},
-        {"bands": 20, "threshold": 0.5},
-        {"sources": ["wiki", "web"], "against": ["val", "{bench}"]},
-        {"of": "ids"},
+        ({"near": False}, ["train/web", "train/wiki"]),
+        ({"of": "bytes", "ngram": 10}, []),
+        ({"exact": "letters"}, []),
+        ({"bands": 20, "threshold": 0.5}, []),
+        ({"of": "ids"}, []),
+        (
+            {"sources": ["wiki", "web"], "against": ["val", "bench.jsonl"]},
+            ["train/wiki", "train/web", "val/web"],
+        ),
     ],
     ids=str,
 )
 def test_a_search_finds_the_same_with_them(
-    both: tuple[Path, Path], tmp_path: Path, options: dict[str, Any]
+    both: tuple[Path, Path], tmp_path: Path, options: dict[str, Any], hashed: list[str]
 ) -> None:
-    words = " ".join(prose(4).split()[20:50])
-    bench = write_lines(tmp_path / "bench.jsonl", records(words))
-    if "against" in options:
-        options = options | {"against": ["val", str(bench)]}
-    reports = [find(data, **options) for data in both]
+    against = [str(tmp_path / each) if "." in each else each for each in options.get("against", ())]
+    write_lines(tmp_path / "bench.jsonl", records(" ".join(prose(4).split()[20:50])))
+    reports = [find(data, **options | {"against": against}) for data in both]
     kept, plain = (views(data, "d1") for data in both)
     assert kept == plain
     assert kept["train/web"].account.dropped
-    ours = options.keys() & {"of", "exact", "bands"}
-    compared = ["train/web", "train/wiki", *(["val/web"] if "against" in options else [])]
-    if "sources" in options:
-        compared[:2] = ["train/wiki", "train/web"]
-    assert reports[0].hashed_before == ([] if ours else compared)
-    assert reports[1].hashed_before == []
+    assert [report.hashed_before for report in reports] == [hashed, []]
 
 
 def test_no_text_is_read_to_hash(both: tuple[Path, Path]) -> None:
@@ -147,39 +110,18 @@ def test_no_text_is_read_to_hash(both: tuple[Path, Path]) -> None:
         "\nhashed when converted: train/web, train/wiki; text read only to compare likely copies"
     )
     assert "hashed" not in find(both[1]).summary()
-
-
-def test_through_a_view(both: tuple[Path, Path]) -> None:
-    for data in both:
-        jaxdata.select(data, "some", where="tokens > 3", sources=["web", "wiki"])
-        find(data, documents="some", threshold=0)
-    assert views(both[0], "d1") == views(both[1], "d1")
-
-
-def test_a_source_without_them_beside_one_with(both: tuple[Path, Path], tmp_path: Path) -> None:
-    """Appended sources keep growing theirs, and others are read."""
-    data = shutil.copytree(both[1], tmp_path / "d")
-    lines = write_lines(tmp_path / "more.jsonl", records(prose(4), NEAR))
-    for each, options in ((data, {"minhash": True}), (tmp_path / "plain", {})):
-        if not each.exists():
-            shutil.copytree(both[1], each)
-        run_here(lines, each, source="more", **options)
-        report = find(each)
-    assert find(data).hashed_before == ["train/more"]
-    assert report.hashed_before == []
-    assert views(data, "d1") == views(tmp_path / "plain", "d1")
+    with mock.patch("jaxdata.dedup.kept_signatures.HASHING", "version 2, Unicode 15.0.0"):
+        assert find(both[0], threshold=0).hashed_before == [], "of another version"
 
 
 @pytest.mark.parametrize(
     ("task", "options"),
     [
         ("dpo", {"separator": "\n"}),
-        ("sft", {"prompt_key": "prompt", "completion_key": "chosen", "separator": "\n"}),
         ("fim", {"text_key": "chosen", "fim_prefix": 1, "fim_middle": 2, "fim_suffix": 3}),
-        ("lm", {"text_key": "chosen", "short_rate": 0.5, "short_length": 300}),
         ("lm", {"text_key": "prompt,chosen", "bos": True}),
     ],
-    ids=["dpo", "sft", "fim", "short", "joined"],
+    ids=["dpo", "fim", "joined"],
 )
 def test_other_tasks(tmp_path: Path, task: str, options: dict[str, Any]) -> None:
     """What they store is not their text alone: tokens are decoded, as a search does."""
@@ -204,32 +146,6 @@ def test_other_tasks(tmp_path: Path, task: str, options: dict[str, Any]) -> None
     ].account.dropped
 
 
-def test_a_real_tokenizer(tmp_path: Path, shared_data: Path) -> None:
-    """Its texts decode with other spaces at their ends."""
-    spec = f"sentencepiece:{shared_data}/tokenizers/mistral/tokenizer.mistral-v1.model"
-    lines = write_lines(tmp_path / "a.jsonl", records(*WEB, *WIKI, f"  {NEAR}"))
-    for name, minhash in (("kept", True), ("plain", False)):
-        run_here(lines, tmp_path / name, minhash=minhash, tokenizer=spec, encoder="library")
-        find(tmp_path / name)
-    assert views(tmp_path / "kept", "d1") == views(tmp_path / "plain", "d1")
-
-
-def test_the_text_at_hand_is_what_counts(tmp_path: Path) -> None:
-    """A tokenizer that loses the case makes equal tokens of texts that differ."""
-    library = pytest.importorskip("tokenizers")
-    lower = library.Tokenizer(library.models.WordLevel({"one": 0, "two": 1, "<eos>": 2}, "<eos>"))
-    lower.normalizer = library.normalizers.Lowercase()
-    lower.pre_tokenizer = library.pre_tokenizers.Whitespace()
-    lower.save(str(tmp_path / "tokenizer.json"))
-    spec = jaxdata.tokenizers.load(f"hf:{tmp_path}/tokenizer.json", eod="<eos>")
-    lines = write_lines(tmp_path / "a.jsonl", records("one two", "One two", "one  two"))
-    converted(lines, tmp_path / "d", tokenizer=spec, dedup="exact")
-    assert {*dropped(tmp_path / "d", "train/web", "exact")} == {2}
-    with mock.patch("jaxdata.dedup.kept_signatures.HASHING", ""):
-        find(tmp_path / "d", near=False)
-    assert {*dropped(tmp_path / "d", "train/web", "d1")} == {1, 2}
-
-
 def test_appended_they_grow(tmp_path: Path) -> None:
     first = write_lines(tmp_path / "a.jsonl", records(*WEB))
     second = write_lines(tmp_path / "b.jsonl", records(*WIKI))
@@ -240,8 +156,6 @@ def test_appended_they_grow(tmp_path: Path) -> None:
         assert np.array_equal(column(tmp_path / "d", name), column(tmp_path / "at once", name))
     grown, at_once = (views(tmp_path / name, "exact") for name in ("d", "at once"))
     assert grown["train/web"].checksums == at_once["train/web"].checksums
-    before = open_dataset(tmp_path / "d").source("train", "web", generation=0)
-    assert len(before.index.hashes("exact_hash")) == len(WEB)  # type: ignore[attr-defined]
     assert verify(tmp_path / "d").whole
     more = write_lines(tmp_path / "c.jsonl", records("more"))
     says = r"--append: .* different settings: exact_hash was 'white.*; --dedup and --minhash keep "
@@ -252,11 +166,6 @@ def test_appended_they_grow(tmp_path: Path) -> None:
         pytest.raises(InputError, match=r"made by version 1, Unicode .*, are by .* Unicode 99"),
     ):
         converted(more, tmp_path / "d", append=True, dedup="exact", minhash=True)
-
-
-def test_hashes_of_another_version_are_not_used(both: tuple[Path, Path]) -> None:
-    with mock.patch("jaxdata.dedup.kept_signatures.HASHING", "version 2, Unicode 15.0.0"):
-        assert find(both[0], threshold=0).hashed_before == []
 
 
 def test_copies_in_other_splits_are_left_out_too(tmp_path: Path) -> None:
@@ -275,77 +184,20 @@ def test_copies_in_other_splits_are_left_out_too(tmp_path: Path) -> None:
     assert reasons == {"exact copy", "exact copy in val"}
 
 
-@pytest.mark.parametrize("name", ["exact_hash", "band_hash"])
-def test_verify_notices_a_broken_column(both: tuple[Path, Path], tmp_path: Path, name: str) -> None:
-    data = shutil.copytree(both[0], tmp_path / "d")
-    chunk = data / f"train/wiki/index/{name}/c/0"
-    content = bytearray(chunk.read_bytes())
-    content[-1] ^= 1
-    chunk.write_bytes(content)
-    found = verify(data)
-    assert [damage.file for damage in found.damage] == [f"train/wiki/index/{name}"]
-    shutil.rmtree(chunk.parent.parent)
-    with pytest.raises(jaxdata.DatasetError, match=rf"{name}.* is missing"):
-        find(data)
-
-
-def test_a_receipt_without_them_is_damaged(tmp_path: Path) -> None:
-    from jaxdata.converter.conversion_run import ConversionRun
-    from jaxdata.converter.receipts import Receipt
-
+def test_the_command_says_what_it_left_out(tmp_path: Path) -> None:
     lines = write_lines(tmp_path / "a.jsonl", records(*WEB))
-    killed = mock.patch.object(ConversionRun, "_publish", side_effect=KeyboardInterrupt)
-    with killed, pytest.raises(KeyboardInterrupt):
-        run_here(lines, tmp_path / "d", minhash=True)
-    (file,) = (tmp_path / "d").glob("train/web/work/*.receipt")
-    receipt = Receipt.decode(file.read_bytes())
-    assert receipt.encode() == file.read_bytes()
-    with pytest.raises(InputError, match=r"exact_hash was 'whitespace', is None.*minhash was '14"):
-        run_here(lines, tmp_path / "d")
-    del receipt.outputs["train/web"].hashes["band_hash"]
-    file.write_bytes(receipt.encode())
-    with pytest.raises(jaxdata.DatasetError, match=r"receipt is damaged"):
-        run_here(lines, tmp_path / "d", minhash=True)
-    file.unlink()
-    run_here(lines, tmp_path / "d", minhash=True)
-    run_here(lines, tmp_path / "other", minhash=True)
-    assert tree(tmp_path / "d") == tree(tmp_path / "other")
-
-
-def test_what_is_wrong_is_said(tmp_path: Path) -> None:
-    lines = write_lines(tmp_path / "a.jsonl", records("one"))
-    with pytest.raises(InputError, match=r"^dedup='near': expected exact, exact:none, .*minhash"):
-        converted(lines, tmp_path / "d", dedup="near")
-    with pytest.raises(InputError, match=r"^exact_hash='words': expected one of none, whitespace"):
-        converted(lines, tmp_path / "d", exact_hash="words")
-    with pytest.raises(InputError, match=r"^minhash='no': expected True or False"):
-        converted(lines, tmp_path / "d", minhash="no")
-    ids = write_lines(tmp_path / "ids.jsonl", [b'{"input_ids": [1, 2]}'])
-    with pytest.raises(InputError, match=r"'ids' reads no text that .*jaxdata dedup --of ids"):
-        converted(ids, tmp_path / "d", task="ids", minhash=True)
-
-
-def test_the_command_says_what_it_left_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = write_lines(tmp_path / "a.jsonl", records(*WEB))
-    words = ["convert", str(lines), "--output", str(tmp_path / "d"), "--source", "web"]
-    words += ["--tokenizer", "bytes", "--workers", "1", "--dedup", "exact"]
+    words = ("convert", lines, "--output", tmp_path / "d", "--source", "web")
     for again in (False, True):
-        with in_this_process(), pytest.raises(SystemExit) as done:
-            main(words)
-        assert done.value.code == 0
-        said = capsys.readouterr().out
+        with mock.patch("jaxdata.dedup.api.choose_engine", return_value=Here):
+            said = run(*words, "--tokenizer", "bytes", "--workers", "1", "--dedup", "exact").stdout
         assert ("already complete" in said) == again
         assert "\nexact copies in train/web: 3 of 10 documents, " in said
         assert "\ntrain without them: documents: exact in a config, or --documents exact; " in said
         assert f"jaxdata views {tmp_path}/d --remove exact" in said
-    command = (tmp_path / "d/history.jsonl").read_text()
-    assert "--dedup exact" in json.loads(command)["command"]
+    assert "--dedup exact" in json.loads((tmp_path / "d/history.jsonl").read_text())["command"]
     converted(lines, tmp_path / "e", dedup="exact:letters")
     command = json.loads((tmp_path / "e/history.jsonl").read_text())["command"]
     assert command.endswith("source='web', tokenizer='bytes', dedup='exact:letters')")
-    assert isinstance(open_dataset(tmp_path / "e"), ConvertedDataset)
 
 
 def test_the_hashes_never_change(both: tuple[Path, Path]) -> None:
@@ -359,3 +211,11 @@ def test_the_hashes_never_change(both: tuple[Path, Path]) -> None:
         0x805153648EDF29F9,
         0x46CF992A1274DD4E,
     ]
+
+
+def test_another_rule_than_there_is_is_refused(tmp_path: Path) -> None:
+    lines = write_lines(tmp_path / "a.jsonl", records("one"))
+    with pytest.raises(InputError, match=r"^dedup='near': expected exact, exact:none, .*minhash"):
+        converted(lines, tmp_path / "d", dedup="near")
+    with pytest.raises(InputError, match=r"'ids' reads no text that .*jaxdata dedup --of ids"):
+        converted(lines, tmp_path / "d", task="ids", minhash=True)

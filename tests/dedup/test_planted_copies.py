@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from jaxdata.documents.converted_dataset import open_dataset
 from tests.dedup.planted import dropped, find, made, prose
 
 ORIGINAL = prose(1)
@@ -40,49 +39,29 @@ def found(dataset: Path, **options: Any) -> dict[str, str]:
     return {names[number]: fate[0] for number, fate in lost.items()}
 
 
+ALL = {*COPIES}
+
+
 @pytest.mark.parametrize(
-    ("exact", "expected"),
+    ("options", "exact", "near"),
     [
-        ("none", ["exact"]),
-        ("whitespace", ["exact", "spaces"]),
-        ("letters", ["exact", "spaces", "letters"]),
+        ({"near": False, "exact": "none"}, {"exact"}, set()),
+        ({"near": False}, {"exact", "spaces"}, set()),
+        ({"near": False, "exact": "letters"}, {"exact", "spaces", "letters"}, set()),
+        ({}, {"exact", "spaces"}, {"letters", "sentence"}),
+        ({"threshold": 0.95}, {"exact", "spaces"}, {"letters"}),
+        ({"threshold": 0.25, "bands": 64, "rows": 2}, {"exact", "spaces"}, ALL),
+        ({"threshold": 0}, {"exact", "spaces"}, {"letters", "sentence"}),
+        ({"of": "bytes", "ngram": 20}, {"exact", "spaces"}, {"sentence"}),
+        ({"of": "ids", "ngram": 20}, {"exact"}, {"sentence"}),
     ],
+    ids=str,
 )
-def test_exact_copies_by_their_rule(dataset: Path, exact: str, expected: list[str]) -> None:
-    assert found(dataset, exact=exact, near=False) == dict.fromkeys(expected, "exact copy")
-
-
-def test_near_copies_too(dataset: Path) -> None:
-    near = dict.fromkeys(["letters", "sentence"], "near copy")
-    assert found(dataset) == {"exact": "exact copy", "spaces": "exact copy"} | near
-
-
-def test_a_lower_threshold_finds_half_a_document(dataset: Path) -> None:
-    assert "half" in found(dataset, threshold=0.25, bands=64, rows=2)
-
-
-def test_a_higher_threshold_leaves_a_changed_sentence(dataset: Path) -> None:
-    assert set(found(dataset, threshold=0.95)) == {"exact", "spaces", "letters"}
-
-
-@pytest.mark.parametrize("of", ["bytes", "ids"])
-def test_other_ngrams(dataset: Path, of: str) -> None:
-    reasons = found(dataset, of=of, ngram=20)
-    assert reasons["exact"] == "exact copy"
-    assert reasons["sentence"] == "near copy"
-    assert "half" not in reasons
-
-
-def test_nothing_checked_is_as_other_tools_do(dataset: Path) -> None:
-    assert set(found(dataset, threshold=0)) >= {"exact", "spaces", "letters", "sentence"}
-
-
-def test_the_view_is_read_without_copies(dataset: Path) -> None:
-    find(dataset, prefer="first", near=False)
-    docs = open_dataset(dataset).source("train", "web", documents="d1")
-    every = open_dataset(dataset).source("train", "web")
-    assert len(docs) == len(every) - 2
-    assert open_dataset(dataset).decode(docs[21]["tokens"]) == COPIES["letters"]
+def test_each_way_of_looking_finds_its_copies(
+    dataset: Path, options: dict[str, Any], exact: set[str], near: set[str]
+) -> None:
+    expected = dict.fromkeys(near, "near copy") | dict.fromkeys(exact, "exact copy")
+    assert found(dataset, **options) == expected
 
 
 def test_texts_without_words(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from jaxdata.cli import main
 from jaxdata.documents.converted_dataset import open_dataset
 from jaxdata.errors import InputError
 from tests.converter.test_convert import write_lines
@@ -140,27 +139,19 @@ def test_gpt3_cuts_what_is_around(tmp_path: Path) -> None:
     assert any(len(pieces) > 2 for pieces in left)
 
 
-def test_a_rule_is_what_its_name_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """On the command line, with the action of one's choice; and nothing beside it."""
+def test_a_rule_is_what_its_name_says(tmp_path: Path) -> None:
+    """With the action of one's choice; and nothing beside it."""
     data = made(tmp_path, {"train/web": [prose(1), f"{prose(2)} {QUESTIONS[0]}"]})
-    words = ["dedup", str(data), "--against", str(benchmark(tmp_path)), "--output-name", "d1"]
-    for more, told in (
-        (["gpt3"], "cut out"),
-        (["gpt3", "--overlap-action", "mask"], "masked"),
-        (["palm"], "dropped 1 documents"),
+    for rule, action, done in (("gpt3", "mask", "masked"), ("palm", None, "dropped")):
+        options = {"decontaminate": rule} | ({"overlap_action": action} if action else {})
+        report = find(data, against=[str(benchmark(tmp_path))], **options)
+        (reason,) = getattr(report.views["train/web"].account, done)
+        assert reason.startswith(f"overlap ({rule})")
+    for options, says in (
+        ({"decontaminate": "gpt3", "overlap": 8}, "'gpt3' has overlap=13: leave out overlap=8"),
+        ({"decontaminate": "llama2"}, "'llama2' is a rule of ids: use of='ids'"),
+        ({"decontaminate": "gpt5"}, "'gpt5': expected 'gpt3'"),
+        ({"decontaminate": "palm"}, "'palm' compares with files of benchmarks"),
     ):
-        with pytest.raises(SystemExit, match="0"):
-            main([*words, "--workers", "1", "--decontaminate", *more])
-        out = capsys.readouterr().out
-        assert told in out
-        assert f"overlap ({more[0]})" in out
-    with pytest.raises(
-        InputError, match=r"decontaminate='gpt3' has overlap=13: leave out overlap=8"
-    ):
-        find(data, decontaminate="gpt3", overlap=8)
-    with pytest.raises(InputError, match=r"decontaminate='llama2' is a rule of ids: use of='ids'"):
-        find(data, decontaminate="llama2")
-    with pytest.raises(InputError, match=r"decontaminate='gpt5': expected 'gpt3'"):
-        find(data, decontaminate="gpt5")
-    with pytest.raises(InputError, match=r"decontaminate='palm' compares with files of benchmarks"):
-        find(data, decontaminate="palm")
+        with pytest.raises(InputError, match=says):
+            find(data, **options)

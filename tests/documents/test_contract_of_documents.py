@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxdata.documents import base
+from jaxdata.documents import base, in_memory
 from jaxdata.documents.base import Gathered, StatedLengths, run_ends
 from jaxdata.documents.custom import CustomDocuments, as_documents
 from jaxdata.documents.in_memory import ArrayDocuments
@@ -346,3 +346,53 @@ def test_lengths_that_are_none_are_named(lengths: Any, message: str) -> None:
     with pytest.raises(InputError) as refused:
         CustomDocuments(Items([[1], [2]][: max(len(lengths), 2)]))
     assert str(refused.value) == f"Items 'documents': {message}"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"tokens": [[5, 0], [7, -1, 0]]}, "'mine': token 1 of document 1 is -1; expected a whole"),
+        ({"tokens": [[2**33 + 5]]}, "token 0 of document 0 is 8589934597; expected .* 2147483647"),
+        ({"tokens": [[1, 0], [1.5, 0]]}, "token 0 of document 1 is 1.5; expected a whole number"),
+        ({"tokens": [np.array([1, np.nan])]}, "token 1 of document 0 is nan; expected a whole"),
+        ({"tokens": [[2**70]]}, "document 0: tokens are of dtype object; expected numbers"),
+        ({"tokens": [[1], [True]]}, "document 1: tokens are of dtype bool; expected numbers"),
+        ({"tokens": ["a text"]}, r"document 0: tokens of shape \(\); expected a list of ids"),
+        ({"tokens": [[[1], [2, 3]]]}, "document 0: tokens are no array: setting an array element"),
+        ({"tokens": [[1], [2]], "masks": [[1]]}, "masks of 1 document, tokens of 2"),
+        ({"tokens": [[1, 2]], "masks": [[1]]}, r"document 0: 2 tokens, masks of shape \(1,\)"),
+        ({"tokens": [[1], [2]], "masks": [[1], [-1]]}, "mask of token 0 of document 1 is -1; exp"),
+        ({"tokens": [[1, 2]], "masks": [[0.5, 1]]}, "mask of token 0 of document 0 is 0.5; expec"),
+        ({"tokens": [[1, 2]], "side": {"w": [[1]]}}, r"document 0: 2 tokens, 'w' of shape \(1,\)"),
+        ({"tokens": [[1], [2]], "side": {"w": [[1]]}}, "'w' of 1 document, tokens of 2"),
+        ({"tokens": [[1], [], [2]], "side": {"w": [[1], [], [0.5]]}},
+         "'w' of document 2 is of float64, of document 0 of int64; give arrays of one dtype"),
+        ({"tokens": [[1]], "side": {"w": [["a"]]}}, "'w' is of <U1; expected whole numbers or"),
+        ({"tokens": [[1]], "side": {"targets": [[1]]}}, "'targets': batches have another array of"),
+        ({"tokens": [[1]], "side": {"target_x": [[1]]}}, "'target_x': batches have another array"),
+    ],
+)  # fmt: skip
+def test_arrays_are_ids_and_masks_or_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        ArrayDocuments(name="mine", **given)
+
+
+def test_arrays_of_other_dtypes_are_the_same_documents() -> None:
+    masks = [[0, 1, 1], [], [1, 1]]
+    given = np.array([1, 2, 0])
+    plain = ArrayDocuments([given, [], [7, 0]], masks)
+    given[:] = -1
+    assert plain[0]["tokens"].tolist() == [1, 2, 0], "what is given later is not seen"
+    tokens = [np.array([1, 2, 0], np.uint64), [], np.array([7, 0], np.float16)]
+    other = ArrayDocuments(tokens, [[False, True, True], [], [1, 1.0]])
+    beside = [ArrayDocuments(tokens, masks, side={"w": masks}), ArrayDocuments(tokens)]
+    assert other.fingerprint == plain.fingerprint
+    changed = [
+        ArrayDocuments([[9, 2, 0], [], [7, 0]], masks),
+        ArrayDocuments(tokens, [[1, 1, 1], [], [1, 1]]),
+        ArrayDocuments([[1, 2, 0, 7], [], [0]], [[0, 1, 1, 1], [], [1]]),
+    ]
+    assert len({each.fingerprint for each in (other, *beside, *changed)}) == 6
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(in_memory, "_AT_ONCE", 2)
+        assert ArrayDocuments(tokens, masks).fingerprint == plain.fingerprint

@@ -38,16 +38,6 @@ def test_a_dataset_is_asked_by_name(dataset: Any) -> None:
         jaxdata.open_dataset("nowhere")
 
 
-def test_documents_are_sliced(dataset: Any) -> None:
-    for source in (dataset["train/web"], jaxdata.ArrayDocuments([[5, 6, 0], [7, 0], [8, 0]])):
-        found = [[each["tokens"].tolist() for each in source[k]] for k in (slice(2), slice(-1, 9))]
-        assert found == [[[5, 6, 0], [7, 0]], [[8, 0]]]
-        assert source[-3]["tokens"].tolist() == [5, 6, 0]
-        for number in (3, -4):
-            with pytest.raises(IndexError, match=f"no document {number}: 3 are numbered from 0"):
-                source[number]
-
-
 def test_what_is_not_rows_is_refused_by_what_it_is(dataset: Any) -> None:
     source = dataset["train/web"]
     for given in (dataset, source, "folder", jaxdata.ArrayDocuments([[1, 0]])):
@@ -68,21 +58,6 @@ def test_a_keyword_that_is_nearly_right_is_told(tmp_path: Path) -> None:
         jaxdata.convert([{"text": "a"}], **given | {"tokenizer": "byte"})
 
 
-@pytest.mark.parametrize("text", ["one text", "a long text " * 1_000])
-def test_texts_in_a_list_are_told_from_files(text: str, tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError, match=r": no such file or folder; strings are paths: .* a generator of them$"
-    ):
-        jaxdata.convert([text], output=tmp_path, source="web", tokenizer="bytes")
-
-
-def test_one_is_not_many() -> None:
-    rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 0]]), seq_len=4)
-    shown = "batch of 1 row of 4: 1 segment, 1 slot with loss, 3 padding"
-    assert repr(jaxdata.show_batch(rows[0])) == shown
-    assert repr(jaxdata.Loader(rows, batch_size=2)) == "Loader(1 row in 1 batch, at row 0)"
-
-
 def test_a_name_that_is_nearly_right_is_told() -> None:
     with pytest.raises(AttributeError, match="no attribute 'open_datset': did you mean 'open_dat"):
         _ = jaxdata.open_datset
@@ -90,6 +65,7 @@ def test_a_name_that_is_nearly_right_is_told() -> None:
         _ = jaxdata.nothing
 
 
+@pytest.mark.exhaustive
 def test_names_with_dots_resolve_after_one_import() -> None:
     """Those that READMEs write."""
     names = {name for each in DOCUMENTS for name in each.dotted()} - BEFORE

@@ -15,17 +15,12 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.cli import main
-from jaxdata.errors import DatasetError, InputError
+from jaxdata.config import load, load_config, open_data
+from jaxdata.errors import ConfigError, DatasetError, InputError
 from jaxdata.format.cache import kept_files
-from jaxdata.format.foreign import nanogpt
-from jaxdata.testing import (
-    assert_exactly_once,
-    assert_resumes_everywhere,
-    assert_same_batches,
-    assert_same_on_hosts,
-    distinct_documents,
-    write_dataset,
-)
+from jaxdata.format.foreign import mapped_files, nanogpt
+from jaxdata.testing import assert_exactly_once, distinct_documents, write_dataset
+from tests import builders
 
 CODES = {"u1": 1, "i1": 2, "<i2": 3, "<i4": 4, "<i8": 5, "<f8": 6, "<f4": 7, "<u2": 8}
 Documents = list[np.ndarray]
@@ -113,54 +108,26 @@ WRITERS: dict[str, Any] = {
 }
 
 
-@pytest.fixture(params=WRITERS)
-def foreign(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Documents]:
-    documents = made()
-    return WRITERS[request.param](tmp_path, documents), documents
-
-
 def open_foreign(spec: str) -> Any:
     given = {"eod_id": 0} if spec.startswith("nanogpt:") else {}
     return only_source(spec, **given)
 
 
-def test_documents_are_what_was_written(foreign: tuple[str, Documents]) -> None:
-    spec, documents = foreign
-    source = open_foreign(spec)
+@pytest.mark.parametrize("kind", WRITERS)
+def test_documents_are_what_was_written(kind: str, tmp_path: Path) -> None:
+    documents = made()
+    source = open_foreign(WRITERS[kind](tmp_path, documents))
     assert source.name == "train/old"
     assert_holds(source, documents)
     assert_holds(pickle.loads(pickle.dumps(source)), documents)
-
-
-def test_all_the_rest_works_on_them(foreign: tuple[str, Documents]) -> None:
-    spec, documents = foreign
-    rows = jaxdata.pack(open_foreign(spec), seq_len=32, overlap=4, order=1, block=16)
-    same = jaxdata.pack(
-        jaxdata.ArrayDocuments(documents, name="train/old"),
-        seq_len=32,
-        overlap=4,
-        order=1,
-        block=16,
-    )
-    assert_same_batches([rows[k] for k in range(len(same))], [same[k] for k in range(len(same))])
-
-    def loader(shard: tuple[int, int] = (0, 1), **given: Any) -> jaxdata.Loader:
-        return jaxdata.Loader(rows, batch_size=4, shard=shard, **given)
-
-    assert_resumes_everywhere(loader, tail=2)
-    assert_same_on_hosts(loader, [2, 4])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["megatron-i4", "gpts", "nanogpt", "datatrove"])
-def test_worker_processes_read_them(kind: str, tmp_path: Path) -> None:
-    rows = jaxdata.pack(open_foreign(WRITERS[kind](tmp_path, made())), seq_len=32)
-    here, there = (
-        jaxdata.Loader(rows, batch_size=4),
-        jaxdata.Loader(rows, batch_size=4, num_workers=2),
-    )
-    assert assert_same_batches(here, there) == len(here)
-    there.close()
+    (file,) = source._files
+    content, item = file.read_bytes(), source._ranges.dtype
+    assert source.file_sizes.tolist() == [len(content)]
+    starts, ends = source.lengths // 3, source.lengths.astype(np.int64)
+    found = source.places(np.arange(40), starts, ends - starts)
+    assert not found.file.any()
+    for document, at, start, stop in zip(documents, starts, found.start, found.stop, strict=True):
+        assert content[start:stop] == document[at:].astype(item).tobytes()
 
 
 @pytest.mark.parametrize("strategy", ["best_fit", "concat", "pad"])
@@ -230,8 +197,15 @@ def test_datatrove_loss(tmp_path: Path) -> None:
     source = only_source(write_datatrove(tmp_path / "a.ds", documents, masks=masks))
     for number, mask in enumerate(masks):
         assert source[number]["loss_mask"].tolist() == mask.tolist()
-    pieces = source.masks(np.array([1, 3]), np.array([1, 0]), np.array([2, 1]))
-    assert pieces.views.join() == masks[1][1:3].tobytes() + masks[3][:1].tobytes()
+    asked = np.array([1, 3]), np.array([1, 0]), np.array([2, 1])
+    pieces = source.masks(*asked)
+    wanted = masks[1][1:3].tobytes() + masks[3][:1].tobytes()
+    assert pieces.views.join() == wanted
+    found, held = source.places(*asked), b""
+    assert (found.owner.tolist(), found.file.tolist()) == ([0, 1, 0, 1], [0, 0, 1, 1])
+    for file, start, stop in [*zip(found.file, found.start, found.stop, strict=True)][2:]:
+        held += source._files[file].read_bytes()[start:stop]
+    assert held == wanted
 
 
 def test_a_folder_stands_for_its_files(tmp_path: Path) -> None:
@@ -271,43 +245,16 @@ def test_the_index_of_a_flat_file_is_built_once(
     monkeypatch.setattr(nanogpt, "_ends", None)  # would be called to look for documents
     again = only_source(spec, eod_id=0)
     assert again.fingerprint == first.fingerprint
-    with pytest.raises(TypeError):
-        only_source(spec, eod_id=1)
-
-
-def test_it_is_kept_for_the_user_where_the_data_cannot_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec = write_nanogpt(tmp_path / "train.bin", made())
+    (tmp_path / "train.bin.jaxdata").rename(tmp_path / "elsewhere")
     (tmp_path / "train.bin.jaxdata").write_text("no folder can be made here")
+    with pytest.raises(TypeError):
+        only_source(spec, eod_id=0)
+    monkeypatch.undo()
     monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "mine"))
-    rows = jaxdata.pack(only_source(spec, eod_id=0), seq_len=16)
-    assert len(rows)
-    kept = {path for path in (tmp_path / "mine").rglob("*") if path.is_file()}
-    assert {path.suffix for path in kept} == {".ends", ".npy"}
-    assert kept == {*kept_files(tmp_path / "mine")}, "what `jaxdata cache clear --all` removes"
-
-
-def test_a_flat_file_that_was_written_anew_is_indexed_anew(tmp_path: Path) -> None:
-    documents = made(count=3_000)  # long enough for a place between the samples
-    spec = write_nanogpt(tmp_path / "train.bin", documents)
-    before = only_source(spec, eod_id=0)
-    documents[0], documents[1] = documents[1], documents[0]
-    write_nanogpt(tmp_path / "train.bin", documents)
-    os.utime(tmp_path / "train.bin", ns=(1, 1))
-    assert_holds(only_source(spec, eod_id=0), documents)
-    assert only_source(spec, eod_id=0).fingerprint != before.fingerprint
-
-
-def test_what_changes_between_the_samples_is_seen_by_its_time(tmp_path: Path) -> None:
-    path = tmp_path / "train.bin"
-    tokens = np.ones(2_000_000, "<u2")
-    for place in (0, 1_015_000):  # the second is in none of the samples
-        tokens[place] = 0
-        path.write_bytes(tokens.tobytes())
-        os.utime(path, ns=(place, place))
-        source = only_source(f"nanogpt:{path}", eod_id=0)
-        assert source.lengths.tolist()[-1] == 2_000_000 - place - 1
+    only_source(spec, eod_id=0)
+    kept = [path for path in (tmp_path / "mine").rglob("*") if path.is_file()]
+    assert [path.suffix for path in kept] == [".ends"]
+    assert kept == [*kept_files(tmp_path / "mine")], "what `jaxdata cache clear --all` removes"
 
 
 def test_a_flat_file_without_eod_says_what_to_give(tmp_path: Path) -> None:
@@ -357,3 +304,97 @@ def test_text_is_asked_of_the_tokenizer_that_was_given(tmp_path: Path) -> None:
     write_dataset(tmp_path / "ours", {"train/web": [[1, 0]]})
     with pytest.raises(InputError, match="has its own tokenizer; remove tokenizer= and eod_id="):
         jaxdata.open_dataset(tmp_path / "ours", tokenizer="bytes")
+
+
+@pytest.mark.parametrize("kind", ["megatron", "megatron-i4", "gpts", "gpts-u4", "nanogpt"])
+def test_what_is_written_is_what_its_tool_writes(kind: str, tmp_path: Path) -> None:
+    format_, documents = kind.partition("-")[0], made(longest=9)
+    if kind.endswith("4"):
+        documents[7][0] = 70_000
+    WRITERS[kind](tmp_path, documents)
+    mine = tmp_path / "mine"
+    docs = jaxdata.ArrayDocuments(documents)
+    jaxdata.export(docs, mine, format=format_, eod_id=0)
+    for suffix in [""] if format_ == "nanogpt" else [".bin", ".idx"]:
+        found, expected = (Path(f"{tmp_path / name}{suffix}") for name in ("mine", "old"))
+        assert found.read_bytes() == expected.read_bytes(), suffix
+
+
+@pytest.mark.parametrize(
+    ("format_", "tokens", "masks", "message"),
+    [
+        ("megatron", [[1, 0]], [[0, 1]], "stores loss masks, which this format cannot hold"),
+        ("gpts", [[1, 0], [1, 2, 0]], [[1, 1], [1, 0, 1]], "document 1 of x masks other tokens"),
+        ("gpts", [[1, 2, 0]], [[0, 1, 0]], "document 0 of x masks other tokens"),
+        ("nanogpt", [[1, 0], [70_000, 0]], None, "document 1 of x has the id 70000; .* to 65535"),
+        ("nanogpt", [[1, 0], [2], [3, 0]], None, "document 1 of x does not end with its only EOD"),
+        ("nanogpt", [[1, 0], [2, 0, 0]], None, "document 1 of x does not end with its only EOD"),
+        ("nanogpt", [[1, 0], []], None, "document 1 of x does not end with its only EOD"),
+    ],
+)  # fmt: skip
+def test_what_a_format_cannot_hold_is_refused(
+    format_: str, tokens: Any, masks: Any, message: str, tmp_path: Path
+) -> None:
+    docs = jaxdata.ArrayDocuments(tokens, masks, name="x")
+    with pytest.raises(InputError, match=message):
+        jaxdata.export(docs, tmp_path / "mine", format=format_, eod_id=0)
+
+
+def test_masked_beginnings_are_kept_as_windows_and_a_last_document_may_lack_its_eod(
+    tmp_path: Path,
+) -> None:
+    documents, leads = made(count=6), [0, 1, 1, 1, 0, 1]
+    masks = [np.arange(len(each)) >= lead for each, lead in zip(documents, leads, strict=True)]
+    docs = jaxdata.ArrayDocuments(documents, masks)
+    jaxdata.export(docs, tmp_path / "mine", format="gpts")
+    write_gpts(tmp_path / "old", documents, leads)
+    assert (tmp_path / "mine.idx").read_bytes() == (tmp_path / "old.idx").read_bytes()
+    open_end = jaxdata.ArrayDocuments([[1, 0], [2, 3]])
+    jaxdata.export(open_end, tmp_path / "flat", format="nanogpt", eod_id=0)
+    assert_holds(open_foreign(f"nanogpt:{tmp_path}/flat"), [np.array([1, 0]), np.array([2, 3])])
+
+
+def test_a_flat_file_is_indexed_anew_when_a_sample_or_its_time_changed(tmp_path: Path) -> None:
+    path, tokens, ends = tmp_path / "train.bin", np.ones(2_000_000, "<u2"), []
+    for place, time in ((0, 1), (9, 1), (1_015_000, 2)):  # the last is in none of the samples
+        tokens[place] = 0
+        path.write_bytes(tokens.tobytes())
+        os.utime(path, ns=(time, time))
+        source = only_source(f"nanogpt:{path}", eod_id=0)
+        ends.append(source.fingerprint)
+        assert source.lengths.tolist()[-1] == 2_000_000 - place - 1
+    assert len({*ends}) == 3
+
+
+def test_samples_are_the_head_the_tail_and_64_places_between(tmp_path: Path) -> None:
+    path, size = tmp_path / "file", 2**20
+    content = bytearray(size)
+    path.write_bytes(content)
+    before, edge = mapped_files.sample(path), 64 * 2**10
+    steps = [(k + 1) * size // 65 for k in range(64)]
+    inside = [0, edge - 1, size - edge, size - 1, steps[31], steps[31] + 4_095]
+    for at in (*inside, steps[31] - 1, steps[31] + 4_096):
+        content[at] = 1
+        path.write_bytes(content)
+        assert (mapped_files.sample(path) != before) is (at in inside), at
+        content[at] = 0
+
+
+def test_a_config_mixes_them_with_ours(tmp_path: Path) -> None:
+    ours = builders.dataset(tmp_path / "ours", {"web": made(1), "val/web": made(3, 9)})
+    old = write_megatron(tmp_path / "old", made(4), "<i4")
+    flat = {"dataset": write_nanogpt(tmp_path / "flat.bin", made(5)), "eod_id": 0}
+    config = {
+        "sources": {"web": str(ours), "old": old, "flat": flat},
+        "pack": {"seq_len": 32},
+        "curriculum": {"rows": 12, "mix": {"web": 0.4, "old": 0.4, "flat": 0.2}},
+    }
+    assert all(load(config, shard=(0, 1)).rows.counts().values())
+    evaluated = load(config, split="val", shard=(0, 1), eval_batch_size=1)
+    assert_exactly_once(evaluated, [jaxdata.ArrayDocuments(made(3, 9))])
+    opened = open_data(load_config(config))
+    assert opened.splits == {"train": ["flat", "old", "web"], "val": ["web"]}
+    with pytest.raises(ConfigError, match=r"tokenizer='bytes' is for other tools' .*ours has"):
+        open_data(load_config({"dataset": str(ours), "tokenizer": "bytes"}))
+    alone = open_data(load_config({"sources": {"flat": flat}, "tokenizer": "bytes"}))
+    assert (alone.decode([104, 105]), alone.eod_id) == ("hi", 0)

@@ -13,31 +13,25 @@ from jaxdata.installing import install_command
 WHEEL = "https://example.org/jaxdata-1.0-py3-none-any.whl"
 
 
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str | None) -> None:
-    """Have jaxdata's metadata say that it came from a URL; None: from an index."""
+@pytest.mark.parametrize(
+    ("url", "command"),
+    [
+        (None, "pip install 'jaxdata[hf]'"),
+        ("file://{}/my%20checkout", "pip install '{}/my checkout[hf]'"),
+        (WHEEL, f"pip install 'jaxdata[hf] @ {WHEEL}'"),
+    ],
+)
+def test_an_extra_is_installed_from_where_jaxdata_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str | None, command: str
+) -> None:
     folder = tmp_path / "jaxdata-1.0.dist-info"
     folder.mkdir()
+    (tmp_path / "my checkout").mkdir()
+    command = command.format(tmp_path)
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: jaxdata\nVersion: 1.0\n")
     if url is not None:
-        (folder / "direct_url.json").write_text(json.dumps({"url": url}))
+        (folder / "direct_url.json").write_text(json.dumps({"url": url.format(tmp_path)}))
     monkeypatch.syspath_prepend(str(tmp_path))
-
-
-def test_from_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    installed(tmp_path, monkeypatch, None)
-    assert install_command("hf") == "pip install 'jaxdata[hf]'"
-    assert str(MissingExtra("hf", "tokenizers")) == (
-        "tokenizers is not installed; install it with: pip install 'jaxdata[hf]'"
-    )
-
-
-def test_from_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    checkout = tmp_path / "my checkout"
-    checkout.mkdir()
-    installed(tmp_path, monkeypatch, checkout.as_uri())
-    assert install_command("hf") == f"pip install '{checkout}[hf]'"
-
-
-def test_from_an_artefact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    installed(tmp_path, monkeypatch, WHEEL)
-    assert install_command("hf") == f"pip install 'jaxdata[hf] @ {WHEEL}'"
+    assert install_command("hf") == command
+    said = f"tokenizers is not installed; install it with: {command}"
+    assert str(MissingExtra("hf", "tokenizers")) == said

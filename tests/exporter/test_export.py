@@ -12,26 +12,23 @@ import pytest
 
 import jaxdata
 from jaxdata.cli import export as export_command
-from jaxdata.cli import main
 from jaxdata.errors import InputError
 from jaxdata.exporter import api as exporting
 from jaxdata.format import foreign
 from jaxdata.format.foreign.contract import ForeignFormat, ForeignWriter, ReadOptions
 from jaxdata.format.foreign.token_ranges import FlatPart
 from jaxdata.testing import write_dataset
+from tests import commands
 from tests.documents.test_foreign import (
     WRITERS,
     Documents,
     assert_holds,
     made,
     only_source,
-    write_datatrove,
     write_gpts,
     write_megatron,
     write_nanogpt,
 )
-
-FORMATS = ("megatron", "gpts", "nanogpt")
 
 
 @pytest.fixture(autouse=True)
@@ -41,28 +38,9 @@ def _many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exporting, "_DOCUMENTS_AT_ONCE", 7)
 
 
-def reopened(format_: str, path: Path) -> Any:
-    given = {"eod_id": 0} if format_ == "nanogpt" else {}
-    return only_source(f"{format_}:{path}", **given)
-
-
 def ours(folder: Path, documents: Documents, masks: Documents | None = None) -> Any:
     given = {} if masks is None else {"masks": {"train/web": masks}}
     return write_dataset(folder, {"train/web": documents}, **given).source("train", "web")
-
-
-@pytest.mark.parametrize("format_", FORMATS)
-def test_ours_to_theirs_and_back(format_: str, tmp_path: Path) -> None:
-    documents = made()
-    source = ours(tmp_path / "ours", documents)
-    done = jaxdata.export(source, tmp_path / "old", format=format_, eod_id=0)
-    assert (done.documents, done.tokens) == (40, sum(map(len, documents)))
-    assert done.bytes == sum(Path(file).stat().st_size for file in done.files)
-    assert_holds(reopened(format_, tmp_path / "old"), documents)
-    expected = WRITERS[format_](tmp_path / "ours", documents)  # by hand, byte by byte
-    for file in done.files:
-        assert Path(file).read_bytes() == (tmp_path / "ours" / Path(file).name).read_bytes()
-    assert expected
 
 
 @pytest.mark.parametrize("kind", ["megatron", "megatron-i4", "gpts", "gpts-u4", "nanogpt"])
@@ -77,6 +55,8 @@ def test_theirs_to_ours_and_back_is_the_same_bytes(kind: str, tmp_path: Path) ->
     for number, source in enumerate((theirs, mine)):
         (tmp_path / str(number)).mkdir()
         done = jaxdata.export(source, tmp_path / str(number) / "old", format=format_, eod_id=0)
+        assert (done.documents, done.tokens) == (len(theirs), sum(map(len, documents)))
+        assert done.bytes == sum(Path(file).stat().st_size for file in done.files)
         for file in done.files:
             assert Path(file).read_bytes() == (tmp_path / "was" / Path(file).name).read_bytes()
 
@@ -112,7 +92,7 @@ def test_masked_prefixes_go_to_gpts_and_back(tmp_path: Path) -> None:
     assert (tmp_path / "again.idx").read_bytes() == (tmp_path / "old.idx").read_bytes()
 
 
-@pytest.mark.parametrize("where", [0, 30, 50, 55, 59])
+@pytest.mark.parametrize("where", [0, 30, 50])
 def test_other_masks_are_refused(where: int, tmp_path: Path) -> None:
     documents = [np.arange(60), np.arange(60)]
     masks = [np.ones(60), np.ones(60)]
@@ -130,14 +110,6 @@ def test_other_masks_are_refused(where: int, tmp_path: Path) -> None:
     for format_ in ("megatron", "nanogpt"):
         with pytest.raises(InputError, match="stores loss masks, which this format cannot hold"):
             jaxdata.export(source, tmp_path / "other", format=format_, eod_id=0)
-
-
-def test_datatrove_becomes_any_of_them(tmp_path: Path) -> None:
-    documents = made()
-    source = only_source(write_datatrove(tmp_path / "x.ds", documents))
-    for format_ in FORMATS:
-        jaxdata.export(source, tmp_path / format_, format=format_, eod_id=0)
-        assert_holds(reopened(format_, tmp_path / format_), documents)
 
 
 @pytest.mark.parametrize(
@@ -182,11 +154,8 @@ def test_what_exists_is_left_alone(tmp_path: Path) -> None:
         jaxdata.export(jaxdata.ArrayDocuments([[1]]), tmp_path / "old", format="hdf5")
 
 
-@pytest.mark.parametrize("format_", ["megatron", "nanogpt"])
-def test_what_another_process_exported_meanwhile_is_left_alone(
-    tmp_path: Path, format_: str
-) -> None:
-    options: dict[str, Any] = {"format": format_, "eod_id": 0}
+def test_what_another_process_exported_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"format": "megatron"}
     one, other = jaxdata.ArrayDocuments([[1, 0]]), jaxdata.ArrayDocuments([[4, 5, 6, 0]])
     theirs: list[str] = []
 
@@ -194,7 +163,7 @@ def test_what_another_process_exported_meanwhile_is_left_alone(
         if not theirs:
             theirs.extend(jaxdata.export(other, tmp_path / "a", **options).files)
 
-    with pytest.raises(InputError, match=r"a(.bin)? exists already: choose another output"):
+    with pytest.raises(InputError, match=r"a\.bin exists already: choose another output"):
         jaxdata.export(one, tmp_path / "a", progress=meanwhile, **options)
     assert sorted(map(str, tmp_path.iterdir())) == sorted(theirs)
     jaxdata.export(other, tmp_path / "b", **options)
@@ -203,31 +172,19 @@ def test_what_another_process_exported_meanwhile_is_left_alone(
         assert Path(file).read_bytes() == same.read_bytes()
 
 
-def run(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as done:
-        main(["export", *arguments])
-    return int(done.value.code or 0)
-
-
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(tmp_path: Path) -> None:
     documents = made()
     write_dataset(tmp_path / "ours", {"train/web": documents, "train/code": documents[:3]})
-    given = [str(tmp_path / "ours"), "--format", "nanogpt", "--output", str(tmp_path / "flat")]
-    assert run(*given) == 1
-    assert "has code, web: choose a --source" in capsys.readouterr().err
-    assert run(*given, "--source", "web") == 0
-    assert capsys.readouterr().out.startswith("40 documents, ")
+    given = ["export", tmp_path / "ours", "--format", "nanogpt", "--output", tmp_path / "flat"]
+    assert "has code, web: choose a --source" in commands.run(*given, status=1).stderr
+    assert commands.run(*given, "--source", "web").stdout.startswith("40 documents, ")
     assert_holds(only_source(f"nanogpt:{tmp_path}/flat", eod_id=0), documents)
-    theirs = [f"nanogpt:{tmp_path}/flat", "--eod-id", "0", "--format", "megatron"]
-    assert run(*theirs, "--output", str(tmp_path / "old")) == 0
+    theirs = ["export", f"nanogpt:{tmp_path}/flat", "--eod-id", "0", "--format", "megatron"]
+    commands.run(*theirs, "--output", tmp_path / "old")
     assert_holds(only_source(f"megatron:{tmp_path}/old"), documents)
-
-
-def test_a_flat_file_of_gpt2_is_known(tmp_path: Path) -> None:
-    documents = made(eod=50256)
-    write_nanogpt(tmp_path / "train.bin", documents)
-    given = [f"nanogpt:{tmp_path}/train.bin", "--format", "nanogpt", "--output"]
-    assert run(*given, str(tmp_path / "again.bin")) == 0
+    write_nanogpt(tmp_path / "train.bin", made(eod=50256))  # the EOD of GPT-2 is known
+    again = [f"nanogpt:{tmp_path}/train.bin", "--format", "nanogpt", "--output"]
+    commands.run("export", *again, tmp_path / "again.bin")
     assert (tmp_path / "again.bin").read_bytes() == (tmp_path / "train.bin").read_bytes()
 
 
@@ -257,9 +214,7 @@ def test_a_format_is_one_entry_in_the_registry(
     monkeypatch.setitem(foreign.FORMATS, "toy", ForeignFormat("toy", ".toy", read, ToyWriter))
     importlib.reload(export_command)  # its choices are made when it is imported
     source = write_megatron(tmp_path / "old", [np.array([5, 6, 70_000])], "<i4")
-    with pytest.raises(SystemExit) as ended:
-        main(["export", source, "--format", "toy", "--output", str(tmp_path / "new.toy")])
-    assert not ended.value.code
+    commands.run("export", source, "--format", "toy", "--output", tmp_path / "new.toy")
     assert only_source(f"toy:{tmp_path}/new.toy")[0]["tokens"].tolist() == [5, 6, 70_000]
     assert only_source(f"toy:{tmp_path}").lengths.tolist() == [3]
     monkeypatch.undo()

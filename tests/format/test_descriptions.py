@@ -39,7 +39,7 @@ from jaxdata.format.manifest import (
     update_manifest,
 )
 from jaxdata.format.records import RecordSpec
-from tests.documents.memory_store import MemoryStore
+from tests.format.memory_store import MemoryStore
 
 
 def taken(kind: Any, value: Any) -> bool:
@@ -67,35 +67,32 @@ def test_a_name_is_of_a_file_below(parts: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "least", "most"),
+    ("kind", "right", "wrong"),
     [
-        (bounds.Count, 0, 2**53),
-        (bounds.Positive, 1, 2**53),
-        (bounds.TokenId, -1, 2**32 - 1),
-        (bounds.RecordTokens, 1, 2**29),
+        (bounds.Count, (0, 2**53), (-1, 2**53 + 1)),
+        (bounds.Positive, (1, 2**53), (0, 2**53 + 1)),
+        (bounds.TokenId, (-1, 2**32 - 1), (-2, 2**32)),
+        (bounds.RecordTokens, (1, 2**29), (0, 2**29 + 1)),
+        (bounds.FileName, ("a" * 1024,), ("a" * 1025,)),
+        (bounds.FolderName, ("a" * 1024,), ("a" * 1025,)),
     ],
 )
-def test_numbers_are_within_reason(kind: Any, least: int, most: int) -> None:
-    asked = [least - 1, least, most, most + 1]
-    assert [taken(kind, each) for each in asked] == [False, True, True, False]
-
-
-@pytest.mark.parametrize("name", [bounds.FileName, bounds.FolderName])
-def test_names_are_not_longer_than_files_can_have(name: Any) -> None:
-    assert taken(name, "a" * 1024)
-    assert not taken(name, "a" * 1025)
-
-
-def nested(kinds: list[bool]) -> Any:
-    value: Any = 1
-    for is_list in kinds:
-        value = [0, value] if is_list else {"a": 0, "b": value}
-    return value
+def test_numbers_and_names_are_within_reason(kind: Any, right: Any, wrong: Any) -> None:
+    assert [taken(kind, each) for each in (*right, *wrong)] == [True] * len(right) + [False] * len(
+        wrong
+    )
 
 
 @given(st.lists(st.booleans(), max_size=40))
 def test_facts_are_at_most_32_deep(kinds: list[bool]) -> None:
     """The facts themselves are one level."""
+
+    def nested(kinds: list[bool]) -> Any:
+        value: Any = 1
+        for is_list in kinds:
+            value = [0, value] if is_list else {"a": 0, "b": value}
+        return value
+
     assert taken(bounds.Facts, {"a": nested(kinds), "b": 1}) is (len(kinds) + 1 <= 32)
     with pytest.raises(ValidationError, match="it is nested more than 32 deep"):
         TypeAdapter(bounds.Facts).validate_python({"a": nested([*kinds, *[True] * 32])})
@@ -261,27 +258,28 @@ def test_a_source_knows_what_it_was_after_each_append(stages: int) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["documents", "tokens", "shards", "inputs"])
-def test_a_source_that_shrank_is_none(name: str) -> None:
-    with pytest.raises(ValidationError, match=f"the {name} of its generations do not rise"):
-        source(1, generations=[generation(1, **{name: 9})])
-    same = generation(1)[name] * 2  # what it is now
-    source(1, generations=[generation(1, **{name: same})])
-
-
-def test_each_generation_has_an_index_of_its_own() -> None:
-    wrong = [generation(1), generation(2, index="index")]
-    with pytest.raises(ValidationError, match="two of its generations have the same index"):
-        source(2, generations=wrong)
-    with pytest.raises(ValidationError, match="two of its generations have the same index"):
-        source(1, generations=[generation(1, index="index-2")])
-
-
-@pytest.mark.parametrize("shards", [[], [shard(0, 2)], [shard(0, 1, 3)], [shard(0), shard(1)]])
-def test_a_side_array_is_of_the_documents_of_its_source(shards: list[ShardEntry]) -> None:
-    message = "the shards of its side array 'w' hold other documents"
+@pytest.mark.parametrize(
+    ("stages", "changes", "message"),
+    [
+        *((1, {"generations": [generation(1, **{name: 9})]},
+           f"the {name} of its generations do not rise")
+          for name in ("documents", "tokens", "shards", "inputs")),
+        (2, {"generations": [generation(1), generation(2, index="index")]},
+         "two of its generations have the same index"),
+        (1, {"generations": [generation(1, index="index-2")]},
+         "two of its generations have the same index"),
+        *((0, {"side": {"w": SideEntry(dtype="int8", shards=shards)}},
+           "the shards of its side array 'w' hold other documents")
+          for shards in ([], [shard(0, 2)], [shard(0, 1, 3)], [shard(0), shard(1)])),
+    ],
+)  # fmt: skip
+def test_a_source_only_grew_and_has_side_arrays_of_its_own_documents(
+    stages: int, changes: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ValidationError, match=message):
-        source(0, side={"w": SideEntry(dtype="int8", shards=shards)})
+        source(stages, **changes)
+    for name in ("documents", "tokens", "shards", "inputs"):
+        source(1, generations=[generation(1, **{name: generation(2)[name]})])  # what it is now
 
 
 def test_a_side_array_is_a_source_of_its_values() -> None:

@@ -28,7 +28,7 @@ from jaxdata.format.manifest import (
 )
 from jaxdata.format.records import RecordSpec
 from jaxdata.format.views import Fate, Span, ViewIndex
-from tests.documents.memory_store import MemoryStore
+from tests.format.memory_store import MemoryStore
 from tests.format.test_records import walk
 
 
@@ -108,8 +108,11 @@ def test_anchors_are_the_bytes_before_every_eighth_document(case: Case) -> None:
     found = [*walk(case.lengths, case.spec)]
     first = {each.document: each.chunk - 40 for each in reversed(found)}
     expected = [first[n] for n in range(0, len(case.lengths), 8)]
-    made = anchors(np.array(case.lengths, np.uint32), case.spec)
-    assert (made.tolist(), made.dtype) == (expected, np.uint64)
+    with pytest.MonkeyPatch.context() as patch:
+        for documents in (8, 16, 2**20):  # at a time
+            patch.setattr(index, "_CHUNK_DOCUMENTS", documents)
+            made = anchors(np.array(case.lengths, np.uint32), case.spec)
+            assert (made.tolist(), made.dtype) == (expected, np.uint64)
 
 
 MORE = {"exact_hash": np.arange(6, dtype=np.uint64), "band_hash": np.arange(42, dtype=np.uint64)}

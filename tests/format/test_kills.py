@@ -12,8 +12,9 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -28,14 +29,18 @@ from jaxdata.format.storage import open_store, zarr
 from jaxdata.format.verify import verify
 from jaxdata.views.source_view import SourceView
 from jaxdata.views.writing import remove_views, write_views
-from tests.converter.here import Here, in_this_process, run_here
+from tests.converter.here import Here, run_here
 from tests.format.trees import tree
 
 ROOT = Path(__file__).parents[2]
 CHANGES = [
     *((os, name) for name in ("mkdir", "open", "rename", "replace", "rmdir", "unlink", "fsync")),
+    (io, "open"),
     (zarr, "write"),
 ]
+
+
+OPENING = (os.open, io.open)
 
 
 class Killed(BaseException):
@@ -50,52 +55,38 @@ class Lives:
         self.changes = 0
         self.dies_at: int | None = None
 
-    def change(self) -> None:
-        self.changes += 1
-        if self.dies_at is not None and self.changes >= self.dies_at:
-            raise Killed
+    def counting(self, change: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any, **options: Any) -> Any:
+            mode = (*args, "r")[1] if change in OPENING else "w"
+            if isinstance(mode, int):
+                mode = "w" if mode & (os.O_WRONLY | os.O_RDWR) else "r"
+            if set(mode) & set("wax+"):
+                self.changes += 1
+                if self.dies_at is not None and self.changes >= self.dies_at:
+                    raise Killed
+            return change(*args, **options)
 
-    @contextmanager
-    def life(self, dies_at: int | None) -> Iterator[None]:
-        self.number, self.changes, self.dies_at = self.number + 1, 0, dies_at
-        yield
+        return counted
 
-    def survived(self, run: Callable[[], object], dies_at: int) -> bool:
+    def survived(self, run: Callable[[Path], object], output: Path, dies_at: int | None) -> bool:
         """Live once; tell whether it came to an end before it was to die."""
+        self.number, self.changes, self.dies_at = self.number + 1, 0, dies_at
         try:
-            with self.life(dies_at):
-                run()
+            run(output)
         except Killed:
             return False
+        finally:
+            self.dies_at = None
         return True
 
 
-def counting(lives: Lives, change: Callable[..., Any]) -> Callable[..., Any]:
-    def counted(*args: Any, **options: Any) -> Any:
-        writes = change is not os.open or args[1] & (os.O_WRONLY | os.O_RDWR)
-        if writes:
-            lives.change()
-        return change(*args, **options)
-
-    return counted
-
-
 @pytest.fixture
-def lives(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lives]:
+def lives(monkeypatch: pytest.MonkeyPatch) -> Lives:
     lives = Lives()
     for place, name in CHANGES:
-        monkeypatch.setattr(place, name, counting(lives, getattr(place, name)))
-    opened = io.open
-
-    def open_file(file: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
-        if set(mode) & set("wax+"):
-            lives.change()
-        return opened(file, mode, *args, **options)
-
-    monkeypatch.setattr(io, "open", open_file)
+        monkeypatch.setattr(place, name, lives.counting(getattr(place, name)))
     monkeypatch.setattr("jaxdata.format.lease_holder._started", lambda _pid: lives.number)
-    yield lives
-    lives.dies_at = None
+    return lives
 
 
 def leftovers(folder: Path) -> list[str]:
@@ -105,31 +96,8 @@ def leftovers(folder: Path) -> list[str]:
     return [name for name in names if ".tmp-" in name or ".lease" in name or "work/" in name]
 
 
-def killed_everywhere(
-    lives: Lives, folder: Path, begin: Callable[[Path], None], run: Callable[[Path], object]
-) -> int:
-    """Kill `run` at every change, and run it again; what is there then is what one run makes.
-
-    Returns how often it was killed.
-    """
-    at = 0
-    with lives.life(None):
-        (folder / "begun").mkdir()
-        begin(folder / "begun")
-        shutil.copytree(folder / "begun", folder / "whole")
-        run(folder / "whole")
-    expected = tree(folder / "whole")
-    while True:
-        at += 1
-        output = folder / f"{at}"
-        with lives.life(None):
-            shutil.copytree(folder / "begun", output)
-        if lives.survived(lambda: run(output), at):  # noqa: B023
-            return at - 1
-        with lives.life(None):
-            run(output)
-        assert not leftovers(output), f"killed at change {at}"
-        assert tree(output) == expected, f"killed at change {at}"
+def nothing(_: Path) -> None:
+    pass
 
 
 def a_dataset(output: Path) -> None:
@@ -144,74 +112,65 @@ def a_view(output: Path) -> None:
     write_views(output, "d1", {"train/web": view}, parameters={}, made_of={})
 
 
-def test_removing_a_view(lives: Lives, tmp_path: Path) -> None:
-    def remove(output: Path) -> None:
-        with suppress(InputError):  # it was removed, and all that was left to say is so
-            remove_views(output, "d1")
-
-    assert killed_everywhere(lives, tmp_path, a_view, remove) > 20
+def remove(output: Path) -> None:
+    with suppress(InputError):  # it was removed, and all that was left to say is so
+        remove_views(output, "d1")
 
 
-def test_an_export(lives: Lives, tmp_path: Path) -> None:
-    docs = jaxdata.ArrayDocuments([[5, 6, 0], [7, 0]])
-
-    def export(output: Path) -> None:
-        try:
-            jaxdata.export(docs, output / "mine", format="megatron")
-        except InputError as error:  # it was done
-            assert "mine.idx exists already" in str(error)  # noqa: PT017 - where it is raised
-
-    assert killed_everywhere(lives, tmp_path, lambda _: None, export) > 5
-
-
-def test_an_export_leaves_the_tokens_of_others_alone(tmp_path: Path) -> None:
-    (tmp_path / "mine.bin").write_bytes(b"their data")
-    with pytest.raises(InputError, match=r"mine.bin exists already: choose another output"):
-        jaxdata.export(jaxdata.ArrayDocuments([[5]]), tmp_path / "mine", format="megatron")
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.bin"]
-    assert (tmp_path / "mine.bin").read_bytes() == b"their data"
+def export(output: Path) -> None:
+    theirs, docs = output / "theirs.bin", jaxdata.ArrayDocuments([[5, 6, 0], [7, 0]])
+    theirs.write_bytes(b"their data")
+    with pytest.raises(InputError, match=r"theirs.bin exists already: choose another output"):
+        jaxdata.export(docs, output / "theirs", format="megatron")
+    assert theirs.read_bytes() == b"their data"
+    try:
+        jaxdata.export(docs, output / "mine", format="megatron")
+    except InputError as error:  # it was done
+        assert "mine.idx exists already" in str(error)  # noqa: PT017 - where it is raised
 
 
-def deduplicated(output: Path) -> None:
+def deduplicate(output: Path) -> None:
     with mock.patch("jaxdata.dedup.api.choose_engine", return_value=Here):
         jaxdata.deduplicate(output, "d1")
 
 
-@pytest.mark.exhaustive
-def test_a_search_for_duplicates(lives: Lives, tmp_path: Path) -> None:
-    assert killed_everywhere(lives, tmp_path, a_dataset, deduplicated) > 50
+def convert(output: Path) -> None:
+    texts = output.parent / "texts.jsonl"
+    texts.write_text('{"text": "one"}\n{"text": "two"}\n')
+    run_here(texts, output)
+    assert not verify(output).damage
 
 
-@pytest.mark.exhaustive
-def test_a_conversion(lives: Lives, tmp_path: Path) -> None:
-    (tmp_path / "texts.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
-
-    def convert(output: Path) -> None:
-        with in_this_process():
-            run_here(tmp_path / "texts.jsonl", output)
-        assert not verify(output).damage
-
-    assert killed_everywhere(lives, tmp_path, lambda _: None, convert) > 50
-
-
-def test_a_search_that_is_killed_while_it_removes_its_work(lives: Lives, tmp_path: Path) -> None:
-    with lives.life(None):
-        (tmp_path / "begun").mkdir()
-        a_dataset(tmp_path / "begun")
-    shutil.copytree(tmp_path / "begun", tmp_path / "whole")
-    with lives.life(None):
-        deduplicated(tmp_path / "whole")
-        last = lives.changes
-    resumed = 0
-    for before in range(1, 26, 6):
-        output = tmp_path / f"{before}"
-        shutil.copytree(tmp_path / "begun", output)
-        assert not lives.survived(lambda: deduplicated(output), last - before)  # noqa: B023
-        resumed += (output / "dedup-d1/work").exists()
-        with lives.life(None):
-            deduplicated(output)
-        assert tree(output) == tree(tmp_path / "whole")
-    assert resumed
+@pytest.mark.parametrize(
+    ("begin", "command", "least"),
+    [
+        (a_view, remove, 20),
+        (nothing, export, 5),
+        pytest.param(a_dataset, deduplicate, 50, marks=pytest.mark.exhaustive),
+        pytest.param(nothing, convert, 50, marks=pytest.mark.exhaustive),
+    ],
+)
+def test_a_command_killed_at_any_change_does_the_rest_when_it_is_run_again(
+    lives: Lives,
+    tmp_path: Path,
+    begin: Callable[[Path], None],
+    command: Callable[[Path], None],
+    least: int,
+) -> None:
+    begun, whole = tmp_path / "begun", tmp_path / "whole"
+    begun.mkdir()
+    begin(begun)
+    shutil.copytree(begun, whole)
+    command(whole)
+    for at in count(1):
+        output = tmp_path / f"{at}"
+        shutil.copytree(begun, output)
+        if lives.survived(command, output, at):
+            break
+        assert lives.survived(command, output, None)
+        assert not leftovers(output), f"killed at change {at}"
+        assert tree(output) == tree(whole), f"killed at change {at}"
+    assert at > least
 
 
 def test_a_file_that_is_being_written_is_not_swept_away(tmp_path: Path) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -64,6 +63,8 @@ def test_a_map_keeps_no_descriptor(folder: Path) -> None:
 def test_maps_end_with_what_refers_to_them(folder: Path) -> None:
     store = LocalStore(folder)
     views = whole(store, 0, 1).each()
+    with pytest.raises(TypeError, match="cannot modify read-only memory"):
+        views[0][0] = 1
     del store
     assert mapped(folder) == ["00", "01"]
     array = np.frombuffer(views[1], np.uint8)[3:]
@@ -72,11 +73,6 @@ def test_maps_end_with_what_refers_to_them(folder: Path) -> None:
     assert array.tobytes() == CONTENT[1][3:]
     del array
     assert mapped(folder) == []
-
-
-def test_a_map_cannot_be_written_to(folder: Path) -> None:
-    with pytest.raises(TypeError, match="cannot modify read-only memory"):
-        whole(LocalStore(folder), 0).each()[0][0] = 1
 
 
 RANGES = st.tuples(st.integers(0, FILES - 1), st.integers(0, SIZE), st.integers(0, SIZE)).map(
@@ -114,15 +110,17 @@ def test_the_least_recently_used_map_makes_room(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("few")
-def test_a_folder_with_few_maps_gets_its_own(folder: Path, tmp_path: Path) -> None:
-    """Of datasets read side by side, the largest makes room."""
+def test_the_largest_of_folders_read_side_by_side_makes_room(folder: Path, tmp_path: Path) -> None:
     large, small = LocalStore(folder), LocalStore(tmp_path)
     (tmp_path / "00").write_bytes(CONTENT[1])
+    (tmp_path / "column").write_bytes(bytes(2**17))
     whole(large, *range(ROOM))
     for _ in range(maps._PATIENCE):
         assert whole(small, 0).each() == [CONTENT[1]]
-    assert mapped(tmp_path) == ["00"]
-    assert len(mapped(folder)) == ROOM - 1
+    assert (mapped(tmp_path), mapped(folder)) == (["00"], NAMES[1:ROOM])
+    column = map_file(tmp_path / "column")
+    assert (mapped(tmp_path), mapped(folder)) == (["00", "column"], NAMES[2:ROOM])
+    assert len(column) == 2**17
 
 
 @pytest.mark.usefixtures("few")
@@ -131,7 +129,7 @@ def test_threads_share_the_maps(folder: Path) -> None:
 
     def read(seed: int) -> Iterator[bool]:
         order = np.random.default_rng(seed)
-        for _ in range(300):
+        for _ in range(100):
             files = order.integers(0, FILES, 9).tolist()
             yield whole(store, *files).each() == [CONTENT[file] for file in files]
 
@@ -140,7 +138,7 @@ def test_threads_share_the_maps(folder: Path) -> None:
     assert len(mapped(folder)) <= ROOM
 
 
-@pytest.mark.parametrize("size", [0, 1, 2**16 - 1, 2**16, 2**20 + 1])
+@pytest.mark.parametrize("size", [0, 2**16 - 1, 2**16, 2**20 + 1])
 @pytest.mark.parametrize("room", [0, 1])
 def test_whole_files(tmp_path: Path, size: int, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small ones, and those for which there is no room, are read; all outlive their files."""
@@ -154,34 +152,15 @@ def test_whole_files(tmp_path: Path, size: int, room: int, monkeypatch: pytest.M
     assert data == content
 
 
-def test_a_column_takes_the_place_of_a_shard(
-    folder: Path, tmp_path: Path, few: None, monkeypatch: pytest.MonkeyPatch
+def test_a_file_that_the_kernel_does_not_map_is_read_by_ranges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = LocalStore(folder)
-    whole(store, *range(ROOM))
-    (tmp_path / "column").write_bytes(bytes(2**17))
-    column = map_file(tmp_path / "column")
-    assert (mapped(folder), mapped(tmp_path)) == (NAMES[1:ROOM], ["column"])
-    assert len(column) == 2**17
-
-
-NO_MEMORY = """
-import resource, sys
-import numpy as np
-from jaxdata.format.storage import LocalStore
-resource.setrlimit(resource.RLIMIT_AS, (2**32, 2**32))
-store, end = LocalStore(sys.argv[1]), 2**33
-start = np.array([0, end - 4, 0])
-found = store.gather(["small", "large"], np.array([0, 1, 1]), start, start + [5, 4, 2])
-print([bytes(each) for each in found.each()])
-"""
-
-
-def test_a_file_that_the_kernel_does_not_map_is_read(tmp_path: Path) -> None:
-    (tmp_path / "small").write_bytes(b"small")
+    monkeypatch.setattr(maps, "_libc", SimpleNamespace(mmap=lambda *_: maps._FAILED))
+    end = 2**33  # more than is read whole
     with (tmp_path / "large").open("wb") as file:
-        file.seek(2**33 - 4)
+        file.seek(end - 4)
         file.write(b"last")
-    command = [sys.executable, "-c", NO_MEMORY, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == f"{[b'small', b'last', bytes(2)]}\n"
+    start, stop = np.array([end - 4, 0]), np.array([end, 2])
+    found = LocalStore(tmp_path).gather(["large"], np.array([0, 0]), start, stop)
+    assert [bytes(each) for each in found.each()] == [b"last", bytes(2)]
+    assert mapped(tmp_path) == []

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from array_record.python.array_record_module import ArrayRecordReader
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.errors import DatasetError, InputError
-from jaxdata.format import archive_members, index, records, shards
+from jaxdata.format import archive_members, records, shards
 from jaxdata.format.archive_members import Member, MemberTable, find_member
 from jaxdata.format.bounds import MAX_RECORD_TOKENS
 from jaxdata.format.records import BLOCK, RecordSpec, file_offset, without_headers
 from jaxdata.format.shards import ShardWriter
-from jaxdata.testing import write_dataset
+from tests.builders import dataset
 from tests.format.strangers import little_memory
 
 # Records of these many bytes end just before, at and after a varint or a block boundary.
@@ -80,60 +80,39 @@ def test_a_layout_that_array_record_does_not_write_is_noticed(
 ) -> None:
     monkeypatch.setattr(shards, "WRITER_OPTIONS", "group_size:1,zstd")
     with ShardWriter(tmp_path / "shard", RecordSpec("uint16")) as writer:
+        with pytest.raises(InputError, match="a document must have tokens"):
+            writer.add([])
         writer.add(np.arange(1000))
     with pytest.raises(DatasetError, match="is not as expected"):
         writer.entry("shard")
 
 
-def test_a_document_of_no_tokens_is_refused(tmp_path: Path) -> None:
-    with ShardWriter(tmp_path / "shard", RecordSpec("uint16")) as writer:
-        with pytest.raises(InputError, match="a document must have tokens"):
-            writer.add([])
-        writer.add([1])
-
-
+@settings(max_examples=25)
 @given(st.data())
 def test_any_range_of_a_stored_document_is_read(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    lengths = data.draw(st.lists(st.integers(1, 3_000), min_size=1, max_size=30))
+    lengths = data.draw(st.lists(st.integers(1, 3_000), min_size=1, max_size=12))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     tokens = [rng.integers(0, 70_000, n) for n in lengths]
     masks = [rng.integers(0, 2, n) for n in lengths]
-    dataset = write_dataset(
+    path = dataset(
         tmp_path_factory.mktemp("dataset"),
-        {"train/a": tokens},
-        {"train/a": masks},
+        {"a": tokens},
+        masks={"a": masks},
         record_tokens=data.draw(st.sampled_from([7, 500, 16_384])),
         shard_documents=data.draw(st.sampled_from([1, 4, 100])),
     )
-    docs = dataset.source("train", "a")
+    docs = jaxdata.open_dataset(path).source("train", "a")
     assert docs.lengths.tolist() == lengths
     for number, (document, mask) in enumerate(zip(tokens, masks, strict=True)):
+        start = data.draw(st.integers(0, lengths[number]))
+        stop = data.draw(st.integers(start, lengths[number]))
+        assert docs.read(number, start, start).tolist() == [], "and nothing before anything else"
+        assert np.array_equal(docs.read(number, start, stop), document[start:stop])
         item = docs[number]
         assert np.array_equal(item["tokens"], document)
         assert np.array_equal(item["loss_mask"], mask.astype(bool))
-        start = data.draw(st.integers(0, lengths[number]))
-        stop = data.draw(st.integers(start, lengths[number]))
-        assert np.array_equal(docs.read(number, start, stop), document[start:stop])
-
-
-@given(
-    st.lists(st.integers(1, 4_000), min_size=1, max_size=20),
-    st.sampled_from([1, 7, 500, 2**16]),
-    st.sampled_from(["uint16", "uint32"]),
-    st.booleans(),
-)
-def test_sizes_of_large_records_are_computed_as_those_of_small_ones_are_looked_up(
-    lengths: list[int], record_tokens: int, dtype: str, masked: bool
-) -> None:
-    spec = RecordSpec(dtype, masked, record_tokens)
-    last = np.array(lengths) - 1
-    looked_up = spec.stream_bytes(lengths), spec.token_offset(lengths, last)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(records, "_MOST_TABLED", 0)
-        computed = spec.stream_bytes(lengths), spec.token_offset(lengths, last)
-    assert np.array_equal(looked_up, computed)
 
 
 def test_the_largest_records_take_no_memory() -> None:
@@ -141,49 +120,6 @@ def test_the_largest_records_take_no_memory() -> None:
     with little_memory():
         whole, rest = spec.stream_bytes([MAX_RECORD_TOKENS, MAX_RECORD_TOKENS + 1])
     assert (whole, rest) == (5 * 2**29 + 42 + 5, 5 * 2**29 + 42 + 5 + 5 + 42 + 1)
-
-
-def test_nothing_of_a_document_may_be_read_first(tmp_path: Path) -> None:
-    dataset = write_dataset(tmp_path / "d", {"train/a": [[1, 2, 3, 0], [3, 0]]}, record_tokens=2)
-    for number, place in ((0, 0), (0, 2), (0, 4), (1, 2)):
-        docs = dataset.source("train", "a")
-        assert docs.read(number, place, place).tolist() == []
-        assert docs[0]["tokens"].tolist() == [1, 2, 3, 0]
-
-
-def test_documents_are_a_sequence(tmp_path: Path) -> None:
-    dataset = write_dataset(tmp_path / "d", {"train/a": [[1, 2, 0], [3, 0]]})
-    docs = dataset.source("train", "a")
-    assert len(docs) == 2
-    assert docs[-1]["tokens"].tolist() == [3, 0]
-    assert docs.read(0, -2).tolist() == [2, 0]
-    with pytest.raises(IndexError):
-        docs[2]
-
-
-@given(st.lists(st.integers(1, 400), max_size=60))
-def test_anchors_do_not_depend_on_how_many_documents_are_taken_at_a_time(
-    lengths: list[int],
-) -> None:
-    spec = RecordSpec("uint16", masked=True, record_tokens=100)
-    before = np.cumsum([0, *spec.stream_bytes(lengths)])[:-1].tolist()
-    with pytest.MonkeyPatch.context() as patch:
-        for documents in (8, 16, 2**20):
-            patch.setattr(index, "_CHUNK_DOCUMENTS", documents)
-            assert index.anchors(np.array(lengths, np.uint32), spec).tolist() == before[::8]
-
-
-def test_a_damaged_dataset_is_named(tmp_path: Path) -> None:
-    dataset = write_dataset(tmp_path / "d", {"train/a": [list(range(1, 500))] * 900})
-    shard = next((tmp_path / "d/train/a").glob("*.array_record"))
-    content = shard.read_bytes()
-    shard.write_bytes(content[: len(content) // 2])
-    docs = dataset.source("train", "a")
-    with pytest.raises(DatasetError, match=r"array_record ends before byte .* truncated"):
-        docs[899]
-    shard.unlink()
-    with pytest.raises(DatasetError, match=r"array_record is missing: the dataset is incomplete"):
-        jaxdata.open_dataset(tmp_path / "d").source("train", "a")[0]
 
 
 class Record(NamedTuple):
@@ -226,7 +162,15 @@ specs = st.builds(
 
 @given(st.lists(st.integers(1, 300) | st.just(9_000), min_size=1, max_size=6), specs)
 def test_records_lie_where_walking_finds_them(lengths: list[int], spec: RecordSpec) -> None:
+    """Sizes of large records are computed, those of small ones looked up."""
     lengths = [min(length, 40 * spec.record_tokens) for length in lengths]
+    for most in (0, records._MOST_TABLED):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(records, "_MOST_TABLED", most)
+            lie_where_walking_finds_them(lengths, spec)
+
+
+def lie_where_walking_finds_them(lengths: list[int], spec: RecordSpec) -> None:
     found = [*walk(lengths, spec)]
     of = [[each for each in found if each.document == n] for n in range(len(lengths))]
     assert spec.records(lengths).tolist() == list(map(len, of))
@@ -244,10 +188,7 @@ def test_records_lie_where_walking_finds_them(lengths: list[int], spec: RecordSp
     sizes = spec.chunk_bytes([each.tokens for each in found])
     assert sizes.tolist() == [each.begin + each.size - each.chunk for each in found]
     tokens = [(each, n) for each in found for n in {0, each.tokens // 2, each.tokens - 1}]
-    asked = (
-        [lengths[each.document] for each, _ in tokens],
-        [each.first + n for each, n in tokens],
-    )
+    asked = ([lengths[each.document] for each, _ in tokens], [each.first + n for each, n in tokens])
     before = [of[each.document][0].chunk for each, _ in tokens]
     of_tokens = [each.begin + n * item for each, n in tokens]
     of_masks = [each.begin + each.tokens * item + n for each, n in tokens]
@@ -268,14 +209,21 @@ def test_a_side_array_has_records_of_at_most_two_gibibytes() -> None:
     st.lists(
         st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(1, 4), st.booleans()),
         max_size=9,
-    )
+    ),
+    st.integers(0, 9),
 )
 def test_a_member_is_found_by_counting_the_records_of_its_archive(
-    runs: list[tuple[int, int, int, bool]],
+    runs: list[tuple[int, int, int, bool]], saved: int
 ) -> None:
-    """Runs of records of one member each: of which file, after a gap, so many, or as it goes on."""
+    """Runs of records of one member each: of which file, after a gap, so many, or as it goes on.
+
+    After some of them the table goes on as a copy.
+    """
     table, known, row, last = MemberTable(), dict[tuple[int, int], Member](), 0, None
     for number, (file, gap, count, goes_on) in enumerate(sorted(runs, key=lambda run: run[0])):
+        if number == saved:
+            columns, table = table.columns(), MemberTable()
+            table.begin_with(columns)
         if last is not None and last[0] != file:
             row, last = 0, None
         member = Member(f"m{number}", "line", 1)
@@ -288,65 +236,40 @@ def test_a_member_is_found_by_counting_the_records_of_its_archive(
             known[file, row] = at
             row, last = row + 1, (file, at._replace(number=at.number + 1))
     columns = table.columns()
-    copy = MemberTable()
-    copy.begin_with(columns)
-    again = copy.columns()
-    for name, kind in archive_members.COLUMNS.items():
-        assert columns[name].dtype == kind
-        assert again[name].tolist() == columns[name].tolist()
-    assert len(table) == len(copy) == len(columns["member_row"]) <= len(runs)
+    assert {name: kind.dtype for name, kind in columns.items()} == archive_members.COLUMNS
+    assert len(table) == len(columns["member_row"]) <= len(runs) + 1
     for (file, at), member in known.items():
         assert find_member(columns, file, at) == member
-    files = {file for file, _ in known}
-    for file in files:
+    for file in {file for file, _ in known}:
         first = min(at for of, at in known if of == file)
         assert first == 0 or find_member(columns, file, first - 1) is None
     assert find_member(columns, 3, 0) is None
 
 
-def test_a_table_of_members_goes_on_where_the_one_before_ended() -> None:
-    table, copy = MemberTable(), MemberTable()
-    table.add(0, 0, Member("a", "row", 0))
-    copy.begin_with(table.columns())
-    copy.add(1, 0, Member("b", "piece", 1))
-    columns = copy.columns()
-    found = [find_member(columns, 0, 2), find_member(columns, 1, 0)]
-    assert found == [Member("a", "row", 2), Member("b", "piece", 1)]
-
-
-@pytest.mark.parametrize(
-    ("ends", "line", "message"),
-    [
-        ([2, 1, 3], 1, "a line from byte 2 to 1 of 8"),
-        ([2, 9, 9], 1, "a line from byte 2 to 9 of 8"),
-        ([2, 3, 8], 2, "a line of no object"),
-    ],
-)
-def test_a_line_of_json_is_an_object_of_sound_size(
-    ends: list[int], line: int, message: str
+def test_lines_of_json_are_objects_of_sound_size_and_as_many_as_documents(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    lines = np.frombuffer(b"{}\n[1,2]", np.uint8)
-    with pytest.raises(ValueError, match=message.replace("of no", "that is no")):
-        archive_members.line_of_json(lines, np.array(ends, np.uint64), line)
-    assert archive_members.line_of_json(lines, np.array([2]), 0) == {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(archive_members, "_LINE_BYTES", 2)
-        assert archive_members.line_of_json(lines, np.array([2]), 0) == {}
-        with pytest.raises(ValueError, match="a line from byte 0 to 3 of 8"):
-            archive_members.line_of_json(lines, np.array([3]), 0)
+    one, several = archive_members.line_of_json, archive_members.lines_of_json
+    lines, deep = (np.frombuffer(data, np.uint8) for data in (b"{}\n{}\n[]\n", b"[" * 100_000))
 
+    def at(*ends: int) -> Any:
+        return np.array(ends, np.uint64)
 
-def test_lines_of_json_are_as_many_as_documents() -> None:
-    lines, ends = np.frombuffer(b"{}\n{}\n[]\n", np.uint8), np.array([3, 6, 9], np.uint64)
-    read = archive_members.lines_of_json
-    assert read(lines, ends, 0, 2) == [{}, {}]
-    assert read(lines, ends, 1, 1) == read(lines, ends, 0, 0) == []
-    with pytest.raises(ValueError, match=r"^a line that is no object"):
-        read(lines, ends, 1, 3)
-    with pytest.raises(ValueError, match=r"^1 lines for 2 documents"):
-        read(lines, np.array([3, 2, 9], np.uint64), 0, 2)
-    deep = np.frombuffer(b"[" * 100_000, np.uint8)
-    for asked in (lambda: read(deep, np.array([100_000]), 0, 1),
-                  lambda: archive_members.line_of_json(deep, np.array([100_000]), 0)):  # fmt: skip
-        with pytest.raises(ValueError, match=r"^a line that is nested too deep"):
+    assert one(lines, at(3, 6), 1) == {}
+    assert several(lines, at(3, 6, 9), 0, 2) == [{}, {}]
+    assert several(lines, at(3, 6, 9), 1, 1) == several(lines, at(3, 6, 9), 0, 0) == []
+    for asked, message in (
+        (lambda: one(lines, at(2, 1, 3), 1), "a line from byte 2 to 1 of 9"),
+        (lambda: one(lines, at(2, 10), 1), "a line from byte 2 to 10 of 9"),
+        (lambda: one(lines, at(3, 6, 9), 2), "a line that is no object"),
+        (lambda: one(deep, at(100_000), 0), "a line that is nested too deep"),
+        (lambda: several(lines, at(3, 6, 9), 1, 3), "a line that is no object"),
+        (lambda: several(lines, at(3, 2, 9), 0, 2), "1 lines for 2 documents"),
+        (lambda: several(deep, at(100_000), 0, 1), "a line that is nested too deep"),
+    ):
+        with pytest.raises(ValueError, match=f"^{message}"):
             asked()
+    monkeypatch.setattr(archive_members, "_LINE_BYTES", 2)
+    assert one(lines, at(2), 0) == {}
+    with pytest.raises(ValueError, match="a line from byte 0 to 3 of 9"):
+        one(lines, at(3), 0)

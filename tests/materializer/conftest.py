@@ -10,8 +10,8 @@ import pytest
 from array_record.python.array_record_module import ArrayRecordReader
 
 import jaxdata
-from jaxdata.cli import main
-from jaxdata.testing import assert_same_batches, distinct_documents, write_dataset
+from jaxdata.testing import assert_same_batches, distinct_documents
+from tests import builders, commands
 
 Row = dict[str, np.ndarray[Any, Any]]
 
@@ -23,19 +23,15 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> str:
     rng = np.random.default_rng(0)
     documents = distinct_documents([*rng.integers(1, 60, 400), 900])
     masks = [rng.integers(0, 2, len(document)) for document in documents[300:]]
-    write_dataset(
-        folder / "d",
-        {"train/web": documents[:300], "train/code": documents[300:], "val/web": documents[:20]},
-        {"train/code": masks},
+    sources = {"web": documents[:300], "code": documents[300:], "val/web": documents[:20]}
+    made = builders.run(
+        folder,
+        dataset=str(builders.dataset(folder / "d", sources, masks={"code": masks})),
+        pack={"seq_len": 64, "overlap": 8},
+        curriculum={"mix": {"web": 0.75, "code": 0.25}},
+        loader={"batch_size": 1},
     )
-    path = folder / "run.yaml"
-    path.write_text(
-        f"dataset: {folder / 'd'}\n"
-        "pack: {seq_len: 64, overlap: 8}\n"
-        "curriculum: {mix: {web: 0.75, code: 0.25}}\n"
-        "loader: {batch_size: 1}\n"
-    )
-    return str(path)
+    return str(made)
 
 
 def loaded(config: str, split: str | None = None, **overrides: Any) -> list[Row]:
@@ -56,10 +52,8 @@ def records(folder: Path) -> list[bytes]:
     return found
 
 
-def run(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main(["materialize", *arguments])
-    return int(ended.value.code or 0)
+def run(*arguments: str) -> None:
+    commands.run("materialize", *arguments)
 
 
 def assert_same_rows(one: list[Row], other: list[Row]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import jaxdata
 from jaxdata.materializer.verify_rows import verify_rows
-from jaxdata.testing import assert_same_batches, distinct_documents
+from jaxdata.testing import assert_resumes_everywhere, assert_same_batches, distinct_documents
 from tests.test_golden import FORMAT_1, PHASES
 
 CHANCE = np.random.default_rng(4)
@@ -34,32 +34,30 @@ def mixed(lanes: int = 16) -> Any:
 
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
-    jaxdata.materialize(mixed(), tmp_path / "rows", shard_rows=50)
+    jaxdata.materialize(mixed(), tmp_path / "rows", shard_rows=50, workers=1)
     return tmp_path / "rows"
 
 
-@pytest.mark.parametrize("shard", [(0, 1), (1, 3)])
-def test_batches_are_those_of_the_rows(written: Path, shard: tuple[int, int]) -> None:
-    ours = jaxdata.Loader(mixed(), batch_size=24, shard=shard)
-    read = jaxdata.Loader(jaxdata.open_rows(written), batch_size=24, shard=shard)
-    mapped = jaxdata.Loader(jaxdata.open_rows(written).map(dict), batch_size=24, shard=shard)
-    assert ours.batch_rows(1).tolist() != sorted(ours.batch_rows(1).tolist())
-    assert read.batch_rows(1).tolist() == ours.batch_rows(1).tolist()
-    for one, other, third in zip(ours, read, mapped, strict=True):
-        for name, array in other.items():
-            assert (one[name] == array).all()
-            assert (third[name] == array).all()
-
-
-def test_a_record_is_the_row_of_its_number(written: Path) -> None:
+def test_batches_are_those_of_the_rows(written: Path) -> None:
     rows, read = mixed(), jaxdata.open_rows(written)
+
+    def loader(given: Any) -> jaxdata.Loader:
+        return jaxdata.Loader(given, batch_size=24, shard=(1, 3), prefetch=0)
+
+    expected, ours = list(loader(rows)), loader(rows).batch_rows(1).tolist()
+    assert ours != sorted(ours)
+    assert loader(read).batch_rows(1).tolist() == ours
+    assert_same_batches(list(loader(read)), expected)
+    assert_same_batches(list(loader(read.map(dict))), expected)
+    assert_resumes_everywhere(lambda: loader(read), tail=1)
     for number in (0, 1, 49, 50, len(rows) - 1):
         assert (read[number]["inputs"] == rows[number]["inputs"]).all()
 
 
 def test_some_of_the_rows_are_sorted_as_they_would_be(tmp_path: Path) -> None:
     rows = mixed()
-    jaxdata.materialize(rows, tmp_path / "rows", first_row=24, stop_row=80, skip_rows=[(48, 56)])
+    some: Any = {"first_row": 24, "stop_row": 80, "skip_rows": [(48, 56)]}
+    jaxdata.materialize(rows, tmp_path / "rows", workers=1, **some)
     ours = jaxdata.Loader(rows, batch_size=24, skip_rows=[(0, 24), (48, 56)])
     read = jaxdata.Loader(jaxdata.open_rows(tmp_path / "rows"), batch_size=24)
     for one, other in zip((next(ours) for _ in range(2)), read, strict=False):
@@ -67,7 +65,7 @@ def test_some_of_the_rows_are_sorted_as_they_would_be(tmp_path: Path) -> None:
 
 
 def test_rows_without_lanes_have_no_keys(tmp_path: Path) -> None:
-    jaxdata.materialize(mixed(lanes=1), tmp_path / "rows")
+    jaxdata.materialize(mixed(lanes=1), tmp_path / "rows", workers=1)
     assert not (tmp_path / "rows" / "batch_key").exists()
     read = jaxdata.Loader(jaxdata.open_rows(tmp_path / "rows"), batch_size=24)
     assert read.batch_rows(1).tolist() == list(range(24, 48))
@@ -92,7 +90,7 @@ def test_rows_written_before_there_were_lanes_open(tmp_path: Path) -> None:
         for name in ("words", "masked")
     }
     rows = jaxdata.mix(packed, phases=PHASES, epochs={"masked": 2})
-    jaxdata.materialize(rows, tmp_path / "rows", shard_rows=40)
+    jaxdata.materialize(rows, tmp_path / "rows", shard_rows=40, workers=1)
     shutil.copy(FORMAT_1.parent / "rows-1.json", tmp_path / "rows" / "rows.json")
     assert verify_rows(tmp_path / "rows").whole
     read = jaxdata.Loader(jaxdata.open_rows(tmp_path / "rows"), batch_size=8)

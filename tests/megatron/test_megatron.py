@@ -14,88 +14,37 @@ from hypothesis import strategies as st
 import jaxdata
 from jaxdata.errors import InputError
 from jaxdata.megatron.masking import FirstTokensMasked
-from jaxdata.testing import distinct_documents
+from jaxdata.testing import assert_same_batches, distinct_documents
 from tests.documents.test_foreign import only_source, write_megatron
 from tests.megatron.slow_megatron import SlowGpt, lengths_of_some, texts
 
 BY_EOD: dict[str, Any] = {"reset": True, "eod_mask_loss": True, "by": "eod", "eod_id": 0}
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     lengths_of_some,
     st.integers(1, 12),
     st.integers(0, 2**32 - 1),
     st.none() | st.integers(0, 60),
+    st.sampled_from([0, 1]),
     st.booleans(),
 )
 def test_rows_are_those_of_the_slow_implementation(
-    lengths: list[int], seq_len: int, seed: int, num_samples: int | None, reset: bool
+    lengths: list[int], seq_len: int, seed: int, num_samples: int | None, extra: int, whole: bool
 ) -> None:
+    """Also of validation data whose rest is a row too, and of samples without another token."""
     documents = distinct_documents(lengths)
-    source = jaxdata.ArrayDocuments(documents)
-    if sum(lengths) <= seq_len:
-        with pytest.raises(InputError, match=f"a row of seq_len={seq_len} needs {seq_len + 1}"):
-            jaxdata.megatron.gpt(source, seq_len=seq_len, seed=seed, num_samples=num_samples)
-        return
-    rows = jaxdata.megatron.gpt(
-        source, seq_len=seq_len, seed=seed, num_samples=num_samples, reset=reset
-    )
-    slow = SlowGpt(documents, seq_len, seed, num_samples)
-    assert len(rows) == slow.length
-    assert texts(rows) == [slow.text(k).tolist() for k in range(slow.length)]
-
-
-@settings(max_examples=30)
-@given(lengths_of_some, st.integers(1, 12), st.integers(0, 9))
-def test_other_fields_of_a_row(lengths: list[int], seq_len: int, seed: int) -> None:
-    """Each document ends with EOD, 0; from ids alone, what Megatron makes of them."""
-    documents = [np.append(np.arange(1, n + 1), 0) for n in lengths]
-    source = jaxdata.ArrayDocuments(documents)
-    if sum(map(len, documents)) <= seq_len:
-        return
-    given: dict[str, Any] = {"seq_len": seq_len, "seed": seed, "num_samples": 30}
-    plain = jaxdata.megatron.gpt(source, **given)
-    reset = jaxdata.megatron.gpt(source, **given, reset=True, eod_mask_loss=True)
-    masked = jaxdata.megatron.gpt(source, **given, eod_mask_loss=True)
-    for k in range(len(plain)):
-        row, other = plain[k], reset[k]
-        assert row["loss_mask"].all()
-        assert (row["segment_ids"] == 1).all()
-        assert row["positions"].tolist() == list(range(seq_len))
-        after = np.append(False, row["inputs"][:-1] == 0)
-        assert other["segment_ids"].tolist() == (1 + np.cumsum(after)).tolist()
-        starts = np.maximum.accumulate(np.where(after, np.arange(seq_len), 0))
-        assert other["positions"].tolist() == (np.arange(seq_len) - starts).tolist()
-        for one in (other, masked[k]):
-            assert one["loss_mask"].tolist() == (row["inputs"] != 0).tolist()
-            assert (one["targets"] == row["targets"]).all()
-        assert (masked[k]["segment_ids"] == 1).all()
-
-
-@settings(max_examples=200)
-@given(
-    lengths_of_some,
-    st.integers(1, 12),
-    st.none() | st.integers(0, 60),
-    st.booleans(),
-    st.sampled_from([0, 1]),
-)
-def test_last_samples_and_tokens_of_the_slow_implementation(
-    lengths: list[int], seq_len: int, num_samples: int | None, reset: bool, extra: int
-) -> None:
-    """Of validation data whose rest is a row too, and of samples without another token."""
-    documents = distinct_documents(lengths)
-    given = {"seq_len": seq_len, "seed": 5, "num_samples": num_samples, "reset": reset}
-    given |= {"add_extra_token_to_sequence": extra, "part": "valid"}
-    given["drop_last_partial_validation_sequence"] = False
-    source = jaxdata.ArrayDocuments(documents)
-    if sum(lengths) <= extra:
-        with pytest.raises(InputError, match=f"1 tokens; a row of seq_len={seq_len} needs 2"):
+    given: dict[str, Any] = {"seq_len": seq_len, "seed": seed, "num_samples": num_samples}
+    given |= {"add_extra_token_to_sequence": extra, "part": "valid", "reset": bool(seed % 2)}
+    given["drop_last_partial_validation_sequence"] = whole
+    source, least = jaxdata.ArrayDocuments(documents), (seq_len if whole else 1) + extra
+    if sum(lengths) < least:
+        with pytest.raises(InputError, match=f"a row of seq_len={seq_len} needs {least}"):
             jaxdata.megatron.gpt(source, **given)
         return
     rows = jaxdata.megatron.gpt(source, **given)
-    slow = SlowGpt(documents, seq_len, 5, num_samples, extra=extra, drop_last=False)
+    slow = SlowGpt(documents, seq_len, seed, num_samples, extra=extra, drop_last=whole)
     assert len(rows) == slow.length
     for number in range(slow.length):
         row, text = rows[number], slow.text(number).tolist()
@@ -107,6 +56,21 @@ def test_last_samples_and_tokens_of_the_slow_implementation(
         assert (row["targets"] * trained).tolist() == row["targets"].tolist()
         assert row["targets"][trained].tolist() == text[1 : 1 + sum(trained)]
         assert (row["segment_ids"] > 0).tolist() == [k < filled for k in range(seq_len)]
+
+
+@settings(max_examples=30)
+@given(lengths_of_some, st.integers(1, 12), st.booleans(), st.booleans())
+def test_documents_that_end_with_their_only_eod_are_told_by_it_too(
+    lengths: list[int], seq_len: int, reset: bool, eod_mask_loss: bool
+) -> None:
+    source = jaxdata.ArrayDocuments([np.append(np.arange(1, n + 1), 0) for n in lengths])
+    if sum(lengths) + len(lengths) <= seq_len:
+        return
+    given: dict[str, Any] = {"seq_len": seq_len, "num_samples": 30}
+    given |= {"reset": reset, "eod_mask_loss": eod_mask_loss}
+    rows = jaxdata.megatron.gpt(source, **given)
+    by_eod = jaxdata.megatron.gpt(source, **given, by="eod", eod_id=0)
+    assert_same_batches([rows[k] for k in range(len(rows))], [*by_eod])
 
 
 @pytest.mark.exhaustive

@@ -116,14 +116,6 @@ def test_eods_inside_documents(tmp_path: Path, flags: tuple[bool, ...], count: i
     assert_same(samples, rows, attention or not positions)
 
 
-@pytest.mark.parametrize("surplus", [0.0, 1.0])
-def test_a_surplus_of_its_own(tmp_path: Path, surplus: float) -> None:
-    """It changes how many epochs a dataset has, and so the order."""
-    given = {"mid_level_dataset_surplus": surplus}
-    samples, rows = both(tmp_path, 3, 900, (0.5, 0.3, 0.2), given, given)
-    assert_same(samples, rows)
-
-
 @pytest.mark.parametrize("eod_id", [0, None])
 def test_pads_in_documents(tmp_path: Path, eod_id: int | None) -> None:
     """Id 7 has no loss and becomes 0, which is the EOD of these documents.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -14,37 +12,6 @@ from jaxdata.megatron.order import document_order, plan_epochs, sample_order, sp
 from jaxdata.testing import distinct_documents
 
 LENGTHS = np.array([3, 7, 0, 5, 2, 11])
-FORWARD = [(0, 0), (1, 1), (1, 5), (3, 2), (4, 1), (5, 3), (5, 7)]
-
-
-def sample_index(
-    lengths: np.ndarray, seq_len: int, *, extra: int = 1, drop_last: bool = True
-) -> tuple[np.ndarray, np.ndarray]:
-    """Where samples begin: (position in the order of documents, offset in that document)."""
-    ends = np.cumsum(lengths)
-    tokens = int(ends[-1]) - extra
-    # Megatron computes the number with an incomplete last sample in single precision.
-    samples = tokens // seq_len if drop_last else int(np.ceil(np.float32(tokens) / seq_len))
-    last = np.minimum(np.arange(1, samples + 1) * seq_len, tokens) + extra - 1
-    place = np.searchsorted(ends, last, side="right")
-    offset = last - (ends - lengths)[place] + 1 - extra
-    return np.append(0, place), np.append(0, offset)
-
-
-@pytest.mark.parametrize(
-    ("lengths", "given", "expected"),
-    [
-        (LENGTHS, {}, FORWARD),
-        (LENGTHS, {"drop_last": False}, [*FORWARD, (5, 10)]),
-        (LENGTHS, {"extra": 0}, [*FORWARD, (5, 11)]),
-        (LENGTHS[::-1], {}, [(0, 0), (0, 4), (0, 8), (1, 1), (2, 3), (4, 2), (4, 6)]),
-    ],
-)
-def test_sample_index_vectors(
-    lengths: np.ndarray, given: dict[str, Any], expected: list[tuple[int, int]]
-) -> None:
-    places, offsets = sample_index(lengths, 4, **given)
-    assert list(zip(places.tolist(), offsets.tolist(), strict=True)) == expected
 
 
 @pytest.mark.parametrize(
@@ -78,12 +45,6 @@ def test_order_vectors(
     assert sample_order(plan, random).tolist() == shuffle
     source = jaxdata.ArrayDocuments(distinct_documents(LENGTHS))
     assert len(jaxdata.megatron.gpt(source, seq_len=4, num_samples=num_samples)) == len(shuffle)
-
-
-def test_sample_index_of_one_epoch_vector() -> None:
-    places, offsets = sample_index(LENGTHS[[2, 1, 5, 0, 4, 3]], 4)
-    expected = [(0, 0), (1, 4), (2, 1), (2, 5), (2, 9), (3, 2), (5, 1)]
-    assert list(zip(places.tolist(), offsets.tolist(), strict=True)) == expected
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from jaxdata.mixing.mixture import MixedRows, everything, mixture
 from jaxdata.mixing.phases import Phase
 from jaxdata.mixing.preview import asked_shares, planned_intervals, weighed_tokens
 from jaxdata.packing.packed_rows import PackedRows
-from jaxdata.rows.batch_order import reversed_bits
 from jaxdata.rows.counts import TokenCounts
 from tests.mixing.oracle import Plan, Supply, lay_out, shortfalls
 
@@ -356,18 +355,6 @@ def test_it_shows_itself_in_words_and_in_a_notebook() -> None:
     for exhaustion in two.exhaustions:
         assert exhaustion.source in shown.split("runs dry")[0]
     assert shown.count("runs dry") == len(two.exhaustions)
-
-
-def test_keys_are_lanes_where_a_source_has_them_and_spread_where_it_has_none() -> None:
-    lanes = {"lanes": 4, "segment_bytes": 16, "pool_bytes": 64, "order": 2}
-    tables = {"web": table_of([7] * 20, "web", **lanes), "code": table_of([7] * 20, "code")}
-    made = mixture(tables, [Phase(rows=20, weights={"web": 1, "code": 1})], {}, "halt")
-    _, source, rank = made.select(np.arange(20))
-    expected = [
-        int(reversed_bits(np.array([r if s else r % 20 % 4]))[0])
-        for s, r in zip(source.tolist(), rank.tolist(), strict=True)
-    ]
-    assert made.batch_key(np.arange(20)).tolist() == expected
 
 
 def test_a_source_of_one_target_that_has_loss_has_all_of_it() -> None:

@@ -49,7 +49,7 @@ class Case(NamedTuple):
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    lengths = draw(st.lists(st.integers(1, 40), min_size=1, max_size=40))
+    lengths = draw(st.lists(st.integers(1, 40) | st.just(1), min_size=1, max_size=40))
     strategy = draw(st.sampled_from(["best_fit", "concat", "crop", "pad"]))
     seq_len = draw(st.integers(1, 24))
     overlap = draw(st.integers(0, seq_len // 2)) if strategy in ("best_fit", "pad") else 0
@@ -244,20 +244,9 @@ def test_what_is_left_of_an_epoch(case: Case, data: st.DataObject) -> None:
     assert untouched <= told
     begun_documents = {p.document for b in begun for r in rows_of(table, b) for p in r}
     assert not told & begun_documents
-
-
-@given(cases())
-def test_documents_have_one_position_each_in_the_order(case: Case) -> None:
-    order = case.table.planner.order
-    documents = order.documents_at(np.arange(len(case.lengths)))
-    assert sorted(documents.tolist()) == [*range(len(case.lengths))]
-    assert [order.position(document) for document in documents.tolist()] == [
-        *range(len(case.lengths))
-    ]
-    spans = order.spans()
-    assert [first for first, _ in spans[1:]] == [stop for _, stop in spans[:-1]]
-    for span in spans:
-        assert order.documents_of(span).tolist() == documents[slice(*span)].tolist()
+    visits = [(each, visit) for each in range(epoch + 1) for visit in range(table.blocks)]
+    expected = [[*at] for at in visits if at[0] < epoch or (table.block_rows(*at) < row).any()]
+    assert table.visits(row).tolist() == expected
 
 
 @given(cases())
@@ -275,16 +264,18 @@ def test_rows_of_other_seeds_and_names_come_otherwise_and_those_of_the_same_alik
 def test_a_large_source_is_shuffled_by_seed_epoch_and_name() -> None:
     lengths = np.random.default_rng(0).integers(2, 60, 400).tolist()
     rows: dict[Any, list[tuple[Piece, ...]]] = {}
-    for seed in (0, 1):
-        case = Case(lengths, {"seq_len": 32, "seed": seed, "pool_bytes": 4_096}, None)
-        table = case.table
+    for seed in (0, 1, "code"):
+        name, number = ("train/web", seed) if isinstance(seed, int) else (seed, 0)
+        documents = jaxdata.ArrayDocuments([[1] * length for length in lengths], name=name)
+        table = jaxdata.pack(documents, seq_len=32, seed=number, pool_bytes=4_096).table
         for epoch in (0, 1):
             numbers = range(epoch * len(table), (epoch + 1) * len(table))
             rows[seed, epoch] = [*map(tuple, rows_of(table, numbers))]
     assert set(rows[0, 0]) == set(rows[0, 1])
     assert sum(a == b for a, b in zip(rows[0, 0], rows[0, 1], strict=True)) < 12
-    mixed = [{row for row in rows[seed, 0] if len(row) > 1} for seed in (0, 1)]
-    assert len(mixed[0] & mixed[1]) < 12 < len(mixed[0]), "another seed packs other company"
+    mixed = {seed: {row for row in rows[seed, 0] if len(row) > 1} for seed in (0, 1, "code")}
+    for other in (1, "code"):
+        assert len(mixed[0] & mixed[other]) < 12 < len(mixed[0]), "another company"
     firsts = [min(piece.document for piece in row) for row in rows[0, 0]]
     assert abs(np.corrcoef(firsts, range(len(firsts)))[0, 1]) < 0.2
 
@@ -294,12 +285,19 @@ def test_a_large_source_is_shuffled_by_seed_epoch_and_name() -> None:
     [
         ({"seq_len": 0}, "seq_len=0: expected at least 1"),
         ({"seq_len": 1.5}, "seq_len=1.5: expected a whole number"),
+        ({"strategy": "tetris"}, "strategy='tetris': expected pad | concat | crop | best_fit"),
         ({"overlap": 9}, "overlap=9: expected 0 to seq_len/2 = 8"),
         ({"overlap": 1, "strategy": "concat"}, "overlap=1 with strategy='concat': concat cuts no"),
         ({"overlap": 1, "strategy": "crop"}, "use overlap=0, or strategy 'best_fit' or 'pad'"),
         ({"max_segments": 0}, "max_segments=0: expected at least 1, or None"),
         ({"lanes": 3}, "lanes=3: expected a power of two, or None"),
         ({"pool_bytes": 0}, "pool_bytes=0: expected at least 1"),
+        ({"segment_bytes": -1}, "segment_bytes=-1: expected at least 0, or None"),
+        ({"order": 3}, "order=3: expected 1 | 2"),
+        ({"block": 9}, "block=9 belongs to order 1: leave it out, or use order=1"),
+        ({"shuffle_run": 9}, "shuffle_run=9 belongs to order 1"),
+        ({"order": 1, "shuffle_run": 0}, "shuffle_run=0: expected at least 1"),
+        ({"order": 1, "lanes": 8}, "lanes=8 belongs to order 2: leave it out, or use order=2"),
         ({"positions": "both"}, "positions='both': expected segment | row"),
     ],
 )

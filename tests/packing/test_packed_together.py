@@ -18,7 +18,7 @@ from jaxdata.packing.planner import Planner, pack_block, pack_blocks
 from jaxdata.packing.pooled_rows import PooledRows, SizeStock, rows_in_order
 from jaxdata.packing.random_rows import scattered
 from jaxdata.packing.settings import PackSettings
-from jaxdata.testing import distinct_documents, write_dataset
+from tests.builders import dataset
 
 Lengths = NDArray[np.int64]
 
@@ -63,19 +63,25 @@ def lines(docs: jaxdata.ArrayDocuments, settings: PackSettings) -> list[list[int
 
 
 @pytest.mark.parametrize("strategy", ["best_fit", "concat", "crop"])
-@pytest.mark.parametrize("order", [1, 2])
 def test_the_table_does_not_depend_on_what_is_planned_together(
-    monkeypatch: pytest.MonkeyPatch, strategy: str, order: int
+    monkeypatch: pytest.MonkeyPatch, strategy: str
 ) -> None:
     lengths = np.random.default_rng(0).integers(1, 90, 900)
     docs = jaxdata.ArrayDocuments([np.zeros(n, np.uint16) for n in lengths])
-    dealt = {"block": 50} if order == 1 else {"segment_bytes": 512, "pool_bytes": 4096, "lanes": 2}
-    settings = PackSettings(64, strategy, order=order, **dealt)
+    settings = PackSettings(64, strategy, segment_bytes=512, pool_bytes=4096, lanes=2)
     expected = lines(docs, settings)
     assert len(expected) > 15
+    packed: list[int] = []
+    pack = planner.pack_blocks
+    monkeypatch.setattr(
+        planner, "pack_blocks", lambda *args: packed.append(len(args[0])) or pack(*args)
+    )
     for together in (1, 120, 400):
         monkeypatch.setattr(planner, "_TOGETHER", together)
+        packed.clear()
         assert lines(docs, settings) == expected
+        assert max(packed) <= max(together, *(line[1] for line in expected))
+        assert strategy == "concat" or sum(packed) == len(lengths)
     largest = max(line[1] + 90 * line[1] // 64 for line in expected)
     monkeypatch.setattr(planner, "MAX_WINDOWS", 2 * largest)  # of all that are packed together
     assert lines(docs, settings) == expected
@@ -86,13 +92,16 @@ def test_the_table_does_not_depend_on_what_is_planned_together(
 
 def test_all_cores_plan_the_same_pools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = np.random.default_rng(0).integers(1, 90, 400)
-    dataset = write_dataset(tmp_path, {"train/a": distinct_documents(lengths)})
+    dataset(tmp_path / "d", {"a": lengths})
     settings = PackSettings(64, order=2, segment_bytes=256, pool_bytes=1024, lanes=2)
-    docs = dataset.source("train", "a")
+    docs = jaxdata.open_dataset(tmp_path / "d").source("train", "a")
     alone = Planner(docs, settings).table()
     monkeypatch.setattr(planner, "_WORTH_WORKERS", 2)
     monkeypatch.setattr(planner, "_A_TASK", 40)
-    assert Planner(docs, settings).table().tolist() == alone.tolist()
+    seen: list[tuple[int, int]] = []
+    table = Planner(docs, settings).table(lambda done, total: seen.append((done, total)))
+    assert table.tolist() == alone.tolist()
+    assert seen == [(done, len(alone)) for done in range(len(alone) + 1)], "first the total"
 
 
 @st.composite

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import jax
@@ -120,11 +119,10 @@ def test_the_rules_of_what_fits() -> None:
     assert truncation_of(2, 9, 10, 4) == Truncation(2, 6), "even where the prompt is shorter"
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_loader_takes_pairs_and_resumes_on_other_hosts(workers: int) -> None:
+def test_a_loader_takes_pairs_and_resumes_on_other_hosts() -> None:
     rows = jaxdata.pairs(CHOSEN, REJECTED, seq_len=8).repeat(2)
     whole = list(jaxdata.Loader(rows, batch_size=6))
-    first = jaxdata.Loader(rows, batch_size=6, num_workers=workers)
+    first = jaxdata.Loader(rows, batch_size=6, num_workers=1)
     taken = [next(first), next(first)]
     state = first.get_state()
     first.close()
@@ -150,14 +148,6 @@ def test_a_loader_puts_pairs_on_devices_and_skips() -> None:
     assert batch["chosen_inputs"].sharding == sharding
     for name, array in batch.items():
         np.testing.assert_array_equal(array, np.stack([rows[i][name] for i in (0, 1, 4, 5)]))
-
-
-def test_pairs_are_pickled_and_sliced() -> None:
-    rows = jaxdata.pairs(CHOSEN, REJECTED, seq_len=8)
-    np.testing.assert_equal(pickle.loads(pickle.dumps(rows))[5], rows[5])
-    np.testing.assert_equal(rows[2:4][1], rows[3])
-    np.testing.assert_equal(rows[-1], rows[22])
-    assert str(rows) == "PairDataset(23 pairs of 8)"
 
 
 def test_what_is_no_pair_is_refused() -> None:

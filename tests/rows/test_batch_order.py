@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,8 @@ import jaxdata.megatron
 from jaxdata.rows.batch_order import reversed_bits
 from jaxdata.testing import (
     assert_exactly_once,
+    assert_resumes_everywhere,
+    assert_same_batches,
     assert_same_on_hosts,
     distinct_documents,
     write_dataset,
@@ -56,9 +57,8 @@ def test_bits_are_reversed(numbers: list[int]) -> None:
     assert reversed_bits(np.array(numbers, np.int64)).tolist() == expected
 
 
-@pytest.mark.parametrize("batch_size", [1, 24, 30])
-def test_a_batch_is_the_same_rows_sorted_by_lane(batch_size: int) -> None:
-    rows = mixed({"web": 16, "code": 4})
+def test_a_batch_is_the_same_rows_sorted_by_lane() -> None:
+    rows, batch_size = mixed({"web": 16, "code": 4}), 30
     loader = jaxdata.Loader(rows, batch_size=batch_size)
     for step, batch in enumerate(loader):
         numbers = loader.batch_rows(step)
@@ -79,42 +79,53 @@ def test_a_batch_is_the_same_rows_sorted_by_lane(batch_size: int) -> None:
         assert not batch["segment_ids"][len(numbers) :].any()  # padding stays last
 
 
-@pytest.mark.parametrize("lanes", [{}, {"web": 1, "code": 1}])
-def test_without_lanes_rows_keep_their_order(lanes: dict[str, int]) -> None:
-    loader = jaxdata.Loader(mixed(lanes), batch_size=24)
-    assert loader.batch_rows(2).tolist() == list(range(48, 72))
-
-
 def test_rows_of_one_source_are_sorted_too() -> None:
     rows = jaxdata.pack(DOCS["web"], seq_len=32, **POOLS, lanes=8)
-    assert jaxdata.Loader(rows, batch_size=8).batch_rows(0).tolist() == [0, 4, 2, 6, 1, 5, 3, 7]
-    twice = jaxdata.Loader(rows.repeat(2), batch_size=8)
-    assert twice.batch_rows(0).tolist() == [0, 4, 2, 6, 1, 5, 3, 7]
+    for loaded in (rows, rows.repeat(2)):
+        loader = jaxdata.Loader(loaded, batch_size=8)
+        assert loader.batch_rows(0).tolist() == [0, 4, 2, 6, 1, 5, 3, 7]
 
 
-@pytest.mark.parametrize("prefetch", [0, 2])
-def test_hosts_see_one_global_order(prefetch: int) -> None:
-    rows = mixed({"web": 16, "code": 4})
-
-    def loader(shard: tuple[int, int]) -> jaxdata.Loader:
-        return jaxdata.Loader(rows, batch_size=24, shard=shard, prefetch=prefetch)
-
-    assert_same_on_hosts(loader, [1, 2, 3, 4, 6])
-    group = [loader((host, 3)) for host in range(3)]
-    assert_exactly_once((batch for one in group for batch in one), list(DOCS.values()))
-
-
-def test_a_state_and_transformed_rows_follow_the_order() -> None:
+def test_transformed_rows_follow_the_order() -> None:
     rows = mixed({"web": 16})
-    loader = jaxdata.Loader(rows, batch_size=24, skip_rows=[(30, 50)])
-    mapped = jaxdata.Loader(rows.map(dict), batch_size=24, skip_rows=[(30, 50)], num_workers=1)
-    for _ in range(3):
-        one, other = next(loader), next(mapped)
-        assert (one["inputs"] == other["inputs"]).all()
-    again = jaxdata.Loader(rows, batch_size=24)
-    again.set_state(json.loads(json.dumps(loader.get_state())))
-    assert (next(again)["inputs"] == next(loader)["inputs"]).all()
-    mapped.close()
+    one, mapped = (
+        jaxdata.Loader(given, batch_size=24, skip_rows=[(30, 50)], prefetch=0)
+        for given in (rows, rows.map(dict))
+    )
+    assert_same_batches(list(islice(one, 3)), list(islice(mapped, 3)))
+
+
+@pytest.mark.parametrize(("size", "lanes"), [(1, 8), (513, 1), (513, 512)])
+def test_any_hosts_read_every_token_once_an_epoch_and_go_on_anywhere(size: int, lanes: int) -> None:
+    docs = jaxdata.ArrayDocuments(distinct_documents([20 + n % 11 for n in range(size)]))
+    rows = jaxdata.pack(docs, seq_len=32, **(POOLS | {"lanes": lanes}))
+    assert len(rows) == size
+
+    def loader(shard: tuple[int, int] = (0, 1)) -> jaxdata.Loader:
+        batch_size = max(size // 12, 2)
+        return jaxdata.Loader(rows.repeat(2), batch_size=batch_size, shard=shard, prefetch=0)
+
+    assert_same_on_hosts(loader, [2])
+    assert_exactly_once((batch for host in (0, 1) for batch in loader((host, 2))), [docs], epochs=2)
+    assert_resumes_everywhere(loader, tail=2)
+
+
+@pytest.mark.exhaustive
+def test_a_million_rows_hold_every_document_once_an_epoch() -> None:
+    lengths = np.random.default_rng(0).integers(18, 26, 10**6)
+    docs = jaxdata.ArrayDocuments(
+        np.split(np.zeros(lengths.sum(), np.uint8), lengths.cumsum()[:-1])
+    )
+    pools = {"segment_bytes": 2**16, "pool_bytes": 2**19, "lanes": 512}
+    rows = jaxdata.pack(docs, seq_len=32, **pools)
+    for epoch in (0, 1):
+        found = rows.table.segments(np.arange(10**6) + epoch * 10**6)
+        order = np.argsort(found.document)
+        assert (found.document[order] == np.arange(10**6)).all()
+        assert (found.slots[order] == lengths - 1).all()
+    total = rows.table.total(1_234_567)
+    first = lengths[rows.table.segments(np.arange(234_567) + 10**6).document] - 1
+    assert total.trained_tokens == (lengths - 1).sum() + first.sum()
 
 
 def batch_rows(rows: Any) -> list[list[int]]:
@@ -122,8 +133,9 @@ def batch_rows(rows: Any) -> list[list[int]]:
     return [loader.batch_rows(step).tolist() for step in range(len(loader))]
 
 
-@pytest.mark.parametrize("seq_len", [32, 48])
-@pytest.mark.parametrize(("before", "after"), [({}, {"web": 16}), ({"web": 16}, {})])
+@pytest.mark.parametrize(
+    ("before", "after", "seq_len"), [({}, {"web": 16}, 32), ({"web": 16}, {}, 48)]
+)
 def test_batches_before_an_amendment_stay_as_they_were_delivered(
     before: dict[str, int], after: dict[str, int], seq_len: int
 ) -> None:
@@ -157,14 +169,12 @@ def test_evaluation_megatron_and_order_1_are_never_sorted(tmp_path: Path) -> Non
     assert batch_rows(jaxdata.load(config, "train").rows)[1] != list(range(24, 48))
 
 
-@pytest.mark.parametrize("hosts", [2, 3, 6])
-def test_a_host_reads_the_same_lanes_step_after_step(hosts: int) -> None:
-    rows = mixed({"web": 64, "code": 64, "wiki": 64})
+def test_a_host_reads_the_same_lanes_step_after_step() -> None:
+    hosts, rows = 6, mixed({"web": 64, "code": 64, "wiki": 64})
     loader = jaxdata.Loader(rows, batch_size=48)
     names, share = rows.table.names, 48 // hosts
     seen: list[set[float]] = [set() for _ in range(hosts)]
-    steps = len(loader) - 1
-    for step in range(steps):
+    for step in range(len(loader) - 1):
         _, source, rank = rows.table.select(loader.batch_rows(step))
         for at, (s, r) in enumerate(zip(source.tolist(), rank.tolist(), strict=True)):
             seen[at // share].add(lane_of(rows.sources[names[s]], r))

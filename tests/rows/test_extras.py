@@ -1,180 +1,233 @@
-"""Source and document ids of every slot: right, and the same whichever way a batch is made."""
+"""Source and document of each slot, and side arrays: right, whichever way a batch is made."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jaxdata
 from jaxdata.errors import InputError
 from jaxdata.feed.device import check_wide
+from jaxdata.feed.layouts import LAYOUTS
 from jaxdata.rows.extras import extra_dtype
-from jaxdata.testing import assert_same_batches, distinct_documents, write_dataset
+from jaxdata.testing import assert_same_batches, distinct_documents
+from jaxdata.testing.resuming import joined
+from tests.builders import dataset
 from tests.feed.pod import rows_asked
 
-BOTH = ("source", "document")
-RNG = np.random.default_rng(3)
-TEXTS = {
-    name: distinct_documents(RNG.integers(1, 90, count), first=1 + 20_000 * number)
-    for number, (name, count) in enumerate({"web": 300, "code": 200, "wiki": 100}.items())
+IDS = ("source", "document")
+ALL = (*IDS, "weight", "target_weight", "at", "target_at", "language")
+
+
+def documents(
+    lengths: Sequence[int], name: str = "train/web", first: int = 1
+) -> jaxdata.ArrayDocuments:
+    """Every token differs: `weight` follows from it; `at` is its place, `language` its document."""
+    tokens = distinct_documents(lengths, first)
+    side = {
+        "weight": [weight(each) for each in tokens],
+        "at": [np.arange(len(each), dtype=np.int16) for each in tokens],
+        "language": [np.full(len(each), k % 251 + 1, np.uint8) for k, each in enumerate(tokens)],
+    }
+    return jaxdata.ArrayDocuments(tokens, name=name, side=side)
+
+
+def weight(tokens: np.ndarray) -> np.ndarray:
+    return (tokens * 1.5 - 0.25).astype(np.float32)
+
+
+def check(batch: dict[str, np.ndarray]) -> None:
+    inside, has_target = batch["segment_ids"] > 0, batch["targets"] > 0
+    inputs, targets = batch["inputs"], batch["targets"]
+    np.testing.assert_array_equal(batch["weight"], np.where(inside, weight(inputs), 0))
+    np.testing.assert_array_equal(batch["target_weight"], np.where(has_target, weight(targets), 0))
+    language = np.where(inside, batch["document"] % 251 + 1, 0)
+    np.testing.assert_array_equal(batch["language"], language)
+    # A target is the token after its input, and a segment a run of one document.
+    np.testing.assert_array_equal(batch["target_at"][has_target], batch["at"][has_target] + 1)
+    begin = batch["at"] - batch["positions"]
+    same = (batch["segment_ids"][:, 1:] == batch["segment_ids"][:, :-1]) & inside[:, 1:]
+    np.testing.assert_array_equal(begin[:, 1:][same], begin[:, :-1][same])
+    types = {"weight": np.float32, "at": np.int16, "target_at": np.int16, "language": np.uint8}
+    assert {name: batch[name].dtype for name in types} == types
+
+
+@settings(max_examples=40)
+@given(
+    lengths=st.lists(st.integers(1, 60), min_size=1, max_size=40),
+    seq_len=st.integers(1, 24),
+    part=st.integers(0, 12),
+    strategy=st.sampled_from(["best_fit", "concat", "crop", "pad"]),
+    size=st.integers(1, 7),
+)
+def test_a_value_lies_beside_its_token(
+    lengths: list[int], seq_len: int, part: int, strategy: str, size: int
+) -> None:
+    overlap = min(part, seq_len // 2) if strategy in ("best_fit", "pad") else 0
+    docs = documents([*lengths, 2])  # without a target there is no row
+    rows = jaxdata.pack(docs, seq_len=seq_len, strategy=strategy, overlap=overlap)
+    plain = jaxdata.Loader(rows, batch_size=size, prefetch=0)
+    extra = jaxdata.Loader(rows, batch_size=size, prefetch=0, extras=ALL)
+    for batch, without in zip(extra, plain, strict=True):
+        check(batch)
+        assert_same_batches([{name: batch[name] for name in without}], [without])
+
+
+SOURCES = {
+    name: documents(np.random.default_rng(count).integers(1, 90, count), f"train/{name}", first)
+    for name, count, first in (("web", 200, 1), ("code", 150, 20_000))
 }
 
 
-def mixed(strategy: str = "best_fit", **settings: Any) -> Any:
-    rows = {
-        name: jaxdata.pack(
-            jaxdata.ArrayDocuments(documents, name=f"train/{name}"),
-            seq_len=32,
-            strategy=strategy,
-            order=1,
-            block=64,
-            **settings,
-        )
-        for name, documents in TEXTS.items()
-    }
-    phases = [
-        jaxdata.Phase(rows=300, weights={"web": 0.5, "code": 0.3, "wiki": 0.2}),
-        jaxdata.Phase(rows=301, weights={"web": 0.3, "code": 0.4, "wiki": 0.3}),
-    ]
-    return jaxdata.mix(rows, phases=phases, epochs=dict.fromkeys(rows, 4))
+def mixed() -> Any:
+    rows = {name: jaxdata.pack(docs, seq_len=32, overlap=5) for name, docs in SOURCES.items()}
+    phases = [jaxdata.Phase(rows=150, weights={"web": 0.6, "code": 0.4})]
+    return jaxdata.mix(rows, phases=phases, epochs=dict.fromkeys(rows, 3))
 
 
-def owners() -> tuple[np.ndarray, np.ndarray]:
-    """Of each token id, the source and the document that it stands in, nowhere else."""
-    source, document = np.full(60_000, -1), np.full(60_000, -1)
-    for number, documents in enumerate(TEXTS.values()):
-        for at, tokens in enumerate(documents):
-            source[tokens], document[tokens] = number, at
-    return source, document
+def loader(**more: Any) -> jaxdata.Loader:
+    return jaxdata.Loader(mixed(), batch_size=24, **{"extras": ALL, **more})
 
 
-@pytest.mark.parametrize("strategy", ["best_fit", "concat", "crop", "pad"])
-def test_every_slot_names_where_its_token_stands(strategy: str) -> None:
-    loader = jaxdata.Loader(mixed(strategy), batch_size=24, extras=BOTH)
-    assert loader.source_names == ["web", "code", "wiki"]
-    source, document = owners()
-    seen = np.zeros(3, int)
-    for batch in loader:
+def owners() -> np.ndarray:
+    """(2, tokens): the source and the document that each token id stands in, nowhere else."""
+    found = np.full((2, 60_000), -1)
+    for number, docs in enumerate(SOURCES.values()):
+        for at in range(len(docs)):
+            found[:, docs[at]["tokens"]] = [[number], [at]]
+    return found
+
+
+REFERENCE = list(loader(prefetch=0))
+
+
+def test_every_slot_of_a_mixture_names_where_its_token_stands() -> None:
+    assert loader().source_names == ["web", "code"]
+    for batch in REFERENCE:
+        check(batch)
         inside = batch["segment_ids"] > 0
-        for name, owner in zip(BOTH, (source, document), strict=True):
+        for name, owner in zip(IDS, owners(), strict=True):
             assert batch[name].dtype == np.int32
-            expected = np.where(inside, owner[batch["inputs"]], -1)
-            np.testing.assert_array_equal(batch[name], expected)
-        seen += np.bincount(batch["source"][inside], minlength=3)
-    assert (seen > 1000).all()
+            np.testing.assert_array_equal(batch[name], np.where(inside, owner[batch["inputs"]], -1))
     assert not inside[-1].any(), "the last batch is completed, and its padding is of no source"
 
 
-def test_without_them_nothing_is_added() -> None:
-    plain, extra = (
-        jaxdata.Loader(mixed(), batch_size=24),
-        jaxdata.Loader(mixed(), batch_size=24, extras=("document",)),
-    )
-    batch = next(extra)
-    assert set(batch) - set(next(plain)) == {"document"}
-
-
-def test_segments_are_looked_up_once() -> None:
+def test_only_what_was_asked_for_is_added_and_segments_are_looked_up_once() -> None:
+    assert {*next(loader(extras="document"))} - {*next(loader(extras=()))} == {"document"}
     rows = mixed()
     with rows_asked(rows.table) as asked:
-        list(jaxdata.Loader(rows, batch_size=24, extras=BOTH))
+        list(jaxdata.Loader(rows, batch_size=24, extras=ALL))
     assert sorted(asked) == list(range(len(rows)))
 
 
-REFERENCE = list(jaxdata.Loader(mixed(), batch_size=24, prefetch=0, extras=BOTH))
+def test_worker_processes_make_the_same() -> None:
+    with_workers = loader(num_workers=2)
+    assert assert_same_batches(with_workers, REFERENCE) == len(REFERENCE)
+    with_workers.close()
 
 
-@pytest.mark.parametrize("num_workers", [1, 3])
-def test_worker_processes_make_the_same(num_workers: int) -> None:
-    loader = jaxdata.Loader(mixed(), batch_size=24, num_workers=num_workers, extras=BOTH)
-    assert assert_same_batches(loader, REFERENCE) == 26
-    loader.close()
+def test_shards_joined_are_the_batch_and_a_state_goes_on() -> None:
+    begun = loader()
+    next(begun)
+    shards = [loader(shard=(part, 3)) for part in range(3)]
+    for shard in shards:
+        shard.set_state(begun.get_state())
+    assert assert_same_batches(joined(shards), REFERENCE[1:]) == len(REFERENCE) - 1
 
 
-@pytest.mark.parametrize("shards", [2, 3, 24])
-def test_shards_joined_are_the_batch(shards: int) -> None:
-    parts = [
-        list(jaxdata.Loader(mixed(), batch_size=24, shard=(part, shards), extras=BOTH))
-        for part in range(shards)
-    ]
-    joined = [
-        {name: np.concatenate([part[name] for part in step]) for name in step[0]}
-        for step in zip(*parts, strict=True)
-    ]
-    assert_same_batches(joined, REFERENCE)
-
-
-MESHES: dict[str, tuple[Sequence[int], Any]] = {
-    "data": ((4,), PartitionSpec("x")),
-    "data x model": ((2, 2), PartitionSpec("x")),
-    "batch x sequence": ((2, 2), PartitionSpec("x", "y")),
-    "sequence": ((4,), PartitionSpec(None, "x")),
-}
-
-
-@pytest.mark.parametrize("expand", ["host", "device"])
-@pytest.mark.parametrize("mesh", MESHES)
-def test_on_any_mesh_and_laid_out_anywhere(mesh: str, expand: str) -> None:
-    shape, spec = MESHES[mesh]
+@pytest.mark.parametrize(
+    ("shape", "spec", "expand"),
+    [
+        ((4,), PartitionSpec("x"), "host"),
+        ((2, 2), PartitionSpec("x", "y"), "host"),
+        ((2, 2), PartitionSpec("x", "y"), "device"),
+        ((4,), PartitionSpec(None, "x"), "device"),
+    ],
+)
+def test_on_any_mesh_and_laid_out_anywhere(shape: Any, spec: Any, expand: Any) -> None:
     devices = np.array(jax.devices()[:4]).reshape(shape)
     sharding = NamedSharding(Mesh(devices, ("x", "y")[: len(shape)]), spec)
-    loader = jaxdata.Loader(mixed(), batch_size=24, sharding=sharding, expand=expand, extras=BOTH)
-    loader.seek(step=20)
-    assert assert_same_batches(loader, REFERENCE[20:]) == 6
+    on_devices = loader(sharding=sharding, expand=expand)
+    on_devices.seek(step=4)
+    assert assert_same_batches(on_devices, REFERENCE[4:]) == len(REFERENCE) - 4
 
 
-@pytest.mark.parametrize("strategy", ["concat", "crop", "pad"])
-def test_devices_lay_out_what_the_host_would(strategy: str) -> None:
-    sharding = NamedSharding(Mesh(np.array(jax.devices()[:2]), ("x",)), PartitionSpec("x"))
-    settings: dict[str, Any] = {"batch_size": 24, "sharding": sharding, "extras": BOTH}
-    on_device = jaxdata.Loader(mixed(strategy), expand="device", **settings)
-    assert_same_batches(on_device, jaxdata.Loader(mixed(strategy), **settings))
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_passes_them_on(layout: str) -> None:
+    batch = next(loader(layout=layout))
+    for name in ALL:
+        np.testing.assert_array_equal(batch[name], REFERENCE[0][name])
 
 
-@pytest.fixture
-def dataset(tmp_path: Path) -> Path:
-    sources = {f"{split}/{name}": TEXTS[name] for split in ("train", "val") for name in TEXTS}
-    write_dataset(tmp_path / "d", sources)
-    return tmp_path / "d"
+def test_the_remainder_of_a_source_that_is_packed_again_has_them() -> None:
+    docs = SOURCES["web"]
+    phases = [jaxdata.Phase(rows=90, weights={"web": 1})]
+    rows = jaxdata.mix({"web": jaxdata.pack(docs, seq_len=32)}, phases=phases)
+    longer = {"web": jaxdata.pack(docs, seq_len=64)}
+    amended = rows.amend(40, rows=longer, phases=[jaxdata.Phase(weights={"web": 1})])
+    seen = set()
+    for batch in jaxdata.Loader(amended, batch_size=8, extras=ALL):
+        check(batch)
+        seen.add(batch["inputs"].shape[1])
+    assert seen == {32, 64}
 
 
-def test_a_config_asks_for_them_and_evaluation_has_them(dataset: Path) -> None:
+def test_a_config_asks_for_them_and_evaluation_has_them(tmp_path: Any) -> None:
+    texts = {"web": [5, 40, 9] * 9, "code": [30] * 4}
+    sources = {
+        f"{split}/{name}": each for split in ("train", "val") for name, each in texts.items()
+    }
     config = {
-        "dataset": str(dataset),
+        "dataset": str(dataset(tmp_path / "d", sources)),
         "pack": {"seq_len": 32},
         "loader": {"batch_size": 8, "extras": ["source", "document"]},
     }
-    source, document = owners()
-    order = np.array([1, 0, 2])  # sources of a split are sorted by name
     for split in ("train", "val"):
-        loader = jaxdata.load(config, split)
-        for batch in loader:
-            inside = batch["segment_ids"] > 0
-            expected = np.where(inside, order[source[batch["inputs"]]], -1)
-            np.testing.assert_array_equal(batch["source"], expected)
-            expected = np.where(inside, document[batch["inputs"]], -1)
-            np.testing.assert_array_equal(batch["document"], expected)
-        assert [name.split("/")[-1] for name in loader.source_names] == ["code", "web", "wiki"]
+        found = jaxdata.load(config, split)
+        assert [name.split("/")[-1] for name in found.source_names] == ["code", "web"]
+        for batch in found:
+            for name, number in (("web", 1), ("code", 0)):
+                docs = jaxdata.open_dataset(tmp_path / "d").source(split, name)
+                mine = batch["source"] == number
+                for token, document in zip(
+                    batch["inputs"][mine], batch["document"][mine], strict=True
+                ):
+                    assert token in docs[int(document)]["tokens"]
     with pytest.raises(InputError, match=r"extras=\['author'\]: expected some of"):
         jaxdata.load(config, loader={"extras": ["author"]})
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(InputError, match=r"extras=\('author',\): expected some of \('source', "):
-        jaxdata.Loader(mixed(), batch_size=4, extras=("author",))
-    with pytest.raises(InputError, match="each once"):
-        jaxdata.Loader(mixed(), batch_size=4, extras=("source", "source"))
+    def refused(*docs: jaxdata.ArrayDocuments, extras: Any = ("weight",), **more: Any) -> str:
+        rows = {each.name: jaxdata.pack(each, seq_len=4) for each in docs}
+        phases = [jaxdata.Phase(rows=2, weights=dict.fromkeys(rows, 1))]
+        with pytest.raises(InputError) as caught:
+            jaxdata.Loader(jaxdata.mix(rows, phases=phases), batch_size=2, extras=extras, **more)
+        return str(caught.value)
+
+    tokens = [[1, 2, 3, 0]] * 9
+    web = jaxdata.ArrayDocuments(tokens, name="web", side={"weight": np.ones((9, 4))})
+    bare = jaxdata.ArrayDocuments(tokens, name="code")
+    whole = jaxdata.ArrayDocuments(tokens, name="wiki", side={"weight": np.ones((9, 4), int)})
+    assert "'code' has no side array 'weight', which other sources" in refused(web, bare)
+    assert "'weight' is float64 in 'web', int64 in 'wiki'" in refused(web, whole)
+    says = "expected some of ('source', 'document', 'weight', 'target_weight'), each once"
+    for extras in (("language",), ("source", "source")):
+        assert says in refused(web, extras=extras)
+    sharding = NamedSharding(Mesh(np.array(jax.devices()[:2]), ("x",)), PartitionSpec("x"))
+    assert "'weight' needs 64 bits, as it is stored, but JAX is" in refused(web, sharding=sharding)
     with pytest.raises(InputError, match="these were transformed: apply the function to the batch"):
         jaxdata.Loader(mixed().map(dict), batch_size=4, extras="source")
 
 
-def test_more_documents_than_32_bits_count() -> None:
+def test_ids_of_more_documents_than_32_bits_count_take_64() -> None:
     class Table:
         documents = (range(2**31 + 1),)
 

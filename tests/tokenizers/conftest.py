@@ -6,22 +6,19 @@ import numpy as np
 import pytest
 
 from jaxdata.tokenizers import Tokenizer
-from jaxdata.tokenizers.encoders import (
-    attach,
-    choose,
-    trial,
-)
+from jaxdata.tokenizers.encoders import attach, choose, trial
 from jaxdata.tokenizers.encoders.naughty import naughty_texts
 
 KNOWN = [*range(128), *range(0xA0, 0x250), *range(0x300, 0x345), *range(0x4E00, 0x4E40), 0x1F600]
 KNOWN += [*range(0x3040, 0x3100), *range(0x200B, 0x2010)]
-KNOWN = sorted({*KNOWN, *map(ord, "".join(naughty_texts()))})
+KNOWN = sorted({*KNOWN, *map(ord, "".join(naughty_texts(count=0)))})
 
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trials of some hundred code points instead of all."""
+    """Trials of some hundred code points and texts instead of all."""
     monkeypatch.setattr(trial, "every_character", lambda: "".join(map(chr, KNOWN)))
+    monkeypatch.setattr(trial, "naughty_texts", lambda words: naughty_texts(words, 500))
 
 
 def guarded(made: Tokenizer, name: str) -> Tokenizer:

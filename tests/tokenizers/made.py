@@ -72,9 +72,7 @@ def trained() -> str:
     library = hf.Tokenizer(hf.models.BPE())
     library.pre_tokenizer = hf.pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = hf.trainers.BpeTrainer(
-        vocab_size=600,
-        initial_alphabet=hf.pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
+        vocab_size=600, initial_alphabet=hf.pre_tokenizers.ByteLevel.alphabet(), show_progress=False
     )
     library.train_from_iterator(TEXTS, trainer)
     return str(library.to_str())

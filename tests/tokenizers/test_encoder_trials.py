@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from jaxdata import tokenizers
 from jaxdata.errors import InputError
 from jaxdata.installing import install_command
+from jaxdata.tokenizers import CannotEncode
 from jaxdata.tokenizers.encoders import (
+    EncodedDataset,
     Encoder,
     attach,
     choice,
     choose,
+    encoded_by,
+    note_encoded,
+    trial,
     verdicts,
 )
-from tests.tokenizers.made import double, settings, tokenizer
+from jaxdata.tokenizers.encoders.code_points import CodePointSet
+from jaxdata.tokenizers.encoders.verdicts import Verdict
+from tests.tokenizers.made import Double, double, settings, tokenizer
 
 
 def use(monkeypatch: pytest.MonkeyPatch, *kinds: type[Encoder]) -> None:
@@ -42,26 +51,6 @@ def test_a_character_that_an_encoder_does_otherwise_is_left_to_the_library(
     assert made.guard.counts["left texts"] == 1
     assert made.guard.counts["own texts"] == 2
     assert made.guard.counts["all texts"] == 3
-
-
-@pytest.mark.usefixtures("few")
-@pytest.mark.parametrize(
-    ("wrong", "reason"),
-    [
-        (lambda text: "'s" in text and "a" in text, r"does \d+ characters otherwise"),
-        (lambda text: "x" * 3 in text or text == " " * 3_000, r"gives other ids for '   "),
-    ],
-)
-def test_an_encoder_that_errs_in_its_trial_is_refused(
-    monkeypatch: pytest.MonkeyPatch, wrong: Callable[[str], bool], reason: str
-) -> None:
-    use(monkeypatch, double(wrong))
-    made = tokenizer(settings())
-    with pytest.raises(InputError, match=f"--encoder fast cannot encode for .*{reason}"):
-        choose(made, "fast", text_bytes=0)
-    found = choose(made, "auto", text_bytes=2**40)
-    assert found.name == "library"
-    assert "otherwise" in found.reasons[0] or "other ids" in found.reasons[0]
 
 
 @pytest.mark.usefixtures("few")
@@ -119,3 +108,65 @@ def test_a_worker_with_another_version_takes_the_library(monkeypatch: pytest.Mon
     assert made.guard is None
     attach(made, choice.Choice("fast", "double 1.0"))
     assert made.guard is not None
+
+
+def test_a_trial_says_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "every_character", lambda: "ab\u00e9\u1f79\u4e00\u0378")
+    monkeypatch.setattr(trial, "naughty_texts", lambda words: ["x" * 70, "\u1f79!", *words])
+    made, done = tokenizer(settings()), list[tuple[int, int]]()
+
+    def tried(wrong: Callable[[str], bool], kind: Any = double) -> Verdict:
+        return trial.try_encoder(kind(wrong), made, lambda *count: done.append(count))
+
+    found = tried(lambda text: "\u1f79" in text)
+    assert (found.refused, found.differing) == (None, [0x3BF, 0x1F79]), "and what it is composed of"
+    left = CodePointSet(found.left)
+    assert [code in left for code in (0x3BF, 0x1F79, 0x378, 0xF0000, 0x10FFFF)] == [True] * 5
+    assert [code in left for code in (0x61, 0xE9, 0x301, 0x4E00)] == [False] * 4
+    assert found.ratio > 0
+    assert done[0] == done[-1] == (5, 5), "characters that tables lack are not tried"
+    assert tried(lambda text: text == "\u1f79!").refused == "it gives other ids for '\\u1f79!'"
+    assert tried(lambda text: text == "x" * 70).refused == f"it gives other ids for '{'x' * 64}'..."
+    assert tried(lambda text: text == "<tool>").refused == "it gives other ids for '<tool>'"
+    said = tried(lambda _: True).refused
+    assert said == "it does 6 characters otherwise, as 'ab\\xe9\\u03bf'"
+    monkeypatch.setattr(trial, "_MOST", 1)
+    two = tried(lambda text: "\u1f79" in text).refused
+    assert two == "it does 2 characters otherwise, as '\\u03bf\\u1f79'"
+    assert tried(lambda text: "\u4e00" in text).differing == [0x4E00]
+    assert tried(lambda text: "\u1f79" in text, failing).differing == []
+
+
+def failing(fails: Callable[[str], bool]) -> Any:
+    """Fails on texts instead of giving other ids: the library encodes them then."""
+
+    class Failing(Double):
+        def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+            if any(map(fails, texts)):
+                raise CannotEncode("no")
+            return super().encode(texts)
+
+    return Failing
+
+
+@pytest.mark.usefixtures("few")
+def test_an_encoder_that_errs_in_its_trial_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, double(lambda text: text == " " * 3_000))
+    made, says = tokenizer(settings()), "gives other ids for '   "
+    with pytest.raises(InputError, match=f"--encoder fast cannot encode for .*{says}"):
+        choose(made, "fast", text_bytes=0)
+    found = choose(made, "auto", text_bytes=2**40)
+    assert found.name == "library"
+    assert says in found.reasons[0]
+
+
+def test_what_an_encoder_encoded_is_remembered_once() -> None:
+    made = tokenizer(settings())
+    one, other = (
+        EncodedDataset(dataset=name, made={"train/web": "f"}, command="c", folder="/")
+        for name in ("a", "b")
+    )
+    for each in (one, other, one):
+        note_encoded(made, "double 1.0", each)
+    assert sorted(encoded_by(made, "double 1.0"), key=lambda each: each.dataset) == [one, other]
+    assert [*encoded_by(made, "double 2.0")] == []

@@ -1,12 +1,9 @@
-"""Sets of code points, tables of words and drawn samples, against sets, dicts and loops."""
+"""Sets of code points and tables of words, against sets, dicts and loops."""
 
 from __future__ import annotations
 
 import sys
 import unicodedata
-import zlib
-from collections import Counter
-from collections.abc import Sequence
 from unittest import mock
 
 import numpy as np
@@ -14,10 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxdata.tokenizers.base import CannotEncode
-from jaxdata.tokenizers.encoders import code_points, guarded, word_table
+from jaxdata.tokenizers.encoders import code_points, word_table
 from jaxdata.tokenizers.encoders.code_points import CodePointSet, ranges_of
-from jaxdata.tokenizers.encoders.guarded import EncoderDiffers, GuardedEncoder, drawn, passage
 from jaxdata.tokenizers.encoders.word_table import WordTable
 
 EDGES = [0, 1, 0x7F, 0x80, 0xFF, 0xD7FF, 0xE000, 0xFFFF, 0x10000, 0x10FFFE, 0x10FFFF]
@@ -183,139 +178,15 @@ def test_ids_get_the_room_they_need_and_long_words_none_forever() -> None:
     assert long == [50, 51, 50, 51], "after 101 bytes it began anew"
 
 
-def mark(text: str) -> int:
-    middle = len(text) // 2
-    known = f"{len(text)} {text[:64]}{text[middle : middle + 64]}{text[-64:]}"
-    return zlib.crc32(known.encode("utf-8", "surrogatepass"))
+def letters(words: list[bytes]) -> list[list[int]]:
+    return [[*word, 0] for word in words]
 
 
-LONG = [f"{n} " * 3_000 * (1 + n % 7) for n in range(40)]
-SHORT = [f"text {n}" for n in range(400)]
-
-
-@given(st.lists(st.sampled_from([*LONG, *SHORT, "", "\ud800"]), max_size=9), st.booleans())
-def test_texts_are_drawn_by_their_mark_and_longer_ones_more_often(
-    texts: list[str], some: bool
-) -> None:
-    marks = [mark(text) for text in texts]
-    expected = [
-        n
-        for n, text in enumerate(texts)
-        if marks[n] % 256 < max(1, len(text) // 4_096) or (some and marks[n] == min(marks))
-    ]
-    assert drawn(texts, some) == expected
-
-
-def test_passages_lie_anywhere_in_a_long_text() -> None:
-    for text in ("", "a" * 4_096):
-        assert passage(text) is text
-    places = set()
-    for number in range(300):
-        text = f"{number:05}" + "".join(f"{n:05}" for n in range(2_000))
-        found = passage(text)
-        assert len(found) == 4_096
-        start = mark(text) // 256 % (len(text) - 4_096)
-        assert found == text[start : start + 4_096]
-        places.add(start * 10 // (len(text) - 4_096))
-    assert places == {*range(10)}
-
-
-def test_the_beginning_of_a_text_is_shown_escaped() -> None:
-    assert guarded.shown("é\n") == r"'\xe9\n'"
-    assert guarded.shown("a" * 64) == repr("a" * 64)
-    assert guarded.shown("a" * 65) == repr("a" * 64) + "..."
-    assert str(EncoderDiffers("fast 1", "a")) == ("fast 1 gives other ids than the library for 'a'")
-
-
-def ids_of(texts: Sequence[str]) -> list[np.ndarray]:
-    return [np.array([*map(ord, text)], np.uint32) for text in texts]
-
-
-class Failing:
-    """Fails on texts with an exclamation mark."""
-
-    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        if any("!" in text for text in texts):
-            raise CannotEncode("!")
-        return ids_of(texts)
-
-
-def guard_of(everything: bool = False) -> GuardedEncoder:
-    suspects = CodePointSet([(ord("?"), ord("?"))])
-    return GuardedEncoder(Failing(), "fast 1", ids_of, suspects, everything=everything)  # type: ignore[arg-type]
-
-
-TAKEN = st.lists(st.sampled_from([*SHORT[:40], *LONG[:9], "!", "a!", "?", "?!", "b?"]), max_size=6)
-
-
-@given(st.lists(TAKEN, max_size=3), st.booleans())
-@settings(max_examples=60)
-def test_every_text_is_counted_by_who_encoded_it(
-    batches: list[list[str]], everything: bool
-) -> None:
-    guard = guard_of(everything)
-    first = True
-    counts: Counter[str] = Counter()
-
-    def count(what: str, texts: list[str]) -> None:
-        counts[f"{what} texts"] += len(texts)
-        counts[f"{what} characters"] += sum(map(len, texts))
-
-    for texts in batches:
-        found = guard.encode(texts)
-        assert [ids.tolist() for ids in found] == [[*map(ord, text)] for text in texts]
-        count("all", texts)
-        plain = [text for text in texts if "?" not in text]
-        count("left", [text for text in texts if "?" in text or "!" in text])
-        together = [[text] for text in plain] if any("!" in text for text in plain) else [plain]
-        for some in together:
-            if any("!" in text for text in some):
-                continue
-            count("own", some)
-            chosen = some if everything else [some[n] for n in drawn(some, first)]
-            first = first and not chosen
-            count("both", chosen if everything else [text[:4_096] for text in chosen])
-            counts["cut texts"] += 0 if everything else sum(len(text) > 4_096 for text in chosen)
-    timed = {name: n for name, n in guard.counts.items() if name.endswith("microseconds")}
-    assert timed.keys() <= {"own microseconds", "both microseconds"}
-    assert all(n >= 0 for n in timed.values())
-    assert +Counter({k: n for k, n in guard.counts.items() if k not in timed}) == +counts
-    guard.begin()
-    assert guard.counts == Counter()
-
-
-def test_time_is_counted_in_microseconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = iter([1_000, 3_000_999, 5_000_000, 9_000_000])
-    monkeypatch.setattr(guarded.time, "thread_time_ns", lambda: next(now))
-    guard = guard_of(everything=True)
-    guard.encode(["a"])
-    assert guard.counts["own microseconds"] == 2_999
-    assert guard.counts["both microseconds"] == 4_000
-
-
-@pytest.mark.parametrize("before", [0, 1, 62_499, 62_500, 100_000])
-def test_runs_of_spaces_that_a_library_cannot_take_are_left_to_it(before: int) -> None:
-    for space in (" ", "\n"):
-        guard = guard_of()
-        guard.encode(["a" * before + space * 500_000, "short"])
-        assert (guard.counts["left texts"], guard.counts["own texts"]) == (1, 1)
-
-
-def test_shorter_runs_and_shorter_texts_are_not_left() -> None:
-    assert [*guarded._with_long_runs([" " * 499_999, "a" * 10**6, ""])] == []
-    assert [*guarded._with_long_runs(["a" * 200_000 + " " * 300_000 + "a" * 10**6])] == []
-    assert [*guarded._with_long_runs(["", " " * 500_000])] == [1]
-
-
-def test_a_difference_in_a_passage_is_one_of_the_text() -> None:
-    class Wrong(Failing):
-        def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-            return [ids[:-1] if len(ids) == 4_096 else ids for ids in ids_of(texts)]
-
-    long = next(text for text in LONG if drawn([text], True))
-    guard = GuardedEncoder(Wrong(), "fast 1", ids_of, CodePointSet([]))  # type: ignore[arg-type]
-    with pytest.raises(EncoderDiffers) as caught:
-        guard.encode([long])
-    assert (caught.value.encoder, caught.value.text) == ("fast 1", passage(long))
-    guard = GuardedEncoder(Wrong(), "fast 1", ids_of, CodePointSet([]), everything=True)  # type: ignore[arg-type]
-    assert guard.encode([long])[0].tolist() == [*map(ord, long)]
+def test_words_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WordTable, "_hash", lambda _, keys: np.full(keys.shape[1], 2**19 - 3))
+    table = WordTable(letters)
+    words = [f"{number:08}".encode() for number in range(200)]
+    for some in (words[:3], words, words[::-1]):
+        ids, _ = table.encode(b"".join(some), np.arange(0, 8 * len(some), 8))
+        assert ids.tolist() == [i for one in letters(some) for i in one]
+    assert len(table._others) == 200 - word_table._TRIES, "a search ends"

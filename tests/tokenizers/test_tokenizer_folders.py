@@ -129,11 +129,6 @@ def test_code_in_a_folder_is_never_run(folder: Path) -> None:
     assert not marker.exists()
 
 
-def test_a_name_of_the_hub_says_how_to_get_it() -> None:
-    with pytest.raises(InputError, match="hf download openai/gpt-oss-20b --include"):
-        tokenizers.load("hf:openai/gpt-oss-20b")
-
-
 def test_gpt2_is_named_by_its_files_or_their_folder(shared_data: Path, tmp_path: Path) -> None:
     there = shared_data / "tokenizers/gpt2"
     by_files = tokenizers.load(f"gpt2:{there / 'vocab.bpe'},{there / 'encoder.json'}")

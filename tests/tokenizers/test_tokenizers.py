@@ -7,8 +7,8 @@ import gzip
 import inspect
 import json
 import os
-import re
 import statistics
+import unicodedata
 from itertools import islice
 from pathlib import Path
 
@@ -24,9 +24,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jaxdata import tokenizers
-from jaxdata.errors import InputError, MissingExtra
+from jaxdata.errors import InputError
 from jaxdata.format.storage import small_files
-from jaxdata.installing import install_command
 from jaxdata.tokenizers import Tokenizer
 
 FILES = {
@@ -45,11 +44,11 @@ SPECIAL = "a </s><s> <|endoftext|> <pad><|fim_prefix|> [INST] z"
 @pytest.fixture(scope="module")
 def sample(shared_data: Path) -> list[str]:
     with gzip.open(shared_data / "code-0.jsonl.gz") as code:
-        texts = [json.loads(next(code))["text"] for _ in range(20)]
+        texts = [json.loads(next(code))["text"] for _ in range(4)]
     with gzip.open(shared_data / "short.jsonl.gz") as short:
-        texts += [json.loads(next(short))["text"] for _ in range(200)]
+        texts += [json.loads(next(short))["text"] for _ in range(50)]
     with zstandard.open(shared_data / "multilingual.jsonl.zst", "rt") as many:
-        texts += [json.loads(line)["text"] for line in islice(many, 0, None, 60)]
+        texts += [json.loads(line)["text"] for line in islice(many, 0, None, 200)]
     return texts + json.loads((shared_data / "unicode/blns.json").read_text()) + [SPECIAL, ""]
 
 
@@ -59,10 +58,8 @@ def open_one(shared_data: Path, name: str, **chosen: int | str) -> Tokenizer:
 
 
 def library_encode(shared_data: Path, name: str, texts: list[str]) -> list[list[int]]:
-    kind, _, path = FILES[name].partition(":")
+    kind, _, path = FILES["gpt2-hf" if name == "gpt2-files" else name].partition(":")
     file = shared_data / "tokenizers" / path
-    if kind == "gpt2":
-        return openai_reading(file).encode_ordinary_batch(texts)
     if kind == "sentencepiece":
         return sentencepiece.SentencePieceProcessor(model_file=str(file)).encode(texts)
     if kind == "hf":
@@ -70,17 +67,6 @@ def library_encode(shared_data: Path, name: str, texts: list[str]) -> list[list[
         library.encode_special_tokens = True
         return [library.encode(text, add_special_tokens=False).ids for text in texts]
     return published_encoding(name, file).encode_ordinary_batch(texts)
-
-
-def openai_reading(folder: Path) -> tiktoken.Encoding:
-    """GPT-2's own two files as OpenAI's library reads them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TIKTOKEN_CACHE_DIR", "")
-        ranks = tiktoken.load.data_gym_to_mergeable_bpe_ranks(
-            str(folder / "vocab.bpe"), str(folder / "encoder.json")
-        )
-        patch.setattr(published, "data_gym_to_mergeable_bpe_ranks", lambda **_: ranks)
-        return tiktoken.Encoding(**published.gpt2())
 
 
 def published_encoding(name: str, ranks: Path) -> tiktoken.Encoding:
@@ -92,112 +78,20 @@ def published_encoding(name: str, ranks: Path) -> tiktoken.Encoding:
         return tiktoken.Encoding(**make())
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_tokens_are_the_librarys_own(shared_data: Path, name: str, sample: list[str]) -> None:
-    tokens = open_one(shared_data, name).encode(sample)
-    assert [ids.tolist() for ids in tokens] == library_encode(shared_data, name, sample)
-    assert all(ids.dtype.kind in "iu" for ids in tokens)
-
-
-@pytest.mark.parametrize("name", ["mistral", "gpt2-hf", "gpt2-files", "gpt2", "cl100k"])
-def test_lossless_tokenizers_decode_to_the_text(
-    shared_data: Path, name: str, sample: list[str]
-) -> None:
-    tokenizer = open_one(shared_data, name)
-    kept = [text for text in sample if "\u2581" not in text or name != "mistral"]
-    assert [tokenizer.decode(ids) for ids in tokenizer.encode(kept)] == kept
-
-
-@pytest.mark.parametrize("name", ["gpt2-hf", "gpt2-files", "gpt2", "cl100k"])
-def test_token_bytes_add_up_to_the_text(shared_data: Path, name: str, sample: list[str]) -> None:
-    tokenizer = open_one(shared_data, name)
-    for text, ids in zip(sample, tokenizer.encode(sample), strict=True):
-        assert tokenizer.token_bytes[ids].sum() == len(text.encode())
-
-
-def test_token_bytes_of_neox_count_its_normalised_text(
-    shared_data: Path, sample: list[str]
-) -> None:
-    import unicodedata
-
-    tokenizer = open_one(shared_data, "neox")
-    for text, ids in zip(sample, tokenizer.encode(sample), strict=True):
-        normal = unicodedata.normalize("NFC", text)
-        assert tokenizer.token_bytes[ids].sum() == len(normal.encode())
-
-
-def test_mistral_counts_one_byte_more_for_its_leading_space(
-    shared_data: Path, sample: list[str]
-) -> None:
-    tokenizer = open_one(shared_data, "mistral")
-    for text, ids in zip(sample, tokenizer.encode(sample), strict=True):
-        spaces = 2 * text.count("\u2581")  # three bytes that it takes for a space
-        assert tokenizer.token_bytes[ids].sum() == len(text.encode()) - spaces + bool(text)
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_token_bytes_of_special_ids_are_0(shared_data: Path, name: str) -> None:
-    tokenizer = open_one(shared_data, name)
-    assert tokenizer.token_bytes.dtype == np.int32
-    assert tokenizer.token_bytes.shape == (tokenizer.vocab_size,)
-    assert tokenizer.token_bytes[tokenizer.eod_id] == 0
-    assert tokenizer.decode([tokenizer.eod_id]) == ""
-    assert not tokenizer.token_bytes.flags.writeable
-
-
-def test_a_part_of_a_character_counts_its_true_bytes(shared_data: Path) -> None:
-    for name in ("gpt2", "gpt2-hf", "mistral"):
-        tokenizer = open_one(shared_data, name)
-        ids = tokenizer.encode(["\U0001f9a5"])[0]
-        assert len(ids) > 1, "the sloth must take several tokens for this test to mean anything"
-        assert tokenizer.token_bytes[ids].sum() == 4 + (name == "mistral")
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_restore_makes_an_equal_tokenizer(shared_data: Path, name: str, sample: list[str]) -> None:
-    tokenizer = open_one(shared_data, name)
-    again = tokenizers.restore(
-        tokenizer.kind,
-        tokenizer.files(),
-        eod_id=tokenizer.eod_id,
-        bos_id=None,
-        pad_id=tokenizer.pad_id,
-        name=tokenizer.name,
-    )
-    assert again.bos_id is None
-    assert (again.eod_id, again.vocab_size) == (tokenizer.eod_id, tokenizer.vocab_size)
-    for one, other in zip(again.encode(sample), tokenizer.encode(sample), strict=True):
-        assert one.tolist() == other.tolist()
-    assert again.files() == tokenizer.files()
-
-
 def test_special_ids_are_found_or_chosen(shared_data: Path) -> None:
     def ids(name: str, **chosen: int | str) -> tuple[int, int | None, int | None]:
         tokenizer = open_one(shared_data, name, **chosen)
         return tokenizer.eod_id, tokenizer.bos_id, tokenizer.pad_id
 
     assert ids("mistral") == (2, 1, None)
-    assert ids("t5") == (1, 2, 0) or ids("t5") == (1, None, 0)
     assert ids("gpt2-hf") == (50256, None, None)
     assert ids("neox") == (0, None, 1)
-    assert ids("cl100k") == (100257, None, None)
     assert ids("cl100k", bos="<|endofprompt|>", pad=7) == (100257, 100276, 7)
     assert ids("mistral", eod="<s>", pad="</s>") == (1, 1, 2)
-    assert ids("neox", eod=5)[0] == 5
-
-
-@pytest.mark.parametrize("name", ["gpt2", "cl100k"])
-def test_rank_files_get_the_published_special_tokens(shared_data: Path, name: str) -> None:
-    theirs = published_encoding(name, shared_data / "tokenizers" / FILES[name].split(":")[1])
-    settings = json.loads(open_one(shared_data, name).files()["encoding.json"])
-    assert settings["special_tokens"] == theirs._special_tokens
-    assert open_one(shared_data, name).vocab_size == theirs.n_vocab
-
-
-def test_tiktoken_and_hugging_face_agree_on_gpt2(shared_data: Path, sample: list[str]) -> None:
-    one, other = open_one(shared_data, "gpt2"), open_one(shared_data, "gpt2-hf")
-    assert [i.tolist() for i in one.encode(sample)] == [i.tolist() for i in other.encode(sample)]
-    assert one.token_bytes.tolist() == other.token_bytes.tolist()
+    with pytest.raises(InputError, match="eod='<nope>' is not a token of"):
+        ids("mistral", eod="<nope>")
+    with pytest.raises(InputError, match="an id from 0 to 50256"):
+        ids("gpt2-hf", pad=50257)
 
 
 @given(st.text())
@@ -221,15 +115,13 @@ def test_bytes_are_utf8(text: str) -> None:
             r"meta-llama/Llama-3 .* --local-dir FOLDER, and then given as hf:FOLDER$",
         ),
         ("gs://b/tokenizer.json", "write hf:gs://b/tokenizer.json$"),
-        ("mistral", "unknown tokenizer 'mistral'; expected sentencepiece:FILE, hf:FILE"),
-        ("byte", r"expected sentencepiece:.*; did you mean 'bytes'\?"),
+        ("byte", r"expected sentencepiece:FILE, hf:FILE.*; did you mean 'bytes'\?"),
         ("word:x", "unknown tokenizer 'word:x'"),
         ("hf:", "unknown tokenizer 'hf:'"),
         ("bytes:x", "unknown tokenizer 'bytes:x'"),
         ("hf:/none.json", "cannot read /none.json: No such file"),
-        ("sentencepiece:/none.model", "cannot read /none.model"),
-        ("tiktoken:none.tiktoken", "cannot read none.tiktoken"),
         ("tiktoken:no_such", "knows no encoding 'no_such'.*cl100k_base"),
+        ("hf:openai/gpt-oss-20b", "hf download openai/gpt-oss-20b --include"),
     ],
 )
 def test_a_wrong_spec_says_what_to_give(spec: str, says: str) -> None:
@@ -258,16 +150,6 @@ def test_a_path_without_its_kind_and_of_another_kind_is_named_with_its_own(
         tokenizers.load(str(tmp_path))
 
 
-@pytest.mark.parametrize("kind", ["sentencepiece", "hf", "tiktoken"])
-def test_devices_pipes_and_links_to_them_are_no_tokenizers(tmp_path: Path, kind: str) -> None:
-    os.mkfifo(tmp_path / "pipe.tiktoken")
-    (tmp_path / "link.tiktoken").symlink_to("/dev/zero")
-    for name in ("pipe", "link"):
-        path = tmp_path / f"{name}.tiktoken"
-        with pytest.raises(InputError, match=f"{path} is a device or a pipe; expected a file"):
-            tokenizers.load(f"{kind}:{path}")
-
-
 def test_a_tokenizer_of_endless_size_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,24 +161,16 @@ def test_a_tokenizer_of_endless_size_is_refused(
 
 
 def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
-    file = tmp_path / "other.bin"
-    file.write_bytes(b"not a tokenizer")
-    with pytest.raises(InputError, match=r"'other\.bin' is not a SentencePiece model"):
-        tokenizers.load(f"sentencepiece:{file}")
-    with pytest.raises(InputError, match=r"'other\.bin' is not a tokenizer\.json"):
-        tokenizers.load(f"hf:{file}")
-    with pytest.raises(InputError, match="must be named after one that jaxdata knows: gpt2"):
-        tokenizers.load(f"tiktoken:{file}")
-    ranks = file.rename(tmp_path / "gpt2.tiktoken")
-    with pytest.raises(InputError, match="line 1 of the rank file of 'gpt2' is not 'base64 rank'"):
-        tokenizers.load(f"tiktoken:{ranks}")
-
-
-def test_a_wrong_special_token_is_refused(shared_data: Path) -> None:
-    with pytest.raises(InputError, match="eod='<nope>' is not a token of"):
-        open_one(shared_data, "mistral", eod="<nope>")
-    with pytest.raises(InputError, match="an id from 0 to 50256"):
-        open_one(shared_data, "gpt2", pad=50257)
+    for name in ("other.bin", "gpt2.tiktoken"):
+        (tmp_path / name).write_bytes(b"not a tokenizer")
+    for spec, says in (
+        ("sentencepiece:{}/other.bin", r"'other\.bin' is not a SentencePiece model"),
+        ("hf:{}/other.bin", r"'other\.bin' is not a tokenizer\.json"),
+        ("tiktoken:{}/other.bin", "must be named after one that jaxdata knows: gpt2"),
+        ("tiktoken:{}/gpt2.tiktoken", "line 1 of the rank file of 'gpt2' is not 'base64 rank'"),
+    ):
+        with pytest.raises(InputError, match=says):
+            tokenizers.load(spec.format(tmp_path))
 
 
 def test_no_end_of_document_token_names_the_option(tmp_path: Path) -> None:
@@ -331,16 +205,6 @@ def test_truncation_in_the_file_is_switched_off(shared_data: Path, tmp_path: Pat
     assert (len(one), len(long)) == (1, 7)
 
 
-def test_a_missing_library_names_its_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import sys
-
-    (tmp_path / "f.json").write_text("{}")
-    for name, extra in (("tokenizers", "hf"), ("tiktoken", "tiktoken")):
-        monkeypatch.setitem(sys.modules, name, None)
-        with pytest.raises(MissingExtra, match=re.escape(install_command(extra))):
-            tokenizers.load(f"hf:{tmp_path / 'f.json'}" if extra == "hf" else "tiktoken:gpt2")
-
-
 def test_restore_names_the_missing_file() -> None:
     with pytest.raises(InputError, match=r"lacks its file 'tokenizer\.model'; has \['x'\]"):
         tokenizers.restore("sentencepiece", {"x": b""}, eod_id=0, name="mine")
@@ -356,11 +220,10 @@ TEXTS = [
 TEXTS += [inspect.getsource(module) for module in (argparse, calendar, colorsys, statistics)]
 
 
-@pytest.fixture(scope="module", params=[("bpe", 600), ("unigram", 600)])
+@pytest.fixture(scope="module", params=["bpe", "unigram"])
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     file = tmp_path_factory.mktemp("trained") / "folder" / "tokenizer.model"
-    kind, ids = request.param
-    size = tokenizers.train(TEXTS, file, vocab_size=ids, digits=2, model_type=kind)
+    size = tokenizers.train(TEXTS, file, vocab_size=600, digits=2, model_type=request.param)
     assert size == sum(len(text.encode()) for text in TEXTS)
     return tokenizers.load(f"sentencepiece:{file}")
 
@@ -376,31 +239,15 @@ def test_a_trained_tokenizer_loses_nothing(trained: Tokenizer, text: str) -> Non
     assert trained.token_bytes[ids].sum() == len(text.encode())
 
 
-def test_no_trained_piece_holds_more_digits_than_asked(trained: Tokenizer) -> None:
-    processor = sentencepiece.SentencePieceProcessor()
-    processor.LoadFromSerializedProto(trained.files()["tokenizer.model"])
-    pieces = [
-        processor.id_to_piece(i) for i in range(processor.vocab_size()) if not processor.is_byte(i)
-    ]
-    digits = [sum(c.isdigit() for c in piece) for piece in pieces]
-    assert max(digits) <= 2
-    (ids,) = trained.encode(["31415926535 2024 20000 ١٢٣٤٥"])
-    assert all(sum(c.isdigit() for c in trained.decode([i])) <= 2 for i in ids)
-
-
-@pytest.mark.parametrize("digits", [None, 1, 2, 3])
+@pytest.mark.parametrize("digits", [None, 1, 3])
 def test_pieces_hold_as_many_digits_as_allowed(tmp_path: Path, digits: int | None) -> None:
-    tokenizers.train(TEXTS, tmp_path / "m.model", vocab_size=600, digits=digits)
-    tokenizer = tokenizers.load(f"sentencepiece:{tmp_path / 'm.model'}")
-    (ids,) = tokenizer.encode(["31415926535"])
-    longest = max(len(tokenizer.decode([i])) for i in ids)
-    assert longest == digits if digits else longest > 3
-
-
-def test_training_is_deterministic(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        tokenizers.train(TEXTS, tmp_path / name, vocab_size=600, digits=2)
+        tokenizers.train(TEXTS, tmp_path / name, vocab_size=600, digits=digits)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    tokenizer = tokenizers.load(f"sentencepiece:{tmp_path / 'a'}")
+    (ids,) = tokenizer.encode(["31415926535 ١٢٣٤٥"])
+    longest = max(sum(c.isdigit() for c in tokenizer.decode([i])) for i in ids)
+    assert longest == digits if digits else longest > 3
 
 
 def test_training_learns_newlines_tabs_and_long_lines(tmp_path: Path) -> None:
@@ -411,19 +258,66 @@ def test_training_learns_newlines_tabs_and_long_lines(tmp_path: Path) -> None:
     assert len(ids) <= 8, "a line longer than SentencePiece takes must not be dropped"
 
 
-def test_max_bytes_stops_reading(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", FILES)
+def test_ids_are_the_librarys_and_come_back_as_text(
+    shared_data: Path, name: str, sample: list[str]
+) -> None:
+    tokenizer = open_one(shared_data, name)
+    found = tokenizer.encode(sample)
+    assert [ids.tolist() for ids in found] == library_encode(shared_data, name, sample)
+    assert all(ids.dtype.kind in "iu" for ids in found)
+    sizes = tokenizer.token_bytes
+    assert (sizes.dtype, sizes.shape) == (np.int32, (tokenizer.vocab_size,))
+    assert (sizes[tokenizer.eod_id], tokenizer.decode([tokenizer.eod_id])) == (0, "")
+    assert not sizes.flags.writeable
+    for text, ids in zip(sample, found, strict=True) if name not in ("t5", "sp-test") else ():
+        normal = unicodedata.normalize("NFC", text) if name == "neox" else text
+        spaces = text.count("\u2581") if name == "mistral" else 0
+        if not spaces and name != "neox":
+            assert tokenizer.decode(ids) == text
+        # Mistral takes three bytes for a space, and puts one in front.
+        in_front = bool(text) and name == "mistral"
+        assert sizes[ids].sum() == len(normal.encode()) - 2 * spaces + in_front
+    if name in ("gpt2", "cl100k"):
+        theirs = published_encoding(name, shared_data / "tokenizers" / FILES[name].split(":")[1])
+        settings = json.loads(tokenizer.files()["encoding.json"])
+        assert settings["special_tokens"] == theirs._special_tokens
+        assert tokenizer.vocab_size == theirs.n_vocab
+    again = tokenizers.restore(
+        tokenizer.kind,
+        tokenizer.files(),
+        eod_id=tokenizer.eod_id,
+        bos_id=None,
+        pad_id=tokenizer.pad_id,
+        name=tokenizer.name,
+    )
+    assert again.bos_id is None
+    assert (again.eod_id, again.vocab_size) == (tokenizer.eod_id, tokenizer.vocab_size)
+    assert again.files() == tokenizer.files()
+    assert again.encode(sample[-2:])[0].tolist() == found[-2].tolist()
+
+
+@pytest.mark.parametrize("kind", ["sentencepiece", "hf", "tiktoken"])
+def test_pipes_and_links_to_devices_are_no_tokenizers(tmp_path: Path, kind: str) -> None:
+    os.mkfifo(tmp_path / "pipe.tiktoken")
+    (tmp_path / "link.tiktoken").symlink_to("/dev/zero")
+    for name in ("pipe", "link"):
+        path = tmp_path / f"{name}.tiktoken"
+        with pytest.raises(InputError, match=f"{path} is a device or a pipe; expected a file"):
+            tokenizers.load(f"{kind}:{path}")
+
+
+def test_training_errors_say_what_to_do_and_it_reads_no_more_than_asked(tmp_path: Path) -> None:
+    for texts, options, says in (
+        ([], {}, "no text to train a tokenizer on"),
+        (TEXTS, {"vocab_size": 50_000}, r"cannot train a vocabulary of 50000.*--vocab-size"),
+        (TEXTS, {"digits": 0}, "digits=0; expected 1 or more"),
+    ):
+        with pytest.raises(InputError, match=says):
+            tokenizers.train(texts, tmp_path / "m.model", **options)
+    assert not (tmp_path / "m.model").exists()
     taken = []
     texts = (taken.append(text) or text for text in TEXTS * 100)
     size = tokenizers.train(texts, tmp_path / "m.model", vocab_size=400, max_bytes=9_000)
     assert 9_000 <= size < 14_000
     assert len(taken) < 200
-
-
-def test_training_errors_say_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no text to train a tokenizer on"):
-        tokenizers.train([], tmp_path / "m.model")
-    with pytest.raises(InputError, match=r"cannot train a vocabulary of 50000.*--vocab-size"):
-        tokenizers.train(TEXTS, tmp_path / "m.model", vocab_size=50_000)
-    with pytest.raises(InputError, match="digits=0; expected 1 or more"):
-        tokenizers.train(TEXTS, tmp_path / "m.model", digits=0)
-    assert not (tmp_path / "m.model").exists()

@@ -18,6 +18,7 @@ from jaxdata.format.manifest import ViewEntry
 from jaxdata.views.cut_ranges import TokenRanges
 from jaxdata.views.source_view import SourceView
 from jaxdata.views.writing import write_views
+from tests.converter.here import run_here
 
 REASONS = ["near", "benchmark"]
 
@@ -65,7 +66,12 @@ def views(draw: st.DrawFn, documents: int) -> SourceView:
     copies = None
     if draw(st.booleans()):
         copies = np.array(draw(st.lists(st.integers(1, 3), min_size=documents, max_size=documents)))
-    return dropping(documents, *dropped, copies=copies, masked=masked, cut=cut)
+    more: dict[str, Any] = {"copies": copies, "masked": masked, "cut": cut}
+    if draw(st.booleans()):
+        survivors = np.array(dropped, np.int64) % 3 - 1
+        more |= {"survivor_source": survivors.astype(np.int32), "survivors": ["train/a", "b.jsonl"]}
+        more |= {"survivor": np.where(survivors < 0, -1, dropped)}
+    return dropping(documents, *dropped, **more)
 
 
 def listed_by_definition(view: SourceView, lengths: Sequence[int]) -> list[tuple[int, int, int]]:
@@ -118,6 +124,5 @@ def convert_records(folder: Path, records: list[dict[str, Any]], **options: Any)
     folder.mkdir(parents=True, exist_ok=True)
     lines = ({"text": f"document {n}"} | record for n, record in enumerate(records))
     text.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    made = {"source": "web", "tokenizer": "bytes", "workers": 1, **options}
-    jaxdata.convert(text, output=folder / "d", **made)
+    run_here(text, folder / "d", **options)
     return folder / "d"

@@ -224,7 +224,8 @@ UNKNOWN = (
         "t.lower('a')", "t.lower(x=1)", "t.startswith()", "t.startswith('a', 'b')",
         "t.startswith(1)", "t.startswith(m)", "t.startswith('a', m)", "t.title()", "[n]", "(n, n)",
         "n if n else n", "t[0]", "field(n)", "field('a', 'b')", "field(1)", "f(1)(2)",
-        str(2**70),
+        str(2**70), "__import__('os')", "(lambda: 1)()", "[l for l in t]",
+        "t.format('x')", "f'{t}'", "(x := n)", "n @ n",
     ],
 )  # fmt: skip
 def test_an_unknown_form_is_named_when_the_expression_is_made(text: str) -> None:

@@ -9,13 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxdata.documents.in_memory import ArrayDocuments
-from jaxdata.documents.kept import KeptDocuments
 from jaxdata.errors import InputError
 from jaxdata.views import source_view
-from jaxdata.views.cut_ranges import NO_RANGES, TokenRanges, outside, pieces
-from jaxdata.views.source_view import SourceView, content_of, of_both_sides, settled, stacked
-from tests.format.test_indexes import Ranges, view_of
+from jaxdata.views.cut_ranges import NO_RANGES, TokenRanges
+from jaxdata.views.source_view import SourceView, of_both_sides, stacked
 
 LENGTHS = [5, 1, 9, 4, 12]
 
@@ -42,11 +39,7 @@ def listed(ranges: TokenRanges) -> list[Range]:
 
 
 _ranges = st.tuples(
-    st.integers(0, 4),
-    st.integers(0, 13),
-    st.integers(1, 6),
-    st.integers(0, 1),
-    st.integers(-1, 1),
+    st.integers(0, 4), st.integers(0, 13), st.integers(1, 6), st.integers(0, 1), st.integers(-1, 1)
 )
 
 
@@ -91,13 +84,6 @@ def merged_by_definition(ranges: list[Range], kept: list[int], least: int) -> li
     return found
 
 
-@given(any_ranges(), st.sets(st.integers(0, 4)), st.sampled_from([1, 2, 3]))
-def test_merged_ranges_are_runs_of_tokens(ranges: list[Range], kept: set[int], least: int) -> None:
-    lengths, numbers = np.array(LENGTHS, np.uint32), np.array(sorted(kept), np.uint32)
-    found = listed(of(ranges).merged(numbers, lengths, least=least))
-    assert found == merged_by_definition(ranges, sorted(kept), least)
-
-
 def left_by_definition(document: int, cut: list[Range]) -> list[tuple[int, int, int]]:
     """Runs of tokens of a document that no range has."""
     inside = {
@@ -112,41 +98,6 @@ def left_by_definition(document: int, cut: list[Range]) -> list[tuple[int, int, 
             found.append((document, begin, at))
             begin = None
     return found
-
-
-@given(any_ranges(), any_ranges(), st.sets(st.integers(0, 4)))
-def test_pieces_are_what_no_range_has(
-    cut: list[Range], masked: list[Range], kept: set[int]
-) -> None:
-    lengths, every = np.array(LENGTHS, np.uint32), np.arange(5)
-    apart = of(cut).merged(every, lengths)
-    found = pieces(np.array(sorted(kept), np.uint32), lengths, apart)
-    expected = [run for document in sorted(kept) for run in left_by_definition(document, cut)]
-    assert [*zip(*(each.tolist() for each in found), strict=True)] == expected
-    own = of(masked).merged(every, lengths)
-    parts = listed(outside(own, lengths, apart))
-    assert parts == [
-        each._replace(start=max(each.start, a), stop=min(each.stop, b))
-        for each in listed(own)
-        for document, a, b in left_by_definition(each.document, cut)
-        if max(each.start, a) < min(each.stop, b)
-    ]
-
-
-@given(any_ranges(), any_ranges(), st.data())
-def test_ranges_are_joined_and_taken(
-    one: list[Range], other: list[Range], data: st.DataObject
-) -> None:
-    joined = TokenRanges.join([of(one), of(other)])
-    assert listed(joined) == one + other
-    chosen = [data.draw(st.booleans()) for _ in one + other]
-    assert listed(joined.take(np.array(chosen, bool))) == [
-        each for each, taken in zip(one + other, chosen, strict=True) if taken
-    ]
-    plain = TokenRanges.of(joined.document, joined.start, joined.stop, reason=1)
-    assert [each[3:] for each in listed(plain)] == [(1, (-1, -1, -1))] * len(one + other)
-    firsts = TokenRanges.of(joined.document, joined.start, joined.stop, first=joined.first)
-    assert listed(firsts) == [each._replace(reason=0) for each in one + other]
 
 
 class Plan(NamedTuple):
@@ -261,29 +212,6 @@ def test_both_sides_of_pairs_list_the_same_documents(one: Plan, other: Plan) -> 
         assert copies == ([*map(min, zip(*given_copies, strict=True))] if given_copies else None)
 
 
-@given(plans())
-def test_a_document_of_which_nothing_is_left_is_dropped(plan: Plan) -> None:
-    view, lengths = plan.view, np.array(LENGTHS, np.uint32)
-    found = settled(view, lengths)
-    if not plan.cut:
-        assert found is view
-        return
-    kept = [n for n in range(5) if n not in plan.dropped]
-    apart = merged_by_definition(plan.cut, kept, 2)
-    gone = {
-        each.document: each
-        for each in apart
-        if (each.start, each.stop) == (0, LENGTHS[each.document])
-    }
-    lost = {n: (plan.reasons[each.reason], None, -1) for n, each in gone.items()}
-    assert told(found) == plan.dropped | lost
-    left = [each for each in apart if each.document not in gone]
-    assert listed(found.cut) == left
-    told_masked = [named(each, found.reasons, found.survivors) for each in listed(found.masked)]
-    assert told_masked == plan.named(plan.masked)
-    assert found.copies is view.copies
-
-
 _range = [Range(0, 1, 3, 0, (-1, 0, 0))]
 
 
@@ -320,36 +248,3 @@ def test_what_is_no_view_is_refused(given: dict[str, Any], problem: str) -> None
     with pytest.raises(InputError) as refused:
         SourceView(**sound | given)
     assert str(refused.value) == f"a view cannot be made of this: {problem}"
-
-
-@given(st.lists(st.integers(0, 3), min_size=5, max_size=5), st.booleans(), st.booleans())
-def test_the_content_of_a_view_is_what_it_was_made_of(
-    copies: list[int], cut: bool, survivors: bool
-) -> None:
-    parts = {0: [(0, 2), (3, 5)], 2: [(0, 4), (6, 8), (8, 9)]} if cut else {}
-    rows = [
-        (n, a, b) for n in range(5) for a, b in parts.get(n, [(0, LENGTHS[n])])
-        for _ in range(copies[n])
-    ]  # fmt: skip
-    dropped = [n for n in range(5) if not copies[n]]
-    more: dict[str, Any] = {"dropped": dropped, "reason": [n % 2 for n in dropped]}
-    if survivors:
-        more |= {"survivor_source": [n % 2 - 1 for n in dropped], "survivor": dropped}
-        more["mask"] = Ranges([(2, 1, 3, 1)], [(1, 5, 6)])
-    if cut:
-        more |= {"start": [a for _, a, _ in rows], "cut": Ranges([(0, 2, 3, 0)])}
-    view = view_of(5, document=[r[0] for r in rows], length=[b - a for _, a, b in rows], **more)
-    found = content_of(KeptDocuments(ArrayDocuments([[1]] * 5), view))
-    assert found.documents == 5
-    assert told(found) == {
-        n: (
-            ["near", "where"][n % 2],
-            "train/a" if survivors and n % 2 else None,
-            n if survivors else -1,
-        )
-        for n in dropped
-    }
-    expected = copies if len(rows) + len(dropped) != 5 else None
-    assert (None if found.copies is None else found.copies.tolist()) == expected
-    assert listed(found.masked) == ([Range(2, 1, 3, 1, (1, 5, 6))] if survivors else [])
-    assert listed(found.cut) == ([Range(0, 2, 3, 0, (-1, -1, -1))] if cut else [])

@@ -27,12 +27,24 @@ def use(server: BucketServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "_DENIED_LIMIT", 0.2)
 
 
+def served(kind: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[BucketServer]:
+    gc.collect()  # an open store of this bucket would lead to the server before
+    with bucket_server(kind) as server:  # type: ignore[arg-type]
+        use(server, monkeypatch)
+        yield server
+
+
 @pytest.fixture(params=["gs", pytest.param("s3", marks=pytest.mark.exhaustive)])
 def server(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[BucketServer]:
     """A server of either kind, with objects in memory; gs:// or s3:// leads to it."""
-    gc.collect()  # an open store of this bucket would lead to the server before
-    with bucket_server(request.param) as served:
-        use(served, monkeypatch)
-        yield served
+    yield from served(request.param, monkeypatch)
+
+
+@pytest.fixture(params=["gs", "s3"])
+def each_server(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[BucketServer]:
+    """A server of each kind, in the first tier too."""
+    yield from served(request.param, monkeypatch)

@@ -19,12 +19,10 @@ import jaxdata
 from jaxdata.cli import _unraisable
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.format.lease import leased
-from jaxdata.format.mirroring import mirror
 from jaxdata.format.storage import Store, open_store
 from jaxdata.format.storage.objects import ObjectPath, uploads
-from jaxdata.format.verify import verify
-from jaxdata.testing import write_dataset
 from jaxdata.testing.buckets import BucketServer, Faults
+from tests.builders import dataset
 
 WAITS: dict[str, Callable[[BucketServer], object]] = {}
 SILENT = Faults(silent=1.0)
@@ -37,7 +35,7 @@ def waits(do: Callable[[BucketServer], object]) -> Callable[[BucketServer], obje
 
 def prepare(server: BucketServer, folder: Path) -> None:
     """Put there what some of them read."""
-    write_dataset(folder / "bkt/ds", {"train/web": [np.arange(1, 90)] * 90}, shard_documents=10)
+    dataset(folder / "bkt/ds", {"web": [np.arange(1, 90)] * 90}, shard_documents=10)
     server.write("bkt/large", bytes(2**23))
 
 
@@ -49,18 +47,6 @@ def _store(server: BucketServer) -> Store:
 def read(server: BucketServer) -> None:
     server.faults = SILENT
     _store(server).read("a")
-
-
-@waits
-def list_(server: BucketServer) -> None:
-    server.faults = SILENT
-    _store(server).list()
-
-
-@waits
-def update(server: BucketServer) -> None:
-    server.faults = Faults(silent=1.0, methods="PUT POST")
-    _store(server).update("a", lambda _: b"content")
 
 
 @waits
@@ -92,36 +78,11 @@ def look_at_inputs(server: BucketServer) -> None:
 
 
 @waits
-def look_at_inputs_of_a_web_server(server: BucketServer) -> None:
-    server.faults = SILENT
-    find_inputs([f"{server.address}/bkt/{k}.txt" for k in range(40)])
-
-
-@waits
-def list_inputs(server: BucketServer) -> None:
-    server.faults = SILENT
-    find_inputs([server.url("bkt/")])
-
-
-@waits
 def read_a_file(server: BucketServer) -> None:
     path = ObjectPath(server.url("bkt/large"))
     with path.open() as file:
         server.faults = SILENT
         file.read()
-
-
-@waits
-def mirror_a_dataset(server: BucketServer) -> None:
-    server.faults = Faults(silent=1.0, path="*.array_record")
-    with tempfile.TemporaryDirectory() as folder:
-        mirror(server.url("bkt/ds"), folder)
-
-
-@waits
-def verify_a_dataset(server: BucketServer) -> None:
-    server.faults = Faults(silent=1.0, path="*.array_record")
-    verify(server.url("bkt/ds"))
 
 
 @waits

@@ -1,10 +1,9 @@
-"""Documents in which every token is another, runs of them, and what of them was delivered."""
+"""Documents in which every token is another, and runs of them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,36 +30,15 @@ def packed(docs: dict[str, Any], **settings: Any) -> dict[str, Any]:
     return {name: jaxdata.pack(each, **{**small, **settings}) for name, each in docs.items()}
 
 
-@dataclass
-class Seen:
-    """Targets with loss that were delivered, of all hosts, counted as they come."""
-
-    times: dict[int, int] = field(default_factory=dict)
-
-    def add(self, batch: dict[str, np.ndarray]) -> None:
-        for token in batch["targets"][batch["loss_mask"]].tolist():
-            self.times[token] = self.times.get(token, 0) + 1
-
-    def of(self, docs: Any) -> list[int]:
-        """How often each target of a source came."""
-        targets = [
-            int(token) for number in range(len(docs)) for token in docs[number]["tokens"][1:]
-        ]
-        return [self.times.get(token, 0) for token in targets]
-
-
-def deliver(mixed: Any, batch_size: int, hosts: int, state: Any = None) -> Iterator[Any]:
-    """All batches of a run, the parts of all hosts; the state after each."""
+def deliver(mixed: Any, batch_size: int, hosts: int) -> Iterator[Any]:
+    """The parts of all batches of a run, of all hosts, whose states are the same."""
     group = [
         jaxdata.Loader(mixed, batch_size=batch_size, shard=(host, hosts), prefetch=0)
         for host in range(hosts)
     ]
-    for one in group:
-        if state:
-            one.set_state(state)
     for parts in zip(*group, strict=True):
         assert len({json.dumps(one.get_state()) for one in group}) == 1
-        yield parts, group[0].get_state()
+        yield from parts
 
 
 POOLS = {"segment_bytes": 40, "pool_bytes": 120}

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 import jaxdata
 from jaxdata.config import load_config
 from jaxdata.errors import ConfigError, SourceExhausted, StateMismatch
 from jaxdata.look.trace import Tracer
 from jaxdata.mixing.preview import planned_intervals
-from jaxdata.testing import prove, write_dataset
+from jaxdata.testing import write_dataset
+from tests.builders import run
 from tests.look.trace.conftest import TEXTS, Place, asked, emitted, told
 
 FIRST = {
@@ -35,20 +35,18 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("amended")
     sources = {f"train/{name}": documents for name, documents in TEXTS.items()}
     write_dataset(folder / "d", sources, shard_documents=64, record_tokens=50)
-    path = folder / "run.yaml"
-    fields = {
-        "dataset": str(folder / "d"),
-        "pack": {"seq_len": 32, "block": 50, "overlap": 5},
-        "curriculum": [
+    return run(
+        folder,
+        dataset=str(folder / "d"),
+        pack={"seq_len": 32, "block": 50, "overlap": 5},
+        curriculum=[
             {"rows": 100, "mix": {"web": 0.6, "code": 0.4}},
             {"tokens": 32 * 500, "mix": {"web": 0.3, "code": 0.7}},
         ],
-        "epochs": {"web": 1.5, "code": 2},
-        "on_exhaustion": "halt",
-        "loader": {"batch_size": 24},
-    }
-    path.write_text(yaml.safe_dump(fields))
-    return path
+        epochs={"web": 1.5, "code": 2},
+        on_exhaustion="halt",
+        loader={"batch_size": 24},
+    )
 
 
 class Emitted:
@@ -87,11 +85,10 @@ class Emitted:
         return json.loads(states.pop()), ""
 
 
-@pytest.mark.parametrize("hosts", [1, 3])
 def test_a_run_amended_twice_and_halted_once(
-    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], hosts: int
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seen = Emitted()
+    seen, hosts = Emitted(), 3
     state, _ = seen.leg(config, hosts, None, 8)
     assert state["next_row"] == 192
     state, _ = seen.leg(config, hosts, state, 8, amendments=[FIRST])
@@ -142,16 +139,6 @@ def test_a_run_amended_twice_and_halted_once(
     ways = ["--config", config, "--amendments", amendments, "--state", saved]
     found = asked(capsys, *ways, "--document", "code:7")["documents"][0]
     assert told(found["pieces"]) == seen.places["code", 7]
-
-
-def test_what_check_proves_holds_for_it(config: Path) -> None:
-    def open_loader(shard: tuple[int, int] = (0, 1), num_workers: int = 0) -> jaxdata.Loader:
-        more = {"amendments": [FIRST, SECOND], "loader": {"num_workers": num_workers}}
-        return jaxdata.load(config, shard=shard, **more)
-
-    proofs = list(prove(open_loader, steps=6))
-    assert [proof.name for proof in proofs if not proof.holds] == []
-    assert len(proofs) == 6
 
 
 def test_the_config_names_what_is_wrong(config: Path) -> None:

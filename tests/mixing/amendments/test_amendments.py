@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -9,7 +11,8 @@ import numpy as np
 import pytest
 
 import jaxdata
-from jaxdata.errors import InputError, SourceExhausted, StateMismatch
+from jaxdata.errors import SourceExhausted, StateMismatch
+from jaxdata.feed.saved_state import sealed
 from jaxdata.testing import assert_resumes_everywhere, assert_same_batches, assert_same_on_hosts
 from tests.mixing.amendments.conftest import packed, run_of_two_phases
 
@@ -49,53 +52,33 @@ def test_the_past_stays_and_cannot_be_edited(docs: dict[str, Any]) -> None:
     assert one.next_row == 80
 
 
-def test_what_is_left_of_the_plan_goes_on(docs: dict[str, Any]) -> None:
-    """Without phases of its own an amendment keeps those there were, in their units."""
-    rows = packed(docs, seq_len=32)
-    weights = dict.fromkeys(docs, 1)
-    phases = [
-        jaxdata.Phase(tokens=32 * 40, weights=weights),
-        jaxdata.Phase(steps=5, batch_size=4, weights=weights),
-    ]
-    mixed = jaxdata.mix(rows, phases=phases)
-    same = mixed.amend(24, epochs={"web": 2})
-    assert (len(same), [interval.phase for interval in same.intervals]) == (60, [0, 0, 1])
-    longer = mixed.amend(24, rows=packed(docs, seq_len=64))
-    assert len(longer) == 24 + 16 // 2 + 20, "tokens stay tokens, rows stay rows"
-    with pytest.raises(InputError, match="no phase is left at row 60; pass the phases to follow"):
-        mixed.amend(60, epochs={"web": 2})
-    enlarged = mixed.amend(60, phases=[jaxdata.Phase(rows=9, weights={"web": 1})])
-    assert len(enlarged) == 69
-
-
 def test_it_resumes_everywhere_on_any_hosts(docs: dict[str, Any]) -> None:
     mixed = run_of_two_phases(docs).amend(
         63, rows=packed(docs, seq_len=64), phases=[jaxdata.Phase(rows=40, weights="proportional")]
     )
-    ramp = [(0, 6), (40, 12), (80, 6)]
+    ramp = [(0, 6), (40, 24), (88, 12)]
 
     def loader(shard: tuple[int, int] = (0, 1), num_workers: int = 0) -> jaxdata.Loader:
         return jaxdata.Loader(
             mixed, batch_size=ramp, skip_rows=[(20, 27)], shard=shard, num_workers=num_workers
         )
 
-    assert_resumes_everywhere(loader)
-    assert_same_on_hosts(loader, [2, 3])
+    assert_resumes_everywhere(loader, tail=2)
+    assert_same_on_hosts(loader, [3])
     batches = list(loader())
     assert {batch["inputs"].shape[1] for batch in batches} == {32, 64}
     assert_same_batches(loader(num_workers=2), batches)
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ("data",))
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
-    for expand in ("host", "device"):
-        settings = {"batch_size": ramp, "skip_rows": [(20, 27)], "expand": expand}
-        assert_same_batches(jaxdata.Loader(mixed, sharding=sharding, **settings), batches)
+    settings = {"batch_size": ramp, "skip_rows": [(20, 27)], "expand": "device"}
+    assert_same_batches(jaxdata.Loader(mixed, sharding=sharding, **settings), batches)
     edge = next(k for k, batch in enumerate(batches) if batch["inputs"].shape[1] == 64)
     one = loader()
     one.seek(step=edge)
     assert one.next_row == 63, "the last batch before it was completed"
     assert_same_batches(one, batches[edge:])
     one.seek(row=61)
-    assert [len(next(one)["inputs"]), one.next_row] == [12, 63]
+    assert [len(next(one)["inputs"]), one.next_row] == [24, 63]
 
 
 def test_transformed_rows_take_another_shape_as_well(docs: dict[str, Any]) -> None:
@@ -109,19 +92,50 @@ def test_transformed_rows_take_another_shape_as_well(docs: dict[str, Any]) -> No
     assert_same_batches([next(one) for _ in range(4)], [next(other) for _ in range(4)])
 
 
-def test_what_cannot_be_amended_says_why(docs: dict[str, Any]) -> None:
-    mixed = run_of_two_phases(docs)
-    end = len(mixed)
-    with pytest.raises(InputError, match=f"from row {end + 1} on: expected 0 to {end}"):
-        mixed.amend(end + 1, epochs={"web": 2})
-    others = packed({"web": docs["books"]}, seq_len=32)
-    with pytest.raises(InputError, match="source 'web' has other documents than before"):
-        mixed.amend(10, rows=others)
-    with pytest.raises(InputError, match=r"must share one seq_len, these have \{'web': 64, 'code'"):
-        mixed.amend(10, rows=packed({"web": docs["web"]}, seq_len=64))
-    with pytest.raises(InputError, match=r"amend: source 'web' is a .*Map.*, expected the result"):
-        mixed.amend(10, rows={"web": packed(docs, seq_len=64)["web"].map(dict)})
-    with pytest.raises(SourceExhausted, match="source 'web': demanded 1,000 rows, available"):
-        mixed.amend(
-            10, phases=[jaxdata.Phase(rows=1000, weights={"web": 1})], on_exhaustion="refuse"
-        )
+def halting(docs: dict[str, Any], times: float = 1, mode: str = "halt") -> jaxdata.Loader:
+    rows = packed({name: docs[name] for name in ("web", "code")}, seq_len=32)
+    phase = jaxdata.Phase(rows=700, weights={"web": 0.7, "code": 0.3})
+    mixed = jaxdata.mix(rows, phases=[phase], epochs={"web": times}, on_exhaustion=mode)
+    return jaxdata.Loader(mixed, batch_size=8)
+
+
+def targets(batches: Iterable[dict[str, np.ndarray]]) -> list[int]:
+    return [token for each in batches for token in each["targets"][each["loss_mask"]].tolist()]
+
+
+def test_a_halted_run_resumed_with_renormalize_remembers_it(docs: dict[str, Any]) -> None:
+    halted, going_on = halting(docs), halting(docs, mode="renormalize")
+    seen = targets(next(halted) for _ in range(len(halted)))
+    with pytest.raises(SourceExhausted, match="runs dry in phase 0 at row"):
+        next(halted)
+    state = json.loads(json.dumps(halted.get_state()))
+    row = state["next_row"]
+    assert row == going_on.rows.exhaustions[0].row
+    going_on.set_state(state)
+    seen += targets(going_on)
+    assert len({*seen}) == len(seen), "nothing is repeated"
+    after = going_on.get_state()
+    assert after["amendments"] == [{"row": row, "on_exhaustion": "renormalize", "was": "halt"}]
+    again = halting(docs, mode="renormalize")
+    again.set_state(json.loads(json.dumps(after)))
+    assert again.get_state() == after
+    with pytest.raises(StateMismatch, match=f"next_row {after['next_row']}: expected 0 to {row}"):
+        halting(docs).set_state(after)
+
+
+def test_a_halted_run_goes_on_with_more_epochs(docs: dict[str, Any]) -> None:
+    halted, longer = halting(docs, 0.5), halting(docs, 0.75)
+    seen = targets(next(halted) for _ in range(len(halted)))
+    state = halted.get_state()
+    longer.set_state(state)
+    assert longer.get_state()["amendments"] == [
+        {"row": state["next_row"], "epochs": {"web": 0.75}, "was": {"web": 0.5}}
+    ]
+    seen += targets(next(longer) for _ in range(len(longer) - longer.step))
+    assert len({*seen}) == len(seen), "nothing is repeated"
+    assert longer.rows.epochs()["web"] == pytest.approx(0.75, abs=0.01)
+    with pytest.raises(StateMismatch, match=r"epochs\[web\] was 0.75, is 0.5: set epochs"):
+        halting(docs, 0.5).set_state(longer.get_state())
+    dry = sealed(halting(docs, 0.5, "renormalize").get_state() | {"next_row": 600})
+    with pytest.raises(StateMismatch, match="epochs"):  # its rows after web ran dry would differ
+        halting(docs, 0.75, "renormalize").set_state(dry)

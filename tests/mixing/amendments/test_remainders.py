@@ -181,6 +181,15 @@ def test_a_document_is_found_in_what_remains_of_what_remained(case: Case) -> Non
     ]
 
 
+def test_a_last_token_that_is_no_target_is_left_out() -> None:
+    for seed in range(9):
+        documents = jaxdata.ArrayDocuments([[1] * 9, [1] * 5])
+        table = jaxdata.pack(documents, seq_len=4, strategy="concat", seed=seed).table
+        for first in range(1, len(table)):
+            ranges = ranges_of(RemainingDocuments(table, first))
+            assert all(stop - start > 1 for _, start, stop in ranges), (seed, first, ranges)
+
+
 def test_remainders_have_names_of_their_own() -> None:
     documents = jaxdata.ArrayDocuments([[1] * 9] * 40, name="web")
     small = {"segment_bytes": 16, "pool_bytes": 64, "seq_len": 6}

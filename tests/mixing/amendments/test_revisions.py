@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 import jaxdata
 from jaxdata.errors import InputError, SourceExhausted
 from jaxdata.mixing.amend.amended_rows import AmendedRows, amended
-from jaxdata.mixing.amend.remainder import origin
 from jaxdata.mixing.amend.revision import Amendment
 from jaxdata.mixing.mixture import Mixture, mixture
 from jaxdata.mixing.phases import Phase
@@ -329,33 +328,6 @@ def test_lanes_are_the_most_and_rows_without_them_keep_their_order() -> None:
     keys = other.batch_key(np.arange(12)).tolist()
     assert keys == [0] * 6 + after.rows.batch_key(np.arange(6, 12)).tolist()
     assert len({*keys[6:]}) > 1
-
-
-def test_a_source_packed_anew_goes_on_with_what_it_has_left() -> None:
-    run = mixture(web(12), [Phase(rows=8, weights=ONLY)], {}, "halt")
-    other = amended(run, 5, Amendment(web(12, seq_len=3), [Phase(weights=ONLY)], None, None))
-    found = other.segments(np.arange(len(other)))
-    assert (len(other), other.counts(5), other.counts(len(other))) == (
-        5 + 7 * 2,
-        {"web": 5},
-        {"web": 19},
-    )
-    assert other.epochs(5) == {"web": Fraction(5, 12)}
-    assert other.epochs(len(other)) == {"web": Fraction(1)}
-    numbers = other.origins(found)
-    assert {*numbers.source.tolist()} == {0}
-    times: dict[tuple[int, int], int] = {}
-    for _, _, document, start, slots, _ in listed_of(numbers):
-        for token in range(start + 1, start + slots + 1):
-            times[document, token] = times.get((document, token), 0) + 1
-    assert times == {(document, token): 1 for document in range(12) for token in range(1, 7)}
-    [at] = {*found.source[found.row >= 5].tolist()}
-    assert (
-        origin(other.documents[at], numbers.document[:1], numbers.start[:1])[0]
-        is (other.documents[0])
-    )
-    same = amended(run, 5, NOTHING._replace(tables=web(12)))
-    assert same.revisions[1].rows.tables["web"] is run.tables["web"]
 
 
 def test_documents_of_a_source_must_stay_the_same() -> None:

@@ -1,15 +1,16 @@
-"""A column of which parts are fetched, next to the array that it stands for."""
+"""Parts that are fetched: of a column, next to the array that it stands for; of files, merged."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxdata.format.storage.pages import far_column
+from jaxdata.format.storage.merged import merged
 from jaxdata.format.storage.pages.far_column import SPAN, FarColumn
 from jaxdata.ragged import Ints
 
@@ -34,6 +35,7 @@ class Counted:
         return self.data
 
 
+@settings(max_examples=50)
 @given(st.lists(st.lists(st.integers(-SIZE, SIZE - 1), max_size=8), max_size=12))
 def test_it_is_the_array(lookups: list[list[int]]) -> None:
     one = Counted()
@@ -47,29 +49,46 @@ def test_it_is_the_array(lookups: list[list[int]]) -> None:
     assert int(one.column[-1]) == int(one.data[-1])
 
 
-def test_what_is_here_is_not_fetched_again() -> None:
+def test_what_is_here_is_not_fetched_again_and_many_parts_are_the_whole() -> None:
     one = Counted()
     for _ in range(3):
         one.column[np.array([[1, SPAN + 1], [2, SIZE - 1]])]
-    assert one.fetched == (2 * SPAN + 5) * 4
-    assert one.whole == 0
-
-
-def test_many_parts_are_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(far_column, "_MOST", 1 / 8)
-    one = Counted()
-    one.column[np.arange(0, SIZE, SPAN)]
-    assert (one.fetched, one.whole) == (0, 1)
+    assert (one.fetched, one.whole) == ((2 * SPAN + 5) * 4, 0)
+    one.column.fetch(np.arange(3 * SPAN, 5 * SPAN, SPAN))
+    assert (one.fetched, one.whole) == ((4 * SPAN + 5) * 4, 0), "an eighth of the 41"
+    one.column[np.array([6 * SPAN])]
+    assert (one.fetched, one.whole) == ((4 * SPAN + 5) * 4, 1)
     assert one.column[np.array([3])].tolist() == [int(one.data[3])]
-
-
-def test_all_else_is_done_by_the_whole() -> None:
-    one = Counted()
     assert int(one.column.sum()) == int(one.data.sum())
     assert np.asarray(one.column).tolist() == one.data.tolist()
     assert (len(one.column), one.column.shape, one.whole) == (SIZE, (SIZE,), 1)
-
-
-def test_an_index_outside_is_an_error() -> None:
     with pytest.raises(IndexError, match=f"out of bounds of a column of {SIZE} entries"):
         Counted().column[np.array([SIZE])]
+
+
+RANGES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 300), st.integers(0, 60)))
+
+
+@given(RANGES, st.integers(0, 20))
+def test_each_range_lies_in_one_extent_and_extents_lie_apart(
+    ranges: list[tuple[int, int, int]], gap: int
+) -> None:
+    file, start, size = (
+        (np.array(column, np.int64) for column in zip(*ranges, strict=True))
+        if (ranges)
+        else (np.empty(0, np.int64),) * 3
+    )
+    found = merged(file, start, start + size, gap)
+    for number, owner in enumerate(found.owner.tolist()):
+        assert found.file[owner] == file[number]
+        assert found.start[owner] <= start[number]
+        assert start[number] + size[number] <= found.stop[owner]
+    asked = {(f, byte) for f, a, n in ranges for byte in range(a, a + n)}
+    extents = sorted(zip(*(each.tolist() for each in found[:3]), strict=True))
+    for (f, _, stop), (g, start_, _) in pairwise(extents):
+        assert f != g or start_ - stop > gap
+    # Nothing but gaps is fetched beyond what was asked for.
+    for f, a, b in extents:
+        beyond = [byte for byte in range(a, b) if (f, byte) not in asked]
+        runs = np.split(np.array(beyond), np.flatnonzero(np.diff(beyond) != 1) + 1)
+        assert all(len(run) <= gap for run in runs)

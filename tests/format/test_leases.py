@@ -1,25 +1,36 @@
-"""Who may write, and whether a holder lives: decided by a clock of the test's own, unwaited."""
+"""Who may write below a folder: one process, and never one that lost the right to.
+
+What is decided is asked with a clock of the test's own, unwaited, of a store in memory; the end has
+processes that are killed and stopped.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 import re
+import signal
 import socket
+import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from jaxdata.errors import DatasetError
 from jaxdata.format import lease, lease_holder
 from jaxdata.format.lease_holder import Holder
-from tests.documents.memory_store import MemoryStore
+from jaxdata.format.storage import Store, open_store
+from tests.format.memory_store import MemoryStore
 
 THEIRS = Holder(
     token="theirs", host="far", machine="another", pid=7, started=3, since="then",
@@ -74,87 +85,69 @@ def test_a_lease_is_there_while_the_block_runs_and_only_then(clock: Clock) -> No
     assert store.sweeps == 2
 
 
+def renewed(now: float | None) -> bytes:
+    """Their lease, renewed at this time by their clock; None for one of another version."""
+    return b"{}" if now is None else encoded(THEIRS, last_renewed=now)
+
+
+NOW = 1000.0
+
+
 @pytest.mark.parametrize("folder", ["", "a"])
-@pytest.mark.parametrize("age", [0, 1, 60])
-def test_who_renewed_within_a_minute_is_not_disturbed(clock: Clock, folder: str, age: int) -> None:
-    name = f"{folder}/.lease" if folder else ".lease"
-    store, content = MemoryStore(), encoded(THEIRS, last_renewed=clock.now - age)
-    store.files[name] = content
-    with pytest.raises(DatasetError) as refused, lease.leased(store, [folder]):
-        pass
-    where = f"memory:/{folder}" if folder else "memory:"
-    assert str(refused.value) == (
-        f"{where} is being written by another process: {WHO}. Wait until it ends or stop it, then "
-        "run the same command again. If it is gone with its machine, its lease ends within 120 s"
-    )
-    assert store.files == {name: content}
-    assert clock.slept == []
-
-
-@pytest.mark.parametrize("skew", [-1000, 60.5, None])
-@pytest.mark.parametrize(("seconds", "sleep"), [(60.0, 1.0), (10.0, 0.5)])
-def test_what_stays_the_same_for_a_lease_long_by_our_clock_is_taken_over(
-    clock: Clock, skew: float | None, seconds: float, sleep: float,
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize(
+    ("first", "then", "wait", "slept", "taken"),
+    [
+        (NOW, {}, False, 0, False),
+        (NOW - 60, {}, False, 0, False),
+        # What stays the same for a lease long by our clock is taken over, whatever theirs says.
+        (NOW - 60.5, {}, False, 60, True),
+        (NOW + 1000, {}, False, 60, True),
+        (None, {}, False, 60, True),
+        # A clock that is a little ahead is alive as soon as ours has come up with it.
+        (NOW + 0.5, {}, False, 1, False),
+        # Who renews while we watch lives.
+        (5, {10: 6}, False, 10, False),
+        # Who waits takes what is given back at once.
+        (5, {10: 6, 69: 7, 100: "gone"}, True, 100, True),
+        (NOW, {3: 1, 61: 2, 64: "gone"}, True, 64, True),
+    ],
+)
+def test_who_shows_signs_of_life_is_not_disturbed_and_the_others_are_followed(
+    clock: Clock, caplog: pytest.LogCaptureFixture, folder: str, first: float | None,
+    then: dict[int, Any], wait: bool, slept: int, taken: bool,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(lease, "SECONDS", seconds)
-    store = MemoryStore()
-    store.files["a/.lease"] = (
-        b"{}" if skew is None else encoded(THEIRS, last_renewed=clock.now - skew)
-    )
-    with lease.leased(store, ["a"]) as mine:
-        mine.check(store)
-    assert clock.slept == [sleep] * round(seconds / sleep)
-    [told] = [each.getMessage() for each in caplog.records]
-    assert told == (
-        f"memory:/a is held by another process: {'one of another version' if skew is None else WHO}"
-        f". Waiting; it is taken over if that shows no sign of life for {seconds:.0f} s"
-    )
-
-
-@pytest.mark.parametrize("wait", [False, True])
-def test_who_renews_while_we_watch_lives_whatever_its_clock_says(clock: Clock, wait: bool) -> None:
-    store = MemoryStore()
-
-    def renew(now: float) -> Callable[[], None]:
-        return lambda: store.files.update({"a/.lease": encoded(THEIRS, last_renewed=now)})
-
-    renew(5)()
-    clock.then = {10: renew(6), 69: renew(7), 100: store.files.clear}
-    if wait:
-        with lease.leased(store, ["a"], wait=True):
-            pass
-        assert len(clock.slept) == 100
+    name, where = (f"{folder}/.lease", f"memory:/{folder}") if folder else (".lease", "memory:")
+    store = MemoryStore({name: renewed(first)})
+    for after, now in then.items():
+        clock.then[after] = (
+            store.files.clear if now == "gone" else lambda now=now: store.write(name, renewed(now))
+        )
+    if taken:
+        with lease.leased(store, [folder], wait=wait) as mine:
+            mine.check(store)
     else:
-        with pytest.raises(DatasetError, match=f"memory:/a is being written .*{re.escape(WHO)}"):
-            lease.leased(store, ["a"]).__enter__()
-        assert len(clock.slept) == 10
+        with pytest.raises(DatasetError) as refused, lease.leased(store, [folder], wait=wait):
+            pass
+        assert str(refused.value) == (
+            f"{where} is being written by another process: {WHO}. Wait until it ends or stop it, "
+            "then run the same command again. If it is gone with its machine, its lease ends "
+            "within 120 s"
+        )
+        assert store.files == {name: renewed(then.get(slept, first))}
+    assert clock.slept == [1.0] * slept
+    who = "one of another version" if first is None else WHO
+    assert [each.getMessage() for each in caplog.records] == [
+        f"{where} is held by another process: {who}. Waiting; it is taken over if that shows no "
+        "sign of life for 60 s"
+    ] * bool(slept)
 
 
-def test_a_clock_that_is_little_ahead_is_alive_as_soon_as_ours_has_come_up_with_it(
-    clock: Clock,
+def test_who_looks_at_a_short_lease_looks_more_often(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = MemoryStore()
-    store.files["a/.lease"] = encoded(THEIRS, last_renewed=clock.now + 0.5)
-    with pytest.raises(DatasetError, match="memory:/a is being written"):
-        lease.leased(store, ["a"]).__enter__()
-    assert clock.slept == [1.0]
-
-
-def test_who_waits_takes_what_is_given_back_at_once_and_is_told_once(
-    clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
-    store = MemoryStore()
-    store.files["a/.lease"] = encoded(THEIRS)
-    clock.then = {
-        3: lambda: store.files.update({"a/.lease": encoded(THEIRS, token="next")}),
-        61: lambda: store.files.update({"a/.lease": encoded(THEIRS, token="last")}),
-        64: store.files.clear,
-    }
-    with lease.leased(store, ["a"], wait=True):
-        pass
-    assert clock.slept == [1.0] * 64
-    assert len(caplog.records) == 1
+    monkeypatch.setattr(lease, "SECONDS", 10.0)
+    with lease.leased(MemoryStore({"a/.lease": b"{}"}), ["a"]):
+        assert clock.slept == [0.5] * 20
 
 
 def test_a_dead_holder_is_followed_and_a_write_that_succeeded_unseen_is_ours(
@@ -389,3 +382,145 @@ def test_a_lease_is_read_only_as_this_version_writes_it(
     assert (Holder.decode(content) is not None) is right
     assert Holder.decode(content.replace(b"{", b'{"more":1,', 1)) is None
     assert Holder.decode(encoded(THEIRS).replace(b'"pid":7', b'"pid":"7"')) is None
+
+
+_numbers = count()
+_HOLD = """
+import sys
+from jaxdata.format import lease
+from jaxdata.format.storage import open_store
+lease.SECONDS = 0.5
+with lease.leased(open_store(sys.argv[1]), ["a"]) as mine:
+    print("held", flush=True)
+    sys.stdin.readline()
+    store = mine.fenced(open_store(sys.argv[1]))
+    for change in (
+        lambda: store.write("a/shard", b"stale"),
+        lambda: store.delete("a/shard"),
+        lambda: store.delete("a/old/"),
+        lambda: store.sweep(),
+        lambda: store.update("a/shard", lambda was: b"stale"),
+        lambda: store.write_array("a/lengths", __import__("numpy").arange(3)),
+    ):
+        try:
+            change()
+        except lease.DatasetError as error:
+            print(error, flush=True)
+        else:
+            print("written", flush=True)
+"""
+
+
+@contextmanager
+def expired(store: Store) -> Iterator[lease.Lease]:
+    """The lease of `a` as soon as its holder's may be taken over."""
+    while True:
+        try:
+            with lease.leased(store, ["a"]) as mine:
+                yield mine
+                return
+        except DatasetError:
+            time.sleep(0.05)
+
+
+def test_who_was_stopped_too_long_changes_nothing_when_it_wakes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "SECONDS", 0.5)
+    store = open_store(tmp_path)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    command = [sys.executable, "-c", _HOLD, str(tmp_path)]
+    with subprocess.Popen(command, text=True, **pipes) as other:  # type: ignore[call-overload]
+        assert other.stdout.readline() == "held\n"
+        other.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, other.pid, os.WSTOPPED)
+        with expired(store) as mine, store.create("a/writing") as writing:
+            store.write("a/shard", b"ours")
+            store.write_array("a/lengths", np.arange(5))
+            store.write("a/old/one", b"")
+            other.send_signal(signal.SIGCONT)
+            said, _ = other.communicate("go on\n")
+            mine.check(store)
+            assert writing.exists()
+        assert said.splitlines() == [said.splitlines()[0]] * 6
+        assert f"a was taken over by another process: process {os.getpid()} on" in said
+        assert store.read("a/shard") == b"ours"
+        assert store.read_array("a/lengths").tolist() == [0, 1, 2, 3, 4]
+        assert (tmp_path / "a/old/one").exists()
+
+
+@pytest.fixture(params=["local", "remote"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    remote = f"memory://lease-{next(_numbers)}/dataset"
+    return open_store(tmp_path / "dataset" if request.param == "local" else remote)
+
+
+def test_a_lease_is_renewed_until_another_has_it_and_sent_to_workers(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "SECONDS", 0.06)
+    with lease.leased(store, ["a", "b"]) as mine:
+        fenced = lease.Lease(mine.folders, mine.token).fenced(store)
+        fenced.write("a/shard", b"data")
+        first = store.read("a/.lease")
+        while store.read("a/.lease") == first:
+            time.sleep(0.001)
+        mine.check(store)
+        store.write("a/.lease", theirs := encoded(THEIRS))
+        for late in (lambda: mine.check(store), lambda: fenced.write("a/shard", b"late")):
+            with pytest.raises(DatasetError, match="a was taken over by another process"):
+                late()
+    assert (store.read("a/.lease"), store.read("b/.lease")) == (theirs, None)
+    assert store.read("a/shard") == b"data"
+
+
+CHANGES: dict[str, Callable[[Store], object]] = {
+    "write": lambda store: store.write("x", b"stale"),
+    "delete": lambda store: store.delete("x"),
+    "update": lambda store: store.update("x", lambda _: b"stale"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_nothing_happens_between_the_fence_and_the_change_of_an_object(change: str) -> None:
+    """The lease is lost, and the object written by its new holder, right after the fence."""
+    store = open_store(f"memory://lease-{next(_numbers)}/dataset")
+    store.write("x", b"old")
+    passed = []
+
+    def fence() -> None:
+        passed.append(len(passed))
+        if passed == [0]:
+            store.write("x", b"theirs")
+        else:
+            raise DatasetError("lost")
+
+    with pytest.raises(DatasetError, match="lost"):
+        CHANGES[change](store.fenced(fence))
+    assert store.read("x") == b"theirs"
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_file_changes_under_the_lock_that_a_lease_is_taken_with(
+    tmp_path: Path, change: str
+) -> None:
+    """Who is let pass is done before another process can take over."""
+    store = open_store(tmp_path)
+    store.write("x", b"old")
+    taken = threading.Event()
+
+    def take_over() -> None:
+        with lease.leased(store, ["a"]):
+            taken.set()
+
+    other = threading.Thread(target=take_over)
+
+    def fence() -> None:
+        if not other.is_alive():
+            other.start()
+        assert not taken.wait(0.2)
+
+    CHANGES[change](store.fenced(fence))
+    other.join()
+    assert taken.is_set()
+    assert store.read("x") == {"write": b"stale", "delete": None, "update": b"stale"}[change]

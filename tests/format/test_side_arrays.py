@@ -1,9 +1,7 @@
-"""Side arrays and their shards: names, types, damage that is found, and copies."""
+"""Side arrays and their shards: names, types, and damage that reading finds."""
 
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,44 +11,22 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.errors import DatasetError, InputError
-from jaxdata.format.mirroring import mirror
 from jaxdata.format.side_rules import as_type, check_side
-from jaxdata.format.verify import verify
-from jaxdata.testing import distinct_documents, write_dataset
-
-LENGTHS = np.random.default_rng(1).integers(1, 70, 120)
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    tokens = distinct_documents(LENGTHS)
-    side = {"train/web": {"weight": [each.astype(np.float32) for each in tokens]}}
-    path = tmp_path_factory.mktemp("whole") / "d"
-    write_dataset(path, {"train/web": tokens}, side=side, record_tokens=20, shard_documents=50)
-    return path
+from tests.builders import dataset, documents
 
 
 @pytest.fixture
-def copy(whole: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(whole, tmp_path / "copy")
+def copy(tmp_path: Path) -> Path:
+    tokens = documents(120, longest=70, seed=1)
+    side = {"web": {"weight": [each.astype(np.float32) for each in tokens]}}
+    return dataset(tmp_path / "d", {"web": tokens}, side=side, record_tokens=20, shard_documents=50)
 
 
 SHARD = "train/web/00001-00000.weight.array_record"
 
 
-@pytest.mark.parametrize("name", [SHARD, "train/web/index/weight.anchor/c/0"])
-def test_a_flipped_byte_is_found(copy: Path, name: str) -> None:
-    assert verify(copy).whole
-    data = bytearray((copy / name).read_bytes())
-    data[len(data) // 2] ^= 1
-    (copy / name).write_bytes(data)
-    (damage,) = verify(copy).damage
-    assert name.startswith(damage.file)
-
-
-def test_a_missing_shard_is_found_and_named_by_reading(copy: Path) -> None:
+def test_a_missing_shard_is_named_by_reading(copy: Path) -> None:
     (copy / SHARD).unlink()
-    assert [one.file for one in verify(copy).damage] == [SHARD]
     docs = jaxdata.open_dataset(copy).source("train", "web")
     assert docs.tokens(*(np.array([n]) for n in (60, 0, 1))).views.join()
     with pytest.raises(DatasetError, match=r"00001-00000\.weight\.array_record is missing"):
@@ -64,25 +40,6 @@ def test_a_shard_of_other_documents_is_refused(copy: Path) -> None:
     docs = jaxdata.open_dataset(copy).source("train", "web")
     with pytest.raises(DatasetError, match=r"weight\.array_record: its records are not those"):
         docs[0]
-
-
-def test_a_manifest_whose_side_shards_are_of_other_documents(copy: Path) -> None:
-    fields = json.loads((copy / "dataset.json").read_bytes())
-    fields["sources"]["train/web"]["side"]["weight"]["shards"].pop()
-    del fields["sha256"]
-    (copy / "dataset.json").write_text(json.dumps(fields))
-    with pytest.raises(
-        DatasetError, match="shards of its side array 'weight' hold other documents"
-    ):
-        jaxdata.open_dataset(copy)
-
-
-def test_a_mirror_has_them(whole: Path, tmp_path: Path) -> None:
-    done = mirror(whole, tmp_path / "b")
-    assert done.shards == 6
-    assert verify(tmp_path / "b").whole
-    docs = jaxdata.open_dataset(tmp_path / "b").source("train", "web")
-    assert all((docs[i]["weight"] == docs[i]["tokens"]).all() for i in range(len(docs)))
 
 
 @pytest.mark.parametrize(
@@ -118,10 +75,10 @@ def test_numbers_fit_a_type_where_it_holds_each(values: list[int], was: str, now
     given_values = np.array([value for value in values if holds(was, value)], was)
     exact = [int(value) for value in given_values.tolist()]
     found = as_type(given_values, np.dtype(now))
-    if was == "float64" and now in ("int64", "uint64") and any(abs(v) >= 2**63 for v in exact):
-        return  # what lies at the edge of both is not told apart
-    if was == "float32" and now in ("int64", "uint64") and any(abs(v) >= 2**63 for v in exact):
-        return
+    if was.startswith("float") and now in ("int64", "uint64"):
+        exact = [value for value in exact if abs(value) < 2**63]
+        if len(exact) < len(given_values):
+            return  # what lies at the edge of both is not told apart
     if all(holds(now, value) for value in exact):
         assert found is not None
         assert found.dtype == now

@@ -49,7 +49,7 @@ def write_data(folder: Path) -> None:
 
 
 def web(**packing: Any) -> Any:
-    block = {} if packing.get("order") == 2 else {"order": 1, "block": 32}
+    block = {} if packing.get("order") == 2 else {"block_bytes": 3200}
     return jaxdata.pack(WEB, **{"seq_len": 16, **block, **packing})
 
 
@@ -109,8 +109,8 @@ def _rows(data: Path) -> dict[str, Door]:
         "pack": Door(
             lambda **numbers: run_of(web(**numbers)),
             [
-                {**packing, "seed": 3, "order": 1, "block": 16, "shuffle_run": 2},
-                {"seq_len": 16, "order": 2, "segment_bytes": 64, "pool_bytes": 256, "lanes": 4},
+                {**packing, "seed": 3, "block_bytes": 1600, "shuffle_run": 2},
+                {"seq_len": 16, "chunk_bytes": 64, "block_bytes": 256, "lanes": 4},
             ],
         ),
         "mix": Door(

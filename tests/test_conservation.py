@@ -34,10 +34,10 @@ class Case:
             )
 
 
-POOLS = {"order": 2, "segment_bytes": 32, "pool_bytes": 96}
+POOLS = {"chunk_bytes": 32, "block_bytes": 96}
 ORDERS: list[dict[str, int]] = [
-    *({"order": 1, "block": block} for block in (1, 7, 65_536)),
-    *({"order": 2, "lanes": lanes} for lanes in (1, 8)),
+    *({"block": block} for block in (1, 7, 65_536)),
+    *({"lanes": lanes} for lanes in (1, 8)),
     *(POOLS | {"lanes": lanes} for lanes in (1, 8, 512)),
 ]
 
@@ -164,7 +164,7 @@ def test_a_stored_dataset_keeps_the_law(tmp_path: Path, strategy: str) -> None:
     )
     for name in ("a", "b"):
         docs = dataset.source("train", name)
-        rows = jaxdata.pack(docs, seq_len=64, strategy=strategy, order=1, block=128)
+        rows = jaxdata.pack(docs, seq_len=64, strategy=strategy, block_bytes=12800)
         assert_exactly_once(jaxdata.Loader(rows, batch_size=7), [docs])
 
 

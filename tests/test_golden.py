@@ -95,7 +95,7 @@ def test_rows_of_every_strategy(dataset: ConvertedDataset, strategy: str, overla
         strategy=strategy,
         overlap=overlap,
         order=1,
-        block=50,
+        block_bytes=5000,
     )
     starts = [0, len(rows) - 16, len(rows), 5 * len(rows) + 7]
     found = [fingerprint(rows, start) for start in starts]
@@ -104,7 +104,7 @@ def test_rows_of_every_strategy(dataset: ConvertedDataset, strategy: str, overla
 
 def test_rows_of_a_mixture(dataset: ConvertedDataset) -> None:
     rows = {
-        name: jaxdata.pack(dataset.source("train", name), seq_len=64, seed=3, order=1)
+        name: jaxdata.pack(dataset.source("train", name), seq_len=64, seed=3)
         for name in ("words", "masked")
     }
     mixed = jaxdata.mix(rows, phases=PHASES, epochs={"masked": 2})
@@ -112,7 +112,7 @@ def test_rows_of_a_mixture(dataset: ConvertedDataset) -> None:
 
 
 def test_the_first_row_in_full(dataset: ConvertedDataset) -> None:
-    rows = jaxdata.pack(dataset.source("train", "words"), seq_len=16, order=1, block=7)
+    rows = jaxdata.pack(dataset.source("train", "words"), seq_len=16, block_bytes=700)
     assert rows[0]["inputs"].tolist() == GOLDEN_FIRST_INPUTS
 
 
@@ -162,7 +162,7 @@ def test_the_plan_of_a_whole_block(strategy: str, overlap: int, limit: int | Non
 
 # Order 2: the same documents, as `pack` makes rows by default.
 
-POOLS: dict[str, Any] = {"segment_bytes": 1024, "pool_bytes": 8192, "lanes": 8}
+POOLS: dict[str, Any] = {"chunk_bytes": 1024, "block_bytes": 8192, "lanes": 8}
 LAYOUTS: dict[str, dict[str, Any]] = {"documents": {}, "pools": POOLS}
 GOLDEN_2: dict[tuple[str, int, str], list[str]] = {
     ("best_fit", 0, "documents"): [
@@ -296,7 +296,7 @@ def test_the_order_of_rows_inside_a_batch(dataset: ConvertedDataset) -> None:
 def test_the_plan_of_a_whole_block_in_order_2(
     strategy: str, overlap: int, limit: int | None
 ) -> None:
-    found = plan_digest(strategy, overlap, limit, order=2)
+    found = plan_digest(strategy, overlap, limit)
     assert found == GOLDEN_2_BLOCKS[strategy, overlap, limit]
 
 

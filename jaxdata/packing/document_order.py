@@ -117,9 +117,7 @@ class ChunkOrder(DocumentOrder):
     def starts(self) -> Ints:
         """(chunks + 1,) the first document of each chunk."""
         size = self._chunk_bytes
-        return cached_table(
-            self.documents, {"chunks": size}, lambda: self._cut(size), self._holds
-        )
+        return cached_table(self.documents, {"chunks": size}, lambda: self._cut(size), self._holds)
 
     def _cut(self, size: int) -> Ints:
         return np.append(0, self.documents.page_ends(size))

@@ -40,7 +40,7 @@ def server(
             monkeypatch.setenv(name, value)
         config = {
             "dataset": served.url("bkt/ds"),
-            "pack": {"seq_len": 512, "order": 2, "lanes": 2, "segment_bytes": 2**20},
+            "pack": {"seq_len": 512, "lanes": 2, "chunk_bytes": 2**20},
             "loader": {"batch_size": 16},
         }
         (tmp_path / "run.yaml").write_text(yaml.safe_dump(config))
@@ -148,7 +148,7 @@ def test_the_cache_is_the_limit(
     server: BucketServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAXDATA_CACHE_BYTES", str(8 * 2**20))
-    small = ["--pack.pool_bytes", str(2**20), "--pack.lanes", "1"]
+    small = ["--pack.block_bytes", str(2**20), "--pack.lanes", "1"]
     full, _ = warm(tmp_path, *small)
     assert re.match(r"the cache is full after [\d,]+ of [\d,]+ batches: JAXDATA_CACHE_BYTES", full)
     assert sum(path.stat().st_size for path in (tmp_path / "cache").rglob("*-*")) <= 9 * 2**20

@@ -156,7 +156,7 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
 def test_overrides_reach_any_field_and_leave_the_others(tmp_path: Path) -> None:
     path = written(
         tmp_path,
-        "dataset: d\npack: {seq_len: 8, block: 9}\ncurriculum: [{rows: 4, mix: {a: 1, b: 1}}]\n",
+        "dataset: d\npack: {seq_len: 8, block_bytes: 900}\ncurriculum: [{rows: 4, mix: {a: 1, b: 1}}]\n",
     )
     config = load_config(
         path, {"pack": {"seq_len": 16}, "curriculum.0.mix": {"c": 1}, "train.model.layers": 2}
@@ -294,12 +294,12 @@ def test_every_field_of_pack_and_loader_reaches_its_call(dataset: str) -> None:
     ("pack", "order"),
     [
         ({}, {"order": 1}),
-        ({"block": 10}, {"order": 1, "block": 10}),
+        ({"block_bytes": 1000}, {"block_bytes": 1000}),
         ({"order": 1}, {"order": 1}),
         ({"order": 2}, {"order": 2}),
         (
-            {"order": 2, "segment_bytes": 256, "pool_bytes": 512, "lanes": 8},
-            {"order": 2, "segment_bytes": 256, "pool_bytes": 512, "lanes": 8},
+            {"chunk_bytes": 256, "block_bytes": 512, "lanes": 8},
+            {"chunk_bytes": 256, "block_bytes": 512, "lanes": 8},
         ),
     ],
 )

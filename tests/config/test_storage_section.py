@@ -132,7 +132,7 @@ def test_a_run_reads_the_bucket_that_its_config_names(tmp_path: Path, workers: i
         s3 = {"endpoint": server.env["AWS_ENDPOINT_URL"], "anonymous": True}
         config = {
             "dataset": "s3://bkt/ds",
-            "pack": {"seq_len": 64, "order": 2},
+            "pack": {"seq_len": 64},
             "loader": {"batch_size": 4, "num_workers": workers},
             "storage": {"s3": s3, "cache": {"folder": str(tmp_path / "pages")}},
         }

@@ -27,10 +27,10 @@ SEQ_LEN = 32
 SOURCES = ("web", "code", "wiki")
 
 
-POOLS = {"segment_bytes": 1_024, "pool_bytes": 4_096}
+POOLS = {"chunk_bytes": 1_024, "block_bytes": 4_096}
 PACKS: dict[str, dict[str, Any]] = {
-    "best_fit": {"order": 1, "block": 64},
-    "concat": {"order": 1, "block": 64, "strategy": "concat"},
+    "best_fit": {"block_bytes": 6400},
+    "concat": {"block_bytes": 6400, "strategy": "concat"},
     "order 2": {},
     **{f"lanes {lanes}": POOLS | {"lanes": lanes} for lanes in (1, 8, 512)},
 }

@@ -58,7 +58,7 @@ def test_batches_are_named_as_they_are_delivered(
         assert [schedule.find(row) for row in rows] == [(step, k) for k in range(len(rows))]
 
 
-SHORT, LONG = {"seq_len": 16, "order": 1, "block": 40}, {"seq_len": 64}
+SHORT, LONG = {"seq_len": 16, "block_bytes": 4000}, {"seq_len": 64}
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ def packed(folder: Path, name: str, **settings: Any) -> Any:
     if not (folder / "data").exists():
         shutil.copytree(FORMAT_1, folder / "data")  # plans are written beside the data
     documents = jaxdata.open_dataset(folder / "data").source("train", name)
-    order = {} if settings.get("order") == 2 else {"order": 1, "block": 40}
+    order = {} if settings.get("order") == 2 else {"block_bytes": 4000}
     return jaxdata.pack(documents, **{"seq_len": 64, **order, **settings})
 
 
@@ -109,29 +109,29 @@ def in_workers(folder: Path) -> Any:
 
 
 def order_2(folder: Path) -> Any:
-    return jaxdata.Loader(packed(folder, "words", order=2), batch_size=8)
+    return jaxdata.Loader(packed(folder, "words"), batch_size=8)
 
 
 def order_2_lanes(folder: Path) -> Any:
-    rows, ramp = packed(folder, "words", order=2, **POOLS), [(0, 4), (20, 8), (60, 6)]
+    rows, ramp = packed(folder, "words", **POOLS), [(0, 4), (20, 8), (60, 6)]
     return jaxdata.Loader(rows.repeat(2), batch_size=ramp, skip_rows=[(0, 2), (9, 13)])
 
 
 def order_2_mixture(folder: Path) -> Any:
-    return jaxdata.Loader(mixed(folder, order=2, **POOLS), batch_size=6)
+    return jaxdata.Loader(mixed(folder, **POOLS), batch_size=6)
 
 
 def order_2_amended(folder: Path) -> Any:
     """From order 1 to lanes to other lanes, in the middle of each."""
     names, fewer = ("words", "masked"), POOLS | {"lanes": 2}
-    lanes = {name: packed(folder, name, order=2, **POOLS) for name in names}
-    longer = {name: packed(folder, name, order=2, seq_len=96, **fewer) for name in names}
+    lanes = {name: packed(folder, name, **POOLS) for name in names}
+    longer = {name: packed(folder, name, seq_len=96, **fewer) for name in names}
     rows = mixed(folder, "renormalize").amend(14, rows=lanes).amend(38, rows=longer)
     return jaxdata.Loader(rows, batch_size=6)
 
 
 def order_2_in_workers(folder: Path) -> Any:
-    rows = mixed(folder, order=2, **POOLS)
+    rows = mixed(folder, **POOLS)
     torch = jaxdata.torch.Loader(rows, batch_size=6)
     return StatefulDataLoader(torch, batch_size=None, num_workers=2)
 

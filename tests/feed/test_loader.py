@@ -28,7 +28,7 @@ DOCUMENTS = jaxdata.ArrayDocuments(
     distinct_documents(np.random.default_rng(0).integers(1, 120, 400)), name="train/a"
 )
 TEXTS = [each["tokens"] for each in DOCUMENTS]
-ROWS = jaxdata.pack(DOCUMENTS, seq_len=32, order=1, block=128)
+ROWS = jaxdata.pack(DOCUMENTS, seq_len=32, block_bytes=12800)
 Loading = Callable[..., jaxdata.Loader]
 
 
@@ -141,7 +141,7 @@ def test_transformed_rows_are_loaded_row_by_row() -> None:
     state = loader(rows=rows).get_state()
     with pytest.raises(StateMismatch, match="seed was 0, is 5"):
         loader(
-            rows=jaxdata.pack(DOCUMENTS, seq_len=32, order=1, block=128, seed=5).map(dict)
+            rows=jaxdata.pack(DOCUMENTS, seq_len=32, block_bytes=12800, seed=5).map(dict)
         ).set_state(state)
 
 

@@ -29,8 +29,8 @@ DOCUMENTS = {
 
 
 def mixed(strategy: str = "best_fit", overlap: int = 0, lanes: int = 0, **options: Any) -> Any:
-    pools = {"order": 2, "lanes": lanes, "segment_bytes": 400, "pool_bytes": 1600}
-    order: Any = pools if lanes else {"order": 1, "block": 64}
+    pools = {"lanes": lanes, "chunk_bytes": 400, "block_bytes": 1600}
+    order: Any = pools if lanes else {"block_bytes": 6400}
     rows = {
         name: jaxdata.pack(documents, seq_len=32, strategy=strategy, overlap=overlap, **order)
         for name, documents in DOCUMENTS.items()
@@ -173,7 +173,7 @@ def test_skipped_rows_are_not_counted(row: int, skips: list[tuple[int, int]]) ->
 
 
 def test_rows_of_one_source_epochs_and_evaluation(tmp_path: Path) -> None:
-    rows = jaxdata.pack(DOCUMENTS["wiki"], seq_len=32, order=1, block=32)
+    rows = jaxdata.pack(DOCUMENTS["wiki"], seq_len=32, block_bytes=3200)
     loader = jaxdata.Loader(rows.repeat(3), batch_size=1)
     loader.seek(row=len(rows) * 5 // 2)
     source = loader.report().sources["train/wiki"]

@@ -39,7 +39,7 @@ def config(tmp_path: Path) -> Path:
     path = tmp_path / "run.yaml"
     fields = {
         "dataset": str(tmp_path / "d"),
-        "pack": {"seq_len": 32, "block": 40},
+        "pack": {"seq_len": 32, "block_bytes": 4000},
         "curriculum": [
             {"rows": 150, "mix": {"web": 0.7, "code": 0.3}},
             {"rows": 900, "mix": {"web": 0.5, "code": 0.5}},

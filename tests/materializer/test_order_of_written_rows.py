@@ -24,7 +24,7 @@ DOCS = {
 
 
 def mixed(lanes: int = 16) -> Any:
-    pools = {"segment_bytes": 200, "pool_bytes": 800}
+    pools = {"chunk_bytes": 200, "block_bytes": 800}
     rows = {
         "web": jaxdata.pack(DOCS["web"], seq_len=32, **pools, lanes=lanes),
         "code": jaxdata.pack(DOCS["code"], seq_len=32, **pools, lanes=1),
@@ -86,7 +86,7 @@ def test_rows_written_before_there_were_lanes_open(tmp_path: Path) -> None:
     shutil.copytree(FORMAT_1, tmp_path / "data")
     opened = jaxdata.open_dataset(tmp_path / "data")
     packed = {
-        name: jaxdata.pack(opened.source("train", name), seq_len=64, order=1, block=40)
+        name: jaxdata.pack(opened.source("train", name), seq_len=64, block_bytes=4000)
         for name in ("words", "masked")
     }
     rows = jaxdata.mix(packed, phases=PHASES, epochs={"masked": 2})

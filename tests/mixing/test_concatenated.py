@@ -121,5 +121,5 @@ def test_repeated_rows_are_those_of_the_table_epoch_after_epoch(
 
 
 def test_repeated_rows_have_the_lanes_of_the_table() -> None:
-    table = table_of([7] * 30, "web", lanes=4, segment_bytes=16, pool_bytes=64)
+    table = table_of([7] * 30, "web", lanes=4, chunk_bytes=16, block_bytes=64)
     assert RepeatedRows(table, 9).lanes == table.lanes == 4

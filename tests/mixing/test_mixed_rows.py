@@ -82,7 +82,7 @@ def cases(draw: st.DrawFn) -> Case:
         lengths = draw(st.lists(st.integers(3, 14), min_size=1, max_size=9))
         strategy = draw(st.sampled_from(["best_fit", "pad", "concat"]))
         lanes = draw(st.sampled_from([1, 1, 2, 4]))
-        more = {"strategy": strategy, "lanes": lanes, "segment_bytes": 16, "pool_bytes": 64}
+        more = {"strategy": strategy, "lanes": lanes, "chunk_bytes": 16, "block_bytes": 64}
         tables[name] = table_of(lengths, name, masked and name != "code", **more)
     weights = st.dictionaries(st.sampled_from(names), st.sampled_from([0, 1, 0.3, 4]), min_size=1)
     weights = weights.filter(lambda given: any(given.values()))

@@ -30,7 +30,7 @@ lengths_lists = st.lists(
 
 def packed(name: str, lengths: Sequence[int], **pack: Any) -> Any:
     docs = jaxdata.ArrayDocuments(distinct_documents(lengths), name=name)
-    return jaxdata.pack(docs, seq_len=SEQ_LEN, order=1, block=8, **pack)
+    return jaxdata.pack(docs, seq_len=SEQ_LEN, block_bytes=800, **pack)
 
 
 def trained(rows: Any, count: int) -> NDArray[np.int64]:

@@ -53,7 +53,7 @@ def documents_of(dataset: Path) -> ConvertedDocuments:
 
 
 def rows_of(dataset: Path) -> Any:
-    return jaxdata.pack(documents_of(dataset), seq_len=64, order=1, block=100)
+    return jaxdata.pack(documents_of(dataset), seq_len=64, block_bytes=10000)
 
 
 def plans(folder: Path) -> list[Path]:
@@ -230,7 +230,7 @@ def test_lengths_are_compared_when_they_are_planned(dataset: Path, column: str) 
 
 
 NAMES: dict[str, tuple[dict[str, Any], list[str]]] = {
-    "order 1": ({"order": 1, "block": 40}, ["133f7699f41fc819ac87461629ca3c11"]),
+    "order 1": ({"block_bytes": 4000}, ["133f7699f41fc819ac87461629ca3c11"]),
     "order 2": ({}, ["d5d9014fb012f47c1342996110a5cd50"]),
     "pools": (POOLS, ["a0f8bb5c1826b68d0a2ac8c77556e497", "9003dc8d47e0468e8b9f2be0fa8ec171"]),
     "pools, one lane": (POOLS | {"lanes": 1}, []),  # the plan is the same

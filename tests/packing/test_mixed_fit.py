@@ -16,14 +16,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import jaxdata
-from jaxdata.errors import StateMismatch
 from jaxdata.packing.last_rows import place_online
-from jaxdata.packing.planner import pack_block
 from jaxdata.packing.pooled_rows import rows_in_order
 from jaxdata.packing.strategies.best_fit import assign_best_fit, assign_mixed
 from jaxdata.packing.strategies.crop import crop_online
 from jaxdata.packing.windows import RowItems
 from jaxdata.testing import shuffle_quality
+from tests.packing.blocks import pack_block
 
 SEQ_LEN = 2048
 
@@ -118,7 +117,7 @@ GOLDEN = {"best_fit": "b201891fe1fe2faf", "crop": "2f746f688125a7a1"}
 def test_the_plan_of_a_whole_block(strategy: str) -> None:
     number = np.arange(20_000)
     lengths = number * number * 31 % 5_003 // (1 + number % 7)
-    plan = pack_block(lengths, seq_len=2048, strategy=strategy, order=2).plan()
+    plan = pack_block(lengths, seq_len=2048, strategy=strategy).plan()
     columns = (plan.row_starts, plan.document, plan.start, plan.slots, plan.context)
     content = hashlib.sha256(b"".join(column.astype("<i8").tobytes() for column in columns))
     assert content.hexdigest()[:16] == GOLDEN[strategy]
@@ -141,7 +140,7 @@ def lengths_of(folder: Path, corpus: str) -> NDArray[np.int64]:
     return np.array([len(text.encode()) // 4 + 2 for text in _texts(folder, corpus)])
 
 
-POOLS = {"segment_bytes": 2**18, "pool_bytes": 2**21, "lanes": 1}
+POOLS = {"chunk_bytes": 2**18, "block_bytes": 2**21, "lanes": 1}
 
 
 @pytest.mark.parametrize(
@@ -165,16 +164,3 @@ def test_rows_are_mixed_and_full(
     assert len(of_lengths) > 5
     assert [figure for figure in of_lengths if not figure.good] == []
     assert rows.plan.padding <= max(most * rows.plan.slots, SEQ_LEN)
-
-
-def test_a_state_of_the_other_order_is_refused_by_name() -> None:
-    docs = jaxdata.ArrayDocuments([[1, 2, 3]])
-    one, two = (
-        jaxdata.Loader(jaxdata.pack(docs, seq_len=4, order=order), batch_size=1) for order in (1, 2)
-    )
-    with pytest.raises(StateMismatch) as refused:
-        two.set_state(one.get_state())
-    assert str(refused.value).splitlines()[1:-1] == [
-        "  order was 1, is 2: set order: 1 in the config's pack, or order=1 for jaxdata.pack, or "
-        "start a new run"
-    ]

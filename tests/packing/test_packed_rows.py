@@ -56,8 +56,8 @@ def cases(draw: st.DrawFn) -> Case:
     settings = {"seq_len": seq_len, "strategy": strategy, "overlap": overlap}
     settings["seed"] = draw(st.integers(0, 9))
     settings["max_segments"] = draw(st.none() | st.integers(1, 5))
-    settings["segment_bytes"] = draw(st.sampled_from([16, 64, 10_000]))
-    settings["pool_bytes"] = draw(st.sampled_from([64, 256, 10_000]))
+    settings["chunk_bytes"] = draw(st.sampled_from([16, 64, 10_000]))
+    settings["block_bytes"] = draw(st.sampled_from([64, 256, 10_000]))
     settings["lanes"] = draw(st.sampled_from([1, 2, 8]))
     masks = [[bool((at * 7 + n) % 3) for at in range(n)] for n in lengths]
     return Case(lengths, settings, masks if draw(st.booleans()) else None)
@@ -267,7 +267,7 @@ def test_a_large_source_is_shuffled_by_seed_epoch_and_name() -> None:
     for seed in (0, 1, "code"):
         name, number = ("train/web", seed) if isinstance(seed, int) else (seed, 0)
         documents = jaxdata.ArrayDocuments([[1] * length for length in lengths], name=name)
-        table = jaxdata.pack(documents, seq_len=32, seed=number, pool_bytes=4_096).table
+        table = jaxdata.pack(documents, seq_len=32, seed=number, block_bytes=4_096).table
         for epoch in (0, 1):
             numbers = range(epoch * len(table), (epoch + 1) * len(table))
             rows[seed, epoch] = [*map(tuple, rows_of(table, numbers))]
@@ -291,13 +291,8 @@ def test_a_large_source_is_shuffled_by_seed_epoch_and_name() -> None:
         ({"overlap": 1, "strategy": "crop"}, "use overlap=0, or strategy 'best_fit' or 'pad'"),
         ({"max_segments": 0}, "max_segments=0: expected at least 1, or None"),
         ({"lanes": 3}, "lanes=3: expected a power of two, or None"),
-        ({"pool_bytes": 0}, "pool_bytes=0: expected at least 1"),
-        ({"segment_bytes": -1}, "segment_bytes=-1: expected at least 0, or None"),
-        ({"order": 3}, "order=3: expected 1 | 2"),
-        ({"block": 9}, "block=9 belongs to order 1: leave it out, or use order=1"),
-        ({"shuffle_run": 9}, "shuffle_run=9 belongs to order 1"),
-        ({"order": 1, "shuffle_run": 0}, "shuffle_run=0: expected at least 1"),
-        ({"order": 1, "lanes": 8}, "lanes=8 belongs to order 2: leave it out, or use order=2"),
+        ({"block_bytes": 0}, "block_bytes=0: expected at least 1"),
+        ({"chunk_bytes": -1}, "chunk_bytes=-1: expected at least 0, or None"),
         ({"positions": "both"}, "positions='both': expected segment | row"),
     ],
 )

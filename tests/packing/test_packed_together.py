@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 import jaxdata
 from jaxdata.packing import planner
 from jaxdata.packing.block_plan import BlockPlan
-from jaxdata.packing.planner import Planner, pack_block, pack_blocks
+from jaxdata.packing.planner import Planner, pack_blocks
 from jaxdata.packing.pooled_rows import PooledRows, SizeStock, rows_in_order
 from jaxdata.packing.random_rows import scattered
 from jaxdata.packing.settings import PackSettings
 from tests.builders import dataset
+from tests.packing.blocks import pack_block
 
 Lengths = NDArray[np.int64]
 
@@ -43,7 +44,7 @@ def test_a_block_does_not_depend_on_its_company(
 ) -> None:
     lengths, settings = given_blocks
     name, overlap = strategy
-    more = settings | {"strategy": name, "overlap": overlap, "order": 2}
+    more = settings | {"strategy": name, "overlap": overlap}
     bounds = np.append(0, np.cumsum([len(block) for block in lengths]))
     together = pack_blocks(np.concatenate(lengths), bounds, PackSettings(**more))
     for packed, block in zip(together, lengths, strict=True):
@@ -68,7 +69,7 @@ def test_the_table_does_not_depend_on_what_is_planned_together(
 ) -> None:
     lengths = np.random.default_rng(0).integers(1, 90, 900)
     docs = jaxdata.ArrayDocuments([np.zeros(n, np.uint16) for n in lengths])
-    settings = PackSettings(64, strategy, segment_bytes=512, pool_bytes=4096, lanes=2)
+    settings = PackSettings(64, strategy, chunk_bytes=512, block_bytes=4096, lanes=2)
     expected = lines(docs, settings)
     assert len(expected) > 15
     packed: list[int] = []
@@ -93,7 +94,7 @@ def test_the_table_does_not_depend_on_what_is_planned_together(
 def test_all_cores_plan_the_same_pools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = np.random.default_rng(0).integers(1, 90, 400)
     dataset(tmp_path / "d", {"a": lengths})
-    settings = PackSettings(64, order=2, segment_bytes=256, pool_bytes=1024, lanes=2)
+    settings = PackSettings(64, chunk_bytes=256, block_bytes=1024, lanes=2)
     docs = jaxdata.open_dataset(tmp_path / "d").source("train", "a")
     alone = Planner(docs, settings).table()
     monkeypatch.setattr(planner, "_WORTH_WORKERS", 2)

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from jaxdata.packing.block_plan import BlockPlan
-from jaxdata.packing.planner import pack_block
 from jaxdata.packing.strategies import STRATEGIES
 from jaxdata.packing.strategies.best_fit import assign_best_fit
 from jaxdata.packing.strategies.crop import assign_crop
 from jaxdata.packing.windows import BinAssignment
+from tests.packing.blocks import pack_block
 
 lengths_lists = st.lists(st.integers(0, 60), max_size=60)
 

@@ -104,7 +104,7 @@ def test_an_owner_may_go_while_a_value_is_kept() -> None:
 
 def test_packed_rows_leave_nothing() -> None:
     docs = jaxdata.ArrayDocuments(distinct_documents([9] * 500))
-    rows = jaxdata.pack(docs, seq_len=16, segment_bytes=64, pool_bytes=256, lanes=4)
+    rows = jaxdata.pack(docs, seq_len=16, chunk_bytes=64, block_bytes=256, lanes=4)
     number, copied = rows.table._number, pickle.loads(pickle.dumps(rows))
     gc.collect()
     before = PLANS.nbytes

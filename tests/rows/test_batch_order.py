@@ -23,7 +23,7 @@ from jaxdata.testing import (
     write_dataset,
 )
 
-POOLS = {"order": 2, "segment_bytes": 200, "pool_bytes": 800}
+POOLS = {"chunk_bytes": 200, "block_bytes": 800}
 CHANCE = np.random.default_rng(3)
 DOCS = {
     name: jaxdata.ArrayDocuments(
@@ -116,7 +116,7 @@ def test_a_million_rows_hold_every_document_once_an_epoch() -> None:
     docs = jaxdata.ArrayDocuments(
         np.split(np.zeros(lengths.sum(), np.uint8), lengths.cumsum()[:-1])
     )
-    pools = {"segment_bytes": 2**16, "pool_bytes": 2**19, "lanes": 512}
+    pools = {"chunk_bytes": 2**16, "block_bytes": 2**19, "lanes": 512}
     rows = jaxdata.pack(docs, seq_len=32, **pools)
     for epoch in (0, 1):
         found = rows.table.segments(np.arange(10**6) + epoch * 10**6)
@@ -162,7 +162,7 @@ def test_evaluation_megatron_and_order_1_are_never_sorted(tmp_path: Path) -> Non
         "evaluation": jaxdata.evaluation_rows(opened, "val", seq_len=32),
         "another split": jaxdata.load(config, "val").rows,
         "megatron": jaxdata.megatron.gpt(DOCS["web"], seq_len=32, seed=1),
-        "order 1": jaxdata.pack(DOCS["web"], seq_len=32, order=1),
+        "order 1": jaxdata.pack(DOCS["web"], seq_len=32),
     }
     for name, rows in never.items():
         assert batch_rows(rows)[1] == list(range(24, 48)), name

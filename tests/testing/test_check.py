@@ -31,7 +31,7 @@ def config(tmp_path: Path) -> Path:
     path.write_text(
         f"""
 dataset: {tmp_path / "d"}
-pack: {{seq_len: 32, overlap: 8, block: 50}}
+pack: {{seq_len: 32, overlap: 8, block_bytes: 5000}}
 curriculum:
   - {{rows: 60, mix: {{a: 0.8, b: 0.2}}}}
   - {{rows: 90, mix: {{a: 0.2, b: 0.8}}}}
@@ -84,8 +84,10 @@ def test_every_strategy_is_proved(config: Path) -> None:
 
 def test_rows_in_lanes_are_proved(config: Path) -> None:
     """Batches of which are sorted by lane."""
-    lanes = {"order": 2, "segment_bytes": 64, "pool_bytes": 512, "lanes": 4}
-    settings = load_config(config, {"pack": {"seq_len": 32, "overlap": 8, "block": 65_536} | lanes})
+    lanes = {"chunk_bytes": 64, "block_bytes": 512, "lanes": 4}
+    settings = load_config(
+        config, {"pack": {"seq_len": 32, "overlap": 8, "block_bytes": 6553600} | lanes}
+    )
 
     def open_loader(shard: Any = (0, 1), num_workers: int = 0) -> jaxdata.Loader:
         return load(settings, shard=shard, loader={"num_workers": num_workers})

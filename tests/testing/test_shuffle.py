@@ -181,7 +181,7 @@ def test_a_sorted_corpus_that_is_not_shuffled_is_flagged() -> None:
 def test_long_sources_are_sampled_in_stretches_of_batches() -> None:
     lengths = np.random.default_rng(5).integers(2, 90, 6_000)
     table = jaxdata.pack(
-        documents(lengths), seq_len=128, order=2, segment_bytes=256, pool_bytes=4096, lanes=4
+        documents(lengths), seq_len=128, chunk_bytes=256, block_bytes=4096, lanes=4
     ).table
     ((name, placed),) = placements(table, 8, 900)
     assert (name, placed.batch, placed.stretches) == ("web", 8, 8)
@@ -200,7 +200,7 @@ def test_long_sources_are_sampled_in_stretches_of_batches() -> None:
 def test_sources_of_a_mixture_have_their_share_of_a_batch() -> None:
     lengths = np.random.default_rng(5).integers(2, 90, 4_000)
     rows = {
-        name: jaxdata.pack(documents(lengths[:n]), seq_len=64, order=2)
+        name: jaxdata.pack(documents(lengths[:n]), seq_len=64)
         for name, n in (("a", 4_000), ("b", 900))
     }
     mixed = jaxdata.mix(rows, weights={"a": 0.75, "b": 0.25}, on_exhaustion="renormalize")

@@ -21,8 +21,8 @@ from jaxdata.tokenizers.encoders import (
     library_of,
 )
 from jaxdata.tokenizers.encoders.code_points import CodePointSet
+from jaxdata.tokenizers.encoders.fastokens_core import FastokensEncoder
 from jaxdata.tokenizers.encoders.guarded import GuardedEncoder, drawn, passage
-from jaxdata.tokenizers.encoders.tiktoken_core import TiktokenEncoder
 from tests.tokenizers import made
 
 
@@ -37,7 +37,7 @@ def test_libraries_are_named_with_their_unicode() -> None:
 
 def test_chat_templates_special_tokens_are_the_librarys() -> None:
     tokenizer, text = made.tokenizer(made.settings()), "a<|endoftext|>b"
-    attach(tokenizer, choice.Choice("tiktoken", TiktokenEncoder.version()))
+    attach(tokenizer, choice.Choice("fast", FastokensEncoder.version()))
     assert tokenizer.guard
     assert tokenizer.eod_id in tokenizer.encode([text], special=True)[0]
     assert tokenizer.eod_id not in tokenizer.encode([text])[0]

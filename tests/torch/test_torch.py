@@ -159,7 +159,7 @@ def test_torchs_own_checkpoints(rows: Any, tmp_path: Path) -> None:
 def test_rows_of_another_length_from_a_row_on(path: Path, rows: Any) -> None:
     opened = jaxdata.open_dataset(path)
     longer = {
-        n: jaxdata.pack(opened.source("train", n), seq_len=48, order=1, block=64) for n in SIZES
+        n: jaxdata.pack(opened.source("train", n), seq_len=48, block_bytes=6400) for n in SIZES
     }
     rest = [jaxdata.Phase(rows=80, weights={"web": 0.5, "code": 0.5})]
     amended = rows.amend(70, rows=longer, phases=rest)

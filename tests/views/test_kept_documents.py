@@ -45,7 +45,7 @@ def folders() -> Iterator[dict[bool, Path]]:
 PACKING = [
     {"strategy": strategy, "seq_len": seq_len, **small}
     for strategy, seq_len in (("best_fit", 24), ("concat", 10), ("pad", 16))
-    for small in ({}, {"segment_bytes": 64, "pool_bytes": 256, "lanes": 8})
+    for small in ({}, {"chunk_bytes": 64, "block_bytes": 256, "lanes": 8})
 ]
 
 
@@ -108,7 +108,7 @@ def test_the_fingerprint_is_of_the_content_alone(folders) -> None:
 def test_plans_of_views_with_the_same_lengths_are_their_own(tmp_path: Path) -> None:
     """Documents of one length: what is kept of one view must not be taken for another's."""
     write_dataset(tmp_path, {"train/web": distinct_documents([16] * 64)})
-    order = {"seq_len": 32, "segment_bytes": 128, "pool_bytes": 256, "lanes": 4}
+    order = {"seq_len": 32, "chunk_bytes": 128, "block_bytes": 256, "lanes": 4}
     write(tmp_path, dropping(64, *range(0, 32)), "late")
     write(tmp_path, dropping(64, *range(0, 64, 2)), "odd")
     late, odd = (jaxdata.pack(kept(tmp_path, name), **order) for name in ("late", "odd"))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from jaxdata.tokenizers.base import Tokenizer
 from jaxdata.tokenizers.encoders.base import Refused
-from jaxdata.tokenizers.huggingface import HuggingFaceTokenizer
 from jaxdata.tokenizers.text_cuts import CL100K_SPLIT, GPT2_SPLIT, O200K_SPLIT
 
 _GPT2_LONG = GPT2_SPLIT.replace("'(?:[sdmt]|ll|ve|re)", "'s|'t|'re|'ve|'m|'ll|'d")
@@ -29,17 +28,17 @@ DEEPSEEK = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+",
 )
 """The splits of DeepSeek V3, one after the other."""
+_NO_WORD = re.compile(r"[A-Za-z0-9][!-&(-/:-@\[-`{-~]")
+"""A letter or digit before a sign that is no apostrophe: every rule ends a word between them."""
 _NOT_IN_UTF8 = {0xC0, 0xC1, *range(0xF5, 0x100)}
 
 
-def check_parts(tokenizer: Tokenizer) -> None:
-    """Raise Refused unless a tokenizer is byte-level BPE and has no part that is not known."""
-    if not isinstance(tokenizer, HuggingFaceTokenizer):
-        raise Refused(f"it is not for {tokenizer.kind} tokenizers")
-    settings = tokenizer.settings()
+def check_parts(settings: Mapping[str, Any]) -> None:
+    """Raise Refused unless a `tokenizer.json` is byte-level BPE and all its parts are known."""
     _check_model(settings["model"])
     _check_splits(settings["pre_tokenizer"])
     _check_added(settings["added_tokens"], nfc=_is_nfc(settings["normalizer"]))
+    _check_whole_words(settings["model"], settings["added_tokens"])
 
 
 def _check_model(model: Mapping[str, Any]) -> None:
@@ -107,6 +106,19 @@ def _check_added(tokens: list[dict[str, Any]], *, nfc: bool) -> None:
             raise Refused(f"the added token {text!r} has {flags[0]}")
         if nfc and unicodedata.normalize("NFC", text) != text:
             raise Refused(f"the added token {text!r} is not in NFC")
+
+
+def _check_whole_words(model: Mapping[str, Any], added: list[dict[str, Any]]) -> None:
+    """Refuse a model that takes words for tokens which its merges do not make."""
+    if not model.get("ignore_merges"):
+        return
+    pairs = (pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"])
+    made = {*ALPHABET, *map("".join, pairs)}
+    no_words = {one["content"] for one in added if _NO_WORD.search(one["content"])}
+    unmade = {t for t in model["vocab"].keys() - made - no_words if ALPHABET.keys() >= {*t}}
+    if unmade:
+        count, one = len(unmade), min(unmade)
+        raise Refused(f"it takes whole words for tokens, {count} of which no merge makes: {one!r}")
 
 
 def _steps(setting: Any, several: str) -> Iterator[dict[str, Any]]:

@@ -46,7 +46,7 @@ class FastokensEncoder(Encoder):
     @classmethod
     def check(cls, tokenizer: Tokenizer) -> None:
         if isinstance(tokenizer, HuggingFaceTokenizer):
-            check_parts(tokenizer)
+            check_parts(tokenizer.settings())
         elif (pattern := _pattern(tokenizer)) not in KNOWN_SPLITS:
             raise Refused(f"its splitting rule is not known: {pattern[:60]!r}")
         cls(tokenizer)

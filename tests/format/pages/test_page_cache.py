@@ -29,7 +29,7 @@ from tests.builders import dataset
 from tests.commands import run
 
 PAGE = 2**16
-SEGMENTS: dict[str, Any] = {"segment_bytes": PAGE, "pool_bytes": 2 * PAGE, "lanes": 4}
+SEGMENTS: dict[str, Any] = {"chunk_bytes": PAGE, "block_bytes": 2 * PAGE, "lanes": 4}
 LENGTHS = np.clip(np.random.default_rng(7).lognormal(5.5, 1.2, 1_500), 5, 40_000).astype(int)
 SHARD = "train/web/00001-00000.array_record"
 _numbers = count()

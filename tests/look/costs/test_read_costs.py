@@ -21,8 +21,8 @@ from tests.look.costs.slow_count import SlowCount
 SEGMENT, GAP = 4_096, 64
 ORDERS: dict[str, dict[str, Any]] = {
     "order 1": {"order": 1},
-    "segments": {"order": 2, "segment_bytes": SEGMENT, "pool_bytes": 2 * SEGMENT, "lanes": 1},
-    "lanes": {"order": 2, "segment_bytes": SEGMENT, "pool_bytes": 2 * SEGMENT, "lanes": 8},
+    "segments": {"chunk_bytes": SEGMENT, "block_bytes": 2 * SEGMENT, "lanes": 1},
+    "lanes": {"chunk_bytes": SEGMENT, "block_bytes": 2 * SEGMENT, "lanes": 8},
 }
 
 
@@ -67,7 +67,7 @@ def test_they_are_those_of_a_slow_count(data: Path, order: str, page: int) -> No
 
 def test_following_every_segment_is_following_every_row(data: Path) -> None:
     """Where a block is one segment, a sample of all blocks is everything."""
-    pack = ORDERS["lanes"] | {"pool_bytes": SEGMENT}
+    pack = ORDERS["lanes"] | {"block_bytes": SEGMENT}
     cluster = Cluster(4, 16, page_bytes=SEGMENT)
     table = mixed(data, pack).table
     whole, sampled = read_costs(table, cluster), read_costs(table, cluster, pieces=1)

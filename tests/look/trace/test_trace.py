@@ -101,7 +101,7 @@ def test_the_place_of_a_document_is_the_inverse_of_dealing(
     count: int, shuffle_run: int, shuffle: bool, data: st.DataObject
 ) -> None:
     documents = jaxdata.ArrayDocuments([[1, 2]] * count)
-    settings = PackSettings(4, order=1, shuffle_run=shuffle_run, shuffle=shuffle)
+    settings = PackSettings(4, shuffle_run=shuffle_run, shuffle=shuffle)
     order = Planner(documents, settings).order
     shuffled = order.documents_of((0, count)).tolist()
     document = data.draw(st.integers(0, count - 1))

@@ -26,7 +26,7 @@ def sources(lengths: dict[str, list[int]], masked: bool = False) -> dict[str, An
 
 
 def packed(docs: dict[str, Any], **settings: Any) -> dict[str, Any]:
-    small: Any = {} if settings.get("order") == 2 else {"order": 1, "block": 8}
+    small: Any = {} if settings.get("order") == 2 else {"block_bytes": 800}
     return {name: jaxdata.pack(each, **{**small, **settings}) for name, each in docs.items()}
 
 
@@ -41,14 +41,14 @@ def deliver(mixed: Any, batch_size: int, hosts: int) -> Iterator[Any]:
         yield from parts
 
 
-POOLS = {"segment_bytes": 40, "pool_bytes": 120}
+POOLS = {"chunk_bytes": 40, "block_bytes": 120}
 PACKS = [
     {"seq_len": 16},
     {"seq_len": 32, "strategy": "concat"},
     {"seq_len": 24, "overlap": 6},
-    {"seq_len": 16, "strategy": "pad", "order": 1, "block": 5},
+    {"seq_len": 16, "strategy": "pad", "block_bytes": 500},
     {"seq_len": 48, "max_segments": 2},
-    {"seq_len": 16, "order": 2, "lanes": 8, **POOLS},
+    {"seq_len": 16, "lanes": 8, **POOLS},
 ]
 
 

@@ -38,7 +38,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run(
         folder,
         dataset=str(folder / "d"),
-        pack={"seq_len": 32, "block": 50, "overlap": 5},
+        pack={"seq_len": 32, "block_bytes": 5000, "overlap": 5},
         curriculum=[
             {"rows": 100, "mix": {"web": 0.6, "code": 0.4}},
             {"tokens": 32 * 500, "mix": {"web": 0.3, "code": 0.7}},

@@ -126,7 +126,7 @@ def plans(draw: st.DrawFn) -> tuple[dict[str, list[int]], list[tuple[dict[str, A
     return lengths, draw(st.lists(change, min_size=1, max_size=3))
 
 
-BEGUN: list[dict[str, Any]] = [{}, {"order": 2, "lanes": 4, **POOLS}]
+BEGUN: list[dict[str, Any]] = [{}, {"lanes": 4, **POOLS}]
 
 
 @settings(max_examples=25)

@@ -29,7 +29,7 @@ def settings_of(draw: st.DrawFn, strategies: list[str]) -> dict[str, Any]:
     strategy = draw(st.sampled_from(strategies))
     seq_len = draw(st.sampled_from([4, 7, 12]))
     overlap = draw(st.integers(0, 2)) if strategy in ("best_fit", "pad") else 0
-    more = {"segment_bytes": draw(st.sampled_from([16, 500])), "pool_bytes": 64}
+    more = {"chunk_bytes": draw(st.sampled_from([16, 500])), "block_bytes": 64}
     lanes = draw(st.sampled_from([1, 1, 2, 4]))
     return {"seq_len": seq_len, "strategy": strategy, "overlap": overlap, "lanes": lanes, **more}
 
@@ -192,7 +192,7 @@ def test_a_last_token_that_is_no_target_is_left_out() -> None:
 
 def test_remainders_have_names_of_their_own() -> None:
     documents = jaxdata.ArrayDocuments([[1] * 9] * 40, name="web")
-    small = {"segment_bytes": 16, "pool_bytes": 64, "seq_len": 6}
+    small = {"chunk_bytes": 16, "block_bytes": 64, "seq_len": 6}
     tables = [jaxdata.pack(documents, lanes=lanes, **small).table for lanes in (1, 4)]
     rests = [RemainingDocuments(table, first) for table in tables for first in (3, 5)]
     assert [rest.name for rest in rests] == ["web@3", "web@5"] * 2

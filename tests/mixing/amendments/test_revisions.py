@@ -136,7 +136,7 @@ def cases(draw: st.DrawFn) -> Case:
     lengths = st.lists(st.integers(2, 14), min_size=1, max_size=9)
     names = ["web", "code"][: draw(st.integers(1, 2))]
     tables = {name: table_of(draw(lengths), name) for name in names}
-    new = table_of(draw(lengths), "new", lanes=draw(st.sampled_from([1, 2])), segment_bytes=16)
+    new = table_of(draw(lengths), "new", lanes=draw(st.sampled_from([1, 2])), chunk_bytes=16)
     mode = draw(st.sampled_from(["halt", "renormalize"]))
 
     def weights(of: list[str]) -> dict[str, float]:
@@ -320,7 +320,7 @@ def test_sections_join_recipes_of_one_shape_and_leave_out_those_without_rows() -
 
 
 def test_lanes_are_the_most_and_rows_without_them_keep_their_order() -> None:
-    small = {"lanes": 4, "segment_bytes": 16, "pool_bytes": 64}
+    small = {"lanes": 4, "chunk_bytes": 16, "block_bytes": 64}
     run = mixture(web(30), [Phase(rows=20, weights=ONLY)], {}, "halt")
     other = amended(run, 6, NOTHING._replace(tables=web(30, seq_len=3, **small)))
     [before, after] = other.revisions

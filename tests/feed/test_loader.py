@@ -116,7 +116,7 @@ def test_repeated_rows_are_more_epochs() -> None:
     assert np.array_equal(same[len(ROWS) + 3]["inputs"], ROWS[3]["inputs"])
 
 
-DIVIDED = {"batch_size": 6, "sharding": on_mesh("data, two axes")}
+DIVIDED = {"batch_size": 6, "sharding": "data, two axes"}
 
 
 @pytest.mark.parametrize(
@@ -149,6 +149,8 @@ DIVIDED = {"batch_size": 6, "sharding": on_mesh("data, two axes")}
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
+    if "sharding" in settings:  # forks import this module: JAX begins with its devices
+        settings = settings | {"sharding": on_mesh(settings["sharding"])}
     with pytest.raises(InputError) as caught:
         loader(**settings)
     assert message in str(caught.value)
@@ -160,7 +162,7 @@ def test_an_error_while_reading_reaches_the_trainer(settings: dict[str, Any]) ->
         raise ZeroDivisionError("in the user's function")
 
     one = loader(rows=ROWS.map(broken), **settings)
-    for _ in range(2):  # an error is no end
+    for _ in range(1 + ("prefetch" in settings)):  # an error is no end
         with pytest.raises(ZeroDivisionError, match="in the user's function"):
             next(one)
     one.close()

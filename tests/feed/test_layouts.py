@@ -1,11 +1,13 @@
-"""Layouts: the same loss under every name, and what other trainers' own code makes of them."""
+"""Layouts: the same loss under every name, trainers' own code, structures of any kind."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 import pytest
 import torch
@@ -13,9 +15,11 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 import jaxdata
+import jaxdata.torch
 from jaxdata.config import load_config
 from jaxdata.errors import ConfigError, InputError
 from jaxdata.feed.layouts import LAYOUTS, HuggingFace, Megatron, layout
+from jaxdata.feed.trees import leaves, map_leaves
 from jaxdata.testing import assert_same_batches
 from tests.builders import run
 
@@ -196,3 +200,70 @@ def test_written_rows_are_dicts_of_arrays_of_one_row(tmp_path: Path) -> None:
     assert names == {"tokens", "labels", "loss_mask", "position_ids"}, "no mask nobody asked for"
     with pytest.raises(InputError, match="of one row it makes tuple, expected a dict of arrays"):
         jaxdata.materialize(rows, tmp_path / "t", layout=lambda b: (b["inputs"],), workers=1)
+
+
+class Example(NamedTuple):
+    x: Any
+    y: Any
+
+
+@dataclass(frozen=True)
+class Record:
+    x: Any
+    about: Any = None
+
+
+def nested(batch: Any) -> Any:
+    flags = {"causal": True, "name": "packed", "none": None, "scale": 0.5}
+    inside = [Example(batch["inputs"], (batch["targets"],)), flags]
+    longest = int(batch["segment_ids"].max())
+    return inside, Record(batch["loss_mask"], {"longest": np.array(7), "count": longest})
+
+
+def loaded(face: Any = jaxdata.Loader, **settings: Any) -> list[Any]:
+    return list(face(ROWS, **{"batch_size": 4, **settings}))
+
+
+def test_every_way_of_delivery_keeps_the_structure() -> None:
+    want = [nested(batch) for batch in loaded(prefetch=0)]
+    shapes = [shape_of(batch) for batch in want]
+    assert len(set(shapes)) > 1, "it changes on the way"
+    device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    ways = [
+        (np.ndarray, loaded(layout=nested, num_workers=1)),
+        (jax.Array, loaded(layout=nested, sharding=device)),
+        (torch.Tensor, loaded(jaxdata.torch.Loader, layout=nested)),
+    ]
+    for kind, made in ways:
+        assert [shape_of(batch) for batch in made] == shapes
+        assert all(isinstance(leaf, kind) for leaf in arrays_in(made[0]))
+        assert_same_batches(map(arrays_in, made), map(arrays_in, want))
+
+
+def test_a_batch_may_be_one_array_or_a_tuple() -> None:
+    tuples = loaded(layout=lambda batch: (batch["inputs"], batch["targets"]))
+    arrays = loaded(layout=lambda batch: batch["inputs"])
+    assert {type(batch) for batch in tuples} == {tuple}
+    assert all(np.array_equal(one[0], other) for one, other in zip(tuples, arrays, strict=True))
+
+
+def test_what_is_no_leaf_is_refused_in_words() -> None:
+    def bad(batch: Any) -> Any:
+        return {"inputs": batch["inputs"], "names": {1, 2}}
+
+    with pytest.raises(InputError, match=r"the layout put a set into a batch: expected arrays and"):
+        loaded(jaxdata.torch.Loader, layout=bad)
+
+
+def shape_of(batch: Any) -> str:
+    """The types of a structure, and the constants in it."""
+
+    def shown(_: str, leaf: Any) -> Any:
+        single = isinstance(leaf, np.ndarray | np.generic) and not leaf.ndim
+        return leaf.item() if single else "array" if np.ndim(leaf) else leaf
+
+    return repr(map_leaves(shown, batch))
+
+
+def arrays_in(batch: Any) -> list[Any]:
+    return [leaf for leaf in leaves(batch).values() if np.ndim(leaf)]

@@ -119,7 +119,7 @@ def run_pod(job: dict[str, Any], processes: int, devices: int) -> None:
     assert codes == [0] * processes, "\n".join(said)
 
 
-def kill_pod(job: dict[str, Any], processes: int, devices: int, row: int, delay: float) -> None:
+def kill_pod(job: dict[str, Any], processes: int, devices: int, row: int) -> None:
     """Run a job until it delivers some batch that begins at `row` or later, then SIGKILL all.
 
     A pod of another number of processes may have been there before.
@@ -129,7 +129,6 @@ def kill_pod(job: dict[str, Any], processes: int, devices: int, row: int, delay:
         while not any(first_row(path) >= row for path in Path(job["output"]).glob(own)):
             assert all(one.poll() is None for one in started), job
             time.sleep(0.01)
-        time.sleep(delay)
         for one in started:
             one.send_signal(signal.SIGKILL)
 
@@ -266,7 +265,7 @@ class Member:
 
         loader, path = self.loader("best_fit", sharding), Path(self.job["checkpointables"])
         if self.job["saves"]:
-            self.grain(loader)
+            next(loader)
             response = ocp.save_checkpointables_async(path, {"loader": loader})
             next(loader)  # what is saved is the state at the call
             response.result()
@@ -295,20 +294,6 @@ class Member:
             except InputError as error:
                 found[name] = str(error)
         (self.output / f"compared-{self.name}.json").write_text(json.dumps(found))
-
-    def grain(self, loader: jaxdata.Loader) -> None:
-        """Through grain's own arguments, on the same processes; leaves the loader at step 1."""
-        import grain
-        import orbax.checkpoint as ocp
-
-        next(loader)
-        with ocp.CheckpointManager(self.job["checkpointables"] + "-grain") as manager:
-            manager.save(1, args=ocp.args.Composite(data=grain.checkpoint.CheckpointSave(loader)))
-            manager.wait_until_finished()
-            loader.reset()
-            args = grain.checkpoint.CheckpointRestore(loader)
-            manager.restore(1, args=ocp.args.Composite(data=args))
-        assert loader.step == 1
 
 
 if __name__ == "__main__":

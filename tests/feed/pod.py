@@ -30,9 +30,8 @@ SOURCES = ("web", "code", "wiki")
 POOLS = {"segment_bytes": 1_024, "pool_bytes": 4_096}
 PACKS: dict[str, dict[str, Any]] = {
     "best_fit": {"order": 1, "block": 64},
-    "concat": {"order": 1, "block": 64, "strategy": "concat"},
     "order 2": {},
-    **{f"lanes {lanes}": POOLS | {"lanes": lanes} for lanes in (1, 8, 512)},
+    "lanes 8": POOLS | {"lanes": 8},
 }
 
 
@@ -230,17 +229,14 @@ class Member:
         return True
 
     def meshes(self) -> None:
-        """A few steps on each mesh, to the end on the first, and Orbax's checkpointables."""
+        """A few steps on each mesh."""
         counts = {}
-        for number, (name, (shape, spec)) in enumerate(self.job["meshes"].items()):
+        for name, (shape, spec) in self.job["meshes"].items():
             sharding = self.sharding(shape, spec)
             counts[name] = self.share(sharding)  # before a thread reads ahead for another loader
             loader = self.loader("best_fit", sharding)
             for _ in range(self.job["steps"]):
                 self.deliver(f"{name} {self.name[0]}", loader)
-            if not number:
-                counts["to the end"] = [loader.step + len(list(loader)), len(loader)]
-                self.checkpointables(sharding)
             loader.close()
         path = self.output / f"counts-{self.name}.json"
         path.write_text(json.dumps(counts))
@@ -258,22 +254,6 @@ class Member:
             for shard in array.addressable_shards
         }
         return [len(asked), sum(pieces.values())]
-
-    def checkpointables(self, sharding: Any) -> None:
-        """What the first pod saved with Orbax's newer protocol goes on in every other."""
-        import orbax.checkpoint.experimental.v1 as ocp
-
-        loader, path = self.loader("best_fit", sharding), Path(self.job["checkpointables"])
-        if self.job["saves"]:
-            next(loader)
-            response = ocp.save_checkpointables_async(path, {"loader": loader})
-            next(loader)  # what is saved is the state at the call
-            response.result()
-            loader.seek(step=1)
-        else:
-            ocp.load_checkpointables(path, {"loader": loader})
-        self.deliver(f"v1 {self.name[0]}", loader)
-        loader.close()
 
     def compared(self) -> None:
         """The first batch of equal data, and of data that differs from process to process."""

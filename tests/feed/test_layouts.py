@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,54 +68,8 @@ def nats(logits: torch.Tensor, targets: Any) -> torch.Tensor:
     ).reshape(logits.shape[:-1])
 
 
-def weighted(each: torch.Tensor, weights: Any) -> float:
-    weights = torch.tensor(weights).double()
-    return float((each.detach() * weights).sum() / weights.sum())
-
-
 def same_segment(ids: Any) -> Any:
     return (ids[:, :, None] == ids[:, None, :]) & np.tri(SEQ_LEN, dtype=bool)
-
-
-def native_loss(batch: Batch) -> float:
-    logits = MODEL(batch["inputs"], batch["positions"], same_segment(batch["segment_ids"]))
-    return weighted(nats(logits, batch["targets"]), batch["loss_mask"])
-
-
-def maxtext_loss(batch: Batch) -> float:
-    ids = batch["inputs_segmentation"]
-    logits = MODEL(batch["inputs"], batch["inputs_position"], same_segment(ids))
-    return weighted(nats(logits, batch["targets"]), batch["targets_segmentation"] != 0)
-
-
-def megatron_loss(batch: Batch) -> float:
-    assert batch["loss_mask"].dtype == np.float32
-    may_look = ~batch["attention_mask"][:, 0]
-    logits = MODEL(batch["tokens"], batch["position_ids"], may_look)
-    return weighted(nats(logits, batch["labels"]), batch["loss_mask"])
-
-
-def hf_loss(batch: Batch) -> float:
-    """By the labels that are not shifted, where every target is."""
-    documents = (np.diff(batch["position_ids"], axis=1, prepend=-1) != 1).cumsum(axis=1)
-    logits = MODEL(batch["input_ids"], batch["position_ids"], same_segment(documents))
-    return weighted(nats(logits, batch["shift_labels"]), batch["shift_labels"] != -100)
-
-
-@pytest.mark.parametrize(
-    ("given", "loss"),
-    [
-        ("jaxdata", native_loss),
-        ("maxtext", maxtext_loss),
-        ("hf", hf_loss),
-        ("megatron", megatron_loss),
-    ],
-)
-def test_the_loss_is_that_of_the_native_layout(given: str, loss: Callable[[Batch], float]) -> None:
-    found = batches(layout=given)
-    assert len(found) == len(NATIVE)
-    for batch, native in list(zip(found, NATIVE, strict=True))[:8]:
-        assert loss(batch) == pytest.approx(native_loss(native), rel=1e-6)
 
 
 def test_transformers_takes_it_as_it_is() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from fractions import Fraction
@@ -24,7 +23,7 @@ from jaxdata.ragged import Ints
 from jaxdata.rows.counts import TokenCounts
 from jaxdata.rows.intervals import Interval
 from jaxdata.rows.table import RowTable, Segments
-from jaxdata.testing import distinct_documents
+from tests.builders import documents
 
 
 class Row(NamedTuple):
@@ -227,98 +226,29 @@ def test_scalars_are_numbers_by_name() -> None:
     assert (told["sources"]["web"]["planned"], told["reads"]["bytes"]) == (0.7, 700)
 
 
-RNG = np.random.default_rng(5)
-NAMES = ("web", "code", "wiki")
-DOCUMENTS = {
-    name: jaxdata.ArrayDocuments(
-        distinct_documents(RNG.integers(1, 150, count)), name=f"train/{name}"
-    )
-    for name, count in zip(NAMES, (400, 250, 90), strict=True)
-}
-
-
-def mixed(strategy: str, overlap: int, lanes: int) -> Any:
+@pytest.mark.parametrize("lanes", [1, 8])
+def test_a_loader_reports_what_it_delivered(lanes: int) -> None:
+    lengths = np.random.default_rng(5).integers(1, 150, 300).tolist()
     pools = {"lanes": lanes, "segment_bytes": 400, "pool_bytes": 1600}
-    order: Any = pools if lanes else {"order": 1, "block": 64}
     rows = {
-        name: jaxdata.pack(documents, seq_len=32, strategy=strategy, overlap=overlap, **order)
-        for name, documents in DOCUMENTS.items()
+        name: jaxdata.pack(
+            jaxdata.ArrayDocuments(documents(part), name=name), seq_len=32, overlap=9, **pools
+        )
+        for name, part in {"web": lengths[:220], "code": lengths[220:]}.items()
     }
-    phases = [
-        jaxdata.Phase(rows=350, weights={"web": 0.6, "code": 0.3, "wiki": 0.1}),
-        jaxdata.Phase(rows=450, weights={"web": 0.3, "code": 0.3, "wiki": 0.4}),
-    ]
-    epochs = {"web": 1, "code": 2, "wiki": 3.5}
-    return jaxdata.mix(rows, phases=phases, epochs=epochs, on_exhaustion="renormalize")
-
-
-class Count:
-    """What batches hold by source, looked up in them slot by slot."""
-
-    def __init__(self) -> None:
-        self.tokens, self.begun, self.finished = (Counter() for _ in range(3))
-        self.slots, self.rows = Counter(), Counter()
-
-    def add(self, batch: Any) -> None:
-        for row in range(len(batch["inputs"])):
-            source = batch["source"][row]
-            if source[0] < 0:
-                continue  # completes the last batch
-            name = NAMES[source[0]]
-            begins = (batch["positions"][row] == 0) & (batch["segment_ids"][row] > 0)
-            first = batch["inputs"][row][begins]
-            starts = [
-                DOCUMENTS[name].lengths.cumsum()[d - 1] + 1 if d else 1
-                for d in batch["document"][row][begins].tolist()
-            ]
-            self.rows[name] += 1
-            self.begun[name] += int((first == starts).sum())
-            self.finished[name] += self._finished(batch, row, DOCUMENTS[name])
-            self.tokens[name] += int(batch["loss_mask"][row].sum())
-            self.slots[name] += int((batch["segment_ids"][row] > 0).sum())
-
-    def _finished(self, batch: Any, row: int, documents: Any) -> int:
-        """Documents whose last token is a target, or that are one token, which is an input."""
-        there = batch["segment_ids"][row] > 0
-        number = batch["document"][row][there]
-        lasts = np.array([documents[int(d)]["tokens"][-1] for d in number])
-        alone = (documents.lengths[number] == 1) & (batch["inputs"][row][there] == lasts)
-        ends = (batch["targets"][row][there] == lasts) & batch["loss_mask"][row][there]
-        return int((ends | alone).sum())
-
-
-def check_sources(report: RunReport, count: Count) -> None:
-    for name, source in report.sources.items():
-        assert source.tokens == count.tokens[name]
-        assert source.documents_begun == count.begun[name]
-        assert source.documents_finished == count.finished[name]
-        assert source.rows == count.rows[name]
-        assert source.padding == 32 * count.rows[name] - count.slots[name]
-
-
-@pytest.mark.parametrize(
-    ("strategy", "overlap", "lanes"),
-    [
-        *(("best_fit", 9, 0), ("pad", 5, 0)),  # no lanes are order 1
-        *(("best_fit", 9, 8), ("concat", 0, 512), ("crop", 0, 8)),
-    ],
-)
-def test_it_is_what_was_delivered_at_every_step(strategy: str, overlap: int, lanes: int) -> None:
-    rows = mixed(strategy, overlap, lanes)
-    loader = jaxdata.Loader(rows, batch_size=30, extras=("source", "document"))
-    count = Count()
-    check_sources(loader.report(), count)
+    mixed = jaxdata.mix(rows, weights={"web": 0.6, "code": 0.4}, on_exhaustion="renormalize")
+    loader = jaxdata.Loader(mixed, batch_size=30, extras=("source",))
+    found = dict.fromkeys(rows, 0)
     for batch in loader:
-        count.add(batch)
-        check_sources(loader.report(), count)
-    report = loader.report()
-    assert (report.step, report.next_row, report.rows) == (len(loader), 800, 800)
-    assert report.slots == 800 * 32
-    for name, source in report.sources.items():
-        assert source.epochs == pytest.approx(source.rows / loader.rows.sources[name].plan.rows)
-    assert sum(source.planned or 0 for source in report.sources.values()) == pytest.approx(1)
-    other = jaxdata.Loader(rows, batch_size=48, shard=(2, 3))
+        for number, name in enumerate(loader.source_names):
+            found[name] += int(batch["loss_mask"][batch["source"] == number].sum())
+        sources = loader.report().sources
+        assert {name: source.tokens for name, source in sources.items()} == found
+    other = jaxdata.Loader(mixed, batch_size=48, shard=(2, 3))
     other.set_state(loader.get_state())
-    assert other.report() == report, "it is the same on every host and after any resume"
+    assert other.report() == loader.report(), "it is the same on every host and after any resume"
+    assert loader.scalars()["tokens"] == sum(found.values())
+    mapped = jaxdata.Loader(mixed.map(dict), batch_size=8)
     with pytest.raises(InputError, match="not transformed ones"):
-        jaxdata.Loader(rows.map(dict), batch_size=8).report()
+        mapped.report()
+    assert mapped.scalars() == {"row": 0, "pass": 0, "wait_seconds": 0}

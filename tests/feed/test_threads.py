@@ -12,7 +12,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import jaxdata
@@ -124,15 +123,6 @@ def test_a_signal_in_the_middle_of_a_batch_may_take_the_state() -> None:
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert {state["next_row"] for state in taken} == {0}
-
-
-def test_batches_by_their_number() -> None:
-    batches = jaxdata.torch.Batches(ROWS, batch_size=24)
-    numbers = iter(list(range(len(REFERENCE))) * 4)
-    found = in_threads(lambda: [(k, batches[k]) for k in numbers])
-    assert len(found) == 4 * len(REFERENCE)
-    for number, batch in found:
-        assert np.array_equal(batch["inputs"].numpy(), REFERENCE[number]["inputs"])
 
 
 @pytest.mark.filterwarnings("ignore:stream_text")

@@ -121,7 +121,7 @@ def facts(record: dict[str, Any]) -> tuple[Any, ...]:
 
 @pytest.fixture(scope="module")
 def unbroken(config: Path) -> Path:
-    """A run of 60 steps that nothing disturbed."""
+    """A run that nothing disturbed."""
     output = config.parent / "unbroken"
     said = run(command(config, output))
     assert f"step {STEPS}/{STEPS}  loss" in said

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import jax
@@ -88,8 +87,6 @@ def by_lengths() -> Array:
     return out.transpose(1, 2).numpy()
 
 
-
-
 def by_jax_mask() -> Array:
     arrays = [jnp.asarray(array.swapaxes(1, 2)) for array in (QUERY, KEY, VALUE)]
     mask = device.attention_mask(jnp.asarray(IDS))
@@ -165,8 +162,6 @@ def test_block_masks_are_those_that_torch_makes_of_dense_ones(ids: Array, size: 
     batch = torch.arange(rows)[:, None, None]
     query, key = torch.arange(seq_len)[:, None], torch.arange(seq_len)
     assert torch.equal(ours.mask_mod(batch, torch.tensor(0), query, key), dense[:, 0])
-
-
 
 
 @given(segment_ids())

@@ -50,6 +50,7 @@ def assert_done(child: int) -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
+@pytest.mark.slow
 def test_both_go_on(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps({"text": f"{k} " * 20}) + "\n" for k in range(300)))

@@ -72,6 +72,7 @@ def same_segment(ids: Any) -> Any:
     return (ids[:, :, None] == ids[:, None, :]) & np.tri(SEQ_LEN, dtype=bool)
 
 
+@pytest.mark.slow
 def test_transformers_takes_it_as_it_is() -> None:
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)

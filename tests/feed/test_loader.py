@@ -168,6 +168,20 @@ def test_an_error_while_reading_reaches_the_trainer(settings: dict[str, Any]) ->
     one.close()
 
 
+def test_a_loader_tells_of_itself() -> None:
+    one = loader([(0, 24), (70, 12)])
+    steps, rows = len(one), len(ROWS)
+    assert repr(one) == f"Loader({rows} rows in {steps} batches, at row 0)"
+    assert (one.batch_sizes, one.reiterable) == ([(0, 24), (70, 12)], False)
+    assert (one.reads, one.halt()) == (None, None)
+    pools = jaxdata.pack(DOCUMENTS, seq_len=32, lanes=8, segment_bytes=400, pool_bytes=1600)
+    other = loader(rows=pools)
+    for at, row in enumerate(other.batch_rows(3)):
+        assert other.step_of_row(row) == (3, at)
+    assert other.batch_rows(3).tolist() != sorted(other.batch_rows(3)), "lanes are sorted"
+    assert repr(loader(10**4)).endswith(" rows in 1 batch, at row 0)")
+
+
 def test_waiting_is_measured() -> None:
     one = loader(prefetch=0)
     assert one.wait_seconds == 0
@@ -182,6 +196,14 @@ def test_waiting_is_measured() -> None:
 def test_it_is_not_copied_but_made_again(copied: Callable[[Any], Any]) -> None:
     with pytest.raises(InputError, match=r"a Loader is not copied .* call its set_state\("):
         copied(loader())
+
+
+def test_with_a_sharding_every_array_is_of_one_shape() -> None:
+    rows = ROWS.map(lambda row: {**row, "wide": np.zeros(64)})
+    with pytest.raises(
+        InputError, match=r"'wide' has rows of shape \(64,\); with a sharding every"
+    ):
+        next(loader(rows=rows, sharding=on_mesh("data x model")))
 
 
 def test_a_row_of_your_own_is_delivered_as_a_batch_is() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
@@ -66,6 +66,7 @@ def test_each_iter_is_a_pass_of_the_next_epoch(face: str, rows: Any) -> None:
 
 
 @pytest.mark.parametrize("face", FACES)
+@settings(max_examples=30)
 @given(st.integers(0, 40), st.sampled_from([4, 8]), st.sampled_from([1, 2]))
 def test_a_state_in_any_pass_goes_on_there(
     face: str, steps: int, batch_size: int, hosts: int
@@ -140,6 +141,7 @@ def test_a_run_that_halts_says_so_instead() -> None:
             iter(one)
 
 
+@pytest.mark.slow
 def test_workers_of_a_dataloader_cannot_count_passes() -> None:
     with pytest.raises(InputError, match=r"reiterable=True in a worker of a DataLoader: the load"):
         next(iter(DataLoader(loader("torch"), batch_size=None, num_workers=1)))

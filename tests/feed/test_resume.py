@@ -15,7 +15,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import orbax.checkpoint.experimental.v1 as ocp_v1
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -49,6 +49,7 @@ LEGS = st.lists(
 )
 
 
+@settings(max_examples=50)
 @given(LEGS)
 def test_other_hosts_and_batch_sizes_go_on_and_nothing_is_lost_or_repeated(legs: Any) -> None:
     """At every stop rows may be skipped too, those that were delivered before included."""

@@ -93,8 +93,6 @@ def test_every_process_is_told_what_differs(odd: int) -> None:
         assert "next_row" not in said
 
 
-
-
 def test_who_asks_alone_goes_on_and_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -40,6 +40,7 @@ def children() -> list[str]:
     return Path(f"/proc/{ME}/task/{ME}/children").read_text().split()
 
 
+@pytest.mark.slow
 def test_an_unguarded_script_runs_once_and_its_workers_import_no_jax(tmp_path: Path) -> None:
     code = """
 import os, jaxdata
@@ -70,6 +71,7 @@ def test_a_killed_worker_is_an_error_and_no_hang() -> None:
     loader.close()
 
 
+@pytest.mark.slow
 def test_how_a_worker_ended_is_said() -> None:
     worker = Worker("operator:truediv", 0)  # a connection divided by 0
     with pytest.raises(TypeError, match="unsupported operand"):
@@ -99,6 +101,7 @@ def test_held_batches_do_not_change_but_by_their_owner(loader: jaxdata.Loader) -
         assert np.array_equal(part, batch["inputs"][3:5]), "one array holds its batch"
 
 
+@pytest.mark.slow
 def test_more_batches_are_held_than_files_may_be_open() -> None:
     code = """
 import json, numpy as np

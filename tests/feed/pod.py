@@ -27,12 +27,11 @@ SEQ_LEN = 32
 SOURCES = ("web", "code", "wiki")
 
 
-POOLS = {"chunk_bytes": 1_024, "block_bytes": 4_096}
+POOLS = {"segment_bytes": 1_024, "pool_bytes": 4_096}
 PACKS: dict[str, dict[str, Any]] = {
-    "best_fit": {"block_bytes": 6400},
-    "concat": {"block_bytes": 6400, "strategy": "concat"},
+    "best_fit": {"order": 1, "block": 64},
     "order 2": {},
-    **{f"lanes {lanes}": POOLS | {"lanes": lanes} for lanes in (1, 8, 512)},
+    "lanes 8": POOLS | {"lanes": 8},
 }
 
 
@@ -119,7 +118,7 @@ def run_pod(job: dict[str, Any], processes: int, devices: int) -> None:
     assert codes == [0] * processes, "\n".join(said)
 
 
-def kill_pod(job: dict[str, Any], processes: int, devices: int, row: int, delay: float) -> None:
+def kill_pod(job: dict[str, Any], processes: int, devices: int, row: int) -> None:
     """Run a job until it delivers some batch that begins at `row` or later, then SIGKILL all.
 
     A pod of another number of processes may have been there before.
@@ -129,7 +128,6 @@ def kill_pod(job: dict[str, Any], processes: int, devices: int, row: int, delay:
         while not any(first_row(path) >= row for path in Path(job["output"]).glob(own)):
             assert all(one.poll() is None for one in started), job
             time.sleep(0.01)
-        time.sleep(delay)
         for one in started:
             one.send_signal(signal.SIGKILL)
 
@@ -231,17 +229,14 @@ class Member:
         return True
 
     def meshes(self) -> None:
-        """A few steps on each mesh, to the end on the first, and Orbax's checkpointables."""
+        """A few steps on each mesh."""
         counts = {}
-        for number, (name, (shape, spec)) in enumerate(self.job["meshes"].items()):
+        for name, (shape, spec) in self.job["meshes"].items():
             sharding = self.sharding(shape, spec)
             counts[name] = self.share(sharding)  # before a thread reads ahead for another loader
             loader = self.loader("best_fit", sharding)
             for _ in range(self.job["steps"]):
                 self.deliver(f"{name} {self.name[0]}", loader)
-            if not number:
-                counts["to the end"] = [loader.step + len(list(loader)), len(loader)]
-                self.checkpointables(sharding)
             loader.close()
         path = self.output / f"counts-{self.name}.json"
         path.write_text(json.dumps(counts))
@@ -259,22 +254,6 @@ class Member:
             for shard in array.addressable_shards
         }
         return [len(asked), sum(pieces.values())]
-
-    def checkpointables(self, sharding: Any) -> None:
-        """What the first pod saved with Orbax's newer protocol goes on in every other."""
-        import orbax.checkpoint.experimental.v1 as ocp
-
-        loader, path = self.loader("best_fit", sharding), Path(self.job["checkpointables"])
-        if self.job["saves"]:
-            self.grain(loader)
-            response = ocp.save_checkpointables_async(path, {"loader": loader})
-            next(loader)  # what is saved is the state at the call
-            response.result()
-            loader.seek(step=1)
-        else:
-            ocp.load_checkpointables(path, {"loader": loader})
-        self.deliver(f"v1 {self.name[0]}", loader)
-        loader.close()
 
     def compared(self) -> None:
         """The first batch of equal data, and of data that differs from process to process."""
@@ -295,20 +274,6 @@ class Member:
             except InputError as error:
                 found[name] = str(error)
         (self.output / f"compared-{self.name}.json").write_text(json.dumps(found))
-
-    def grain(self, loader: jaxdata.Loader) -> None:
-        """Through grain's own arguments, on the same processes; leaves the loader at step 1."""
-        import grain
-        import orbax.checkpoint as ocp
-
-        next(loader)
-        with ocp.CheckpointManager(self.job["checkpointables"] + "-grain") as manager:
-            manager.save(1, args=ocp.args.Composite(data=grain.checkpoint.CheckpointSave(loader)))
-            manager.wait_until_finished()
-            loader.reset()
-            args = grain.checkpoint.CheckpointRestore(loader)
-            manager.restore(1, args=ocp.args.Composite(data=args))
-        assert loader.step == 1
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import jax
@@ -88,19 +87,6 @@ def by_lengths() -> Array:
     return out.transpose(1, 2).numpy()
 
 
-def by_lengths_of_rows() -> Array:
-    """As Megatron's packed sequences: each row has lengths of its own, filled up."""
-    found = attention.row_cu_seqlens(IDS)
-    out = np.zeros_like(QUERY)
-    for row, numbers in enumerate(found["cu_seqlens"].tolist()):
-        for begin, end in pairwise(numbers):
-            assert end - begin <= found["max_seqlen"][row]
-            part = [t[row, :, begin:end] for t in tensors()]
-            if end > begin:
-                out[row, :, begin:end] = scaled_dot_product_attention(*part, is_causal=True)
-    return out
-
-
 def by_jax_mask() -> Array:
     arrays = [jnp.asarray(array.swapaxes(1, 2)) for array in (QUERY, KEY, VALUE)]
     mask = device.attention_mask(jnp.asarray(IDS))
@@ -126,7 +112,6 @@ def tensors() -> list[torch.Tensor]:
         by_torch_mask,
         by_block_mask,
         by_lengths,
-        by_lengths_of_rows,
         by_jax_mask,
         by_splash_attention,
     ],
@@ -177,22 +162,6 @@ def test_block_masks_are_those_that_torch_makes_of_dense_ones(ids: Array, size: 
     batch = torch.arange(rows)[:, None, None]
     query, key = torch.arange(seq_len)[:, None], torch.arange(seq_len)
     assert torch.equal(ours.mask_mod(batch, torch.tensor(0), query, key), dense[:, 0])
-
-
-def test_attention_is_compiled_once_for_all_batches() -> None:
-    """What a mask closes over are tensors: a number would be compiled for every batch."""
-    compiled = torch.compile(flex_attention, backend="eager", dynamic=False)
-    query, key, value = (tensor[:2] for tensor in tensors())
-    stance, batches = "default", 0
-    for batch in jaxdata.torch.Loader(ROWS, batch_size=2, drop_remainder=True):
-        mask = jaxdata.torch.attention_mask(batch["segment_ids"])
-        expected = scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        with torch.compiler.set_stance(stance):
-            blocks = jaxdata.torch.block_mask(batch["segment_ids"])
-            found = compiled(query, key, value, block_mask=blocks)
-        torch.testing.assert_close(found, expected, atol=2e-5, rtol=0)
-        stance, batches = "fail_on_recompile", batches + 1
-    assert batches > 3
 
 
 @given(segment_ids())

@@ -49,12 +49,6 @@ def mixed(folder: Path, on_exhaustion: str = "refuse", **settings: Any) -> Any:
     return jaxdata.mix(rows, phases=PHASES, epochs={"masked": 2}, on_exhaustion=on_exhaustion)
 
 
-def until_dry(folder: Path, on_exhaustion: str) -> Any:
-    rows = {name: packed(folder, name) for name in ("words", "masked")}
-    weights = {"words": 0.2, "masked": 0.8}
-    return jaxdata.mix(rows, weights=weights, on_exhaustion=on_exhaustion)
-
-
 def plain(folder: Path) -> Any:
     return jaxdata.Loader(packed(folder, "words"), batch_size=8)
 
@@ -73,14 +67,6 @@ def amended(folder: Path) -> Any:
     longer["masked"] = packed(folder, "masked", seq_len=96, overlap=8)
     rows = mixed(folder, "renormalize").amend(14, rows=longer).amend(38, epochs={"masked": 3})
     return jaxdata.Loader(rows, batch_size=6)
-
-
-def going_on(folder: Path) -> Any:
-    return jaxdata.Loader(until_dry(folder, "renormalize"), batch_size=6)
-
-
-def endless(folder: Path) -> Any:
-    return jaxdata.Loader(packed(folder, "words").repeat(), batch_size=8)
 
 
 def transformed(folder: Path) -> Any:
@@ -102,10 +88,6 @@ def streamed(folder: Path) -> Any:
 
 def in_torch(folder: Path) -> Any:
     return jaxdata.torch.Loader(mixed(folder), batch_size=6)
-
-
-def in_workers(folder: Path) -> Any:
-    return StatefulDataLoader(in_torch(folder), batch_size=None, num_workers=2)
 
 
 def order_2(folder: Path) -> Any:
@@ -139,8 +121,8 @@ def order_2_in_workers(folder: Path) -> Any:
 MAKERS: dict[str, Callable[[Path], Any]] = {
     function.__name__: function
     for function in (
-        *(plain, sizes_and_skips, mixture, amended, going_on, endless, transformed, megatron),
-        *(streamed, in_torch, in_workers),
+        *(plain, sizes_and_skips, mixture, amended, transformed, megatron),
+        *(streamed, in_torch),
         *(order_2, order_2_lanes, order_2_mixture, order_2_amended, order_2_in_workers),
     )
 }
@@ -152,13 +134,6 @@ def go_on(name: str, one: Any, folder: Path) -> None:
         list(islice(one, 2))
         one.skip(1, 25)
         one.skip(40, 50)
-    if name == "going_on":
-        halting = jaxdata.Loader(until_dry(folder, "halt"), batch_size=6)
-        for _ in range(len(halting)):
-            next(halting)
-        one.set_state(halting.get_state())
-    if name == "endless":
-        one.seek(step=10**12)
 
 
 def state_of(one: Any) -> Any:
@@ -182,7 +157,7 @@ def record(name: str, folder: Path) -> dict[str, Any]:
     one = MAKERS[name](folder)
     go_on(name, one, folder)
     batches = iter(one)
-    list(islice(batches, 2 if name == "going_on" else STEPS))
+    list(islice(batches, STEPS))
     state = json.loads(json.dumps(state_of(one)))
     found = {"state": state, "next": digest(batches)}
     if hasattr(one, "close"):
@@ -202,15 +177,6 @@ def test_it_restores_with_the_same_batches(tmp_path: Path, name: str) -> None:
     assert digest(iter(one)) == saved["next"]
     if hasattr(one, "close"):
         one.close()
-
-
-def test_a_loader_takes_the_state_of_a_data_loader(tmp_path: Path) -> None:
-    saved = SAVED["in_workers"]
-    one = in_torch(tmp_path)
-    one.load_state_dict(saved["state"])
-    assert one.next_row == STEPS * 6
-    assert digest(one) == saved["next"]
-    one.close()
 
 
 def records(names: list[str]) -> dict[str, Any]:

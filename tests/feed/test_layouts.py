@@ -1,10 +1,12 @@
-"""Layouts: the same loss under every name, and what other trainers' own code makes of them."""
+"""Layouts: the same loss under every name, trainers' own code, structures of any kind."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 import pytest
 import torch
@@ -12,11 +14,13 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 import jaxdata
-from jaxdata.config import load, load_config
-from jaxdata.errors import InputError
-from jaxdata.feed.attention import varlen
+import jaxdata.torch
+from jaxdata.config import load_config
+from jaxdata.errors import ConfigError, InputError
 from jaxdata.feed.layouts import LAYOUTS, HuggingFace, Megatron, layout
-from jaxdata.testing import assert_same_batches, distinct_documents, write_dataset
+from jaxdata.feed.trees import leaves, map_leaves
+from jaxdata.testing import assert_same_batches
+from tests.builders import run
 
 VOCAB, SEQ_LEN = 64, 24
 Batch = dict[str, NDArray[Any]]
@@ -64,96 +68,11 @@ def nats(logits: torch.Tensor, targets: Any) -> torch.Tensor:
     ).reshape(logits.shape[:-1])
 
 
-def weighted(each: torch.Tensor, weights: Any) -> float:
-    weights = torch.tensor(weights).double()
-    return float((each.detach() * weights).sum() / weights.sum())
-
-
 def same_segment(ids: Any) -> Any:
     return (ids[:, :, None] == ids[:, None, :]) & np.tri(SEQ_LEN, dtype=bool)
 
 
-def native_loss(batch: Batch) -> float:
-    logits = MODEL(batch["inputs"], batch["positions"], same_segment(batch["segment_ids"]))
-    return weighted(nats(logits, batch["targets"]), batch["loss_mask"])
-
-
-def maxtext_loss(batch: Batch) -> float:
-    ids = batch["inputs_segmentation"]
-    logits = MODEL(batch["inputs"], batch["inputs_position"], same_segment(ids))
-    return weighted(nats(logits, batch["targets"]), batch["targets_segmentation"] != 0)
-
-
-def megatron_loss(batch: Batch) -> float:
-    assert batch["loss_mask"].dtype == np.float32
-    may_look = ~batch["attention_mask"][:, 0]
-    logits = MODEL(batch["tokens"], batch["position_ids"], may_look)
-    return weighted(nats(logits, batch["labels"]), batch["loss_mask"])
-
-
-def megatron_loss_by_lengths(batch: Batch) -> float:
-    numbers = batch["cu_seqlens"]
-    assert (np.diff(numbers).max(axis=1) == batch["max_seqlen"]).all()
-    ids = np.stack([np.searchsorted(row, np.arange(SEQ_LEN), side="right") for row in numbers])
-    logits = MODEL(batch["tokens"], batch["position_ids"], same_segment(ids))
-    return weighted(nats(logits, batch["labels"]), batch["loss_mask"])
-
-
-def megatron_leaking_loss(batch: Batch) -> float:
-    assert "attention_mask" not in batch
-    whole = np.ones_like(batch["tokens"])
-    logits = MODEL(batch["tokens"], batch["position_ids"], same_segment(whole))
-    return weighted(nats(logits, batch["labels"]), batch["loss_mask"])
-
-
-def hf_loss(batch: Batch) -> float:
-    """By the labels that are not shifted, where every target is."""
-    documents = (np.diff(batch["position_ids"], axis=1, prepend=-1) != 1).cumsum(axis=1)
-    logits = MODEL(batch["input_ids"], batch["position_ids"], same_segment(documents))
-    return weighted(nats(logits, batch["shift_labels"]), batch["shift_labels"] != -100)
-
-
-def hf_mask_loss(batch: Batch) -> float:
-    logits = MODEL(batch["input_ids"], batch["position_ids"], batch["attention_mask"][:, 0])
-    return weighted(nats(logits, batch["shift_labels"]), batch["shift_labels"] != -100)
-
-
-@pytest.mark.parametrize(
-    ("given", "loss"),
-    [
-        ("jaxdata", native_loss),
-        ("maxtext", maxtext_loss),
-        ("hf", hf_loss),
-        (HuggingFace(attention_mask=True), hf_mask_loss),
-        ("megatron", megatron_loss),
-        (Megatron(attention_mask=True), megatron_loss),
-        (Megatron(cu_seqlens=True), megatron_loss_by_lengths),
-    ],
-)
-def test_the_loss_is_that_of_the_native_layout(given: Any, loss: Callable[[Batch], float]) -> None:
-    found = batches(layout=given)
-    assert len(found) == len(NATIVE)
-    for batch, native in list(zip(found, NATIVE, strict=True))[:8]:
-        assert loss(batch) == pytest.approx(native_loss(native), rel=1e-6)
-
-
-def test_megatrons_layout_leaks_only_where_it_is_asked_to() -> None:
-    bare = batches(layout={"megatron": {"attention_mask": False}})
-    leaks = [
-        megatron_leaking_loss(one) != pytest.approx(native_loss(native), rel=1e-5)
-        for one, native in zip(bare, NATIVE, strict=True)
-    ]
-    assert sum(leaks) > len(leaks) // 2
-
-
-def test_labels_that_a_model_shifts_itself_lack_only_the_last_slot() -> None:
-    for batch, native in zip(batches(layout="hf"), NATIVE, strict=True):
-        expected = np.where(native["loss_mask"], native["targets"], -100)
-        assert np.array_equal(batch["shift_labels"], expected)
-        assert np.array_equal(batch["labels"][:, 1:], expected[:, :-1])
-        assert (batch["labels"][:, 0] == -100).all()
-
-
+@pytest.mark.slow
 def test_transformers_takes_it_as_it_is() -> None:
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
@@ -188,59 +107,6 @@ def documents_alone(model: Any, batch: Batch) -> float:
     return float(np.mean(costs))
 
 
-def test_names_and_dtypes() -> None:
-    kinds = {
-        name: {key: array.dtype.name for key, array in batches(layout=name)[0].items()}
-        for name in LAYOUTS
-    }
-    assert set(kinds["maxtext"].values()) == {"int32"}
-    assert set(kinds["maxtext"]) == {
-        f"{of}{what}" for of in ("inputs", "targets") for what in ("", "_position", "_segmentation")
-    }
-    names = ("input_ids", "labels", "shift_labels", "position_ids")
-    assert kinds["hf"] == {**dict.fromkeys(names, "int64"), "use_cache": "bool"}
-    assert kinds["megatron"] == {
-        "attention_mask": "bool",
-        "tokens": "int64",
-        "labels": "int64",
-        "loss_mask": "float32",
-        "position_ids": "int64",
-    }
-    flash = HuggingFace(cu_seqlens=True)(NATIVE[0])
-    assert flash["cu_seq_lens_q"].dtype == np.int32
-    assert np.array_equal(flash["cu_seq_lens_q"], flash["cu_seq_lens_k"])
-    assert flash["max_length_q"] == flash["max_length_k"] <= SEQ_LEN
-
-
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_workers_and_shards_make_them_too(name: str) -> None:
-    here = batches(layout=name)
-    assert_same_batches(batches(layout=name, num_workers=2), here)
-    halves = [batches(layout=name, shard=(part, 2)) for part in range(2)]
-    joined = [
-        {key: np.concatenate([a[key], b[key]]) if a[key].ndim else a[key] for key in a}
-        for a, b in zip(*halves, strict=True)
-    ]
-    assert_same_batches(joined, here)
-
-
-def test_one_of_your_own_and_what_rows_carry_besides() -> None:
-    def own(batch: Batch) -> Batch:
-        return {**LAYOUTS["maxtext"](batch), **varlen(batch["segment_ids"])}
-
-    rows = ROWS.map(lambda row: {**row, "weights": row["loss_mask"] * np.float32(0.5)})
-    loader = jaxdata.Loader(rows, batch_size=4, layout=own, num_workers=1)
-    batch = next(loader)
-    assert np.array_equal(batch["weights"], NATIVE[0]["loss_mask"] * np.float32(0.5))
-    assert batch["cu_seqlens"][-1] == 4 * SEQ_LEN
-    assert batch["max_seqlen"] <= SEQ_LEN
-    assert "weights" in LAYOUTS["hf"](batches_of(rows)[0])
-
-
-def batches_of(rows: Any) -> list[Batch]:
-    return list(jaxdata.Loader(rows, batch_size=4, prefetch=0))
-
-
 def test_one_row_is_laid_out_as_a_batch_is() -> None:
     for name in LAYOUTS:
         whole = layout(name)(NATIVE[0])
@@ -249,47 +115,109 @@ def test_one_row_is_laid_out_as_a_batch_is() -> None:
         assert all(np.array_equal(row[key], of_row[key]) for key in whole)
 
 
-def test_a_state_does_not_know_of_layouts() -> None:
-    one = jaxdata.Loader(ROWS, batch_size=4, layout="hf")
-    next(one)
-    other = jaxdata.Loader(ROWS, batch_size=4)
-    other.set_state(one.get_state())
-    assert_same_batches([next(other)], NATIVE[1:2])
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    module = "def scaled(batch, *, by): return batch['inputs'] * by, batch['targets']"
+    (tmp_path / "my_layouts.py").write_text(module)
+    monkeypatch.syspath_prepend(tmp_path)
+    return run(tmp_path, {"a": [30, 20, 9]}, pack={"seq_len": 8}, loader={"batch_size": 2})
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("name", "given"),
     [
-        ({"layout": "t5"}, "layout='t5': expected one of 'jaxdata', 'maxtext', 'hf', 'megatron'"),
-        ({"layout": 3}, "layout=3: expected one of"),
+        ({"megatron": {"cu_seqlens": True}}, Megatron(cu_seqlens=True)),
+        ({"hf": None}, "hf"),
+        ({"my_layouts:scaled": {"by": 3}}, lambda batch: (batch["inputs"] * 3, batch["targets"])),
     ],
 )
-def test_an_unknown_layout_is_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError) as caught:
-        batches(**settings)
-    assert message in str(caught.value)
+def test_a_config_names_any_layout(config: Path, name: Any, given: Any) -> None:
+    made = jaxdata.load(config, **{"loader.layout": name, "loader.num_workers": 1})
+    rows = jaxdata.load(config).rows
+    assert_same_batches(made, jaxdata.Loader(rows, batch_size=2, layout=given))
 
 
-def test_what_cannot_be_said_is_refused() -> None:
-    rows = jaxdata.pack(jaxdata.ArrayDocuments(TEXTS), seq_len=SEQ_LEN, positions="row")
-    with pytest.raises(InputError, match="pack with positions='segment'"):
-        next(jaxdata.Loader(rows, batch_size=4, layout="hf"))
-    import jax
+def test_a_config_that_names_none_is_refused_before_anything_is_imported(config: Path) -> None:
+    absent = {"loader.layout": "no_such_module:tokens"}
+    assert load_config(config, absent), "nothing is imported to read a config"
+    with pytest.raises(InputError, match="No module named 'no_such_module'"):
+        jaxdata.load(config, **absent)
+    config.write_text(config.read_text().replace("batch_size: 2", "layout: t5"))
+    with pytest.raises(ConfigError, match=r"layout: should be 'hf', 'jaxdata', 'maxt.*got 't5'"):
+        load_config(config)
 
+
+def test_written_rows_are_dicts_of_arrays_of_one_row(tmp_path: Path) -> None:
+    rows = ROWS[:4]
+    jaxdata.materialize(rows, tmp_path / "m", layout="megatron", workers=1)
+    names = set(jaxdata.open_rows(tmp_path / "m")[0])
+    assert names == {"tokens", "labels", "loss_mask", "position_ids"}, "no mask nobody asked for"
+    with pytest.raises(InputError, match="of one row it makes tuple, expected a dict of arrays"):
+        jaxdata.materialize(rows, tmp_path / "t", layout=lambda b: (b["inputs"],), workers=1)
+
+
+class Example(NamedTuple):
+    x: Any
+    y: Any
+
+
+@dataclass(frozen=True)
+class Record:
+    x: Any
+    about: Any = None
+
+
+def nested(batch: Any) -> Any:
+    flags = {"causal": True, "name": "packed", "none": None, "scale": 0.5}
+    inside = [Example(batch["inputs"], (batch["targets"],)), flags]
+    longest = int(batch["segment_ids"].max())
+    return inside, Record(batch["loss_mask"], {"longest": np.array(7), "count": longest})
+
+
+def loaded(face: Any = jaxdata.Loader, **settings: Any) -> list[Any]:
+    return list(face(ROWS, **{"batch_size": 4, **settings}))
+
+
+def test_every_way_of_delivery_keeps_the_structure() -> None:
+    want = [nested(batch) for batch in loaded(prefetch=0)]
+    shapes = [shape_of(batch) for batch in want]
+    assert len(set(shapes)) > 1, "it changes on the way"
     device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    with pytest.raises(
-        InputError, match=r"layout='maxtext' is made on the host, but expand='device'"
-    ):
-        jaxdata.Loader(ROWS, batch_size=4, sharding=device, expand="device", layout="maxtext")
-    on_device = next(jaxdata.Loader(ROWS, batch_size=4, sharding=device, layout="maxtext"))
-    assert_same_batches([on_device], batches(layout="maxtext")[:1])
+    ways = [
+        (np.ndarray, loaded(layout=nested, num_workers=1)),
+        (jax.Array, loaded(layout=nested, sharding=device)),
+        (torch.Tensor, loaded(jaxdata.torch.Loader, layout=nested)),
+    ]
+    for kind, made in ways:
+        assert [shape_of(batch) for batch in made] == shapes
+        assert all(isinstance(leaf, kind) for leaf in arrays_in(made[0]))
+        assert_same_batches(map(arrays_in, made), map(arrays_in, want))
 
 
-def test_a_config_names_one(tmp_path: Any) -> None:
-    dataset = write_dataset(tmp_path / "d", {"train/a": distinct_documents([30, 20, 9])})
-    assert dataset.splits
-    config = {"dataset": str(tmp_path / "d"), "pack": {"seq_len": 8}, "loader": {"batch_size": 1}}
-    loader = load(config, loader={"layout": "megatron"})
-    assert {"tokens", "labels", "loss_mask", "attention_mask"} < set(next(loader))
-    with pytest.raises(InputError, match=r"loader\.layout: should be 'hf', 'jaxdata', 'maxtext'"):
-        load_config(config, {"loader.layout": "t5"})
+def test_a_batch_may_be_one_array_or_a_tuple() -> None:
+    tuples = loaded(layout=lambda batch: (batch["inputs"], batch["targets"]))
+    arrays = loaded(layout=lambda batch: batch["inputs"])
+    assert {type(batch) for batch in tuples} == {tuple}
+    assert all(np.array_equal(one[0], other) for one, other in zip(tuples, arrays, strict=True))
+
+
+def test_what_is_no_leaf_is_refused_in_words() -> None:
+    def bad(batch: Any) -> Any:
+        return {"inputs": batch["inputs"], "names": {1, 2}}
+
+    with pytest.raises(InputError, match=r"the layout put a set into a batch: expected arrays and"):
+        loaded(jaxdata.torch.Loader, layout=bad)
+
+
+def shape_of(batch: Any) -> str:
+    """The types of a structure, and the constants in it."""
+
+    def shown(_: str, leaf: Any) -> Any:
+        single = isinstance(leaf, np.ndarray | np.generic) and not leaf.ndim
+        return leaf.item() if single else "array" if np.ndim(leaf) else leaf
+
+    return repr(map_leaves(shown, batch))
+
+
+def arrays_in(batch: Any) -> list[Any]:
+    return [leaf for leaf in leaves(batch).values() if np.ndim(leaf)]

@@ -17,17 +17,15 @@ from jax.sharding import SingleDeviceSharding
 
 import jaxdata
 import jaxdata.torch
-from jaxdata.testing import distinct_documents
+from jaxdata.feed.batches import HostPlacement
+from jaxdata.feed.schedule import Schedule
+from jaxdata.feed.streams.shared import BatchReceiver
+from jaxdata.testing import assert_same_batches, distinct_documents
 from tests.leftovers import held
 
 ROWS = jaxdata.pack(jaxdata.ArrayDocuments(distinct_documents([20] * 60)), seq_len=32)
 DEVICE = {"sharding": "device"}
-KINDS: dict[str, dict[str, Any]] = {
-    "a thread": {},
-    "a thread, on a device": DEVICE,
-    "workers": {"num_workers": 1},
-    "workers and a thread": {"num_workers": 1, **DEVICE},
-}
+KINDS: dict[str, dict[str, Any]] = {"a thread": {}, "both": {"num_workers": 1, **DEVICE}}
 
 
 def loader(rows: Any = ROWS, **given: Any) -> jaxdata.Loader:
@@ -46,7 +44,6 @@ def _nothing_is_left() -> Iterator[None]:
     assert held() - before == set()
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("given", KINDS.values(), ids=KINDS)
 def test_at_its_end_it_has_nothing(given: dict[str, Any]) -> None:
     """Nor does it take anything to say again that it is at its end."""
@@ -88,17 +85,13 @@ def raises_once() -> Callable[[Any], Any]:
     return function
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("given", KINDS.values(), ids=KINDS)
-def test_dropped_after_an_error(given: dict[str, Any]) -> None:
+def test_dropped_after_an_error_or_interrupt() -> None:
     with pytest.raises(ZeroDivisionError):
-        next(loader(ROWS.map(broken), **given))
-
-
-@pytest.mark.parametrize("given", list(KINDS.values())[:2], ids=list(KINDS)[:2])
-def test_dropped_after_an_interrupt(given: dict[str, Any]) -> None:
+        next(loader(ROWS.map(broken)))
+    with pytest.raises(ZeroDivisionError):
+        next(loader(ROWS.map(broken), num_workers=1))
     with suppress(KeyboardInterrupt):
-        list(loader(ROWS.map(raises_once()), **given))
+        list(loader(ROWS.map(raises_once())))
 
 
 def test_an_error_before_the_first_batch_ends_the_workers_there_are() -> None:
@@ -122,41 +115,10 @@ def test_an_error_before_the_first_batch_ends_the_workers_there_are() -> None:
     del caught
 
 
-@pytest.mark.exhaustive
-@pytest.mark.filterwarnings("ignore:stream_text")
-@pytest.mark.parametrize(
-    "given", [{"num_workers": 0}, {"num_workers": 1}, {"prefetch": 0}], ids=str
-)
-def test_streams_of_text(tmp_path: Path, given: dict[str, Any]) -> None:
-    path = tmp_path / "a.txt"
-    path.write_text("some text\n" * 2_000)
-
-    def stream(**more: Any) -> Any:
-        settings = {"tokenizer": "bytes", "seq_len": 32, "batch_size": 4, "num_workers": 0}
-        return jaxdata.stream_text(path, **{**settings, **given, **more})
-
-    before = held()
-    whole = stream()
-    assert len(list(whole)) > 100
-    gc.collect()
-    assert held() == before
-    assert next(whole, None) is None
-    assert held() == before
-    next(stream())
-    with pytest.raises(ZeroDivisionError):
-        next(stream(layout=broken))
-    failing = stream(layout=raises_once())
-    with pytest.raises(KeyboardInterrupt):
-        next(failing)
-    assert next(failing)["inputs"].shape == (4, 32)  # an error is no end
-
-
 def test_dropped_loaders_for_torch() -> None:
     from torch.utils.data import DataLoader
 
-    for _ in jaxdata.torch.Loader(ROWS, batch_size=4, num_workers=1):
-        break
-    list(jaxdata.torch.Loader(ROWS, batch_size=4))
+    next(jaxdata.torch.Loader(ROWS, batch_size=4, num_workers=1))
     assert list(DataLoader(jaxdata.torch.Loader(ROWS, batch_size=4), batch_size=None))
 
 
@@ -198,3 +160,43 @@ def test_memory_of_workers_goes_with_its_batches() -> None:
     assert np.array_equal(kept, copy)
     del kept
     assert not [each for each in held() if each in memory]
+
+
+class Interrupting:
+    """A method that Ctrl-C breaks off when it has done its work, the n-th time."""
+
+    def __init__(self, method: Any, when: int) -> None:
+        self.method, self.when = method, when
+
+    def __get__(self, owner: Any, _: Any) -> Any:
+        def call(*args: Any) -> Any:
+            found = self.method(owner, *args)
+            self.when -= 1
+            if self.when == 0:
+                raise KeyboardInterrupt
+            return found
+
+        return call
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "settings"),
+    [
+        (BatchReceiver, "receive", {"num_workers": 1, "prefetch": 0}),
+        (HostPlacement, "place", {"prefetch": 0}),
+        (Schedule, "advance", {}),
+    ],
+)
+def test_after_an_interrupt_it_goes_on_where_it_was(
+    monkeypatch: pytest.MonkeyPatch, where: type, name: str, settings: dict[str, Any]
+) -> None:
+    one = loader(**settings)
+    batches, expected = list[Any](), list(loader())
+    monkeypatch.setattr(where, name, Interrupting(getattr(where, name), when=5))
+    with pytest.raises(KeyboardInterrupt):
+        batches.extend(one)
+    delivered = one.step
+    assert_same_batches(batches, expected[: len(batches)])
+    assert_same_batches(list(one), expected[delivered:])
+    assert delivered - len(batches) == (name == "advance")  # it was counted, as it says
+    one.close()

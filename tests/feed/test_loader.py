@@ -1,128 +1,96 @@
+"""What a loader delivers: the same batches, whoever makes them and wherever they go."""
+
 from __future__ import annotations
 
-import gc
 import pickle
-import threading
 from collections.abc import Callable
 from copy import copy as copy_of
-from copy import deepcopy
-from pathlib import Path
 from typing import Any
 
-import grain
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 import jaxdata
-from jaxdata.errors import InputError, StateMismatch
+from jaxdata.errors import InputError
 from jaxdata.testing import (
     assert_exactly_once,
     assert_same_batches,
+    assert_same_on_hosts,
     distinct_documents,
 )
+from tests.builders import dataset
+from tests.feed.pod import rows_asked
 
 DOCUMENTS = jaxdata.ArrayDocuments(
     distinct_documents(np.random.default_rng(0).integers(1, 120, 400)), name="train/a"
 )
-TEXTS = [each["tokens"] for each in DOCUMENTS]
-ROWS = jaxdata.pack(DOCUMENTS, seq_len=32, block_bytes=12800)
-Loading = Callable[..., jaxdata.Loader]
+ROWS = jaxdata.pack(DOCUMENTS, seq_len=32, order=1, block=128)
 
 
-def loader(batch_size: int = 24, rows: Any = ROWS, **settings: Any) -> jaxdata.Loader:
+def loader(batch_size: Any = 24, rows: Any = ROWS, **settings: Any) -> jaxdata.Loader:
     return jaxdata.Loader(rows, batch_size=batch_size, **settings)
 
 
 REFERENCE = list(loader(prefetch=0))
 
 
-@pytest.mark.parametrize("prefetch", [0, 1, 5])
-@pytest.mark.parametrize("num_workers", [0, 1, 3])
+@pytest.mark.parametrize(("num_workers", "prefetch"), [(0, 1), (0, 5), (1, 0), (3, 5)])
 def test_workers_and_prefetch_change_nothing(num_workers: int, prefetch: int) -> None:
     with_them = loader(num_workers=num_workers, prefetch=prefetch)
     assert assert_same_batches(with_them, REFERENCE) == len(REFERENCE) == len(with_them)
 
 
-@pytest.mark.parametrize("shards", [1, 2, 3, 4, 24])
-def test_shards_concatenated_are_the_batch(shards: int) -> None:
-    parts = [list(loader(shard=(part, shards))) for part in range(shards)]
-    joined = [
-        {name: np.concatenate([part[step][name] for part in parts]) for name in parts[0][step]}
-        for step in range(len(parts[0]))
-    ]
-    assert_same_batches(joined, REFERENCE)
+def test_shards_concatenated_are_the_batch() -> None:
+    """Of 24 hosts, some have no row at all in the last batch, and the same number of steps."""
+    assert assert_same_on_hosts(lambda shard: loader(shard=shard), [2, 3, 24]) == len(REFERENCE)
 
 
 MESHES = {
-    "data": ((4,), PartitionSpec("x")),
     "data, two axes": ((2, 2), PartitionSpec(("x", "y"))),
     "data x model": ((2, 2), PartitionSpec("x")),
-    "model only": ((1, 4), PartitionSpec("x")),
     "batch x sequence": ((2, 2), PartitionSpec("x", "y")),
     "sequence": ((4,), PartitionSpec(None, "x")),
 }
 
 
+def on_mesh(name: str) -> NamedSharding:
+    shape, spec = MESHES[name]
+    mesh = Mesh(np.array(jax.devices()[:4]).reshape(shape), ("x", "y")[: len(shape)])
+    return NamedSharding(mesh, spec)
+
+
 @pytest.mark.parametrize("name", MESHES)
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_any_sharding_gives_the_same_global_batch(name: str, prefetch: int) -> None:
-    shape, spec = MESHES[name]
-    mesh = Mesh(np.array(jax.devices()[:4]).reshape(shape), ("x", "y")[: len(shape)])
-    sharding = NamedSharding(mesh, spec)
+    sharding = on_mesh(name)
     batches = list(loader(sharding=sharding, prefetch=prefetch))
     assert all(array.sharding == sharding for array in batches[0].values())
     assert_same_batches(batches, REFERENCE)
 
 
-def test_one_device_is_a_sharding_too() -> None:
-    assert_same_batches(loader(sharding=SingleDeviceSharding(jax.devices()[1])), REFERENCE)
-
-
-def test_the_last_batch_is_completed_with_masked_rows() -> None:
-    total = len(ROWS)
-    assert total % 24
+def test_the_last_batch_is_completed_with_masked_rows_or_dropped() -> None:
+    empty = -len(ROWS) % 24
+    assert empty
     last = REFERENCE[-1]
-    empty = 24 - total % 24
     assert all(not array[-empty:].any() for array in last.values())
     assert last["segment_ids"][:-empty].any(axis=1).all()
     assert_same_batches(loader(drop_remainder=True), REFERENCE[:-1])
-    assert len(loader(drop_remainder=True)) == len(REFERENCE) - 1
-    # A host whose part of the last batch has no row at all has the same number of steps.
-    parts = [list(loader(shard=(part, 24))) for part in (0, 23)]
-    assert len(parts[0]) == len(parts[1]) == len(REFERENCE)
 
 
-def test_it_is_a_grain_iterator(tmp_path: Path) -> None:
-    one = loader()
-    assert isinstance(one, grain.DatasetIterator)
-    next(one)
-    manager = ocp.CheckpointManager(tmp_path.resolve())
-    manager.save(1, args=ocp.args.Composite(data=grain.checkpoint.CheckpointSave(one)))
-    manager.wait_until_finished()
-    other = loader()
-    manager.restore(1, args=ocp.args.Composite(data=grain.checkpoint.CheckpointRestore(other)))
-    assert_same_batches(other, REFERENCE[1:])
-
-
-def test_orbax_keeps_its_state_as_json(tmp_path: Path) -> None:
-    one = loader()
-    next(one)
-    with ocp.CheckpointManager(tmp_path.resolve()) as manager:
-        saved = ocp.args.JsonSave(one.get_state())
-        manager.save(1, args=ocp.args.Composite(loader=saved))
-        next(one)  # what is saved is the state at the call
-        manager.wait_until_finished()
-        found = manager.restore(1, args=ocp.args.Composite(loader=ocp.args.JsonRestore()))
-    other = loader(48, shard=(0, 2))
-    other.set_state(found["loader"])
-    assert np.array_equal(next(other)["inputs"], REFERENCE[1]["inputs"])
+def test_a_process_reads_only_its_rows() -> None:
+    read = []
+    for part, prefetch in ((0, 2), (1, 5)):
+        with rows_asked(ROWS.table) as asked:
+            list(loader(shard=(part, 2), prefetch=prefetch))
+        assert {row % 24 // 12 for row in asked} == {part}
+        read += asked
+    assert sorted(read) == list(range(len(ROWS))), "padding is not read"
 
 
 def test_a_delivered_batch_never_changes() -> None:
-    one = loader(sharding=SingleDeviceSharding(jax.devices()[0]), prefetch=3)
+    one = loader(sharding=SingleDeviceSharding(jax.devices()[1]), prefetch=3)
     kept = [(batch, {k: np.array(v) for k, v in batch.items()}) for batch in one]
     for batch, copy in kept:
         assert_same_batches([batch], [copy])
@@ -131,26 +99,16 @@ def test_a_delivered_batch_never_changes() -> None:
     assert_same_batches([next(loader())], REFERENCE[:1])
 
 
-def test_transformed_rows_are_loaded_row_by_row() -> None:
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_transformed_rows_are_loaded_row_by_row(num_workers: int) -> None:
     rows = ROWS.map(lambda row: {**row, "weights": row["loss_mask"].astype(np.float32)})
-    for num_workers in (0, 2):
-        batches = list(loader(rows=rows, num_workers=num_workers))
-        assert batches[0]["weights"].dtype == np.float32
-        stripped = [{k: v for k, v in b.items() if k != "weights"} for b in batches]
-        assert_same_batches(stripped, REFERENCE)
-    state = loader(rows=rows).get_state()
-    with pytest.raises(StateMismatch, match="seed was 0, is 5"):
-        loader(
-            rows=jaxdata.pack(DOCUMENTS, seq_len=32, block_bytes=12800, seed=5).map(dict)
-        ).set_state(state)
+    batches = list(loader(rows=rows, num_workers=num_workers))
+    assert {batch.pop("weights").dtype for batch in batches} == {np.dtype(np.float32)}
+    assert_same_batches(batches, REFERENCE)
 
 
 def test_repeated_rows_are_more_epochs() -> None:
-    batches = list(loader(rows=ROWS.repeat(2)))
-    assert_exactly_once(batches, [DOCUMENTS], epochs=2)
-    row_by_row = [ROWS.repeat(2)[k]["inputs"] for k in range(len(ROWS) - 2, len(ROWS) + 2)]
-    expected = [ROWS[k]["inputs"] for k in range(len(ROWS) - 2, len(ROWS) + 2)]
-    assert np.array_equal(row_by_row, expected)
+    assert_exactly_once(list(loader(rows=ROWS.repeat(2))), [DOCUMENTS], epochs=2)
     endless = loader(rows=ROWS.repeat())
     endless.set_state(loader().get_state())  # one epoch may be prolonged
     assert_same_batches([next(endless) for _ in REFERENCE[:-1]], REFERENCE[:-1])
@@ -158,85 +116,126 @@ def test_repeated_rows_are_more_epochs() -> None:
     assert np.array_equal(same[len(ROWS) + 3]["inputs"], ROWS[3]["inputs"])
 
 
-def test_filtered_rows_are_refused() -> None:
-    rows = ROWS.filter(lambda row: bool(row["inputs"][0] % 2))
-    with pytest.raises(InputError, match=r"row \d+ is None: rows cannot be filtered"):
-        list(loader(rows=rows))
+DIVIDED = {"batch_size": 6, "sharding": "data, two axes"}
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"batch_size": 0}, "batch_size=0: expected a whole number of at least 1"),
-        ({"batch_size": 2.5}, "batch_size=2.5: expected a whole number"),
-        (
-            {"batch_size": [(8, 2)]},
-            "batch_size=[(8, 2)]: expected a whole number of at least 1, or",
-        ),
-        ({"batch_size": [(0, 2), (0, 4)]}, "like [(0, 256), (100_000, 512)]"),
         ({"skip_rows": [(3, 3)]}, "cannot skip rows (3, 3): expected (a, b) with 0 <= a < b <= "),
-        ({"skip_rows": 7}, "skip_rows=7: expected pairs of rows, like [(4000, 4800)]"),
         ({"num_workers": -1}, "num_workers=-1: expected a whole number of at least 0"),
+        ({"num_workers": 1025}, "num_workers=1025: expected at most 1,024"),
+        ({"prefetch": 65_537}, "prefetch=65537: expected at most 65,536"),
+        (
+            {"batch_size": 2**24, "rows": jaxdata.pack(DOCUMENTS, seq_len=256)},
+            "16,777,216 rows of a batch in this process, of 256 slots each: expected at most "
+            "2,147,483,648 slots; make batch_size or seq_len smaller, or use more processes",
+        ),
         ({"shard": (0, 5)}, "batch_size=24 cannot be divided among 5 shards"),
+        ({"batch_size": [(0, 24), (70, 12)], "shard": (0, 24)}, "batch_size=12 cannot be divided"),
         ({"shard": (2, 2)}, "shard=(2, 2): expected (i, n) with 0 <= i < n"),
+        (DIVIDED, "a batch of 6 rows of 32 does not divide over"),
+        (DIVIDED | {"shard": (0, 1)}, "give sharding= (jax arrays) or shard=(i, n) (numpy), not"),
+        ({"expand": "gpu"}, "expand='gpu': expected 'host' or 'device'"),
+        ({"expand": "device"}, "expand='device' makes arrays on devices: give sharding= with it"),
+        (DIVIDED | {"expand": "device", "rows": ROWS.map(dict)}, "but these were transformed: app"),
+        (
+            {"rows": DOCUMENTS},
+            "a loader is given rows, not a ArrayDocuments: pack a source first, "
+            "jaxdata.pack(dataset.source(split, name), seq_len=…), or mix several",
+        ),
+        ({"rows": "data/mine"}, "a loader is given rows, not a str: pack a source first"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
+    if "sharding" in settings:  # forks import this module: JAX begins with its devices
+        settings = settings | {"sharding": on_mesh(settings["sharding"])}
     with pytest.raises(InputError) as caught:
         loader(**settings)
     assert message in str(caught.value)
 
 
-def test_a_sharding_that_does_not_divide_is_refused() -> None:
-    mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
-    sharding = NamedSharding(mesh, PartitionSpec("x"))
-    with pytest.raises(InputError, match="a batch of 6 rows of 32 does not divide over"):
-        loader(6, sharding=sharding)
-    with pytest.raises(InputError, match="not both"):
-        loader(sharding=sharding, shard=(0, 1))
-
-
-def test_an_error_while_reading_reaches_the_trainer() -> None:
+@pytest.mark.parametrize("settings", [{"prefetch": 0}, {"prefetch": 2}, {"num_workers": 1}])
+def test_an_error_while_reading_reaches_the_trainer(settings: dict[str, Any]) -> None:
     def broken(row: Any) -> Any:
         raise ZeroDivisionError("in the user's function")
 
-    for settings in ({"prefetch": 0}, {"prefetch": 2}, {"num_workers": 1}):
-        one = loader(rows=ROWS.map(broken), **settings)
-        for _ in range(2):  # an error is no end
-            with pytest.raises(ZeroDivisionError, match="in the user's function"):
-                next(one)
-        one.close()
+    one = loader(rows=ROWS.map(broken), **settings)
+    for _ in range(1 + ("prefetch" in settings)):  # an error is no end
+        with pytest.raises(ZeroDivisionError, match="in the user's function"):
+            next(one)
+    one.close()
 
 
-def test_closing_leaves_no_thread() -> None:
-    gc.collect()
-    before = threading.active_count()
-    for _ in range(50):
-        one = loader(prefetch=3)
-        next(one)
-        one.close()
-    for _ in range(50):
-        next(loader(prefetch=3))  # dropped without closing
-    gc.collect()
-    assert threading.active_count() == before
-    with pytest.raises(ValueError, match="closed"):
-        next(one)
+def test_a_loader_tells_of_itself() -> None:
+    one = loader([(0, 24), (70, 12)])
+    steps, rows = len(one), len(ROWS)
+    assert repr(one) == f"Loader({rows} rows in {steps} batches, at row 0)"
+    assert (one.batch_sizes, one.reiterable) == ([(0, 24), (70, 12)], False)
+    assert (one.reads, one.halt()) == (None, None)
+    pools = jaxdata.pack(DOCUMENTS, seq_len=32, lanes=8, segment_bytes=400, pool_bytes=1600)
+    other = loader(rows=pools)
+    for at, row in enumerate(other.batch_rows(3)):
+        assert other.step_of_row(row) == (3, at)
+    assert other.batch_rows(3).tolist() != sorted(other.batch_rows(3)), "lanes are sorted"
+    assert repr(loader(10**4)).endswith(" rows in 1 batch, at row 0)")
 
 
 def test_waiting_is_measured() -> None:
     one = loader(prefetch=0)
     assert one.wait_seconds == 0
     next(one)
-    assert one.wait_seconds > 0
+    waited = one.wait_seconds
+    assert waited > 0
+    next(one)
+    assert one.wait_seconds > waited
 
 
-@pytest.mark.parametrize("copied", [copy_of, deepcopy, pickle.dumps])
+@pytest.mark.parametrize("copied", [copy_of, pickle.dumps])
 def test_it_is_not_copied_but_made_again(copied: Callable[[Any], Any]) -> None:
-    one = loader()
-    expected = [next(one), next(one)][1]
     with pytest.raises(InputError, match=r"a Loader is not copied .* call its set_state\("):
-        copied(one)
-    again = loader()
-    again.set_state(one.get_state())
-    again.seek(step=1)
-    assert_same_batches([next(again)], [expected])
+        copied(loader())
+
+
+def test_with_a_sharding_every_array_is_of_one_shape() -> None:
+    rows = ROWS.map(lambda row: {**row, "wide": np.zeros(64)})
+    with pytest.raises(
+        InputError, match=r"'wide' has rows of shape \(64,\); with a sharding every"
+    ):
+        next(loader(rows=rows, sharding=on_mesh("data x model")))
+
+
+def test_a_row_of_your_own_is_delivered_as_a_batch_is() -> None:
+    one = loader(sharding=on_mesh("data x model"), layout="maxtext")
+    assert_same_batches([one.sample()], REFERENCE[:1])
+    assert_same_batches([one.deliver(one.sample())], [next(one)])
+    on_device = loader(sharding=on_mesh("data x model"), expand="device")
+    with pytest.raises(InputError, match="expand='device' delivers no arrays of your own: use"):
+        on_device.deliver(one.sample())
+
+
+def test_rows_change_their_shape_between_batches(tmp_path: Any) -> None:
+    """Those that end before the change are short; what the steps have is said of each."""
+    dataset(tmp_path / "d", {"web": 300})
+    one = jaxdata.load(
+        {
+            "dataset": str(tmp_path / "d"),
+            "pack": {"seq_len": 16, "order": 1, "block": 40},
+            "curriculum": [{"rows": 44, "mix": {"web": 1.0}}],
+            "amendments": [
+                {"at_row": row, "pack": {"seq_len": n}} for row, n in ((12, 64), (31, 32))
+            ],
+            "loader": {"batch_size": 8},
+        }
+    )
+    steps = [one.batch_rows(step).tolist() for step in range(len(one))]
+    assert [len(rows) for rows in steps] == [8, 4, 8, 8, 3, 8, 5]
+    assert [row for rows in steps for row in rows] == list(range(44))
+    assert {one.step_of_row(row) for row in steps[4]} == {(4, 0), (4, 1), (4, 2)}
+    for rows, batch in zip(steps, one, strict=True):
+        shape = one.rows[rows[0]]["inputs"].shape
+        assert batch["inputs"].shape == (8, *shape)
+        for row, inputs in zip(rows, batch["inputs"], strict=False):
+            assert np.array_equal(inputs, one.rows[row]["inputs"])
+        assert not batch["segment_ids"][len(rows) :].any()

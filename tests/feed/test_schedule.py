@@ -1,8 +1,10 @@
-"""Steps, rows and skips against the slow way: going through all rows one by one."""
+"""Schedules that move in any way, against lists of rows that are cut one batch after the other."""
 
 from __future__ import annotations
 
 import json
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,232 +12,301 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxdata.errors import InputError
-from jaxdata.feed.schedule import BatchSizes, Schedule, check_batch_size
-from jaxdata.feed.skips import Skips, check_skips
+from jaxdata.feed.saved_state import are_sizes
+from jaxdata.feed.schedule import BatchSizes, Schedule, Span, check_batch_size
+
+Points = list[tuple[int, int]]
+Delivered = tuple[list[int], int]
+"""the rows of a batch, and its size, which those may fall short of"""
+MOST = 30
+
+
+class Slow:
+    """A schedule as plain lists: the batches before here, and the rows that are to come."""
+
+    def __init__(
+        self, total: int, ramp: Points, skipped: Points, whole: bool, sections: list[int]
+    ) -> None:
+        self.total, self.ramp, self.whole, self.sections = total, ramp, whole, sections
+        self.skips = [(a, b, 0) for a, b in skipped]
+        self.past: list[Delivered] = []
+        self.row = 0
+
+    def kept(self) -> list[int]:
+        """The rows that are delivered at all."""
+        return [
+            row
+            for row in range(self.total)
+            if not any(a <= row < b and row >= since for a, b, since in self.skips)
+        ]
+
+    def future(self) -> list[Delivered]:
+        """The batches to come, an unfilled last one included."""
+        rest = [row for row in self.kept() if row >= self.row]
+        batches: list[Delivered] = []
+        while rest:
+            size = [size for begin, size in self.ramp if begin <= rest[0]][-1]
+            edge = min([start for start in self.sections if start > rest[0]], default=self.total)
+            batch = [row for row in rest if row < edge][:size]
+            batches.append((batch, size))
+            rest = rest[len(batch) :]
+        return batches
+
+    def all(self) -> list[Delivered]:
+        return self.past + self.future()
+
+    def steps(self) -> int:
+        """Those that are delivered: not the last batch, where one that is not full is dropped."""
+        every = self.all()
+        dropped = self.whole and every and len(every[-1][0]) < every[-1][1]
+        return len(every) - bool(dropped)
+
+    def spans(self) -> list[Span]:
+        kept = self.kept()
+        return [
+            Span(kept.index(rows[0]), size, sum(start <= rows[0] for start in self.sections) - 1)
+            for rows, size in self.all()[len(self.past) : self.steps()]
+        ]
+
+    def advance(self) -> None:
+        rows, size = self.future()[0]
+        self.past.append((rows, size))
+        self.row = rows[-1] + 1
+
+    def seek(self, row: int) -> None:
+        passed = [([each for each in rows if each < row], size) for rows, size in self.all()]
+        self.past = [(rows, size) for rows, size in passed if rows]
+        self.skips = [(a, b, min(since, row)) for a, b, since in self.skips]
+        self.row = row
+
+    def seek_step(self, step: int) -> None:
+        every = self.all()
+        self.seek(every[step][0][0] if step < len(every) else self.total)
+
+    def skip(self, ranges: Points) -> None:
+        self.skips += [(a, b, self.next_row) for a, b in ranges]
+
+    @property
+    def next_row(self) -> int:
+        return next((row for row in self.kept() if row >= self.row), self.total)
+
+
+def check(found: Schedule, slow: Slow) -> None:
+    """Everything that a schedule says."""
+    every, kept = slow.all(), slow.kept()
+    assert (found.step, found.next_row) == (len(slow.past), slow.next_row)
+    assert found.count == len(kept)
+    assert len(found) == slow.steps()
+    assert [*found.spans()] == slow.spans()
+    assert found.at_end == (not slow.spans())
+    for step, (rows, _) in enumerate(every):
+        batch = found.batch_rows(step)
+        assert (batch.tolist(), batch.dtype) == (rows, np.int64)
+    assert found.batch_rows(len(every) + 3).tolist() == [], "beyond the end"
+    places = {
+        row: (step, place)
+        for step, (rows, _) in enumerate(every[: slow.steps()])
+        for place, row in enumerate(rows)
+    }
+    told = {row: found.find(row) for row in range(slow.total + 2)}
+    assert told == {row: places.get(row) for row in range(slow.total + 2)}
+    assert are_sizes(json.loads(json.dumps(found.history))), "a state takes it"
+
 
 RANGES = st.lists(
-    st.tuples(st.integers(0, 60), st.integers(1, 20)).map(lambda r: (r[0], r[0] + r[1])), max_size=5
+    st.tuples(st.integers(0, MOST), st.integers(1, 15)).map(lambda r: (r[0], r[0] + r[1])),
+    max_size=3,
 )
-RAMPS = st.dictionaries(st.integers(1, 70), st.integers(1, 9), max_size=3).flatmap(
+RAMPS = st.dictionaries(st.integers(1, MOST), st.integers(1, 9), max_size=3).flatmap(
     lambda later: st.integers(1, 9).map(lambda first: [(0, first), *sorted(later.items())])
 )
 
 
-def walk(schedule: Schedule) -> list[list[int]]:
-    """The rows of each batch from here on, noting each as delivered."""
-    batches = []
-    for span in schedule.spans():
-        ordinals = np.arange(span.first, min(span.first + span.size, schedule.count))
-        batches.append(schedule.skips.rows(ordinals).tolist())
-        schedule.advance(span)
-    return batches
+@st.composite
+def settings(draw: st.DrawFn, total: int) -> tuple[int, Points, Points, bool, list[int]]:
+    edges = draw(st.sets(st.integers(1, MOST), max_size=3))
+    sections = [0, *sorted(edge for edge in edges if edge < total)]
+    return total, draw(RAMPS), draw(RANGES), draw(st.booleans()), sections
 
 
-def slow(total: int, ramp: list[tuple[int, int]], skipped: set[int]) -> list[list[int]]:
-    kept, batches = [row for row in range(total) if row not in skipped], []
-    while kept:
-        size = [size for row, size in ramp if row <= kept[0]][-1]
-        batches.append(kept[:size])
-        kept = kept[size:]
-    return batches
+@st.composite
+def schedules(draw: st.DrawFn) -> tuple[Schedule, Slow]:
+    given_ = draw(settings(draw(st.integers(0, MOST))))
+    return Schedule(*given_), Slow(*given_)
 
 
-def rows_in(ranges: list[tuple[int, int]]) -> set[int]:
-    return {row for a, b in ranges for row in range(a, b)}
+def move(found: Schedule, slow: Slow, data: st.DataObject) -> None:
+    """Anything that a loader may do next."""
+    how = data.draw(st.sampled_from(["advance", "advance", "seek", "seek_step", "skip"]))
+    if how == "advance":
+        for _ in range(data.draw(st.integers(1, 4))):
+            if span := next(found.spans(), None):
+                found.advance(span)
+                slow.advance()
+    elif how == "skip":
+        ranges = data.draw(RANGES)
+        found.skip(ranges)
+        slow.skip(ranges)
+    else:
+        last = slow.total if how == "seek" else len(slow.all())
+        to = data.draw(st.integers(0, last))
+        getattr(found, how)(to)
+        getattr(slow, how)(to)
 
 
-@given(RANGES, st.integers(0, 90))
-def test_places_and_rows_are_inverse(ranges: list[tuple[int, int]], total: int) -> None:
-    skips, gone = Skips(ranges), rows_in(ranges)
-    kept = [row for row in range(total) if row not in gone]
-    assert skips.rows(np.arange(len(kept))).tolist() == kept
-    assert [skips.ordinal(row) for row in kept] == list(range(len(kept)))
-    assert skips.before(total) == total - len(kept)
-    assert rows_in([(a, b) for a, b in skips.ranges]) == gone
-
-
-@given(st.integers(0, 90), RAMPS, RANGES)
-def test_a_ramp_over_skipped_rows(
-    total: int, ramp: list[tuple[int, int]], ranges: list[tuple[int, int]]
+@given(schedules(), st.data())
+def test_wherever_it_moves_all_steps_are_those_of_the_lists(
+    both: tuple[Schedule, Slow], data: st.DataObject
 ) -> None:
-    schedule = Schedule(total, ramp, ranges)
-    expected = slow(total, ramp, rows_in(ranges))
-    assert len(schedule) == len(expected)
-    assert walk(schedule) == expected
-    assert (schedule.step, schedule.next_row) == (len(expected), total)
-    for step in range(len(expected)):
-        schedule.seek_step(step)
-        assert (schedule.step, schedule.next_row) == (step, expected[step][0])
-        assert walk(schedule) == expected[step:]
+    found, slow = both
+    check(found, slow)
+    for _ in range(data.draw(st.integers(0, 4))):
+        move(found, slow, data)
+        check(found, slow)
 
 
-@given(st.integers(1, 90), RAMPS, RANGES, st.lists(st.integers(0, 90), max_size=5))
-def test_seeking_ahead_and_back_changes_no_step(
-    total: int, ramp: list[tuple[int, int]], ranges: list[tuple[int, int]], steps: list[int]
+@given(schedules(), st.data())
+def test_a_state_continues_in_another_schedule_whose_own_skips_hold_from_there(
+    both: tuple[Schedule, Slow], data: st.DataObject
 ) -> None:
-    schedule = Schedule(total, ramp, ranges)
-    expected = slow(total, ramp, rows_in(ranges))
-    for step in steps:
-        target = step % (len(expected) + 1)
-        schedule.seek_step(target)
-        assert (schedule.step, len(schedule)) == (target, len(expected))
-        assert schedule.next_row == (expected[target][0] if target < len(expected) else total)
-    begun = schedule.step
-    assert walk(schedule) == expected[begun:]
+    found, slow = both
+    for _ in range(data.draw(st.integers(0, 3))):
+        move(found, slow, data)
+    fresh = data.draw(settings(slow.total))
+    other, slow_other = Schedule(*fresh), Slow(*fresh)
+    slow_other.row, slow_other.past = slow.next_row, slow.past
+    own = [(a, b, slow.next_row) for a, b, _ in slow_other.skips]
+    slow_other.skips = slow.skips + own
+    state = json.loads(json.dumps([found.next_row, found.history, found.skips.ranges]))
+    other.restore(*state)
+    check(other, slow_other)
+    if slow.past:
+        assert other.history == found.history
+    move(other, slow_other, data)
+    check(other, slow_other)
 
 
-@given(st.integers(1, 90), RAMPS, RANGES, st.lists(st.integers(0, 90), max_size=5))
-def test_a_dropped_remainder_stays_dropped(
-    total: int, ramp: list[tuple[int, int]], ranges: list[tuple[int, int]], rows: list[int]
-) -> None:
-    schedule = Schedule(total, ramp, ranges, drop_remainder=True)
-    for row in [*rows, total, 0]:
-        schedule.seek(min(row, total))
-    whole = Schedule(total, ramp, ranges)
-    batches = walk(schedule)
-    assert len(schedule) == len(batches)
-    assert all(len(batch) in {size for _, size in ramp} for batch in batches)
-    assert len(batches) in (len(whole), len(whole) - 1)
-
-
-@given(st.integers(1, 90), RAMPS, RANGES, RANGES, st.integers(0, 12))
-def test_a_skip_on_the_way_leaves_the_past_alone(
-    total: int,
-    ramp: list[tuple[int, int]],
-    early: list[tuple[int, int]],
-    late: list[tuple[int, int]],
-    steps: int,
-) -> None:
-    before = slow(total, ramp, rows_in(early))[:steps]
-    schedule = Schedule(total, ramp, early)
-    for span, _ in zip(schedule.spans(), before, strict=False):
-        schedule.advance(span)
-    schedule.skip(late)
-    delivered = {row for batch in before for row in batch}
-    after = walk(schedule)
-    rest = [row for batch in after for row in batch]
-    assert rest == [row for row in range(total) if row not in delivered | rows_in(early + late)]
-    assert schedule.step == len(schedule) == len(before) + len(after)
-    for step, batch in enumerate(before):  # where each step was is still known
-        other = Schedule(total, ramp)
-        other.restore(schedule.next_row, schedule.history, schedule.skips.ranges)
-        assert other.history == schedule.history
-        other.seek_step(step)
-        again = [row for rows in walk(other) for row in rows]
-        kept = (row for row in range(batch[0], total) if row not in rows_in(early + late))
-        assert again == list(kept), "but what was skipped never comes again"
-
-
-@given(
-    st.integers(1, 90),
-    RANGES,
-    st.lists(st.tuples(st.integers(1, 9), st.integers(0, 5)), max_size=5),
-)
-def test_legs_of_different_batch_sizes(
-    total: int, ranges: list[tuple[int, int]], legs: list[tuple[int, int]]
-) -> None:
-    state, delivered = (0, [], ranges), []
-    for size, steps in [*legs, (7, 100)]:
-        schedule = Schedule(total, [(0, size)])
-        schedule.restore(*json.loads(json.dumps(state)))
-        begun = schedule.step
-        for span, _ in zip(schedule.spans(), range(steps), strict=False):
-            first = span.first
-            delivered += schedule.skips.rows(
-                np.arange(first, min(first + span.size, schedule.count))
-            ).tolist()
-            schedule.advance(span)
-            begun += 1
-            assert schedule.step == begun
-        state = (schedule.next_row, schedule.history, schedule.skips.ranges)
-    assert delivered == [row for row in range(total) if row not in rows_in(ranges)]
-
-
-def test_a_seek_between_batches_begins_batches_there() -> None:
+def test_a_seek_to_where_a_batch_begins_leaves_no_trace() -> None:
     schedule = Schedule(100, [(0, 24)])
-    schedule.seek(30)
-    assert (schedule.step, schedule.next_row, walk(schedule)[0][0]) == (2, 30, 30)
-    assert schedule.history == [[0, 24], [30, 24]]
-    schedule.seek_step(3)
-    assert (schedule.step, schedule.next_row) == (3, 54)
+    schedule.seek(48)
+    assert schedule.history == [[0, 24]]
+    schedule.seek(50)
+    assert schedule.history == [[0, 24]], "of the batches before here"
+    schedule.advance(next(schedule.spans()))
+    assert schedule.history == [[0, 24], [50, 24]]
 
 
-def test_a_size_holds_for_batches_that_begin_at_its_row_or_later() -> None:
-    schedule = Schedule(2048, [(0, 256), (1000, 512)])
-    assert [len(batch) for batch in walk(schedule)] == [256] * 4 + [512] * 2
-    assert schedule.history == [[0, 256], [1024, 512]]
-
-
-def test_huge_numbers_of_rows_take_no_time() -> None:
+def test_steps_of_endless_rows_take_no_time() -> None:
     schedule = Schedule(2**62, [(0, 1024), (2**60, 4096)], [(2**50, 2**51), (2**61, 2**61 + 8)])
     schedule.seek_step(len(schedule) - 1)
     assert schedule.step == len(schedule) - 1
-    assert schedule.skips.before(2**62) == 2**50 + 8
 
 
-def test_a_range_is_asked_for_once() -> None:
-    skips = Skips([(4, 9), (5, 7), (9, 12), (20, 30, 25), (20, 30, 28), (22, 30, 29)])
-    assert skips.ranges == [[4, 12], [20, 30, 25]]
-    assert Skips(skips.ranges).ranges == skips.ranges
-    assert skips.joined([(20, 30)], 40).ranges == skips.ranges
-    assert skips.replayed(21).ranges == [[4, 12], [20, 30, 21]]
-    assert skips.replayed(3).ranges == [[4, 12], [20, 30]]
-
-
-def test_sizes_and_ranges_are_checked() -> None:
-    assert check_batch_size(np.int64(4)) == [(0, 4)]
-    assert check_batch_size([[0, 4], (8, 2)]) == [(0, 4), (8, 2)]
-    assert check_skips([[1, 2], (np.int64(4), 9)], 9) == [(1, 2), (4, 9)]
-    for wrong in ([(0, 4), (8, 0)], [(0, 4), (2, 4), (1, 4)], [], "4", [(0, 4.5)]):
-        with pytest.raises(InputError, match="expected a whole number of at least 1, or sizes by"):
-            check_batch_size(wrong)
-    with pytest.raises(InputError, match=r"cannot skip rows \(4, 10\): .* 0 <= a < b <= 9, the"):
-        check_skips([(4, 10)], 9)
-
-
-def test_the_first_size_of_an_empty_schedule() -> None:
-    schedule = Schedule(0, [(0, 8)])
-    assert (len(schedule), schedule.step, schedule.next_row, schedule.history) == (
-        0,
-        0,
-        0,
-        [[0, 8]],
+def points_within(last: int) -> st.SearchStrategy[Points]:
+    later = st.dictionaries(st.integers(1, last), st.integers(1, 7), max_size=4)
+    return st.builds(
+        lambda first, rest: [(0, first), *sorted(rest.items())], st.integers(1, 7), later
     )
-    assert BatchSizes([(0, 8)]).past(0) == [(0, 8)]
+
+
+def batches(points: Points, stop: int) -> list[tuple[int, int, int]]:
+    """The (first, end, size) of batches that begin before `stop`."""
+    found, at = [], 0
+    while at < stop:
+        size = [size for begin, size in points if begin <= at][-1]
+        end = min([at + size, *(begin for begin, _ in points if begin > at)])
+        found.append((at, end, size))
+        at = end
+    return found
+
+
+@given(points_within(40), st.integers(1, 60))
+def test_sizes_by_ordinal_are_batches_end_to_end(points: Points, stop: int) -> None:
+    sizes, expected = BatchSizes(points), batches(points, 60)
+    assert sizes.points == points
+    for step, (first, end, size) in enumerate(expected):
+        assert sizes.span(step) == (first, end)
+        assert sizes.first(step) == first
+        assert sizes.at(first) == size
+    for ordinal in range(61):
+        begun = sum(first < ordinal for first, _, _ in expected)
+        assert sizes.step(ordinal) == begun
+        assert sizes.reaches(ordinal) == (expected[begun - 1][1] == ordinal or not ordinal)
+        assert sizes.at(ordinal) == [size for begin, size in points if begin <= ordinal][-1]
+    before = [point for point in points if point[0] < stop]
+    assert sizes.past(stop) == before
+    assert sizes.past(0) == points[:1]
 
 
 @given(
-    st.integers(1, 120),
-    st.lists(st.tuples(st.integers(1, 120), st.integers(1, 9)), max_size=3),
-    st.lists(st.tuples(st.integers(0, 100), st.integers(1, 30)), max_size=2),
-    st.sets(st.integers(1, 119), max_size=3),
-    st.booleans(),
+    points_within(30),
+    st.integers(0, 40),
+    points_within(60),
+    st.sets(st.integers(1, 60), max_size=3),
 )
-def test_no_batch_reaches_over_a_section(
-    total: int,
-    later: list[tuple[int, int]],
-    gaps: list[tuple[int, int]],
-    edges: set[int],
-    drop_remainder: bool,
+def test_sizes_continue_by_a_ramp_with_a_batch_at_each_cut(
+    points: Points, ordinal: int, ramp: Points, cuts: set[int]
 ) -> None:
-    ramp = sorted({0: 5, **dict(later)}.items())
-    skipped = [(a, min(a + n, total)) for a, n in gaps if a < total]
-    sections = [0, *sorted(edge for edge in edges if edge < total)]
-    schedule = Schedule(total, ramp, skipped, drop_remainder, sections)
-    kept = [row for row in range(total) if not any(a <= row < b for a, b in skipped)]
-    spans, at = [], 0
-    while at < len(kept):
-        row = kept[at]
-        size = next(size for begin, size in reversed(ramp) if begin <= row)
-        edge = next((edge for edge in sections if edge > row), total)
-        end = sum(other < edge for other in kept)
-        if drop_remainder and end == len(kept) < at + size:
-            break
-        spans.append((at, size))
-        at = min(at + size, end)
-    assert [(span.first, span.size) for span in schedule.spans()] == spans
-    assert len(schedule) == len(spans)
-    for step, (ordinal, _) in enumerate(spans):
-        schedule.seek_step(step)
-        assert (schedule.next_row, schedule.step) == (kept[ordinal], step)
-        assert [(span.first, span.size) for span in schedule.spans()] == spans[step:]
+    found = BatchSizes(points).continued(ordinal, BatchSizes(ramp), sorted(cuts))
+    expected = [
+        (first, min(end, ordinal), size)
+        for first, end, size in batches(points, 60)
+        if first < ordinal
+    ]
+    at = ordinal
+    while at < 90:
+        size = [size for begin, size in ramp if begin <= at][-1]
+        end = min([at + size, *(cut for cut in cuts if cut > at)])
+        expected.append((at, end, size))
+        at = end
+    told = [(*found.span(step), found.at(found.first(step))) for step in range(len(expected))]
+    assert told == expected
+    begins = [begin for begin, _ in found.points]
+    assert begins == sorted({*begins}), "each point has an ordinal of its own"
+    assert {*begins} <= {first for first, _, _ in expected}, "and a batch begins there"
+    kept = [point for point in points if point[0] < ordinal]
+    assert found.points[: len(kept)] == kept
+    needless = [
+        begin
+        for (_, size), (begin, following) in pairwise(found.points[max(len(kept) - 1, 0) :])
+        if size == following and begin not in cuts
+    ]
+    begun = not kept or any(end == ordinal for _, end, _ in batches(kept, 60))
+    allowed = (len(ramp) - 1) // 2 + (not begun)
+    assert len(needless) <= allowed, f"{found.points} has points that change nothing"
+
+
+@given(
+    st.lists(st.tuples(st.integers(-2, 9), st.integers(-1, 3)), max_size=4)
+    | st.lists(st.integers(1, 3), min_size=1, max_size=3).map(
+        lambda sizes: [(3 * at, size) for at, size in enumerate(sizes)]
+    ),
+    st.sampled_from([int, np.int64, np.uint8, float]),
+)
+def test_sizes_begin_at_row_0_and_rise(points: Points, kind: Any) -> None:
+    if kind is np.uint8:
+        points = [(abs(row), abs(size)) for row, size in points]
+    asked = [(kind(row), kind(size)) for row, size in points]
+    good = kind is not float and bool(points) and points[0][0] == 0
+    for at, (row, size) in enumerate(points):
+        good = good and size >= 1 and (at == 0 or row > points[at - 1][0])
+    for size in {size for _, size in points}:
+        if kind is not float and size >= 1:
+            assert check_batch_size(kind(size)) == [(0, size)], "one size is a ramp of one point"
+    if good:
+        assert check_batch_size(asked) == points
+        assert {type(n) for point in check_batch_size(asked) for n in point} == {int}
+        return
+    with pytest.raises(InputError) as caught:
+        check_batch_size(asked)
+    assert str(caught.value) == (
+        f"batch_size={asked!r}: expected a whole number of at least 1, or sizes by the row they "
+        "begin at, like [(0, 256), (100_000, 512)]"
+    )
+
+
+@pytest.mark.parametrize("wrong", [None, "8", [1], [(0, 4, 2)], [(0, 2**24 + 1)]], ids=str)
+def test_what_is_no_size_is_refused(wrong: Any) -> None:
+    most = wrong == [(0, 2**24 + 1)]
+    with pytest.raises(InputError, match="at most 16,777,216 rows" if most else "a whole number"):
+        check_batch_size(wrong)

@@ -1,42 +1,171 @@
-"""States in torch are parsed too, a `StatefulDataLoader`'s and those of its workers."""
+"""States in torch: of a loader, of the workers of a `DataLoader`, of ranks; damaged ones too."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from torchdata.stateful_dataloader import StatefulDataLoader
+import torch
+import torch.distributed.checkpoint
+from hypothesis import given
+from hypothesis import strategies as st
 
 import jaxdata
 import jaxdata.torch
-from jaxdata.errors import JaxdataError, StateMismatch
+from jaxdata.errors import InputError, JaxdataError, StateMismatch
 from jaxdata.feed.saved_state import sealed
+from jaxdata.testing import assert_same_batches
 from jaxdata.torch.worker_steps import Turn
+from tests.conftest import ROOT
 from tests.feed.mutations import mutations
+from tests.feed.pod import end
 from tests.feed.test_loader import ROWS
+from tests.torch.conftest import BATCH, check, loader, stateful
 
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
-COUNTS = [1_000, pytest.param(10_000, marks=pytest.mark.exhaustive)]
-WORKERS = 2
-
-
-def loader(worker: bool = False) -> jaxdata.torch.Loader:
-    one = jaxdata.torch.Loader(ROWS, batch_size=8, skip_rows=[(40, 50)], prefetch=0)
-    if worker:
-        one._become_worker(Turn(0, WORKERS, 0))
-    return one
+STEP = 7
 
 
 def plain(state: Any) -> Any:
     return json.loads(json.dumps(state))
 
 
+class Workers:
+    """What a `DataLoader` makes of a loader, without processes: steps of its copies in turn."""
+
+    def __init__(self, make: Callable[[], jaxdata.torch.Loader], number: int, state: Any) -> None:
+        self.copies = [make() for _ in range(number or 1)]
+        for worker, one in enumerate(self.copies):
+            if state is not None:
+                one.load_state_dict(state)
+            if number:
+                one._become_worker(Turn(worker, number, worker))
+        self.last = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            for number, one in enumerate(self.copies):
+                batch = next(one, None)
+                if batch is None:
+                    return
+                self.last = number
+                yield batch
+
+    def state(self) -> Any:
+        return plain(self.copies[self.last].state_dict())
+
+
+LEGS = st.lists(
+    st.tuples(
+        st.integers(1, 3), st.integers(0, 3), st.sampled_from([6, 12, 18]), st.integers(1, 9)
+    ),
+    max_size=5,
+)
+
+
+@cache
+def inputs() -> Any:
+    return np.stack([ROWS[row]["inputs"] for row in range(len(ROWS))])
+
+
+@given(LEGS)
+def test_a_run_of_ever_other_ranks_workers_and_sizes_has_every_row_once(legs: Any) -> None:
+    state, seen = None, list[Any]()
+    for world_size, workers, size, steps in [*legs, (1, 2, 7, None)]:
+        parts, states = [], []
+        for rank in range(world_size):
+            settings = {"rank": rank, "world_size": world_size, "prefetch": 0}
+            make = lambda s=size, more=settings: loader(ROWS, s, **more)  # noqa: E731
+            one = Workers(make, workers, state)
+            parts.append(list(islice(one, steps)))
+            states.append(one.state())
+        whole = [{**each, "turn": None, "checksum": None} for each in states]
+        assert all(each == whole[0] for each in whole), "ranks have one state"
+        seen += [torch.cat([part["inputs"] for part in step]) for step in zip(*parts, strict=True)]
+        state = states[0]
+    assert np.array_equal(torch.cat(seen).numpy()[: len(ROWS)], inputs())
+    one, jax = loader(ROWS, 5), jaxdata.Loader(ROWS, batch_size=5)
+    one.load_state_dict(state)
+    jax.set_state(one.state_dict())
+    assert list(jax) == [], "JAX goes on from there too"
+
+
+@pytest.mark.parametrize(("workers", "every"), [(0, 1), (2, 3)])
+def test_a_stateful_data_loader_goes_on_as_itself_and_as_any_other(
+    rows: Any, reference: Any, workers: int, every: int
+) -> None:
+    one = stateful(loader(rows), workers, snapshot_every_n_steps=every)
+    list(islice(one, STEP))
+    state = plain(one.state_dict())
+    again = stateful(loader(rows), workers, snapshot_every_n_steps=every)
+    again.load_state_dict(state)
+    check(again, reference[STEP:])
+    other = loader(rows)
+    other.load_state_dict(state)
+    batches = jaxdata.torch.Batches(rows, batch_size=BATCH)
+    assert other.get_state() == batches.get_state(STEP), "one state for all"
+    batches.set_state(state)
+    jax = jaxdata.Loader(rows, batch_size=BATCH)
+    jax.set_state(other.state_dict())
+    check(islice(other, 2), reference[STEP : STEP + 2])
+    check([batches[0]], reference[STEP : STEP + 1])
+    assert_same_batches([next(jax)], reference[STEP : STEP + 1])
+
+
+def test_a_stateful_data_loader_of_batches_restores_itself(rows: Any, reference: Any) -> None:
+    one, again = (stateful(jaxdata.torch.Batches(rows, batch_size=BATCH), 0) for _ in range(2))
+    list(islice(one, STEP))
+    again.load_state_dict(plain(one.state_dict()))
+    check(again, reference[STEP:])
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("workers", "every"), [(1, 4), (3, 1), (3, 4)])
+def test_a_stateful_data_loader_restores_itself_at_every_step(
+    rows: Any, reference: Any, workers: int, every: int
+) -> None:
+    one = stateful(loader(rows), workers, snapshot_every_n_steps=every)
+    states = [one.state_dict(), *(plain(one.state_dict()) for _ in one)]
+    assert len(states) == len(reference) + 1
+    for step in (0, 1, 6, len(reference) - 1):
+        again = stateful(loader(rows), workers, snapshot_every_n_steps=every)
+        again.load_state_dict(states[step])
+        check(again, reference[step:])
+
+
+def test_torchs_own_checkpoints(rows: Any, tmp_path: Path) -> None:
+    """Of a state in `torch.distributed.checkpoint` nothing is lost; a plain file needs no code."""
+    one = loader(rows)
+    next(one)
+    one.skip(30, 40)
+    next(one)
+    torch.distributed.checkpoint.save({"loader": one}, checkpoint_id=tmp_path / "all")
+    other = loader(rows, 6)
+    torch.distributed.checkpoint.load({"loader": other}, checkpoint_id=tmp_path / "all")
+    assert other.state_dict() == one.state_dict()
+    torch.save(one.state_dict(), tmp_path / "one")
+    assert torch.load(tmp_path / "one", weights_only=True) == one.state_dict()
+
+
+def of_rows(worker: bool = False) -> jaxdata.torch.Loader:
+    one = jaxdata.torch.Loader(ROWS, batch_size=8, skip_rows=[(40, 50)], prefetch=0)
+    if worker:
+        one._become_worker(Turn(0, 2, 0))
+    return one
+
+
 @pytest.fixture(scope="module")
-def stateful() -> Any:
+def of_a_data_loader() -> Any:
     """The state of a `StatefulDataLoader` with workers, after some steps."""
-    one = StatefulDataLoader(loader(), batch_size=None, num_workers=WORKERS)
+    one = stateful(of_rows(), 2)
     list(islice(one, 5))
     return plain(one.state_dict())
 
@@ -50,39 +179,24 @@ def taken(one: jaxdata.torch.Loader, state: Any) -> bool:
     return True
 
 
-@pytest.mark.parametrize("count", COUNTS)
-def test_damaged_states(count: int) -> None:
-    one = loader()
-    list(islice(one, 5))
-    state = plain(one.state_dict())
-    for each in mutations(state, count, seed=count):
-        one = loader()
-        if taken(one, each) and "checksum" in each:
-            assert one.state_dict() == state, each
-
-
-@pytest.mark.parametrize("count", COUNTS)
-def test_damaged_states_of_a_worker(count: int) -> None:
-    one = loader(worker=True)
-    list(islice(one, 3))
-    state = plain(one.state_dict())
-    assert state["turn"]["ahead"] == 1
-    for each in mutations(state, count, seed=count):
-        one = loader(worker=True)
-        if taken(one, each) and "checksum" in each:
-            assert plain(one.state_dict()) == state, each
-
-
-@pytest.mark.parametrize("count", COUNTS)
-def test_damaged_states_of_a_data_loader(stateful: Any, count: int) -> None:
+@pytest.mark.parametrize("count", [400, pytest.param(10_000, marks=pytest.mark.exhaustive)])
+def test_a_damaged_state_is_refused_or_followed(of_a_data_loader: Any, count: int) -> None:
     """What torchdata says of them has no checksum: which worker was the last, and steps since."""
+    for worker in (False, True):
+        one = of_rows(worker)
+        list(islice(one, 3))
+        state = plain(one.state_dict())
+        for each in mutations(state, count, seed=count):
+            one = of_rows(worker)
+            if taken(one, each) and "checksum" in each:
+                assert plain(one.state_dict()) == state, each
     states, followed = [], 0
-    for worker in stateful["_snapshot"]["_worker_snapshots"].values():
-        one = loader()
+    for worker in of_a_data_loader["_snapshot"]["_worker_snapshots"].values():
+        one = of_rows()
         one.load_state_dict(worker["fetcher_state"]["dataset_iter_state"])
         states.append(one.state_dict())
-    for each in mutations(stateful, count, seed=count):
-        one = loader()
+    for each in mutations(of_a_data_loader, count, seed=count):
+        one = of_rows()
         if taken(one, each):
             one.seek(step=one.step - (each.get("_steps_since_snapshot") or 0))
             assert one.state_dict() in states, each
@@ -90,25 +204,70 @@ def test_damaged_states_of_a_data_loader(stateful: Any, count: int) -> None:
     assert followed > count / 10
 
 
-def test_a_turn_is_checked_by_name(stateful: Any) -> None:
-    one = loader(worker=True)
+def test_a_turn_is_checked_by_name(of_a_data_loader: Any) -> None:
+    one = of_rows(worker=True)
     state = one.state_dict()
-    for wrong in ({"ahead": WORKERS}, {"ahead": -1}, {"ahead": "1"}, {"batch_sizes": [[0, 0]]}):
+    for wrong in ({"ahead": 2}, {"ahead": -1}, {"ahead": "1"}, {"batch_sizes": [[0, 0]]}):
         with pytest.raises(
             StateMismatch, match=r"has turn .*: expected steps `ahead`, fewer than 2"
         ):
             one.load_state_dict(sealed({**state, "turn": {**state["turn"], **wrong}}))
     with pytest.raises(StateMismatch, match="has turn None: expected steps `ahead`"):
-        one.load_state_dict(loader().state_dict())
+        one.load_state_dict(of_rows().state_dict())
     with pytest.raises(StateMismatch, match="has _steps_since_snapshot 'x': expected a whole"):
-        loader().load_state_dict({**stateful, "_steps_since_snapshot": "x"})
+        of_rows().load_state_dict({**of_a_data_loader, "_steps_since_snapshot": "x"})
+    with pytest.raises(StateMismatch, match="has none of a jaxdata"):
+        of_rows().load_state_dict({"_snapshot": {"_last_yielded_worker_id": 0}})
 
 
-def test_a_damaged_state_in_a_worker_process(stateful: Any) -> None:
-    """As torchdata hands it to the copy in a worker."""
-    inner = stateful["_snapshot"]["_worker_snapshots"]["worker_1"]["fetcher_state"]
-    inner["dataset_iter_state"]["next_row"] += 8
-    again = StatefulDataLoader(loader(), batch_size=None, num_workers=WORKERS)
-    again.load_state_dict(stateful)
+def test_workers_cannot_go_on_each_by_itself_with_other_sizes(of_a_data_loader: Any) -> None:
+    inner = of_a_data_loader["_snapshot"]["_worker_snapshots"]["worker_1"]["fetcher_state"]
+    state = inner["dataset_iter_state"]
+    for rows, size, skips in ((ROWS, 4, [(40, 50)]), (ROWS, 8, [(40, 50), (700, 705)])):
+        one = loader(rows, size, skip_rows=skips)
+        one._become_worker(Turn(1, 2, 1))
+        with pytest.raises(
+            StateMismatch,
+            match=rf"8\)\] .* is \[\(0, {size}\)\], or other rows.*"
+            "Give the state to load_state_dict of the jaxdata",
+        ):
+            one.load_state_dict(state)
+    damaged = {**state, "next_row": state["next_row"] + 8}
     with pytest.raises(StateMismatch, match="the loader state is damaged: its checksum is"):
-        list(again)
+        one.load_state_dict(damaged)
+    with pytest.raises(InputError, match=r"device='cpu' in a worker of a DataLoader: leave it out"):
+        loader(ROWS, device="cpu")._become_worker(Turn(0, 1, 0))
+
+
+def run_ranks(path: Path, output: Path, state: Any, steps: int | None) -> Any:
+    """Two processes of `torch.distributed`; each writes its part and its state."""
+    output.mkdir()
+    job = {"path": str(path), "output": str(output), "state": state, "steps": steps}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.torch.ranks", json.dumps(job), str(rank)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        said = [process.communicate()[0] for process in processes]
+    finally:
+        end(processes)
+    assert [process.returncode for process in processes] == [0, 0], "\n".join(said)
+    parts = [np.load(output / f"{rank}.npz") for rank in range(2)]
+    states = [json.loads((output / f"{rank}.json").read_text()) for rank in range(2)]
+    assert states[0] == states[1]
+    return {key: np.concatenate([part[key] for part in parts], axis=1) for key in parts[0]}, states
+
+
+@pytest.mark.exhaustive
+def test_two_processes_of_torch_distributed(path: Path, reference: Any, tmp_path: Path) -> None:
+    first, states = run_ranks(path, tmp_path / "first", None, 6)
+    second, _ = run_ranks(path, tmp_path / "second", states[0], None)
+    for key, array in first.items():
+        whole = np.concatenate([array, second[key]])
+        assert np.array_equal(whole, np.stack([batch[key] for batch in reference]))

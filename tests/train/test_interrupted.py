@@ -24,7 +24,7 @@ def test_steps_are_saved_and_the_same_command_goes_on(config: Path, tmp_path: Pa
     given = ("--train.steps", "16", "--train.checkpoint_every", "1000")
     said = run(command(config, tmp_path / "unbroken", *given))
     assert "compiling the first step" in said
-    assert said.count("before the curriculum, which has 60 steps: the rest is not trained") == 2
+    assert said.count("before the curriculum, which has 36 steps: the rest is not trained") == 2
     assert f"all 16 steps are done; checkpoints and the log are in {tmp_path}/unbroken\n" in said
     process = subprocess.Popen(
         command(config, tmp_path / "broken", *given),

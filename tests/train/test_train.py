@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import re
 import signal
 import socket
@@ -22,7 +21,7 @@ from tests.conftest import xla_flags
 from tests.converter.here import convert_here
 
 ROOT = Path(__file__).parents[2]
-STEPS = 60
+STEPS = 36
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +121,7 @@ def facts(record: dict[str, Any]) -> tuple[Any, ...]:
 
 @pytest.fixture(scope="module")
 def unbroken(config: Path) -> Path:
-    """A run of 60 steps that nothing disturbed."""
+    """A run that nothing disturbed."""
     output = config.parent / "unbroken"
     said = run(command(config, output))
     assert f"step {STEPS}/{STEPS}  loss" in said
@@ -130,56 +129,50 @@ def unbroken(config: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_the_log_tells_the_run(unbroken: Path) -> None:
-    records = steps_of(unbroken)
-    assert [record["step"] for record in records] == list(range(STEPS))
-    assert len({record["rows"] for record in records}) == STEPS
-    assert records[-1]["loss"] < records[0]["loss"] - 1
-    assert all(0 <= record["wait_share"] <= 1 for record in records)
-    assert len(scores_of(unbroken)) == 1
+def test_a_killed_run_goes_on_to_the_same_losses_to_the_bit(
+    config: Path, unbroken: Path, tmp_path: Path
+) -> None:
+    run_and_kill(command(config, tmp_path), tmp_path, 20)
+    unfinished = tmp_path / "checkpoints" / "3.orbax-checkpoint-tmp"
+    (unfinished / "model").mkdir(parents=True)
+    said = run(command(config, tmp_path))
+    assert "resumed after step " in said
+    assert "not compared with" not in said, "a run says it once, when it begins"
+    assert not unfinished.exists(), "a killed process's"
+    expected = {record["step"]: facts(record) for record in steps_of(unbroken)}
+    assert [*expected] == [*range(STEPS)]
+    assert len({rows for *_, rows in expected.values()}) == STEPS
+    seen = steps_of(tmp_path)
+    for record in seen:  # those that a kill made it train twice as well
+        assert facts(record) == expected[record["step"]], f"step {record['step']}"
+        assert 0 <= record["wait_share"] <= 1
+    assert {record["step"] for record in seen} == set(expected)
+    assert seen[-1]["loss"] < seen[0]["loss"] - 0.5
+    assert scores_of(tmp_path) == scores_of(unbroken)
     assert 1 < scores_of(unbroken)[0] < 8
+    reports = [r for r in read_log(unbroken / "log.jsonl") if r.get("event") == "report"]
+    assert [report["step"] for report in reports] == [*range(8, STEPS, 8), STEPS]
+    for report in reports:
+        trained = [targets for _, _, targets, _ in [*expected.values()][: report["step"]]]
+        assert report["read"]["tokens"] == sum(trained)
+        assert (report["read"]["rows"], report["read"]["step"]) == (4 * len(trained), len(trained))
 
 
 @pytest.mark.slow
-def test_the_log_says_what_was_read(unbroken: Path) -> None:
-    log = read_log(unbroken / "log.jsonl")
-    reports = [record for record in log if record.get("event") == "report"]
-    assert [report["step"] for report in reports] == [*range(8, STEPS, 8), STEPS]
-    for report in reports:
-        read, step = report["read"], report["step"]
-        trained = [record for record in steps_of(unbroken) if record["step"] < step]
-        assert read["tokens"] == sum(record["targets"] for record in trained)
-        assert (read["rows"], read["step"]) == (4 * step, step)
-        assert sum(source["share"] for source in read["sources"].values()) == pytest.approx(1)
-    for source in reports[-1]["read"]["sources"].values():
-        assert source["share"] == pytest.approx(source["planned"], abs=0.01)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("seed", [0, 1])
-def test_a_killed_run_goes_on_to_the_same_losses_to_the_bit(
-    config: Path, unbroken: Path, tmp_path: Path, seed: int
-) -> None:
-    moments = random.Random(seed)
-    killed_after = sorted(moments.sample(range(1, STEPS - 5), 2))
-    for step in killed_after:
-        run_and_kill(command(config, tmp_path), tmp_path, step)
-    run(command(config, tmp_path))
-    expected = {record["step"]: facts(record) for record in steps_of(unbroken)}
-    seen = steps_of(tmp_path)
-    assert len(seen) >= STEPS
-    for record in seen:  # those that a kill made it train twice as well
-        assert facts(record) == expected[record["step"]], (killed_after, record["step"])
-    assert {record["step"] for record in seen} == set(range(STEPS))
-    assert scores_of(tmp_path)[-1] == scores_of(unbroken)[-1]
+def test_what_cannot_go_on_says_why(config: Path, unbroken: Path, tmp_path: Path) -> None:
+    said = run(command(config, unbroken, "--train.model.width", "32"), status=1)
+    assert "is of another model: model.width was 16, is 32. Set it back, or give another" in said
+    said = run(command(config, tmp_path, f"--train.steps={STEPS + 1}"), status=1)
+    assert f"is {STEPS + 1}, but the curriculum has rows for only {STEPS} steps" in said
+    assert "not compared with their checksums: 3 shards (" in said
 
 
 @pytest.mark.exhaustive
 def test_other_numbers_of_devices_and_hosts_train_on_the_same_rows(
     config: Path, unbroken: Path, tmp_path: Path
 ) -> None:
-    run_and_kill(command(config, tmp_path), tmp_path, 20)
-    run(command(config, tmp_path, "--train.steps", "32"), devices=4)
+    run(command(config, tmp_path, "--train.steps", "8"))
+    run(command(config, tmp_path, "--train.steps", "20"), devices=4)
     with socket.socket() as listener:
         listener.bind(("localhost", 0))
         address = f"localhost:{listener.getsockname()[1]}"
@@ -197,39 +190,6 @@ def test_other_numbers_of_devices_and_hosts_train_on_the_same_rows(
     for record in seen:
         assert record["rows"] == expected[record["step"]]["rows"]
         assert record["targets"] == expected[record["step"]]["targets"]
-
-
-@pytest.mark.slow
-def test_what_cannot_go_on_says_why(config: Path, unbroken: Path, tmp_path: Path) -> None:
-    said = run(command(config, unbroken), devices=1)
-    assert f"resumed after step {STEPS}" in said, "a finished run only scores again"
-    assert len(steps_of(unbroken)) == STEPS
-    assert "not compared with" not in said, "a run says it once, when it begins"
-    said = run(command(config, unbroken, "--train.model.width", "32"), status=1)
-    assert "is of another model: model.width was 16, is 32. Set it back, or give another" in said
-    said = run(command(config, unbroken, "--seed", "1"), status=1)
-    assert "seed" in said
-    unfinished = tmp_path / "checkpoints" / "3.orbax-checkpoint-tmp"
-    (unfinished / "model").mkdir(parents=True)
-    said = run(command(config, tmp_path, "--train.steps", "61"), status=1)
-    assert not unfinished.exists(), "a killed process's"
-    assert "train.steps is 61, but the curriculum has rows for only 60 steps" in said
-    assert "not compared with their checksums: 3 shards (" in said
-    said = run(command(config, tmp_path, "--loader.batch_size", "3"), devices=2, status=1)
-    assert "a batch of 3 rows of 32 does not divide over the devices" in said
-    said = run(command(config, tmp_path, "--process-id", "0"), status=2)
-    assert "require each other" in said
-
-
-@pytest.mark.exhaustive
-def test_a_run_goes_on_in_the_order_it_began_in(
-    config: Path, unbroken: Path, tmp_path: Path
-) -> None:
-    assert "resuming in order" not in run(command(config, tmp_path, "--train.steps=8"))
-    said = run(command(config, tmp_path, "--train.steps=12", "--pack.order=2"))
-    assert "resuming in order 1, in which the run began" in said
-    rows = [record["rows"] for record in steps_of(unbroken)[:12]]
-    assert [record["rows"] for record in steps_of(tmp_path)] == rows
 
 
 @pytest.mark.exhaustive
@@ -263,9 +223,3 @@ def test_a_run_halts_is_amended_and_goes_on(config: Path, tmp_path: Path) -> Non
     assert len({record["rows"] for record in records}) == steps + 2
     end = list(read_log(tmp_path / "log.jsonl"))[-1]
     assert (end["event"], end["status"], end["step"]) == ("end", "done", steps + 2)
-
-
-def test_help_explains_overrides() -> None:
-    said = run([sys.executable, "-m", "jaxdata", "train", "--help"])
-    assert "jaxdata train pretrain --dataset data/mine --pack.seq_len 4096" in said
-    assert "--coordinator" in said

@@ -60,15 +60,6 @@ def test_bits_per_byte_is_of_targets_that_stand_for_text() -> None:
     assert score.loss == pytest.approx(nats[MASK].mean(), rel=1e-6)
 
 
-def test_a_uniform_model_of_bytes_costs_eight_bits_a_byte() -> None:
-    targets = jnp.arange(256)[None]
-    batch = {"targets": targets, "loss_mask": targets >= 0}
-    score = BitsPerByte()
-    nats = cross_entropy(jnp.zeros((1, 256, 256)), targets)
-    score.add(byte_sums(nats, batch, jnp.ones(256, jnp.int32)))
-    assert score.value == pytest.approx(8, rel=1e-6)
-
-
 def test_no_text_has_no_score() -> None:
     with pytest.raises(InputError, match="no evaluated token stands for any bytes"):
         _ = BitsPerByte(nats=1, targets=1).value

@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdata.feed.device.attention import attention_mask
 from jaxdata.train.loss import cross_entropy, mean_loss
-from jaxdata.train.model import count_params, forward, init_params
+from jaxdata.train.model import forward, init_params
 from jaxdata.train.settings import ModelSettings
 
 VOCAB, LENGTH = 50, 12
@@ -41,15 +40,6 @@ def tokens() -> np.ndarray:
     return np.random.default_rng(0).integers(1, VOCAB, LENGTH)
 
 
-def test_the_mask_is_causal_within_segments_and_has_no_empty_row() -> None:
-    mask = np.asarray(attention_mask(jnp.asarray(SEGMENTS)[None]))[0, 0]
-    for query in range(LENGTH):
-        for key in range(LENGTH):
-            allowed = key <= query and SEGMENTS[key] == SEGMENTS[query]
-            assert mask[query, key] == allowed
-    assert mask.any(axis=1).all()
-
-
 def test_a_segment_does_not_see_the_others(tokens: np.ndarray) -> None:
     other = tokens.copy()
     other[:4] = (tokens[:4] + 7) % VOCAB
@@ -75,11 +65,6 @@ def test_a_document_is_the_same_wherever_it_lies_in_a_row(tokens: np.ndarray) ->
     np.testing.assert_allclose(packed, first, atol=1e-5)
 
 
-def test_positions_matter(tokens: np.ndarray) -> None:
-    spread = batch_of(tokens, positions=POSITIONS * 3)
-    assert np.abs(logits_of(batch_of(tokens)) - logits_of(spread))[1:4].max() > 1e-4
-
-
 def test_padding_gives_no_nan_and_no_gradient(tokens: np.ndarray) -> None:
     batch = batch_of(tokens)
     nothing = {**batch, "loss_mask": batch["loss_mask"] & False}
@@ -97,23 +82,3 @@ def test_padding_gives_no_nan_and_no_gradient(tokens: np.ndarray) -> None:
 def loss_of(params: dict, batch: Mapping[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
     nats = cross_entropy(forward(params, batch, TINY), batch["targets"])
     return mean_loss(nats, batch["loss_mask"])
-
-
-def test_variants_of_the_model_agree_or_differ_as_they_should(tokens: np.ndarray) -> None:
-    plain = logits_of(batch_of(tokens))
-    remat = logits_of(batch_of(tokens), TINY.model_copy(update={"remat": True}))
-    np.testing.assert_array_equal(plain, remat)
-    half = logits_of(batch_of(tokens), TINY.model_copy(update={"dtype": "bfloat16"}))
-    assert half.dtype == np.float32
-    assert 0 < np.abs(plain - half).max() < 0.1
-    untied = TINY.model_copy(update={"tied": False})
-    sizes = [
-        count_params(init_params(jax.random.key(0), settings, VOCAB)) for settings in (TINY, untied)
-    ]
-    assert sizes[1] - sizes[0] == VOCAB * 16
-    assert logits_of(batch_of(tokens), untied).shape == (LENGTH, VOCAB)
-
-
-def test_an_untrained_model_knows_nothing(tokens: np.ndarray) -> None:
-    loss, _ = loss_of(init_params(jax.random.key(0), TINY, VOCAB), batch_of(tokens))
-    assert abs(float(loss) - np.log(VOCAB)) < 0.1

@@ -93,12 +93,6 @@ def test_every_process_is_told_what_differs(odd: int) -> None:
         assert "next_row" not in said
 
 
-def test_another_place_is_another_state() -> None:
-    for said in met(boards(2), [state(), state(next_row=4)]):
-        assert "next_row in process" in said
-        assert "seed" not in said
-
-
 def test_who_asks_alone_goes_on_and_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -31,15 +31,8 @@ def ranges(draw: st.DrawFn) -> Given:
 
 def gone(given_: Given, replayed: int = 99) -> list[int]:
     """The rows that are not delivered, in a run that begins again at a row."""
-    return [
-        row
-        for row in range(MOST)
-        if any(a <= row < b and row >= min(*since, replayed) for a, b, *since in _since(given_))
-    ]
-
-
-def _since(given_: Given) -> Given:
-    return [each if len(each) == 3 else (*each, 0) for each in given_]
+    since = [(a, b, min(*more, replayed) if more else 0) for a, b, *more in given_]
+    return [row for row in range(MOST) if any(a <= row < b and row >= at for a, b, at in since)]
 
 
 def check(skips: Skips, lost: list[int]) -> None:
@@ -54,32 +47,25 @@ def check(skips: Skips, lost: list[int]) -> None:
     ordinals = np.arange(len(kept), dtype=np.int32)
     rows = skips.rows(ordinals)
     assert (rows.tolist(), rows.dtype) == (kept, np.int64)
-    even = len(kept) // 2 * 2
-    assert skips.rows(ordinals[:even].reshape(2, -1)).tolist() == [
-        kept[: even // 2],
-        kept[even // 2 : even],
+    half = len(kept) // 2
+    assert skips.rows(ordinals[: 2 * half].reshape(2, -1)).tolist() == [
+        kept[:half],
+        kept[half : 2 * half],
     ]
 
 
-@given(ranges())
-def test_skipped_rows_are_those_of_any_range_from_its_row_on(given_: Given) -> None:
+@given(ranges(), ranges(), st.integers(0, MOST), st.integers(0, MOST))
+def test_rows_are_skipped_by_any_range_from_its_row_on(
+    given_: Given, more: Given, row: int, again: int
+) -> None:
+    """Ranges may join on the way, and a run may begin again at a row that it had passed."""
     check(Skips(given_), gone(given_))
-
-
-@given(ranges(), st.integers(0, MOST))
-def test_a_run_that_begins_again_skips_what_any_range_ever_named(given_: Given, row: int) -> None:
-    skips = Skips(given_).replayed(row)
-    check(skips, gone(given_, row))
-    check(Skips(skips.ranges), gone(given_, row))
-
-
-@given(ranges(), ranges(), st.integers(0, MOST))
-def test_ranges_that_are_joined_hold_from_the_row_on(given_: Given, more: Given, row: int) -> None:
     asked = [(a, b) for a, b, *_ in more]
     whole = [*given_, *((a, b, row) for a, b in asked)]
     skips = Skips(given_).joined(asked, row)
     check(skips, gone(whole))
-    check(skips.replayed(0), gone(whole, 0))
+    check(skips.replayed(again), gone(whole, again))
+    check(Skips(skips.replayed(again).ranges), gone(whole, again))
 
 
 @given(ranges())
@@ -100,12 +86,6 @@ def test_ranges_are_told_in_order_none_within_another(given_: Given) -> None:
     in_whole = {row for a, b in whole for row in range(a, b)}
     named = {row for a, b, *since in given_ if max(since, default=0) <= a for row in range(a, b)}
     assert in_whole == named
-
-
-def test_no_ranges_skip_nothing() -> None:
-    skips = Skips()
-    assert (skips.ranges, skips.gaps, skips.before(7), skips.ordinal(7)) == ([], [], 0, 7)
-    assert skips.rows(np.array([[3]])).tolist() == [[3]]
 
 
 NUMBERS = st.integers(-2, 8)
@@ -129,19 +109,16 @@ def test_ranges_lie_within_the_rows(given_: list[tuple[int, int]], total: int) -
 WRONG: list[Any] = [7, None, [3], [(1, 2, 3)], [(1,)], [(1, 2.0)], [(True, 4)], [(1, "2")], "abc"]
 
 
-@pytest.mark.parametrize("given_", WRONG)
-def test_what_is_no_pair_of_rows_is_refused(given_: Any) -> None:
-    assert whole_pairs(given_) is None
-    with pytest.raises(InputError) as caught:
-        check_skips(given_, 9)
-    assert str(caught.value) == (
-        f"skip_rows={given_!r}: expected pairs of rows, like [(4000, 4800)]"
-    )
-
-
-def test_pairs_of_any_kind_are_pairs_of_plain_numbers() -> None:
-    for given_ in ([[1, 2]], np.array([[1, 2]]), ((np.uint8(1), np.int64(2)),), {(1, 2): "x"}):
-        found = whole_pairs(given_)
+def test_pairs_are_of_two_whole_numbers() -> None:
+    for wrong in WRONG:
+        assert whole_pairs(wrong) is None
+        with pytest.raises(InputError) as caught:
+            check_skips(wrong, 9)
+        assert str(caught.value) == (
+            f"skip_rows={wrong!r}: expected pairs of rows, like [(4000, 4800)]"
+        )
+    for right in ([[1, 2]], np.array([[1, 2]]), ((np.uint8(1), np.int64(2)),), {(1, 2): "x"}):
+        found = whole_pairs(right)
         assert found == [(1, 2)]
         assert {type(number) for number in found[0]} == {int}
     assert whole_pairs([]) == []

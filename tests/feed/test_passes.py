@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 import jaxdata
 import jaxdata.torch
 from jaxdata.errors import InputError, SourceExhausted, StateMismatch
-from jaxdata.testing import assert_same_batches, distinct_documents
+from jaxdata.testing import distinct_documents
 
 LENGTHS = np.random.default_rng(0).integers(1, 40, 120)
 DOCUMENTS = jaxdata.ArrayDocuments(distinct_documents(LENGTHS))
@@ -24,8 +24,8 @@ MIXED = jaxdata.mix({"a": ROWS}, epochs={"a": 1.5})
 SIDES = [jaxdata.ArrayDocuments([[1, n, 0] for n in range(2, 9)], [[0, 1, 1]] * 7)] * 2
 PAIRS = jaxdata.pairs(*SIDES, seq_len=4)
 KINDS = {
-    **{"packed": ROWS, "mixed": MIXED, "mapped": ROWS.map(dict), "pairs": PAIRS},
-    **{"part": ROWS[:20], "part of a mixture": MIXED[:20].map(dict)},
+    **{"packed": ROWS, "mixed": MIXED, "pairs": PAIRS},
+    **{"part": ROWS[:20].map(dict), "part of a mixture": MIXED[:20].map(dict)},
 }
 MIXTURES = [KINDS["mixed"], KINDS["part of a mixture"]]
 FACES = {"jax": jaxdata.Loader, "torch": jaxdata.torch.Loader}
@@ -65,55 +65,28 @@ def test_each_iter_is_a_pass_of_the_next_epoch(face: str, rows: Any) -> None:
     assert (rows_of(loader(face, rows), name) == found) == (rows in MIXTURES)
 
 
-def test_every_pass_has_each_target_once() -> None:
-    one = loader()
-    for _ in range(3):
-        found = np.concatenate([batch["targets"][batch["loss_mask"]] for batch in one])
-        assert sorted(found) == sorted(np.concatenate([text["tokens"][1:] for text in DOCUMENTS]))
-
-
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("face", FACES)
-@given(st.integers(0, 40), st.sampled_from([0, 1]), st.sampled_from([4, 8]))
+@settings(max_examples=30)
+@given(st.integers(0, 40), st.sampled_from([4, 8]), st.sampled_from([1, 2]))
 def test_a_state_in_any_pass_goes_on_there(
-    face: str, steps: int, prefetch: int, batch_size: int
+    face: str, steps: int, batch_size: int, hosts: int
 ) -> None:
-    whole = loader(face)
-    each = len(whole)
-    batches = [batch for _ in range(8) for batch in whole]
-    one = loader(face, prefetch=prefetch)
+    one = loader(face)
+    each = len(one)
     for _ in range(steps // each):
         list(one)
     list(islice(one, steps % each))
     state = json.loads(json.dumps(one.get_state()))
-    if batch_size == 8:
-        other = loader(face, prefetch=prefetch)
+    rest, following = rows_of(one), rows_of(islice(one, 2))
+    part = {"jax": lambda n: {"shard": (n, hosts)}}
+    part["torch"] = lambda n: {"rank": n, "world_size": hosts}
+    others = [loader(face, batch_size=batch_size, **part[face](host)) for host in range(hosts)]
+    for other in others:
         other.set_state(state)
-        assert_same_batches(list(other), batches[steps : (steps // each + 1) * each])
-        assert_same_batches(islice(other, 2), batches[(steps // each + 1) * each :][:2])
-        other.close()
-    other = loader(face, batch_size=batch_size)
-    other.set_state(state)
-    stop = (steps // each + 1) * each
-    assert in_order(rows_of(other)) == in_order(rows_of(batches[steps:stop]))
-
-
-def test_hosts_of_any_number_make_the_same_passes() -> None:
-    one, halves = loader(), [loader(shard=(part, 2), num_workers=part) for part in range(2)]
-    for _ in range(2):
-        for whole, *parts in zip(one, *halves, strict=True):
-            for name in whole:
-                assert np.array_equal(whole[name], np.concatenate([part[name] for part in parts]))
-    assert [half.get_state() for half in halves] == [one.get_state()] * 2
-    for half in halves:
-        half.close()
-
-
-def test_the_rest_of_a_pass_comes_before_the_next_one() -> None:
-    one = loader()
-    first = [next(iter(one)), *islice(one, 3), *one]
-    assert_same_batches(first, loader())
-    assert one.passes == 0
+    assert in_order(rows_of(chain(*others))) == in_order(rest), "the rest of the pass comes first"
+    assert len({json.dumps(other.get_state()) for other in others}) == 1
+    found = rows_of(chain(*(islice(other, 16 // batch_size) for other in others)))
+    assert in_order(found) == in_order(following)
 
 
 def test_a_pass_is_reported_and_left() -> None:
@@ -150,6 +123,8 @@ def test_the_end_by_count_is_an_end(face: str, drop: bool) -> None:
     counts = [len([next(pass_) for _ in range(len(one))]) for pass_ in map(iter, [again] * 2)]
     assert counts == [len(one)] * 2
     assert again.passes == 1
+    with pytest.raises(StateMismatch, match=r"in pass 2 over the rows.* with reiterable=True"):
+        one.set_state(again.get_state())
 
 
 def test_a_run_that_halts_says_so_instead() -> None:
@@ -166,19 +141,10 @@ def test_a_run_that_halts_says_so_instead() -> None:
             iter(one)
 
 
-def test_a_later_pass_is_not_taken_for_the_first() -> None:
-    one = loader()
-    list(one), next(iter(one))
-    with pytest.raises(StateMismatch, match=r"in pass 2 over the rows.* with reiterable=True"):
-        loader(reiterable=False).set_state(one.get_state())
-    state = {name: value for name, value in one.get_state().items() if name != "checksum"}
-    with pytest.raises(StateMismatch, match="passes -1: expected a whole number of at least 0"):
-        loader().set_state({**state, "passes": -1})
-
-
+@pytest.mark.slow
 def test_workers_of_a_dataloader_cannot_count_passes() -> None:
     with pytest.raises(InputError, match=r"reiterable=True in a worker of a DataLoader: the load"):
         next(iter(DataLoader(loader("torch"), batch_size=None, num_workers=1)))
     here = DataLoader(loader("torch"), batch_size=None)
-    assert in_order(rows_of(here)) == in_order(expected(ROWS, 0))
-    assert in_order(rows_of(here)) == in_order(expected(ROWS, 1))
+    for number in range(2):
+        assert in_order(rows_of(here)) == in_order(expected(ROWS, number))

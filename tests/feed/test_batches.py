@@ -1,4 +1,4 @@
-"""What makes batches of spans, and in how large groups; and the streams that read them."""
+"""What makes batches of spans, and of which rows; in how large groups; and streams of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterator
 from itertools import islice
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ from jaxdata.feed import batches
 from jaxdata.feed.batches import (
     DatasetBatches,
     DirectStream,
+    HostPlacement,
     LayoutBatches,
     OpenStream,
     PlacedStream,
@@ -27,6 +28,8 @@ from jaxdata.feed.batches import (
 )
 from jaxdata.feed.schedule import Schedule, Share, Span
 from jaxdata.feed.skips import Skips
+from jaxdata.ragged import Ints
+from jaxdata.rows.batch_order import Key
 from tests.rows.test_assembling import GivenRows, Segment, Source, row_of
 
 SOURCES = [Source([[n * 10 + at for at in range(9)]], None, [[0.0] * 9]) for n in (1, 2)]
@@ -253,29 +256,18 @@ def test_groups_double_up_to_what_is_best_made_together(limits: list[int], count
     assert direct.groups == expected
 
 
-def test_groups_are_made_in_memory_of_the_pool() -> None:
-    maker, pool = Maker(2), object()
-    groups = iter([[Span(0, 1)], []])
-    made: Any = make_in_groups(maker, lambda _: next(groups), pool)
-    assert len([*made]) == 1
-    assert maker.buffers is pool
-
-
-def test_what_is_fetched_beforehand_is_told_in_bytes() -> None:
-    maker = Maker()
-    assert prefetch(maker, [Span(0, 5), Span(5, 7)]) == 12
-    assert maker.groups == [5, 7]
-    assert prefetch(maker, []) == 0
-
-
 def test_a_layout_is_applied_to_each_batch_and_changes_nothing_else() -> None:
     maker, spans, pool = Maker(3, 4), [Span(0, 2), Span(1, 6)], object()
     laid: Any = LayoutBatches(maker, lambda batch: f"<{batch}>")
-    assert [*laid.make(spans, pool)] == ["<batch 0>", "<batch 1>"]
+    groups = iter([spans, []])
+    made = make_in_groups(laid, lambda _: next(groups), pool)
+    assert [*made] == [(spans[0], "<batch 0>"), (spans[1], "<batch 1>")]
     assert maker.buffers is pool
     assert [laid.together(span) for span in spans] == [3, 4]
     assert laid.is_far
     assert [ranges.nbytes for _, ranges in laid.far_ranges(spans)] == [2, 6]
+    assert prefetch(laid, spans) == 8, "what is fetched beforehand is told in bytes"
+    assert maker.groups[-2:] == [2, 6]
 
 
 class Counting:
@@ -299,9 +291,8 @@ def refuse() -> Any:
 
 
 def test_a_stream_is_opened_once_and_closed_once() -> None:
-    stream, opened, advanced = Counting(1, 2), OpenStream(), list[Any]()
-    assert opened.get(lambda: stream) is stream
-    assert opened.get(refuse) is stream
+    stream, opened, advanced = Counting(1), OpenStream(), list[Any]()
+    assert opened.get(lambda: stream) is opened.get(refuse) is stream
     assert opened.next(refuse, advanced.append) == 10
     assert advanced == [Span(1, 1)]
     opened.close()
@@ -309,69 +300,143 @@ def test_a_stream_is_opened_once_and_closed_once() -> None:
     assert stream.closed == 1
     other = Counting(5)
     assert opened.next(lambda: other, advanced.append) == 50
+    del opened
+    gc.collect()
+    assert other.closed == 1, "it closes with whoever reads it"
 
 
-@pytest.mark.parametrize("error", [StopIteration(), KeyboardInterrupt(), ValueError("x")])
+@pytest.mark.parametrize("error", [StopIteration(), KeyboardInterrupt()])
 def test_a_stream_that_ends_or_is_interrupted_is_closed(error: BaseException) -> None:
-    stream, opened = Counting(error), OpenStream()
+    stream, again, opened = Counting(error), Counting(3), OpenStream()
     with pytest.raises(type(error)):
         opened.next(lambda: stream, refuse)
     assert stream.closed == 1
-    again = Counting(3)
-    assert opened.next(lambda: again, lambda _: None) == 30
 
     def fail(_: Any) -> None:
         raise error
 
-    again = Counting(4)
-    opened.close()
     with pytest.raises(type(error)):
         opened.next(lambda: again, fail)
     assert again.closed == 1
 
 
-def test_a_stream_closes_with_whoever_reads_it() -> None:
-    stream = Counting(1)
-    opened = OpenStream()
-    opened.get(lambda: stream)
-    del opened
-    gc.collect()
-    assert stream.closed == 1
-
-
-def test_a_forked_copy_leaves_the_stream_alone_and_opens_its_own() -> None:
-    stream, opened = Counting(1), OpenStream()
-    opened.forget()
-    opened.get(lambda: stream)
-    lock = opened.lock
-    opened.forget()
-    assert opened.lock is not lock
-    opened.close()
-    assert stream.closed == 0
-    other = Counting(7)
-    assert opened.next(lambda: other, lambda _: None) == 70
-
-
-def test_a_forked_copy_cannot_place_batches_on_devices() -> None:
-    opened = OpenStream(on_devices=True)
-    stream = Counting(1)
-    assert opened.get(lambda: stream) is stream
-    opened.forget()
-    with pytest.raises(InputError) as caught:
-        opened.get(refuse)
-    assert str(caught.value) == (
-        "JAX cannot be used in a forked process, and this iterator places batches on its devices: "
-        "start the process with 'spawn', or use shard=(i, n) for numpy batches"
-    )
-    stream.close()
+def test_a_forked_copy_leaves_the_stream_alone_and_opens_its_own_but_on_devices() -> None:
+    for on_devices in (False, True):
+        stream, other, opened = Counting(1), Counting(7), OpenStream(on_devices)
+        opened.get(lambda: stream)  # noqa: B023
+        lock = opened.lock
+        opened.forget()
+        assert opened.lock is not lock
+        opened.close()
+        assert stream.closed == 0
+        if not on_devices:
+            assert opened.next(lambda: other, lambda _: None) == 70  # noqa: B023
+            continue
+        with pytest.raises(InputError) as caught:
+            opened.get(refuse)
+        assert str(caught.value) == (
+            "JAX cannot be used in a forked process, and this iterator places batches on its "
+            "devices: start the process with 'spawn', or use shard=(i, n) for numpy batches"
+        )
 
 
 def test_a_placed_stream_passes_each_batch_through() -> None:
     stream = Counting(1, 2)
     placed = PlacedStream(stream, lambda span, batch: (span.first, batch + 1))
-    assert next(placed) == (Span(1, 1), (1, 11))
-    assert next(placed) == (Span(2, 1), (2, 21))
-    with pytest.raises(StopIteration):
-        next(placed)
+    assert [next(placed), next(placed)] == [(Span(1, 1), (1, 11)), (Span(2, 1), (2, 21))]
     placed.close()
     assert stream.closed == 1
+
+
+class Sorted(NamedTuple):
+    """Rows with a key of their own, many of them alike."""
+
+    lanes: int
+    factor: int
+
+    def key(self, row: int) -> int:
+        return row * self.factor % 5
+
+    def batch_key(self, rows: Ints) -> Key:
+        return np.array([self.key(row) for row in rows.tolist()], np.uint64)
+
+
+class Case(NamedTuple):
+    share: Share
+    skipped: list[tuple[int, int]]
+
+    def batch(self, span: Span) -> list[int]:
+        """The rows of a global batch as it holds them."""
+        rows = [row for row in range(200) if not any(a <= row < b for a, b in self.skipped)]
+        found = rows[span.first : min(span.first + span.size, self.share.ends[span.section])]
+        keyed = self.share.keyed[span.section] if self.share.keyed else None
+        if isinstance(keyed, Sorted) and keyed.lanes > 1:
+            found = [row for _, row in sorted((keyed.key(row), row) for row in found)]
+        return [row + self.share.shift for row in found]
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    skipped = draw(
+        st.lists(st.tuples(st.integers(0, 60), st.integers(61, 70)), max_size=1)
+        | st.lists(st.integers(0, 40).map(lambda a: (2 * a, 2 * a + 1)), max_size=4)
+    )
+    ends = sorted(draw(st.lists(st.integers(1, 60), min_size=1, max_size=3)))
+    offsets = {
+        size: np.array(sorted(draw(st.sets(st.integers(0, size - 1)))), np.int64)
+        for size in draw(st.sets(st.integers(1, 12), min_size=1, max_size=2))
+    }
+    keyed = [
+        Sorted(draw(st.sampled_from([1, 2, 8])), draw(st.integers(1, 4)))
+        for _ in ends * draw(st.booleans())
+    ]
+    shift = draw(st.sampled_from([0, 0, 100, 2**40]))
+    return Case(Share(offsets, Skips(skipped), ends, keyed, shift), skipped)
+
+
+@given(cases(), st.data())
+def test_a_process_has_the_rows_at_its_offsets_of_each_batch(
+    case: Case, data: st.DataObject
+) -> None:
+    share = case.share
+    size = data.draw(st.sampled_from(sorted(share.offsets)))
+    section = data.draw(st.integers(0, len(share.ends) - 1))
+    begin = share.ends[section - 1] if section else 0
+    last = max(share.ends[section] - 1, begin)
+    firsts = data.draw(st.lists(st.integers(begin, last), min_size=1, max_size=4))
+    spans = [Span(first, size, section) for first in sorted({*firsts, last})]
+    offsets = share.offsets[size].tolist()
+    expected = []
+    for span in spans:
+        batch = case.batch(span)
+        expected.append([batch[offset] for offset in offsets if offset < len(batch)])
+        assert share.size(span) == len(offsets)
+    found = share.rows(spans)
+    assert [rows.tolist() for rows in found] == expected
+    assert {rows.dtype.name for rows in found} == {"int64"}
+    lanes = [keyed.lanes for keyed in share.keyed] or [1] * len(share.ends)
+    assert share.is_sorted(spans[0]) == (lanes[section] > 1)
+
+
+@given(st.integers(1, 40), st.integers(-1, 6), st.integers(-1, 6))
+def test_shards_are_the_parts_of_a_batch_in_order(size: int, number: int, shards: int) -> None:
+    refusal = None
+    if not 0 <= number < shards:
+        refusal = f"shard=({number}, {shards}): expected (i, n) with 0 <= i < n"
+    elif len({len(range(part, size, shards)) for part in range(shards)}) > 1 or size < shards:
+        refusal = (
+            f"batch_size={size} cannot be divided among {shards} shards: batch_size is that of all "
+            f"shards together; choose a multiple of {shards}"
+        )
+    if refusal:
+        with pytest.raises(InputError) as caught:
+            HostPlacement(size, (number, shards))
+        assert str(caught.value) == refusal
+        return
+    parts = [HostPlacement(size, (part, shards)).rows.tolist() for part in range(shards)]
+    assert [row for part in parts for row in part] == [*range(size)]
+    assert len({len(part) for part in parts}) == 1
+    batch = {"x": np.arange(3)}
+    placement = HostPlacement(size, (number, shards))
+    assert placement.place(batch) is batch
+    assert not placement.works

@@ -1,72 +1,72 @@
-"""Conversions that are killed at any moment, and finished by the same command."""
+"""Conversions whose processes are killed at any moment, or whose disk is full.
+
+For a release: `JAXDATA_TEST_KILLS=100`; `JAXDATA_TEST_SEED` is another course of events.
+"""
 
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import random
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
-from itertools import count
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
-from jaxdata import processes
-from jaxdata.converter import convert
+from jaxdata.converter.engines.base import Attempt
 from jaxdata.errors import WorkerDied
-from jaxdata.processes import Worker
+from jaxdata.format.verify import verify
+from tests.converter.here import Here, convert_here, receipts, records, run, write_lines
 from tests.format.trees import tree
 
 pytestmark = pytest.mark.slow
 UNIT_BYTES = 20_000
+KILLS = int(os.environ.get("JAXDATA_TEST_KILLS", "5"))
+SEED = int(os.environ.get("JAXDATA_TEST_SEED", "0"))
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """About 100 units of work in three files."""
-    return write_corpus(tmp_path_factory.mktemp("corpus"), 3_000)
-
-
-def write_corpus(folder: Path, records: int) -> Path:
-    chance = random.Random(1)
-    for name in ("a.jsonl", "b.jsonl.gz", "c.jsonl"):
-        words = (
-            "".join(chance.choices("abcdefg \n", k=chance.randrange(400))) for _ in range(records)
-        )
-        data = b"".join(json.dumps({"text": word}).encode() + b"\n" for word in words) + b"bad\n"
-        (folder / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    """About 33 units of work in three files."""
+    folder, chance = tmp_path_factory.mktemp("corpus"), random.Random(1)
+    for name in ("a.jsonl", "b.jsonl", "c.jsonl"):
+        words = ("".join(chance.choices("abcdefg \n", k=chance.randrange(400))) for _ in range(999))
+        write_lines(folder / name, [*records(*words), b"bad"])
+    packed = folder / "b.jsonl"
+    packed.with_suffix(".jsonl.gz").write_bytes(gzip.compress(packed.read_bytes()))
+    packed.unlink()
     return folder
 
 
 @pytest.fixture(scope="module")
-def expected(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What a conversion that nobody kills writes."""
-    output = tmp_path_factory.mktemp("expected") / "out"
-    made = {"source": "web", "tokenizer": "bytes", "minhash": True}
-    convert(corpus, output=output, unit_bytes=UNIT_BYTES, workers=1, **made)
-    return tree(output)
+def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a conversion writes that nobody kills and nobody is beside."""
+    output = tmp_path_factory.mktemp("whole") / "out"
+    convert_here(
+        corpus, output=output, source="web", tokenizer="bytes", unit_bytes=UNIT_BYTES, minhash=True
+    )
+    return output
+
+
+@pytest.fixture(scope="module")
+def expected(whole: Path) -> dict[str, str]:
+    return tree(whole)
+
+
+OPTIONS = ["--source", "web", "--tokenizer", "bytes", "--minhash", "--unit-bytes", str(UNIT_BYTES)]
 
 
 def command(corpus: Path, output: Path) -> list[str]:
-    options = ["--source", "web", "--tokenizer", "bytes", "--minhash", "--workers", "2"]
-    return [
-        *(sys.executable, "-m", "jaxdata", "convert", str(corpus), "--output", str(output)),
-        *options,
-        *("--unit-bytes", str(UNIT_BYTES)),
-    ]
-
-
-def receipts(output: Path) -> int:
-    return len(list(output.glob("train/web/work/*.receipt")))
+    words = ["convert", str(corpus), "--output", str(output), *OPTIONS, "--workers", "2"]
+    return [sys.executable, "-m", "jaxdata", *words]
 
 
 def stop_after(
@@ -101,118 +101,162 @@ def _stop_once(
         # Tests that run in the background ignore Ctrl-C, and so would their children.
         preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
-    while receipts(output) < units and process.poll() is None:
+    while len(receipts(output)) < units and process.poll() is None:
         time.sleep(0.002)
     process.send_signal(how)
     _, errors = process.communicate()
     return process.returncode, errors
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("units", [0, 1, 7, 30, 60])
-def test_a_killed_conversion_is_finished_by_the_same_command(
-    corpus: Path, tmp_path: Path, expected: dict[str, str], units: int
-) -> None:
-    output = tmp_path / "out"
-    code, _ = stop_after(command(corpus, output), output, units, signal.SIGKILL)
-    assert code == -signal.SIGKILL
-    assert not (output / "dataset.json").exists()
-    kept = receipts(output)
-    assert kept >= units
-    subprocess.run(command(corpus, output), check=True, capture_output=True)
-    assert tree(output) == expected
-
-
-def test_killed_again_and_again(corpus: Path, tmp_path: Path, expected: dict[str, str]) -> None:
-    output = tmp_path / "out"
-    for units in (5, 20, 50, 70):
-        stop_after(command(corpus, output), output, units, signal.SIGKILL)
-    subprocess.run(command(corpus, output), check=True, capture_output=True)
-    assert tree(output) == expected
-
-
-def test_interrupting_says_how_to_go_on(
+def test_a_stopped_conversion_is_finished_by_the_same_command_and_no_unit_done_twice(
     corpus: Path, tmp_path: Path, expected: dict[str, str]
 ) -> None:
     output = tmp_path / "out"
-    code, errors = stop_after(command(corpus, output), output, 10, signal.SIGINT)
+    words = command(corpus, output)
+    code, _ = stop_after(words, output, 3, signal.SIGKILL)
+    assert code == -signal.SIGKILL
+    code, errors = stop_after(words, output, 12, signal.SIGINT)
     assert code == 130
-    assert errors == ("interrupted. Finished work is kept: the same command resumes\n")
-    subprocess.run(command(corpus, output), check=True, capture_output=True)
-    assert tree(output) == expected
-
-
-def run_killing(
-    corpus: Path, output: Path, kill: Callable[[list[Worker]], None], patch: pytest.MonkeyPatch
-) -> None:
-    """Convert; `kill` is called with the workers so far, whenever a unit is done."""
-    workers: list[Worker] = []
-    start = processes.Worker
-    patch.setattr(processes, "Worker", lambda *args: workers.append(start(*args)) or workers[-1])
-    convert(
-        corpus,
-        output=output,
-        source="web",
-        tokenizer="bytes",
-        unit_bytes=UNIT_BYTES,
-        minhash=True,
-        workers=2,
-        progress=lambda done, _: kill(workers) if done else None,
-    )
-
-
-@pytest.mark.exhaustive
-def test_killed_workers_are_replaced(
-    corpus: Path,
-    tmp_path: Path,
-    expected: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    calls = count()
-    killed: list[int] = []
-
-    def kill(workers: list[Worker]) -> None:
-        if next(calls) in (0, 20, 60, 61):
-            living = [worker.pid for worker in workers if worker.pid not in killed]
-            killed.append(living[0])  # the one that has been at it for longest
-            os.kill(killed[-1], signal.SIGKILL)
-
-    run_killing(corpus, tmp_path / "out", kill, monkeypatch)
-    assert len(killed) == 4
-    assert tree(tmp_path / "out") == expected
-    assert (
-        f"the worker process {killed[0]} (jaxdata.converter.worker:serve) ended early"
-        in caplog.text
-    )
-    assert re.search(r"SIGKILL.*; the unit 0000\d-000\d\d \(from .*\) is retried", caplog.text)
-
-
-@pytest.mark.exhaustive
-def test_a_unit_that_kills_every_worker_is_named(
-    corpus: Path, tmp_path: Path, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def kill(workers: list[Worker]) -> None:
-        if receipts(tmp_path / "out") >= 5:
-            for worker in workers:
-                with suppress(ProcessLookupError):
-                    os.kill(worker.pid, signal.SIGKILL)
-
-    says = r"4 workers have died on the unit 0000.*use fewer --workers.*the same command resumes"
-    with pytest.raises(WorkerDied, match=says):
-        run_killing(corpus, tmp_path / "out", kill, monkeypatch)
-    assert receipts(tmp_path / "out") >= 5
-    run_killing(corpus, tmp_path / "out", lambda _: None, monkeypatch)
-    assert tree(tmp_path / "out") == expected
-
-
-@pytest.mark.exhaustive
-def test_a_finished_unit_is_not_done_again(corpus: Path, tmp_path: Path) -> None:
-    output = tmp_path / "out"
-    stop_after(command(corpus, output), output, 30, signal.SIGKILL)
-    time.sleep(1)  # for the workers to notice
+    assert errors == "interrupted. Finished work is kept: the same command resumes\n"
+    assert not (output / "dataset.json").exists()
+    done = {path.stem for path in receipts(output)}
     shards = {path: path.stat().st_mtime_ns for path in output.glob("train/web/*.array_record")}
-    done = {path.stem for path in output.glob("train/web/work/*.receipt")}
-    subprocess.run(command(corpus, output), check=True, capture_output=True)
-    for path, written in shards.items():
-        assert (path.stat().st_mtime_ns == written) == (path.stem in done)
+    subprocess.run(words, check=True, capture_output=True)
+    assert tree(output) == expected
+    kept = {path.stem for path, at in shards.items() if path.stat().st_mtime_ns == at}
+    assert kept == done
+
+
+@pytest.mark.parametrize("deaths", [3, 4])
+def test_a_unit_is_given_to_another_worker_until_four_have_died_of_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, deaths: int
+) -> None:
+    class Dying(Here):
+        def start(self, task: Attempt) -> None:
+            if task.unit.name == "00000-00001" and task.number <= deaths:
+                self.again(task, WorkerDied("the worker is gone"))
+            else:
+                super().start(task)
+
+    source = write_lines(tmp_path / "a.jsonl", records(*map(str, range(9))))
+    options = {"source": "web", "tokenizer": "bytes", "unit_bytes": 40, "output": tmp_path / "out"}
+    with mock.patch("tests.converter.here.Here", Dying):
+        if deaths < 4:
+            assert convert_here(source, **options).documents == 9
+        else:
+            with pytest.raises(WorkerDied) as error:
+                convert_here(source, **options)
+            assert str(error.value) == (
+                "the worker is gone; 4 workers have died on the unit 00000-00001 (from "
+                f"{source}). If memory is short, use fewer --workers. Finished work is kept: the "
+                "same command resumes"
+            )
+    says = f"the worker is gone; the unit 00000-00001 (from {source}) is retried"
+    assert caplog.messages == [says] * 3
+    assert run(source, tmp_path / "out", unit_bytes=40).documents == 9
+
+
+@pytest.mark.exhaustive
+def test_nothing_is_lost_or_twice_whoever_is_killed(
+    corpus: Path, tmp_path: Path, expected: dict[str, str]
+) -> None:
+    output, chance = tmp_path / "out", random.Random(SEED)
+    words = command(corpus, output)
+    started = time.monotonic()
+    subprocess.run(words, check=True, capture_output=True)
+    seconds = time.monotonic() - started
+    kills = 0
+    while kills < KILLS:
+        _remove(output)
+        finished = False
+        while not finished:
+            killed, finished = _run(words, chance, seconds, KILLS - kills)
+            kills += killed
+        assert tree(output) == expected
+        assert verify(output).whole
+        assert not list(output.rglob(".tmp-*"))
+        assert not list(output.rglob("work"))
+
+
+def _run(words: list[str], chance: random.Random, seconds: float, kills: int) -> tuple[int, bool]:
+    """Run the job once, killing at most `kills` processes of it; (how many, whether it ended)."""
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    killed = 0
+    while killed < kills and process.poll() is None:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(chance.uniform(0.0, seconds / 2))
+            break
+        workers = [*children(process.pid)]
+        one = [chance.choice(workers)] if workers else [process.pid]
+        # the job, one of its workers, or, as when the machine dies, all of them
+        victims = chance.choice([[process.pid], one, [*workers, process.pid]])
+        for victim in victims:
+            with suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)
+        killed += 1
+        if process.pid in victims:
+            break
+    _, errors = process.communicate()
+    assert process.returncode in (0, -signal.SIGKILL, 1), errors
+    assert process.returncode != 1 or b"give fewer --workers" in errors, errors
+    return killed, process.returncode == 0
+
+
+def children(pid: int) -> Iterator[int]:
+    with suppress(FileNotFoundError):
+        yield from map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder that a worker of a killed job may still be writing to."""
+    while folder.exists():
+        with suppress(OSError):
+            shutil.rmtree(folder)
+
+
+SCRIPT = """
+mount -t tmpfs -o size={size}k none {disk} || exit 99
+{convert} 2> {errors}
+echo $? > {status}
+find {disk} -type f > {left}
+mount -o remount,size=64m none {disk}
+{convert} --resume && cp -r {disk}/out {finished}
+"""
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("full_at", ["the first shard", "the middle", "the index"])
+def test_a_full_disk_loses_nothing_and_says_so(
+    corpus: Path, tmp_path: Path, whole: Path, full_at: str
+) -> None:
+    """A small tmpfs, in a mount namespace of the test's own."""
+    if not shutil.which("unshare"):
+        pytest.skip("a disk to fill needs util-linux's unshare")
+    (disk := tmp_path / "disk").mkdir()
+    files = {name: tmp_path / name for name in ("errors", "status", "left", "finished")}
+    convert = " ".join([*command(corpus, disk / "out"), "--workers", "1"])
+    shards = list(whole.rglob("*.array_record"))
+    needed = sum(shard.stat().st_size for shard in shards) // 1024
+    # All shards fit with their receipts and the parameters, in pages of 4 KiB.
+    sizes = {
+        "the first shard": 40,
+        "the middle": needed // 2,
+        "the index": needed + 12 * len(shards),
+    }
+    script = SCRIPT.format(size=sizes[full_at], disk=disk, convert=convert, **files)
+    done = subprocess.run(
+        ["unshare", "--map-root-user", "--mount", "sh", "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if not files["status"].exists():
+        pytest.skip(f"this system lets us mount nothing, not even in a namespace: {done.stderr}")
+    says = files["errors"].read_text()
+    assert files["status"].read_text() == "1\n", says
+    assert says.startswith(f"error: {disk}/out cannot be written: No space left on device (")
+    assert says.endswith("fix the cause, and the same command resumes\n")
+    left = files["left"].read_text().splitlines()
+    assert not [name for name in left if ".tmp-" in name or name.endswith("dataset.json")]
+    assert done.returncode == 0, done.stderr
+    assert tree(files["finished"]) == tree(whole)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Callable, Iterable
+import tarfile
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from itertools import count
 from pathlib import Path
@@ -96,6 +98,20 @@ def objects(*fields: Any) -> list[bytes]:
 
 def records(*words: str) -> list[bytes]:
     return objects(*({"text": word} for word in words))
+
+
+def archive(files: Mapping[str, bytes | str]) -> bytes:
+    """A tar archive; a name that ends with a slash is a folder, a text is where a link leads."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as made:
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.type = tarfile.DIRTYPE if name.endswith("/") else tarfile.REGTYPE
+            if isinstance(data, str):
+                info.type, info.linkname, data = tarfile.SYMTYPE, data, b""
+            info.size = len(data)
+            made.addfile(info, io.BytesIO(data))
+    return buffer.getvalue()
 
 
 def manifest(output: Path) -> dict[str, Any]:

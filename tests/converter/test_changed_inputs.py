@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import tarfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +26,7 @@ from jaxdata.converter.receipts import Receipt
 from jaxdata.errors import InputError
 from jaxdata.format.verify import verify
 from tests.converter import here
-from tests.converter.here import receipts, records, run, write_lines
+from tests.converter.here import archive, receipts, records, run, write_lines
 from tests.format.trees import tree
 
 SIZES: dict[str, Any] = {"unit_bytes": 20_000, "piece_bytes": 1_000}  # about 12 units
@@ -48,14 +47,7 @@ def parquet(texts: list[str]) -> bytes:
 
 
 def tar(texts: list[str]) -> bytes:
-    sink = io.BytesIO()
-    with tarfile.open(fileobj=sink, mode="w") as archive:
-        for start in range(0, len(texts), 500):
-            data = jsonl(texts[start : start + 500])
-            entry = tarfile.TarInfo(f"{start}.jsonl")
-            entry.size = len(data)
-            archive.addfile(entry, io.BytesIO(data))
-    return sink.getvalue()
+    return archive({f"{n}.jsonl": jsonl(texts[n : n + 500]) for n in range(0, len(texts), 500)})
 
 
 def zst(texts: list[str]) -> bytes:

@@ -75,34 +75,14 @@ def inspected(folder: Path) -> str:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("encoder", ["tiktoken", "verify"])
 def test_workers_encode_as_the_library_does(
-    given: dict[str, Any], expected: dict[str, str], tmp_path: Path, encoder: str
+    given: dict[str, Any], expected: dict[str, str], tmp_path: Path
 ) -> None:
-    if encoder != "tiktoken":
-        pytest.importorskip("fastokens", reason="the extra `fast` is not installed")
-    report = run(output=tmp_path / "out", encoder=encoder, workers=2, **given)
+    report = run(output=tmp_path / "out", encoder="tiktoken", workers=2, **given)
     assert tree(tmp_path / "out") == expected
     assert report.encoding
-    assert report.encoding.encoder.startswith("tiktoken" if encoder == "tiktoken" else "fastokens")
-    assert report.encoding.ratio
+    assert report.encoding.encoder.startswith("tiktoken")
     assert "all equal" in str(report)
-    assert ("1,500 of 1,500 texts compared" in str(report)) == (encoder == "verify")
-
-
-def test_a_character_that_differs_is_found_by_the_trial(
-    given: dict[str, Any],
-    expected: dict[str, str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    use(monkeypatch, lambda text: "é" in text)
-    report = run_here(output=tmp_path / "out", encoder="fast", **given)
-    assert tree(tmp_path / "out") == expected
-    assert report.encoding
-    left = report.encoding.counts["double 1.0"]["left texts"]
-    assert left == sum("é" in text for text in TEXTS)
-    assert f"{left:,} left to the library" in str(report)
 
 
 def test_a_word_that_differs_is_found_by_the_samples(

@@ -119,22 +119,6 @@ def test_of_two_that_start_together_one_is_told_who_the_other_is(
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("receipts", [0, 5])
-def test_a_killed_one_is_followed_at_once(
-    corpus: Path, expected: dict[str, str], output: Output, tmp_path: Path, receipts: int
-) -> None:
-    """Its workers may live a little longer; they write nothing that is not theirs to write."""
-    options = [] if receipts else ["--min-chars", "9"]
-    first = output.start(corpus, *options, seconds=10**6)
-    output.wait_for(receipts)
-    first.kill()
-    code, errors = ended(output.start(corpus, seconds=10**6))
-    assert (code, errors) == (0, "")
-    first.communicate()
-    assert output.tree(tmp_path / "copy") == expected
-
-
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("receipts", [1, 10, 10**6])
 def test_one_that_was_stopped_and_wakes_does_no_damage(
     corpus: Path, expected: dict[str, str], output: Output, tmp_path: Path, receipts: int

@@ -1,29 +1,20 @@
-"""Conversions on a Ray cluster of two nodes, on this machine, that are killed on the way.
-
-For a release: `JAXDATA_TEST_RAY_KILLS=20`.
-"""
+"""Conversions on a Ray cluster of two nodes, on this machine, that are killed on the way."""
 
 from __future__ import annotations
 
-import os
-import random
 import signal
 import subprocess
-import time
-from contextlib import suppress
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 import pytest
 
 from jaxdata.converter import ConversionReport, convert
-from jaxdata.errors import InputError, WorkerDied
+from jaxdata.errors import InputError
 from tests.converter.here import receipts, records, write_lines
 from tests.converter.ray_cluster import cluster
 from tests.converter.test_convert_kill import (
     UNIT_BYTES,
-    children,
     command,
     corpus,
     expected,
@@ -34,7 +25,6 @@ from tests.format.trees import tree
 from tests.readmes import of
 
 pytestmark = pytest.mark.slow
-KILLS = int(os.environ.get("JAXDATA_TEST_RAY_KILLS", "3"))
 
 __all__ = ["cluster", "corpus", "expected", "whole"]  # fixtures
 
@@ -43,47 +33,6 @@ def run(inputs: Path, output: Path, cluster: Any, **options: Any) -> ConversionR
     given = {"source": "web", "tokenizer": "bytes", "unit_bytes": UNIT_BYTES, "minhash": True}
     engine = {"engine": "ray", "ray_address": cluster.address}
     return convert(inputs, output=output, **engine, **given | options)
-
-
-@pytest.mark.exhaustive
-def test_workers_are_killed_again_and_again(
-    cluster: Any, corpus: Path, tmp_path: Path, expected: dict[str, str]
-) -> None:
-    killed: list[int] = []
-    enough = Event()
-
-    def kill() -> None:
-        chance = random.Random(1)
-        while len(killed) < KILLS and not enough.wait(chance.uniform(0.0, 1.0)):
-            while not (busy := _workers(cluster)) and not enough.wait(0.002):
-                pass
-            with suppress(ProcessLookupError, IndexError):
-                os.kill(busy[-1], signal.SIGKILL)
-                killed.append(busy[-1])
-
-    killer = Thread(target=kill)
-    killer.start()
-    try:
-        while len(killed) < KILLS:
-            output = tmp_path / f"out-{len(killed)}"
-            while not (output / "dataset.json").exists():
-                with suppress(WorkerDied):  # four of one unit: the user gives the command again
-                    run(corpus, output, cluster)
-            assert tree(output) == expected
-    finally:
-        enough.set()
-        killer.join()
-
-
-def _workers(cluster: Any) -> list[int]:
-    """Processes of the cluster that convert a unit now."""
-    raylets = {n.all_processes["raylet"][0].process.pid for n in cluster.list_all_nodes()}
-    found = []
-    for pid in (pid for raylet in raylets for pid in children(raylet)):
-        with suppress(OSError):
-            if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::_convert"):
-                found.append(pid)
-    return found
 
 
 def test_a_node_is_killed_on_the_way(
@@ -126,8 +75,6 @@ def test_the_command_in_the_readme_is_stopped_and_finished_without_the_cluster(
     if how == signal.SIGINT:
         assert code == 130
         assert errors == "interrupted. Finished work is kept: the same command resumes\n"
-    while how == signal.SIGINT and _workers(cluster):  # they end by themselves, or are ended
-        time.sleep(0.01)
     subprocess.run([*here, "--resume"], check=True, capture_output=True)
     assert tree(output) == expected
 

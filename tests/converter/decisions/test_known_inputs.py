@@ -106,9 +106,7 @@ def test_files_that_are_what_they_were_are_read_once_and_their_hashes_renewed(
         with leased(known.store, ["train/web"]) if n else nullcontext():
             known.check(entry, *files)
         assert (path.stat().st_mtime > 1) == (n == 0), "nothing is written where another does"
-    says = [
-        f"reading {n} known inputs again (0 MB): they may have changed" for n in (1, 1, 2)
-    ]
+    says = [f"reading {n} known inputs again (0 MB): they may have changed" for n in (1, 1, 2)]
     assert caplog.messages == says
     os.utime(path, (3, 3))
     known.check(entry, *files)

@@ -185,20 +185,11 @@ def test_wrong_options_say_what_to_give(tmp_path: Path, options: dict[str, Any],
 
 
 def test_report_reads_well() -> None:
-    report = ConversionReport(
-        output="data/x",
-        source="train/web",
-        documents=1_200,
-        tokens=50_000,
-        text_bytes=200_000,
-        shards=1,
-        quarantined={"not JSON": 2, "no text": 3},
-        quarantine_file="data/x/q.jsonl",
-        dropped={"shorter than 5 characters": 1},
-        seconds=2.0,
-        files=1,
-        bytes=131_072,
-    )
+    bad, dropped = {"not JSON": 2, "no text": 3}, {"shorter than 5 characters": 1}
+    sizes = {"documents": 1_200, "tokens": 50_000, "text_bytes": 200_000, "shards": 1, "files": 1}
+    where = {"output": "data/x", "source": "train/web", "quarantine_file": "data/x/q.jsonl"}
+    more: dict[str, Any] = {"quarantined": bad, "dropped": dropped, "seconds": 2.0}
+    report = ConversionReport(**where, **sizes, **more, bytes=131_072)
     assert str(report).splitlines() == [
         "read 1,200 documents, 200.0 kB of text, from 1 file; quarantined 5 records (3 no text; "
         "2 not JSON), in data/x/q.jsonl; dropped 1 record (1 shorter than 5 characters)",

@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 import jaxdata
-from jaxdata.converter import api
 from jaxdata.converter.conversion import Conversion
 from jaxdata.converter.conversion_run import ConversionRun
 from jaxdata.errors import InputError
 from jaxdata.format.history import HISTORY
-from jaxdata.tokenizers.encoders import choice, trial
+from jaxdata.tokenizers.encoders import choice, library_of, trial
 from jaxdata.tokenizers.encoders.guarded import drawn
 from tests.commands import run as command
 from tests.converter.here import (
@@ -167,27 +166,6 @@ def test_units_of_an_encoder_that_did_not_err_are_kept_and_told_of(
     assert "encoded by double 1.0" in inspected(tmp_path / "out")
 
 
-def test_another_version_of_the_library_appends_nothing(
-    given: dict[str, Any], library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out, now = tmp_path / "out", api.library_of("hf")
-    assert now
-    shutil.copytree(library / "by-library", out)
-    entry = manifest(out)["sources"]["train/web"]
-    assert entry["parameters"]["library"] == now
-    more = write_lines(tmp_path / "b.jsonl", records("more"))
-    adding = given | {"inputs": [given["inputs"], more], "append": True}
-    with monkeypatch.context() as patch:
-        patch.setattr(api, "library_of", lambda _: "tokenizers 9.9.9, Unicode 19.0")
-        assert run_here(output=out, **given).already_complete, "there is nothing to encode"
-        with pytest.raises(InputError, match=rf"library was {now}, is tokenizers 9\.9\.9, "):
-            run_here(output=out, **adding)
-    known = manifest(out)
-    del known["sha256"], known["sources"]["train/web"]["parameters"]["library"]  # as earlier
-    (out / "dataset.json").write_text(json.dumps(known))
-    assert run_here(output=out, **adding).documents == len(TEXTS) + 1
-
-
 def test_what_encoded_is_told_by_inspect_and_where_it_matters_by_the_report(
     given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +175,8 @@ def test_what_encoded_is_told_by_inspect_and_where_it_matters_by_the_report(
         assert ("encoded by" in str(report)) == matters
         assert report.encoding
         (line,) = report.encoding.lines()
+        parameters = manifest(tmp_path / encoder)["sources"]["train/web"]["parameters"]
+        assert parameters["library"] == report.encoding.library == library_of("hf")
         monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "another"))
         (tmp_path / encoder).rename(tmp_path / "moved")
         assert f" {line} " in inspected(tmp_path / "moved"), "the dataset knows it"

@@ -160,11 +160,13 @@ def test_killed_workers_are_replaced(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     workers: list[processes.Worker] = []
+    killed: list[int] = []
     calls, start = count(), processes.Worker
 
     def kill(_done: int, _total: int) -> None:
         if next(calls) in (2, 9, 20, 21):
-            os.kill(workers[-1].pid, signal.SIGKILL)
+            killed.append(next(one.pid for one in workers if one.pid not in killed))
+            os.kill(killed[-1], signal.SIGKILL)
 
     patched = lambda *given: workers.append(start(*given)) or workers[-1]  # noqa: E731
     monkeypatch.setattr(processes, "Worker", patched)
@@ -172,7 +174,7 @@ def test_killed_workers_are_replaced(
     run(corpus, tmp_path / "out", progress=kill, **options)
     assert tree(tmp_path / "out") == expected
     assert re.search(
-        rf"the worker process {workers[1].pid} \(jaxdata\.converter\.worker:serve\) ended early: "
+        rf"the worker process {killed[0]} \(jaxdata\.converter\.worker:serve\) ended early: "
         r"SIGKILL.*; the unit 0000\d-000\d\d \(from .*\) is retried",
         caplog.text,
     )

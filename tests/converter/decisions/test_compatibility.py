@@ -167,6 +167,8 @@ def test_every_generation_of_a_source_is_known() -> None:
 
 
 def test_a_finished_source_with_other_settings_is_refused_by_each() -> None:
+    made, now = (parameters("a", update={"library": f"tokenizers {n}"}) for n in (1, 2))
+    assert refused(source(made), now) is None, "there is nothing to encode"
     said = refused(source(parameters("a")), parameters("a", "b", bos=True, strip=True))
     assert said is not None
     what = "bos was False, is True; strip was False, is True; input 'b' is new. Use another "

@@ -27,6 +27,7 @@ from tests.converter.here import (
     quarantine,
     records,
     run,
+    statistics,
     write_lines,
 )
 from tests.format.trees import tree
@@ -57,8 +58,15 @@ def test_documents_come_back_in_order_with_their_origins_whatever_the_workers(
     run(corpus, tmp_path / "many", unit_bytes=1_000, workers=3)
     assert tree(out) == tree(tmp_path / "many")
     assert report.shards > 20
+    assert [*map(list, map(dict.values, quarantine(out)))] == [
+        ["a.jsonl", 101, "not JSON", "{bad"],
+        ["b.jsonl.gz", 81, "no key 'text'", '{"body": 1}'],
+        ["b.jsonl.gz", 82, "not UTF-8", base64.b64encode(b"\xff").decode()],
+        ["c.parquet", 70, "'text' is null", None],
+    ]
     bad = ["'text' is null", "no key 'text'", "not JSON", "not UTF-8"]
-    assert report.quarantined == dict.fromkeys(bad, 1)
+    assert report.quarantined == statistics(out)["quarantined"] == dict.fromkeys(bad, 1)
+    assert report.quarantine_file == f"{out}/train/web/quarantine.jsonl"
     total = sum(path.stat().st_size for path in corpus.iterdir())
     done = [call[0] for call in calls]
     assert {call[1] for call in calls} == {total}
@@ -101,39 +109,6 @@ def test_real_tables_and_a_wide_vocabulary(shared_data: Path, tmp_path: Path) ->
     assert [tokenizer.decode(document) for document in found] == table["text"].to_pylist()
     kept = [path.read_bytes() for path in (tmp_path / "out/tokenizer").iterdir()]
     assert ranks.read_bytes() in kept
-
-
-def test_empty_text_is_one_token_and_bos_comes_first(tmp_path: Path) -> None:
-    source = write_lines(tmp_path / "a.jsonl", records("", "ab"))
-    run(source, tmp_path / "plain")
-    assert [d.tolist() for d in documents(tmp_path / "plain")] == [[256], [97, 98, 256]]
-    run(source, tmp_path / "bos", tokenizer=tokenizers.load("bytes", bos=1), bos=True)
-    assert [d.tolist() for d in documents(tmp_path / "bos")] == [[1, 256], [1, 97, 98, 256]]
-
-
-def test_bad_records_are_kept_with_file_line_and_reason(tmp_path: Path) -> None:
-    bad = {
-        b"{": "not JSON",
-        b'{"text": null}': "'text' is null",
-        b'{"text": "\xff"}': "not UTF-8",
-        b"[1]": "JSON, but not an object",
-        b'{"text": 7}': "'text' is not a string",
-        b'{"a": "\xc3\xa9"}': "no key 'text'",
-        rb'{"text": "\udfff"}': "'text' holds half a surrogate pair",
-    }
-    write_lines(tmp_path / "in/a.jsonl", [*records("good"), b"", *bad])
-    pq.write_table(pa.table({"text": ["good", None]}), tmp_path / "in/b.parquet")
-    report = run(tmp_path / "in", tmp_path / "out")
-    assert (report.documents, sum(report.quarantined.values())) == (2, 8)
-    assert report.quarantine_file == f"{tmp_path / 'out'}/train/web/quarantine.jsonl"
-    expected = []
-    for number, (line, reason) in enumerate(bad.items(), 3):
-        raw = {"raw": line.decode(errors="replace")}
-        if b"\xff" in line:
-            raw = {"raw_base64": base64.b64encode(line).decode()}
-        expected.append({"file": "a.jsonl", "line": number, "reason": reason, **raw})
-    row = {"file": "b.parquet", "row": 1, "reason": "'text' is null", "raw": None}
-    assert quarantine(tmp_path / "out") == [*expected, row]
 
 
 def test_fail_stops_at_the_first_bad_record(tmp_path: Path) -> None:

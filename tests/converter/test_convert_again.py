@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import shutil
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,8 @@ import jaxdata
 from jaxdata import DatasetError, InputError, StateMismatch, open_dataset, tokenizers
 from jaxdata.converter import conversion, conversion_run, publish
 from jaxdata.format.lease import leased
-from jaxdata.format.manifest import update_manifest
+from jaxdata.format.manifest import MANIFEST, update_manifest
+from jaxdata.format.shards import ShardWriter
 from jaxdata.format.storage import open_store
 from jaxdata.format.verify import verify
 from tests.converter.here import (
@@ -92,6 +95,29 @@ def test_what_no_unit_is_known_by_does_not_stay(tmp_path: Path, left: str) -> No
     assert other.read_bytes() == b"a source\n"
     other.unlink()
     assert tree(tmp_path / "out") == tree(tmp_path / "clean")
+
+
+@pytest.mark.parametrize(("place", "name"), [(ShardWriter, "close"), (publish, "write_index")])
+def test_a_full_disk_loses_nothing_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: Any, name: str
+) -> None:
+    source, out = write_lines(tmp_path / "a.jsonl", records(*map(str, range(50)))), tmp_path / "out"
+    run(source, tmp_path / "expected", unit_bytes=100)
+    inner, calls = getattr(place, name), count(0 if place is publish else -3)
+
+    def full(*given: Any, **options: Any) -> Any:
+        if next(calls) == 0:
+            raise OSError(errno.ENOSPC, "No space left on device", "file")
+        return inner(*given, **options)
+
+    monkeypatch.setattr(place, name, full)
+    says = rf"{out} cannot be written: No space left on device \(.* and the same command resumes$"
+    with pytest.raises(DatasetError, match=says):
+        run(source, out, unit_bytes=100)
+    assert receipts(out)
+    assert not [path for path in out.rglob("*") if ".tmp-" in path.name or path.name == MANIFEST]
+    run(source, out, unit_bytes=100, resume=True)
+    assert tree(out) == tree(tmp_path / "expected")
 
 
 def test_what_was_not_cleaned_at_the_end_is_cleaned_later(

@@ -53,6 +53,7 @@ def options(library: Path) -> dict[str, Any]:
 def given(library: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     few = "".join(map(chr, [*range(128), *range(0xC0, 0x100)]))
     monkeypatch.setattr(trial, "every_character", lambda: few)
+    monkeypatch.setattr(trial, "naughty_texts", list)
     return options(library)
 
 

@@ -1,4 +1,4 @@
-"""Conversions whose processes are killed at any moment, or whose disk is full."""
+"""Conversions whose processes are killed at any moment."""
 
 from __future__ import annotations
 
@@ -42,18 +42,11 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def expected(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What a conversion writes that nobody kills and nobody is beside."""
-    output = tmp_path_factory.mktemp("whole") / "out"
-    convert_here(
-        corpus, output=output, source="web", tokenizer="bytes", unit_bytes=UNIT_BYTES, minhash=True
-    )
-    return output
-
-
-@pytest.fixture(scope="module")
-def expected(whole: Path) -> dict[str, str]:
-    return tree(whole)
+    output = tmp_path_factory.mktemp("expected") / "out"
+    run(corpus, output, unit_bytes=UNIT_BYTES, minhash=True)
+    return tree(output)
 
 
 OPTIONS = ["--source", "web", "--tokenizer", "bytes", "--minhash", "--unit-bytes", str(UNIT_BYTES)]
@@ -178,45 +171,3 @@ def test_killed_workers_are_replaced(
         r"SIGKILL.*; the unit 0000\d-000\d\d \(from .*\) is retried",
         caplog.text,
     )
-
-
-SCRIPT = """
-mount -t tmpfs -o size={size}k none {disk} || exit 99
-{convert} 2> {errors}
-echo $? > {status}
-find {disk} -type f > {left}
-mount -o remount,size=64m none {disk}
-{convert} --resume && cp -r {disk}/out {finished}
-"""
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("full_at", ["the first shard", "the middle", "the index"])
-def test_a_full_disk_loses_nothing_and_says_so(
-    corpus: Path, tmp_path: Path, whole: Path, full_at: str
-) -> None:
-    """A small tmpfs, in a mount namespace of the test's own."""
-    if not shutil.which("unshare"):
-        pytest.skip("a disk to fill needs util-linux's unshare")
-    (disk := tmp_path / "disk").mkdir()
-    files = {name: tmp_path / name for name in ("errors", "status", "left", "finished")}
-    convert = " ".join([*command(corpus, disk / "out"), "--workers", "1"])
-    shards = list(whole.rglob("*.array_record"))
-    needed = sum(shard.stat().st_size for shard in shards) // 1024
-    # All shards fit with their receipts and the parameters, in pages of 4 KiB.
-    sizes = {"the middle": needed // 2, "the index": needed + 12 * len(shards)}
-    size = sizes.get(full_at, 40)
-    script = SCRIPT.format(size=size, disk=disk, convert=convert, **files)
-    done = subprocess.run(
-        ["unshare", "--map-root-user", "--mount", "sh", "-c", script], text=True, stderr=-1
-    )
-    if not files["status"].exists():
-        pytest.skip(f"this system lets us mount nothing, not even in a namespace: {done.stderr}")
-    says = files["errors"].read_text()
-    assert files["status"].read_text() == "1\n", says
-    assert says.startswith(f"error: {disk}/out cannot be written: No space left on device (")
-    assert says.endswith("fix the cause, and the same command resumes\n")
-    left = files["left"].read_text().splitlines()
-    assert not [name for name in left if ".tmp-" in name or name.endswith("dataset.json")]
-    assert done.returncode == 0, done.stderr
-    assert tree(files["finished"]) == tree(whole)

@@ -67,11 +67,6 @@ def test_kept_fields_lie_beside_the_origin(tmp_path: Path) -> None:
     assert docs.kept(7) == {"url": "u7\n", "meta.lang": "é", "meta": {"lang": "é"}}
     assert docs.kept(-1) == docs.kept(50) == {"url": None, "meta.lang": None, "meta": None}
     assert docs.origin(7) == ("a.jsonl", 8)
-    with pytest.raises(IndexError):
-        docs.kept(51)
-    run(tmp_path / "in", tmp_path / "plain")
-    assert open_dataset(tmp_path / "plain").source("train", "web").kept(7) == {}
-    assert not (tmp_path / "plain/train/web/index/kept").exists()
 
 
 MODULE = """

@@ -17,10 +17,10 @@ import pytest
 
 from jaxdata.format.verify import verify
 from tests.converter.here import receipts
-from tests.converter.test_convert_kill import OPTIONS, corpus, expected, whole
+from tests.converter.test_convert_kill import OPTIONS, corpus, expected
 from tests.format.trees import tree
 
-__all__ = ["corpus", "expected", "whole"]  # fixtures
+__all__ = ["corpus", "expected"]  # fixtures
 
 pytestmark = pytest.mark.slow
 _MAIN = """

@@ -19,14 +19,13 @@ from tests.converter.test_convert_kill import (
     corpus,
     expected,
     stop_after,
-    whole,
 )
 from tests.format.trees import tree
 from tests.readmes import of
 
 pytestmark = pytest.mark.slow
 
-__all__ = ["cluster", "corpus", "expected", "whole"]  # fixtures
+__all__ = ["cluster", "corpus", "expected"]  # fixtures
 
 
 def run(inputs: Path, output: Path, cluster: Any, **options: Any) -> ConversionReport:

@@ -203,15 +203,20 @@ def test_an_encoder_caught_in_an_append_names_what_it_encoded_before_and_how_to_
     fast = {"tokenizer": given["tokenizer"], "encoder": "fast"}
     run_here(first, tmp_path / "out", **fast)
     words = ["convert", first, "--source", "web", "--tokenizer", given["tokenizer"]]
-    for name in ("beside", "gone"):
+    for name in ("beside", "gone", "torn"):
         command(*words, "--output", tmp_path / name, "--encoder", "fast")
     (tmp_path / "gone").rename(tmp_path / "moved")
+    (tmp_path / "torn/dataset.json").write_text("{")
     run_here(given["inputs"], tmp_path / "by-library", source="other", **fast)
     run_here([first, more], tmp_path / "out", append=True, **fast)
 
     caught = caplog.text
+    caplog.clear()  # its records hold what was raised, and so the files of that conversion
     assert "double 1.0 gives other ids than the library for 'Syzygy" in caught
     assert f"  train/web of {tmp_path}/gone, which is not there any more: was it moved?" in caught
+    assert (
+        f"  {tmp_path}/torn, which cannot be read now ({tmp_path}/torn/dataset.json is d" in caught
+    )
     assert f"train/web of {tmp_path}/by-library" not in caught, "the library encoded that"
     shown, count = inspected(tmp_path / "out"), len(unseen)
     documents = len(jaxdata.open_dataset(tmp_path / "out").source("train", "web"))

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxdata.converter.continuing import append, compatibility
+from jaxdata.converter.continuing.call_text import call_text
 from jaxdata.converter.continuing.known_inputs import times_made
 from jaxdata.converter.job import Job
 from jaxdata.converter.merged_receipts import MergedReceipts, RecordPlace
@@ -20,7 +21,7 @@ from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.manifest import Generation, SourceEntry
 from jaxdata.format.storage import open_store
 from jaxdata.format.unfinished import UnfinishedJob
-from tests.converter.decisions.made import input_file, manifest, parameters, source
+from tests.converter.decisions.made import BYTES, input_file, manifest, parameters, source
 
 INPUTS = st.dictionaries(st.sampled_from("abcde"), st.sampled_from(["one", "two"]))
 URL = "memory://dataset"
@@ -311,3 +312,17 @@ def test_a_source_keeps_the_options_whose_default_changed(tmp_path: Path) -> Non
     assert kept(url, FIM) == {"fim_context": 0} | FIM, "what was begun comes first"
     begun.begin(parameters("a").encode())
     assert kept(url, FIM) == FIM, "another task"
+
+
+def test_a_call_is_told_of_without_its_defaults_and_what_is_no_value_by_its_name() -> None:
+    def convert(inputs: Any, *, output: Any, split: str = "train", **options: Any) -> None: ...
+
+    given: dict[str, Any] = {"inputs": [*"abcdefghi"], "output": Path("out"), "split": "train"}
+    given |= {"command": "x", "progress": print, "keep": ("url", 2), "more": {"a": True}}
+    given |= {"transform": str.upper, "tokenizer": BYTES, "other": object()}
+    assert call_text(convert, given) == (
+        "jaxdata.convert(['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', …], output='out', "
+        "keep=['url', 2], more={'a': True}, transform='str.upper', tokenizer='bytes', "
+        "other=<object>)"
+    )
+    assert call_text(convert, {"inputs": [*"abcdefgh"]}).endswith("'g', 'h'])")

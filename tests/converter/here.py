@@ -1,16 +1,25 @@
-"""Conversions in this process: whole ones, without the second that a worker takes to start."""
+"""Conversions in this process, and what they read and wrote, with array_record and numpy alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import io
+import json
+import tarfile
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
+from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
+import pytest
+from array_record.python.array_record_module import ArrayRecordReader
+
 from jaxdata.converter import ConversionReport, convert
 from jaxdata.converter.engines import Engine
 from jaxdata.converter.engines.base import Attempt, Work
+from jaxdata.format.storage import open_store
 
 
 class Here(Engine):
@@ -37,7 +46,7 @@ class Here(Engine):
 
 
 def in_this_process() -> Any:
-    """While it is entered, conversions are done here."""
+    """While it is entered, conversions are done here, without the second that a worker takes."""
     return mock.patch("jaxdata.converter.api.choose_engine", return_value=Here)
 
 
@@ -57,3 +66,85 @@ def run(inputs: Any, output: Path, **options: Any) -> ConversionReport:
 def run_here(inputs: Any, output: Path, **options: Any) -> ConversionReport:
     """As `run`, here whatever is given."""
     return convert_here(inputs, output=output, **{"source": "web", "tokenizer": "bytes"} | options)
+
+
+def interrupted(inputs: Any, output: Path, units: float, **options: Any) -> list[Path]:
+    """As `run_here`, until so many units are done; the receipts that there are then."""
+    done = count()  # the first call says the total
+
+    def stop(_done: int, _total: int) -> None:
+        if next(done) >= units:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_here(inputs, output, progress=stop, **options)
+    return receipts(output)
+
+
+def receipts(output: Path) -> list[Path]:
+    """Those of units that are done."""
+    return sorted(output.glob("train/web/work/*.receipt"))
+
+
+def write_lines(path: Path, lines: Iterable[bytes]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+    return path
+
+
+def objects(*fields: Any) -> list[bytes]:
+    return [json.dumps(one).encode() for one in fields]
+
+
+def records(*words: str) -> list[bytes]:
+    return objects(*({"text": word} for word in words))
+
+
+def archive(files: Mapping[str, bytes | str]) -> bytes:
+    """A tar archive; a name that ends with a slash is a folder, a text is where a link leads."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as made:
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.type = tarfile.DIRTYPE if name.endswith("/") else tarfile.REGTYPE
+            if isinstance(data, str):
+                info.type, info.linkname, data = tarfile.SYMTYPE, data, b""
+            info.size = len(data)
+            made.addfile(info, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def manifest(output: Path) -> dict[str, Any]:
+    return json.loads((output / "dataset.json").read_bytes())
+
+
+def statistics(output: Path, source: str = "train/web") -> dict[str, Any]:
+    return manifest(output)["sources"][source]["statistics"]
+
+
+def documents(output: Path, source: str = "train/web") -> list[np.ndarray]:
+    """Documents of a source, from its records and lengths."""
+    fields = manifest(output)
+    tokens = [np.empty(0, fields["dtype"])]
+    for shard in fields["sources"][source]["shards"]:
+        reader = ArrayRecordReader(str(output / shard["name"]))
+        kind = "<" + np.dtype(fields["dtype"]).str[1:]
+        tokens += [np.frombuffer(record, kind) for record in reader.read_all()]
+    ends = np.cumsum(column(output, "length", source))
+    return np.split(np.concatenate(tokens), ends[:-1])
+
+
+def column(output: Path, name: str, source: str = "train/web") -> np.ndarray:
+    index = manifest(output)["sources"][source].get("index", "index")
+    return open_store(output).read_array(f"{source}/{index}/{name}")
+
+
+def decoded(output: Path, source: str = "train/web") -> list[str]:
+    found = documents(output, source)
+    assert all(document[-1] == 256 for document in found)
+    return [bytes(document[:-1].astype(np.uint8)).decode() for document in found]
+
+
+def quarantine(output: Path) -> list[dict[str, Any]]:
+    lines = (output / "train/web/quarantine.jsonl").read_bytes().splitlines()
+    return [json.loads(line) for line in lines]

@@ -1,9 +1,8 @@
-"""Conversions that are killed at any moment, and finished by the same command."""
+"""Conversions whose processes are killed at any moment."""
 
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import random
 import re
@@ -12,18 +11,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from jaxdata import processes
-from jaxdata.converter import convert
+from jaxdata.converter.engines.base import Attempt
 from jaxdata.errors import WorkerDied
-from jaxdata.processes import Worker
+from tests.converter.here import Here, convert_here, receipts, records, run, write_lines
 from tests.format.trees import tree
 
 pytestmark = pytest.mark.slow
@@ -32,41 +30,31 @@ UNIT_BYTES = 20_000
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """About 100 units of work in three files."""
-    return write_corpus(tmp_path_factory.mktemp("corpus"), 3_000)
-
-
-def write_corpus(folder: Path, records: int) -> Path:
-    chance = random.Random(1)
-    for name in ("a.jsonl", "b.jsonl.gz", "c.jsonl"):
-        words = (
-            "".join(chance.choices("abcdefg \n", k=chance.randrange(400))) for _ in range(records)
-        )
-        data = b"".join(json.dumps({"text": word}).encode() + b"\n" for word in words) + b"bad\n"
-        (folder / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    """About 33 units of work in three files."""
+    folder, chance = tmp_path_factory.mktemp("corpus"), random.Random(1)
+    for name in ("a.jsonl", "b.jsonl", "c.jsonl"):
+        words = ("".join(chance.choices("abcdefg \n", k=chance.randrange(400))) for _ in range(999))
+        write_lines(folder / name, [*records(*words), b"bad"])
+    packed = folder / "b.jsonl"
+    packed.with_suffix(".jsonl.gz").write_bytes(gzip.compress(packed.read_bytes()))
+    packed.unlink()
     return folder
 
 
 @pytest.fixture(scope="module")
 def expected(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What a conversion that nobody kills writes."""
+    """What a conversion writes that nobody kills and nobody is beside."""
     output = tmp_path_factory.mktemp("expected") / "out"
-    made = {"source": "web", "tokenizer": "bytes", "minhash": True}
-    convert(corpus, output=output, unit_bytes=UNIT_BYTES, workers=1, **made)
+    run(corpus, output, unit_bytes=UNIT_BYTES, minhash=True)
     return tree(output)
 
 
+OPTIONS = ["--source", "web", "--tokenizer", "bytes", "--minhash", "--unit-bytes", str(UNIT_BYTES)]
+
+
 def command(corpus: Path, output: Path) -> list[str]:
-    options = ["--source", "web", "--tokenizer", "bytes", "--minhash", "--workers", "2"]
-    return [
-        *(sys.executable, "-m", "jaxdata", "convert", str(corpus), "--output", str(output)),
-        *options,
-        *("--unit-bytes", str(UNIT_BYTES)),
-    ]
-
-
-def receipts(output: Path) -> int:
-    return len(list(output.glob("train/web/work/*.receipt")))
+    words = ["convert", str(corpus), "--output", str(output), *OPTIONS, "--workers", "2"]
+    return [sys.executable, "-m", "jaxdata", *words]
 
 
 def stop_after(
@@ -101,64 +89,59 @@ def _stop_once(
         # Tests that run in the background ignore Ctrl-C, and so would their children.
         preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
-    while receipts(output) < units and process.poll() is None:
+    while len(receipts(output)) < units and process.poll() is None:
         time.sleep(0.002)
     process.send_signal(how)
     _, errors = process.communicate()
     return process.returncode, errors
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("units", [0, 1, 7, 30, 60])
-def test_a_killed_conversion_is_finished_by_the_same_command(
-    corpus: Path, tmp_path: Path, expected: dict[str, str], units: int
-) -> None:
-    output = tmp_path / "out"
-    code, _ = stop_after(command(corpus, output), output, units, signal.SIGKILL)
-    assert code == -signal.SIGKILL
-    assert not (output / "dataset.json").exists()
-    kept = receipts(output)
-    assert kept >= units
-    subprocess.run(command(corpus, output), check=True, capture_output=True)
-    assert tree(output) == expected
-
-
-def test_killed_again_and_again(corpus: Path, tmp_path: Path, expected: dict[str, str]) -> None:
-    output = tmp_path / "out"
-    for units in (5, 20, 50, 70):
-        stop_after(command(corpus, output), output, units, signal.SIGKILL)
-    subprocess.run(command(corpus, output), check=True, capture_output=True)
-    assert tree(output) == expected
-
-
-def test_interrupting_says_how_to_go_on(
+def test_a_stopped_conversion_is_finished_by_the_same_command_and_no_unit_done_twice(
     corpus: Path, tmp_path: Path, expected: dict[str, str]
 ) -> None:
     output = tmp_path / "out"
-    code, errors = stop_after(command(corpus, output), output, 10, signal.SIGINT)
+    words = command(corpus, output)
+    code, _ = stop_after(words, output, 3, signal.SIGKILL)
+    assert code == -signal.SIGKILL
+    code, errors = stop_after(words, output, 12, signal.SIGINT)
     assert code == 130
-    assert errors == ("interrupted. Finished work is kept: the same command resumes\n")
-    subprocess.run(command(corpus, output), check=True, capture_output=True)
+    assert errors == "interrupted. Finished work is kept: the same command resumes\n"
+    assert not (output / "dataset.json").exists()
+    done = {path.stem for path in receipts(output)}
+    shards = {path: path.stat().st_mtime_ns for path in output.glob("train/web/*.array_record")}
+    subprocess.run(words, check=True, capture_output=True)
     assert tree(output) == expected
+    kept = {path.stem for path, at in shards.items() if path.stat().st_mtime_ns == at}
+    assert kept == done
 
 
-def run_killing(
-    corpus: Path, output: Path, kill: Callable[[list[Worker]], None], patch: pytest.MonkeyPatch
+@pytest.mark.parametrize("deaths", [3, 4])
+def test_a_unit_is_given_to_another_worker_until_four_have_died_of_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, deaths: int
 ) -> None:
-    """Convert; `kill` is called with the workers so far, whenever a unit is done."""
-    workers: list[Worker] = []
-    start = processes.Worker
-    patch.setattr(processes, "Worker", lambda *args: workers.append(start(*args)) or workers[-1])
-    convert(
-        corpus,
-        output=output,
-        source="web",
-        tokenizer="bytes",
-        unit_bytes=UNIT_BYTES,
-        minhash=True,
-        workers=2,
-        progress=lambda done, _: kill(workers) if done else None,
-    )
+    class Dying(Here):
+        def start(self, task: Attempt) -> None:
+            if task.unit.name == "00000-00001" and task.number <= deaths:
+                self.again(task, WorkerDied("the worker is gone"))
+            else:
+                super().start(task)
+
+    source = write_lines(tmp_path / "a.jsonl", records(*map(str, range(9))))
+    options = {"source": "web", "tokenizer": "bytes", "unit_bytes": 40, "output": tmp_path / "out"}
+    with mock.patch("tests.converter.here.Here", Dying):
+        if deaths < 4:
+            assert convert_here(source, **options).documents == 9
+        else:
+            with pytest.raises(WorkerDied) as error:
+                convert_here(source, **options)
+            assert str(error.value) == (
+                "the worker is gone; 4 workers have died on the unit 00000-00001 (from "
+                f"{source}). If memory is short, use fewer --workers. Finished work is kept: the "
+                "same command resumes"
+            )
+    says = f"the worker is gone; the unit 00000-00001 (from {source}) is retried"
+    assert caplog.messages == [says] * 3
+    assert run(source, tmp_path / "out", unit_bytes=40).documents == 9
 
 
 @pytest.mark.exhaustive
@@ -169,50 +152,22 @@ def test_killed_workers_are_replaced(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    calls = count()
+    workers: list[processes.Worker] = []
     killed: list[int] = []
+    calls, start = count(), processes.Worker
 
-    def kill(workers: list[Worker]) -> None:
-        if next(calls) in (0, 20, 60, 61):
-            living = [worker.pid for worker in workers if worker.pid not in killed]
-            killed.append(living[0])  # the one that has been at it for longest
+    def kill(_done: int, _total: int) -> None:
+        if next(calls) in (2, 9, 20, 21):
+            killed.append(next(one.pid for one in workers if one.pid not in killed))
             os.kill(killed[-1], signal.SIGKILL)
 
-    run_killing(corpus, tmp_path / "out", kill, monkeypatch)
-    assert len(killed) == 4
+    patched = lambda *given: workers.append(start(*given)) or workers[-1]  # noqa: E731
+    monkeypatch.setattr(processes, "Worker", patched)
+    options = {"unit_bytes": UNIT_BYTES, "minhash": True, "workers": 2}
+    run(corpus, tmp_path / "out", progress=kill, **options)
     assert tree(tmp_path / "out") == expected
-    assert (
-        f"the worker process {killed[0]} (jaxdata.converter.worker:serve) ended early"
-        in caplog.text
+    assert re.search(
+        rf"the worker process {killed[0]} \(jaxdata\.converter\.worker:serve\) ended early: "
+        r"SIGKILL.*; the unit 0000\d-000\d\d \(from .*\) is retried",
+        caplog.text,
     )
-    assert re.search(r"SIGKILL.*; the unit 0000\d-000\d\d \(from .*\) is retried", caplog.text)
-
-
-@pytest.mark.exhaustive
-def test_a_unit_that_kills_every_worker_is_named(
-    corpus: Path, tmp_path: Path, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def kill(workers: list[Worker]) -> None:
-        if receipts(tmp_path / "out") >= 5:
-            for worker in workers:
-                with suppress(ProcessLookupError):
-                    os.kill(worker.pid, signal.SIGKILL)
-
-    says = r"4 workers have died on the unit 0000.*use fewer --workers.*the same command resumes"
-    with pytest.raises(WorkerDied, match=says):
-        run_killing(corpus, tmp_path / "out", kill, monkeypatch)
-    assert receipts(tmp_path / "out") >= 5
-    run_killing(corpus, tmp_path / "out", lambda _: None, monkeypatch)
-    assert tree(tmp_path / "out") == expected
-
-
-@pytest.mark.exhaustive
-def test_a_finished_unit_is_not_done_again(corpus: Path, tmp_path: Path) -> None:
-    output = tmp_path / "out"
-    stop_after(command(corpus, output), output, 30, signal.SIGKILL)
-    time.sleep(1)  # for the workers to notice
-    shards = {path: path.stat().st_mtime_ns for path in output.glob("train/web/*.array_record")}
-    done = {path.stem for path in output.glob("train/web/work/*.receipt")}
-    subprocess.run(command(corpus, output), check=True, capture_output=True)
-    for path, written in shards.items():
-        assert (path.stat().st_mtime_ns == written) == (path.stem in done)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxdata.converter.continuing import append, compatibility
+from jaxdata.converter.continuing.call_text import call_text
 from jaxdata.converter.continuing.known_inputs import times_made
 from jaxdata.converter.job import Job
 from jaxdata.converter.merged_receipts import MergedReceipts, RecordPlace
@@ -20,7 +21,7 @@ from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.manifest import Generation, SourceEntry
 from jaxdata.format.storage import open_store
 from jaxdata.format.unfinished import UnfinishedJob
-from tests.converter.decisions.made import input_file, manifest, parameters, source
+from tests.converter.decisions.made import BYTES, input_file, manifest, parameters, source
 
 INPUTS = st.dictionaries(st.sampled_from("abcde"), st.sampled_from(["one", "two"]))
 URL = "memory://dataset"
@@ -51,36 +52,52 @@ def told(was: dict[str, str], now: dict[str, str]) -> list[str]:
 def test_of_other_inputs_the_first_of_each_kind_is_named(
     was: dict[str, str], now: dict[str, str]
 ) -> None:
-    begun = of_inputs(was)
-    assert compatibility.unfinished_changes(begun.encode(), of_inputs(now)) == told(was, now)
+    begun, changes = of_inputs(was), told(was, now)
+    assert compatibility.unfinished_changes(begun.encode(), of_inputs(now)) == changes
+    said = refused(source(begun), of_inputs(now))
+    if not changes:
+        assert said is None, "it is finished"
+        return
+    added = was.items() < now.items()
+    what = "inputs" if added else "settings"
+    remedy = "Add these files with --append, or use" if added else "Use"
+    assert said == (
+        f"{URL} already has train/web with different {what}: {'; '.join(changes)}. "
+        f"{remedy} another --source or --output"
+    )
 
 
-def test_other_units_are_told_of_where_the_inputs_are_the_same() -> None:
-    was, now = (parameters("a", update={"unit_bytes": size}) for size in (1, 2))
-    changes = compatibility.unfinished_changes(was.encode(), now)
-    assert changes == ["unit_bytes was 1, is 2"]
+def refused(entry: SourceEntry, wanted: Parameters) -> str | None:
+    was = manifest(wanted, web=entry)
+    try:
+        compatibility.check_finished(was, "train/web", wanted, URL)
+    except InputError as error:
+        return str(error)
+    return None
 
 
-def test_a_beginning_that_cannot_be_read_is_a_value_error() -> None:
-    with pytest.raises(ValueError, match="Parameters"):
-        compatibility.unfinished_changes(b"{}", parameters("a"))
+def hashes(**hashes: Any) -> dict[str, Any]:
+    return {"hashes": parameters("a").hashes.model_copy(update=hashes)}
 
 
-LIBRARY = "tiktoken 0.14.0, Unicode 16"
+LIBRARY = {"library": "tiktoken 0.14.0, Unicode 16"}
+ANOTHER = (
+    "the tokenizer's library was tiktoken 0.14.0, Unicode 16, is tiktoken 0.15.0, which could give "
+    "other ids (pip install 'tiktoken==0.14.0' brings the first one back)"
+)
+ABOUT = "--dedup and --minhash keep hashes; jaxdata dedup finds copies without them, too"
+HASHED, LATER = (hashes(exact_hash="letters", hashing=f"version {n}") for n in (1, 2))
 CHANGES: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
-    ({}, {"library": LIBRARY}, []),
-    ({"library": LIBRARY}, {}, []),
-    ({"library": LIBRARY}, {"library": LIBRARY}, []),
-    (
-        {"library": LIBRARY},
-        {"library": "tiktoken 0.15.0"},
-        [
-            f"the tokenizer's library was {LIBRARY}, is tiktoken 0.15.0, which could give other "
-            "ids (pip install 'tiktoken==0.14.0' brings the first one back)"
-        ],
-    ),
+    ({}, LIBRARY, []),
+    (LIBRARY, {}, []),
+    (LIBRARY, LIBRARY, []),
+    (LIBRARY, {"library": "tiktoken 0.15.0"}, [ANOTHER]),
     ({"first_file": 2}, {}, ["--append: the source had 2 input files, has 0"]),
     ({"record_tokens": 9}, {"record_tokens": 8}, ["record_tokens was 9, is 8"]),
+    ({"unit_bytes": 1}, {"unit_bytes": 2}, ["unit_bytes was 1, is 2"]),
+    (HASHED, {}, ["exact_hash was 'letters', is None", ABOUT]),
+    ({}, hashes(minhash="14"), ["minhash was None, is '14'", ABOUT]),
+    (HASHED, LATER, ["hashes of documents were made by version 1, are by version 2"]),
 ]
 
 
@@ -90,24 +107,8 @@ def test_changes_since_a_beginning_are_named(
 ) -> None:
     begun, wanted = parameters("a", update=was), parameters("a", update=now)
     assert compatibility.unfinished_changes(begun.encode(), wanted) == changes
-
-
-def with_hashes(**hashes: Any) -> Parameters:
-    made = parameters("a")
-    return made.model_copy(update={"hashes": made.hashes.model_copy(update=hashes)})
-
-
-def test_other_hashes_are_told_of_with_what_does_without() -> None:
-    about = "--dedup and --minhash keep hashes; jaxdata dedup finds copies without them, too"
-    was = with_hashes(exact_hash="letters", hashing="version 1")
-    found = compatibility.unfinished_changes(was.encode(), with_hashes())
-    assert found == ["exact_hash was 'letters', is None", about]
-    found = compatibility.unfinished_changes(with_hashes().encode(), with_hashes(minhash="14"))
-    assert found == ["minhash was None, is '14'", about]
-    now = with_hashes(exact_hash="letters", hashing="version 2")
-    assert compatibility.unfinished_changes(was.encode(), now) == [
-        "hashes of documents were made by version 1, are by version 2"
-    ]
+    with pytest.raises(ValueError, match="Parameters"):
+        compatibility.unfinished_changes(b"{}", wanted)
 
 
 def tokenizer(made: Parameters, **fields: Any) -> Parameters:
@@ -115,31 +116,28 @@ def tokenizer(made: Parameters, **fields: Any) -> Parameters:
 
 
 SHARED: list[tuple[dict[str, Any], str]] = [
-    ({"eod_id": 9}, "tokenizer eod_id was 256, is 9"),
-    ({"bos_id": None, "pad_id": 1}, "tokenizer bos_id was 2, is None; tokenizer pad_id was None, "),
-    ({"kind": "hf", "files": {"a": "b"}}, "tokenizer kind was 'bytes', is 'hf'"),
-    ({"vocab_size": 300}, "tokenizer vocab_size was 257, is 300"),
-    ({"files": {"a": "b"}, "name": "x"}, "tokenizer was 'bytes', is 'x' with other content"),
+    ({"eod_id": 9}, "eod_id was 256, is 9"),
+    ({"bos_id": None, "pad_id": 1}, "bos_id was 2, is None; tokenizer pad_id was None, is 1"),
+    ({"kind": "hf", "files": {"a": "b"}}, "kind was 'bytes', is 'hf'"),
+    ({"vocab_size": 300}, "vocab_size was 257, is 300"),
+    ({"files": {"a": "b"}, "name": "x"}, "was 'bytes', is 'x' with other content"),
 ]
 
 
-@pytest.mark.parametrize(("fields", "said"), SHARED)
-def test_a_source_of_another_tokenizer_does_not_join(fields: dict[str, Any], said: str) -> None:
-    was = manifest(parameters("a"))
-    with pytest.raises(InputError) as caught:
-        compatibility.check_dataset(was, tokenizer(parameters("a"), **fields), URL)
-    text = str(caught.value)
-    begin = f"{URL}: all sources of a dataset share one tokenizer and record size: {said}"
-    assert text.startswith(begin)
-    assert text.endswith(". Use the dataset's, or another --output")
-    assert "with other content" in text or "files" not in fields or "kind" in fields
-
-
-def test_a_source_of_the_same_tokenizer_by_another_name_joins() -> None:
-    was = manifest(parameters("a"))
-    compatibility.check_dataset(was, tokenizer(parameters("b"), name="mine"), URL)
-    with pytest.raises(InputError, match=r"record size: record_tokens was 16384, is 7\. Use the"):
-        compatibility.check_dataset(was, parameters("b", record_tokens=7), URL)
+def test_a_source_of_another_tokenizer_or_size_of_records_does_not_join() -> None:
+    was, wanted = manifest(parameters("a")), parameters("b")
+    others = [(tokenizer(wanted, **fields), f"tokenizer {said}") for fields, said in SHARED]
+    for other, said in [
+        *others,
+        (parameters("b", record_tokens=7), "record_tokens was 16384, is 7"),
+    ]:
+        with pytest.raises(InputError) as caught:
+            compatibility.check_dataset(was, other, URL)
+        assert str(caught.value) == (
+            f"{URL}: all sources of a dataset share one tokenizer and record size: {said}. "
+            "Use the dataset's, or another --output"
+        )
+    compatibility.check_dataset(was, tokenizer(wanted, name="mine"), URL)
 
 
 def grown(*stages: Parameters, **options: Any) -> SourceEntry:
@@ -153,33 +151,6 @@ def grown(*stages: Parameters, **options: Any) -> SourceEntry:
         entry = source(together, documents=number, generations=generations, index=index)
         generations = [*generations, entry.as_generation()]
     return entry
-
-
-def refused(entry: SourceEntry, wanted: Parameters) -> str | None:
-    was = manifest(wanted, web=entry)
-    try:
-        compatibility.check_finished(was, "train/web", wanted, URL)
-    except InputError as error:
-        return str(error)
-    return None
-
-
-@given(INPUTS, INPUTS)
-def test_a_finished_source_is_only_left_alone_with_its_own_inputs(
-    was: dict[str, str], now: dict[str, str]
-) -> None:
-    changes = told(was, now)
-    said = refused(source(of_inputs(was)), of_inputs(now))
-    if not changes:
-        assert said is None
-        return
-    added = was.items() < now.items()
-    what = "inputs" if added else "settings"
-    remedy = "Add these files with --append, or use" if added else "Use"
-    assert said == (
-        f"{URL} already has train/web with different {what}: {'; '.join(changes)}. "
-        f"{remedy} another --source or --output"
-    )
 
 
 def test_every_generation_of_a_source_is_known() -> None:
@@ -197,12 +168,12 @@ def test_every_generation_of_a_source_is_known() -> None:
 
 
 def test_a_finished_source_with_other_settings_is_refused_by_each() -> None:
-    said = refused(source(parameters("a")), parameters("a", bos=True, strip=True))
+    made, now = (parameters("a", update={"library": f"tokenizers {n}"}) for n in (1, 2))
+    assert refused(source(made), now) is None, "there is nothing to encode"
+    said = refused(source(parameters("a")), parameters("a", "b", bos=True, strip=True))
     assert said is not None
-    assert "with different settings: bos was False, is True; strip was False, is True. " in said
-    said = refused(source(parameters("a")), parameters("a", "b", bos=True))
-    assert said is not None
-    assert "different settings: bos was False, is True; input 'b' is new. Use another " in said
+    what = "bos was False, is True; strip was False, is True; input 'b' is new. Use another "
+    assert f"different settings: {what}" in said
 
 
 def test_a_source_that_another_changed_meanwhile_is_no_base() -> None:
@@ -222,15 +193,11 @@ def test_a_source_that_another_changed_meanwhile_is_no_base() -> None:
 FREE = {"text_key": "body", "text_joiner": " ", "max_record_bytes": 9, "piece_bytes": 16}
 
 
-@pytest.mark.parametrize("name", FREE)
-def test_how_new_files_are_read_may_differ(name: str) -> None:
-    entry = source(parameters("a"))
-    for was in (entry, source(parameters("a", **{name: FREE[name]}))):
-        compatibility.check_addition("train/web", was, parameters("b", **{name: FREE[name]}))
-
-
-def test_documents_of_other_settings_are_not_added() -> None:
+def test_documents_are_read_as_anybody_likes_but_made_by_the_same_settings() -> None:
     entry = source(parameters("a", update={"library": "tiktoken 1", "unit_bytes": 5}))
+    for name, value in FREE.items():
+        for was in (entry, source(parameters("a", **{name: value}))):
+            compatibility.check_addition("train/web", was, parameters("b", **{name: value}))
     wanted = parameters("b", bos=True, update={"library": "tiktoken 2"})
     with pytest.raises(InputError) as caught:
         compatibility.check_addition("train/web", entry, wanted)
@@ -260,12 +227,8 @@ def test_only_new_files_are_added_after_those_that_were_there() -> None:
     made, entries = append.added_to(dataset, ["train/web", "train/other"], job("c", "d"))
     assert entries == {"train/web": few, "train/other": many}
     assert ([file.name for file in made.files], made.parameters.first_file) == (["d"], 3)
-
-
-def test_where_no_source_is_there_all_is_new() -> None:
     given = job("a")
-    made = append.added_to(manifest(parameters("a")), ["train/web"], given)
-    assert made == (given, {})
+    assert append.added_to(manifest(first), ["train/web"], given) == (given, {}), "all is new"
 
 
 def test_a_file_of_a_known_name_with_other_content_is_not_added() -> None:
@@ -281,58 +244,39 @@ def test_a_file_of_a_known_name_with_other_content_is_not_added() -> None:
         append.added_to(manifest(other, web=source(other)), ["train/web"], job("b"))
 
 
-def merged(reasons: list[str], dropped: dict[str, int] | None = None) -> MergedReceipts:
+def merged(
+    reasons: list[str], dropped: dict[str, int], keys: tuple[str, ...] = ("url", "body")
+) -> MergedReceipts:
     made = MergedReceipts.__new__(MergedReceipts)
-    made._reasons = Counter(reasons)
-    made.dropped = Counter(dropped or {})
-    bad = Quarantined(0, 2, reasons[0] if reasons else "", None, ("url", "body"))
+    made._reasons, made.dropped = Counter(reasons), Counter(dropped)
+    bad = Quarantined(0, 2, reasons[0] if reasons else "", None, keys)
     made.first_bad = (RecordPlace(input_file("a.jsonl"), 3), bad) if reasons else None
     return made
 
 
-NOTHING = [
-    ([], {}, "the input files are empty: there is no record in them"),
-    ([], {"too short": 2_000, "by hand": 1}, "no document is left: 1 by hand, 2,000 too short"),
-    (
-        ["no key 'text'"],
-        {"too short": 1},
-        "no record has the key 'text'; /data/a.jsonl:3 has 'url', 'body': name one of these with "
-        "--text-key",
-    ),
-    (
-        ["no key 'text'", "not JSON", "not JSON"],
-        {},
-        "no record has a usable text: 1 no key 'text', 2 not JSON; the first is /data/a.jsonl:3. "
-        "Are these the files, and is --text-key right?",
-    ),
-    (
-        ["not JSON"],
-        {},
-        "no record has a usable text: 1 not JSON; the first is /data/a.jsonl:3. "
-        "Are these the files, and is --text-key right?",
-    ),
+BAD, LACKS = "not JSON", "no key 'text'"
+NO_KEY = "no record has the key 'text'; /data/a.jsonl:3 has"
+UNUSABLE = "no record has a usable text:"
+FIRST = "the first is /data/a.jsonl:3. Are these the files, and"
+NOTHING: list[tuple[list[str], dict[str, int], str, str]] = [
+    ([], {}, "--a", "the input files are empty: there is no record in them"),
+    ([], {"short": 2_000, "by": 1}, "--a", "no document is left: 1 by, 2,000 short"),
+    ([LACKS], {"short": 1}, "--a", f"{NO_KEY} 'url', 'body': name one of these with --a"),
+    ([LACKS, BAD, BAD], {}, "--a", f"{UNUSABLE} 1 {LACKS}, 2 {BAD}; {FIRST} is --a right?"),
+    ([BAD], {}, "--a or --b", f"{UNUSABLE} 1 {BAD}; {FIRST} are --a or --b right?"),
 ]
 
 
-@pytest.mark.parametrize(("reasons", "dropped", "message"), NOTHING)
+@pytest.mark.parametrize(("reasons", "dropped", "options", "message"), NOTHING)
 def test_a_conversion_without_documents_says_why(
-    reasons: list[str], dropped: dict[str, int], message: str
+    reasons: list[str], dropped: dict[str, int], options: str, message: str
 ) -> None:
-    assert str(compatibility.no_documents(merged(reasons, dropped), "--text-key")) == message
-
-
-def test_several_options_are_and_a_record_may_have_no_key() -> None:
-    said = str(compatibility.no_documents(merged(["not JSON"]), "--a or --b"))
-    assert said.endswith("Are these the files, and are --a or --b right?")
-    made = merged(["no key 'text'"])
-    assert made.first_bad is not None
-    place, _ = made.first_bad
-    made.first_bad = place, Quarantined(0, 0, "no key 'text'", None)
-    said = str(compatibility.no_documents(made, "--text-key"))
-    assert "/data/a.jsonl:3 has no keys: name one of these" in said
+    assert str(compatibility.no_documents(merged(reasons, dropped), options)) == message
 
 
 def test_errors_name_the_place() -> None:
+    said = str(compatibility.no_documents(merged([LACKS], {}, ()), "--a"))
+    assert said == f"{NO_KEY} no keys: name one of these with --a"
     place = RecordPlace(input_file("a.jsonl"), 3)
     assert str(compatibility.bad_record(place, Quarantined(0, 2, "not JSON", None))) == (
         "/data/a.jsonl:3: not JSON. Fix the record, or skip such records with --on-error quarantine"
@@ -366,10 +310,19 @@ def test_a_source_keeps_the_options_whose_default_changed(tmp_path: Path) -> Non
     begun = UnfinishedJob(store, "train/web")
     begun.begin(parameters("a", **FIM, fim_context=0).encode())
     assert kept(url, FIM) == {"fim_context": 0} | FIM, "what was begun comes first"
+    begun.begin(parameters("a").encode())
+    assert kept(url, FIM) == FIM, "another task"
 
 
-def test_a_source_of_another_task_keeps_nothing(tmp_path: Path) -> None:
-    url = str(tmp_path / "d")
-    made = parameters("a")
-    open_store(url).write("dataset.json", manifest(made, web=source(made)).encode())
-    assert kept(url, FIM) == FIM
+def test_a_call_is_told_of_without_its_defaults_and_what_is_no_value_by_its_name() -> None:
+    def convert(inputs: Any, *, output: Any, split: str = "train", **options: Any) -> None: ...
+
+    given: dict[str, Any] = {"inputs": [*"abcdefghi"], "output": Path("out"), "split": "train"}
+    given |= {"command": "x", "progress": print, "keep": ("url", 2), "more": {"a": True}}
+    given |= {"transform": str.upper, "tokenizer": BYTES, "other": object()}
+    assert call_text(convert, given) == (
+        "jaxdata.convert(['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', …], output='out', "
+        "keep=['url', 2], more={'a': True}, transform='str.upper', tokenizer='bytes', "
+        "other=<object>)"
+    )
+    assert call_text(convert, {"inputs": [*"abcdefgh"]}).endswith("'g', 'h'])")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import logging
+import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.inputs.units import FilePart, ReadSettings
 from jaxdata.errors import InputError
 from jaxdata.format.input_hashes import InputHashes
+from jaxdata.format.lease import leased
 from jaxdata.format.manifest import SourceEntry
 from jaxdata.format.storage import Store, open_store
 from tests.converter.decisions.made import JSON, parameters, source
@@ -90,23 +92,28 @@ def test_files_that_nobody_touched_since_are_not_read(known: Known) -> None:
     known.check(known.entry(one), other, every=True)
 
 
-def test_files_that_are_what_they_were_are_read_and_their_hashes_renewed(
+def test_files_that_are_what_they_were_are_read_once_and_their_hashes_renewed(
     known: Known, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = [known.file(name, f'{{"text": "{name}"}}\n') for name in ("a.jsonl", "b.jsonl")]
     known.hashes({file.name: hash_of(file) for file in files})
-    entry = known.entry(*files)
-    with caplog.at_level(logging.WARNING, "jaxdata"):
-        known.check(entry, *files)
+    entry, path = known.entry(*files), known.folder / "d/train/web/inputs.json"
+    known.check(entry, *files)
     assert not caplog.messages
-    renewed = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(known_inputs, "_renew", lambda *given: renewed.append(given[2]))
-        with caplog.at_level(logging.WARNING, "jaxdata"):
-            known.check(entry, *files, every=True)
-    assert caplog.messages == ["reading 2 known inputs again (0 MB): they may have changed"]
-    assert renewed == ["train/web/inputs.json"]
+    for n in range(3):
+        os.utime(path, (1, 1))
+        WRITTEN.update({"a.jsonl": 2 * 10**9, "b.jsonl": 2 * 10**9 * (n // 2)})
+        with leased(known.store, ["train/web"]) if n else nullcontext():
+            known.check(entry, *files)
+        assert (path.stat().st_mtime > 1) == (n == 0), "nothing is written where another does"
+    says = [f"reading {n} known inputs again (0 MB): they may have changed" for n in (1, 1, 2)]
+    assert caplog.messages == says
+    os.utime(path, (3, 3))
+    known.check(entry, *files)
+    assert caplog.messages == says
     known.check(entry, *files, every=True)
+    assert caplog.messages == [*says, says[-1]]
+    assert path.stat().st_mtime > 3
 
 
 def test_each_addition_left_hashes_of_its_own(known: Known) -> None:

@@ -21,8 +21,6 @@ from jaxdata.converter.merged_receipts import (
     MergedOutput,
     MergedReceipts,
     RecordPlace,
-    member_of,
-    place_of,
 )
 from jaxdata.converter.receipts import Quarantined, Receipt
 from jaxdata.format.archive_members import Member, find_member
@@ -67,14 +65,10 @@ def made(draw: st.DrawFn) -> Made:
                 options: dict[str, Any] = {"counts": {"characters": len(own)}, "kept": kept}
                 options |= {"sides": ["weight"], "hashes": ["exact_hash"]}
                 outputs[name] = wrote(f"{name}/{unit.name}", own, size=PAGE_BYTES + 1, **options)
+        raws = st.sampled_from([None, b"raw \xc3\xa9", b"\xff"])
         bad = [
-            Quarantined(
-                part,
-                record,
-                draw(st.sampled_from(REASONS)),
-                draw(st.sampled_from([None, b"raw \xc3\xa9", b"\xff"])),
-            )
-            for (part, record), _ in _at(places, kinds, "bad")
+            Quarantined(*place, draw(st.sampled_from(REASONS)), draw(raws))
+            for place, _ in _at(places, kinds, "bad")
         ]
         members = {}
         for part, number in enumerate(parts):
@@ -102,15 +96,10 @@ def _at(places: list[Any], kinds: list[str], wanted: str) -> list[Any]:
     return [pair for pair in zip(places, kinds, strict=True) if pair[1] == wanted]
 
 
-def merge(given: Made) -> tuple[MergedReceipts, io.BytesIO]:
-    lines = io.BytesIO()
-    merged = MergedReceipts(FILES, lines, given.first_file)
-    for unit, receipt in given.units:
-        merged.add(unit, receipt)
-    return merged, lines
+Numbers = dict[tuple[int, int, int], tuple[int, int]]
 
 
-def numbers_of(given: Made) -> dict[tuple[int, int, int], tuple[int, int]]:
+def numbers_of(given: Made) -> Numbers:
     """(unit, part, record) -> its file, and its number in that."""
     found, counts = {}, [0] * len(FILES)
     for at, (unit, receipt) in enumerate(given.units):
@@ -133,52 +122,66 @@ def member_at(receipt: Receipt, part: int, record: int) -> Member | None:
 
 
 @given(made())
-@settings(max_examples=50)
-def test_documents_know_their_file_and_number_in_it(given: Made) -> None:
-    merged, _ = merge(given)
+@settings(max_examples=60)
+def test_receipts_together_say_what_counting_record_by_record_does(given: Made) -> None:
+    lines = io.BytesIO()
+    merged = MergedReceipts(FILES, lines, given.first_file)
+    for unit, receipt in given.units:
+        merged.add(unit, receipt)
     numbers = numbers_of(given)
     assert {*merged.outputs} == merged.fed
     for name, output in merged.outputs.items():
-        rows, kept, pages, shards, weights = [], b"", [], [], []
-        for at, (_, receipt) in enumerate(given.units):
-            if name not in receipt.outputs:
-                continue
-            own = receipt.outputs[name]
-            for length, part, record in zip(own.lengths, own.part, own.record, strict=True):
-                file, number = numbers[at, int(part), int(record)]
-                rows.append((int(length), given.first_file + file, number))
-                member = member_at(receipt, int(part), int(record))
-                known = output.members and find_member(
-                    output.members, given.first_file + file, number
-                )
-                if member:
-                    assert known == member
-            kept += own.kept
-            pages += own.pages.tolist()
-            shards.append(own.shard)
-            weights.append(own.sides["weight"])
-        columns = output.columns()
-        kinds = {column: values.dtype.name for column, values in columns.items()}
-        assert kinds == {"lengths": "uint32", "origin_file": "uint32", "origin_row": "uint64"}
-        assert [*zip(*(each.tolist() for each in columns.values()), strict=True)] == rows
-        assert output.kept.tobytes() == kept
-        assert output.shards == shards
-        assert output.sides == {"weight": [side.shard for side in weights]}
-        assert output.side_pages["weight"].tolist() == [p for s in weights for p in s.pages]
-        assert output.pages is not None
-        assert output.pages.tolist() == pages
-        assert output.counts == Counter({"characters": len(rows)})
-        hashes = output.hashes["exact_hash"]
-        assert hashes.dtype == np.uint64
-        assert hashes.tolist() == [n for shard in shards for n in range(2 * shard.documents)]
+        check_output(name, output, given, numbers)
+    check_sums(merged, given, numbers)
+    check_quarantine(merged, lines.getvalue(), given, numbers)
+    joined = [""] * len(FILES)
+    for unit, receipt in given.units:
+        for part, content in zip(unit.parts, receipt.contents, strict=given.contents):
+            joined[part.file] += content
+    expected = [
+        hashlib.sha256(one.encode()).hexdigest()[:16] if len(one) > 16 else one for one in joined
+    ]
+    names = [file.name for file in FILES]
+    known = dict(zip(names, expected, strict=True)) if given.contents else {}
+    assert merged.contents == known, "an earlier jaxdata kept none"
 
 
-@given(made())
-@settings(max_examples=50)
-def test_sums_are_over_all_units(given: Made) -> None:
-    merged, _ = merge(given)
+def check_output(name: str, output: MergedOutput, given: Made, numbers: Numbers) -> None:
+    """Documents know their file and their number in it."""
+    rows, kept, pages, shards, weights = [], b"", [], [], []
+    for at, (_, receipt) in enumerate(given.units):
+        if name not in receipt.outputs:
+            continue
+        own = receipt.outputs[name]
+        for length, part, record in zip(own.lengths, own.part, own.record, strict=True):
+            file, number = numbers[at, int(part), int(record)]
+            rows.append((int(length), given.first_file + file, number))
+            member = member_at(receipt, int(part), int(record))
+            known = output.members and find_member(output.members, given.first_file + file, number)
+            if member:
+                assert known == member
+        kept += own.kept
+        pages += own.pages.tolist()
+        shards.append(own.shard)
+        weights.append(own.sides["weight"])
+    columns = output.columns()
+    kinds = {column: values.dtype.name for column, values in columns.items()}
+    assert kinds == {"lengths": "uint32", "origin_file": "uint32", "origin_row": "uint64"}
+    assert [*zip(*(each.tolist() for each in columns.values()), strict=True)] == rows
+    assert output.kept.tobytes() == kept
+    assert output.shards == shards
+    assert output.sides == {"weight": [side.shard for side in weights]}
+    assert output.side_pages["weight"].tolist() == [p for s in weights for p in s.pages]
+    assert output.pages is not None
+    assert output.pages.tolist() == pages
+    assert output.counts == Counter({"characters": len(rows)})
+    hashes = output.hashes["exact_hash"]
+    assert hashes.dtype == np.uint64
+    assert hashes.tolist() == [n for shard in shards for n in range(2 * shard.documents)]
+
+
+def check_sums(merged: MergedReceipts, given: Made, numbers: Numbers) -> None:
     receipts = [receipt for _, receipt in given.units]
-    numbers = numbers_of(given)
     assert merged.records == len(numbers)
     assert merged.dropped["too short"] == sum(one.dropped["too short"] for one in receipts)
     assert merged.counts["blank"] == sum(one.counts["blank"] for one in receipts)
@@ -202,11 +205,8 @@ def test_sums_are_over_all_units(given: Made) -> None:
         assert merged.last == RecordPlace(FILES[0], 0)
 
 
-@given(made())
-@settings(max_examples=50)
-def test_bad_records_are_written_in_order_with_their_place(given: Made) -> None:
-    merged, lines = merge(given)
-    numbers = numbers_of(given)
+def check_quarantine(merged: MergedReceipts, written: bytes, given: Made, numbers: Numbers) -> None:
+    """Bad records are written in order, with their place."""
     expected: list[dict[str, Any]] = []
     first = None
     for at, (_, receipt) in enumerate(given.units):
@@ -223,7 +223,6 @@ def test_bad_records_are_written_in_order_with_their_place(given: Made) -> None:
             else:
                 line["raw"] = bad.raw.decode() if bad.raw else None
             expected.append(line)
-    written = lines.getvalue()
     assert written == b"".join(
         json.dumps(line, ensure_ascii=False).encode() + b"\n" for line in expected
     )
@@ -231,35 +230,6 @@ def test_bad_records_are_written_in_order_with_their_place(given: Made) -> None:
     reasons = [line["reason"] for line in expected]
     assert merged.reasons == {one: reasons.count(one) for one in sorted({*reasons})}
     assert [*merged.reasons] == sorted(merged.reasons)
-
-
-@given(made())
-def test_contents_of_a_file_are_those_of_its_parts_together(given: Made) -> None:
-    merged, _ = merge(given)
-    if not given.contents:
-        assert merged.contents == {}, "an earlier jaxdata kept none"
-        return
-    joined = [""] * len(FILES)
-    for unit, receipt in given.units:
-        for part, content in zip(unit.parts, receipt.contents, strict=True):
-            joined[part.file] += content
-    expected = [
-        hashlib.sha256(one.encode()).hexdigest()[:16] if len(one) > 16 else one for one in joined
-    ]
-    assert merged.contents == dict(zip([file.name for file in FILES], expected, strict=True))
-
-
-@given(st.lists(st.integers(0, 20), unique=True).map(sorted), st.integers(0, 25))
-def test_a_record_is_in_the_last_member_that_begins_before_it(
-    starts: list[int], record: int
-) -> None:
-    members = [(start, Member(f"m{start}", "row", 3)) for start in starts]
-    receipt = Receipt([99], {}, [], members={1: members})
-    assert member_of(receipt, 1, record) == member_at(receipt, 1, record)
-    assert member_of(receipt, 0, record) is None
-    place = place_of(FILES[2], 5, receipt, 1, record)
-    assert (place.file, place.number) == (FILES[2], 5 + record)
-    assert place.member == member_at(receipt, 1, record)
 
 
 def test_places_read_well() -> None:

@@ -3,63 +3,86 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxdata.converter.filters import LengthFilter
+from jaxdata.converter.continuing.compatibility import unfinished_changes
 from jaxdata.converter.inputs.units import PIECE_BYTES, RECORD_BYTES
 from jaxdata.converter.kept.kept_hashes import KeptHashes
 from jaxdata.converter.parameters import (
+    Options,
     Parameters,
     check_name,
     default_of,
     make_parameters,
-    options,
 )
 from jaxdata.errors import InputError
 from jaxdata.format.bounds import MAX_RECORD_TOKENS
 from tests.converter.decisions.made import BYTES, input_file, parameters
 
+OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = yaml.safe_load("""
+lm: [{}, {text_key: body, text_joiner: " ", bos: true, short_rate: 0.5, short_length: 9, seed: 1,
+  transform: "mine:f", keep: [url], strip: true, ftfy: true, normalize: NFC, wikitext: true,
+  min_chars: 1, max_chars: 9, min_tokens: 1, max_tokens: 9, split_ratio: "train=2,val=1",
+  split_by: url, split_contiguous: true, record_tokens: 9, unit_bytes: 9, max_record_bytes: 9,
+  piece_bytes: 16}]
+fim: [{fim_prefix: 3, fim_middle: 4, fim_suffix: 5}, {fim_rate: 0.1, spm_rate: 0.1, fim_prefix: 6,
+  fim_middle: 7, fim_suffix: 8, fim_context: 4096}]
+sft: [{}, {prompt_key: ask, completion_key: answer, messages_key: talk, content_key: said,
+  pairs: turns, truncate_to: 99, truncate_prompts: keep_start, least_turn: 9, train_on: last,
+  chat_template: template.jinja, template_variables: {a: 1}, allow_special: true, separator: " ",
+  prompt_prefix: "Q: ", completion_prefix: "A: ", eod_after_prompt: true}]
+dpo: [{}, {prompt_key: ask, chosen_key: good, rejected_key: bad, train_on: all}]
+ids: [{}, {ids_key: ids, mask_key: mask, labels_key: labels, ids_end: keep,
+  keep_per_token: "weight:float32"}]
+""")
+"""By task: options that it is not without, and a value of each option that is not its default."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.py").write_text("def f(record):\n    return record")
+    (tmp_path / "template.jinja").write_text("{{ messages[0]['content'] }}")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.usefixtures("folder")
+def test_every_option_is_kept_and_none_changes_unseen_between_a_beginning_and_a_resume() -> None:
+    for task, (needed, changes) in OPTIONS.items():
+        begun = parameters("a", task=task, **needed)
+        assert not unfinished_changes(begun.encode(), begun)
+        for name, value in changes.items():
+            made = parameters("a", **{"task": task} | needed | {name: value})
+            assert Parameters.model_validate_json(made.encode()) == made
+            told = unfinished_changes(begun.encode(), made)
+            assert [one for one in told if re.match(f"{name} was .*, is ", one)], (name, told)
+    tried = {name for _, changes in OPTIONS.values() for name in changes}
+    assert tried == Options.__annotations__.keys() - {"task"}, "none is forgotten"
+    other = unfinished_changes(parameters("a").encode(), parameters("a", task="sft"))
+    assert other == ["task was 'lm', is 'sft'"], "and nothing else"
+
+
 ALWAYS = {"text_key": "text", "bos": False, "unit_bytes": 2**22}
-GIVEN: dict[str, Any] = {
-    "strip": True,
-    "normalize": "NFC",
-    "min_chars": 3,
-    "max_tokens": 9,
-    "keep": ["url"],
-    "split_by": "url",
-    "split_contiguous": True,
-    "max_record_bytes": 9,
-    "piece_bytes": 16,
-    "short_rate": 0.5,
-    "text_key": "body",
-    "bos": True,
-}
+GIVEN = {name: value for name, value in OPTIONS["lm"][1].items() if name != "transform"}
 
 
 @given(st.sets(st.sampled_from(sorted(GIVEN))))
 def test_a_source_keeps_what_is_no_default(names: set[str]) -> None:
     chosen = {name: GIVEN[name] for name in names}
     made = parameters("a", "b", **chosen)
-    assert made.own() == ALWAYS | chosen
-    digests = ["digest of a", "digest of b"]
-    assert made.of_source() == ALWAYS | chosen | {"input_digests": digests}
+    own = ALWAYS | chosen
+    own.pop("record_tokens", None)  # all sources of a dataset share it
+    assert made.own() == own
+    assert made.of_source() == own | {"input_digests": ["digest of a", "digest of b"]}
     assert Parameters.model_validate_json(made.encode()) == made
-    for name in GIVEN:
-        default = default_of(name, "lm")
-        assert default != GIVEN[name]
-        assert made.own().get(name, default) == chosen.get(name, default)
-
-
-def test_options_are_written_for_people() -> None:
-    data = parameters("a").encode()
-    assert data.endswith(b"\n}\n")
-    assert data.startswith(b'{\n "task": {\n')
-    assert json.loads(data)["inputs"] == {"a": "digest of a"}
+    assert made.encode().startswith(b'{\n "task": {\n'), "for people"
 
 
 def test_defaults_are_those_of_json() -> None:
@@ -73,24 +96,16 @@ def test_defaults_are_those_of_json() -> None:
     assert default_of("prompt_key", "sft") == []
 
 
-@pytest.mark.parametrize(
-    ("chosen", "columns", "splits"),
-    [
+def test_fields_and_splits_follow() -> None:
+    both = {"keep": ("url",), "split_by": "id", "split_ratio": "train=1"}
+    for chosen, columns, splits in [
         ({}, (), ["here"]),
         ({"keep": "url, lang"}, ("url", "lang"), ["here"]),
         ({"split_ratio": "b=1,a=3,c=0"}, (), ["b", "a"]),
-        (
-            {"keep": ("url",), "split_by": "id", "split_ratio": "train=1"},
-            ("url", "id"),
-            ["train"],
-        ),
-    ],
-)
-def test_fields_and_splits_follow(
-    chosen: dict[str, Any], columns: tuple[str, ...], splits: list[str]
-) -> None:
-    made = parameters("a", **chosen)
-    assert (made.columns, made.splits("here")) == (columns, splits)
+        (both, ("url", "id"), ["train"]),
+    ]:
+        made = parameters("a", **chosen)
+        assert (made.columns, made.splits("here")) == (columns, splits)
 
 
 def test_what_is_known_of_inputs_and_tokenizer() -> None:
@@ -117,9 +132,7 @@ def test_the_files_of_a_tokenizer_are_known_by_their_sum(monkeypatch: pytest.Mon
 
 def test_settings_may_be_given_as_made() -> None:
     task = parameters("a", bos=True, seed=4).task
-    made = make_parameters([input_file("a")], BYTES, {"task": task})
-    assert made.task == task
-    assert {"task", "record_tokens"} <= options().keys() | {"task"}
+    assert make_parameters([input_file("a")], BYTES, {"task": task}).task == task
 
 
 WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
@@ -152,33 +165,24 @@ def test_wrong_options_are_refused_by_name(
 
 
 NEED_RATIO = "--split-by and --split-contiguous require --split-ratio"
+LARGEST = f"record_tokens={MAX_RECORD_TOKENS + 1}; expected 1 to {MAX_RECORD_TOKENS:,}"
+GIVE_ONE = "cannot be combined with --split-contiguous: give one"
+BOTH = {"split_ratio": "train=1", "split_contiguous": True, "split_by": "url"}
 IDS = {"task": "ids", "ids_key": "ids"}
+NO_TEXT = (
+    "task 'ids' reads no text: --strip, --normalize, --min-chars cannot be done to it; "
+    "--min-tokens and --max-tokens limit the length"
+)
+OF_TEXTS = IDS | {"strip": True, "normalize": "NFC", "min_chars": 1, "min_tokens": 1}
 EXCLUDED: list[tuple[dict[str, Any], str, str]] = [
-    (
-        {"record_tokens": MAX_RECORD_TOKENS + 1},
-        "train",
-        f"record_tokens={MAX_RECORD_TOKENS + 1}; expected 1 to {MAX_RECORD_TOKENS:,}",
-    ),
-    (
-        {"split_ratio": "train=1"},
-        "val",
-        "--split 'val' cannot be combined with --split-ratio: give one",
-    ),
+    ({"record_tokens": MAX_RECORD_TOKENS + 1}, "train", LARGEST),
+    ({"split_ratio": "a=1"}, "v", "--split 'v' cannot be combined with --split-ratio: give one"),
     ({"split_by": "url"}, "train", NEED_RATIO),
     ({"split_contiguous": True}, "train", NEED_RATIO),
-    (
-        {"split_ratio": "train=1", "split_contiguous": True, "split_by": "url"},
-        "train",
-        "--split-by cannot be combined with --split-contiguous: give one",
-    ),
+    (BOTH, "train", f"--split-by {GIVE_ONE}"),
     ({"split_ratio": "a/b=1"}, "train", "--split 'a/b' has a '/'; only the names of sources may"),
     ({}, "index", "--split 'index' is a name reserved by datasets"),
-    (
-        IDS | {"strip": True, "normalize": "NFC", "min_chars": 1, "min_tokens": 1},
-        "train",
-        "task 'ids' reads no text: --strip, --normalize, --min-chars cannot be done to it; "
-        "--min-tokens and --max-tokens limit the length",
-    ),
+    (OF_TEXTS, "train", NO_TEXT),
 ]
 
 
@@ -192,11 +196,10 @@ def test_options_that_exclude_each_other_are_refused(
 
 
 def test_what_can_be_combined_is() -> None:
-    parameters("a", record_tokens=MAX_RECORD_TOKENS).check("val")
-    parameters("a", record_tokens=1, bos=True, strip=True).check("train")
-    for more in ({"split_by": "url"}, {"split_contiguous": True}, {}):
+    for task in ({"record_tokens": MAX_RECORD_TOKENS}, IDS | {"min_tokens": 1, "max_tokens": 3}):
+        parameters("a", **task).check("val")
+    for more in ({"split_by": "url"}, {"split_contiguous": True}):
         parameters("a", split_ratio="train=1,val=2", **more).check("train")
-    parameters("a", **IDS, min_tokens=1, max_tokens=3).check("train")
     hashes = KeptHashes.of("none", minhash=True)
     parameters("a", update={"hashes": hashes}).check("train")
     with pytest.raises(InputError) as caught:
@@ -205,8 +208,6 @@ def test_what_can_be_combined_is() -> None:
         "task 'ids' reads no text that --minhash and --dedup could hash: convert without them; "
         "then jaxdata dedup --of ids finds copies by their ids"
     )
-    limits = LengthFilter(min_tokens=1)
-    parameters("a", **IDS, update={"limits": limits}).check("train")
 
 
 def test_a_begin_that_the_tokenizer_lacks_is_refused() -> None:
@@ -224,22 +225,20 @@ def test_a_begin_that_the_tokenizer_lacks_is_refused() -> None:
 FINE = ["a", "A-1.b_c", "_x", "9", "web/cc", "a/b/c", "dataset.jsonl", "indexes"]
 NOT_FINE = ["", ".a", "-a", "a b", "a/", "/a", "a//b", "a/.b", "a\\b", "é", "a/../b", "a\n"]
 RESERVED = ["dataset.json", "tokenizer", "index", "work", "a/index", "work/b"]
+FOLDER = (
+    "is not a valid folder name; use letters, digits, '.', '_' and '-', beginning with a letter "
+    "or digit"
+)
 
 
 def test_names_are_those_of_folders() -> None:
     for name in FINE:
         check_name("source", name)
-    for name in NOT_FINE:
-        with pytest.raises(InputError) as caught:
-            check_name("source", name)
-        assert str(caught.value) == (
-            f"--source {name!r} is not a valid folder name; use letters, digits, '.', '_' and "
-            "'-', beginning with a letter or digit"
-        )
-    for name in RESERVED:
-        with pytest.raises(InputError) as caught:
-            check_name("source", name)
-        assert str(caught.value) == f"--source {name!r} is a name reserved by datasets"
     check_name("split", "val")
-    with pytest.raises(InputError, match=r"^--split 'a/b' has a '/'; only the names of sources"):
-        check_name("split", "a/b")
+    refused = [("source", name, FOLDER) for name in NOT_FINE]
+    refused += [("source", name, "is a name reserved by datasets") for name in RESERVED]
+    refused += [("split", "a/b", "has a '/'; only the names of sources may")]
+    for role, name, says in refused:
+        with pytest.raises(InputError) as caught:
+            check_name(role, name)
+        assert str(caught.value) == f"--{role} {name!r} {says}"

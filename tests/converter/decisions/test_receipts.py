@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +15,7 @@ from jaxdata.converter.receipts import OutputReceipt, Quarantined, Receipt, Side
 from jaxdata.format.archive_members import Member
 from jaxdata.format.checksums import with_checksum
 from jaxdata.format.storage import PAGE_BYTES
-from tests.converter.decisions.made import pages_of, shard, wrote
+from tests.converter.decisions.made import pages_of, wrote
 
 COUNTS = st.dictionaries(st.sampled_from(["blank", "added", "short"]), st.integers(0, 2**40))
 NUMBERS = st.integers(0, 2**32 - 1)
@@ -116,17 +115,16 @@ def test_a_field_of_another_type_is_refused(field: str) -> None:
         Receipt.decode(with_checksum(f'{header} "outputs": {{}}, {field}}}\n'.encode()))
 
 
+WROTE = wrote(
+    "train/a/x",
+    [(5, 0, 0), (2, 1, 2)],
+    size=PAGE_BYTES + 1,
+    sides=["weight"],
+    hashes=["exact_hash"],
+)
 WHOLE = Receipt(
     [3, 0],
-    {
-        "train/a": wrote(
-            "train/a/x",
-            [(5, 0, 0), (2, 1, 2)],
-            size=PAGE_BYTES + 1,
-            sides=["weight"],
-            hashes=["exact_hash"],
-        )
-    },
+    {"train/a": WROTE},
     [Quarantined(1, 0, "not JSON", b"x")],
     members={1: [(0, Member("a.txt", "line", 1))]},
     contents=["0" * 16, "1" * 16],
@@ -134,85 +132,66 @@ WHOLE = Receipt(
 ASKED = {"train/a": ["exact_hash"], "train/b": []}
 
 
-def test_what_can_be_of_a_unit_is_taken() -> None:
-    WHOLE.check(2, ASKED, ["weight"])
-    replace(WHOLE, contents=[]).check(2, ASKED, ["weight"])
-    with_output(pages=pages_of(0)).check(2, ASKED, ["weight"])
-    Receipt([], {}, []).check(0, {})
+def of(**changes: Any) -> Receipt:
+    return replace(WHOLE, **changes)
 
 
-def with_output(**changes: Any) -> Receipt:
-    output = replace(WHOLE.outputs["train/a"], **changes)
-    return replace(WHOLE, outputs={"train/a": output})
+def output(**changes: Any) -> Receipt:
+    return of(outputs={"train/a": replace(WROTE, **changes)})
 
 
 def side(pages: int = 3, **changes: Any) -> Receipt:
-    beside = WHOLE.outputs["train/a"].sides["weight"].shard.model_copy(update=changes)
-    return with_output(sides={"weight": SideReceipt(beside, np.zeros(pages, np.uint32))})
+    beside = WROTE.sides["weight"].shard.model_copy(update=changes)
+    return output(sides={"weight": SideReceipt(beside, np.zeros(pages, np.uint32))})
 
 
-SHARD = shard("train/a/x", [5, 2], PAGE_BYTES + 1)
-TOKENS = SHARD.model_copy(update={"tokens": 8})
-WRONG: list[tuple[Callable[[], Receipt], str]] = [
-    (lambda: replace(WHOLE, records=[3]), "it is not of 2 parts of files"),
-    (lambda: replace(WHOLE, records=[3, 0, 0]), "it is not of 2 parts of files"),
-    (lambda: replace(WHOLE, contents=["0" * 16]), "it is not of 2 parts of files"),
-    (
-        lambda: replace(WHOLE, quarantined=[Quarantined(2, 0, "", None)]),
-        "it is not of 2 parts of files",
-    ),
-    (lambda: replace(WHOLE, members={2: []}), "it is not of 2 parts of files"),
-    (lambda: with_output(part=np.array([0, 2])), "it is not of 2 parts of files"),
-    (lambda: replace(WHOLE, outputs={"val/a": WHOLE.outputs["train/a"]}), "it wrote train/a/x f"),
-    (
-        lambda: replace(WHOLE, outputs={"train/b": WHOLE.outputs["train/a"]}),
-        "it wrote train/a/x for train/b",
-    ),
-    (lambda: with_output(shard=TOKENS), "its lengths are not those of 8 tokens"),
-    (
-        lambda: with_output(lengths=np.array([7, 0], np.uint32)),
-        "its lengths are not those of 7 tokens",
-    ),
-    (lambda: with_output(pages=pages_of(1)), "it has checksums of 1 pages of train/a/x"),
-    (lambda: with_output(sides={}), "it has the side arrays "),
-    (lambda: with_output(hashes={}), "it has the hashes "),
-    (lambda: side(documents=3), "train/a/x.weight is not beside train/a/x"),
-    (lambda: side(tokens=8), "train/a/x.weight is not beside train/a/x"),
-    (lambda: side(1), "train/a/x.weight is not beside train/a/x"),
-    (lambda: side(name="val/a/x"), "val/a/x is not beside train/a/x"),
-    (lambda: replace(WHOLE, records=[-1, 0]), "greater than or equal to 0"),
-    (lambda: replace(WHOLE, dropped=Counter({"a": -1})), "greater than or equal to 0"),
-    (lambda: replace(WHOLE, counts=Counter({"a": -1})), "greater than or equal to 0"),
-    (lambda: with_output(counts=Counter({"a": -1})), "greater than or equal to 0"),
-    (
-        lambda: replace(WHOLE, quarantined=[Quarantined(-1, 0, "", None)]),
-        "greater than or equal to 0",
-    ),
-    (
-        lambda: replace(WHOLE, quarantined=[Quarantined(0, -1, "", None)]),
-        "greater than or equal to 0",
-    ),
-    (
-        lambda: replace(WHOLE, members={0: [(0, Member("a", "line", -1))]}),
-        "greater than or equal to 0",
-    ),
+def bad(part: int, record: int) -> Receipt:
+    return of(quarantined=[Quarantined(part, record, "", None)])
+
+
+def test_what_can_be_of_a_unit_is_taken() -> None:
+    for receipt in (WHOLE, of(contents=[]), output(pages=pages_of(0))):
+        receipt.check(2, ASKED, ["weight"])
+    with pytest.raises(ValueError, match=r"^it wrote train/a/x for train/a$"):
+        WHOLE.check(2, {"train/b": []}, ["weight"])
+    Receipt([], {}, []).check(0, {})
+    big = wrote("train/a/x", [(2**32 - 1, 0, 0), (2**32 - 1, 0, 1)])
+    Receipt([2], {"train/a": big}, []).check(1, {"train/a": []})
+
+
+TOKENS = WROTE.shard.model_copy(update={"tokens": 8})
+PARTS, NEGATIVE = "it is not of 2 parts of files", "greater than or equal to 0"
+BESIDE = "train/a/x.weight is not beside train/a/x"
+WRONG: list[tuple[Receipt, str]] = [
+    (of(records=[3]), PARTS),
+    (of(records=[3, 0, 0]), PARTS),
+    (of(contents=["0" * 16]), PARTS),
+    (bad(2, 0), PARTS),
+    (of(members={2: []}), PARTS),
+    (output(part=np.array([0, 2])), PARTS),
+    (of(outputs={"val/a": WROTE}), "it wrote train/a/x for val/a"),
+    (of(outputs={"train/b": WROTE}), "it wrote train/a/x for train/b"),
+    (output(shard=TOKENS), "its lengths are not those of 8 tokens"),
+    (output(lengths=np.array([7, 0], np.uint32)), "its lengths are not those of 7 tokens"),
+    (output(pages=pages_of(1)), "it has checksums of 1 pages of train/a/x"),
+    (output(sides={}), "it has the side arrays "),
+    (output(hashes={}), "it has the hashes "),
+    (side(documents=3), BESIDE),
+    (side(tokens=8), BESIDE),
+    (side(1), BESIDE),
+    (side(name="val/a/x"), "val/a/x is not beside train/a/x"),
+    (of(records=[-1, 0]), NEGATIVE),
+    (of(dropped=Counter({"a": -1})), NEGATIVE),
+    (of(counts=Counter({"a": -1})), NEGATIVE),
+    (output(counts=Counter({"a": -1})), NEGATIVE),
+    (bad(-1, 0), NEGATIVE),
+    (bad(0, -1), NEGATIVE),
+    (of(members={0: [(0, Member("a", "line", -1))]}), NEGATIVE),
 ]
 
 
-@pytest.mark.parametrize(("make", "message"), WRONG)
-def test_what_cannot_be_of_a_unit_is_refused_by_name(
-    make: Callable[[], Receipt], message: str
-) -> None:
+@pytest.mark.parametrize(("receipt", "message"), WRONG)
+def test_what_cannot_be_of_a_unit_is_refused_by_name(receipt: Receipt, message: str) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011 (the message is compared)
-        make().check(2, ASKED, ["weight"])
+        receipt.check(2, ASKED, ["weight"])
     assert message in str(caught.value)
-
-
-def test_a_source_that_no_unit_feeds_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^it wrote train/a/x for train/a$"):
-        WHOLE.check(2, {"train/b": []}, ["weight"])
-
-
-def test_lengths_are_added_without_overflow() -> None:
-    big = wrote("train/a/x", [(2**32 - 1, 0, 0), (2**32 - 1, 0, 1)])
-    Receipt([2], {"train/a": big}, []).check(1, {"train/a": []})

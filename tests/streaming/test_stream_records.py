@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +15,13 @@ import jaxdata
 from jaxdata.errors import InputError, StateMismatch
 from jaxdata.feed.saved_state import sealed
 from jaxdata.testing import assert_exactly_once, assert_resumes_everywhere, assert_same_batches
+from tests.streaming.conftest import stream
 
 pytestmark = pytest.mark.filterwarnings("ignore:stream_text")
 
 CHANCE = np.random.default_rng(4)
 TEXTS = ["".join(CHANCE.choice(list("abcdef \n"), n)) for n in CHANCE.integers(0, 90, 200)]
 TEXTS[7], TEXTS[150] = "", "long " * 400
-
-
-def stream(records: Any, **options: Any) -> Any:
-    chosen = {"tokenizer": "bytes", "seq_len": 64, "batch_size": 4, "buffer": 50, "num_workers": 0}
-    return jaxdata.stream_text(records, **chosen | options)
 
 
 def documents(texts: list[str]) -> jaxdata.ArrayDocuments:
@@ -73,19 +69,15 @@ SOURCES = {
 
 
 @pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("strategy", ["best_fit", "concat", "pad"])
-def test_every_token_once(source: str, strategy: str) -> None:
-    made = list(stream(SOURCES[source](), strategy=strategy))
-    assert_exactly_once(made, [documents(TEXTS)])
-
-
-@pytest.mark.parametrize("source", ["dicts", "texts", "a state of its own"])
-def test_every_pass_begins_anew(source: str) -> None:
-    made = stream(SOURCES[source](), epochs=3)
+def test_every_token_once_a_pass_and_resumed_at_every_step(source: str) -> None:
+    again = 1 if "generator" in source or source == "of dicts" else 3
+    made = stream(SOURCES[source](), epochs=again)
     batches = list(made)
-    assert_exactly_once(batches, [documents(TEXTS)], epochs=3)
-    made.reset()
-    assert_same_batches(batches, made)
+    assert_exactly_once(batches, [documents(TEXTS)], epochs=again)
+    if again > 1:
+        made.reset()
+        assert_same_batches(batches, made)
+    assert assert_resumes_everywhere(lambda: stream(SOURCES[source]()), tail=3) > 10
 
 
 def test_records_and_files_give_the_same_rows(tmp_path: Path) -> None:
@@ -96,17 +88,6 @@ def test_records_and_files_give_the_same_rows(tmp_path: Path) -> None:
 
 
 FIM = {"fim_prefix": 1, "fim_middle": 2, "fim_suffix": 3}
-
-
-def test_hosts_share_the_documents() -> None:
-    parts = [list(stream(Anew(), batch_size=6, shard=(part, 3))) for part in range(3)]
-    assert_exactly_once([batch for part in parts for batch in part], [documents(TEXTS)])
-
-
-@pytest.mark.parametrize("source", SOURCES)
-def test_it_resumes_at_every_step(source: str) -> None:
-    steps = assert_resumes_everywhere(lambda: stream(SOURCES[source]()), tail=3)
-    assert steps > 10
 
 
 def test_a_source_with_a_state_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,21 +175,12 @@ def test_a_generator_is_read_once() -> None:
     for epochs in (2, None):
         with pytest.raises(InputError, match=r"a generator can be read only once: use epochs=1"):
             stream((text for text in TEXTS), epochs=epochs)
-    made = stream(text for text in TEXTS)
-    next(made)
+    endless = (text for _ in count() for text in TEXTS)
+    made = stream(endless)
+    assert len(list(islice(made, 900))) == 900
     made.reset()
     with pytest.raises(InputError, match=r"a generator can be read only once: .* new stream"):
         next(made)
-
-
-def test_an_endless_generator() -> None:
-    def endless() -> Iterator[str]:
-        while True:
-            yield from TEXTS
-
-    made = stream(endless())
-    assert len(list(islice(made, 900))) == 900
-    made.close()
 
 
 def test_paths_are_files_however_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,26 +221,8 @@ def test_bad_records_are_counted_and_named() -> None:
     with pytest.warns(UserWarning, match=r"left out: 1 'text' is null, .*first is records:200: "):
         list(made)
     assert made.report().startswith("200 documents, ")
-
-
-def test_it_says_when_converting_pays() -> None:
     with pytest.warns(UserWarning, match=r"tokenizes these records again in every pass and run"):
         jaxdata.stream_text(dicts(), tokenizer="bytes", seq_len=8)
-
-
-def test_tasks_of_records() -> None:
-    pairs = [{"prompt": f"what is {n}?", "completion": f" it is {n}"} for n in range(30)]
-    batches = list(stream(iter(pairs), task="sft"))
-    answers = sum(len(pair["completion"]) + 1 for pair in pairs)
-    assert sum(int(batch["loss_mask"].sum()) for batch in batches) == answers
-
-
-@pytest.mark.slow
-def test_worker_processes_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = list(stream(Anew(), prefetch=0))
-    made = stream(Anew(), num_workers=2)
-    assert_same_batches(expected, made)
-    made.close()
 
 
 @pytest.fixture(scope="module")
@@ -303,10 +257,13 @@ def hugging_face(datasets: Any, folder: Path) -> dict[str, Any]:
     }
 
 
-KINDS = ["arrow", "parquet", "generator", "mapped", "filtered", "shuffled", "map-style"]
+KINDS = ["arrow", "generator", "mapped", "filtered", "small buffer", "map-style"]
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "small buffer"])
+@pytest.mark.parametrize(
+    "kind",
+    ["parquet", "shuffled", *(pytest.param(one, marks=pytest.mark.exhaustive) for one in KINDS)],
+)
 def test_hugging_face_resumes_exactly(datasets: Any, tmp_path: Path, kind: str) -> None:
     source = hugging_face(datasets, tmp_path)[kind]
     texts = [row["text"] for row in source]

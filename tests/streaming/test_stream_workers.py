@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-import jaxdata
 from jaxdata.errors import WorkerDied
 from jaxdata.processes import Worker
 from jaxdata.testing import assert_same_batches
 from tests.streaming.conftest import stream
+from tests.streaming.test_stream_records import dicts
 
 pytestmark = pytest.mark.filterwarnings("ignore:stream_text")
 
@@ -28,10 +28,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:stream_text")
 def test_workers_and_prefetch_change_nothing(
     files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = list(stream(files, prefetch=0, buffer=200))
     monkeypatch.setattr("jaxdata.streaming.text_blocks._CHUNK_DOCUMENTS", 3)
-    for workers, prefetch in ((1, 2), (3, 0)):
-        made = stream(files, num_workers=workers, prefetch=prefetch, buffer=200)
+    for given, workers, prefetch in ((files, 1, 2), (files, 3, 0), (dicts(), 2, 2)):
+        expected = list(stream(given, prefetch=0, buffer=200))
+        made = stream(given, num_workers=workers, prefetch=prefetch, buffer=200)
         assert_same_batches(expected, made)
         made.close()
 

@@ -179,21 +179,6 @@ def shown(record: Any, **options: Any) -> list[str]:
     return made
 
 
-def test_turns_are_shortened_from_the_longest_on() -> None:
-    def told(*turns: str, **options: Any) -> str:
-        messages = [{"role": ("user", "assistant")[n % 2], "content": text}
-                    for n, text in enumerate(turns)]  # fmt: skip
-        return "".join(shown({"messages": messages}, separator="|", **options))
-
-    assert told("12345", "abc", truncate_to=10) == "12345|ABC$", "it fits"
-    assert told("12345", "abc", truncate_to=8) == "345|ABC$"
-    assert told("12345", "abc", truncate_to=8, truncate_prompts="keep_start") == "123|ABC$"
-    assert told("12345", "abc", truncate_to=4, least_turn=1) == "5|AB", "EOD goes with the end"
-    two = "123", "abc", "123456", "de"
-    assert told(*two, truncate_to=13, least_turn=2) == "23|ABC$56|DE$"
-    assert told(*two, truncate_to=12, least_turn=2) == "23|ABC56|DE$"
-
-
 def test_conversations_without_a_template() -> None:
     turns = [("system", "be"), ("user", "q"), ("assistant", "ab"), ("user", "r")]
     record = {"messages": [{"role": role, "content": text} for role, text in turns]}

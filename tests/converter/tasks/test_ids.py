@@ -264,55 +264,15 @@ def made(count: int, seed: int = 0) -> list[list[int]]:
     return [chance.integers(0, EOD, n).tolist() for n in chance.integers(0, 60, count)]
 
 
-def write_table(path: Path, ids: list[list[int]], types: dict[str, str]) -> Path:
-    """Each value is the id beside it, as far as the type holds it."""
-    lists = {"input_ids": pa.array(ids, pa.list_(pa.int32()))}
-    for name, dtype in types.items():
-        values = [np.array(one, np.int64).astype(dtype) for one in ids]
-        kind = pa.from_numpy_dtype(np.dtype(dtype))
-        flat = pa.array(np.concatenate(values), kind)
-        offsets = np.cumsum([0, *map(len, ids)]).astype(np.int32)
-        lists[name] = pa.ListArray.from_arrays(pa.array(offsets), flat)
-    pq.write_table(pa.table(lists), path, row_group_size=20)
+def write_table(path: Path, ids: list[list[int]]) -> Path:
+    """The weight of a token is its id."""
+    weights = pa.array(ids, pa.list_(pa.float32()))
+    pq.write_table(pa.table({"input_ids": ids, "weight": weights}), path, row_group_size=20)
     return path
 
 
-TYPES = ["int8", "uint16", "int64", "uint64", "float16", "float64"]
-
-
-def docs_of(output: Path) -> Any:
-    return jaxdata.open_dataset(output).source("train", "web")
-
-
-def test_values_of_every_type_come_back_beside_their_ids(tmp_path: Path) -> None:
-    ids, names = made(100), {f"x_{dtype}": dtype for dtype in TYPES}
-    file = write_table(tmp_path / "a.parquet", ids, names)
-    keep = ",".join(names)
-    options: dict[str, Any] = {"task": "ids", "unit_bytes": 5_000, "record_tokens": 16}
-    report = run_here(file, tmp_path / "out", keep_per_token=keep, **options)
-    assert report.documents == len(ids)
-    docs = docs_of(tmp_path / "out")
-    for number, one in enumerate(ids):
-        found = docs[number]
-        assert found["tokens"].tolist() == [*one, EOD]
-        for name, dtype in names.items():
-            expected = np.append(np.array(one, np.int64).astype(dtype), np.zeros(1, dtype))
-            assert found[name].dtype == np.dtype(dtype)
-            np.testing.assert_array_equal(found[name], expected)
-    assert verify(tmp_path / "out").whole
-    entry = manifest(tmp_path / "out")["sources"]["train/web"]
-    assert len(entry["shards"]) > 2
-    assert entry["parameters"]["keep_per_token"] == [f"{n}:{d}" for n, d in names.items()]
-    for name in ("with", "without"):
-        kept = keep if name == "with" else ()
-        run_here(file, tmp_path / name, task="ids", keep_per_token=kept)
-    one, other = (manifest(tmp_path / n)["sources"]["train/web"] for n in ("with", "without"))
-    assert (one["shards"], one.keys() - other.keys()) == (other["shards"], {"side"})
-    assert one["fingerprint"] != other["fingerprint"]
-
-
 def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
-    table = write_table(tmp_path / "a.parquet", made(3), {"weight": "float32"})
+    table = write_table(tmp_path / "a.parquet", made(3))
     lines = write_lines(tmp_path / "a.jsonl", [b'{"input_ids": [1], "weight": [1]}'])
     says = {
         (table, "lm", "weight"): r"--keep-per-token is for --task ids, not for task 'lm': which",
@@ -343,20 +303,25 @@ def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
 
 def test_appended_documents_have_theirs_and_a_generation_its_own(tmp_path: Path) -> None:
     ids, more = made(50), made(40, seed=1)
-    types = {"weight": "float32"}
     options: dict[str, Any] = {"task": "ids", "keep_per_token": "weight", "append": True}
     (tmp_path / "in").mkdir()
-    write_table(tmp_path / "in/a.parquet", ids, types)
+    write_table(tmp_path / "in/a.parquet", ids)
     run_here(tmp_path / "in", tmp_path / "out", **options)
-    write_table(tmp_path / "in/b.parquet", more, types)
+    write_table(tmp_path / "in/b.parquet", more)
     run_here(tmp_path / "in", tmp_path / "out", **options)
     assert verify(tmp_path / "out").whole
-    whole = docs_of(tmp_path / "out")
+    whole = jaxdata.open_dataset(tmp_path / "out").source("train", "web")
     first = jaxdata.open_dataset(tmp_path / "out").source("train", "web", generation=0)
     assert (len(first), len(whole)) == (50, 90)
     for number, one in enumerate([*ids, *more]):
         assert whole[number]["weight"].tolist() == [*one, 0]
         assert number >= 50 or first[number]["weight"].tolist() == [*one, 0]
+    entry = manifest(tmp_path / "out")["sources"]["train/web"]
+    assert entry["parameters"]["keep_per_token"] == ["weight:float32"]
+    options["keep_per_token"] = ()
+    run_here(tmp_path / "in/a.parquet", tmp_path / "without", **options)
+    other = manifest(tmp_path / "without")["sources"]["train/web"]
+    assert other["shards"] == entry["shards"][: len(other["shards"])]
     asked = commands.run("inspect", tmp_path / "out", "--document", "train/web:0", "--json")
     assert json.loads(asked.stdout)["side"] == {"weight": [*ids[0], 0]}
     assert ", side arrays weight (float32)\n" in commands.run("inspect", tmp_path / "out").stdout

@@ -19,7 +19,6 @@ from jaxdata.converter import texts
 from jaxdata.converter.inputs import compression
 from jaxdata.converter.inputs.archives import entries
 from jaxdata.errors import InputError
-from jaxdata.format.archive_members import Member, MemberTable, find_member
 from tests import commands
 from tests.converter.here import run_here
 from tests.converter.inputs.made import Entry, array, lines, tar, zst
@@ -259,36 +258,6 @@ def test_errors_name_the_file(tmp_path: Path, unit_bytes: int) -> None:
         refused(damaged, MEMBERS[0], (name, content, ""))
     refused(r"a\.tar: t\.tar is an archive in an archive", ("t.tar", tar(MEMBERS[0]), ""))
     refused(r"a\.tar: t\.parquet is a table in an arc", ("t.parquet", b"PAR1" * 9, ""))
-
-
-def test_a_table_of_members() -> None:
-    table = MemberTable()
-    for file, row, member in [
-        (1, 1, Member("a", "line", 1)),
-        (1, 4, Member("a", "line", 4)),  # goes on
-        (1, 6, Member("a", "line", 1)),  # another of the same name
-        (1, 7, Member("b", "row", 0)),
-        (3, 2, Member("b", "row", 2)),
-    ]:
-        table.add(file, row, member)
-    assert len(table) == 4
-    again = MemberTable()
-    again.begin_with(table.columns())
-    again.add(4, 0, Member("c", "piece", 1))
-    columns = again.columns()
-    assert columns["member_row"].tolist() == [1, 6, 7, 2, 0]
-
-    def found(file: int, row: int) -> Member | None:
-        return find_member(columns, file, row)
-
-    assert found(1, 0) is None
-    assert [found(1, row) for row in (1, 5)] == [Member("a", "line", n) for n in (1, 5)]
-    assert found(1, 6) == Member("a", "line", 1)
-    assert [found(1, row) for row in (7, 99)] == [Member("b", "row", n) for n in (0, 92)]
-    assert [found(file, 9) for file in (0, 2, 5)] == [None] * 3
-    assert found(3, 1) is None
-    assert found(3, 2) == Member("b", "row", 2)
-    assert found(4, 1) == Member("c", "piece", 2)
 
 
 letters = st.text("abc/é. x", min_size=1, max_size=120)

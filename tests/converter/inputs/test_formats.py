@@ -144,6 +144,29 @@ def test_a_truncated_or_damaged_stream_is_an_error(tmp_path: Path, cut_at: int) 
         (tmp_path / name).write_bytes(b"this is neither gzip nor parquet")
         with pytest.raises(InputError, match=f"{name} cannot be read to its end.*damaged"):
             list(texts(tmp_path / name))
+    noise = os.urandom(5_000).hex().encode()
+    for name, packed in (("a.jsonl.gz", gzip.compress(noise)), ("a.jsonl.zst", zst(noise))):
+        (tmp_path / name).write_bytes(packed[:12] + b"\xff" * 99 + packed[111:])
+        with pytest.raises(InputError, match=rf"{name} cannot be read to its end"):
+            list(texts(tmp_path / name))
+
+
+def test_a_value_that_cannot_be_had_costs_its_row_alone(tmp_path: Path) -> None:
+    text = pa.array([b"a", b"\xff", b"long" * 9, b"d"]).view(pa.string())
+    times = pa.array([0, 1, 2, 2**62], pa.timestamp("us"))
+    pq.write_table(pa.table({"text": text, "at": times}), tmp_path / "a.parquet")
+    report = run_here(tmp_path / "a.parquet", tmp_path / "out", keep="at", max_record_bytes=30)
+    assert decoded(tmp_path / "out") == ["a"]
+    assert report.quarantined == {
+        "not UTF-8": 1,
+        "longer than 30 bytes (--max-record-bytes)": 1,
+        "a value that Python cannot hold (OverflowError)": 1,
+    }
+    line = b'{"text": "' + b"x" * 3_000 + b'"}\n'
+    for name, packed in (("a.jsonl", line * 3), ("a.jsonl.gz", gzip.compress(line * 3))):
+        (tmp_path / name).write_bytes(packed + packed)
+        found = run_here(tmp_path / name, tmp_path / name[2:], unit_bytes=10, max_record_bytes=30)
+        assert found.quarantined == {"longer than 30 bytes (--max-record-bytes)": 6}
 
 
 def test_several_gzip_members_are_one_stream(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from jaxdata.converter.tasks.spans import Span
 from jaxdata.converter.tasks.turn_truncation import Truncation
 from jaxdata.errors import InputError
 from tests.converter.chat.chat import CHATML, MARKED
-from tests.converter.tasks.telling import BOS, EOD, TELLING, plain, task_of
+from tests.converter.tasks.telling import BOS, EOD, FAILS, TELLING, plain, task_of
 
 TURNS = st.lists(
     st.tuples(st.sampled_from(["", "prompt", "answer"]), st.integers(0, 5)), max_size=7
@@ -272,6 +272,11 @@ def test_what_is_nested_deep_is_set_aside(depth: int) -> None:
 def test_pairs_that_do_not_match_are_set_aside(record: dict[str, Any], reason: str) -> None:
     with pytest.raises(BadRecord, match=reason):
         list(pairs_of(record, ["a.p"], "b.c"))
+    deep = {"a": [{"p": [{"q": "x"}]}], "b": [{"c": "x"}]}
+    with pytest.raises(BadRecord, match="'a.p.q' goes through more than one list"):
+        list(pairs_of(deep, ["a.p.q"], "b.c"))
+    one = {"a": {"p": "x"}, "b": [{"c": "y"}]}
+    assert list(pairs_of(one, ["a.p"], "b.c")) == [("x", "y")]
 
 
 def test_wrong_options_are_named() -> None:
@@ -380,3 +385,15 @@ def test_what_is_no_pair_is_set_aside_or_left_out() -> None:
     ):
         with pytest.raises(BadRecord, match=reason):
             sides(record, separator="|")
+
+
+def test_a_pair_is_set_aside_where_one_side_cannot_be_encoded() -> None:
+    task = task_of("dpo")
+    records = [("good", "bad"), ("!", "bad"), ("good", "!")]
+    prepared = [task.prepare({"prompt": "q", "chosen": one, "rejected": other}).documents[0]
+                for one, other in records]  # fmt: skip
+    assert [isinstance(one, tuple) or one.reason for one in task.encode(prepared)] == [
+        True, FAILS, FAILS,
+    ]  # fmt: skip
+    assert task.texts(prepared[0], "rejected") == ["q", "bad"]
+    assert task.texts(prepared[0]) == ["q", "good", "q", "bad"]

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jaxdata.converter.inputs.parsing import BadRecord
 from jaxdata.converter.inputs.raw_records import TextPiece
 from jaxdata.converter.tasks import fim, make_settings, make_task
 from jaxdata.converter.tasks.base import Dropped, Unencodable
@@ -69,6 +70,11 @@ def test_texts_of_several_keys_are_joined_and_cleaned() -> None:
     assert (task.keys, task.plain) == (("a", "b.c"), False)
     prepared = task.prepare({"a": "x", "b": {"c": "y"}})
     assert (prepared.documents, prepared.raw) == (("X-Y",), ("x-y",))
+    for record in ({"a": None, "b": {"c": "y"}}, {"b": {"c": "y"}}):
+        assert task.prepare(record).documents == ("Y",)
+    for record, reason in (({"a": None}, "no key 'b.c'"), ({"a": None, "b": {"c": None}}, "are null")):
+        with pytest.raises(BadRecord, match=reason):
+            task.prepare(record)
     one: Any = task_of("lm")
     assert (one.keys, one.plain, one.masked, one.joins_pieces) == (("text",), True, False, True)
     with pytest.raises(InputError, match="short_length=2: input should be greater than or equal"):

@@ -162,7 +162,7 @@ def test_a_value_that_cannot_be_had_costs_its_row_alone(tmp_path: Path) -> None:
         "longer than 30 bytes (--max-record-bytes)": 1,
         "a value that Python cannot hold (OverflowError)": 1,
     }
-    line = b'{"text": "' + b"x" * 3_000 + b'"}\n'
+    line = b'{"text": "a"}\n{"text": "' + b"x" * 3_000 + b'"}\n'
     for name, packed in (("a.jsonl", line * 3), ("a.jsonl.gz", gzip.compress(line * 3))):
         (tmp_path / name).write_bytes(packed + packed)
         found = run_here(tmp_path / name, tmp_path / name[2:], unit_bytes=10, max_record_bytes=30)

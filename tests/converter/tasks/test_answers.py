@@ -273,7 +273,7 @@ def test_pairs_that_do_not_match_are_set_aside(record: dict[str, Any], reason: s
     with pytest.raises(BadRecord, match=reason):
         list(pairs_of(record, ["a.p"], "b.c"))
     deep = {"a": [{"p": [{"q": "x"}]}], "b": [{"c": "x"}]}
-    with pytest.raises(BadRecord, match="'a.p.q' goes through more than one list"):
+    with pytest.raises(BadRecord, match=r"'a\.p\.q' goes through more than one list"):
         list(pairs_of(deep, ["a.p.q"], "b.c"))
     one = {"a": {"p": "x"}, "b": [{"c": "y"}]}
     assert list(pairs_of(one, ["a.p"], "b.c")) == [("x", "y")]

@@ -72,7 +72,10 @@ def test_texts_of_several_keys_are_joined_and_cleaned() -> None:
     assert (prepared.documents, prepared.raw) == (("X-Y",), ("x-y",))
     for record in ({"a": None, "b": {"c": "y"}}, {"b": {"c": "y"}}):
         assert task.prepare(record).documents == ("Y",)
-    for record, reason in (({"a": None}, "no key 'b.c'"), ({"a": None, "b": {"c": None}}, "are null")):
+    for record, reason in (
+        ({"a": None}, "no key 'b.c'"),
+        ({"a": None, "b": {"c": None}}, "are null"),
+    ):
         with pytest.raises(BadRecord, match=reason):
             task.prepare(record)
     one: Any = task_of("lm")

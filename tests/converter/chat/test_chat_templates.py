@@ -87,25 +87,24 @@ def test_the_assistants_words_have_loss_and_nothing_else(
     ]
 
 
-def test_a_template_without_an_end_gets_eod_with_loss(shared_data: Path) -> None:
+def test_eod_has_loss_where_nothing_else_ends_the_answer(
+    chat: Tokenizer, shared_data: Path
+) -> None:
     cl100k = open_one(shared_data, "cl100k")
     assert runs(cl100k, messages("2+2", "4"), chat_template=ALPACA) == [
         ("### Instruction:\n2+2\n\n### Response:\n", 0),
         ("4\n\n<|endoftext|>", 1),
     ]
-
-
-def test_eod_behind_a_templates_own_end_has_no_loss(chat: Tokenizer) -> None:
     other = tokenizers.restore(
         "hf", chat.files(), eod_id=chat.special_tokens["<|endoftext|>"], name="other"
     )
-    assert runs(other, messages("2+2", "4"), chat_template=CHATML) == [
-        ("<|im_start|>user\n2+2<|im_end|>\n<|im_start|>assistant\n", 0),
+    assert runs(other, messages("2+2", "4"), chat_template=CHATML)[1:] == [
         ("4<|im_end|>", 1),
         ("\n<|endoftext|>", 0),
     ]
     tight = CHATML.replace("<|im_end|>\n", "<|im_end|>")
     assert runs(other, messages("2+2", "4"), chat_template=tight)[-1] == ("<|endoftext|>", 0)
+    assert runs(chat, messages("a", "one", "b"))[-1] == ("\n<|im_start|>user\nb<|im_end|>", 0)
 
 
 def test_sentencepiece_gets_no_space_between(shared_data: Path) -> None:
@@ -117,9 +116,8 @@ def test_sentencepiece_gets_no_space_between(shared_data: Path) -> None:
         ("<s>[INST] more [/INST]", 0),
         ("(end) </s>", 1),
     ]
-    tokens, _ = encode(mistral, record, chat_template=LLAMA2)
-    whole = "<s>[INST] Hi you [/INST] Hello </s><s>[INST] more [/INST] (end) </s>"
-    assert tokens == mistral.encode([whole], special=True)[0].tolist()
+    with pytest.raises(BadRecord, match="the chat template fails: Only user and assistant roles"):
+        encode(mistral, messages("a", "b", system="Be kind."), chat_template=LLAMA2)
 
 
 def test_weights_say_which_answers_count(chat: Tokenizer) -> None:
@@ -132,11 +130,6 @@ def test_weights_say_which_answers_count(chat: Tokenizer) -> None:
         "two<|im_end|>",
         1,
     )
-
-
-def test_what_ends_with_a_question_ends_with_eod(chat: Tokenizer) -> None:
-    found = runs(chat, messages("a", "one", "b"))
-    assert found[-1] == ("\n<|im_start|>user\nb<|im_end|>", 0)
 
 
 def test_system_prompts_tools_and_variables_reach_the_template(chat: Tokenizer) -> None:
@@ -192,13 +185,6 @@ def test_a_template_that_does_not_work_is_refused_before_the_start(
 ) -> None:
     with pytest.raises(InputError, match=says):
         encode(chat, messages("a", "b"), chat_template=template)
-
-
-def test_a_record_that_the_template_refuses_is_set_aside(shared_data: Path) -> None:
-    mistral = open_one(shared_data, "mistral")
-    record = messages("a", "b", system="Be kind.")
-    with pytest.raises(BadRecord, match="the chat template fails: Only user and assistant roles"):
-        encode(mistral, record, chat_template=LLAMA2)
 
 
 def test_a_conversion_goes_on_after_a_template_is_ended(chat: Tokenizer, tmp_path: Path) -> None:

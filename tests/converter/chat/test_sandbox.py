@@ -21,7 +21,6 @@ from jaxdata.converter.chat.sandbox import sandbox
 from jaxdata.converter.chat.templates import ChatTemplate
 from jaxdata.converter.inputs.parsing import BadRecord
 from jaxdata.errors import InputError
-from tests.converter.chat.bombs import GROWING
 
 OPEN, CLOSE = "\ufdd0", "\ufdd1"
 MESSAGES = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho", "n": 2}]
@@ -34,60 +33,18 @@ def render(source: str) -> str:
 @pytest.mark.parametrize(
     ("source", "text"),
     [
-        (
-            "{% for m in messages %}<{{ m.role }}>{{ m['content'] | upper }}{% endfor %}",
-            "<user>HI<assistant>HO",
-        ),
-        ("{{ messages[0] | tojson }}", '{"role": "user", "content": "hi"}'),
-        (
-            "{% for m in messages %}\n{%- if loop.last %}{{ loop.index0 ~ m.role }}{% endif %}\n{% endfor %}",
-            "1assistant",
-        ),
-        (
-            "{% for m in messages %}{% if loop.first %}{% continue %}{% endif %}x{% break %}{% endfor %}",
-            "x",
-        ),
-        (
-            "{% set ns = namespace(a=1) %}{% for m in messages %}{% set ns.a = ns.a + 1 %}{% endfor %}{{ ns.a }}",
-            "3",
-        ),
-        ("{{ messages | map(attribute='role') | join(', ') }}", "user, assistant"),
-        ("{{ messages[1:][0].content.split('h')[-1].strip() }}", "o"),
-        ("{% macro f(a) %}[{{ a }}]{% endmacro %}{{ f(1) }}{{ f('é') }}", "[1][é]"),
+        ("{% for m in messages %}\n{%- if loop.last %}{{ loop.index0 ~ m.role }}{% endif %}\n{% endfor %}", "1assistant"),
+        ("{% for m in messages %}{% if loop.first %}{% continue %}{% endif %}x{% break %}{% endfor %}", "x"),
+        ("a\n  {% if 1 %}\nb\n  {% endif %}\n", "a\nb\n"),
+        ("{{ messages[0] | tojson }}{{ 'é' | tojson }}", '{"role": "user", "content": "hi"}"é"'),
+        ("{{ {'b': 1, 'a': [2]} | tojson(indent=1, separators=(',', ':'), sort_keys=true) }}", '{\n "a":[\n  2\n ],\n "b":1\n}'),
+        ("{% set ns = namespace(a=1) %}{% for m in messages %}{% set ns.a = ns.a + 1 %}{% endfor %}{{ ns.a }}", "3"),
+        ("{{ messages | selectattr('n', 'defined') | map(attribute='role') | join(', ') }}", "assistant"),
+        ("{% macro f(a) %}[{{ a }}]{% endmacro %}{{ f(1) }}{{ messages[1:][0].content.split('h')[-1].strip() }}", "[1]o"),
         ("{% generation %}{{ 'a' }}{% endgeneration %}b", f"{OPEN}a{CLOSE}b"),
-        ("{{ messages | selectattr('role', 'equalto', 'user') | list | length }}", "1"),
-        ("{{ 3 * 4 + 2 ** 3 }}{{ '-' * 3 }}{{ '%s!' % 'a' }}{{ 'é' | tojson }}", '20---a!"é"'),
-        ("{% set x %}one{% endset %}{{ x | trim | replace('o', 'u') }}", "une"),
-        ("{{ messages | selectattr('n', 'defined') | list | length }}", "1"),
-        (
-            "{{ messages | map(attribute='role') | first }}{{ 'x' if messages | map('upper') }}",
-            "userx",
-        ),
-        (
-            "{{ 1 < 2 < 3 }}{{ 'hi' in messages[0].content }}{{ 'n' not in messages[0] }}",
-            "TrueTrueTrue",
-        ),
-        ("{{ messages[0] == messages[0] }}{{ messages[0].role in ['user', 'tool'] }}", "TrueTrue"),
-        ("{{ '{:>5}|{}'.format(1, 20241122) }}{{ '%05.2f' % 1.5 }}", "    1|2024112201.50"),
-        (
-            "{{ {'a': [1, (2,)]} }}{{ 'abc'[::-1] }}{{ namespace(a=1) }}",
-            "{'a': [1, (2,)]}cba<Namespace {'a': 1}>",
-        ),
-        (
-            "{{ ['a', 1] | join('-') }}{{ messages | join(',', attribute='role') }}",
-            "a-1user,assistant",
-        ),
-        (
-            "{{ {('a', 1): 2}[('a', 1)] }}{{ [3, 1] | sort }}{{ {'b': 1}.items() | list }}",
-            "2[1, 3][('b', 1)]",
-        ),
-        ("{% for m in messages %}" + "-" * 99 + "{% endfor %}", "-" * 198),
-        (
-            "{{ 'a b'.split() }}{{ 'a\tb'.expandtabs(2) }}{{ 'a\nb' | indent(2) }}",
-            "['a', 'b']a ba\n  b",
-        ),
+        ("{{ '{:>5}|{}'.format(1, 2 ** 3) }}{{ '%05.2f' % 1.5 }}{{ 'hi' in messages[0].content }}", "    1|801.50True"),
     ],
-)
+)  # fmt: skip
 def test_what_chat_templates_write(source: str, text: str) -> None:
     assert render(source) == text
 
@@ -132,47 +89,58 @@ def test_nothing_leads_out_of_the_sandbox(
 
 
 ROOT = Path(__file__).parents[3]
-NESTED = (
-    "{% set ns = namespace(x=['a']) %}{% for i in range(40) %}{% set ns.x = [ns.x, ns.x] %}"
-    "{% endfor %}"
+NESTED = "{% set ns = namespace(x=['a']) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}"
+OTHER = NESTED.replace("ns", "n2")
+DEEP = (
+    "{% set ns = namespace(t=()) %}{% for i in range(99999) %}{% set ns.t = (ns.t,) %}{% endfor %}"
 )
+DOUBLED = (
+    "{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = DOUBLE %}{% endfor %}"
+)
+LONG = "{% set b = 'x' * 4000000 %}"
+KEPT = "{% set ns = namespace(k=[]) %}{% for i in range(99999) %}{% set ns.k = [ns.k, KEEP] %}{% endfor %}"
 BOMBS = [
+    # steps without end, of the template and inside a call
     "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}",
     "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
-    "{% for m in messages recursive %}{{ loop(messages) }}{% endfor %}",
-    "{{ 'x' * 10 ** 10 }}",
-    "{{ ['x'] * 10 ** 10 }}",
-    "{% set ns = namespace(n=9) %}{% for i in range(99) %}{% set ns.n = ns.n * ns.n %}{% endfor %}",
     "{{ 9 ** (9 ** 9) }}",
-    "{{ 'x'.center(10 ** 10) }}",
-    "{{ 'x' | center(10 ** 10) }}",
-    "{{ 'x' | indent(10 ** 10) }}",
-    "{{ 'x'.zfill(10 ** 10) }}",
-    "{{ '%10000000000d' % 1 }}",
-    "{{ '%*d' % (10000000000, 1) }}",
-    "{{ '%10000000000d' | format(1) }}",
-    "{{ '{:10000000000}'.format(1) }}",
-    "{{ '{:{w}}'.format(1, w=10 ** 10) }}",
-    "{{ [1] | batch(10 ** 10, 'x') | list }}",
-    "{{ [1] | slice(10 ** 10) | list }}",
-    "{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
-    "{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
-    "{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x %}{{ ns.x }}{{ ns.x }}{% endset %}{% endfor %}",
-    "{% set ns = namespace(x=['a']) %}{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
-    "{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = ns.x.replace('a', ns.x) %}{% endfor %}",
-    "{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = ns.x | replace('b', ns.x) %}{% endfor %}",
-    "{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = [ns.x, ns.x] | join(ns.x) %}{% endfor %}",
-    "{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = ns.x.join([ns.x, ns.x, ns.x]) %}{% endfor %}",
-    "{% set b = 'x' * 4000000 %}{% for i in range(99999) %}{{ b }}{% endfor %}",
-    "{% set b = 'x' * 4000000 %}{% set y %}{% for i in range(99999) %}{{ b }}{% endfor %}{% endset %}",
-    "{% macro f() %}{% for i in range(99999) %}"
-    + "y" * 60_000
-    + "{% endfor %}{% endmacro %}{{ f() }}",
+    "{{ '" + "f" * 4000 + "' | int(base=16) }}",
+    "{{ ([[1]] * 200000) | sum(start=[]) }}",
+    LONG + "{% set c = b[:3999999] ~ 'y' %}{{ c in [b] * 99999 }}",
+    LONG + "{% for i in range(99999) %}{% set _ = b.count('zz') %}{% endfor %}",
+    "{% set m = ['a'] * 200000 %}{% for i in range(99999) %}{% set _ = m | sort %}{% endfor %}",
+    NESTED + OTHER + "{{ ns.x == n2.x }}",
+    NESTED + OTHER + "{{ [n2.x, ns.x] | sort }}",
+    NESTED.replace("['a']", "('a',)").replace("[ns.x, ns.x]", "(ns.x, ns.x)") + "{{ {ns.x: 1} }}",
+    # memory, at once and little by little
+    "{{ 'x' * 10 ** 10 }}",
     "{{ range(10 ** 9) | list }}",
-    NESTED + "{{ ns.x | tojson }}",
-    NESTED + "{{ ns.x }}",
-    "{{ [1] | tojson(indent=10 ** 10) }}",
+    "{{ 'x'.center(10 ** 10) }}",
+    "{{ 'x' | indent(10 ** 10) }}",
+    "{{ '%*d' % (10000000000, 1) }}",
+    "{{ '{:{w}}'.format(1, w=10 ** 10) }}",
+    "{{ ('\t' * 4000000).expandtabs(9999) }}",
     "{{ [1, 2] | tojson(separators=('x' * 4000000, ':')) }}",
+    LONG + "{{ range(99999) | join(b) }}",
+    LONG + "{% for i in range(99999) %}{{ b }}{% endfor %}",
+    LONG + "{% set y %}{% for i in range(99999) %}{{ b }}{% endfor %}{% endset %}",
+    DOUBLED.replace("DOUBLE", "ns.x ~ ns.x"),
+    DOUBLED.replace("DOUBLE", "ns.x | replace('b', ns.x)"),
+    NESTED + "{{ ns.x }}",
+    NESTED + "{{ ns.x | tojson }}",
+    KEPT.replace("KEEP", "'x' * 4000000"),
+    KEPT.replace("KEEP", "range(99999) | list"),
+    # calls in each other, and what the compiler has to take in
+    "{% for m in messages recursive %}{{ loop(messages) }}{% endfor %}",
+    "{% block a %}{{ self.a() }}{% endblock %}",
+    DEEP + "{{ {ns.t: 1} }}",
+    DEEP + "{{ ns.t }}",
+    "{{ " + "(" * 20000 + "1" + ")" * 20000 + " }}",
+    "{{ 1" + "|abs" * 20000 + " }}",
+    "{% if x %}" * 5000 + "{% endif %}" * 5000,
+    "{{ 1 }}" * 20000,
+    "{#" * 60000,
+    "{{ '" + "\\'" * 60000,
 ]
 
 
@@ -214,10 +182,10 @@ def test_a_template_that_needs_too_much_memory_is_refused_after_a_few_conversati
         with pytest.raises(BadRecord, match=f"^{reason}"):
             spans(template, "bomb")
         assert spans(template, "hi") == FINE
-    with pytest.raises(
-        InputError, match=f"^{reason}.* at 3 conv.*give another template with --chat"
-    ):
+    with pytest.raises(InputError, match=f"^{reason}.* at 3 conv.*give another template with --"):
         spans(template, "bomb")
+    with pytest.raises(InputError, match="more than 1 GiB of memory, even for two plain questions"):
+        ChatTemplate(bomb + WITH, {})
 
 
 @pytest.mark.parametrize(
@@ -237,12 +205,6 @@ def test_a_template_that_fails_costs_no_process(bomb: str, says: str) -> None:
             spans(template, "bomb")
     assert spans(template, "hi") == FINE
     assert template._process._worker is process is not None
-
-
-def test_a_template_that_never_ends_is_refused_before_the_start() -> None:
-    bomb = "{{ 'x' * 10 ** 10 }}"
-    with pytest.raises(InputError, match="more than 1 GiB of memory, even for two plain questions"):
-        ChatTemplate(bomb + WITH, {})
 
 
 def test_a_template_calls_what_jinja_has_and_nothing_of_ours() -> None:
@@ -335,7 +297,7 @@ def test_it_ends_with_its_parent_in_the_middle_of_a_rendering() -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("bomb", BOMBS + GROWING, ids=range(len(BOMBS + GROWING)))
+@pytest.mark.parametrize("bomb", BOMBS, ids=range(len(BOMBS)))
 def test_no_template_goes_on_or_grows_without_end(
     bomb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

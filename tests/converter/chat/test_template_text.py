@@ -105,18 +105,12 @@ def test_nothing_is_said_where_all_is_right(
     known = tokenizers.load(f"hf:{folder}")
     run_here(chats, tmp_path / "a", tokenizer=known, task="sft")
     run_here(chats, tmp_path / "b", chat_template=ALPACA, task="sft")
-    assert said() == []
-
-
-def test_it_says_when_nothing_stands_before_the_answer(tmp_path: Path, said: Any) -> None:
     pairs = tmp_path / "pairs.jsonl"
     pairs.write_text('{"prompt": "2+2", "completion": "4"}\n' * 3)
-    common = ["convert", str(pairs), "--output", str(tmp_path / "out"), "--tokenizer", "bytes"]
-    assert _run([*common, "--source", "a", "--task", "sft", "--workers", "1"]) == 0
-    says = "nothing will stand between a prompt and its answer: give --separator"
-    assert [says in one for one in said()] == [True]
-    assert _run([*common, "--source", "b", "--task", "sft", "--separator", ": "]) == 0
-    assert len(said()) == 1
+    run_here(pairs, tmp_path / "c", task="sft", separator=": ")
+    assert said() == []
+    run_here(pairs, tmp_path / "d", task="sft")
+    assert ["nothing will stand between a prompt" in one for one in said()] == [True]
 
 
 def test_a_document_shows_which_is_which(

@@ -1,4 +1,4 @@
-"""Archives: every document names the file in it that it came from; links are left out by name."""
+"""Archives: their files as Python's tarfile finds them; documents name the file they are from."""
 
 from __future__ import annotations
 
@@ -11,46 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 
-from jaxdata import open_dataset, stream_text
-from jaxdata.cli import main
+from jaxdata import open_dataset
 from jaxdata.converter import texts
+from jaxdata.converter.inputs import compression
+from jaxdata.converter.inputs.archives import entries
 from jaxdata.errors import InputError
-from jaxdata.format.archive_members import Member, MemberTable, find_member
+from tests import commands
 from tests.converter.here import run_here
-from tests.converter.test_convert import (
-    decoded,
-    manifest,
-    quarantine,
-    records,
-    run,
-    write_lines,
-)
-from tests.format.trees import tree
-
-Entry = tuple[str, bytes, str]  # name, content, where a link leads
-
-
-def tar(*entries: Entry, form: int = tarfile.PAX_FORMAT, hard: bool = False) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=form) as archive:
-        for name, content, target in entries:
-            info = tarfile.TarInfo(name)
-            info.size, info.linkname = len(content), target
-            if target:
-                info.type = tarfile.LNKTYPE if hard else tarfile.SYMTYPE
-            archive.addfile(info, io.BytesIO(content))
-    return buffer.getvalue()
-
-
-def lines(*words: str) -> bytes:
-    return b"".join(line + b"\n" for line in records(*words))
-
-
-def array(*words: str) -> bytes:
-    return json.dumps([{"text": word} for word in words]).encode()
-
+from tests.converter.inputs.made import Entry, array, lines, tar, zst
+from tests.converter.test_convert import manifest, quarantine
 
 LONG = "deep/" * 40 + "j.json.zst"
 MEMBERS: list[Entry] = [
@@ -60,7 +32,7 @@ MEMBERS: list[Entry] = [
     ("d/odd\nname é.txt", "odd text é".encode(), ""),
     ("empty.jsonl", b"", ""),
     ("huge.txt", b"".join(b"%d words here\n" % n for n in range(100)), ""),
-    (LONG, zstandard.ZstdCompressor().compress(array("j0", "j1")), ""),
+    (LONG, zst(array("j0", "j1")), ""),
     ("a.jsonl", lines("again").strip(), ""),
 ]
 EXPECTED = [
@@ -80,6 +52,12 @@ def origins(output: Path, split: str = "train") -> list[tuple[str, int, str]]:
     return [(*docs.origin(i), text.decode("utf-8", "replace")) for i, text in enumerate(found)]
 
 
+def write(path: Path, data: bytes) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
 def check(output: Path, archive: str) -> None:
     """That every document of `MEMBERS` is where it says."""
     named = [one for one in origins(output) if one[0].startswith(f"{archive}: ")]
@@ -91,107 +69,70 @@ def check(output: Path, archive: str) -> None:
     assert "".join(text for _, text in pieces)[:-1].encode() == MEMBERS[5][1]
 
 
-@pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
-@pytest.mark.parametrize("unit_bytes", [40, 1_000, 2**26])
-def test_every_document_names_its_file(tmp_path: Path, form: int, unit_bytes: int) -> None:
-    (tmp_path / "in").mkdir()
-    write_lines(tmp_path / "in/0.jsonl", records("zero"))
-    (tmp_path / "in/a.tar").write_bytes(tar(*MEMBERS, form=form))
-    (tmp_path / "in/b.tar.gz").write_bytes(gzip.compress(tar(*MEMBERS, form=form)))
-    write_lines(tmp_path / "in/c.jsonl", [*records("last"), b"["])
-    run_here(tmp_path / "in", tmp_path / "out", unit_bytes=unit_bytes, **PIECES)
-    check(tmp_path / "out", "a.tar")
-    check(tmp_path / "out", "b.tar.gz")
-    found = origins(tmp_path / "out")
+@pytest.mark.parametrize(
+    ("form", "unit_bytes"), [(tarfile.PAX_FORMAT, 40), (tarfile.GNU_FORMAT, 2**26)]
+)
+def test_every_document_names_its_file_in_all_splits_and_generations(
+    tmp_path: Path, form: int, unit_bytes: int
+) -> None:
+    folder, out = tmp_path / "in", tmp_path / "out"
+    options: dict[str, Any] = {"unit_bytes": unit_bytes, **PIECES}
+    write(folder / "0.jsonl", lines("zero"))
+    write(folder / "a.tar", tar(*MEMBERS, form=form))
+    run_here(folder, out, append=True, **options)
+    write(folder / "b.tar.gz", gzip.compress(tar(*MEMBERS, ("other.pdf", b"", ""), form=form)))
+    write(folder / "c.jsonl", lines("last") + b"[")
+    run_here(folder, out, append=True, **options)
+    check(out, "a.tar")
+    check(out, "b.tar.gz")
+    found = origins(out)
     assert (found[0][:2], found[-1][:2]) == (("0.jsonl", 1), ("c.jsonl", 1))
-    bad = quarantine(tmp_path / "out")
+    was = open_dataset(out).source("train", "web", generation=0)
+    assert was.origin(len(was) - 1) == ("a.tar: a.jsonl", 1)
+    run_here(folder, tmp_path / "dealt", split_ratio="train=1,val=1", **options)
+    both = [one for split in ("train", "val") for one in origins(tmp_path / "dealt", split)]
+    assert sorted(both) == sorted(found)
     in_archive = {"member": "a.jsonl", "line": 4, "reason": "not JSON", "raw": "{"}
-    assert bad == [
+    assert quarantine(tmp_path / "dealt") == [
         {"file": "a.tar", **in_archive},
         {"file": "b.tar.gz", **in_archive},
         {"file": "c.jsonl", "line": 2, "reason": "not JSON", "raw": "["},
     ]
+    run_here(folder / "0.jsonl", tmp_path / "plain")
+    plain = manifest(tmp_path / "plain")["sources"]["train/web"]["checksums"]
+    assert not [name for name in plain if name.startswith("member")]
 
 
-def test_workers_and_splits_and_additions(tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in/a.tar").write_bytes(tar(*MEMBERS))
-    options: dict[str, Any] = {"unit_bytes": 200, "append": True, **PIECES}
-    run_here(tmp_path / "in", tmp_path / "one", **options)
-    run(tmp_path / "in", tmp_path / "three", workers=3, **options)
-    assert tree(tmp_path / "one") == tree(tmp_path / "three")
-    (tmp_path / "in/b.tar").write_bytes(tar(*MEMBERS, ("other.pdf", b"", "")))
-    write_lines(tmp_path / "in/c.jsonl", records("last"))
-    run_here(tmp_path / "in", tmp_path / "one", **options)
-    check(tmp_path / "one", "a.tar")
-    check(tmp_path / "one", "b.tar")
-    was = open_dataset(tmp_path / "one").source("train", "web", generation=0)
-    assert was.origin(len(was) - 1) == ("a.tar: a.jsonl", 1)
-    dealt = tmp_path / "dealt"
-    run_here(tmp_path / "in", dealt, split_ratio="train=1,val=1", **PIECES)
-    both = [one for split in ("train", "val") for one in origins(dealt, split)]
-    assert sorted(both) == sorted(origins(tmp_path / "one"))
+def test_commands_name_the_file(tmp_path: Path) -> None:
+    write(tmp_path / "in/a.tar", tar(*MEMBERS))
+    write(tmp_path / "in/huge.txt", MEMBERS[5][1] + b"\xff")
+    out = tmp_path / "out"
+    run_here(tmp_path / "in", out, **PIECES)
+    bad = quarantine(out)[-1]
+    huge = [n for n, (name, *_) in enumerate(origins(out)) if name == "huge.txt"]
+    assert (bad["file"], bad["piece"], "line" in bad) == ("huge.txt", len(huge) + 1, False)
 
-
-def test_a_dataset_without_the_table_says_what_it_did(tmp_path: Path) -> None:
-    (tmp_path / "a.tar").write_bytes(tar(*MEMBERS))
-    run_here(tmp_path / "a.tar", tmp_path / "out")
-    docs = open_dataset(tmp_path / "out").source("train", "web")
-    known = {"length", "anchor", "origin_file", "origin_row"}
-    checksums = {name: sha for name, sha in docs.entry.checksums.items() if name in known}
-    assert checksums.keys() == known
-    entry = docs.entry.model_copy(update={"checksums": checksums})
-    old = type(docs)(docs.store, docs.name, entry, docs.spec)
-    assert [old.origin(i) for i in (0, 2, 3, 6)] == [("a.tar", n) for n in (1, 5, 6, 9)]
-    write_lines(tmp_path / "b.jsonl", records("b"))
-    run_here(tmp_path / "b.jsonl", tmp_path / "plain")
-    plain = manifest(tmp_path / "plain")["sources"]["train/web"]
-    assert plain["checksums"].keys() == known | {"page"}
-
-
-def test_commands_name_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "a.tar").write_bytes(tar(*MEMBERS))
-    run_here(tmp_path / "a.tar", tmp_path / "out", **PIECES)
-
-    def said(*arguments: str) -> str:
-        with pytest.raises(SystemExit) as ended:
-            main(list(arguments))
-        assert not ended.value.code
-        return capsys.readouterr().out
-
-    def of(document: int) -> str:
-        return said("inspect", str(tmp_path / "out"), "--document", f"train/web:{document}")
+    def of(document: int, *more: str) -> str:
+        return commands.run("inspect", out, "--document", f"train/web:{document}", *more).stdout
 
     assert of(2).startswith("train/web:2: 3 tokens, from a.tar: a.jsonl line 5\n")
     assert of(4).startswith("train/web:4: 3 tokens, from a.tar: d/b.json.gz row 1\n")
     assert re.match(r"train/web:6: 12 tokens, from a\.tar: d/odd\S+name é\.txt\n", of(6))
     assert ", from a.tar: huge.txt\n" in of(7)
     assert ", from a.tar: huge.txt piece 2\n" in of(8)
-    found = json.loads(
-        said("inspect", str(tmp_path / "out"), "--document", "train/web:8", "--json")
-    )
     where = {"file": "a.tar", "member": "huge.txt", "line": None, "row": None, "piece": 2}
-    assert found["origin"].items() >= where.items()
-    settings = [f"--dataset={tmp_path / 'out'}", "--pack.seq_len=32", "--loader.batch_size=4"]
-    traced = said("trace", "--config", "pretrain", "--document", "web:4", *settings)
-    assert "from a.tar: d/b.json.gz row 1" in traced
+    assert json.loads(of(8, "--json"))["origin"].items() >= where.items()
+    assert " tokens, from huge.txt\n" in of(huge[0])
+    assert " tokens, from huge.txt piece 2\n" in of(huge[1])
+    settings = [f"--dataset={out}", "--pack.seq_len=32", "--loader.batch_size=4"]
+    traced = commands.run("trace", "--config", "pretrain", "--document", "web:4", *settings)
+    assert "from a.tar: d/b.json.gz row 1" in traced.stdout
 
 
-def test_a_huge_text_says_which_piece(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "huge.txt").write_bytes(MEMBERS[5][1] + b"\xff")
-    run_here(tmp_path / "huge.txt", tmp_path / "out", **PIECES)
-    (bad,) = quarantine(tmp_path / "out")
-    assert bad["piece"] == len(origins(tmp_path / "out")) + 1
-    assert "line" not in bad
-    for document, where in ((0, "huge.txt"), (1, "huge.txt piece 2")):
-        with pytest.raises(SystemExit):
-            main(["inspect", str(tmp_path / "out"), "--document", f"train/web:{document}"])
-        assert f" tokens, from {where}\n" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("unit_bytes", [100, 2**26])
-@pytest.mark.parametrize("hard", [False, True])
-@pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
+@pytest.mark.parametrize(
+    ("unit_bytes", "hard", "form"),
+    [(100, False, tarfile.PAX_FORMAT), (2**26, True, tarfile.GNU_FORMAT)],
+)
 def test_links_are_left_out_by_name(tmp_path: Path, unit_bytes: int, hard: bool, form: int) -> None:
     target = "deep/" * 40 + "a.jsonl"
     links = [("latest.jsonl", b"", "/etc/passwd"), ("d/new", b"", "../.."), ("l.txt", b"", target)]
@@ -213,15 +154,19 @@ def test_links_are_left_out_by_name(tmp_path: Path, unit_bytes: int, hard: bool,
     with pytest.raises(InputError, match=rf"b\.tar: latest\.jsonl:1: {what}\. Fix the record"):
         run_here(
             write(tmp_path / "b.tar", tar(*links, MEMBERS[1], form=form, hard=hard)),
-            *(tmp_path / "strict",),
+            tmp_path / "strict",
             on_error="fail",
             unit_bytes=unit_bytes,
         )
 
 
-def write(path: Path, data: bytes) -> Path:
-    path.write_bytes(data)
-    return path
+def changed(data: bytes, start: int, field: bytes) -> bytes:
+    """An archive with other bytes in its first header."""
+    header = bytearray(data[:512])
+    header[start : start + len(field)] = field
+    header[148:156] = b" " * 8
+    header[148:155] = b"%06o\0" % sum(header)
+    return bytes(header) + data[512:]
 
 
 def test_a_hard_link_that_says_a_size_has_no_content(tmp_path: Path) -> None:
@@ -240,15 +185,6 @@ def test_archives_that_were_joined_are_read_whole(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"a\.tar cannot be read to its end"):
             list(texts(write(tmp_path / "a.tar", one + rest)))
     assert list(texts(write(tmp_path / "a.tar", one + bytes(99)))) == ["a1", "a2", "a5"]
-
-
-def changed(data: bytes, start: int, field: bytes) -> bytes:
-    """An archive with other bytes in its first header."""
-    header = bytearray(data[:512])
-    header[start : start + len(field)] = field
-    header[148:156] = b" " * 8
-    header[148:155] = b"%06o\0" % sum(header)
-    return bytes(header) + data[512:]
 
 
 @pytest.mark.parametrize("size", [b"-0000000001", b"-0000000005", b"00000000zz", b"\xff" * 12])
@@ -315,7 +251,7 @@ def test_errors_name_the_file(tmp_path: Path, unit_bytes: int) -> None:
     refused(r"a\.tar: x\.jsonl:1\. Are these the files", ("x.jsonl", b"{", ""))
     for name, content in (
         ("x.jsonl.gz", gzip.compress(lines("a", "b"))[:-9]),
-        ("x.jsonl.zst", zstandard.ZstdCompressor().compress(lines("a", "b"))[:-3]),
+        ("x.jsonl.zst", zst(lines("a", "b"))[:-3]),
         ("x.json", b"[1"),
     ):
         damaged = rf"a\.tar: {re.escape(name)} cannot be read to its end .*truncated or damaged"
@@ -324,47 +260,95 @@ def test_errors_name_the_file(tmp_path: Path, unit_bytes: int) -> None:
     refused(r"a\.tar: t\.parquet is a table in an arc", ("t.parquet", b"PAR1" * 9, ""))
 
 
-def test_a_stream_of_batches_names_the_file(tmp_path: Path) -> None:
-    (tmp_path / "a.tar").write_bytes(tar(*MEMBERS))
-    with pytest.warns(
-        UserWarning, match=r"1 not JSON; the first is .*a\.tar: a\.jsonl:4: not JSON"
-    ):
-        list(stream_text(str(tmp_path / "a.tar"), tokenizer="bytes", seq_len=64, num_workers=0))
+letters = st.text("abc/é. x", min_size=1, max_size=120)
+names = letters.map(lambda name: "/".join(filter(None, name.split("/"))) or "a").filter(
+    lambda name: ".." not in name.split("/") and name != "."
+)
+files = st.lists(st.tuples(names, st.integers(0, 1_600)), max_size=6)
 
 
-def test_a_table_of_members() -> None:
-    table = MemberTable()
-    for file, row, member in [
-        (1, 1, Member("a", "line", 1)),
-        (1, 4, Member("a", "line", 4)),  # goes on
-        (1, 6, Member("a", "line", 1)),  # another of the same name
-        (1, 7, Member("b", "row", 0)),
-        (3, 2, Member("b", "row", 2)),
-    ]:
-        table.add(file, row, member)
-    assert len(table) == 4
-    again = MemberTable()
-    again.begin_with(table.columns())
-    again.add(4, 0, Member("c", "piece", 1))
-    columns = again.columns()
-    assert columns["member_row"].tolist() == [1, 6, 7, 2, 0]
-
-    def found(file: int, row: int) -> Member | None:
-        return find_member(columns, file, row)
-
-    assert found(1, 0) is None
-    assert [found(1, row) for row in (1, 5)] == [Member("a", "line", n) for n in (1, 5)]
-    assert found(1, 6) == Member("a", "line", 1)
-    assert [found(1, row) for row in (7, 99)] == [Member("b", "row", n) for n in (0, 92)]
-    assert [found(file, 9) for file in (0, 2, 5)] == [None] * 3
-    assert found(3, 1) is None
-    assert found(3, 2) == Member("b", "row", 2)
-    assert found(4, 1) == Member("c", "piece", 2)
+def found(data: bytes) -> list[tuple[str, bytes, str]]:
+    return [
+        (entry.name, entry.content.read(), entry.target) for entry in entries(io.BytesIO(data), "t")
+    ]
 
 
-def test_decoded_texts_are_those_of_the_files(tmp_path: Path) -> None:
-    (tmp_path / "a.tar").write_bytes(tar(*MEMBERS))
-    run_here(tmp_path / "a.tar", tmp_path / "out")
-    expected = [text for _, _, text in EXPECTED]
-    expected.insert(7, MEMBERS[5][1].decode())
-    assert decoded(tmp_path / "out") == list(texts(tmp_path / "a.tar")) == expected
+def extended(kind: bytes, data: bytes) -> bytes:
+    """A header that extends the next one, with its data."""
+    info = tarfile.TarInfo("extension")
+    info.type, info.size = kind, len(data)
+    return info.tobuf(tarfile.USTAR_FORMAT) + data + bytes(-len(data) % 512)
+
+
+@given(files, st.sampled_from([tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]))
+def test_files_are_those_that_tarfile_finds(made: list[tuple[str, int]], form: int) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=form) as archive:
+        for name, size in made:
+            info = tarfile.TarInfo(name)
+            info.size = size
+            try:
+                archive.addfile(info, io.BytesIO(bytes(range(256)) * 7))
+            except ValueError:  # too long for the oldest form
+                continue
+    with tarfile.open(fileobj=io.BytesIO(buffer.getvalue())) as archive:
+        theirs = [(one.name, archive.extractfile(one).read(), "") for one in archive]  # type: ignore[union-attr]
+    assert found(buffer.getvalue()) == theirs
+
+
+def test_names_are_what_the_forms_of_headers_say() -> None:
+    name, target = "n" * 150, "t" * 150
+    for form in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+        linked = tar((name, b"", target), ("b", b"2", ""), form=form)
+        assert found(linked) == [(name, b"", target), ("b", b"2", "")]
+    whole = tar(("a", b"1", ""), form=tarfile.GNU_FORMAT)
+    assert found(changed(whole, 345, b"14724601234\0"))[0][0] == "a", "times are no part of it"
+    for_all = extended(b"g", b"14 path=other\n")
+    assert found(for_all + tar(("a", b"1", "")))[0][0] == "a"
+    buffer = io.BytesIO()
+    with tarfile.open(
+        fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT, encoding="latin-1"
+    ) as archive:
+        folder = tarfile.TarInfo("d.jsonl")
+        folder.type = tarfile.DIRTYPE
+        archive.addfile(folder)
+        archive.addfile(tarfile.TarInfo("café"))
+    assert found(buffer.getvalue()) == [(r"caf\xe9", b"", "")]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (extended(b"x", b"0 path=other\n"), "a pax header is damaged"),
+        (extended(b"x", b"99 path=other\n"), "a pax header is damaged"),
+        (extended(b"x", b"12 size=-99\n"), "a size is negative"),
+        (extended(b"L", bytes(2**20 + 1)), "a header has 1,048,577 bytes"),
+    ],
+)
+def test_a_damaged_header_says_what_is_wrong(data: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        found(data + tar(("a", b"1" * 600, "")))
+
+
+def test_a_file_that_is_cut_short() -> None:
+    data = tar(("a", b"1" * 2_000, ""))[: 512 + 700]
+    with pytest.raises(EOFError, match="a file in the archive is cut short"):
+        found(data)
+    with pytest.raises(EOFError, match="a file in the archive is cut short"):
+        list(entries(io.BytesIO(data), "t"))  # none is read
+
+
+def test_a_compressed_file_in_an_archive_may_not_grow_out_of_proportion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its own size, not by that of the archive."""
+    monkeypatch.setattr(compression, "FREE", 10_000)
+    words = lines(*(f"word {n} " + "x" * 100 for n in range(3_000)))
+    file = ("a.jsonl.zst", zst(words), "")
+    bomb = ("b.jsonl.zst", zst(lines("x" * 10**7)), "")
+    filler = ("c.bin", bytes(10**6), "")
+    (tmp_path / "a.tar").write_bytes(tar(filler, file))
+    assert len(list(texts(tmp_path / "a.tar"))) == 3_000
+    (tmp_path / "a.tar").write_bytes(tar(filler, file, bomb))
+    with pytest.raises(InputError, match=r"a\.tar: b\.jsonl\.zst expands to more than 200 times"):
+        list(texts(tmp_path / "a.tar"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import json
@@ -11,13 +12,15 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from jaxdata.converter.inputs import identity, scanning
 from jaxdata.converter.inputs.cutting import cut
+from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.converter.inputs.input_file import FileType, InputFile
 from jaxdata.converter.inputs.raw_records import Unreadable
+from jaxdata.converter.inputs.readers import raw_records
 from jaxdata.converter.inputs.units import (
     FilePart,
     ReadSettings,
@@ -179,47 +182,52 @@ def test_a_file_of_a_mebibyte_is_alone_however_large_units_are() -> None:
     assert units == [[0, 1], [2], [3], [4], [5]]
 
 
-@pytest.mark.parametrize(
-    ("sizes", "expected"),
-    [
-        ([4, 4, 8], [[0, 1], [2]]),
-        ([4, 3, 1, 1], [[0, 1, 2], [3]]),
-        ([4, 5], [[0], [1]]),
-        ([7, 1, 8, 9, 1], [[0, 1], [2], [3], [4]]),
-        ([0, 0], [[0, 1]]),
-    ],
+TEXTS = st.lists(
+    st.text(st.characters(exclude_characters="\n\r", codec="utf-8"), max_size=12).map(str.encode),
+    max_size=12,
 )
-def test_a_group_is_filled_to_the_byte(sizes: list[int], expected: list[list[int]]) -> None:
-    files = [
-        InputFile("/none", f"{n}.txt", size, FileType("txt"), "", 0) for n, size in enumerate(sizes)
-    ]
-    assert [[part.file for part in unit.parts] for unit in cut(files, READ, 8)] == expected
 
 
-@given(st.lists(st.integers(0, 20), min_size=1, max_size=12), st.integers(4, 60))
-@settings(max_examples=40)
-def test_lines_are_cut_behind_each_multiple_of_the_unit(
-    tmp_path_factory: pytest.TempPathFactory, lengths: list[int], unit_bytes: int
+@given(TEXTS, ENDS, st.booleans(), st.booleans(), st.integers(1, 60))
+@example([b"", b"", b"a"], b"\r\n", True, True, 1)
+def test_every_line_comes_once_cut_behind_each_multiple_of_the_unit(
+    tmp_path_factory: pytest.TempPathFactory,
+    content: list[bytes],
+    end: bytes,
+    ended: bool,
+    marked: bool,
+    unit_bytes: int,
 ) -> None:
-    data = b"".join(b"x" * length + b"\n" for length in lengths)
-    folder = tmp_path_factory.getbasetemp()
-    (folder / "lines.jsonl").write_bytes(data)
-    file = InputFile(str(folder), "lines.jsonl", len(data), FileType("jsonl"), "", 0)
-    units = [*cut([file], READ, unit_bytes)]
-    if len(data) < unit_bytes:
-        assert [unit.parts for unit in units] == [(FilePart(0),)]
-        return
-    expected, start = [], 0
+    data = end.join(content) + (end if ended and content else b"")
+    assume(data or not marked)
+    data = b"\xef\xbb\xbf" * marked + data
+    expected = content if ended or (content and content[-1]) else content[:-1]
+    edges, start = [], 0
     while start < len(data):
         wanted = (start // unit_bytes + 1) * unit_bytes
-        ends = [n + 1 for n in range(len(data)) if data[n : n + 1] == b"\n" and n >= wanted]
-        stop = ends[0] if ends else len(data)
-        expected.append((start, stop))
+        stop = next((n + 1 for n in range(wanted, len(data)) if data[n] == ord("\n")), len(data))
+        edges.append((start, stop))
         start = stop
-    assert [(p.start, p.stop) for unit in units for p in unit.parts] == expected
-    assert [unit.name for unit in units] == [f"00000-{n:05}" for n in range(len(expected))]
-    assert [unit.size for unit in units] == [stop - start for start, stop in expected]
-    assert [unit.unseen for unit in units] == [None] * len(units)
+    folder = tmp_path_factory.getbasetemp()
+    for name, packed in (("a.jsonl", data), ("a.jsonl.gz", gzip.compress(data))):
+        (folder / name).write_bytes(packed)
+        [file] = files = find_inputs(folder / name)
+        units = [*cut(files, READ, unit_bytes)]
+        raws = [
+            raw for unit in units for part in unit.parts for raw in raw_records(file, part, READ)
+        ]
+        assert raws == expected
+        if file.size < unit_bytes:
+            assert [unit.parts for unit in units] == [(FilePart(0),)]
+        elif name == "a.jsonl":
+            assert [(p.start, p.stop) for unit in units for p in unit.parts] == edges
+            assert [unit.name for unit in units] == [f"00000-{n:05}" for n in range(len(edges))]
+            assert [unit.size for unit in units] == [stop - start for start, stop in edges]
+            assert [unit.unseen for unit in units] == [None] * len(units)
+        else:
+            found = [(unit.parts[0].start, unit.text_bytes) for unit in units]
+            assert found == [(start, stop - start) for start, stop in edges]
+            assert sum(unit.size for unit in units) <= file.size
 
 
 @given(st.integers(0, 2**45))

@@ -1,16 +1,15 @@
-"""Records that a program gives: converted as the file of them would be, on all cores."""
+"""Records that a program gives, or standard input: converted as the file of them would be."""
 
 from __future__ import annotations
 
 import datetime
+import gzip
+import io
 import json
-import os
-import signal
+import shutil
 import subprocess
 import sys
 import tempfile
-import textwrap
-import time
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -28,7 +27,7 @@ import jaxdata
 from jaxdata.converter.inputs.fetched.given_records import told_apart
 from jaxdata.converter.inputs.fetched.spool import spooled
 from jaxdata.errors import InputError
-from tests.conftest import ROOT
+from tests import commands
 from tests.converter.here import run_here
 from tests.converter.test_convert import decoded, manifest, run, tree
 
@@ -80,9 +79,15 @@ GIVEN = {
 
 
 @pytest.mark.parametrize("kind", GIVEN)
-def test_the_dataset_is_that_of_the_file(kind: str, tmp_path: Path, expected: Path) -> None:
-    with np.errstate(all="ignore"):
-        report = run_here(GIVEN[kind](), tmp_path / "out", unit_bytes=UNIT_BYTES)
+def test_the_file_of_the_records_is_read(kind: str, tmp_path: Path) -> None:
+    _, rows = told_apart(GIVEN[kind](), "convert")
+    with np.errstate(all="ignore"), spooled(rows, tmp_path / "out", "text") as path:
+        assert path.read_bytes() == as_file(tmp_path, RECORDS).read_bytes()
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_dataset_is_that_of_the_file(tmp_path: Path, expected: Path) -> None:
+    report = run_here(generator(), tmp_path / "out", unit_bytes=UNIT_BYTES)
     assert report.documents == len(RECORDS)
     assert report.shards > 10
     assert content(tmp_path / "out") == content(expected)
@@ -127,26 +132,15 @@ def test_of_a_dict_of_splits_the_one_that_is_named(
         run_here(splits, tmp_path / "out", split="val")
 
 
-def test_with_any_number_of_processes(tmp_path: Path, expected: Path) -> None:
-    run(generator(), tmp_path / "out", unit_bytes=UNIT_BYTES, workers=2)
-    assert content(tmp_path / "out") == content(expected)
-
-
-def test_texts_and_where_documents_came_from(tmp_path: Path) -> None:
-    report = jaxdata.convert(
-        (text for text in ("one", "", "three")), output=tmp_path / "out", source="web",
-        tokenizer="bytes", workers=1, text_key="body",
-    )  # fmt: skip
+def test_texts_ids_and_where_documents_came_from(tmp_path: Path) -> None:
+    report = run_here((text for text in ("one", "", "three")), tmp_path / "out", text_key="body")
     assert report.documents == 3
     assert decoded(tmp_path / "out") == ["one", "", "three"]
     name, line = jaxdata.open_dataset(tmp_path / "out").source("train", "web").origin(2)[:2]
     assert name.startswith("records-")
     assert line == 3
-
-
-def test_ids_of_a_dataset(tmp_path: Path) -> None:
     ids = datasets.Dataset.from_dict({"input_ids": [[1, 2], [3]], "labels": [[-100, 2], [3]]})
-    report = run_here(ids, tmp_path / "out", task="ids", labels_key="labels")
+    report = run_here(ids, tmp_path / "ids", task="ids", labels_key="labels")
     assert (report.documents, report.tokens) == (2, 5)
 
 
@@ -163,40 +157,13 @@ def test_the_same_again_others_and_more(tmp_path: Path) -> None:
     assert not list((tmp_path / "out").glob(".*"))
 
 
-def test_a_killed_conversion_goes_on_and_leaves_nothing(tmp_path: Path, expected: Path) -> None:
-    program = textwrap.dedent(
-        f"""
-        import time, jaxdata
-        from tests.converter.inputs.test_given_records import UNIT_BYTES, generator
-        jaxdata.convert(generator(), output={str(tmp_path / "out")!r}, source="web", workers=1,
-                        tokenizer="bytes", unit_bytes=UNIT_BYTES,
-                        progress=lambda *_: time.sleep(0.1))
-        """
-    )
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    killed = subprocess.Popen([sys.executable, "-c", program], env=environment)
-    work = tmp_path / "out/train/web/work"
-    while not len(list(work.glob("*.receipt"))) > 2:
-        assert killed.poll() is None
-        time.sleep(0.01)
-    killed.send_signal(signal.SIGKILL)
-    killed.wait()
-    (left,) = (tmp_path / "out").glob(".records-*")
-    finished = {
-        path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.array_record")
-    }
-    assert finished
-    run_here(generator(), tmp_path / "out", unit_bytes=UNIT_BYTES, resume=True)
-    assert not left.exists()
-    assert content(tmp_path / "out") == content(expected)
-    assert {path: path.stat().st_mtime_ns for path in finished} == finished  # none made twice
-
-
-def test_records_of_a_process_at_work_stay(tmp_path: Path) -> None:
+def test_records_of_a_process_at_work_stay_and_those_of_one_killed_go(tmp_path: Path) -> None:
     with spooled([{"text": "one"}], tmp_path, "text") as mine:
+        left = shutil.copytree(mine.parent, tmp_path / ".records-left")  # nobody locks these
         with spooled([{"text": "two"}], tmp_path, "text") as other:
             assert mine.exists()
         assert not other.parent.exists()
+        assert not left.exists()
         assert mine.exists()
     assert not mine.parent.exists()
 
@@ -291,3 +258,47 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
         pytest.raises(DatasetError, match=r"cannot be written to /dev/full \(No space left"),
     ):
         _write(full, b"{}\n")
+
+
+def piped(output: Path, *more: str) -> list[str]:
+    return [
+        "convert",
+        "-",
+        "--output",
+        str(output),
+        "--source",
+        "web",
+        "--tokenizer",
+        "bytes",
+        *more,
+    ]
+
+
+def test_standard_input_is_read_whole_once(tmp_path: Path) -> None:
+    data = gzip.compress(b'{"text": "a"}\n{"text": "b"}\n')
+    command = [sys.executable, "-m", "jaxdata", *piped(tmp_path / "out", "--workers", "1")]
+    subprocess.run(command, input=data, check=True, capture_output=True)
+    assert decoded(tmp_path / "out") == ["a", "b"]
+    origin = jaxdata.open_dataset(tmp_path / "out").source("train", "web").origin(1)
+    assert origin[0].startswith("standard-input-")
+    assert origin[1] == 2
+    assert not list((tmp_path / "out").glob(".*"))
+    again = subprocess.run(command, input=data, check=True, capture_output=True)
+    assert b"already complete: nothing to do" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["x.jsonl"], "standard input (-) is read alone: convert it first"),
+        (["--files-from", "list"], "standard input (-) is read alone: convert it first"),
+        ([], "standard input is empty: expected lines of JSON"),
+    ],
+)
+def test_standard_input_that_cannot_be_read(
+    tmp_path: Path, more: list[str], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    done = commands.run(*piped(tmp_path / "out", *more), status=1)
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"error: {says}")

@@ -1,4 +1,4 @@
-"""Corpora that are tokenised already: lists of ids from tables and JSON, with masks and labels."""
+"""Corpora that are tokenised already: ids, masks, labels and one value a token beside them."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxdata
-from jaxdata.cli import cli
 from jaxdata.converter.inputs.formats.columns import rows
 from jaxdata.converter.inputs.parsing import BadRecord
 from jaxdata.converter.inputs.units import ReadSettings
-from jaxdata.converter.tasks import make_settings, make_task
+from jaxdata.converter.tasks import Dropped, make_settings, make_task
 from jaxdata.converter.tasks.ids import whole_numbers
 from jaxdata.errors import InputError
+from jaxdata.format.verify import verify
 from jaxdata.tokenizers import load
+from tests import commands
 from tests.converter.here import run_here
 from tests.converter.test_convert import documents, manifest, quarantine, write_lines
-from tests.tokenizers.test_tokenizers import open_one
 
-EOD = 256
+EOD, BOS = 256, 5
 DOCUMENTS = [[5, 7, 9], [], [1, EOD], [255], [EOD], [2, EOD, 3]]
 ENDED = [[5, 7, 9, EOD], [EOD], [1, EOD], [255, EOD], [EOD], [2, EOD, 3, EOD]]
 
@@ -41,183 +40,155 @@ def found(output: Path, source: str = "train/web") -> list[list[int]]:
     return [one.tolist() for one in documents(output, source)]
 
 
-def masked(output: Path) -> list[tuple[list[int], list[int]]]:
-    docs = jaxdata.open_dataset(output).source("train", "web")
-    return [
-        (docs[i]["tokens"].tolist(), docs[i]["loss_mask"].astype(int).tolist())
-        for i in range(len(docs))
-    ]
+def task_of(**options: Any) -> Any:
+    tokenizer = load("bytes", bos=BOS)
+    return make_task(make_settings("ids", tokenizer, options), tokenizer)
+
+
+def write_file(path: Path, kind: Any) -> None:
+    """The documents, as one kind of file or column has them."""
+    if kind == "jsonl":
+        write_lines(path, lines(*({"ids": one} for one in DOCUMENTS)))
+        return
+    if kind == "saved":
+        made = datasets.Dataset.from_dict({"ids": DOCUMENTS, "attention_mask": DOCUMENTS})
+        made.save_to_disk(path, num_shards=2)
+        return
+    table = pa.table({"text": ["?"] * len(DOCUMENTS), "ids": pa.array(DOCUMENTS, kind)})
+    if kind == pa.large_list(pa.int32()):
+        pq.write_table(table, path.with_suffix(".parquet"), row_group_size=2)
+    else:
+        with pa.ipc.new_file(path.with_suffix(".arrow"), table.schema) as writer:
+            writer.write_table(table, max_chunksize=4)
 
 
 @pytest.mark.parametrize(
     "kind",
-    [
-        pa.list_(pa.int64()),
-        pa.list_(pa.uint16()),
-        pa.large_list(pa.int32()),
-        pa.list_view(pa.int32()),
-    ],
+    ["jsonl", "saved", pa.list_(pa.uint16()), pa.large_list(pa.int32()), pa.list_view(pa.int32())],
     ids=str,
 )
-def test_lists_of_tables_become_documents_that_end_once(tmp_path: Path, kind: Any) -> None:
-    table = pa.table({"text": ["?"] * len(DOCUMENTS), "ids": pa.array(DOCUMENTS, kind)})
-    if kind != pa.list_view(pa.int32()):
-        pq.write_table(table, tmp_path / "a.parquet", row_group_size=2)
-    with pa.ipc.new_file(tmp_path / "b.arrow", table.schema) as writer:
-        writer.write_table(table, max_chunksize=4)
-    files = sorted(tmp_path.glob("*.*"))
-    run_here(tmp_path, tmp_path / "out", task="ids", ids_key="ids")
-    assert found(tmp_path / "out") == ENDED * len(files)
-
-
-def test_what_save_to_disk_wrote_and_lines_of_json_give_the_same(tmp_path: Path) -> None:
-    made = datasets.Dataset.from_dict({"input_ids": DOCUMENTS, "attention_mask": DOCUMENTS})
-    made.save_to_disk(tmp_path / "saved", num_shards=2)
-    write_lines(tmp_path / "a.jsonl", lines(*({"input_ids": one} for one in DOCUMENTS)))
-    for name in ("saved", "a.jsonl"):
-        run_here(tmp_path / name, tmp_path / "out" / name, task="ids")
-        assert found(tmp_path / "out" / name) == ENDED
-    docs = jaxdata.open_dataset(tmp_path / "out/saved").source("train", "web")
-    assert [docs.origin(i)[1] for i in range(6)] == [0, 1, 2, 0, 1, 2]
-
-
-def test_ids_of_a_text_give_the_text_s_own_dataset(tmp_path: Path, shared_data: Path) -> None:
-    tokenizer = open_one(shared_data, "gpt2")
-    texts = [f"{'The end of days. ' * number}Über…" for number in range(60)]
-    write_lines(tmp_path / "a.jsonl", lines(*({"text": text} for text in texts)))
-    ids = [one.tolist() for one in tokenizer.encode(texts)]
-    pq.write_table(pa.table({"input_ids": ids}), tmp_path / "a.parquet")
-    run_here(tmp_path / "a.jsonl", tmp_path / "texts", tokenizer=tokenizer, record_tokens=64)
-    run_here(
-        tmp_path / "a.parquet", tmp_path / "ids", tokenizer=tokenizer, task="ids", record_tokens=64
-    )
-    shards = [
-        (tmp_path / name / manifest(tmp_path / name)["sources"]["train/web"]["shards"][0]["name"])
-        for name in ("texts", "ids")
-    ]
-    assert shards[0].read_bytes() == shards[1].read_bytes()
-    docs = jaxdata.open_dataset(tmp_path / "ids")
-    assert docs.decode(docs.source("train", "web")[3]["tokens"]).startswith("The end of days. ")
-
-
-@pytest.mark.parametrize("kind", [pa.bool_(), pa.int8(), pa.int64()], ids=str)
-def test_masks(tmp_path: Path, kind: Any) -> None:
-    masks = [[0, 1, 1], [], [0, 0], [1], [0], [1, 1, 0]]
-    of_kind = [[bool(x) if kind == pa.bool_() else x for x in mask] for mask in masks]
-    table = {"input_ids": DOCUMENTS, "mask": pa.array(of_kind, pa.list_(kind))}
-    pq.write_table(pa.table(table), tmp_path / "a.parquet")
-    write_lines(
-        tmp_path / "a.jsonl",
-        lines(*({"input_ids": i, "mask": m} for i, m in zip(DOCUMENTS, of_kind, strict=True))),
-    )
-    ended = [[0, 1, 1, 1], [1], [0, 0], [1, 1], [0], [1, 1, 0, 0]]  # EOD as its neighbour
-    for name in ("a.parquet", "a.jsonl"):
-        run_here(tmp_path / name, tmp_path / f"out-{name}", task="ids", mask_key="mask")
-        assert masked(tmp_path / f"out-{name}") == list(zip(ENDED, ended, strict=True))
-    counted = manifest(tmp_path / "out-a.parquet")["sources"]["train/web"]["statistics"]
-    assert counted["loss_tokens"] == sum(sum(mask[1:]) for mask in ended)
+def test_lists_of_every_kind_become_documents_that_end_once(tmp_path: Path, kind: Any) -> None:
+    (tmp_path / "in").mkdir()
+    write_file(tmp_path / "in/a.jsonl", kind)
+    run_here(tmp_path / "in", tmp_path / "out", task="ids", ids_key="ids")
+    assert found(tmp_path / "out") == ENDED
+    counted = manifest(tmp_path / "out")["sources"]["train/web"]["statistics"]
     assert counted["text_bytes"] == counted["tokens_per_byte"] == 0
 
 
-def test_labels_are_masks_and_shifted_ones_are_told(tmp_path: Path) -> None:
-    records = [
-        {"input_ids": [1, 2, 3], "labels": [-100, 2, 3]},
-        {"input_ids": [1, 2, 3], "labels": [2, 3, -100]},
+NUMBERS = st.lists(st.integers(0, EOD), max_size=5)
+
+
+@given(
+    st.lists(st.tuples(NUMBERS, st.lists(st.integers(0, 1), min_size=5, max_size=5)), min_size=1),
+    st.sampled_from(["mask", "labels", None]),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from(["list", "int64", "uint16", "int16", "bool"]),
+)
+def test_ids_masks_and_values_lie_side_by_side(
+    given: list[tuple[list[int], list[int]]], masked: str | None, bos: bool, keep: bool, kind: str
+) -> None:
+    options: dict[str, Any] = {"bos": bos, "ids_end": "keep" if keep else "add"}
+    options |= {f"{masked}_key": "m"} if masked else {}
+    task = task_of(**options, keep_per_token="w:float32:1.5,k:int16")
+    assert task.masked == (masked is not None)
+    assert task.keys == ("input_ids", *["m"] * bool(masked), "w", "k") == task.array_keys
+
+    def as_kind(numbers: list[int], dtype: str) -> Any:
+        return numbers if kind == "list" else np.array(numbers, dtype)
+
+    expected, prepared = [], []
+    for ids, every in given:
+        flags = every[: len(ids)]
+        labels = [i if flag else -100 for i, flag in zip(ids, flags, strict=True)]
+        m = as_kind(flags, kind) if masked == "mask" else as_kind(labels, "int64")
+        of_ids = as_kind(ids, "int64" if kind == "bool" else kind)
+        record = {"input_ids": of_ids, "m": m, "w": [i / 2 for i in ids], "k": ids}
+        (document,) = task.prepare(record).documents
+        prepared.append(document)
+        begin = [BOS] * (bos and ids[:1] != [BOS])
+        end = [EOD] * (not keep and ids[-1:] != [EOD])
+        tokens = [*begin, *ids, *end]
+        mask = [*(0 for _ in begin), *flags, *(flags[-1] if flags else 1 for _ in end)]
+        w = [*(1.5 for _ in begin), *(i / 2 for i in ids), *(1.5 for _ in end)]
+        k = [*(0 for _ in begin), *ids, *(0 for _ in end)]
+        expected.append((tokens, mask if masked else None, w, k) if tokens else "no id in it")
+        assert task.texts(document) == ()
+        assert task.weight(document) == len(ids)
+        bare = ids[:-1] if not keep and ids[-1:] == [EOD] else ids
+        assert task.hashed(document) == (np.array(bare, "<u4").tobytes(),)
+    made = []
+    for one in task.encode(prepared):
+        if isinstance(one, Dropped):
+            made.append(one.reason)
+            continue
+        ((tokens, mask, _, side),) = one
+        assert [tokens.dtype, side["w"].dtype, side["k"].dtype] == ["uint16", "float32", "int16"]
+        made.append((tokens.tolist(), None if mask is None else mask.tolist(),
+                     side["w"].tolist(), side["k"].tolist()))  # fmt: skip
+    assert made == expected
+
+
+BAD: list[tuple[str, Any]] = [
+    ("'input_ids' holds an id outside the vocabulary of 257", {"input_ids": [1, 257]}),
+    ("'input_ids' holds a negative id", {"input_ids": [3, -1]}),
+    ("'input_ids' holds a number of more than 64 bits", {"input_ids": [2**63]}),
+    ("'input_ids' holds what is not a whole number", {"input_ids": [1.0]}),
+    ("'input_ids' holds what is not a whole number", {"input_ids": [True]}),
+    ("'input_ids' holds what is not a whole number", {"input_ids": [1, None]}),
+    ("'input_ids' is not a list", {"input_ids": "1 2"}),
+    ("'input_ids' is null", {"input_ids": None}),
+    ("no key 'input_ids'", {"ids": [1]}),
+    ("'m' is not as long as 'input_ids'", {"m": [1]}),
+    ("'m' holds other values than 0 and 1", {"m": [0, 2]}),
+    ("'m' holds other values than 0 and 1", {"m": [0, -1]}),
+    ("'m' holds what is not a whole number", {"m": [0.0, 1.0]}),
+    ("'m' is null", {"m": None}),
+    ("'w' is not as long as 'input_ids'", {"w": [0.5]}),
+    ("'w' is null", {"w": None}),
+    ("'w' holds what is not a number", {"w": [1, "2"]}),
+    ("'w' is not a list", {"w": 3}),
+    ("'k' holds a number that int8 does not hold", {"k": [3, 400]}),
+    ("'k' holds a number that int8 does not hold", {"k": [3, 2**63]}),
+    ("'k' holds a number of more than 64 bits", {"k": [3, 2**70]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("reason", "wrong"), BAD)
+def test_what_are_no_ids_is_set_aside_with_the_reason(reason: str, wrong: dict[str, Any]) -> None:
+    good = {"input_ids": [1, 2], "m": [0, 1], "w": [0.5, 2], "k": [3, -4]}
+    task = task_of(mask_key="m", keep_per_token="w:float32,k:int8")
+    (value,) = wrong.values()
+    small = isinstance(value, list) and all(type(one) is not str for one in value)
+    small = small and all(one is not None and one < 2**62 for one in value)
+    for kind in (list, np.array)[: 1 + small]:
+        given = {key: kind(one) if isinstance(one, list) else one for key, one in wrong.items()}
+        with pytest.raises(BadRecord) as caught:
+            task.prepare((good | given) if "ids" not in given else given)
+        assert caught.value.reason == reason
+    labelled = task_of(labels_key="m")
+    with pytest.raises(BadRecord, match="a label that is neither -100 nor the id at its place"):
+        labelled.prepare(good | {"m": [2, -100]})
+
+
+def test_bad_rows_of_tables_and_lines_are_quarantined(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    table = pa.table({"ids": pa.array([[4], [1, None], None, [1, 257]], pa.list_(pa.int64()))})
+    pq.write_table(table, tmp_path / "in/a.parquet")
+    write_lines(tmp_path / "in/b.jsonl", lines({"ids": [1, -5]}, {"ids": [4]}))
+    run_here(tmp_path / "in", tmp_path / "out", task="ids", ids_key="ids")
+    assert found(tmp_path / "out") == [[4, EOD]] * 2
+    bad = [(one["file"], one.get("row"), one["reason"]) for one in quarantine(tmp_path / "out")]
+    assert bad == [
+        ("a.parquet", 1, "'ids' holds what is not a whole number"),
+        ("a.parquet", 2, "'ids' is null"),
+        ("a.parquet", 3, "'ids' holds an id outside the vocabulary of 257"),
+        ("b.jsonl", None, "'ids' holds a negative id"),
     ]
-    path = write_lines(tmp_path / "a.jsonl", lines(*records))
-    report = run_here(path, tmp_path / "out", task="ids", labels_key="labels")
-    assert masked(tmp_path / "out") == [([1, 2, 3, EOD], [0, 1, 1, 1])]
-    assert report.quarantined == {
-        "'labels' holds a label that is neither -100 nor the id at its place": 1
-    }
-
-
-BAD = {
-    "'ids' holds an id outside the vocabulary of 257": [1, 257],
-    "'ids' holds a negative id": [3, -1],
-    "'ids' holds a number of more than 64 bits": [2**63],
-    "'ids' holds what is not a whole number": [1.0],
-    "'ids' is not a list": "1 2",
-    "'ids' is null": None,
-}
-
-
-@pytest.mark.parametrize("reason", BAD)
-def test_what_are_no_ids_is_quarantined_with_the_reason(tmp_path: Path, reason: str) -> None:
-    path = write_lines(tmp_path / "a.jsonl", lines({"ids": BAD[reason]}, {"ids": [4]}))
-    report = run_here(path, tmp_path / "out", task="ids", ids_key="ids")
-    assert report.quarantined == {reason: 1}
-    assert found(tmp_path / "out") == [[4, EOD]]
-    with pytest.raises(InputError, match=r"a\.jsonl:1: .* holds|a\.jsonl:1: .* is "):
-        run_here(path, tmp_path / "other", task="ids", ids_key="ids", on_error="fail")
-
-
-@pytest.mark.parametrize(
-    ("values", "kind", "reason"),
-    [
-        ([[1, 257]], pa.int64(), "'ids' holds an id outside the vocabulary of 257"),
-        ([[1, -5]], pa.int8(), "'ids' holds a negative id"),
-        ([[2**64 - 1]], pa.uint64(), "'ids' holds an id outside the vocabulary of 257"),
-        ([[1, None]], pa.int64(), "'ids' holds what is not a whole number"),
-        ([[1.0]], pa.float32(), "'ids' holds what is not a whole number"),
-        ([[True]], pa.bool_(), "'ids' holds what is not a whole number"),
-        ([None], pa.int64(), "'ids' is null"),
-    ],
-)
-def test_of_tables_too(tmp_path: Path, values: Any, kind: Any, reason: str) -> None:
-    good = [[kind.to_pandas_dtype()(1)]] if reason == "'ids' is null" else []
-    pq.write_table(
-        pa.table({"ids": pa.array(values + good, pa.list_(kind))}), tmp_path / "a.parquet"
-    )
-    pq.write_table(pa.table({"ids": [[4]]}), tmp_path / "b.parquet")
-    report = run_here(tmp_path, tmp_path / "out", task="ids", ids_key="ids")
-    assert report.quarantined == {reason: 1}
-    (bad,) = quarantine(tmp_path / "out")
-    assert (bad["file"], bad["row"]) == ("a.parquet", 0)
-    assert values == [None] or json.loads(bad["raw"]) == values[0]
-
-
-@pytest.mark.parametrize(
-    ("mask", "reason"),
-    [
-        ([1], "'mask' is not as long as 'input_ids'"),
-        ([0, 2], "'mask' holds other values than 0 and 1"),
-        ([0, -1], "'mask' holds other values than 0 and 1"),
-        ([0.0, 1.0], "'mask' holds what is not a whole number"),
-        (None, "'mask' is null"),
-    ],
-)
-def test_masks_that_are_none(mask: Any, reason: str) -> None:
-    tokenizer = load("bytes")
-    task = make_task(make_settings("ids", tokenizer, {"mask_key": "mask"}), tokenizer)
-    with pytest.raises(BadRecord, match=reason):
-        task.prepare({"input_ids": [1, 2], "mask": mask})
-    with pytest.raises(BadRecord, match=reason):
-        task.prepare({"input_ids": np.array([1, 2]), "mask": mask and np.array(mask)})
-
-
-def test_how_documents_begin_and_end(tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "a.jsonl", lines(*({"input_ids": one} for one in DOCUMENTS)))
-    report = run_here(path, tmp_path / "kept", task="ids", ids_end="keep")
-    assert found(tmp_path / "kept") == [one for one in DOCUMENTS if one]
-    assert report.dropped == {"no id in it": 1}
-    tokenizer = load("bytes", bos=5)
-    run_here(path, tmp_path / "bos", task="ids", bos=True, tokenizer=tokenizer)
-    assert found(tmp_path / "bos") == [one if one[0] == 5 else [5, *one] for one in ENDED]
-
-
-def test_splits_follow_the_ids(tmp_path: Path) -> None:
-    ids = [[number, number + 1] for number in range(60)]
-    path = write_lines(tmp_path / "a.jsonl", lines(*({"input_ids": one} for one in ids * 2)))
-    ended = write_lines(tmp_path / "b.jsonl", lines(*({"input_ids": [*one, EOD]} for one in ids)))
-    run_here([path, ended], tmp_path / "out", task="ids", split_ratio="train=1,val=1")
-    train, val = (
-        {*map(tuple, found(tmp_path / "out", f"{name}/web"))} for name in ("train", "val")
-    )
-    assert train
-    assert val
-    assert not train & val
-    assert train | val == {(*one, EOD) for one in ids}
+    with pytest.raises(InputError, match=r"b\.jsonl:1: 'ids' holds a negative id"):
+        run_here(tmp_path / "in/b.jsonl", tmp_path / "other", task="ids", ids_key="ids",
+                 on_error="fail")  # fmt: skip
 
 
 def test_what_needs_texts_is_refused(tmp_path: Path) -> None:
@@ -235,29 +206,6 @@ def test_what_needs_texts_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"input_ids": [[1]]}), tmp_path / "a.parquet")
     with pytest.raises(InputError, match=r"no column 'loss'; it has 'input_ids': .*--mask-key"):
         run_here(tmp_path / "a.parquet", tmp_path / "out", task="ids", mask_key="loss")
-
-
-def test_from_the_command_line_to_batches(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"input_ids": [[1, 2, 3]] * 8}), tmp_path / "a.parquet")
-    given = ["convert", tmp_path / "a.parquet", "--task", "ids", "--ids-key", "input_ids"]
-    given += ["--tokenizer", "bytes", "--output", tmp_path / "out", "--source", "web"]
-    done = CliRunner().invoke(cli, [*map(str, given)])
-    assert done.exit_code == 0, done.output
-    assert "wrote train/web: 32 tokens" in done.output
-    assert "MB" not in done.output.partition("counted")[0]  # there was no text
-    rows = jaxdata.pack(jaxdata.open_dataset(tmp_path / "out").source("train", "web"), seq_len=8)
-    (batch,) = jaxdata.Loader(rows, batch_size=len(rows))
-    assert int(batch["loss_mask"].sum()) == 8 * 3
-    with pytest.warns(UserWarning, match="convert it once"):
-        streamed = jaxdata.stream_text(
-            str(tmp_path / "a.parquet"),
-            tokenizer="bytes",
-            seq_len=8,
-            batch_size=1,
-            num_workers=0,
-            task="ids",
-        )
-    assert sum(int(one["loss_mask"].sum()) for one in streamed) == 8 * 3
 
 
 def halved(record: dict[str, Any]) -> dict[str, Any]:
@@ -309,3 +257,73 @@ def test_whole_numbers_are_the_numbers_or_an_error(values: list[Any]) -> None:
     else:
         assert made.tolist() == values
         assert all(type(one) is int for one in values)
+
+
+def made(count: int, seed: int = 0) -> list[list[int]]:
+    chance = np.random.default_rng(seed)
+    return [chance.integers(0, EOD, n).tolist() for n in chance.integers(0, 60, count)]
+
+
+def write_table(path: Path, ids: list[list[int]]) -> Path:
+    """The weight of a token is its id."""
+    weights = pa.array(ids, pa.list_(pa.float32()))
+    pq.write_table(pa.table({"input_ids": ids, "weight": weights}), path, row_group_size=20)
+    return path
+
+
+def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
+    table = write_table(tmp_path / "a.parquet", made(3))
+    lines = write_lines(tmp_path / "a.jsonl", [b'{"input_ids": [1], "weight": [1]}'])
+    says = {
+        (table, "lm", "weight"): r"--keep-per-token is for --task ids, not for task 'lm': which",
+        (table, "ids", "height"): r"has no column 'height'; it has 'input_ids', 'weight': name one",
+        (table, "ids", "weight,weight:int8"): r"--keep-per-token names 'weight' twice",
+        (table, "ids", "weight:text"): r"weight:text: 'text' is no type; expected one as in",
+        (table, "ids", "weight:bool"): r"'weight' is of bool; expected whole numbers or floats",
+        (table, "ids", "weight:int8:0.5"): r"the fill '0.5' is no number of int8",
+        (table, "ids", "inputs"): r"side array 'inputs': batches have another array of that name",
+        (table, "ids", "a.b"): r"side array 'a.b': expected a name of up to 64 letters",
+        (
+            lines,
+            "ids",
+            "weight",
+        ): r"lines of JSON, .* do not say .* --keep-per-token weight:float32",
+    }
+    for (file, task, keep), message in says.items():
+        with pytest.raises(InputError, match=message):
+            run_here(file, tmp_path / "out", task=task, keep_per_token=keep)
+    pq.write_table(pa.table({"input_ids": [[1]], "weight": ["a"]}), tmp_path / "b.parquet")
+    with pytest.raises(
+        InputError, match=r"column 'weight' of .*b.parquet is string; expected list"
+    ):
+        run_here(
+            [table, tmp_path / "b.parquet"], tmp_path / "out", task="ids", keep_per_token="weight"
+        )
+
+
+def test_appended_documents_have_theirs_and_a_generation_its_own(tmp_path: Path) -> None:
+    ids, more = made(50), made(40, seed=1)
+    options: dict[str, Any] = {"task": "ids", "keep_per_token": "weight", "append": True}
+    (tmp_path / "in").mkdir()
+    write_table(tmp_path / "in/a.parquet", ids)
+    run_here(tmp_path / "in", tmp_path / "out", **options)
+    write_table(tmp_path / "in/b.parquet", more)
+    run_here(tmp_path / "in", tmp_path / "out", **options)
+    assert verify(tmp_path / "out").whole
+    whole = jaxdata.open_dataset(tmp_path / "out").source("train", "web")
+    first = jaxdata.open_dataset(tmp_path / "out").source("train", "web", generation=0)
+    assert (len(first), len(whole)) == (50, 90)
+    for number, one in enumerate([*ids, *more]):
+        assert whole[number]["weight"].tolist() == [*one, 0]
+        assert number >= 50 or first[number]["weight"].tolist() == [*one, 0]
+    entry = manifest(tmp_path / "out")["sources"]["train/web"]
+    assert entry["parameters"]["keep_per_token"] == ["weight:float32"]
+    options["keep_per_token"] = ()
+    run_here(tmp_path / "in/a.parquet", tmp_path / "without", **options)
+    other = manifest(tmp_path / "without")["sources"]["train/web"]
+    assert other["shards"] == entry["shards"][: len(other["shards"])]
+    asked = commands.run("inspect", tmp_path / "out", "--document", "train/web:0", "--json")
+    assert json.loads(asked.stdout)["side"] == {"weight": [*ids[0], 0]}
+    assert ", side arrays weight (float32)\n" in commands.run("inspect", tmp_path / "out").stdout
+    with pytest.raises(InputError, match=r"keep_per_token was \['weight:float32'\], is \[\]"):
+        run_here(tmp_path / "in", tmp_path / "out", task="ids", append=True)

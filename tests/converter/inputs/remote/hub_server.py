@@ -44,7 +44,6 @@ class HubServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: HubServer
-    protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         self._answer(with_body=True)

@@ -1,4 +1,4 @@
-"""Inputs in buckets: the dataset is the same as of local files."""
+"""Inputs in buckets: the dataset is that of local files, whatever the lines and objects do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,8 +17,9 @@ from jaxdata.converter.api import texts
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.errors import InputError
 from jaxdata.format.storage import open_store
-from jaxdata.format.storage.objects import is_url, ranged_file
+from jaxdata.format.storage.objects import is_url, place_of, ranged_file
 from jaxdata.installing import install_command
+from jaxdata.testing import write_dataset
 from jaxdata.testing.buckets import BucketServer, Faults
 from tests.converter.inputs.remote.conftest import convert, lines, upload, write_corpus
 from tests.format.trees import tree
@@ -27,45 +27,45 @@ from tests.format.trees import tree
 pytest.importorskip("obstore", reason="needs jaxdata[buckets]")
 
 
-def test_a_dataset_does_not_depend_on_where_its_inputs_are(
+def test_a_dataset_does_not_depend_on_where_its_inputs_are_nor_on_lines_that_break(
     bucket: BucketServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranged_file, "BLOCK", 2**15)  # of the parent, which cuts
+    monkeypatch.setattr(ranged_file, "BLOCK", 2**14)
     write_corpus(tmp_path / "raw")
     upload(bucket, tmp_path / "raw", "bkt/deep/raw")
     convert(tmp_path / "raw", tmp_path / "local")
+    bucket.faults = Faults(unavailable=0.05, reset=0.03, cut=0.03)
     convert(bucket.url("bkt/deep/raw/"), tmp_path / "remote")
     expected = tree(tmp_path / "local")
     assert tree(tmp_path / "remote") == expected
-    assert sum(name.endswith(".array_record") for name in expected) > 12
+    assert sum(name.endswith(".array_record") for name in expected) > 20
 
 
-@pytest.mark.parametrize(
-    "given",
-    ["raw", "raw/", "raw/**/*.jsonl*", ["raw/a.jsonl", "raw/sub/b.jsonl.gz", "raw/c.jsonl.z*"]],
-)
-def test_what_a_url_stands_for(bucket: BucketServer, tmp_path: Path, given: Any) -> None:
-    write_corpus(tmp_path / "raw")
+def test_what_a_url_stands_for(bucket: BucketServer, tmp_path: Path) -> None:
+    for name in ("a.jsonl", "sub/b.jsonl.gz", "c.jsonl.zst", "d.txt", ".x/e.txt", "sub/f.pdf"):
+        (tmp_path / "raw" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "raw" / name).write_bytes(lines(2, name))
     upload(bucket, tmp_path / "raw", "bkt/raw")
-    several = [given] if isinstance(given, str) else given
-    local = find_inputs([str(tmp_path / one) for one in several])
-    remote = find_inputs([bucket.url(f"bkt/{one}") for one in several])
-    assert [file[1:5] for file in remote] == [file[1:5] for file in local]
-    assert remote[0].where == bucket.url("bkt/raw/a.jsonl")
+    three = ["raw/a.jsonl", "raw/sub/b.jsonl.gz", "raw/c.jsonl.z*"]
+    for given in (["raw"], ["raw/"], ["raw/**/*.jsonl*"], three):
+        local = find_inputs([str(tmp_path / one) for one in given])
+        remote = find_inputs([bucket.url(f"bkt/{one}") for one in given])
+        assert [file[1:5] for file in remote] == [file[1:5] for file in local]
+        assert remote[0].where == bucket.url("bkt/raw/a.jsonl")
 
 
-def test_a_list_of_inputs_in_a_bucket(bucket: BucketServer, tmp_path: Path) -> None:
+def test_a_list_of_inputs_in_a_bucket(s3: BucketServer, tmp_path: Path) -> None:
     for name in ("raw/a", "raw/b", "other/c"):
-        bucket.write(f"bkt/{name}.jsonl", lines(3, name))
-    names = f"# a list\nb.jsonl\n../raw/a.jsonl\n{bucket.url('bkt/other/')}\n"
-    bucket.write("bkt/raw/list", names.encode())
-    (tmp_path / "list").write_text(bucket.url("bkt/raw/*.jsonl"))
-    found = find_inputs([], [bucket.url("bkt/raw/list"), tmp_path / "list"])
+        s3.write(f"bkt/{name}.jsonl", lines(3, name))
+    names = f"# a list\nb.jsonl\n../raw/a.jsonl\n{s3.url('bkt/other/')}\n"
+    s3.write("bkt/raw/list", names.encode())
+    (tmp_path / "list").write_text(s3.url("bkt/raw/*.jsonl"))
+    found = find_inputs([], [s3.url("bkt/raw/list"), tmp_path / "list"])
     assert [file.name for file in found] == ["other/c.jsonl", "raw/a.jsonl", "raw/b.jsonl"]
     with pytest.raises(
         InputError, match=r"--files-from \w+://bkt/none cannot be read \(.*no such obj"
     ):
-        find_inputs([], [bucket.url("bkt/none")])
+        find_inputs([], [s3.url("bkt/none")])
 
 
 def test_a_folder_that_save_to_disk_wrote(s3: BucketServer) -> None:
@@ -167,3 +167,63 @@ def test_without_obstore_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(jaxdata.MissingExtra, match=re.escape(install_command("buckets"))):
         find_inputs("gs://bucket/a.jsonl")
+
+
+def test_what_is_made_here_is_left_out(s3: BucketServer) -> None:
+    for name in ("a.txt", "out/train/web/0.jsonl", "other/dataset.json", "more/x/b.txt"):
+        s3.write(f"texts/{name}", b"{}")
+    write_dataset("s3://texts/more/ds", {"train/web": [[1, 0]]})
+    found = find_inputs("s3://texts/", output="s3://texts/out")
+    assert [file.name for file in found] == ["a.txt", "more/x/b.txt", "other/dataset.json"]
+    with pytest.raises(InputError, match="s3://texts/more/ds is a dataset that jaxdata made"):
+        find_inputs("s3://texts/more/ds/")
+
+
+def test_an_object_that_changes_while_it_is_read_is_refused(s3: BucketServer) -> None:
+    s3.write("bkt/a.jsonl", lines(9, "a"))
+    (file,) = find_inputs("s3://bkt/a.jsonl")
+    s3.write("bkt/a.jsonl", lines(9, "b"))
+    with file.open() as opened, pytest.raises(InputError, match=r"^s3://bkt/a\.jsonl changed whil"):
+        opened.read()
+    s3.delete("bkt/a.jsonl")
+    with file.open() as opened, pytest.raises(InputError, match=r"^s3://bkt/a\.jsonl changed whil"):
+        opened.read()
+
+
+def test_an_object_without_a_version_is_read(s3: BucketServer) -> None:
+    s3.write("bkt/a", b"content")
+    assert place_of("s3://bkt/a").read("s3://bkt/a", 1, 4, "") == b"ont"
+
+
+def middle_changed(data: bytes) -> bytes:
+    return data[:100_000] + data[100_000:].replace(b"document", b"DOCUMENT", 1)
+
+
+def test_a_changed_object_is_noticed_afterwards(s3: BucketServer, tmp_path: Path) -> None:
+    data = lines(900, "a")
+    s3.write("bkt/a.jsonl", data)
+    convert("s3://bkt/a.jsonl", tmp_path / "out")
+    s3.write("bkt/a.jsonl", middle_changed(data))
+    with pytest.raises(InputError, match=r"'a\.jsonl' changed since it was converted"):
+        convert("s3://bkt/a.jsonl", tmp_path / "out")
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_an_interrupted_conversion_resumes_and_sees_what_changed(
+    s3: BucketServer, tmp_path: Path, changes: bool
+) -> None:
+    def interrupt(done: int, _: int) -> None:
+        if done > 150_000:
+            raise KeyboardInterrupt
+
+    data = lines(900, "a")
+    s3.write("bkt/a.jsonl", data)
+    with pytest.raises(KeyboardInterrupt):
+        convert("s3://bkt/a.jsonl", tmp_path / "out", progress=interrupt)
+    assert [*(tmp_path / "out").rglob("work/*")], "receipts of the first units"
+    s3.write("bkt/a.jsonl", middle_changed(data) if changes else data)
+    for name in ("out", "anew"):
+        convert("s3://bkt/a.jsonl", tmp_path / name, resume=name == "out")
+    for records in (tmp_path / "anew").rglob("*.array_record"):
+        again = tmp_path / "out" / records.relative_to(tmp_path / "anew")
+        assert again.read_bytes() == records.read_bytes()

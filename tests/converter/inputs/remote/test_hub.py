@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,11 +13,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from huggingface_hub import constants
 
+from jaxdata.converter import texts
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.converter.inputs.fetched.hub import _chosen, _Repo, _said
 from jaxdata.errors import InputError
-from tests.conftest import ROOT
+from tests import commands
 from tests.converter.inputs.remote.hub_server import HubServer, hub_server
 from tests.converter.test_convert import decoded, manifest
 
@@ -50,71 +51,64 @@ def hub() -> Iterator[HubServer]:
         yield server
 
 
-def convert(hub: HubServer, folder: Path, *inputs: str, **environment: str) -> Any:
-    """The command, in a process that takes the server for the Hub."""
-    given = ["convert", *inputs, "--output", str(folder / "out")]
-    given += ["--source", "web", "--tokenizer", "bytes", "--workers", "1"]
-    places = {"HF_ENDPOINT": hub.url, "HF_HOME": str(folder / "home"), "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [sys.executable, "-m", "jaxdata", *given],
-        env={k: v for k, v in os.environ.items() if k != "HF_TOKEN"} | places | environment,
-        capture_output=True,
-        text=True,
+@pytest.fixture
+def near(hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """This process takes the server for the Hub."""
+    monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+    template = constants.HUGGINGFACE_CO_URL_TEMPLATE.partition("/{")[2]
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", f"{hub.url}/{{{template}")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
+    return monkeypatch
+
+
+def test_the_command_takes_the_data_files_of_a_data_set(hub: HubServer, tmp_path: Path) -> None:
+    places = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "home"), "HF_TOKEN": "hf_secret"}
+    given = ["hf://datasets/me/closed", "--output", tmp_path / "out", "--tokenizer", "bytes"]
+    done = commands.apart(
+        "convert", *given, "--source", "web", "--workers", "1", env=os.environ | places
     )
-
-
-def refusal(done: Any) -> str:
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    return " ".join(done.stderr.split())
-
-
-def test_the_data_files_of_a_data_set_are_kept_in_the_cache(hub: HubServer, tmp_path: Path) -> None:
-    done = convert(hub, tmp_path, "hf://datasets/me/notes")
-    assert done.returncode == 0, done.stderr
     assert decoded(tmp_path / "out") == ["one", "two", "three", "four"]
     inputs = manifest(tmp_path / "out")["sources"]["train/web"]["inputs"]
     assert inputs == ["data/a-0.parquet", "data/a-1.parquet", "more/b.jsonl"]
-    before = len(hub.asked)
-    again = convert(hub, tmp_path, "hf://datasets/me/notes")
-    assert "already complete" in again.stdout
-    assert not [one for one in hub.asked[before:] if "/resolve/" in one and "GET" in one]
-    before = len(hub.asked)
-    offline = convert(hub, tmp_path, "hf://datasets/me/notes", HF_HUB_OFFLINE="1")
-    assert "already complete" in offline.stdout, offline.stderr
-    assert hub.asked[before:] == []
-
-
-def test_revisions_globs_lists_and_files_of_this_machine(hub: HubServer, tmp_path: Path) -> None:
-    (tmp_path / "own.jsonl").write_text(json.dumps({"text": "own"}))
-    (tmp_path / "list").write_text("hf://datasets/me/notes/data/*-1.parquet\n")
-    old = "hf://datasets/me/notes@refs/convert/parquet"
-    done = convert(
-        hub, tmp_path, old, str(tmp_path / "own.jsonl"), "--files-from", str(tmp_path / "list")
-    )
-    assert done.returncode == 0, done.stderr
-    assert sorted(decoded(tmp_path / "out")) == ["own", "three", "zero"]
-
-
-def test_what_the_hub_refuses_is_said_in_a_sentence(hub: HubServer, tmp_path: Path) -> None:
-    said = refusal(convert(hub, tmp_path, "hf://datasets/me/nothing"))
-    assert "the Hub has no data set 'me/nothing', or it is private: check the name" in said
-    said = refusal(convert(hub, tmp_path, "hf://datasets/me/notes@v9"))
-    assert "hf://datasets/me/notes@v9: there is no revision 'v9'" in said
-    said = refusal(convert(hub, tmp_path, "hf://datasets/me/closed", HF_TOKEN="hf_wrong"))
-    assert "is gated: accept its terms at https://huggingface.co/datasets/me/closed" in said
-    assert "hf_wrong" not in said
-    done = convert(hub, tmp_path, "hf://datasets/me/closed", HF_TOKEN="hf_secret")
-    assert done.returncode == 0, done.stderr
     written = b"".join(p.read_bytes() for p in (tmp_path / "out").rglob("*") if p.is_file())
     assert b"hf_secret" not in written + done.stdout.encode() + done.stderr.encode()
 
 
-def test_nobody_answers(hub: HubServer, tmp_path: Path) -> None:
-    done = convert(hub, tmp_path, "hf://datasets/me/notes", HF_ENDPOINT="http://127.0.0.1:9")
-    said = refusal(done)
-    assert "hf://datasets/me/notes cannot be read: " in said
-    assert "hf download me/notes --repo-type dataset --local-dir notes" in said
+def test_files_are_kept_in_the_cache(hub: HubServer, near: Any) -> None:
+    def asked() -> list[str]:
+        before = len(hub.asked)
+        assert sorted(texts("hf://datasets/me/notes")) == ["four", "one", "three", "two"]
+        return hub.asked[before:]
+
+    assert [one for one in asked() if "/resolve/" in one and "GET" in one]
+    assert not [one for one in asked() if "/resolve/" in one and "GET" in one]
+    near.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert asked() == []
+
+
+@pytest.mark.usefixtures("near")
+def test_revisions_globs_lists_and_files_of_this_machine(tmp_path: Path) -> None:
+    (tmp_path / "own.jsonl").write_text(json.dumps({"text": "own"}))
+    (tmp_path / "list").write_text("hf://datasets/me/notes/data/*-1.parquet\n")
+    old = "hf://datasets/me/notes@refs/convert/parquet"
+    found = find_inputs([old, tmp_path / "own.jsonl"], [tmp_path / "list"])
+    assert {file.path.name for file in found} == {"own.jsonl", "a-1.parquet", "old.parquet"}
+
+
+def test_what_the_hub_refuses_is_said_in_a_sentence(near: Any) -> None:
+    for part, says in {
+        "nothing": "the Hub has no data set 'me/nothing', or it is private: check the name",
+        "notes@v9": "hf://datasets/me/notes@v9: there is no revision 'v9'",
+        "closed": "is gated: accept its terms at https://huggingface.co/datasets/me/closed",
+    }.items():
+        with pytest.raises(InputError, match=says) as refused:
+            find_inputs(f"hf://datasets/me/{part}")
+        assert "hf_wrong" not in str(refused.value)
+    near.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(InputError, match="hf://datasets/me/notes cannot be read: ") as refused:
+        find_inputs("hf://datasets/me/notes")
+    assert "hf download me/notes --repo-type dataset --local-dir notes" in str(refused.value)
 
 
 def test_without_huggingface_hub(monkeypatch: pytest.MonkeyPatch) -> None:

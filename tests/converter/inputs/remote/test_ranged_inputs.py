@@ -7,6 +7,8 @@ import gzip
 import io
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -55,19 +57,23 @@ class Whole(Ranges):
         SimpleHTTPRequestHandler.do_GET(self)
 
 
-def serve(handler: type[BaseHTTPRequestHandler], folder: Path) -> ThreadingHTTPServer:
+@contextmanager
+def serve(handler: type[BaseHTTPRequestHandler], folder: Path) -> Iterator[str]:
+    """The address of a web server."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder)))
     Thread(target=server.serve_forever, daemon=True).start()
-    return server
+    try:
+        yield f"127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
 
 
 def test_files_of_a_web_server(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw/a.jsonl.gz").write_bytes(gzip.compress(lines(900, "a")))
     (tmp_path / "raw/b.jsonl").write_bytes(lines(900, "b"))
-    server = serve(Ranges, tmp_path)
-    address = f"http://127.0.0.1:{server.server_port}"
-    try:
+    with serve(Ranges, tmp_path) as host:
+        address = f"http://{host}"
         given = [f"{address}/raw/a.jsonl.gz", f"{address}/raw/b.jsonl"]
         convert(given, tmp_path / "remote")
         convert(tmp_path / "raw", tmp_path / "local")
@@ -80,18 +86,15 @@ def test_files_of_a_web_server(tmp_path: Path) -> None:
             opened.read()
         with pytest.raises(InputError, match=r"raw/c\.jsonl: the server has no such file"):
             find_inputs(f"{address}/raw/c.jsonl")
-    finally:
-        server.shutdown()
 
 
 def test_a_web_server_without_ranges_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(lines(9, "a"))
-    server = serve(Whole, tmp_path)
-    try:
-        with pytest.raises(InputError, match="hands out whole files only, not ranges of bytes"):
-            find_inputs(f"http://127.0.0.1:{server.server_port}/a.jsonl")
-    finally:
-        server.shutdown()
+    with (
+        serve(Whole, tmp_path) as host,
+        pytest.raises(InputError, match="hands out whole files only, not ranges of bytes"),
+    ):
+        find_inputs(f"http://{host}/a.jsonl")
 
 
 @given(
@@ -163,9 +166,7 @@ def test_secrets_of_urls_stay_secret(
     (tmp_path / "raw").mkdir()
     for name in ("a", "b"):
         (tmp_path / f"raw/{name}.jsonl").write_bytes(lines(5, name) + b"\nbad\n")
-    server = serve(Asked, tmp_path / "raw")
-    host = f"127.0.0.1:{server.server_port}"
-    try:
+    with serve(Asked, tmp_path / "raw") as host:
         given = [f"http://me:pa%20ss@{host}/a.jsonl", f"http://{host}/b.jsonl?Signature=5ecret&v=1"]
         report = convert(given, tmp_path / "out")
         assert report.documents == 10
@@ -190,8 +191,6 @@ def test_secrets_of_urls_stay_secret(
         with pytest.raises(InputError) as refused:
             find_inputs([], [f"http://{host}/list?Signature=5ecret"])
         said += str(refused.value) + caplog.text + "".join(capfd.readouterr())
-    finally:
-        server.shutdown()
     assert f"http://{host}/c.jsonl?…: the server has no such file" in said
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("out*/**/*") if path.is_file())
     for secret in ("5ecret", "me:", "pa%20ss", "pa ss", "pass"):
@@ -211,18 +210,14 @@ def test_who_asks_is_told_to_no_other_server(tmp_path: Path) -> None:
         def do_GET(self) -> None:
             assert self.headers["Authorization"]
             self.send_response(302)
-            self.send_header("Location", f"http://127.0.0.1:{other.server_port}{self.path}")
+            self.send_header("Location", f"http://{other}{self.path}")
             self.send_header("Content-Length", "0")
             self.end_headers()
 
     (tmp_path / "a.jsonl").write_bytes(lines(1, "a"))
-    other, first = serve(Other, tmp_path), serve(First, tmp_path)
-    try:
-        (file,) = find_inputs(f"http://me:pa%20ss@127.0.0.1:{first.server_port}/a.jsonl")
+    with serve(Other, tmp_path) as other, serve(First, tmp_path) as first:
+        (file,) = find_inputs(f"http://me:pa%20ss@{first}/a.jsonl")
         assert file.open().read() == lines(1, "a")
-    finally:
-        first.shutdown()
-        other.shutdown()
     assert set(told) == {None}
 
 
@@ -234,11 +229,8 @@ def test_names_that_only_a_query_tells_apart(tmp_path: Path) -> None:
 
     for name in ("1", "2"):
         (tmp_path / name).write_bytes(lines(1, name))
-    server = serve(Numbered, tmp_path)
-    try:
-        url = f"http://127.0.0.1:{server.server_port}/get.jsonl?part="
+    with serve(Numbered, tmp_path) as host:
+        url = f"http://{host}/get.jsonl?part="
         found = find_inputs([f"{url}1", f"{url}2", f"{url}2"])
         assert {file.name for file in found} == {f"get.jsonl?{file.digest}" for file in found}
         assert {file.open().read() for file in found} == {lines(1, "1"), lines(1, "2")}
-    finally:
-        server.shutdown()

@@ -1,0 +1,399 @@
+"""Prompts, answers and preferences, token by token, however a record writes them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxdata import tokenizers
+from jaxdata.converter.chat.conversations import conversation_of
+from jaxdata.converter.inputs.parsing import BadRecord
+from jaxdata.converter.tasks import Dropped, Encoded, make_settings, make_task
+from jaxdata.converter.tasks.fields import pairs_of
+from jaxdata.converter.tasks.spans import Span
+from jaxdata.converter.tasks.turn_truncation import Truncation
+from jaxdata.errors import InputError
+from tests.converter.chat.chat import CHATML, MARKED
+from tests.converter.tasks.telling import BOS, EOD, FAILS, TELLING, plain, task_of
+
+TURNS = st.lists(
+    st.tuples(st.sampled_from(["", "prompt", "answer"]), st.integers(0, 5)), max_size=7
+)
+
+
+@given(TURNS, st.integers(0, 20), st.sampled_from(["keep_end", "keep_start"]), st.integers(1, 4))
+@settings(max_examples=100)
+def test_turns_lose_token_after_token(
+    turns: list[tuple[Any, int]], tokens: int, keep: Any, least: int
+) -> None:
+    spans = [Span("", False, turn=turn) for turn, _ in turns]
+    parts = [np.arange(10 * n, 10 * n + size) for n, (_, size) in enumerate(turns)]
+    groups: list[list[int]] = []
+    for place, (turn, _) in enumerate(turns):
+        if place and turns[place - 1][0] == turn:
+            groups[-1].append(place)
+        else:
+            groups.append([place])
+    left = {places[0]: [i for place in places for i in parts[place].tolist()] for places in groups}
+    excess = sum(map(len, left.values())) - tokens
+    touched = set()
+    for kind in ("prompt", "answer"):
+        own = [places for places in groups if turns[places[0]][0] == kind]
+        touched |= {place for places in own for place in places}
+        lengths = {places[0]: len(left[places[0]]) for places in own}
+        for first in sorted(lengths, key=lambda first: (-lengths[first], first)):
+            while excess > 0 and len(left[first]) > least:
+                at_start = kind == "prompt" and keep == "keep_end"
+                left[first].pop(0 if at_start else -1)
+                excess -= 1
+    found = Truncation(tokens, keep, least)(spans, parts)
+    if excess > 0:
+        assert plain(found) == f"cannot be shortened to {tokens:,} tokens"
+        return
+    assert not isinstance(found, Dropped)
+    for place, part in enumerate(found):
+        kept = left.get(place, []) if place in touched else parts[place].tolist()
+        assert part.tolist() == kept
+
+
+def test_many_tokens_are_told_with_commas() -> None:
+    found = Truncation(2_000, "keep_end", 1)([Span("", False)], [np.arange(2_001)])
+    assert plain(found) == "cannot be shortened to 2,000 tokens"
+
+
+WORDS = st.text("xy", max_size=3)
+
+
+@given(
+    st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=3),
+    st.sampled_from(["documents", "turns"]),
+    st.sampled_from(["all", "last"]),
+    st.fixed_dictionaries({}, optional={
+        "separator": st.just("|"), "prompt_prefix": st.just("Q"), "completion_prefix": st.just("A"),
+        "eod_after_prompt": st.just(True),
+    }),
+)  # fmt: skip
+@settings(max_examples=100)
+def test_pairs_become_documents_or_turns_of_one(
+    pairs: list[tuple[str, str]], several: str, train_on: str, affixes: dict[str, Any]
+) -> None:
+    task = task_of("sft", pairs=several, train_on=train_on, prompt_key="d.q", completion_key="d.a",
+                   **affixes)  # fmt: skip
+    assert (task.masked, task.keys) == (True, ("d",))
+    record = {"d": [{"q": prompt, "a": answer} for prompt, answer in pairs]}
+    reason = "an empty prompt or completion"
+    empty = [not (prompt and answer) for prompt, answer in pairs]
+    if several == "turns" and any(empty):
+        with pytest.raises(Dropped) as caught:
+            task.prepare(record)
+        assert caught.value.reason == reason
+        return
+    prepared = task.prepare(record)
+    assert prepared.raw == [text for pair in pairs for text in pair]
+    groups = [[pair] for pair in pairs] if several == "documents" else [pairs]
+    assert len(prepared.documents) == len(groups)
+    for document, group in zip(prepared.documents, groups, strict=True):
+        if not all(group[0]):
+            assert plain(document) == reason
+            continue
+        told: list[tuple[Any, int]] = []
+        for number, (prompt, answer) in enumerate(group):
+            loss = train_on == "all" or number + 1 == len(group)
+            told += [(one, 0) for one in (affixes.get("prompt_prefix"), prompt) if one]
+            told += [(EOD, 0)] * ("eod_after_prompt" in affixes)
+            more = affixes.get("separator"), affixes.get("completion_prefix")
+            told += [(one, 0) for one in more if one]
+            told += [(answer, int(loss)), (EOD, int(loss))]
+        ((tokens, mask),) = [plain(one) for one in task.encode([document])]
+        kept = [(i, loss) for i, loss in zip(tokens, mask, strict=True) if i not in (301, 302)]
+        flat = [(i, loss) for one, loss in told for i in (one.encode() if one != EOD else [EOD])]
+        assert kept == flat
+        texts = [one for one, _ in told if one != EOD]
+        assert task.texts(document) == texts
+
+
+def test_what_is_a_conversation_is_found_where_no_key_is_named() -> None:
+    talk = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+    plain_pair = {"prompt": "p", "completion": "c"}
+    task = task_of("sft", separator="|")
+    assert task.keys is None
+
+    def texts(made: Any, record: dict[str, Any]) -> list[str]:
+        return [text for one in made.prepare(record).documents for text in made.texts(one)]
+
+    assert texts(task, plain_pair) == ["p", "|", "c"]
+    assert texts(task, plain_pair | {"messages": talk}) == ["q", "|", "a"]
+    assert texts(task, plain_pair | {"conversations": talk}) == ["q", "|", "a"]
+    assert texts(task_of("sft", separator="|", prompt_key="prompt"),
+                 plain_pair | {"messages": talk}) == ["p", "|", "c"]  # fmt: skip
+    assert texts(task_of("sft", separator="|", completion_key="completion"),
+                 plain_pair | {"messages": talk}) == ["p", "|", "c"]  # fmt: skip
+    named = task_of("sft", separator="|", messages_key="talk")
+    assert texts(named, plain_pair | {"talk": talk}) == ["q", "|", "a"]
+    assert named.prepare({"talk": talk}).raw == ["q", "a"]
+    with pytest.raises(Dropped, match=r"^no answer to train on$"):
+        task.prepare({"messages": talk[:1]})
+    with pytest.raises(BadRecord, match=r"^a conversation, and neither a chat template nor pref"):
+        task_of("sft").prepare({"messages": talk})
+    cleaned: Any = make_task(make_settings("sft", TELLING, {}), TELLING, str.upper)
+    assert texts(cleaned, plain_pair) == ["P", "C"]
+    assert task_of("sft", prompt_key="a,b", completion_key="c").keys == ("a", "b", "c")
+
+
+def test_a_document_is_shortened_with_room_for_its_begin() -> None:
+    template = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+    with pytest.raises(InputError, match=r"cannot be combined with a chat template.*--chat-temp"):
+        task_of("sft", truncate_to=9, chat_template=template)
+    with pytest.raises(InputError, match="truncate_to=1: input should be greater than or equal"):
+        task_of("sft", truncate_to=1)
+    record = {"prompt": "xxxxx", "completion": "yy"}
+    for bos in (False, True):
+        task = task_of("sft", truncate_to=6, bos=bos)
+        ((tokens, mask),) = [plain(one) for one in task.encode(task.prepare(record).documents)]
+        assert len(tokens) == len(mask) == 6
+        assert tokens[-4:] == [302, ord("y"), ord("y"), EOD]
+        assert (tokens[0] == BOS) == bos
+
+
+BYTES = tokenizers.load("bytes", bos=7)
+
+
+def documents(record: Any, **options: Any) -> list[Any]:
+    task = make_task(make_settings("sft", BYTES, options), BYTES)
+    prepared = task.prepare(record).documents
+    return [one for (one,) in task.encode(prepared)]
+
+
+def shown(record: Any, **options: Any) -> list[str]:
+    """Each document as text, EOD as $, what has loss in capitals."""
+    made = []
+    for document in documents(record, **options):
+        both = zip(document.tokens.tolist(), document.mask.tolist(), strict=True)
+        letters = [("$" if token == EOD else chr(token), loss) for token, loss in both]
+        made.append("".join(c.upper() if loss else c for c, loss in letters))
+    return made
+
+
+def test_conversations_without_a_template() -> None:
+    turns = [("system", "be"), ("user", "q"), ("assistant", "ab"), ("user", "r")]
+    record = {"messages": [{"role": role, "content": text} for role, text in turns]}
+    affixes = {"separator": "|", "prompt_prefix": ">"}
+    assert shown(record, **affixes) == [">be>q|AB$>r$"]
+    answered = [{"role": "assistant", "content": "hey"}, *record["messages"]]
+    assert shown({"messages": answered}, **affixes) == ["HEY$>be>q|AB$>r$"]
+    silenced = [{"role": "assistant", "content": "hey", "weight": 0}, *record["messages"]]
+    (document,) = documents({"messages": silenced}, **affixes)
+    assert document.mask[:4].tolist() == [0, 0, 0, 0], "its EOD has none either"
+
+
+@pytest.mark.parametrize(
+    ("messages", "key"),
+    [
+        ([{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "m"),
+        ([{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}], "d.m"),
+        ([{"role": "prompter", "content": "q"}, {"from": "bot", "value": "a"}], "m"),
+        (["q", "a"], "m"),
+        ([{"content": "q"}, {"content": "a"}], "m"),
+        ([{"role": "user", "content": [{"type": "text", "text": "q"}]},
+          {"role": "assistant", "content": [{"type": "text", "value": "a"}, ""]}], "m"),
+    ],
+)  # fmt: skip
+def test_however_a_conversation_is_written(messages: list[Any], key: str) -> None:
+    found = conversation_of({"m": messages} if key == "m" else {"d": {"m": messages}}, key)
+    assert [(m["role"], m["content"]) for m in found.messages] == [
+        ("user", "q"),
+        ("assistant", "a"),
+    ]
+    assert found.losses == [False, True]
+
+
+def test_calls_of_functions_are_the_assistants_and_results_are_not() -> None:
+    roles = ["human", "function_call", "observation", "gpt"]
+    found = conversation_of({"m": [{"from": role, "value": "x"} for role in roles]}, "m")
+    assert [m["role"] for m in found.messages] == ["user", "assistant", "tool", "assistant"]
+    assert found.losses == [False, True, False, True]
+    call = {"role": "assistant", "content": None, "tool_calls": [{"name": "f"}]}
+    found = conversation_of({"m": [{"role": "user", "content": "q"}, call], "tools": "[1]"}, "m")
+    assert found.messages[1]["tool_calls"] == [{"name": "f"}]
+    assert found.variables == {"tools": [1]}
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ({"prompt": "q"}, "no key 'completion'"),
+        ({"prompt": None, "completion": "a"}, "'prompt' is null"),
+        ({"prompt": 3, "completion": "a"}, "'prompt' is not a string"),
+        ({"prompt": "\ud800", "completion": "a"}, "'prompt' holds half a surrogate pair"),
+        ({"messages": "q"}, "'messages' is not a list of messages"),
+        ({"messages": []}, "'messages' is not a list of messages"),
+        ({"messages": [{"role": "user"}]}, "a message has no content"),
+        ({"messages": [{"content": "q", "role": 1}]}, "'role' is not a string"),
+        ({"messages": [{"role": "user", "content": 1}]}, "the content of a message is not text"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
+            "a message holds something that is not text",
+        ),
+        ({"messages": ["q", "a"], "tools": "{"}, "'tools' is not JSON"),
+        ({"messages": ["q", "a"], "tools": "[" * 10**5}, "'tools' are nested more than 64 deep"),
+        ({"messages": [{"role": "a", "content": "\udc00"}]}, "'content' holds half a surrogate"),
+    ],
+)
+def test_what_is_not_usable_is_set_aside(record: dict[str, Any], reason: str) -> None:
+    with pytest.raises(BadRecord, match=reason):
+        documents(record, separator="|")
+
+
+@pytest.mark.parametrize("depth", [100, 900])
+def test_what_is_nested_deep_is_set_aside(depth: int) -> None:
+    """However far Python itself would follow it."""
+    tools = "[" * depth + "]" * depth
+    for nested in (tools, json.loads(tools)):
+        with pytest.raises(BadRecord, match="'tools' are nested more than 64 deep"):
+            documents({"messages": ["q", "a"], "tools": nested}, chat_template=CHATML)
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ({"a": [{"p": "x"}], "b": [{"c": "x"}, {"c": "y"}]}, "unequal numbers"),
+        ({"a": ["x"], "b": [{"c": "x"}]}, "'a' is not a list of objects"),
+        ({"a": "x", "b": [{"c": "x"}]}, "'a' is not an object"),
+        ({"a": [{"p": "x"}], "b": [{"d": "x"}]}, "no key 'c'"),
+        ({"a": [{"p": [{"p": "x"}]}]}, "'p' is not a string"),
+        ({"b": [{"c": "x"}]}, "no key 'a.p'"),
+    ],
+)
+def test_pairs_that_do_not_match_are_set_aside(record: dict[str, Any], reason: str) -> None:
+    with pytest.raises(BadRecord, match=reason):
+        list(pairs_of(record, ["a.p"], "b.c"))
+    deep = {"a": [{"p": [{"q": "x"}]}], "b": [{"c": "x"}]}
+    with pytest.raises(BadRecord, match=r"'a\.p\.q' goes through more than one list"):
+        list(pairs_of(deep, ["a.p.q"], "b.c"))
+    one = {"a": {"p": "x"}, "b": [{"c": "y"}]}
+    assert list(pairs_of(one, ["a.p"], "b.c")) == [("x", "y")]
+
+
+def test_wrong_options_are_named() -> None:
+    for options, says in (
+        ({"nope": 1}, "task 'sft' has no option 'nope'; it has bos, separator"),
+        ({"pairs": "x"}, "task 'sft': pairs='x': input should be 'documents' or 'turns'"),
+        ({"text_key": "t"}, "task 'sft' has no option 'text_key'"),
+    ):
+        with pytest.raises(InputError, match=says):
+            make_settings("sft", BYTES, options)
+    with pytest.raises(InputError, match="task='mlm'; expected one of lm, dpo, fim, ids, sft"):
+        make_settings("mlm", BYTES, {})
+
+
+def sides(record: dict[str, Any], **options: Any) -> list[Encoded]:
+    task = make_task(make_settings("dpo", BYTES, options), BYTES)
+    assert task.streams == ("chosen", "rejected")
+    assert task.masked
+    (document,) = task.prepare(record).documents
+    (made,) = task.encode([document])
+    assert not isinstance(made, Dropped)
+    return list(made)
+
+
+def texts(both: list[Encoded]) -> list[tuple[str, str]]:
+    """(prompt, answer) of both sides; every answer ends with EOD, which has loss."""
+    found = []
+    for side in both:
+        assert side.mask is not None
+        assert side.tokens[-1] == BYTES.eod_id
+        first = int(side.mask.argmax())
+        assert side.mask.tolist() == [0] * first + [1] * (len(side.mask) - first)
+        found.append((BYTES.decode(side.tokens[:first]), BYTES.decode(side.tokens[first:])))
+    return found
+
+
+USER, GOOD, BAD = (
+    {"role": role, "content": text}
+    for role, text in (("user", "q"), ("assistant", "good"), ("assistant", "bad"))
+)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"prompt": "q", "chosen": "good", "rejected": "bad"},
+        {"prompt": [USER], "chosen": GOOD, "rejected": BAD},
+        {"prompt": "q", "chosen": [GOOD], "rejected": "bad"},
+        {"chosen": [USER, GOOD], "rejected": [USER, BAD]},
+        {
+            "conversations": [{"from": "human", "value": "q"}],
+            "chosen": {"from": "gpt", "value": "good"},
+            "rejected": {"from": "gpt", "value": "bad"},
+        },
+    ],
+)
+def test_however_a_pair_is_written(record: dict[str, Any]) -> None:
+    assert texts(sides(record, separator="|")) == [("q|", "good"), ("q|", "bad")]
+
+
+def test_messages_are_written_so_that_roles_are_told() -> None:
+    for record in (
+        {"prompt": [USER], "chosen": GOOD, "rejected": BAD},
+        {"chosen": [USER, GOOD], "rejected": [USER, BAD]},
+    ):
+        with pytest.raises(BadRecord, match="neither a chat template nor prefixes"):
+            sides(record)
+    plain = {"prompt": "q", "chosen": "good", "rejected": "bad"}
+    assert texts(sides(plain)) == [("q", "good"), ("q", "bad")]
+
+
+def test_answers_inside_the_prompt_have_no_loss() -> None:
+    first = {"role": "assistant", "content": "one"}
+    record = {"prompt": [USER, first, USER], "chosen": GOOD, "rejected": BAD}
+    (prompt, answer), (same, _) = texts(sides(record, chat_template=CHATML))
+    assert answer == "good<|im_end|>\n"
+    assert prompt == same
+    assert prompt.endswith("one<|im_end|>\n<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n")
+    for side, text in zip(sides(record, chat_template=MARKED), ("good", "bad"), strict=True):
+        assert BYTES.decode(side.tokens[side.mask == 1]) == f"{text}<|im_end|>"
+
+
+def test_the_prompt_of_a_text_is_up_to_the_last_answer() -> None:
+    dialogue = "Human: a\n\nAssistant: b\n\nHuman: c\n\nASSISTANT:"
+    record = {"chosen": f"{dialogue} yes", "rejected": f"{dialogue} no"}
+    assert texts(sides(record)) == [(dialogue, " yes"), (dialogue, " no")]
+    with pytest.raises(BadRecord, match="no prompt, and no 'assistant:' in the chosen text"):
+        sides({"chosen": "yes", "rejected": "no"})
+    with pytest.raises(BadRecord, match="does not begin with the prompt of the chosen one"):
+        sides({"chosen": f"{dialogue} yes", "rejected": "Human: x\n\nAssistant: no"})
+
+
+def test_what_is_no_pair_is_set_aside_or_left_out() -> None:
+    for record in (
+        {"prompt": "q", "chosen": "", "rejected": "bad"},
+        {"prompt": "q", "chosen": "good", "rejected": [USER]},
+    ):
+        with pytest.raises(Dropped, match="an empty answer"):
+            sides(record, separator="|")
+    other = {"role": "user", "content": "another"}
+    for record, reason in (
+        ({"prompt": "q", "chosen": "good"}, "no key 'rejected'"),
+        ({"prompt": "q", "chosen": 1, "rejected": "bad"}, "'an answer' is not a string"),
+        ({"chosen": [USER, GOOD], "rejected": [other, BAD]}, "begin with no common prompt"),
+        ({"chosen": [USER, GOOD], "rejected": "bad"}, "no common prompt"),
+    ):
+        with pytest.raises(BadRecord, match=reason):
+            sides(record, separator="|")
+
+
+def test_a_pair_is_set_aside_where_one_side_cannot_be_encoded() -> None:
+    task = task_of("dpo")
+    records = [("good", "bad"), ("!", "bad"), ("good", "!")]
+    prepared = [task.prepare({"prompt": "q", "chosen": one, "rejected": other}).documents[0]
+                for one, other in records]  # fmt: skip
+    assert [isinstance(one, tuple) or one.reason for one in task.encode(prepared)] == [
+        True, FAILS, FAILS,
+    ]  # fmt: skip
+    assert task.texts(prepared[0], "rejected") == ["q", "bad"]
+    assert task.texts(prepared[0]) == ["q", "good", "q", "bad"]

@@ -27,9 +27,9 @@ SEQ_LEN = 32
 SOURCES = ("web", "code", "wiki")
 
 
-POOLS = {"segment_bytes": 1_024, "pool_bytes": 4_096}
+POOLS = {"chunk_bytes": 1_024, "block_bytes": 4_096}
 PACKS: dict[str, dict[str, Any]] = {
-    "best_fit": {"order": 1, "block": 64},
+    "best_fit": {"block_bytes": 6400},
     "order 2": {},
     "lanes 8": POOLS | {"lanes": 8},
 }

@@ -26,7 +26,7 @@ from tests.feed.pod import rows_asked
 DOCUMENTS = jaxdata.ArrayDocuments(
     distinct_documents(np.random.default_rng(0).integers(1, 120, 400)), name="train/a"
 )
-ROWS = jaxdata.pack(DOCUMENTS, seq_len=32, order=1, block=128)
+ROWS = jaxdata.pack(DOCUMENTS, seq_len=32, block_bytes=12800)
 
 
 def loader(batch_size: Any = 24, rows: Any = ROWS, **settings: Any) -> jaxdata.Loader:
@@ -174,7 +174,7 @@ def test_a_loader_tells_of_itself() -> None:
     assert repr(one) == f"Loader({rows} rows in {steps} batches, at row 0)"
     assert (one.batch_sizes, one.reiterable) == ([(0, 24), (70, 12)], False)
     assert (one.reads, one.halt()) == (None, None)
-    pools = jaxdata.pack(DOCUMENTS, seq_len=32, lanes=8, segment_bytes=400, pool_bytes=1600)
+    pools = jaxdata.pack(DOCUMENTS, seq_len=32, lanes=8, chunk_bytes=400, block_bytes=1600)
     other = loader(rows=pools)
     for at, row in enumerate(other.batch_rows(3)):
         assert other.step_of_row(row) == (3, at)
@@ -221,7 +221,7 @@ def test_rows_change_their_shape_between_batches(tmp_path: Any) -> None:
     one = jaxdata.load(
         {
             "dataset": str(tmp_path / "d"),
-            "pack": {"seq_len": 16, "order": 1, "block": 40},
+            "pack": {"seq_len": 16, "block_bytes": 4000},
             "curriculum": [{"rows": 44, "mix": {"web": 1.0}}],
             "amendments": [
                 {"at_row": row, "pack": {"seq_len": n}} for row, n in ((12, 64), (31, 32))

@@ -229,7 +229,7 @@ def test_scalars_are_numbers_by_name() -> None:
 @pytest.mark.parametrize("lanes", [1, 8])
 def test_a_loader_reports_what_it_delivered(lanes: int) -> None:
     lengths = np.random.default_rng(5).integers(1, 150, 300).tolist()
-    pools = {"lanes": lanes, "segment_bytes": 400, "pool_bytes": 1600}
+    pools = {"lanes": lanes, "chunk_bytes": 400, "block_bytes": 1600}
     rows = {
         name: jaxdata.pack(
             jaxdata.ArrayDocuments(documents(part), name=name), seq_len=32, overlap=9, **pools

@@ -344,7 +344,7 @@ def test_checkpointables(tmp_path: Path) -> None:
 
 
 def test_other_rows_are_refused(tmp_path: Path) -> None:
-    other = loader(rows=jaxdata.pack(DOCUMENTS, seq_len=16, order=1, block=128))
+    other = loader(rows=jaxdata.pack(DOCUMENTS, seq_len=16, block_bytes=12800))
     save(tmp_path, jaxdata.LoaderSave(moved(1)))
     with pytest.raises(StateMismatch, match="seq_len was 32, is 16: set seq_len back, or"):
         restore(tmp_path, jaxdata.LoaderRestore(other))

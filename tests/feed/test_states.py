@@ -226,7 +226,7 @@ RUNS = st.fixed_dictionaries(
         "on_exhaustion": st.sampled_from(["halt", "refuse", "renormalize"]),
     },
 )
-ORDERING = {"order", "block", "lanes", "segment_bytes", "pool_bytes"}
+ORDERING = {"order", "block", "lanes", "chunk_bytes", "block_bytes"}
 
 
 def state_of(run: Run, row: int = 0, amendments: Amendments = ()) -> SavedState:

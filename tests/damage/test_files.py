@@ -32,7 +32,6 @@ from tests.damage.harm import (
     cut,
     described,
     empty,
-    endless,
     exchanged,
     flip,
     folder,
@@ -115,7 +114,6 @@ def _wider(fields: dict[str, Any]) -> None:
 
 SMALL_ROWS = {
     "a manifest that is a pipe": Row("dataset.json", pipe, f"{{d}}/dataset.json {PIPE}"),
-    "a manifest without end": Row("dataset.json", endless, f"{{d}}/dataset.json {PIPE}"),
     "a manifest that is a folder": Row("dataset.json", folder, f"{{d}}/dataset.json {IS_FOLDER}"),
     "a manifest that is huge": Row(
         "dataset.json", sparse(2**40), f"{{d}}/dataset.json {HUGE} 1,073,741,824: it is not"
@@ -127,8 +125,6 @@ SMALL_ROWS = {
         f"{DIFFERS}, so what it says of other files may be wrong",
     ),
     "a shard that is a pipe": named(FIRST, pipe, f"{{d}}/{FIRST} {PIPE}"),
-    "a shard without end": named(FIRST, endless, f"{{d}}/{FIRST} {PIPE}"),
-    "a shard that is a folder": named(FIRST, folder, f"{{d}}/{FIRST} {IS_FOLDER}"),
     "a shard that is another file": Row(
         FIRST,
         replaced(lambda path: path.symlink_to(np.__file__)),
@@ -152,7 +148,6 @@ SMALL_ROWS = {
         DIFFERS,
     ),
     "a column that is a pipe": named(CHUNK, pipe, f"{{d}}/{CHUNK} {PIPE}"),
-    "a column that is a folder": named(CHUNK, folder, f"{{d}}/{CHUNK} {IS_FOLDER}"),
     "a column that is gone": named(CHUNK, gone, f"{CHUNK} is missing: the dataset is incomplete"),
     "a column that is shorter": Row(
         CHUNK, cut(1), f"{CHUNK} ends before byte 80: the file is truncated", "79 bytes, not 80"
@@ -202,7 +197,6 @@ SMALL_ROWS = {
         AT,
         "it does not follow from the lengths",
     ),
-    "a description that is a pipe": named(DESCRIPTION, pipe, f"{{d}}/{DESCRIPTION} {PIPE}"),
     "a description that is huge": named(DESCRIPTION, sparse(2**40), f"{DESCRIPTION} {HUGE} 65,536"),
     "a description that is deep": named(
         DESCRIPTION, content(b"[" * 60_000), DAMAGED + "RecursionError("
@@ -229,7 +223,6 @@ SMALL_ROWS = {
         DESCRIPTION, described(shape=[True], chunk=1), DAMAGED + "ValueError('True entries in"
     ),
     "objects": named(DESCRIPTION, described(data_type="object"), DAMAGED + "KeyError('object')"),
-    "texts": named(DESCRIPTION, described(data_type="str"), DAMAGED + "KeyError('str')"),
 }
 OLDER_ROWS = {
     "lengths exchanged": Row(
@@ -301,8 +294,6 @@ DATASET_ROWS = {
 }
 ROWS_ROWS = {
     "a shard that is a pipe": Row("0*", pipe, UNREAD, PIPE),
-    "a shard without end": Row("0*", endless, UNREAD, PIPE),
-    "a shard that is a folder": Row("0*", folder, UNREAD, IS_FOLDER),
     "a shard that is empty": Row(
         "0*", empty, "cannot be read: it has 0 bytes, not 131,072. Restore the file, or", "it has 0"
     ),

@@ -60,21 +60,9 @@ DATASETS: dict[str, tuple[Change, str]] = {
         set_value(*FIRST, "name", to="train/../../d/x"),
         f"sources.train/web.shards.0.name: 'train/../../d/x' {NAME}",
     ),
-    "an absolute shard": (
-        set_value(*FIRST, "name", to="/etc/passwd"),
-        f"sources.train/web.shards.0.name: '/etc/passwd' {NAME}",
-    ),
-    "a name with a zero byte": (
-        set_value(*FIRST, "name", to="a\0b"),
-        f"sources.train/web.shards.0.name: 'a\\x00b' {NAME}",
-    ),
     "a name without end": (
         set_value(*FIRST, "name", to="a" * 1025),
         "sources.train/web.shards.0.name: String should have at most 1024 characters",
-    ),
-    "no name": (
-        set_value(*FIRST, "name", to=7),
-        "sources.train/web.shards.0.name: Input should be a valid string",
     ),
     "a source outside": (
         set_key("sources", "train/web", to="../web"),
@@ -92,16 +80,11 @@ DATASETS: dict[str, tuple[Change, str]] = {
         set_value("tokenizer", "files", to={"../../secret": "0" * 64}),
         f"tokenizer.files.../../secret.[key]: '../../secret' {NAME}",
     ),
-    "a file that never ends": (
-        set_value("files", to={"/dev/zero": "0" * 64}),
-        f"files./dev/zero.[key]: '/dev/zero' {NAME}",
-    ),
     "a terminal's code in a name": (
         set_value("files", to={"/\x1b[2J": "0" * 64}),
         f"files./\\x1b[2J.[key]: '/\\x1b[2J' {NAME}",
     ),
     "no tokens a record": (set_value("record_tokens", to=0), f"record_tokens: {_least(1, 0)}"),
-    "less than no tokens": (set_value("record_tokens", to=-5), f"record_tokens: {_least(1, -5)}"),
     "records beyond memory": (
         set_value("record_tokens", to=10**12),
         f"record_tokens: {_most(2**29, 10**12)}",
@@ -159,10 +142,6 @@ ROWS: dict[str, tuple[Change, str]] = {
     "a shard outside": (
         set_value("shards", 0, "name", to="../../x"),
         f"shards.0.name: '../../x' {NAME}",
-    ),
-    "an absolute shard": (
-        set_value("shards", 0, "name", to="/dev/zero"),
-        f"shards.0.name: '/dev/zero' {NAME}",
     ),
     "no rows a shard": (set_value("shard_rows", to=0), f"shard_rows: {_least(1, 0)}"),
     "rows without end": (
@@ -226,19 +205,12 @@ def test_a_description_is_refused_before_anything_is_opened(
 CONTENTS: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "is damaged (JSONDecodeError: Expecting value: line 1 column 1 (char 0))"),
     "no JSON": (b"text", "is damaged (JSONDecodeError: "),
-    "no text": (b"{\x80}", "is damaged (UnicodeDecodeError: "),
     "no object": (b"[]", "is damaged (TypeError: "),
-    "a text": (b'"dataset"', "is damaged (TypeError: "),
     "brackets": (b"[" * 10**6, "is damaged (it is nested too deep)"),
-    "braces": (b'{"version":' * 10**5, "is damaged (it is nested too deep)"),
     "digits": (b'{"version": ' + b"9" * 10**5 + b"}", "is damaged (ValueError: Exceeds "),
     "a later version": (b'{"version": 2}', "has format version 2; this jaxdata reads version 1: "),
     "a version with colours": (b'{"version": "\\u001b[31m"}', "has format version \\x1b[31m; this"),
     "a version without end": (seal({"version": "9" * 5000}), f"has format version {'9' * 20}…; "),
-    "another's checksum": (
-        seal({"version": 1}).replace(b"1", b"1.0", 1),
-        "is damaged (",
-    ),
 }
 
 

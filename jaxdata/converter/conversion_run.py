@@ -240,6 +240,9 @@ class ConversionRun:
         def decode(data: bytes) -> Receipt:
             receipt = Receipt.decode(data)
             receipt.check(len(unit.parts), self._hashes, self.task.side)
+            for name, wrote in receipt.outputs.items():
+                if wrote.shard.name != f"{name}/{unit.name}.array_record":
+                    raise ValueError(f"it is the receipt of another unit: of {wrote.shard.name}")
             return receipt
 
         return self._unfinished.receipt(unit.name, decode)

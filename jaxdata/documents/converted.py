@@ -141,9 +141,7 @@ class ConvertedDocuments(RangedDocuments):
 
     def places(self, documents: Ints, starts: Ints, counts: Ints) -> Places:
         """See `Placed`."""
-        shard, stream = self.index.locate(documents)
-        spans = _Spans(shard, stream, self.lengths[documents], starts, counts)
-        spec, (whole, spans) = self.spec, spans.by_record(self.spec.record_tokens)
+        spec, (whole, spans) = self.spec, self._spans(documents, starts, counts)
         found = [spans.places(whole, spec.token_offset, spec.item)]
         if self.masked:
             found.append(spans.places(whole, spec.mask_offset, 1))
@@ -159,9 +157,7 @@ class ConvertedDocuments(RangedDocuments):
     def _read(
         self, documents: Ints, starts: Ints, counts: Ints, offsets: Offsets, item: int
     ) -> Gathered:
-        shard, stream = self.index.locate(documents)
-        spans = _Spans(shard, stream, self.lengths[documents], starts, counts)
-        whole, spans = spans.by_record(self.spec.record_tokens)
+        whole, spans = self._spans(documents, starts, counts)
         if not self._seen[spans.shard].all():
             self._compare(*spans)
         found = spans.places(whole, offsets, item)
@@ -170,6 +166,14 @@ class ConvertedDocuments(RangedDocuments):
         else:
             views = self.pages.gather(self._in_pages(found, documents))
         return Gathered(views, found.owner)
+
+    def _spans(self, documents: Ints, starts: Ints, counts: Ints) -> tuple[Ints, _Spans]:
+        """The ranges cut where records end, and which range each piece was cut from."""
+        if counts.max(initial=0) > self.entry.tokens:  # before memory is asked for them
+            raise self.index.other()
+        shard, stream = self.index.locate(documents)
+        spans = _Spans(shard, stream, self.lengths[documents], starts, counts)
+        return spans.by_record(self.spec.record_tokens)
 
     @cached_property
     def pages(self) -> PagedFiles:

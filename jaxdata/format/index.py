@@ -138,10 +138,14 @@ class SourceIndex(Columns):
             expected = self.entry.checksums.get(name)  # an earlier jaxdata wrote none
             same &= expected in (None, hashlib.sha256(column.data).hexdigest())
         if not same:
-            raise DatasetError(
-                f"{self.store.url}: the index of {self.name} is not what was written: jaxdata "
-                f"verify {self.store.url} names what is damaged"
-            )
+            raise self.other()
+
+    def other(self) -> DatasetError:
+        """The error for lengths and anchors that are not those that were written."""
+        return DatasetError(
+            f"{self.store.url}: the index of {self.name} is not what was written: jaxdata verify "
+            f"{self.store.url} names what is damaged"
+        )
 
     @cached_property
     def origin_file(self) -> NDArray[np.uint32]:

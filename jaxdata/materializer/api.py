@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -184,7 +185,9 @@ def _write(unfinished: UnfinishedJob, job: RowsJob, workers: int, progress: Adva
 
 def _publish(unfinished: UnfinishedJob, job: RowsJob) -> RowSet:
     recipe, store = job.recipe, unfinished.store
-    shards = [unfinished.receipt(name, decode_receipt) for name in recipe.shard_names]
+    shards = [
+        unfinished.receipt(name, partial(decode_receipt, name=name)) for name in recipe.shard_names
+    ]
     sha256 = store.write_array(BATCH_KEY, job.selection.batch_key()) if recipe.lanes > 1 else None
     done = RowSet(**recipe.model_dump(), shards=shards, batch_key=sha256)
     store.write(ROWS, done.encode())

@@ -55,10 +55,13 @@ def encode_receipt(shard: RowShard) -> bytes:
     return with_checksum(shard.model_dump_json().encode())
 
 
-def decode_receipt(data: bytes) -> RowShard:
-    """The shard of a receipt; raises ValueError if it is damaged."""
+def decode_receipt(data: bytes, name: str) -> RowShard:
+    """The shard of the receipt of file `name`; raises ValueError if it is damaged."""
     # The receipts of an earlier jaxdata have no checksum.
-    return RowShard.model_validate_json(checked_bytes(data) or data)
+    shard = RowShard.model_validate_json(checked_bytes(data) or data)
+    if shard.name != name:
+        raise ValueError(f"it is the receipt of {shard.name}")
+    return shard
 
 
 class Recipe(Entry):

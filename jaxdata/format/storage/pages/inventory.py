@@ -161,7 +161,7 @@ def verify(progress: Advance = lambda _done, _total: None) -> Verified:
     total, done, damaged = sum(page.found.st_size for page in pages), 0, []
     for page in pages:
         try:
-            if not is_whole(page.path):
+            if not is_whole(page.path, f"{page.key}/{page.name}"):
                 damaged.append(_described(folder, page))
                 Path(page.path).unlink(missing_ok=True)
         except FileNotFoundError:  # another process needed its room

@@ -4,7 +4,7 @@ A page is a file, published by rename and mapped by whoever needs it. What is ev
 maps of it stay valid, so a reader never sees anything but the page. A page that a run under way
 needs has a link in the folder of that run (`run_folder`), and goes only after all that have none;
 among these, the one that was needed longest ago goes first. A page ends with its size and its
-CRC-32, which are compared when a process maps it.
+CRC-32, begun with its name, which are compared when a process maps it.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class PageFolder:
         try:
             if (link := self._pin(name)) is None:
                 return None
-            if compare and not is_whole(link):
+            if compare and not is_whole(link, name):
                 self._discard(name)
                 return None
             data = map_file(link)[: -END.size]
@@ -193,7 +193,7 @@ class PageFolder:
         return True
 
     def _write(self, name: str, size: int, fetch: Callable[[], Iterable[bytes]]) -> None:
-        page, checksum = self._pages / name, 0
+        page, checksum = self._pages / name, zlib.crc32(name.encode())
         temporary = self._run.path / f".tmp-{secrets.token_hex(8)}"
         try:
             with temporary.open("xb") as file:
@@ -285,13 +285,13 @@ class PageFolder:
         self.claims.close()
 
 
-def is_whole(path: str | Path) -> bool:
-    """Whether a page is what was written; read rather than mapped, as disks may fail.
+def is_whole(path: str | Path, name: str) -> bool:
+    """Whether a file is what was written as page `name`; read, not mapped, as disks may fail.
 
     Raises:
         OSError: it cannot be opened.
     """
-    buffer, checksum = memoryview(bytearray(_PIECE_BYTES)), 0
+    buffer, checksum = memoryview(bytearray(_PIECE_BYTES)), zlib.crc32(name.encode())
     try:
         with open_plain(path) as file:
             left = size = max(os.fstat(file.fileno()).st_size - END.size, 0)

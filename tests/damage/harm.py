@@ -1,0 +1,147 @@
+"""Harm that is done on purpose, to a file of a folder whose files may be linked elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxdata.format.checksums import checked_bytes, with_checksum
+from jaxdata.format.storage import open_store
+from tests.format.strangers import edit_json, set_value
+
+Harm = Callable[[Path], object]
+
+
+def replaced(make: Callable[[Path], object]) -> Harm:
+    """Something else in the place of the file."""
+
+    def work(path: Path) -> None:
+        path.unlink()
+        make(path)
+
+    return work
+
+
+def changed(edit: Callable[[bytes], bytes]) -> Harm:
+    """Other content."""
+
+    def work(path: Path) -> None:
+        content = path.read_bytes()
+        replaced(lambda new: new.write_bytes(edit(content)))(path)
+
+    return work
+
+
+def content(data: bytes) -> Harm:
+    return changed(lambda _: data)
+
+
+def put(at: int, data: bytes) -> Harm:
+    """Other bytes at a place."""
+    return changed(lambda was: was[:at] + data + was[at + len(data) :])
+
+
+def cut(count: int) -> Harm:
+    """So many bytes less at the end."""
+    return changed(lambda was: was[:-count])
+
+
+def said(old: bytes, new: bytes) -> Harm:
+    """Another text in the place of one."""
+    return changed(lambda was: was.replace(old, new, 1))
+
+
+flip = changed(
+    lambda was: was[: (half := len(was) // 2)] + bytes([was[half] ^ 1]) + was[half + 1 :]
+)
+grown = changed(lambda was: was + b"x")
+gone = Path.unlink
+empty = replaced(Path.touch)
+pipe = replaced(os.mkfifo)
+folder = replaced(Path.mkdir)
+endless = replaced(lambda path: path.symlink_to("/dev/zero"))
+
+
+def sparse(size: int) -> Harm:
+    """So many bytes that take no room on the disk."""
+
+    def make(path: Path) -> None:
+        path.touch()
+        os.truncate(path, size)
+
+    return replaced(make)
+
+
+def exchanged(pattern: str) -> Harm:
+    """The content of the last other file of a pattern, and that one's here."""
+
+    def work(path: Path) -> None:
+        other = max(path.parent.glob(pattern))
+        ours, theirs = path.read_bytes(), other.read_bytes()
+        assert ours != theirs
+        content(theirs)(path)
+        content(ours)(other)
+
+    return work
+
+
+def sealed(*changes: Callable[[dict[str, Any]], object]) -> Harm:
+    """Other values in a JSON file, and its checksum with them."""
+
+    def work(path: Path) -> None:
+        was = path.read_bytes()
+        replaced(lambda new: new.write_bytes(was))(path)
+        for change in changes:
+            edit_json(path, change)
+
+    return work
+
+
+def unsealed(path: Path) -> None:
+    """A JSON file as it was before it had a checksum."""
+    fields = json.loads(path.read_bytes())
+    del fields["sha256"]
+    content(json.dumps(fields).encode())(path)
+
+
+def receipt(change: Callable[[dict[str, Any]], object]) -> Harm:
+    """Another header of a receipt, and its checksum with it."""
+
+    def edit(was: bytes) -> bytes:
+        line, columns = (checked_bytes(was) or b"").split(b"\n", 1)
+        header = json.loads(line)
+        change(header)
+        return with_checksum(json.dumps(header).encode() + b"\n" + columns)
+
+    return changed(edit)
+
+
+def described(chunk: int | None = None, **changes: Any) -> Harm:
+    """Another description of a column."""
+
+    def edit(was: bytes) -> bytes:
+        fields = json.loads(was)
+        if chunk is not None:
+            fields["chunk_grid"]["configuration"]["chunk_shape"] = [chunk]
+        return json.dumps(fields | changes).encode()
+
+    return changed(edit)
+
+
+def column(edit: Callable[[np.ndarray], Any], *, sums: bool = True) -> Harm:
+    """Other values of a column; without `sums`, the manifest forgets the checksums of all."""
+
+    def work(path: Path) -> None:
+        store = open_store(path.parent)
+        store.write_array(path.name, np.asarray(edit(store.read_array(path.name).copy())))
+        if not sums:
+            sealed(set_value("sources", "train/web", "checksums", to={}))(
+                path.parents[3] / "dataset.json"
+            )
+
+    return work

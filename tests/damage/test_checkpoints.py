@@ -1,0 +1,85 @@
+"""A damaged checkpoint is named, and passed over where asked; a full disk keeps the older ones.
+
+Which of its files are compared is in the table of `test_files.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jaxdata.train.log import read_log
+from tests import commands
+from tests.builders import run
+from tests.damage.harm import Harm, flip, gone
+
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
+MODEL = {"layers": 1, "width": 16, "heads": 2}
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> list[str]:
+    """The command of a run that was ended after 16 steps, with two checkpoints."""
+    train = {"model": MODEL, "log_every": 1, "checkpoint_every": 8, "output": str(tmp_path / "run")}
+    config = run(
+        tmp_path, {"web": 300}, pack={"seq_len": 32}, loader={"batch_size": 4}, train=train
+    )
+    command = ["train", str(config), "--train.steps"]
+    commands.apart(*command, "16")
+    assert {each.name for each in (tmp_path / "run/checkpoints").iterdir()} >= {"8", "16"}
+    return command
+
+
+def largest_file(folder: Path) -> Path:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return max(files, key=lambda path: path.stat().st_size)
+
+
+@pytest.mark.parametrize("harm", [flip, gone])
+def test_the_newest_whole_one_is_offered_and_used(
+    begun: list[str], tmp_path: Path, harm: Harm
+) -> None:
+    newest = tmp_path / "run/checkpoints/16"
+    harm(harmed := largest_file(newest))
+    said = commands.apart(*begun, "24", status=1).stderr
+    assert f"the checkpoint {newest} is damaged: its file {harmed.relative_to(newest)} " in said
+    assert "add --train.resume newest-whole to go on from step 8" in said
+    done = commands.apart(*begun, "24", "--train.resume=newest-whole")
+    aside = tmp_path / "run/damaged"
+    assert f"damaged checkpoints of steps 16 are now in {aside}" in done.stdout + done.stderr
+    assert (aside / "16").is_dir()
+    seen: dict[int, object] = {}
+    for record in read_log(tmp_path / "run/log.jsonl"):
+        if "rows" in record:  # steps 8 to 15 came again, as they were
+            assert seen.setdefault(record["step"], record["rows"]) == record["rows"]
+    assert sorted(seen) == list(range(24))
+
+
+def test_none_is_whole(begun: list[str], tmp_path: Path) -> None:
+    for step in ("8", "16"):
+        flip(largest_file(tmp_path / "run/checkpoints" / step))
+    said = commands.apart(*begun, "24", "--train.resume=newest-whole", status=1).stderr
+    assert "is damaged" in said
+    assert "give another train.output to start again" in said
+
+
+def test_a_checkpoint_that_cannot_be_saved_ends_the_run_in_a_line(begun: list[str]) -> None:
+    code = (
+        "import resource, signal, sys\n"
+        "from jaxdata.cli import main\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000,) * 2)\n"
+        f"main({json.dumps([*begun, '32'])})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    line = done.stderr.strip().splitlines()[-1]
+    assert "the checkpoint of step 24 cannot be saved in" in line
+    assert "then the same command goes on from step 16, which is kept" in line
+    done = commands.apart(*begun, "32")
+    assert "resumed after step 16" in done.stdout + done.stderr

@@ -1,0 +1,627 @@
+"""Each file that is not what it should be is named, in words that help: a table of them."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import jaxdata
+from jaxdata.errors import DatasetError
+from jaxdata.format import index
+from jaxdata.format.records import RecordSpec
+from jaxdata.format.storage import LocalStore, local, open_store
+from jaxdata.format.storage.zarr import describe
+from jaxdata.format.verify import verify
+from jaxdata.look.integrity import check_dataset
+from jaxdata.materializer.verify_rows import verify_rows
+from tests import commands
+from tests.builders import run
+from tests.damage.harm import (
+    Harm,
+    changed,
+    column,
+    content,
+    cut,
+    described,
+    empty,
+    exchanged,
+    flip,
+    folder,
+    gone,
+    grown,
+    pipe,
+    put,
+    receipt,
+    replaced,
+    said,
+    sealed,
+    sparse,
+    unsealed,
+)
+from tests.damage.specimens import OLDER, SMALL, SPECIMENS, copied, files_of, part_of
+from tests.documents.memory_store import MemoryStore
+from tests.format.strangers import little_memory, set_key, set_value
+
+KINDS = SPECIMENS | {"small": SMALL, "older": OLDER}
+ANYTHING, NOTHING = "", None
+
+
+class Row(NamedTuple):
+    """One harm, and what people are told.
+
+    Attributes:
+        file: a pattern; the first file of it is harmed.
+        harm: what is done to it.
+        read: the error of reading it all, its parts between " … "; None: all is as it was; "" is
+            for what only a look at everything tells.
+        look: what `verify` says of the file; None: nothing.
+    """
+
+    file: str
+    harm: Harm
+    read: str | None
+    look: str | None = None
+
+
+def named(file: str, harm: Harm, what: str) -> Row:
+    """Harm that both reading and looking tell in the same words."""
+    return Row(file, harm, what, what)
+
+
+WEB, FIRST = "train/web/index", "train/web/00000-00000.array_record"
+LENGTH, ANCHOR = f"{WEB}/length", f"{WEB}/anchor"
+DESCRIPTION, CHUNK = f"{LENGTH}/zarr.json", f"{LENGTH}/c/0"
+PIPE = "is a device or a pipe, not a plain file: the dataset is damaged, or made to do harm"
+IS_FOLDER = "is a folder, expected a file: restore it from a copy"
+DIFFERS = "its content differs from its checksum"
+OTHERS = "the index of train/web is not what was written: jaxdata verify {d} names what is damaged"
+AT = "{d}: the index of train/web is damaged at document "
+DAMAGED = f"{{d}}/{DESCRIPTION} is damaged ("
+HUGE = "has 1,099,511,627,776 bytes, expected at most"
+AGAIN = (
+    " is damaged, or of another version of jaxdata: delete it and run the same command again, "
+    "which repeats that part of the work"
+)
+RECEIPT = "train/web/work/00000-00000.receipt"
+OUTPUT = ("outputs", "train/web")
+SHARD_OF = (*OUTPUT, "shard")
+UNREAD = "cannot be read: it is no plain file. Restore the file, or materialize"
+
+
+def _swapped(numbers: np.ndarray) -> np.ndarray:
+    numbers[[0, 1]] = numbers[[1, 0]]
+    return numbers
+
+
+def _gathered(lengths: np.ndarray) -> np.ndarray:
+    """As many tokens, in other records."""
+    lengths[10] += (lengths[:10] - 1).sum()
+    lengths[:10] = 1
+    return lengths
+
+
+def _wider(fields: dict[str, Any]) -> None:
+    fields["fields"][0][2] = [17]
+
+
+SMALL_ROWS = {
+    "a manifest that is a pipe": Row("dataset.json", pipe, f"{{d}}/dataset.json {PIPE}"),
+    "a manifest that is a folder": Row("dataset.json", folder, f"{{d}}/dataset.json {IS_FOLDER}"),
+    "a manifest that is huge": Row(
+        "dataset.json", sparse(2**40), f"{{d}}/dataset.json {HUGE} 1,073,741,824: it is not"
+    ),
+    "a manifest that was edited": Row(
+        "dataset.json",
+        said(b'"inputs": [', b'"inputs": ["other", '),
+        "dataset.json differs from its checksum: restore it from a copy; if you edited it, remove",
+        f"{DIFFERS}, so what it says of other files may be wrong",
+    ),
+    "a shard that is a pipe": named(FIRST, pipe, f"{{d}}/{FIRST} {PIPE}"),
+    "a shard that is another file": Row(
+        FIRST,
+        replaced(lambda path: path.symlink_to(np.__file__)),
+        f"{{d}}/{FIRST}",
+        "it has  … bytes, not 131,072",
+    ),
+    "a shard that is empty": Row(FIRST, empty, "ends before byte ", "it has 0 bytes, not 131,072"),
+    "a shard that is cut": Row(
+        FIRST,
+        cut(1),
+        "ends before byte 131072: the file",
+        "it has 131,071 bytes, not 131,072",
+    ),
+    "a shard that is longer": Row(FIRST, grown, NOTHING, "it has more than 131,072 bytes"),
+    "a shard with another byte": Row(FIRST, put(-2, b"x"), NOTHING, DIFFERS),
+    "a shard that is gone": Row(FIRST, gone, "is missing: the dataset is incomplete", "is missing"),
+    "shards exchanged": Row(
+        FIRST,
+        exchanged("0*.array_record"),
+        "its records are not those in the index of train/web; jaxdata verify {d} names what is",
+        DIFFERS,
+    ),
+    "a column that is a pipe": named(CHUNK, pipe, f"{{d}}/{CHUNK} {PIPE}"),
+    "a column that is gone": named(CHUNK, gone, f"{CHUNK} is missing: the dataset is incomplete"),
+    "a column that is shorter": Row(
+        CHUNK, cut(1), f"{CHUNK} ends before byte 80: the file is truncated", "79 bytes, not 80"
+    ),
+    "a column that is longer": Row(CHUNK, grown, f"{CHUNK} has 81 bytes", "has more than 80 bytes"),
+    "a column that is huge": Row(
+        CHUNK, sparse(2**40), f"{{d}}/{CHUNK} {HUGE} 80: it is not what", "has more than 80 bytes"
+    ),
+    "a column that is too long": Row(
+        LENGTH,
+        column(lambda _: np.full(100_000, 7, np.uint32)),
+        f"{{d}}/{LENGTH} has 100,000 entries, not 20: restore it from a copy, or convert the",
+        "it has 100,000 entries, not 20",
+    ),
+    "a column of another type": Row(
+        LENGTH,
+        column(lambda was: was.astype(np.uint64)),
+        f"{{d}}/{LENGTH} is of uint64, not uint32: restore it from a copy, or convert the source",
+        "it is of uint64, not uint32",
+    ),
+    "lengths exchanged": Row(
+        LENGTH, column(_swapped), f"{FIRST}: its records are not those in the index of", DIFFERS
+    ),
+    "lengths beyond memory": Row(LENGTH, column(lambda was: was | 2**32 - 1), OTHERS, DIFFERS),
+    "lengths of nothing": Row(LENGTH, column(lambda was: was * 0), OTHERS, DIFFERS),
+    "origins that are too short": Row(
+        f"{WEB}/origin_row",
+        column(lambda was: was[:3]),
+        f"{{d}}/{WEB}/origin_row has 3 entries, not 20: restore it from a copy",
+        "it has 3 entries, not 20",
+    ),
+    "an origin that there is not": Row(
+        f"{WEB}/origin_file",
+        column(lambda was: was + 9),
+        AT + "0 (IndexError('list index out of ",
+        DIFFERS,
+    ),
+    "places before the beginning": Row(
+        ANCHOR,
+        column(lambda _: np.array([0, 2**64 - 2**20, 2**64 - 2**20], np.uint64), sums=False),
+        AT,
+        "it does not follow from the lengths",
+    ),
+    "places beyond the end": Row(
+        ANCHOR,
+        column(lambda _: np.array([2**61, 0, 0], np.uint64), sums=False),
+        AT,
+        "it does not follow from the lengths",
+    ),
+    "a description that is huge": named(DESCRIPTION, sparse(2**40), f"{DESCRIPTION} {HUGE} 65,536"),
+    "a description that is deep": named(
+        DESCRIPTION, content(b"[" * 60_000), DAMAGED + "RecursionError("
+    ),
+    "a shape without end": named(
+        DESCRIPTION,
+        described(shape=[2**60], chunk=2**60),
+        DAMAGED + "ValueError('1152921504606846976 entries in chunks of 1152921504606846976')",
+    ),
+    "chunks without end": named(
+        DESCRIPTION,
+        described(shape=[2**50], chunk=1),
+        DAMAGED + "ValueError('1125899906842624 chunks, more than 65536')",
+    ),
+    "a chunk beyond the shape": named(
+        DESCRIPTION,
+        described(chunk=2**40),
+        DAMAGED + "ValueError('20 entries in chunks of 1099511627776')",
+    ),
+    "a shape of two": named(
+        DESCRIPTION, described(shape=[2, 10]), DAMAGED + "ValueError('too many values"
+    ),
+    "a shape of truth": named(
+        DESCRIPTION, described(shape=[True], chunk=1), DAMAGED + "ValueError('True entries in"
+    ),
+    "objects": named(DESCRIPTION, described(data_type="object"), DAMAGED + "KeyError('object')"),
+}
+OLDER_ROWS = {
+    "lengths exchanged": Row(
+        LENGTH, column(_swapped), ANYTHING, "its lengths are not those of the records in " + FIRST
+    ),
+    "other lengths": Row(LENGTH, column(lambda was: was + 1), ANYTHING, f"for {FIRST} it adds up"),
+    "other records": Row(LENGTH, column(_gathered), ANYTHING, f"for {FIRST} it adds up to 140 tok"),
+    "other places": Row(ANCHOR, column(_swapped), ANYTHING, "it does not follow from the lengths"),
+    "an origin that there is not": Row(
+        f"{WEB}/origin_file",
+        column(lambda was: was + 9),
+        AT + "0 (IndexError",
+        "it names more files than the … there are",
+    ),
+    "other sums": Row(
+        "dataset.json",
+        said(b'ts": 20', b'ts": 2'),
+        ANYTHING,
+        "train/code has 2 documents, its shards together 20",
+    ),
+    "a column that is gone": named(CHUNK, gone, "is missing"),
+}
+DATASET_ROWS = {
+    "tokenizer": Row("tokenizer/tokenizer.json", flip, "/tokenizer/tokenizer.json ", DIFFERS),
+    "tokenizer gone": Row("tokenizer/tokenizer.json", gone, "is missing", "is missing"),
+    "side array": Row("train/ids/*.w.array_record", put(-2, b"x"), NOTHING, DIFFERS),
+    "places of a side array": Row("train/ids/index/w.anchor/c/0", flip, ANYTHING, DIFFERS),
+    "hash of a text": Row("train/web/index-1/exact_hash/c/0", flip, NOTHING, DIFFERS),
+    "hash of bands": Row("train/web/index-1/band_hash/c/0", flip, NOTHING, DIFFERS),
+    "a list of kept documents": Row("train/sft/views/d1/*/document/c/0", flip, NOTHING, DIFFERS),
+    "a reason": Row(
+        "train/sft/views/d1/*/reason/c/0",
+        flip,
+        "view 'd1' of train/sft is damaged: its column reason names no reason; jaxdata verify {d}",
+        DIFFERS,
+    ),
+    "a kept field": Row(
+        "train/web/index-1/kept/c/0",
+        changed(lambda was: b"\x80" * len(was)),
+        "the index of train/web is … jaxdata verify",
+        DIFFERS,
+    ),
+    "a record set aside": Row("train/web/quarantine-1.jsonl", flip, NOTHING, DIFFERS),
+    "hashes of inputs": Row(
+        "train/sft/inputs.json",
+        flip,
+        NOTHING,
+        f"{DIFFERS}; restore it, or delete it: then inputs that changed are not noticed",
+    ),
+    "hashes of inputs that are deep": Row(
+        "train/sft/inputs.json", content(b"[" * 10**6), NOTHING, DIFFERS
+    ),
+    "hashes of inputs without end": Row(
+        "train/sft/inputs.json",
+        sparse(2**40),
+        NOTHING,
+        "it is not what its name says; restore it from a copy",
+    ),
+    "no hashes of inputs": Row("train/sft/inputs.json", gone, NOTHING),
+    "a plan": Row("plans/*.npy", flip, NOTHING),
+    "no plan": Row("plans/*.npy", empty, NOTHING),
+    "a plan in the place of another": Row("plans/*.npy", exchanged("*.npy"), NOTHING),
+    "an order of Megatron": Row(
+        "plans/megatron-*",
+        put(-9, b"x"),
+        NOTHING,
+        f"{DIFFERS}; delete it; it is computed again when needed",
+    ),
+}
+ROWS_ROWS = {
+    "a shard that is a pipe": Row("0*", pipe, UNREAD, PIPE),
+    "a shard that is empty": Row(
+        "0*", empty, "cannot be read: it has 0 bytes, not 131,072. Restore the file, or", "it has 0"
+    ),
+    "a row with another byte": Row("0*", put(-2, b"x"), ANYTHING, DIFFERS),
+    "keys of batches": Row("batch_key/c/0", flip, ANYTHING, DIFFERS),
+    "a row that is none": Row(
+        "rows.json",
+        sealed(_wider),
+        ".array_record: record 0 is no row of rows.json ( … ; jaxdata verify {d} names what is dam",
+    ),
+    "an example that is none": Row(
+        "rows.json",
+        sealed(_wider, set_value("record_format", to="tf_example")),
+        ".array_record: record 0 is no row of rows.json ( … ; jaxdata verify {d} names what is dam",
+    ),
+    "records of another format": Row(
+        "rows.json",
+        sealed(set_value("record_format", to="pickle")),
+        "{d} has records of the format 'pickle'; this jaxdata reads plain and tf_example: install "
+        "the jaxdata that wrote it",
+    ),
+    "a description that was edited": Row(
+        "rows.json",
+        said(b'"first_row": 0', b'"first_row": 1'),
+        '{d}/rows.json differs from its checksum: … if you edited it, remove its line "sha256"',
+        DIFFERS,
+    ),
+    "a description without checksum": Row("rows.json", unsealed, NOTHING),
+}
+RECEIPTS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "a source outside": set_key("outputs", "train/web", to="../../web"),
+    "another source": set_key("outputs", "train/web", to="train/code"),
+    "a shard outside": set_value(*SHARD_OF, "name", to="../../x.array_record"),
+    "a shard of another source": set_value(*SHARD_OF, "name", to="train/code/x"),
+    "documents beyond memory": set_value(*SHARD_OF, "documents", to=2**50),
+    "fewer documents": set_value(*SHARD_OF, "documents", to=0),
+    "other tokens": set_value(*SHARD_OF, "tokens", to=1),
+    "no parts": set_value("records", to=[]),
+    "members of no part": set_value("members", to=[[9, [[0, ["a", "line", 1]]]]]),
+    "a side array": lambda header: header["outputs"]["train/web"].update(
+        sides={"weight": header["outputs"]["train/web"]["shard"]}
+    ),
+    "nothing": lambda header: header.clear(),
+}
+CONVERSION_ROWS = {
+    name: Row(RECEIPT, receipt(change), f"/{RECEIPT}{AGAIN}") for name, change in RECEIPTS.items()
+} | {
+    "bits": Row(RECEIPT, flip, f"/{RECEIPT}{AGAIN}"),
+    "another unit's": Row(RECEIPT, exchanged("*.receipt"), f"/{RECEIPT}{AGAIN}"),
+    "no receipt": Row(RECEIPT, gone, NOTHING),
+}
+ROWS_BEGUN_ROWS = {
+    name: Row("work/*.receipt", harm, f".receipt{AGAIN}")
+    for name, harm in {
+        "bits": said(b'"rows":10', b'"rows":11'),
+        "cut": cut(1),
+        "empty": empty,
+        "no shard": content(b"{}"),
+        "another shard's": exchanged("0*.receipt"),
+    }.items()
+} | {"of an earlier jaxdata": Row("work/*.receipt", cut(32), NOTHING)}
+STATE, SUMS = "checkpoints/16/state", "checksums/16.json"
+NEWEST = "the checkpoint {d}/checkpoints/16 is damaged: its file "
+CHECKPOINT_ROWS = {
+    "bits": Row(STATE, flip, NEWEST + "state is not as it was written. Restore it, or add --train"),
+    "a file gone": Row(STATE, gone, NEWEST + "state is missing … to go on from step 8"),
+    "a file that is none": Row(SUMS, content(b'{"a": {}}'), NEWEST + "a is missing"),
+    "no file": Row(SUMS, content(b'{"": ""}'), NEWEST + " is missing"),
+    "an older one": Row("checkpoints/8/state", flip, NOTHING),
+} | {
+    f"checksums that are none: {text[:3]!r}": Row(SUMS, content(text), NOTHING)
+    for text in (b"", b"{", b"[]", b"3", b"[" * 10**5)
+}
+MEGATRON_ROWS = {
+    "no idx": Row("old.idx", gone, "old.idx is missing:  … two files"),
+    "no bin": Row("old.bin", gone, "old.bin is missing:  … two files"),
+    "magic": Row("old.idx", put(0, b"GPTS"), "old.idx is damaged: it has b'GPTS … expected b'MMID"),
+    "version": Row("old.idx", put(9, b"\7"), "version 7, expected ver"),
+    "code": Row("old.idx", put(17, b"\x0c"), "dtype code 12, expected"),
+    "a short header": Row("old.idx", content(b"MMIDIDX"), "7 bytes, exp"),
+    "a short idx": Row(
+        "old.idx",
+        cut(8),
+        "834 bytes and is truncated, expected 842 (40 sequences, 41 document boundaries)",
+    ),
+    "a short bin": Row(
+        "old.bin", cut(2), "old.bin is damaged: it has  … bytes and is truncated, expected  … ("
+    ),
+    "a long bin": Row("old.bin", grown, "old.bin is damaged: it has  … bytes, expected  … ("),
+    "a length": Row(
+        "old.idx", put(42, b"\xff" * 4), "a length of -1 at sequence 2, expected 0 or more"
+    ),
+    "a pointer": Row(
+        "old.idx", put(210, b"\1"), "the byte pointer  … at sequence 2, expected  … , the sum"
+    ),
+    "a boundary": Row("old.idx", put(834, b"\1"), "document boundaries 0 to 1, expected 0 to 40"),
+}
+GPTS_ROWS = {
+    "magic": Row("old.idx", put(0, b"MMID"), "expected b'GPTS', GPT-S"),
+    "version": Row("old.idx", put(4, b"\2"), "version 2, expected"),
+    "code": Row("old.idx", put(8, b"\3"), "code 3, expected 2 (uint"),
+    "a short idx": Row("old.idx", cut(1), "truncated, expected 424 (40 windows"),
+    "a short bin": Row("old.bin", cut(1), "truncated, expected  … says the .idx"),
+    "falling": Row("old.idx", put(24, b"\xff" * 3), "window 1 ending before it begins"),
+}
+ENDS = "old.jaxdata/*.ends"
+NANOGPT_ROWS = {
+    "odd": Row("old", cut(1), "expected 2 for each token"),
+    "gone": Row("old", gone, "old is missing: nanogpt:PATH is"),
+} | {
+    f"ends: {name}": Row(ENDS, changed(edit), NOTHING)
+    for name, edit in {
+        "falling": lambda was: was[8:16] + was[:8] + was[16:],
+        "a number less": lambda was: was[8:],
+        "none": lambda was: b"",
+        "more than tokens": lambda was: was + bytes(2**16),
+        "of an earlier jaxdata": lambda was: was[:-32],
+        "of an earlier jaxdata, falling": lambda was: was[8:16] + was[:8] + was[16:-32],
+        "of an earlier jaxdata, cut": lambda was: was[:-33],
+        "of an earlier jaxdata, more than tokens": lambda was: was[:-32] + bytes(2**16),
+    }.items()
+}
+BEYOND = struct.pack("<qq", 2**62 + 1, -(2**62))
+DATATROVE_ROWS = {
+    "no index": Row("old.index", gone, "old.index is missing: old cannot be split into documents"),
+    "a cut index": Row("old.index", cut(3), "317 bytes, expected 8 for each"),
+    "ends beyond all": Row(
+        "old.index",
+        put(0, BEYOND),
+        "old.index is damaged: it has document 1 ending before it begins, expected rising ends",
+    ),
+    "too short": Row("old", cut(2), "expected 2 or 4 for each of"),
+    "loss of another length": Row(
+        "old.index",
+        lambda path: path.with_name("old.loss").write_bytes(b"\1"),
+        "old.loss is damaged: it has 1 bytes and is truncated",
+    ),
+}
+TABLE = {"small": SMALL_ROWS, "older": OLDER_ROWS, "dataset": DATASET_ROWS, "rows": ROWS_ROWS}
+TABLE |= {"conversion": CONVERSION_ROWS, "rows begun": ROWS_BEGUN_ROWS}
+TABLE |= {"checkpoints": CHECKPOINT_ROWS, "megatron": MEGATRON_ROWS, "gpts": GPTS_ROWS}
+TABLE |= {"nanogpt": NANOGPT_ROWS, "datatrove": DATATROVE_ROWS}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Any]]:
+    """A whole folder of a kind, and what is read of it."""
+    root, made = tmp_path_factory.mktemp("whole"), {}
+
+    def of(kind: str) -> tuple[Path, Any]:
+        if kind not in made:
+            path = root / kind.replace(" ", "-")
+            KINDS[kind].make(path)
+            with copied(path) as copy:
+                made[kind] = path, KINDS[kind].read(copy)
+        return made[kind]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAXDATA_CACHE", str(root / "cache"))
+        yield of
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind, rows in TABLE.items() for name in rows]
+)
+def test_damage_is_named(
+    kind: str, name: str, whole: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is read for ever, and a stranger's numbers do not become large arrays."""
+    monkeypatch.setattr(index, "_CHUNK_DOCUMENTS", 16)  # compared piece by piece
+    monkeypatch.setattr(local, "_SCAN_BYTES", 5_000)
+    path, written = whole(kind)
+    row, specimen = TABLE[kind][name], KINDS[kind]
+    with copied(path) as copy, nullcontext() if kind == "dataset" else little_memory():
+        file = min(copy.glob(row.file))
+        row.harm(file)
+        looked = _error_of(specimen.look, copy)
+        found: Any = None
+        try:
+            found = specimen.read(copy)
+        except DatasetError as error:
+            told = str(error)
+        else:
+            told = ""
+    if row.read is None:
+        assert told == ""
+        assert row.look == DIFFERS or found == written
+    else:
+        assert _says(row.read.format(d=copy), told), told
+    if row.look is None:
+        assert not looked or file.name in ("dataset.json",)
+    else:
+        first = looked.partition("\n")[0]  # the others follow from it, in older datasets
+        assert _says(row.look.format(d=copy), first), looked
+        assert part_of(file.relative_to(copy).as_posix()) in first
+
+
+def _error_of(call: Callable[[Path], str], copy: Path) -> str:
+    try:
+        return call(copy)
+    except DatasetError as error:
+        return str(error)
+
+
+def _says(expected: str, text: str) -> bool:
+    """Whether the parts of what is expected come in a text, in their order."""
+    at = 0
+    for part in expected.split(" … "):
+        if (at := text.find(part.strip() if " … " in expected else part, at)) < 0:
+            return False
+    return True
+
+
+def _at_once(path: Path, harm: Harm, named: Callable[[Path], Any]) -> tuple[list[str], set[str]]:
+    """Harm all files but what describes them; those that are named, and those that may be."""
+    with copied(path) as copy:
+        names = [name for name in files_of(copy) if name not in ("dataset.json", "rows.json")]
+        for name in names:
+            harm(copy / name)
+        return [one.file for one in named(copy).damage], set(map(part_of, names))
+
+
+@pytest.mark.parametrize(
+    ("harm", "left"), [(flip, "plans/.*npy"), (gone, r"plans/.*|.*inputs(-\d+)?.json")]
+)
+def test_every_file_is_named_once(whole: Callable[[str], Any], harm: Harm, left: str) -> None:
+    """Also of a kind that is added to the format, and is not in the table."""
+    for kind, look in (("dataset", verify), ("rows", verify_rows)):
+        found, names = _at_once(whole(kind)[0], harm, look)
+        assert sorted(found) == sorted(name for name in names if not re.fullmatch(left, name))
+
+
+def test_the_dataset_has_every_kind_of_file(whole: Callable[[str], Any]) -> None:
+    kinds = {Path(part_of(name)).name for name in files_of(whole("dataset")[0])}
+    assert kinds >= {"length", "anchor", "page", "origin_file", "origin_row", "kept", "kept_end"}
+    assert kinds >= {"member", "member_end", "member_file", "member_row", "exact_hash", "band_hash"}
+    assert kinds >= {"w.anchor", "document", "dropped", "cut_first", "mask_start", "survivor"}
+    assert kinds >= {"tokenizer.json", "quarantine.jsonl", "quarantine-1.jsonl", "inputs.json"}
+    checked = verify(whole("dataset")[0])
+    assert (checked.damage, checked.unchecked) == ((), ())
+
+
+PREVIEWED = {
+    "a manifest that was edited": "manifest",
+    "a shard that is cut": "shards",
+    "a shard that is gone": "shards",
+    "shards exchanged": "shards",
+    "a column that is gone": "index",
+    "origins that are too short": "index",
+    "lengths of nothing": "index",
+}
+
+
+@pytest.mark.parametrize("name", PREVIEWED)
+def test_a_preview_says_which_check_fails(
+    whole: Callable[[str], Any], tmp_path: Path, name: str
+) -> None:
+    with copied(whole("small")[0]) as copy:
+        config = run(tmp_path, dataset=str(copy), pack={"seq_len": 16})
+        SMALL_ROWS[name].harm(copy / SMALL_ROWS[name].file)
+        told = json.loads(commands.run("preview", "--config", config, "--json", status=1).stdout)
+        assert "FAILED" in commands.run("preview", "--config", config, status=1).stdout
+    failed = {check["name"]: check["says"] for check in told["checks"] if not check["ok"]}
+    assert {*failed} - {"rows"} == {PREVIEWED[name]}
+    assert part_of(SMALL_ROWS[name].file) in failed[PREVIEWED[name]]
+
+
+def test_a_preview_sees_a_damaged_tokenizer(whole: Callable[[str], Any]) -> None:
+    with copied(whole("dataset")[0]) as copy:
+        flip(copy / "tokenizer/tokenizer.json")
+        checks = check_dataset(jaxdata.open_dataset(copy), ["train/web"], lambda *_: None)
+        assert [check.name for check in checks if not check.holds] == ["tokenizer"]
+
+
+def test_lengths_with_their_checksums_that_are_not_those_of_the_records(
+    whole: Callable[[str], Any],
+) -> None:
+    """A stranger's index, checksums and manifest agree with each other, but not with the shards."""
+    with copied(whole("small")[0]) as copy:
+        store = open_store(copy)
+        lengths = store.read_array(LENGTH)[::-1].copy()
+        sums = {
+            "length": store.write_array(LENGTH, lengths),
+            "anchor": store.write_array(ANCHOR, index.anchors(lengths, RecordSpec("uint16"))),
+        }
+        tokens = [int(part.sum()) for part in np.split(lengths, [12])]
+        web = ("sources", "train/web")
+        sealed(
+            lambda fields: fields["sources"]["train/web"]["checksums"].update(sums),
+            *(set_value(*web, "shards", n, "tokens", to=tokens[n]) for n in (0, 1)),
+        )(copy / "dataset.json")
+        with pytest.raises(DatasetError, match="its records are not those in the index of train/w"):
+            SMALL.read(copy)
+        assert not verify(copy).whole
+
+
+def test_records_of_a_token_do_not_fill_the_memory(whole: Callable[[str], Any]) -> None:
+    """One document of 2^32 - 1 records, says the index, and the manifest agrees."""
+    many = 2**32 - 1
+    with copied(whole("small")[0]) as copy:
+        store = open_store(copy)
+        kinds = {"length": np.uint32, "anchor": np.uint64, "origin_file": np.uint32}
+        columns = {name: np.zeros(1, kind) for name, kind in kinds.items()}
+        columns |= {"length": np.full(1, many, np.uint32), "origin_row": np.zeros(1, np.uint64)}
+        sums = {name: store.write_array(f"{WEB}/{name}", each) for name, each in columns.items()}
+
+        def change(fields: dict[str, Any]) -> None:
+            fields["record_tokens"], entry = 1, fields["sources"]["train/web"]
+            shard = entry["shards"][0] | {"documents": 1, "tokens": many, "records": many}
+            entry |= {"documents": 1, "tokens": many, "shards": [shard], "checksums": sums}
+
+        sealed(change)(copy / "dataset.json")
+        with little_memory():
+            damage = {one.file: one.what for one in verify(copy, threads=1).damage}
+    assert damage[LENGTH] == f"its lengths are not those of the records in {FIRST}"
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint64"])
+def test_no_bit_of_the_description_of_an_array_may_change(tmp_path: Path, dtype: str) -> None:
+    made = LocalStore(tmp_path)
+    made.write_array("a", np.arange(9, dtype=dtype))
+    whole, written = made.read("a/zarr.json") or b"", describe(made, "a")
+    store = MemoryStore(url=made.url)
+    unseen = []
+    for bit in range(8 * len(whole)):
+        changed = bytearray(whole)
+        changed[bit // 8] ^= 1 << bit % 8
+        store.files["a/zarr.json"] = bytes(changed)
+        with suppress(DatasetError):
+            unseen += [bytes(changed)] * (describe(store, "a") == written)
+    assert not unseen

@@ -109,7 +109,7 @@ def _rows(data: Path) -> dict[str, Door]:
         "pack": Door(
             lambda **numbers: run_of(web(**numbers)),
             [
-                {**packing, "seed": 3, "block_bytes": 1600, "shuffle_run": 2},
+                {**packing, "seed": 3, "block_bytes": 1600, "lanes": 2},
                 {"seq_len": 16, "chunk_bytes": 64, "block_bytes": 256, "lanes": 4},
             ],
         ),

@@ -17,7 +17,7 @@ from tests.feed.pod import SEQ_LEN, SOURCES, kill_pod, mixed, put_together, run_
 pytestmark = pytest.mark.slow
 
 BATCH = 24
-PACKED = ["best_fit", "order 2", "lanes 8"]
+PACKED = ["best_fit", "one block", "lanes 8"]
 
 
 @pytest.fixture(scope="module")

@@ -183,7 +183,7 @@ EXAMPLE = {
     "dataset": "d",
     "seed": 3,
     "generations": {"web": 2},
-    "pack": {"seq_len": 64, "overlap": 8, "max_segments": 4, "block_bytes": 900, "shuffle_run": 2},
+    "pack": {"seq_len": 64, "overlap": 8, "max_segments": 4, "block_bytes": 900, "lanes": 2},
     "curriculum": [
         {"tokens": 5_000_000, "mix": {"web": 0.6, "code": 3}},
         {"steps": 7, "batch_size": 8, "mix": {"web": 1.0}},

@@ -52,25 +52,9 @@ def test_every_command_is_where_the_table_says_and_has_an_example(name: str) -> 
 
 
 @pytest.mark.exhaustive
-def test_old_names_work_and_say_the_new_one(tmp_path: Path) -> None:
-    write_dataset(tmp_path / "d", {"train/a": distinct_documents([9] * 40)})
-    fields = ["--dataset", tmp_path / "d", "--pack.seq_len", "8", "--loader.batch_size", "4"]
-    (tmp_path / "c.yaml").write_text("{}")
-    arguments = ["--config", tmp_path / "c.yaml", *fields]
-    for old, (_, new) in cli.RENAMED.items():
-        assert f"  {old} " not in run("--help").stdout
-        done, renamed = run(old, *arguments), run(new, *arguments)
-        assert done.stderr == f"jaxdata {old} is now called jaxdata {new}\n"
-        assert renamed.stderr == ""
-        if old == "validate":  # preview also says that it keeps the plan
-            *lines, planned = renamed.stdout.splitlines()
-            assert done.stdout.splitlines() == lines
-            assert planned == "40 documents planned; hosts started later reuse the plan"
-    asked = [*arguments, "--train.steps", "9999"]
-    assert run("validate", *asked, status=1).stdout in run("preview", *asked, status=1).stdout
 
 
-@pytest.mark.parametrize("arguments", [["convert"], ["tokenizer", "train"]])
+
 def test_help_ends_with_an_example(arguments: list[str]) -> None:
     help_text = run(*arguments, "--help").stdout
     assert "Example" in help_text

@@ -293,20 +293,17 @@ def test_every_field_of_pack_and_loader_reaches_its_call(dataset: str) -> None:
 @pytest.mark.parametrize(
     ("pack", "order"),
     [
-        ({}, {"order": 1}),
+        ({}, {"chunk_bytes": 0, "block_bytes": None, "lanes": 1}),
         ({"block_bytes": 1000}, {"block_bytes": 1000}),
-        ({"order": 1}, {"order": 1}),
-        ({"order": 2}, {"order": 2}),
         (
             {"chunk_bytes": 256, "block_bytes": 512, "lanes": 8},
             {"chunk_bytes": 256, "block_bytes": 512, "lanes": 8},
         ),
     ],
 )
-def test_a_config_that_names_no_order_is_of_the_first(
+def test_a_config_orders_rows_as_pack_does(
     dataset: str, pack: dict[str, int], order: dict[str, Any]
 ) -> None:
-    """It was written before there was another."""
     chosen = small(dataset, pack={"seq_len": 32, **pack}, curriculum={"mix": {"a": 1}})
     found = load(chosen)
     documents = sources(dataset, "train")[0]

@@ -171,7 +171,7 @@ def damage_of(folder: Path) -> str:
 def make_rows(folder: Path) -> None:
     """With lanes, so that the order in a batch has a column."""
     source = jaxdata.ArrayDocuments(documents([20, 9, 33] * 8), name="train/web")
-    rows = jaxdata.pack(source, seq_len=16, segment_bytes=100, pool_bytes=200, lanes=8)
+    rows = jaxdata.pack(source, seq_len=16, chunk_bytes=100, block_bytes=200, lanes=8)
     jaxdata.materialize(rows, folder, shard_rows=10, workers=1)
 
 

@@ -30,7 +30,7 @@ SOURCES = ("web", "code", "wiki")
 POOLS = {"chunk_bytes": 1_024, "block_bytes": 4_096}
 PACKS: dict[str, dict[str, Any]] = {
     "best_fit": {"block_bytes": 6400},
-    "order 2": {},
+    "one block": {},
     "lanes 8": POOLS | {"lanes": 8},
 }
 

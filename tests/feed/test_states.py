@@ -244,7 +244,7 @@ def answer(state: SavedState, run: Run, *more: Any, **named: Any) -> str | None:
 
 def flat(run: Run) -> Run:
     """Facts by the names that a refusal gives them."""
-    found: Run = {"order": 1}
+    found: Run = {}
     for name, value in run.items():
         if isinstance(value, dict):
             for key, inner in value.items():

@@ -64,14 +64,3 @@ def test_a_preview_says_what_it_did_not_compare(
         out = capsys.readouterr().out
         said = json.loads(out)["not_compared"] if options else out.splitlines()
         assert [line for line in said if "checksums" in line and "others" not in line] == expected
-
-
-def test_a_preview_says_that_a_config_names_no_order(
-    config: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "run.yaml").write_text(json.dumps(config))
-    advice = "For a new run set pack.order to 2, which mixes documents of all lengths in a row"
-    for options, expected in (([], True), (["--pack.order=1"], False), (["--pack.order=2"], False)):
-        with pytest.raises(SystemExit):
-            main(["preview", "--config", str(tmp_path / "run.yaml"), *options])
-        assert (advice in capsys.readouterr().out) == expected

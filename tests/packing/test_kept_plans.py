@@ -23,7 +23,7 @@ from jaxdata.packing.plan_cache import CachedArrays, cached_arrays
 from jaxdata.packing.planner import Planner
 from tests import builders
 from tests.format.strangers import edit_json, little_memory
-from tests.test_golden import FORMAT_1, POOLS
+from tests.test_golden import FORMAT_1, CHUNKS
 
 STRANGER = 12_345
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
@@ -230,18 +230,16 @@ def test_lengths_are_compared_when_they_are_planned(dataset: Path, column: str) 
 
 
 NAMES: dict[str, tuple[dict[str, Any], list[str]]] = {
-    "order 1": ({"block_bytes": 4000}, ["133f7699f41fc819ac87461629ca3c11"]),
-    "order 2": ({}, ["d5d9014fb012f47c1342996110a5cd50"]),
-    "pools": (POOLS, ["a0f8bb5c1826b68d0a2ac8c77556e497", "9003dc8d47e0468e8b9f2be0fa8ec171"]),
-    "pools, one lane": (POOLS | {"lanes": 1}, []),  # the plan is the same
+    "documents": ({}, ["d5d9014fb012f47c1342996110a5cd50"]),
+    "chunks": (CHUNKS, ["a0f8bb5c1826b68d0a2ac8c77556e497", "9003dc8d47e0468e8b9f2be0fa8ec171"]),
+    "chunks, one lane": (CHUNKS | {"lanes": 1}, []),  # the plan is the same
 }
-"""settings of `pack`, and what it keeps: a plan and, if there is none yet, a table of segments"""
+"""settings of `pack`, and what it keeps: a plan and, if there is none yet, a table of chunks"""
 
 
-def test_plans_of_both_orders_are_found_by_the_names_they_always_had(
+def test_plans_are_found_by_the_names_they_always_had(
     tmp_path: Path, planned: list[Any]
 ) -> None:
-    """Those of order 1 were written before there was another."""
     dataset, expected = shutil.copytree(FORMAT_1, tmp_path / "data"), set[str]()
 
     def summary(settings: Any) -> Any:
@@ -261,9 +259,9 @@ def test_plans_of_both_orders_are_found_by_the_names_they_always_had(
 def test_other_lanes_use_the_same_plan_and_are_another_run(
     dataset: Path, planned: list[Any]
 ) -> None:
-    many = jaxdata.pack(documents_of(dataset), seq_len=64, **POOLS | {"lanes": 8})
+    many = jaxdata.pack(documents_of(dataset), seq_len=64, **CHUNKS | {"lanes": 8})
     planned.clear()
-    few = jaxdata.pack(documents_of(dataset), seq_len=64, **POOLS | {"lanes": 2})
+    few = jaxdata.pack(documents_of(dataset), seq_len=64, **CHUNKS | {"lanes": 2})
     assert few.plan == many.plan
     assert not planned
     assert many.table.identity()["lanes"] == 8

@@ -154,7 +154,7 @@ def test_batches_before_an_amendment_stay_as_they_were_delivered(
             assert (batch["inputs"][at] == inside[number]["inputs"]).all()
 
 
-def test_evaluation_megatron_and_order_1_are_never_sorted(tmp_path: Path) -> None:
+def test_evaluation_megatron_and_single_documents_are_never_sorted(tmp_path: Path) -> None:
     texts = {f"{split}/web": [d["tokens"] for d in DOCS["web"]] for split in ("train", "val")}
     opened = write_dataset(tmp_path / "d", texts)
     config = {"dataset": str(tmp_path / "d"), "pack": POOLS | {"seq_len": 32, "lanes": 8}}
@@ -162,7 +162,7 @@ def test_evaluation_megatron_and_order_1_are_never_sorted(tmp_path: Path) -> Non
         "evaluation": jaxdata.evaluation_rows(opened, "val", seq_len=32),
         "another split": jaxdata.load(config, "val").rows,
         "megatron": jaxdata.megatron.gpt(DOCS["web"], seq_len=32, seed=1),
-        "order 1": jaxdata.pack(DOCS["web"], seq_len=32),
+        "single documents": jaxdata.pack(DOCS["web"], seq_len=32),
     }
     for name, rows in never.items():
         assert batch_rows(rows)[1] == list(range(24, 48)), name

@@ -230,7 +230,7 @@ def test_nothing_to_measure() -> None:
     assert found.figures
     assert all(each.good is None for each in found.figures)
     first, *others = shuffle_lines(found)
-    assert first == "web (best_fit, order 2): nothing could be measured; 1 of 1 rows, 1 in a batch"
+    assert first == "web (best_fit, shuffled): nothing could be measured; 1 of 1 rows, 1 in a batch"
     assert others[0].startswith("  not measured (nothing to compare): place in the row; ")
     assert others[1] == "  not measured (needs 16 rows): means of 1 batch"
 
@@ -242,16 +242,16 @@ def test_lines_say_what_is_good() -> None:
         Figure("kept neighbours", "number", 0.001, 0.0, 0.01),
         Figure("means of 10 batches", "length", None, None, None, "needs 160 rows"),
     )
-    quality = ShuffleQuality("web", "crop, order 2", 64, 99, 8, 2, figures)
+    quality = ShuffleQuality("web", "crop, shuffled", 64, 99, 8, 2, figures)
     assert list(shuffle_lines(quality)) == [
-        "web (crop, order 2): 1 of 3 figures is not good; 64 of 99 rows, 8 in a batch over 2 hosts",
+        "web (crop, shuffled): 1 of 3 figures is not good; 64 of 99 rows, 8 in a batch over 2 hosts",
         "                                  length of documents     number of documents",
         "  place in the row                -0.50 POOR (0.05)       0.02 good (0.05)",
         "  kept neighbours                                         0.10 % good (1.00 %)",
         "  not measured (needs 160 rows): means of 10 batches",
     ]
     good = replace(quality, figures=figures[1:])
-    assert next(shuffle_lines(good)).startswith("web (crop, order 2): all 2 figures are good; ")
+    assert next(shuffle_lines(good)).startswith("web (crop, shuffled): all 2 figures are good; ")
 
 
 @pytest.mark.exhaustive
@@ -271,11 +271,11 @@ def test_the_command_measures_real_text(shared_data: Path, tmp_path: Path) -> No
         return done.stdout.splitlines()[6:-1]
 
     first, _, *table = said(1)
-    assert first.startswith("poor    shuffle   train/short (best_fit, order 1): ")
+    assert first.startswith("poor    shuffle   train/short (best_fit, shuffled): ")
     assert first.endswith(", 16 in a batch over 4 hosts")
     (equal,) = (line for line in table if "equal neighbours" in line)
     assert " % POOR (" in equal
     first, heading, *table = said(2)
-    assert first.startswith("ok      shuffle   train/short (best_fit, order 2): all ")
+    assert first.startswith("ok      shuffle   train/short (best_fit, shuffled): all ")
     assert heading.split() == ["length", "of", "documents", "number", "of", "documents"]
     assert not any("POOR" in line for line in table)

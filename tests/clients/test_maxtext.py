@@ -251,10 +251,7 @@ def test_the_end_of_the_rows_stops_training(
     [
         ({"max_target_length": 64}, "MaxText's max_target_length is 64: set pack.seq_len to 64"),
         ({"vocab_size": 512}, "ids below 1,000, but MaxText's vocab_size is 512"),
-        (
-            {"global_batch_size_to_load": 16},
-            "loader.batch_size=8, but MaxText's global batch is 16",
-        ),
+        ({"global_batch_size_to_load": 16}, "loader.batch_size=8, but MaxText's global batch is 1"),
         ({"global_batch_size_to_train_on": 4}, "batches of 8 rows and trains on 4 of them"),
         ({"packing": False}, "packing=False lets some attention kernels mix the documents"),
         ({"enable_rampup_batch_size": True}, "loses the rows it holds back at every checkpoint"),

@@ -115,6 +115,9 @@ def test_a_batch_has_what_this_attention_takes(
 
 def test_it_goes_on_from_the_number_of_samples_alone(trainer: Trainer, run: Any) -> None:
     whole = taken(trainer.build(run)[0], 6)
+    tokens = [each for each in trainer.written if each[0] == "data/tokens/pages"]
+    assert [iteration for _, _, iteration in tokens] == [2, 4, 6]  # of TensorBoard
+    assert 0 < tokens[0][1] < tokens[1][1]
     trainer.set(iteration=3, consumed_train_samples=3 * ROWS)
     assert torch.equal(taken(trainer.build(run)[0], 3), whole[3 * ROWS :])
 
@@ -166,14 +169,6 @@ def test_documents_see_each_other_only_if_asked(trainer: Trainer, run: Any) -> N
         trainer.set(**{**ARGUMENTS, **arguments})
         with pytest.raises(InputError, match="documents would attend to those before them"):
             trainer.build(run)
-
-
-def test_tensorboard_has_tokens_by_source(trainer: Trainer, run: Any) -> None:
-    batches, _ = trainer.build(run)
-    list(islice(batches, 4 * ROWS // 2))
-    tokens = [each for each in trainer.written if each[0] == "data/tokens/pages"]
-    assert [iteration for _, _, iteration in tokens] == [2, 4]
-    assert 0 < tokens[0][1] < tokens[1][1]
 
 
 @pytest.mark.parametrize(

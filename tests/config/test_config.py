@@ -80,7 +80,10 @@ train: {optimizer: {learning_rate: 3e-4}}
         ("dataset: d\nepochs: {a: -1}", "epochs.a: should be greater than or equal to 0, got -1"),
         ("dataset: d\namendments: [{epochs: {a: 2}}]", "at_row or at_step, one of them"),
         ("dataset: d\namendments: [{at_row: 4}]", "an amendment needs a change: curriculum, epoch"),
-        ("dataset: d\nloader: {batch_size: [[0, 4, 5]]}", "]]: expected a whole number of at least"),
+        (
+            "dataset: d\nloader: {batch_size: [[0, 4, 5]]}",
+            "]]: expected a whole number of at least",
+        ),
         ("dataset: d\nloader: {skip_rows: 4}", "loader.skip_rows: expected a list, got 4"),
         ("dataset: d\ntrain: {model: {width: 30}}", "width / heads must be an even number"),
         ("dataset: d\npack: {seq_len: 2147483648}", "should be less than or equal to 1073741824"),

@@ -19,7 +19,9 @@ import jaxdata
 import jaxdata.megatron
 import jaxdata.torch
 from jaxdata import tokenizers
-from jaxdata.testing import distinct_documents, write_dataset
+from jaxdata.testing import distinct_documents
+from tests.builders import dataset
+from tests.converter.here import in_this_process
 from tests.format.trees import tree
 
 LENGTHS = np.random.default_rng(3).integers(2, 40, 120)
@@ -41,7 +43,7 @@ class Door(NamedTuple):
 
 def write_data(folder: Path) -> None:
     """The data that the doors open."""
-    write_dataset(folder / "d", {f"train/{name}": DOCUMENTS for name in ("a", "b")})
+    dataset(folder / "d", {"a": DOCUMENTS, "b": DOCUMENTS})
     texts = ({"text": f"document {number} of {number**2} words"} for number in range(60))
     (folder / "texts.jsonl").write_text("".join(json.dumps(text) + "\n" for text in texts))
     (folder / "more.jsonl").write_text('{"text": "one more"}\n')
@@ -232,8 +234,9 @@ def _files(data: Path, folder: Path) -> dict[str, Door]:
     def converted(append: Any, **numbers: Any) -> Any:
         output = next(fresh)
         made: Any = {"output": output, "source": "s", "tokenizer": "bytes"}
-        jaxdata.convert(data / "texts.jsonl", **made, **numbers)
-        jaxdata.convert(data / "more.jsonl", **made, append=append, **numbers)
+        with in_this_process():
+            jaxdata.convert(data / "texts.jsonl", **made, **numbers)
+            jaxdata.convert(data / "more.jsonl", **made, append=append, **numbers)
         return files(output)
 
     def deduplicated(**numbers: Any) -> Any:

@@ -18,6 +18,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from yaml import safe_load as load_yaml
 
 import jaxdata
 import jaxdata.megatron
@@ -31,15 +32,15 @@ from jaxdata.errors import InputError
 from jaxdata.map_datasets import MixedDataset, PackedDataset
 from jaxdata.preferences.pairs import PairDataset
 from jaxdata.scalars import plain, takes_numpy_beside
-from jaxdata.seeds import derive
 from jaxdata.streaming.iterator import TextStream
+from tests.converter.here import convert_here
 from tests.doors import WEB, Door, delivered, doors, files, mixed, web, write_data
 
 KINDS: dict[str, dict[type, Callable[[Any], Any]]] = {
     "numpy": {int: np.int64, float: np.float64, bool: np.bool_},
-    "small": {int: np.int32, float: np.float32, bool: np.array},
-    "jax, torch": {int: jnp.int32, float: torch.tensor, bool: jnp.bool_},
+    "jax, torch": {int: jnp.int32, float: torch.tensor, bool: np.array},
 }
+SMALL = {int: np.int32, float: np.float32, bool: np.array}
 NUMBER = re.compile(r"\b(int|float|bool|Weights)\b")
 MEMBERS = [
     *(("Loader", jaxdata.Loader), ("torch.Loader", jaxdata.torch.Loader)),
@@ -52,13 +53,14 @@ OF_ARRAYS = {"torch.block_mask", "torch.cu_seqlens"}
 """functions of arrays: no number of theirs decides a row, or is kept"""
 
 
-def of_kind(value: Any, kind: str) -> Any:
+def of_kind(value: Any, kind: str | dict[type, Any]) -> Any:
     """The same value in numbers of another kind, in containers too."""
+    makes = KINDS[kind] if isinstance(kind, str) else kind
     if isinstance(value, dict):
-        return {name: of_kind(inner, kind) for name, inner in value.items()}
+        return {name: of_kind(inner, makes) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(of_kind(inner, kind) for inner in value)
-    return KINDS[kind][type(value)](value) if type(value) in KINDS[kind] else value
+        return type(value)(of_kind(inner, makes) for inner in value)
+    return makes[type(value)](value) if type(value) in makes else value
 
 
 @pytest.fixture(scope="module")
@@ -131,8 +133,8 @@ def packed(**given: Any) -> Any:
     [
         (lambda: packed(seq_len=2**31), "seq_len=2147483648: expected at most 1,073,741,824"),
         (lambda: packed(lanes=2**40), r"lanes=1099511627776: expected at most 65,536, or None"),
-        (lambda: packed(chunk_bytes=2**63), "chunk_bytes=9223372036854775808: expected at"),
-        (lambda: packed(block_bytes=2**63), "block_bytes=9223372036854775808: expected at most"),
+        (lambda: packed(segment_bytes=2**63), "segment_bytes=9223372036854775808: expected at"),
+        (lambda: packed(pool_bytes=2**63), "pool_bytes=9223372036854775808: expected at most"),
         (lambda: jaxdata.Loader(WEB_ROWS, batch_size=10**12), "at most 16,777,216 rows"),
         (lambda: jaxdata.Loader(WEB_ROWS, batch_size=[(0, 4), (8, 2**40)]), "at most 16,777,216"),
         (lambda: jaxdata.Loader(packed(seq_len=2**12), batch_size=2**20), "make batch_size or seq"),
@@ -172,37 +174,24 @@ def test_other_numbers_give_other_rows(all_doors: dict[str, Door]) -> None:
         assert door.call(**case) != door.call(**{**case, "seed": np.int64(case["seed"] + 1)})
 
 
-def test_a_seed_of_numpy_is_that_seed() -> None:
-    for seed in (np.int64(1), np.int32(1), np.uint8(1), np.array(1)[()]):
-        assert derive(seed, "rows", 2) == derive(1, "rows", 2) == derive(1, "rows", np.int64(2))
-    assert derive(1, np.str_("rows")) == derive(1, "rows")
-    assert derive(1, "rows") != derive(2, "rows")
-
-
-EXAMPLE = {
-    "dataset": "d",
-    "seed": 3,
-    "generations": {"web": 2},
-    "pack": {"seq_len": 64, "overlap": 8, "max_segments": 4, "block_bytes": 900, "lanes": 2},
-    "curriculum": [
-        {"tokens": 5_000_000, "mix": {"web": 0.6, "code": 3}},
-        {"steps": 7, "batch_size": 8, "mix": {"web": 1.0}},
-        {"rows": 9, "mix": "size**0.5"},
-    ],
-    "epochs": {"web": 2, "code": 0.5},
-    "amendments": [{"at_row": 4, "epochs": {"web": 3}}, {"at_step": 5, "pack": {"seq_len": 32}}],
-    "loader": {
-        "batch_size": [[0, 4], [8, 2]],
-        "num_workers": 1,
-        "prefetch": 0,
-        "drop_remainder": True,
-        "skip_rows": [[3, 4]],
-    },
-    "allow_budget_mismatch": True,
-    "eval_tokens": 4096,
-    "eval_batch_size": 4,
-    "train": {"steps": 12, "model": {"layers": 2, "width": 64, "heads": 2}},
-}
+EXAMPLE = load_yaml("""
+dataset: d
+seed: 3
+generations: {web: 2}
+pack: {seq_len: 64, overlap: 8, max_segments: 4, block: 9, shuffle_run: 2}
+curriculum:
+  - {tokens: 5000000, mix: {web: 0.6, code: 3}}
+  - {steps: 7, batch_size: 8, mix: {web: 1.0}}
+  - {rows: 9, mix: size**0.5}
+epochs: {web: 2, code: 0.5}
+amendments: [{at_row: 4, epochs: {web: 3}}, {at_step: 5, pack: {seq_len: 32}}]
+loader: {batch_size: [[0, 4], [8, 2]], num_workers: 1, prefetch: 0, drop_remainder: true,
+  skip_rows: [[3, 4]]}
+allow_budget_mismatch: true
+eval_tokens: 4096
+eval_batch_size: 4
+train: {steps: 12, model: {layers: 2, width: 64, heads: 2}}
+""")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -219,23 +208,11 @@ def test_a_config_takes_them_in_every_field(kind: str) -> None:
     assert numeric <= named | {"train"}
 
 
-OPTIONS = {
-    "bos": False,
-    "ftfy": False,
-    "min_chars": 23,
-    "max_chars": 400,
-    "min_tokens": 2,
-    "max_tokens": 350,
-    "record_tokens": 20,
-    "unit_bytes": 900,
-    "max_record_bytes": 5000,
-    "piece_bytes": 4000,
-    "short_length": 12,
-    "short_rate": 0.5,
-    "seed": 4,
-    "wikitext": True,
-    "split_contiguous": False,
-}
+OPTIONS = load_yaml("""
+{bos: false, ftfy: false, wikitext: true, split_contiguous: false, seed: 4,
+min_chars: 23, max_chars: 400, min_tokens: 2, max_tokens: 350, record_tokens: 20,
+unit_bytes: 900, max_record_bytes: 5000, piece_bytes: 4000, short_length: 12, short_rate: 0.5}
+""")
 
 
 def test_every_option_of_a_conversion_takes_them(tmp_path: Path) -> None:
@@ -244,19 +221,11 @@ def test_every_option_of_a_conversion_takes_them(tmp_path: Path) -> None:
     other_tasks = {name for name in named - OPTIONS.keys() if "lm" not in options()[name].fields}
     assert named - other_tasks == OPTIONS.keys()
     reports = []
-    for name, given_options in {
-        "": OPTIONS,
-        **{kind: of_kind(OPTIONS, kind) for kind in KINDS},
-    }.items():
-        report = jaxdata.convert(
-            tmp_path / "texts.jsonl",
-            output=tmp_path / f"of {name}",
-            source="s",
-            tokenizer="bytes",
-            workers=1,
-            **given_options,
-        )
-        reports.append((report.documents, files(tmp_path / f"of {name}")))
+    for number, given_options in enumerate([OPTIONS, *(of_kind(OPTIONS, kind) for kind in KINDS)]):
+        output = tmp_path / f"{number}"
+        named = {"output": output, "source": "s", "tokenizer": "bytes", "workers": 1}
+        report = convert_here(tmp_path / "texts.jsonl", **named, **given_options)
+        reports.append((report.documents, files(output)))
     assert all(report == reports[0] for report in reports)
     assert 0 < reports[0][0] < 60, "some documents are too short"
 
@@ -273,17 +242,11 @@ def test_every_option_of_a_conversion_refuses_what_is_no_number(name: str, tmp_p
         wrong += [] if float in kinds else [9.0, np.float32(9)]
         wrong += [] if str in kinds else ["9"]
     wrong += [] if (least := options()[name].told("least")) is None else [least - 1]
+    named = {"output": tmp_path / "out", "source": "s", "tokenizer": "bytes", "workers": 1}
+    named |= {"task": task} if task else {}
     for each in wrong:
         with pytest.raises(InputError, match=re.escape(name)):
-            jaxdata.convert(
-                tmp_path / "texts.jsonl",
-                output=tmp_path / "out",
-                source="s",
-                tokenizer="bytes",
-                workers=1,
-                **({"task": task} if task else {}),
-                **{name: each},
-            )
+            jaxdata.convert(tmp_path / "texts.jsonl", **named, **{name: each})
     assert not (tmp_path / "out").exists()
 
 
@@ -341,9 +304,9 @@ def test_a_state_that_a_checkpointer_made_of_numpy() -> None:
         ),
         max_leaves=8,
     ),
-    st.sampled_from(["numpy", "small"]),
+    st.sampled_from([KINDS["numpy"], SMALL]),
 )
-def test_any_value_comes_back_as_python_has_it(value: Any, kind: str) -> None:
+def test_any_value_comes_back_as_python_has_it(value: Any, kind: Any) -> None:
     found = plain(of_kind(value, kind))
     assert repr(found) == repr(value)
     assert repr(plain(value)) == repr(value)

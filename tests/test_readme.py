@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
 import json
 import os
@@ -18,6 +17,9 @@ from typing import Any
 
 import pytest
 
+from jaxdata.cli import _run
+from jaxdata.train import devices, trainer
+from tests.builders import dataset
 from tests.conftest import ROOT
 from tests.converter.chat.chat import CHATML
 from tests.readmes import PACKAGE, READMES, TOP, Readme, of
@@ -153,7 +155,7 @@ class Reader:
         out = io.StringIO()
         with contextlib.chdir(self.folder), contextlib.redirect_stdout(out):
             if example.startswith("jaxdata "):
-                code = importlib.import_module("jaxdata.cli")._run(shlex.split(example)[1:])
+                code = _run(shlex.split(example)[1:])
                 assert code == 0, f"{example}\n{out.getvalue()}"
             else:
                 exec(compile(example, "README", "exec"), {"__name__": "readme"})
@@ -191,9 +193,8 @@ def reader(folder: Path) -> Reader:
     return reader
 
 
-_DEAR_READMES = {
-    f"jaxdata/{room}/README.md" for room in ("clients", "converter", "dedup", "look", "torch")
-}
+DEAR = ["clients", "converter", "dedup", "look", "report", "streaming", "testing", "torch"]
+_DEAR_READMES = {f"jaxdata/{room}/README.md" for room in DEAR}
 """whose examples take longer than those of all others together"""
 
 
@@ -215,9 +216,6 @@ def test_the_first_run_takes_any_corpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As written, on some 8,000 tokens; up to the first step, for the model is not small."""
-    from jaxdata.cli import _run
-    from jaxdata.testing import distinct_documents, write_dataset
-    from jaxdata.train import devices, trainer
 
     class Trained:
         def __init__(self, settings: Any, data: Any, **_: Any) -> None:
@@ -229,8 +227,8 @@ def test_the_first_run_takes_any_corpus(
     monkeypatch.setattr(trainer, "Trainer", Trained)
     monkeypatch.setattr(devices, "prepare", lambda **_: None)
     shutil.copy(ROOT / "configs/pretrain.yaml", tmp_path)
-    names = ("train/web", "train/code", "val/web")
-    write_dataset(tmp_path / "data/mine", {name: distinct_documents([400] * 10) for name in names})
+    sources = {name: [400] * 10 for name in ("web", "code", "val/web")}
+    dataset(tmp_path / "data/mine", sources)
     with contextlib.chdir(tmp_path):
         for command in TOP.commands():
             if command.startswith(("jaxdata train", "jaxdata trace", "jaxdata preview")):
@@ -269,7 +267,7 @@ def test_rows_are_read_without_jaxdata(reader: Reader) -> None:
     assert reader.run(code) == "True\n"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_other_tools_data_is_mixed_in(reader: Reader) -> None:
     (mixed,) = of("documents").blocks("yaml")
     (reader.folder / "mixed.yaml").write_text(mixed)

@@ -13,7 +13,7 @@ from jaxdata.converter import convert
 from jaxdata.documents.converted_dataset import ConvertedDataset
 from jaxdata.testing import assert_exactly_once
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.exhaustive
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,6 @@ def dataset(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Conv
     return jaxdata.open_dataset(folder / "d")
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("source", ["short", "all"])
 def test_best_fit_fills_the_rows(dataset: ConvertedDataset, source: str) -> None:
     rows = jaxdata.pack(dataset.source("train", source), seq_len=2048)
@@ -41,7 +40,6 @@ def test_best_fit_fills_the_rows(dataset: ConvertedDataset, source: str) -> None
     assert rows.plan.dropped_tokens == 0
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("strategy", ["best_fit", "concat", "pad"])
 def test_every_token_of_it_is_a_target_exactly_once(
     dataset: ConvertedDataset, strategy: str

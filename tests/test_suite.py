@@ -24,6 +24,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="need
 
 def test_each_kind_is_named_until_it_is_gone(tmp_path: Path) -> None:
     leftovers, over = Leftovers(tmp_path), threading.Event()
+    libraries = Leftovers(tmp_path, pipes=4)  # which keep a few
     with ExitStack() as stack:
         path = tmp_path / "mapped"
         path.write_bytes(b"1" * 99)
@@ -51,6 +52,10 @@ def test_each_kind_is_named_until_it_is_gone(tmp_path: Path) -> None:
             f"process {child.pid}: {sys.executable} -c input() ",
         ]:
             assert any(name in line for line in lines), name
+        assert " of pipe:[" not in libraries.report(grace=[0])
+        for end in (end for _ in range(2) for end in os.pipe()):
+            stack.callback(os.close, end)
+        assert libraries.report(grace=[0]).count(" of pipe:[") >= 6
     assert leftovers.report() == ""
 
 
@@ -60,15 +65,6 @@ def test_what_is_just_ending_is_not_left(tmp_path: Path) -> None:
     thread = threading.Thread(target=lambda: (time.sleep(0.3), *map(os.close, ends)))
     thread.start()
     assert leftovers.report() == ""
-
-
-def test_more_pipes_than_libraries_keep_are_a_leak(tmp_path: Path) -> None:
-    leftovers = Leftovers(tmp_path, pipes=4)
-    with ExitStack() as stack:
-        for pairs in (2, 1):
-            for end in (end for _ in range(pairs) for end in os.pipe()):
-                stack.callback(os.close, end)
-            assert leftovers.report(grace=[0]).count(" of pipe:[") == (0 if pairs == 2 else 6)
 
 
 def test_the_pipe_of_pythons_own_tracker_is_not_left(tmp_path: Path) -> None:
@@ -85,15 +81,13 @@ def test_the_pipe_of_pythons_own_tracker_is_not_left(tmp_path: Path) -> None:
 
 
 LEAKY = """
-import os
+import os, pytest
 
 def test_that_keeps_a_descriptor():
     os.memfd_create("kept")
 """
 TIDY = """
-import os
-
-import pytest
+import os, pytest
 
 class Held:
     def __init__(self):
@@ -111,20 +105,18 @@ def test_that_is_given_what_its_module_holds(held):
 """
 
 
+def pytest_of(folder: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, folder]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
+
+
 def test_a_run_in_several_processes_fails(tmp_path: Path) -> None:
     names = "_leftovers, _noted_leftovers, pytest_runtest_teardown"
     (tmp_path / "conftest.py").write_text(f"from tests.conftest import {names}")
     (tmp_path / "test_leaky.py").write_text(LEAKY)
     (tmp_path / "test_tidy.py").write_text(TIDY)
-    command = [sys.executable, "-m", "pytest", "-n2", "--dist=loadfile", "-p", "no:cacheprovider"]
-    done = subprocess.run(
-        [*command, tmp_path],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=False,
-    )
+    done = pytest_of(tmp_path, "-n2", "--dist=loadfile")
     assert done.returncode == 1
     assert "tests of this process left behind:\ndescriptor " in done.stdout
     assert ", since test_leaky" in done.stdout
@@ -152,10 +144,9 @@ def test_last():
 
 def test_a_test_that_hangs_fails_alone(tmp_path: Path) -> None:
     (tmp_path / "test_hanging.py").write_text(HANGS)
-    settings = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path), "-n1"]
-    limits = ["-o", "faulthandler_timeout=4", "-p", "no:cacheprovider", "-p", "tests.conftest"]
-    command = [sys.executable, "-m", "pytest", *settings, *limits, "-rA", str(tmp_path)]
-    printed = subprocess.run(command, capture_output=True, text=True, cwd=ROOT).stdout
+    settings = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path), "-n1", "-rA"]
+    limits = ["-o", "faulthandler_timeout=4", "-p", "tests.conftest"]
+    printed = pytest_of(tmp_path, *settings, *limits).stdout
     assert "2 failed, 2 passed" in printed, printed
     passed = re.findall(r"^PASSED .*::(\w+)$", printed, re.MULTILINE)
     assert passed == ["test_first", "test_last"], printed

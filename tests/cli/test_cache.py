@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import re
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
+import jaxdata
+from jaxdata.format.storage import close_caches
 from jaxdata.format.storage.pages.own_folder import place_of
 from jaxdata.format.storage.pages.page_folder import PageFolder
 from jaxdata.testing import write_dataset
 from jaxdata.testing.buckets import BucketServer, Faults, bucket_server
-from tests.commands import apart as run
-from tests.commands import run as here
-
-HOSTS = 2
+from tests import builders, commands
+from tests.format.buckets.conftest import use
 
 
 @pytest.fixture(params=["gs", pytest.param("s3", marks=pytest.mark.exhaustive)])
@@ -35,30 +37,36 @@ def server(
     tokens = [chance.integers(1, 50_000, n).astype(np.uint16) for n in [5_000] * 1_000]
     sources = {"train/web": tokens[:800], "train/code": tokens[800:]}
     write_dataset(tmp_path / "bkt/ds", sources, shard_documents=200)
+    gc.collect()  # an open store of this bucket would lead to the server before
     with bucket_server(request.param, folder=tmp_path) as served:
-        for name, value in served.env.items():
-            monkeypatch.setenv(name, value)
-        config = {
-            "dataset": served.url("bkt/ds"),
-            "pack": {"seq_len": 512, "lanes": 2, "chunk_bytes": 2**20},
-            "loader": {"batch_size": 16},
-        }
-        (tmp_path / "run.yaml").write_text(yaml.safe_dump(config))
+        use(served, monkeypatch)
+        pack = {"seq_len": 512, "order": 2, "lanes": 2, "segment_bytes": 2**20}
+        where = {"dataset": served.url("bkt/ds")}
+        builders.run(tmp_path, **where, pack=pack, loader={"batch_size": 16})
         yield served
 
 
-def read(folder: Path, batches: int, host: int = 1) -> str:
-    """Have another process train for some batches; returns the digest of its rows."""
-    code = (
-        "import sys, zlib, itertools, jaxdata\n"
-        f"loader = jaxdata.load(sys.argv[1], shard=({host}, {HOSTS}))\n"
-        f"rows = [b['inputs'].tobytes() for b in itertools.islice(loader, {batches})]\n"
-        "print(zlib.crc32(b''.join(rows)))"
-    )
-    command = [sys.executable, "-c", code, str(folder / "run.yaml")]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def run(*words: str | Path, status: int = 0) -> str:
+    """What the command prints; this process lets go of its cache, as one that ends does."""
+    done = commands.run("cache", *words, status=status)
+    close_caches()
+    return done.stdout or done.stderr
+
+
+READS = """
+import itertools, sys, time, zlib, jaxdata
+loader = jaxdata.load(sys.argv[1], shard=(1, 2))
+rows = [batch["inputs"].tobytes() for batch in itertools.islice(loader, int(sys.argv[2]))]
+time.sleep(.3)
+print(zlib.crc32(b"".join(rows)), flush=True)
+sys.stdin.read()
+"""
+
+
+def reading(folder: Path, batches: int) -> subprocess.Popen[bytes]:
+    """Another process that trains for some batches, says the digest of its rows, and waits."""
+    command = [sys.executable, "-c", READS, folder / "run.yaml", str(batches)]
+    return subprocess.Popen(command, stdin=-1, stdout=-1)
 
 
 def keep_plan(size: int) -> Path:
@@ -73,16 +81,16 @@ def shards(server: BucketServer) -> list[str]:
 
 
 def warm(folder: Path, *words: str, status: int = 0) -> list[str]:
-    given = ["--config", folder / "run.yaml", "--hosts", str(HOSTS), "--host", "1"]
-    done = run("cache", "warm", *given, *words, status=status)
-    return (done.stdout or done.stderr).splitlines()
+    given = ["--config", folder / "run.yaml", "--hosts", "2", "--host", "1"]
+    return run("warm", *given, *words, status=status).splitlines()
 
 
-def test_a_run_finds_what_was_fetched(server: BucketServer, tmp_path: Path) -> None:
-    expected = read(tmp_path, 40)
-    assert shards(server)
-    run("cache", "clear")
-    server.clear()
+def test_a_run_finds_what_was_fetched_and_clear_leaves_it(
+    server: BucketServer, tmp_path: Path
+) -> None:
+    near = jaxdata.load(tmp_path / "run.yaml", dataset=str(tmp_path / "bkt/ds"), shard=(1, 2))
+    rows = [batch["inputs"].tobytes() for batch in islice(near, 40)]
+    assert not server.requests
     (line,) = warm(tmp_path, "--steps", "40")
     found = re.fullmatch(
         r"40 batches of host 1 of 2: (\d+) pages \((.*) MB\) are here; (\d+) GETs, (.*) MB "
@@ -94,61 +102,51 @@ def test_a_run_finds_what_was_fetched(server: BucketServer, tmp_path: Path) -> N
     assert len(shards(server)) == pages < 11, "a page once, and not all"
     assert pages < int(found[3])
     assert pages <= megabytes <= float(found[4]) < 11
-    server.clear()
-    assert read(tmp_path, 40) == expected
-    assert not shards(server)
-    assert not [each for each in server.requests if "/c/" in each.object], "columns of the index"
     assert "; 0 GETs, 0.0 MB fetched in" in warm(tmp_path, "--steps", "40")[0]
+    server.clear()
+    kept = keep_plan(1_000)
+    with reading(tmp_path, 40) as under_way:
+        assert under_way.stdout is not None
+        assert int(under_way.stdout.readline()) == zlib.crc32(b"".join(rows))
+        assert not shards(server)
+        assert not [each for each in server.requests if "/c/" in each.object], "index columns"
+        assert "by 1 process under way" in run("ls")
+        assert "stay: runs under way need them" in run("clear")
+        under_way.communicate()
+    assert kept.exists()
+    said = run("clear", "--all")
+    assert re.match(r"\d+ pages \(.* MB\) and \d+ kept files? \(.* MB\) removed\n", said), said
+    assert not kept.exists()
+    assert run("clear") == "0 pages (0.0 MB) removed\n"
 
 
-def test_ls_says_what_is_there(server: BucketServer, tmp_path: Path) -> None:
-    cache = os.environ["JAXDATA_CACHE"]
-    lines = run("cache", "ls").stdout.splitlines()
-    assert lines[0] == f"folder   {cache} (JAXDATA_CACHE)"
+def test_ls_says_what_is_there(
+    server: BucketServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = run("ls").splitlines()
+    assert lines[0] == f"folder   {os.environ['JAXDATA_CACHE']} (JAXDATA_CACHE)"
     assert lines[2] == "pages    0 pages of 0 shards, 0.0 MB"
     warm(tmp_path)
     keep_plan(3_000_000)
-    printed = run("cache", "ls", env=os.environ | {"JAXDATA_CACHE_BYTES": "50000000"}).stdout
+    monkeypatch.setenv("JAXDATA_CACHE_BYTES", "50000000")
+    printed = run("ls")
     assert "limit    50.0 MB, of which 10." in printed
     assert "pages    10 pages of 5 shards, 10." in printed
     assert "kept     1 file of plans, 3.0 MB" in printed
-    assert "needed   0.0 MB by 0 processes under way" in printed
+    assert "needed   0.0 MB by 0 processes" in printed
     table = {tuple(line.split()[:2]): line.split()[2:] for line in printed.splitlines()}
     assert table[server.url("bkt/ds"), "train/web"][:2] == ["4", "8"]
     assert table[server.url("bkt/ds"), "train/code"][:2] == ["1", "2"]
-    found = json.loads(run("cache", "ls", "--json").stdout)
+    found = json.loads(run("ls", "--json"))
     assert sum(each["bytes"] for each in found["files"]) > 10**7
     assert {each["name"] for each in found["files"] if each["column"]} > {"train/web/index/length"}
-
-
-def test_clear_leaves_what_runs_need(server: BucketServer, tmp_path: Path) -> None:
-    code = (
-        "import sys, jaxdata\n"
-        "loader = jaxdata.load(sys.argv[1], shard=(1, 2)); next(loader)\n"
-        "import time; time.sleep(.3); print(flush=True); sys.stdin.read()"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path / "run.yaml")]
-    warm(tmp_path)
-    kept = keep_plan(1_000)
-    with subprocess.Popen(command, stdin=-1, stdout=-1) as under_way:
-        assert under_way.stdout is not None
-        under_way.stdout.readline()
-        assert "by 1 process under way" in run("cache", "ls").stdout
-        said = run("cache", "clear").stdout
-        assert "stay: runs under way need them" in said
-        under_way.communicate()
-    assert kept.exists()
-    said = run("cache", "clear", "--all").stdout
-    assert re.match(r"\d+ pages \(.* MB\) and \d+ kept files? \(.* MB\) removed\n", said), said
-    assert not kept.exists()
-    assert run("cache", "clear").stdout == "0 pages (0.0 MB) removed\n"
 
 
 def test_the_cache_is_the_limit(
     server: BucketServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAXDATA_CACHE_BYTES", str(8 * 2**20))
-    small = ["--pack.block_bytes", str(2**20), "--pack.lanes", "1"]
+    small = ["--pack.pool_bytes", str(2**20), "--pack.lanes", "1"]
     full, _ = warm(tmp_path, *small)
     assert re.match(r"the cache is full after [\d,]+ of [\d,]+ batches: JAXDATA_CACHE_BYTES", full)
     assert sum(path.stat().st_size for path in (tmp_path / "cache").rglob("*-*")) <= 9 * 2**20
@@ -157,18 +155,12 @@ def test_the_cache_is_the_limit(
     assert "nothing is kept, as the cache is too small for what its rows read" in skipped
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--host", "2"], "error: --host 2 of --hosts 2: expected 0 to 1"),
-        (["--dataset", "{local}"], "error: nothing to fetch: no source of this run lies in a b"),
-    ],
-)
-def test_what_cannot_be_fetched(
-    server: BucketServer, tmp_path: Path, words: list[str], message: str
-) -> None:
-    given = [word.format(local=tmp_path / "bkt/ds") for word in words]
-    assert warm(tmp_path, *given, status=1)[-1].startswith(message)
+def test_what_cannot_be_fetched(tmp_path: Path) -> None:
+    builders.run(tmp_path, {"web": 9}, pack={"seq_len": 8}, loader={"batch_size": 4})
+    (said,) = warm(tmp_path, "--host", "2", status=1)
+    assert said.startswith("error: --host 2 of --hosts 2: expected 0 to 1")
+    (said,) = warm(tmp_path, status=1)
+    assert said.startswith("error: nothing to fetch: no source of this run lies in a b")
 
 
 def test_a_bucket_that_refuses_is_named(
@@ -188,12 +180,12 @@ def test_verify_names_and_removes_damaged_pages(tmp_path: Path) -> None:
     folder.label("a" * 32, "gs://bkt/ds\ntrain/web/0.array_record")
     folder.label("c" * 32, "gs://bkt/ds\ntrain/web/index/length")
     folder.close()
-    assert here("cache", "verify").stdout == "5 pages (0.0 MB) compared: all are what was written\n"
+    assert run("verify") == "5 pages (0.0 MB) compared: all are what was written\n"
     pages = place_of(tmp_path / "cache") / "pages"
     damaged = [pages / names[1], pages / names[2], pages / f"{'c' * 32}/column"]
     for path in damaged:
         path.write_bytes(path.read_bytes()[:-40])
-    assert here("cache", "verify", status=1).stdout.splitlines() == [
+    assert run("verify", status=1).splitlines() == [
         f"damaged: gs://bkt/ds/train/web/0.array_record, bytes 1,000 to 2,000 ({damaged[0]})",
         f"damaged: a file {'b' * 32}, bytes 0 to 1,000 ({damaged[1]})",
         f"damaged: gs://bkt/ds/train/web/index/length ({damaged[2]})",
@@ -201,7 +193,7 @@ def test_verify_names_and_removes_damaged_pages(tmp_path: Path) -> None:
         "them. Look after the disk",
     ]
     assert not any(path.exists() for path in damaged)
-    assert here("cache", "verify").stdout.startswith("2 pages ")
+    assert run("verify").startswith("2 pages ")
 
 
 def test_warm_says_that_nothing_can_be_written(
@@ -211,7 +203,6 @@ def test_warm_says_that_nothing_can_be_written(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    given = ["--config", tmp_path / "run.yaml", "--hosts", str(HOSTS)]
-    said = here("cache", "warm", *given, status=1).stderr
+    said = "\n".join(warm(tmp_path, status=1))
     assert "error: no pages can be kept in" in said
     assert "(No space left on device): free space there, or let JAXDATA_CACHE name" in said

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
-import pty
 import shlex
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from jaxdata import cli
 from jaxdata.errors import InputError
-from jaxdata.testing import distinct_documents, write_dataset
+from jaxdata.feed.layouts import LAYOUTS
+from tests import builders
 from tests.commands import apart, run
-
-ROOT = Path(__file__).parents[2]
+from tests.conftest import ROOT
 
 
 @pytest.fixture
@@ -43,31 +40,26 @@ def test_help_is_quick_and_lists_every_command() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
     for name in cli.COMMANDS:
         assert f"  {name} " in done.stdout
-
-
-@pytest.mark.parametrize("name", cli.COMMANDS)
-def test_every_command_is_where_the_table_says_and_has_an_example(name: str) -> None:
-    help_text = run(name, "--help").stdout
-    assert help_text.startswith(f"Usage: jaxdata {name}")
+        assert run(name, "--help").stdout.startswith(f"Usage: jaxdata {name}")
+    assert "jaxdata" in apart("--version").stdout
 
 
 @pytest.mark.exhaustive
-
-
-
-def test_help_ends_with_an_example(arguments: list[str]) -> None:
-    help_text = run(*arguments, "--help").stdout
-    assert "Example" in help_text
-    assert f"jaxdata {' '.join(arguments)} " in help_text[help_text.index("Example") :]
-
-
-def test_version() -> None:
-    assert "jaxdata" in apart("--version").stdout
+def test_old_names_work_and_say_the_new_one(config: Path) -> None:
+    for old, (_, new) in cli.RENAMED.items():
+        assert f"  {old} " not in run("--help").stdout
+        done, renamed = run(old, config), run(new, config)
+        assert done.stderr == f"jaxdata {old} is now called jaxdata {new}\n"
+        assert renamed.stderr == ""
+        if old == "validate":  # preview also says that it keeps the plan
+            *lines, planned = renamed.stdout.splitlines()
+            assert done.stdout.splitlines() == lines
+            assert planned == "40 documents planned; hosts started later reuse the plan"
 
 
 def test_train_a_tokenizer_convert_and_read_back(pages: Path, tmp_path: Path) -> None:
     model, output = tmp_path / "my model/t.model", tmp_path / "data"
-    trained = apart(
+    trained = run(
         *("tokenizer", "train", pages, "--output", model, "--vocab-size", "400", "--digits", "2")
     )
     assert f"wrote {model}: 400 tokens" in trained.stdout
@@ -83,10 +75,10 @@ def test_train_a_tokenizer_convert_and_read_back(pages: Path, tmp_path: Path) ->
     assert wrote.endswith(f" per byte), 1 shard, {size / 1_000:,.1f} kB, in {output}")
     assert took.startswith("took ")
     assert then.startswith("next: jaxdata inspect ")
-    shown = apart(*shlex.split(then)[2:]).stdout
+    shown = run(*shlex.split(then)[2:]).stdout
     assert shown.splitlines()[1] == "page 0: some words, 0 and größe"
-    assert "longest document" in apart(*asked, "--stats").stdout
-    assert "already complete: nothing to do" in apart(*asked).stdout
+    assert "longest document" in run(*asked, "--stats").stdout
+    assert "already complete: nothing to do" in run(*asked).stdout
 
 
 def script(name: str, *arguments: str | Path) -> str:
@@ -108,48 +100,50 @@ def test_the_script_is_the_command(pages: Path, tmp_path: Path) -> None:
     run("convert", pages, *options[:1], tmp_path / "a", *options[2:])
     assert script("convert.py", pages, *options).startswith("read 400 documents, ")
     assert (tmp_path / "a/dataset.json").read_bytes() == (tmp_path / "b/dataset.json").read_bytes()
-
-
-def test_the_trainer_is_a_script_too() -> None:
     assert script("train.py", "--help").startswith("Usage: jaxdata train ")
 
 
 def test_quarantined_lines_are_reported_and_exit_0(pages: Path, tmp_path: Path) -> None:
     with pages.open("a") as file:
         file.write('{\n{"text": null}\n[]\n')
-    options = ["--output", tmp_path / "out", "--source", "web", "--tokenizer", "bytes"]
-    report = run("convert", pages, *options).stdout
-    said, where = report.splitlines()[0].split("; quarantined 3 records ")[1].rsplit(", in ", 1)
-    assert where == f"{tmp_path}/out/train/web/quarantine.jsonl"
+    options = ["--source", "web", "--split", "val", "--tokenizer", "bytes", "--record-tokens", "8"]
+    options += ["--bos", "--bos-token", "7"]
+    lines = run("convert", pages, "--output", tmp_path / "out", *options).stdout.splitlines()
+    said, where = lines[0].split("; quarantined 3 records ")[1].rsplit(", in ", 1)
+    assert where == f"{tmp_path}/out/val/web/quarantine.jsonl"
     assert "1 not JSON" in said
-    failed = run(
-        "convert", pages, *options[:3], "other", *options[4:], "--on-error", "fail", status=1
-    )
-    assert failed.stderr == (
+    assert lines[1].startswith("wrote val/web: 17,345 tokens ")
+    entry = json.loads((tmp_path / "out/dataset.json").read_bytes())
+    assert (entry["record_tokens"], entry["tokenizer"]["bos_id"]) == (8, 7)
+    fails = ["--output", tmp_path / "other", *options, "--on-error", "fail"]
+    assert run("convert", pages, *fails, status=1).stderr == (
         f"error: {pages}:401: not JSON. Fix the record, or skip such records with "
         "--on-error quarantine\n"
     )
 
 
-def test_what_a_user_does_wrong_is_one_line(pages: Path, tmp_path: Path) -> None:
+WRONG = [
+    (["{none}"], 1, "error: {none}: no such file or folder"),
+    (["--tokenizer", "gpt2"], 1, "error: unknown tokenizer 'gpt2'; write tiktoken:gpt2, or "),
+    (["--text-key", "body"], 1, "no record has the key 'body'"),
+    (["--text-key", "body"], 1, "has 'text': name one of these with --text-key"),
+    (["--bos-token", "3000"], 1, "bos=3000 is not a token of 'bytes'"),
+    (["--output", "{pages}"], 1, "error: "),
+    (["--source"], 2, "Option '--source' requires an argument"),
+]
+
+
+@pytest.mark.parametrize(("given", "status", "says"), WRONG)
+def test_what_a_user_does_wrong_in_converting_is_one_line(
+    pages: Path, tmp_path: Path, given: list[str], status: int, says: str
+) -> None:
+    places = {"pages": pages, "none": tmp_path / "none"}
+    given = [each.format(**places) for each in given]
+    inputs = [] if given[0] == str(places["none"]) else [pages]
     options = ["--output", tmp_path / "out", "--source", "web", "--tokenizer", "bytes"]
-    missing = apart("convert", tmp_path / "none", *options, status=1)
-    assert missing.stderr.startswith(f"error: {tmp_path}/none: no such file or folder")
-    unknown = run("convert", pages, *options[:-1], "gpt2", status=1)
-    assert unknown.stderr.startswith("error: unknown tokenizer 'gpt2'; write tiktoken:gpt2, or ")
-    key = run("convert", pages, *options, "--text-key", "body", status=1)
-    assert "no record has the key 'body'" in key.stderr
-    assert "has 'text': name one of these with --text-key" in key.stderr
-    bos = run("convert", pages, *options, "--bos-token", "3000", status=1)
-    assert "bos=3000 is not a token of 'bytes'" in bos.stderr
-    model = run(
-        "tokenizer", "train", pages, "--output", tmp_path / "m", "--text-key", "x", status=1
-    )
-    assert "error: there is no text to train a tokenizer on" in model.stderr
-    blocked = run("convert", pages, "--output", pages, *options[2:], status=1)
-    assert blocked.stderr.startswith("error: ")
-    assert "Missing option '--source'" in run("convert", pages, *options[:2], status=2).stderr
-    assert "No such command 'converd'" in apart("converd", status=2).stderr
+    said = run("convert", *inputs, *options, *given, status=status).stderr
+    assert says.format(**places) in said
+    assert status == 2 or said.count("\n") == 1
 
 
 def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,24 +152,6 @@ def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(cli.cli, "main", needs_too_much)
     assert run("x", status=1).stderr == "error: not enough memory: Unable to allocate 8.00 TiB\n"
-
-
-def test_a_bar_is_drawn_on_a_terminal(pages: Path, tmp_path: Path) -> None:
-    parent, child = pty.openpty()
-    options = ["--output", tmp_path / "out", "--source", "web", "--tokenizer", "bytes"]
-    command = [sys.executable, "-m", "jaxdata", "convert", pages, *options]
-    process = subprocess.Popen(command, stderr=child, stdout=subprocess.PIPE)
-    os.close(child)
-    drawn = b""
-    while True:
-        try:
-            drawn += os.read(parent, 65_536)
-        except OSError:  # the other end is closed
-            break
-    os.close(parent)
-    assert process.communicate()[0].startswith(b"read 400 documents, ")
-    assert process.returncode == 0
-    assert b"converting" in drawn
 
 
 def test_errors_of_a_command_become_exit_codes(
@@ -199,35 +175,71 @@ def test_errors_of_a_command_become_exit_codes(
         exits(ZeroDivisionError())
 
 
-class _Cleared:
-    """Is interrupted where Python loses errors."""
-
-    def __del__(self) -> None:
-        raise KeyboardInterrupt
-
-
 def test_a_ctrl_c_that_python_loses_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Cleared:
+        """Is interrupted where Python loses errors."""
+
+        def __del__(self) -> None:
+            raise KeyboardInterrupt
+
     monkeypatch.setattr(sys, "unraisablehook", cli._unraisable)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            _wait_after(_Cleared)
+            _wait_after(Cleared)
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-def _wait_after(make: Callable[[], object]) -> None:
+def _wait_after(make: type) -> None:
     make()
     threading.Event().wait()
 
 
-def test_a_gz_stream_and_several_options_work_together(pages: Path, tmp_path: Path) -> None:
-    packed = tmp_path / "pages.jsonl.gz"
-    packed.write_bytes(gzip.compress(pages.read_bytes()))
-    options = ["--source", "web", "--split", "val", "--tokenizer", "bytes", "--record-tokens", "8"]
-    done = run(
-        "convert", packed, "--output", tmp_path / "out", *options, "--bos", "--bos-token", "7"
+# --- configs -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return builders.run(
+        tmp_path, {"a": [9] * 40}, pack={"seq_len": 8}, loader={"batch_size": 4}, seed=3
     )
-    assert done.stdout.splitlines()[1].startswith("wrote val/web: 17,345 tokens ")
-    entry = json.loads((tmp_path / "out/dataset.json").read_bytes())
-    assert (entry["record_tokens"], entry["tokenizer"]["bos_id"]) == (8, 7)
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_a_config_is_given_bare_or_by_name(config: Path, place: int) -> None:
+    fields = ["--pack.seq_len", "4", "--seed=1", "--json"]
+    words = [["--config", config, *fields], [*fields[:2], config, *fields[2:]], [*fields, config]]
+    assert json.loads(run("preview", *words[place]).stdout)["rows"] == 80
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "says"),
+    [
+        (["train", "demo", "--datset", "x"], 2, "No such option '--datset'. Did you mean '--da"),
+        (["preview", "demo", "--datset=x"], 2, "No such option '--datset'. Did you mean '--da"),
+        (["plan", "demo", "--xyzzy"], 2, "No such option '--xyzzy'."),
+        (["selftest", "demo", "--xyzzy.seq_len", "4"], 2, "No such option '--xyzzy'."),
+        (["trace", "--seed", "3"], 2, "give CONFIG: a YAML file, or the name of a config shipped"),
+        (["preview", "demo", "--jsn"], 2, "Did you mean '--json'?"),
+        (["inspect", "x", "--rwo", "3"], 2, "Did you mean '--row'?"),
+        (["inspect", "--config", "demo", "--rwo", "3"], 2, "Did you mean '--row'?"),
+        (["preview", "demo", "--pack.seqlen", "3"], 1, "error: unknown field 'pack.seqlen'; did "),
+        (["preview", "{d}"], 1, "d is a dataset, not a config: give a config, and --dataset {d}"),
+        (["trian", "demo"], 2, "No such command 'trian'. Did you mean train?"),
+        (["xyz", "demo"], 2, "No such command 'xyz'."),
+    ],
+)
+def test_what_is_nearly_right_is_named(
+    config: Path, given: list[str], status: int, says: str
+) -> None:
+    folder = {"d": config.parent / "d"}
+    said = run(*(each.format(**folder) for each in given), status=status).stderr
+    assert says.format(**folder) in " ".join(said.replace("--step.", "").split())
+
+
+def test_a_layout_is_one_entry_of_a_registry(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = ["preview", config, "--loader.layout", "toy"]
+    assert "or 'megatron', got 'toy'" in run(*chosen, status=1).stderr
+    monkeypatch.setitem(LAYOUTS, "toy", lambda batch: {"tokens": batch["inputs"]})
+    run(*chosen)

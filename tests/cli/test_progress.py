@@ -7,15 +7,18 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from jaxdata import cli
 from jaxdata.cli import train
 from jaxdata.config import load_config
 from jaxdata.progress import progress_bar, say, status_line
-from jaxdata.testing import distinct_documents, write_dataset
+from tests import builders
+from tests.converter.here import in_this_process
 
 LONG = "step 1/3  a line that is longer than the terminal is wide" + " and on" * 20 + "!"
 
@@ -61,6 +64,14 @@ def test_a_line_goes_above_the_bar() -> None:
     assert drawn().endswith("after\n")
 
 
+def test_a_conversion_has_a_bar(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("some text")
+    where = ["--output", str(tmp_path / "out"), "--source", "web", "--tokenizer", "bytes"]
+    with terminal() as drawn, in_this_process():
+        assert cli._run(["convert", str(tmp_path / "a.txt"), *where]) == 0
+    assert "converting" in drawn()
+
+
 def test_a_bar_says_no_count_before_it_knows_one() -> None:
     with terminal() as drawn, progress_bar("training") as advance:
         with progress_bar("planning [blocks]", in_bytes=True) as inner:
@@ -90,7 +101,7 @@ def test_a_status_and_a_bar_share_the_terminal(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_lines_of_training_go_above_its_bar(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     import jaxdata.train.trainer
 
@@ -103,7 +114,7 @@ def test_the_lines_of_training_go_above_its_bar(
             return SimpleNamespace(halted=None)
 
     monkeypatch.setattr(jaxdata.train.trainer, "Trainer", Trained)
-    write_dataset(tmp_path / "d", {"train/a": distinct_documents([9, 9])})
+    path = builders.run(tmp_path, {"a": 2})
     with terminal() as drawn:
-        train.run(load_config({"dataset": str(tmp_path / "d")}))
+        train.run(load_config(path))
     assert begins_a_line(drawn(), "step 1/4  loss 5")

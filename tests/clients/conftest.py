@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-import jaxdata
 from tests.clients.tiny import config_of
+from tests.converter.here import convert_here
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +31,7 @@ def text(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         with gzip.open(shared_data / f"{name}.jsonl.gz", "rt") as lines:
             few.write_text("".join(islice(lines, 120)))
         given = {"source": source, "split": split, "tokenizer": tokenizer}
-        jaxdata.convert(few, output=path, workers=1, **given)
+        convert_here(few, output=path, workers=1, **given)
     return path
 
 
@@ -48,6 +48,16 @@ def _one_thread() -> Iterator[None]:
 def run(text: Path) -> dict[str, Any]:
     """A config: pages and code, mixed and packed."""
     return config_of(text)
+
+
+@pytest.fixture
+def missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No trainer is installed."""
+
+    def import_module(name: str) -> Any:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr("importlib.import_module", import_module)
 
 
 @pytest.fixture

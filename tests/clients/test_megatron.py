@@ -1,10 +1,11 @@
 """Megatron-LM's external data loader, in a stand-in of its arguments, ranks and checkpoints.
 
-`README.md` of the room says when the same was run in Megatron-LM itself.
+`installed/test_megatron.py` trains with it.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -17,10 +18,11 @@ import torch
 import jaxdata
 from jaxdata.clients import megatron
 from jaxdata.errors import InputError, StateMismatch
-from jaxdata.testing import check_trainer
-from tests.clients.tiny import ROWS, SEQ_LEN, VOCAB, Tiny, assert_by_hand, train
+from jaxdata.feed.layouts import Megatron
+from tests.clients.tiny import ROWS, SEQ_LEN, VOCAB
 
 MASKING = {"dataloader_inter_document_masking": True, "create_attention_mask_in_dataloader": False}
+ACROSS = {"across_documents": True}
 ARGUMENTS = {
     "dataloader_type": "external",
     "seq_length": SEQ_LEN,
@@ -43,7 +45,7 @@ ARGUMENTS = {
 }
 
 
-class Megatron:
+class Trainer:
     """What `pretrain` does with a provider, in one process that plays any of its ranks."""
 
     def __init__(self, stand_in: Callable[..., Any]) -> None:
@@ -78,76 +80,66 @@ class Megatron:
 
 
 @pytest.fixture
-def trainer(stand_in: Callable[..., Any]) -> Megatron:
-    return Megatron(stand_in)
+def trainer(stand_in: Callable[..., Any]) -> Trainer:
+    return Trainer(stand_in)
 
 
-def steps_of(batches: Any, number: int = ROWS // 2) -> Any:
-    """The micro-batches of each step, as one batch."""
-    while group := list(islice(batches, number)):
-        yield {name: torch.cat([each[name] for each in group]) for name in group[0]}
+def taken(batches: Any, steps: int) -> torch.Tensor:
+    """The labels of so many steps."""
+    return torch.cat([batch["labels"] for batch in islice(batches, steps * ROWS // 2)])
 
 
-def loss_of(model: Tiny, batch: Any) -> torch.Tensor:
-    """As Megatron: attention by `cu_seqlens` or the mask; the sum of losses over their number."""
-    if "cu_seqlens" in batch:
-        slots = torch.arange(SEQ_LEN).expand(len(batch["tokens"]), -1).contiguous()
-        ids = torch.searchsorted(batch["cu_seqlens"].long(), slots, right=True)
-        seen = (ids[..., :, None] == ids[..., None, :]).tril()
-    else:
-        seen = ~batch["attention_mask"][:, 0]
-    logits = model(batch["tokens"], batch["position_ids"], seen)
-    costs = torch.nn.functional.cross_entropy(logits.mT, batch["labels"], reduction="none")
-    return (costs * batch["loss_mask"]).sum() / batch["loss_mask"].sum()
-
-
-@pytest.mark.parametrize("arguments", [{}, MASKING])
-def test_six_steps_by_hand(trainer: Megatron, run: Any, arguments: Any) -> None:
-    trainer.set(**arguments)
-    batches, _ = trainer.build(run)
-    assert_by_hand(Tiny(), steps_of(batches), loss_of, jaxdata.load(run))
-
-
-@pytest.mark.parametrize("saves", [True, False])
-def test_resumed_to_the_bit(trainer: Megatron, run: Any, tmp_path: Path, saves: bool) -> None:
-    whole = list(train(Tiny(), steps_of(trainer.build(run)[0]), loss_of, 6))
-    trainer.set(dataloader_save=str(tmp_path))
-    model, (first, _) = Tiny(), trainer.build(run)
-    losses = list(train(model, steps_of(first), loss_of, 3))
-    trainer.save(first, 3)
-    if not saves:
-        trainer.set(dataloader_save=None)
-    again, _ = trainer.build(run)
-    assert losses + list(train(model, steps_of(again), loss_of, 3)) == whole
-
-
-@pytest.mark.parametrize(("micro", "ranks"), [(2, 2), (4, 2), (1, 4)])
-def test_other_ranks_and_micro_batches_go_on(
-    trainer: Megatron, run: Any, tmp_path: Path, micro: int, ranks: int
+@pytest.mark.parametrize(
+    ("arguments", "given", "layout"),
+    [
+        ({}, {}, Megatron(attention_mask=True)),
+        (MASKING, {}, Megatron(cu_seqlens=True)),
+        (
+            {**MASKING, "dataloader_inter_document_masking": False},
+            ACROSS,
+            Megatron(attention_mask=False),
+        ),
+    ],
+)
+def test_a_batch_has_what_this_attention_takes(
+    trainer: Trainer, run: Any, arguments: Any, given: Any, layout: Any
 ) -> None:
+    trainer.set(**arguments)
+    batches, _ = trainer.build(run, **given)
+    native = jaxdata.load(run, loader={"batch_size": 2})
+    for batch, rows in islice(zip(batches, native, strict=True), 8):
+        expected = layout(rows)
+        assert batch.keys() == expected.keys()
+        assert all(torch.equal(batch[name], torch.from_numpy(expected[name])) for name in batch)
+
+
+def test_it_goes_on_from_the_number_of_samples_alone(trainer: Trainer, run: Any) -> None:
+    whole = taken(trainer.build(run)[0], 6)
+    tokens = [each for each in trainer.written if each[0] == "data/tokens/pages"]
+    assert [iteration for _, _, iteration in tokens] == [2, 4, 6]  # of TensorBoard
+    assert 0 < tokens[0][1] < tokens[1][1]
+    trainer.set(iteration=3, consumed_train_samples=3 * ROWS)
+    assert torch.equal(taken(trainer.build(run)[0], 3), whole[3 * ROWS :])
+
+
+def test_other_ranks_and_micro_batches_go_on_from_the_state(
+    trainer: Trainer, run: Any, tmp_path: Path
+) -> None:
+    run["loader"] = {**run["loader"], "skip_rows": [[8, 16]]}
     trainer.set(dataloader_save=str(tmp_path))
-    alone, _ = trainer.build(run)
-    list(islice(alone, 3 * ROWS // 2))
+    alone, _ = trainer.build(run, steps=6)
+    taken(alone, 3)
     trainer.save(alone, 3)
-    expected = torch.cat([batch["labels"] for batch in islice(alone, ROWS // 2)])
-    trainer.set(micro_batch_size=micro)
-    trainer.ranks, loaders = ranks, []
-    for trainer.rank in range(ranks):
-        loaders.append(trainer.build(run)[0])
-    calls = ROWS // micro // ranks
-    found = [each["labels"] for step in range(calls) for each in map(next, loaders)]
+    expected = taken(alone, 1)
+    trainer.set(micro_batch_size=1)
+    trainer.ranks, loaders = 4, []
+    for trainer.rank in range(4):
+        loaders.append(trainer.build(run, steps=6)[0])
+    found = [each["labels"] for _ in range(ROWS // 4) for each in map(next, loaders)]
     assert torch.equal(torch.cat(found), expected)
 
 
-def test_check_trainer_passes(trainer: Megatron, run: Any) -> None:
-    model = Tiny()
-    for arguments in ({}, MASKING):
-        trainer.set(**arguments)
-        batches, _ = trainer.build(run)
-        check_trainer(lambda batch: loss_of(model, batch).item(), batches.loader)
-
-
-def test_every_evaluation_has_the_same_rows(trainer: Megatron, run: Any) -> None:
+def test_every_evaluation_has_the_same_rows(trainer: Trainer, run: Any) -> None:
     _, valid = trainer.build(run)
     passes = [[next(valid)["tokens"].tolist() for _ in range(4)] for _ in range(2)]
     assert passes[0] == passes[1]
@@ -160,13 +152,15 @@ def test_every_evaluation_has_the_same_rows(trainer: Megatron, run: Any) -> None
         trainer.build(run)
 
 
-def test_other_tensor_parallel_ranks_read_nothing(trainer: Megatron, run: Any) -> None:
+def test_other_tensor_parallel_ranks_read_nothing(trainer: Trainer, run: Any) -> None:
     trainer.tensor_rank = 1
     assert trainer.build(run) == (None, None)
     assert megatron.provider(run).is_distributed  # type: ignore[attr-defined]
 
 
-def test_documents_see_each_other_only_if_asked(trainer: Megatron, run: Any) -> None:
+def test_documents_see_each_other_only_if_asked(trainer: Trainer, run: Any) -> None:
+    mask = next(trainer.build(run, **ACROSS)[0])["attention_mask"]
+    assert torch.equal(mask[0, 0], ~torch.ones(SEQ_LEN, SEQ_LEN, dtype=torch.bool).tril())
     for arguments in (
         {"transformer_impl": "transformer_engine"},
         {"masked_softmax_fusion": True},
@@ -175,19 +169,6 @@ def test_documents_see_each_other_only_if_asked(trainer: Megatron, run: Any) -> 
         trainer.set(**{**ARGUMENTS, **arguments})
         with pytest.raises(InputError, match="documents would attend to those before them"):
             trainer.build(run)
-    batch = next(trainer.build(run, across_documents=True)[0])
-    assert "attention_mask" not in batch
-    trainer.set(create_attention_mask_in_dataloader=True)
-    mask = next(trainer.build(run, across_documents=True)[0])["attention_mask"]
-    assert torch.equal(mask[0, 0], ~torch.ones(SEQ_LEN, SEQ_LEN, dtype=torch.bool).tril())
-
-
-def test_tensorboard_has_tokens_by_source(trainer: Megatron, run: Any) -> None:
-    batches, _ = trainer.build(run)
-    list(islice(batches, 4 * ROWS // 2))
-    tokens = [each for each in trainer.written if each[0] == "data/tokens/pages"]
-    assert [iteration for _, _, iteration in tokens] == [2, 4]
-    assert 0 < tokens[0][1] < tokens[1][1]
 
 
 @pytest.mark.parametrize(
@@ -202,15 +183,13 @@ def test_tensorboard_has_tokens_by_source(trainer: Megatron, run: Any) -> None:
         ({"sft": True}, "--sft expects batches of its SFTDataset"),
     ],
 )
-def test_refused_before_the_first_step(
-    trainer: Megatron, run: Any, changed: Any, says: str
-) -> None:
+def test_refused_before_the_first_step(trainer: Trainer, run: Any, changed: Any, says: str) -> None:
     trainer.set(**changed)
     with pytest.raises(InputError, match=says):
         trainer.build(run)
 
 
-def test_rows_that_do_not_suffice_are_refused(trainer: Megatron, run: Any) -> None:
+def test_rows_that_do_not_suffice_are_refused(trainer: Trainer, run: Any) -> None:
     with pytest.raises(InputError, match="trains on 800 samples, and the config has 60 rows"):
         trainer.build(run, steps=100)
     run["loader"] = {**run["loader"], "skip_rows": [[8, 16]]}
@@ -219,7 +198,7 @@ def test_rows_that_do_not_suffice_are_refused(trainer: Megatron, run: Any) -> No
 
 
 def test_a_state_of_another_iteration_is_refused(
-    trainer: Megatron, run: Any, tmp_path: Path
+    trainer: Trainer, run: Any, tmp_path: Path
 ) -> None:
     trainer.set(dataloader_save=str(tmp_path), iteration=3, consumed_train_samples=24)
     batches, _ = trainer.build(run)  # a folder that has no state yet: by the number alone
@@ -233,28 +212,11 @@ def test_a_state_of_another_iteration_is_refused(
         trainer.build(run)
 
 
-def test_skipped_rows_go_on_from_the_state(trainer: Megatron, run: Any, tmp_path: Path) -> None:
-    run["loader"] = {**run["loader"], "skip_rows": [[8, 16]]}
-    trainer.set(dataloader_save=str(tmp_path))
-    batches, _ = trainer.build(run, steps=5)
-    list(islice(batches, 2 * ROWS // 2))
-    trainer.save(batches, 2)
-    assert trainer.build(run, steps=5)[0].loader.next_row == 24
-
-
-def test_it_says_that_megatron_is_missing(monkeypatch: pytest.MonkeyPatch, run: Any) -> None:
-    missing = ModuleNotFoundError("No module named 'megatron'", name="megatron")
-
-    def import_module(name: str) -> Any:
-        raise missing
-
-    monkeypatch.setattr("importlib.import_module", import_module)
+def test_it_says_that_megatron_is_missing(missing: None, run: Any) -> None:
     with pytest.raises(InputError, match="Megatron-LM is not installed: see https"):
         megatron.provider(run)((8, 8, 0))
 
 
 def test_the_argument_that_only_some_scripts_have() -> None:
-    import argparse
-
     parser = megatron.add_arguments(argparse.ArgumentParser())
     assert parser.parse_args(["--dataloader-save", "d"]).dataloader_save == "d"

@@ -6,7 +6,6 @@ each of them.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -21,11 +20,9 @@ import torch
 import jaxdata
 from jaxdata.clients import levanter, nanochat, nanodo, tunix
 from jaxdata.clients.nanogpt import Data
-from jaxdata.clients.whole_rows import Pairs
+from jaxdata.config import build_rows, load_config
 from jaxdata.errors import InputError, StateMismatch
-from jaxdata.testing import check_trainer
 from tests.clients.tiny import (
-    CLOSE,
     ROWS,
     SEQ_LEN,
     VOCAB,
@@ -43,14 +40,6 @@ CHAT = SimpleNamespace(get_vocab_size=lambda: VOCAB)
 def alone(run: dict[str, Any]) -> dict[str, Any]:
     """A config with a document in each row."""
     return {**run, "pack": {"seq_len": SEQ_LEN, "strategy": "pad"}}
-
-
-def loss_of_pair(model: Tiny, pair: Any) -> torch.Tensor:
-    """As nanoGPT and nanochat: causal over the row, targets of -1 do not count."""
-    tokens, targets = pair[0], pair[1]
-    whole = torch.ones_like(tokens)
-    costs = model.costs(tokens, targets.clamp(min=0), whole.cumsum(-1) - 1, whole)
-    return (costs * (targets >= 0)).sum() / (targets >= 0).sum()
 
 
 def logits_of(model: Tiny, tokens: torch.Tensor) -> torch.Tensor:
@@ -101,9 +90,10 @@ class NanoChat:
 
     def __init__(self, run: Any, rows: int = ROWS) -> None:
         self.run, self.rows, self.state = run, rows, None
+        self.resumed: Any = None
 
     def resume(self, state: Any) -> None:
-        self.state = state
+        self.resumed = state
 
     def loss(self, model: Tiny, pair: Any) -> torch.Tensor:
         made: torch.Tensor = nanochat.loss(ChatModel(model), *pair)
@@ -111,9 +101,11 @@ class NanoChat:
 
     def __iter__(self) -> Iterator[Any]:
         function = nanochat.with_state(self.run)
-        given = {"split": "train", "device": "cpu", "resume_state_dict": self.state}
+        given = {"split": "train", "device": "cpu", "resume_state_dict": self.resumed}
         batches = function(CHAT, self.rows, SEQ_LEN, **given)
         *batch, self.state = next(batches)
+        printed = [self.state[name] for name in ("epoch", "pq_idx", "rg_idx")]
+        assert printed == [1, None, 0 if self.resumed is None else 3 * ROWS]
         while True:
             now = batch
             *batch, self.state = next(batches)
@@ -150,14 +142,9 @@ def test_a_target_weighs_the_same_in_any_micro_batch(alone: Any, script: Any) ->
     model, small, large = Tiny(), script(alone, ROWS // 4), script(alone)
     whole = gradient(large, 1, large.loss)
     assert torch.allclose(gradient(small, 4, small.loss), whole, rtol=1e-9)
-    native = jaxdata.load(alone, loader={"batch_size": ROWS // 4})
-    pairs = [tuple(map(torch.from_numpy, Pairs("", False)(batch))) for batch in islice(native, 4)]
-    counts = [int((targets >= 0).sum()) for _, targets in pairs]
-    assert max(counts) > 1.2 * min(counts)
-    mean = whole * len(counts) * pairs[0][1].numel() / sum(counts)
-    assert not torch.allclose(gradient(pairs, 4, loss_of_pair), mean, rtol=0.1)  # their own
-    nothing = torch.full_like(pairs[0][1], -1)
-    assert small.loss(model, (pairs[0][0], nothing)) == 0  # a process may have filling rows only
+    tokens, targets = next(iter(script(alone)))
+    nothing = torch.full_like(targets, -1)
+    assert small.loss(model, (tokens, nothing)) == 0  # a process may have filling rows only
 
 
 @pytest.mark.parametrize("script", [NanoGPT, NanoChat])
@@ -181,14 +168,6 @@ def test_what_nanogpt_estimates_on_is_still_trained_on(alone: Any) -> None:
     assert torch.equal(data.get_batch("train")[0], expected[1])
 
 
-def test_what_nanochat_prints_of_a_state(alone: Any) -> None:
-    given = {"split": "train", "device": "cpu"}
-    batches = nanochat.with_state(alone)(CHAT, ROWS, SEQ_LEN, **given)
-    (_, _, first), (_, _, state) = islice(batches, 2)
-    assert [first[name] for name in ("epoch", "pq_idx", "rg_idx")] == [1, None, 0]
-    assert [state[name] for name in ("epoch", "pq_idx", "rg_idx")] == [1, None, ROWS]
-
-
 def test_evaluation_begins_again(alone: Any) -> None:
     data = Data(alone, batch_size=4, block_size=SEQ_LEN)
     batches = nanochat.without_state(alone)(CHAT, 4, SEQ_LEN, split="val", device="cpu")
@@ -196,19 +175,6 @@ def test_evaluation_begins_again(alone: Any) -> None:
         tokens = [pair[0].tolist() for pair in evaluated]
         assert tokens[:5] == tokens[5:]
         assert [0] * SEQ_LEN not in tokens[0]
-
-
-def test_check_trainer_sees_that_documents_see_each_other(run: Any) -> None:
-    model = Tiny()
-    data = Data(run, batch_size=ROWS, block_size=SEQ_LEN, across_documents=True)
-    loader = data._loaders["train"].loader
-
-    def loss(pair: Any) -> float:
-        return loss_of_pair(model, pair).item()
-
-    check_trainer(loss, loader, leave_out={"documents", "by hand"})
-    with pytest.raises(AssertionError, match="documents of a row see each other"):
-        check_trainer(loss, loader)
 
 
 def test_documents_see_each_other_only_if_asked(run: Any) -> None:
@@ -264,11 +230,11 @@ def test_nanodo(alone: Any, stand_in: Callable[..., Any]) -> None:
 
 
 class PeftTrainer:
-    """As Tunix's: fetches before it sees that it is done, and saves metadata with a checkpoint."""
+    """What Tunix's has that the client uses; `installed/test_tunix.py` trains with it."""
 
-    def __init__(self, metadata: Any = None, steps: int = 0) -> None:
+    def __init__(self, micro: int | None = None, metadata: Any = None, steps: int = 0) -> None:
         self.model = SimpleNamespace(config=SimpleNamespace(vocab_size=VOCAB))
-        self.config = SimpleNamespace(gradient_accumulation_steps=None)
+        self.config = SimpleNamespace(gradient_accumulation_steps=micro)
         self.iter_steps = self.train_steps = steps
         self._restored_custom_metadata = metadata
         self.logged: list[tuple[Any, ...]] = []
@@ -278,151 +244,90 @@ class PeftTrainer:
     def custom_checkpoint_metadata(self) -> dict[str, Any]:
         return {"global_step": self.train_steps}
 
+    def with_data_hooks(self, hooks: Any) -> None:
+        self.hooks = hooks
+
     def with_gen_model_input_fn(self, function: Any) -> None:
-        self.model_input = function
+        assert function is tunix.model_input
 
     def with_loss_fn(self, function: Any) -> None:
-        self.loss = function
+        assert function is tunix.loss
 
-    def with_data_hooks(self, hooks: Any) -> None:
-        self.data_hooks = hooks
-
-    def losses(self, model: Tiny, steps: int) -> Iterator[float]:
-        while (batch := self.data_hooks.load_next_train_batch(self)) is not None:
-            if self.iter_steps == steps:
-                return
-            yield from train(model, [batch], self.loss_of, 1)
-            self.iter_steps = self.train_steps = self.iter_steps + 1
-
-    def loss_of(self, model: Tiny, batch: Any) -> torch.Tensor:
-        made = {
-            name: tensor(jax.device_get(each)) for name, each in self.model_input(batch).items()
-        }
-        logits = model(made["inputs"].long(), made["positions"].long(), made["attention_mask"])
-        costs = torch.nn.functional.cross_entropy(
-            logits.mT, made["targets"].long(), reduction="none"
-        )
-        own = self.loss(lambda *_: (logits.detach().numpy(), None), **self.model_input(batch))
-        loss = (costs * made["loss_mask"]).sum() / made["divisor"]
-        assert abs(float(own) - loss.item()) < 1e-5  # float32
-        return loss
+    @property
+    def next_row(self) -> int:
+        """The first row after a resume."""
+        row: int = self.custom_checkpoint_metadata()["jaxdata"]["next_row"]
+        return row
 
 
-def test_tunix(run: Any) -> None:
+def test_tunix_goes_on_after_what_was_trained(run: Any) -> None:
+    """It fetches a batch before it sees that it is done."""
     trainer = PeftTrainer()
     tunix.attach(trainer, run, log_every=2)
-    whole = list(trainer.losses(Tiny(), 6))
-    batches = jaxdata.load(run)
-    assert_by_hand(Tiny(), iter(jaxdata.load(run)), trainer.loss_of, batches)
-    assert len(whole) == 6
+    fetched = []
+    for trainer.iter_steps in range(4):
+        trainer.train_steps = trainer.iter_steps
+        fetched.append(trainer.hooks.load_next_train_batch(trainer))
     assert {each[1] for each in trainer.logged} >= {"data/tokens/pages", "data/epochs/code"}
-
-    model, first = Tiny(), PeftTrainer()
-    tunix.attach(first, run)
-    losses = list(first.losses(model, 3))
-    assert first.data_hooks.train.next_row == 4 * ROWS  # one batch more was fetched than trained
-    metadata = json.loads(json.dumps(first.custom_checkpoint_metadata()))
+    assert {each[-1] for each in trainer.logged} == {0, 2}
+    assert (trainer.hooks.train.next_row, trainer.next_row) == (4 * ROWS, 3 * ROWS)
+    metadata = json.loads(json.dumps(trainer.custom_checkpoint_metadata()))
     assert metadata["global_step"] == 3
-    for saved in (metadata, None):
-        again = PeftTrainer(saved, steps=3)
+    for saved in (metadata, None):  # by the state, and by the number of steps alone
+        again = PeftTrainer(metadata=saved, steps=3)
         tunix.attach(again, run)
-        assert again.data_hooks.train.next_row == 3 * ROWS
-    assert losses + list(again.losses(model, 6)) == whole
-    assert list(again.losses(model, 10**6))
-    assert again.data_hooks.load_next_train_batch(again) is None
+        batch = again.hooks.load_next_train_batch(again)
+        assert np.array_equal(batch["inputs"], fetched[3]["inputs"])
+    while again.hooks.load_next_train_batch(again) is not None:
+        pass
+    passes = []
+    for _ in range(2):
+        batches = iter(lambda: again.hooks.load_next_eval_batch(again), None)
+        passes.append([np.asarray(batch["inputs"]).tolist() for batch in batches])
+    assert passes[0] == passes[1]
+    assert len(passes[0]) == 3
+    again.model.config.vocab_size = 512
+    with pytest.raises(InputError, match="ids below 1,000, but the model's vocab_size is 512"):
+        tunix.attach(again, run)
 
 
 def test_tunix_accumulates(alone: Any) -> None:
     """The losses of a step's micro-batches add up to its mean; a state is between two steps."""
-    trainer, model = PeftTrainer(), Tiny()
-    trainer.config = SimpleNamespace(gradient_accumulation_steps=4)
+    trainer, model = PeftTrainer(micro=4), Tiny()
+
+    def forward(tokens: Any, positions: Any, _: Any, seen: Any) -> Any:
+        given = (tensor(jax.device_get(each)) for each in (tokens, positions, seen))
+        return model(*given).detach().numpy(), None
+
     tunix.attach(trainer, alone, loader={"batch_size": ROWS // 4})
     for step, rows in enumerate(islice(jaxdata.load(alone), 2), 1):
         shares = []
         for trainer.iter_steps in range(4 * step - 4, 4 * step):
-            batch = trainer.data_hooks.load_next_train_batch(trainer)
-            shares.append(trainer.loss_of(model, batch).item())
+            batch = trainer.hooks.load_next_train_batch(trainer)
+            shares.append(float(tunix.loss(forward, **tunix.model_input(batch))))
         trainer.iter_steps, trainer.train_steps = 4 * step, step
-        assert sum(shares) / 4 == pytest.approx(by_hand(model, rows), rel=CLOSE)
-        assert trainer.custom_checkpoint_metadata()["jaxdata"]["next_row"] == step * ROWS
-    assert trainer.data_hooks.load_next_train_batch(trainer) is not None
-    assert trainer.custom_checkpoint_metadata()["jaxdata"]["next_row"] == 2 * ROWS
-    assert trainer.data_hooks.train.next_row == 3 * ROWS
+        assert sum(shares) / 4 == pytest.approx(by_hand(model, rows), rel=1e-5)  # float32
+        assert trainer.next_row == step * ROWS
+    assert trainer.hooks.load_next_train_batch(trainer) is not None
+    assert (trainer.next_row, trainer.hooks.train.next_row) == (2 * ROWS, 3 * ROWS)
 
 
-def test_tunix_evaluates_the_same_each_time_and_checks(run: Any) -> None:
-    trainer = PeftTrainer()
-    tunix.attach(trainer, run)
-    passes = []
-    for _ in range(2):
-        passes.append(0)
-        while trainer.data_hooks.load_next_eval_batch(trainer) is not None:
-            passes[-1] += 1
-    assert passes[0] == passes[1] > 1
-    model = Tiny()
-    check_trainer(lambda batch: trainer.loss_of(model, batch).item(), trainer.data_hooks.train)
-    trainer.model.config.vocab_size = 512
-    with pytest.raises(InputError, match="ids below 1,000, but the model's vocab_size is 512"):
-        tunix.attach(trainer, run)
-
-
-def test_levanter(run: Any, stand_in: Callable[..., Any]) -> None:
-    """Its loss: the next token of a row, where the mask of a slot says so."""
-    stand_in("haliax", named=lambda array, axis: np.array(array))
-
-    def causal(tokens: Any, *, loss_weight: Any, segment_ids: Any) -> Any:
-        return tokens, loss_weight, segment_ids
-
-    stand_in("levanter.models.lm_model", LmExample=SimpleNamespace(causal=causal))
-    stand_in("levanter.data", AsyncDataset=type("AsyncDataset", (), {}))
-    levanter._examples.cache_clear()
-    run["pack"] = {"seq_len": SEQ_LEN, "strategy": "concat"}
-    pos = SimpleNamespace(size=SEQ_LEN + 1)
-    data = levanter.examples(run, pos, vocab_size=VOCAB)
-    assert asyncio.run(data.async_len()) == asyncio.run(data.current_len()) == 60
-    assert data.is_finite()
-    assert asyncio.run(data.final_length_is_known())
-
-    def batches() -> Iterator[Any]:
-        for step in range(6):
-            yield asyncio.run(data.get_batch(range(step * ROWS, (step + 1) * ROWS)))
-
-    def loss_of(model: Tiny, batch: Any) -> torch.Tensor:
-        tokens, mask, ids = (tensor(np.stack(arrays)) for arrays in zip(*batch, strict=True))
-        begins = torch.ones_like(ids, dtype=torch.bool)
-        begins[:, 1:] = ids[:, 1:] != ids[:, :-1]
-        slots = torch.arange(SEQ_LEN + 1).expand_as(ids)
-        positions = slots - torch.where(begins, slots, 0).cummax(-1).values
-        costs = model.costs(tokens, tokens.roll(-1, 1), positions, ids)
-        return (costs * mask).sum() / mask.sum()
-
-    native = jaxdata.load(run)
-    assert_by_hand(Tiny(), batches(), loss_of, native)
-    levanter._examples.cache_clear()
-
-
-def test_levanter_refuses_targets_that_are_not_the_next_token(run: Any) -> None:
-    several = [
-        {name: each[number] for name, each in batch.items()}
-        for batch in jaxdata.load(run)
-        for number in range(ROWS)
-        if batch["segment_ids"][number].max() > 1
-    ]
+def test_levanter_refuses_what_its_loss_would_get_wrong(run: Any) -> None:
+    """What `installed/test_levanter.py` trains on has `strategy: concat`."""
+    packed = (row for row in build_rows(load_config(run)) if row["segment_ids"].max() > 1)
     with pytest.raises(InputError, match="is a target only: pack with strategy='concat'"):
-        levanter.tokens_of(several[0])
-    pos = SimpleNamespace(size=SEQ_LEN)
-    with pytest.raises(InputError, match=r"Levanter's Pos.size - 1 is 191: set pack"):
-        levanter.examples(run, pos)
+        levanter.tokens_of(next(packed))
+    pos = SimpleNamespace(size=SEQ_LEN + 1)
     skipping = {**run, "loader": {"skip_rows": [[0, 8]]}}
-    with pytest.raises(InputError, match=r"loader\.skip_rows is of a loader, and Levanter has its"):
-        levanter.examples(skipping, SimpleNamespace(size=SEQ_LEN + 1))
+    for config, axis, says in (
+        (run, SimpleNamespace(size=SEQ_LEN), r"Levanter's Pos.size - 1 is 191: set pack"),
+        (skipping, pos, r"loader\.skip_rows is of a loader, and Levanter has its"),
+    ):
+        with pytest.raises(InputError, match=says):
+            levanter.examples(config, axis)
 
 
-def test_they_say_what_is_missing(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def import_module(name: str) -> Any:
-        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-    monkeypatch.setattr("importlib.import_module", import_module)
+def test_they_say_what_is_missing(run: Any, missing: None) -> None:
     levanter._examples.cache_clear()
     with pytest.raises(InputError, match="Levanter is not installed: pip install marin"):
         levanter.examples(run, SimpleNamespace(size=SEQ_LEN + 1))

@@ -8,15 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import yaml
 
 from jaxdata.config import load, load_config, storage_section
 from jaxdata.config.storage_section import _VARIABLES, StorageSection, use_storage
 from jaxdata.errors import ConfigError
-from jaxdata.testing import write_dataset
 from jaxdata.testing.buckets import bucket_process
+from tests.builders import dataset
 
 NAMES = {name for each in _VARIABLES for name in (each.name, *each.others)}
 
@@ -124,20 +122,17 @@ def test_what_is_refused(storage: str, message: str, tmp_path: Path) -> None:
     assert "hush" not in str(caught.value)
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_run_reads_the_bucket_that_its_config_names(tmp_path: Path, workers: int) -> None:
-    tokens = [np.arange(1, 90)] * 40
-    write_dataset(tmp_path / "bkt/ds", {"train/web": tokens})
+def test_a_run_and_its_workers_read_the_bucket_that_its_config_names(tmp_path: Path) -> None:
+    dataset(tmp_path / "bkt/ds", {"web": [89] * 40})
     with bucket_process("s3", folder=tmp_path) as server:
         s3 = {"endpoint": server.env["AWS_ENDPOINT_URL"], "anonymous": True}
         config = {
             "dataset": "s3://bkt/ds",
-            "pack": {"seq_len": 64},
-            "loader": {"batch_size": 4, "num_workers": workers},
+            "pack": {"seq_len": 64, "order": 2},
+            "loader": {"batch_size": 4, "num_workers": 1},
             "storage": {"s3": s3, "cache": {"folder": str(tmp_path / "pages")}},
         }
-        (tmp_path / "run.yaml").write_text(yaml.safe_dump(config))
-        loader = load(tmp_path / "run.yaml")
+        loader = load(config)
         inputs = [batch["inputs"] for batch in loader]
         loader.close()
     near = load(config | {"dataset": str(tmp_path / "bkt/ds")})

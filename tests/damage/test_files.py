@@ -47,7 +47,7 @@ from tests.damage.harm import (
     unsealed,
 )
 from tests.damage.specimens import OLDER, SMALL, SPECIMENS, copied, files_of, part_of
-from tests.documents.memory_store import MemoryStore
+from tests.format.memory_store import MemoryStore
 from tests.format.strangers import little_memory, set_key, set_value
 
 KINDS = SPECIMENS | {"small": SMALL, "older": OLDER}

@@ -9,32 +9,29 @@ from typing import Any
 import pytest
 
 import jaxdata
-from jaxdata.cli import main
 from jaxdata.config import load_config, open_data
 from jaxdata.look.integrity import not_compared
-from jaxdata.testing import distinct_documents, write_dataset
+from tests import builders
+from tests.commands import run
 from tests.format.strangers import edit_json
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> dict[str, Any]:
     """A dataset of ours, one of an earlier jaxdata, and one of another tool."""
-    documents = distinct_documents([20, 40, 9] * 40)
+    lengths = [20, 40, 9] * 40
     for name in ("new", "old"):
-        write_dataset(tmp_path / name, {f"train/{name}": documents}, shard_documents=50)
+        builders.dataset(tmp_path / name, {name: lengths}, shard_documents=50)
     edit_json(
         tmp_path / "old/dataset.json",
         lambda fields: fields["sources"]["train/old"].pop("checksums"),
     )
-    source = jaxdata.ArrayDocuments(documents)
+    source = jaxdata.ArrayDocuments(builders.documents(lengths))
     jaxdata.export(source, tmp_path / "other", format="megatron")
     sources = {name: str(tmp_path / name) for name in ("new", "old")}
     sources["other"] = f"megatron:{tmp_path / 'other'}"
-    return {
-        "sources": sources,
-        "pack": {"seq_len": 32},
-        "curriculum": {"mix": dict.fromkeys(sources, 1)},
-    }
+    mix = {"mix": dict.fromkeys(sources, 1)}
+    return {"sources": sources, "pack": {"seq_len": 32}, "curriculum": mix}
 
 
 def test_what_is_not_compared_is_counted(config: dict[str, Any], tmp_path: Path) -> None:
@@ -51,16 +48,13 @@ def test_what_is_not_compared_is_counted(config: dict[str, Any], tmp_path: Path)
     ]
 
 
-def test_a_preview_says_what_it_did_not_compare(
-    config: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "run.yaml").write_text(json.dumps(config))
-    expected = not_compared(
-        open_data(load_config(config)), ["train/new", "train/old", "train/other"]
-    )
-    for options in ([], ["--json"]):
-        with pytest.raises(SystemExit):
-            main(["preview", "--config", str(tmp_path / "run.yaml"), *options])
-        out = capsys.readouterr().out
-        said = json.loads(out)["not_compared"] if options else out.splitlines()
-        assert [line for line in said if "checksums" in line and "others" not in line] == expected
+def test_a_preview_says_what_it_did_not_compare(config: dict[str, Any], tmp_path: Path) -> None:
+    path, advice = tmp_path / "run.yaml", "For a new run set pack.order to 2, which mix"
+    path.write_text(json.dumps(config))
+    names = ["train/new", "train/old", "train/other"]
+    expected = not_compared(open_data(load_config(config)), names)
+    lines = run("preview", path).stdout.splitlines()
+    for said in (lines, json.loads(run("preview", path, "--json").stdout)["not_compared"]):
+        assert [each for each in said if "checksums" in each and "others" not in each] == expected
+    assert any(advice in line for line in lines)
+    assert advice not in run("preview", path, "--pack.order=2").stdout

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
 import subprocess
 from pathlib import Path
@@ -12,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from jaxdata.cli import main
 from jaxdata.look.run_page import LogReader, RunView
 from jaxdata.train.log import RunLog
+from tests.commands import run
+from tests.look.terminals import on_a_terminal
 from tests.train.test_train import command, config, dataset, environment
 
 __all__ = ["config", "dataset"]
@@ -27,20 +26,17 @@ def step(number: int, loss: float = 2.0) -> dict[str, Any]:
     return {"step": number, "loss": loss, "targets": 1000, **rates}
 
 
-def page(capsys: pytest.CaptureFixture[str], *records: dict[str, Any], folder: Path) -> str:
+def page(*records: dict[str, Any], folder: Path) -> str:
     log = RunLog(folder / "log.jsonl")
     log.write(*records)
     log.close()
-    with pytest.raises(SystemExit) as ended:
-        main(["top", str(folder), "--once"])
-    assert ended.value.code == 0
-    return " ".join(capsys.readouterr().out.split())
+    return " ".join(run("top", folder, "--once").stdout.split())
 
 
-def test_a_page_says_where_a_run_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_page_says_where_a_run_is(tmp_path: Path) -> None:
     score = {"step": 0, "bits_per_byte": 3.25}
     saved = {"event": "checkpoint", "step": 40}
-    said = page(capsys, START, score, step(39), step(40), saved, step(49, 1.5), folder=tmp_path)
+    said = page(START, score, step(39), step(40), saved, step(49, 1.5), folder=tmp_path)
     # 50 steps of 1,000 targets are left, at 500 a second
     assert "step 50 of 100 (50.0 %), 0:01:40 left" in said
     assert "loss 1.5000 ██▁" in said
@@ -50,18 +46,14 @@ def test_a_page_says_where_a_run_is(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "newest checkpoint step 40" in said
     assert "web 71.000 70.000 0.250" in said
     end = {"event": "end", "step": 100, "status": "halted", "reason": "web runs dry"}
-    said = page(capsys, step(99), end, folder=tmp_path)
+    said = page(step(99), end, folder=tmp_path)
     assert "halted after step 100 of 100 (100.0 %) web runs dry" in said
 
 
-def test_a_run_that_only_began_and_a_folder_that_is_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert "step 0 of 100 (0.0 %)" in page(capsys, START, folder=tmp_path)
-    with pytest.raises(SystemExit) as ended:
-        main(["top", str(tmp_path / "nowhere")])
-    assert ended.value.code == 1
-    assert "expected its folder (train.output of its config)" in capsys.readouterr().err
+def test_a_run_that_only_began_and_a_folder_that_is_none(tmp_path: Path) -> None:
+    assert "step 0 of 100 (0.0 %)" in page(START, folder=tmp_path)
+    said = run("top", tmp_path / "nowhere", status=1).stderr
+    assert "expected its folder (train.output of its config)" in said
 
 
 def test_a_line_that_is_being_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
@@ -89,15 +81,9 @@ def test_whoever_watches_train_sees_a_bar_and_who_does_not_sees_lines(
     config: Path, tmp_path: Path
 ) -> None:
     given = command(config, tmp_path / "run", "--train.steps", "3")
-    reader, writer = pty.openpty()
-    process = subprocess.Popen(given, env=environment(), stdout=writer, stderr=writer)
-    os.close(writer)
-    seen = b""
-    while data := read(reader):
-        seen += data
-    os.close(reader)
-    assert process.wait() == 0
-    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
+    status, seen = on_a_terminal(given, environment())
+    assert status == 0
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen)
     assert re.search(r"training .* 3/3 ", shown)
     assert "step 3/3  loss" in shown
     assert re.search(r"scoring [\d,]+ tokens", shown)
@@ -105,10 +91,3 @@ def test_whoever_watches_train_sees_a_bar_and_who_does_not_sees_lines(
     done = subprocess.run(given, env=environment(), capture_output=True, check=True)
     assert b"\x1b" not in done.stdout
     assert b"training " not in done.stdout + done.stderr
-
-
-def read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 65_536)
-    except OSError:  # nobody writes any more
-        return b""

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from jaxdata.cli import main
+from tests import builders, commands
 from tests.converter.here import convert_here
 from tests.report.chromium import Page, chromium
 
@@ -77,38 +77,30 @@ def run(tmp_path_factory: pytest.TempPathFactory, asked: tuple[int, list[str]]) 
         )
         name.write_text("\n".join(lines))
         split, _, own = source.rpartition("/")
-        convert_here(
-            str(name),
-            output=folder / "data",
-            split=split or "train",
-            source=own,
-            tokenizer="bytes",
-            workers=1,
-            min_chars=2,
-        )
+        where = {"output": folder / "data", "split": split or "train", "source": own}
+        convert_here(str(name), **where, tokenizer="bytes", workers=1, min_chars=2)
     last = [{"rows": 200, "mix": {HOSTILE: 1, "code": 1}}]
     names = {HOSTILE: "web", "code": "code", "thin": "thin", "attacks": "attacks"}
     data = {n: {"dataset": str(folder / "data"), "source": own} for n, own in names.items()}
-    config = {
-        "sources": data,
-        "pack": {"seq_len": 64},
-        "curriculum": [
+    builders.run(
+        folder,
+        pack={"seq_len": 64, "order": 1},
+        curriculum=[
             {"rows": 400, "mix": {HOSTILE: 0.5, "code": 0.4, "thin": 0.1}},
             {"rows": 300, "mix": {HOSTILE: 0.8, "code": 0.2}},
         ],
-        "on_exhaustion": "renormalize",
-        "amendments": [{"at_row": 500, "curriculum": last}],
-        "loader": {"batch_size": 4, "skip_rows": [[40, 60]]},
-    }
-    (folder / "run.yaml").write_text(yaml.safe_dump(config))
+        on_exhaustion="renormalize",
+        amendments=[{"at_row": 500, "curriculum": last}],
+        loader={"batch_size": 4, "skip_rows": [[40, 60]]},
+    )
+    with (folder / "run.yaml").open("a") as config:
+        yaml.safe_dump({"sources": data}, config)
     return folder
 
 
-def report(*arguments: Any) -> None:
+def report(*arguments: Any) -> str:
     """Run `jaxdata report`; it ends well."""
-    with pytest.raises(SystemExit) as ended:
-        main(["report", *map(str, arguments)])
-    assert not ended.value.code
+    return commands.run("report", *map(str, arguments)).stdout
 
 
 @pytest.fixture(scope="session")
@@ -120,7 +112,9 @@ def page(run: Path) -> Path:
     loader.seek(row=300)
     (run / "state.json").write_text(json.dumps(loader.get_state()))
     loader.close()
-    report(run / "run.yaml", "--state", run / "state.json", "-o", run / "report.html")
+    assert "kB; open it in a browser" in report(
+        run / "run.yaml", "--state", run / "state.json", "-o", run / "report.html"
+    )
     return run / "report.html"
 
 

@@ -9,7 +9,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from jaxdata.testing import write_dataset
+from jaxdata.notebook import COLORS
+from jaxdata.report.templating import text_of
+from tests.builders import dataset
 from tests.conftest import ROOT
 from tests.readmes import TOP, of
 from tests.report.chromium import Page
@@ -24,18 +26,15 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The pictures as the README's config makes them, of other documents in the same sources."""
     folder = tmp_path_factory.mktemp("images")
     numbers = np.random.default_rng(4)
-    sources = {}
-    for name, (count, longest) in {
-        "code": (300, 9_000),
-        "docs": (4_000, 250),
-        "meta": (800, 4_000),
-    }.items():
-        lengths = numbers.integers(2, longest, count)
-        sources[f"train/{name}"] = [numbers.integers(1, 250, length) for length in lengths]
-    write_dataset(folder / "data", sources)
+    sources = {"code": (300, 9_000), "docs": (4_000, 250), "meta": (800, 4_000)}
+    made = {
+        name: [numbers.integers(1, 250, length) for length in numbers.integers(2, longest, count)]
+        for name, (count, longest) in sources.items()
+    }
+    dataset(folder / "data", made)
     (folder / "pictures.yaml").write_text(of("report").blocks("yaml")[0])
-    made = ("--dataset", folder / "data", "-o", folder / "r.html", "--images", folder / "images")
-    report(folder / "pictures.yaml", *made)
+    asked = ("--dataset", folder / "data", "-o", folder / "r.html", "--images", folder / "images")
+    report(folder / "pictures.yaml", *asked)
     return folder / "images"
 
 
@@ -77,3 +76,32 @@ def test_a_picture_has_its_own_ground(tab: Page, dark: bool) -> None:
         tab.open(image, dark=dark)
         ground = tab.run("getComputedStyle(document.querySelector('rect')).fill")
         assert (sum(map(int, re.findall(r"\d+", ground))) < 384) == dark, image
+
+
+LIGHT, DARK = (
+    dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", part))
+    for part in text_of("colors.css").split("@media")
+)
+
+
+def luminance(color: str) -> float:
+    """Of WCAG 2.2."""
+    parts = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(one: str, other: str) -> float:
+    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("colors", [LIGHT, DARK])
+def test_words_and_sources_stand_out_in_light_and_in_dark(colors: dict[str, str]) -> None:
+    for words in ("ink", "muted"):
+        for ground in ("surface", "ground"):
+            assert contrast(colors[words], colors[ground]) >= 4.5, (words, ground)
+    found = [colors[f"c{number}"] for number in range(len(COLORS))]
+    assert len(set(found)) == len(COLORS)
+    assert all(contrast(color, colors["surface"]) > 1.9 for color in found)
+    assert colors == DARK or tuple(found) == COLORS, "those of notebooks"

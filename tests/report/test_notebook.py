@@ -72,43 +72,46 @@ def mixed() -> Any:
     return jaxdata.mix(both, phases=phases, on_exhaustion="renormalize")
 
 
-LINES: dict[str, tuple[Callable[[], Any], str]] = {
-    "dataset": (lambda: jaxdata.open_dataset(DATA), r"ConvertedDataset\('.*', \{'train'"),
-    "documents": (
-        lambda: jaxdata.open_dataset(DATA).source("train", "words"),
-        r"ConvertedDocuments\('train/words', 120 documents, ",
-    ),
-    "array documents": (
-        lambda: jaxdata.ArrayDocuments([[1, 2, 0], [3, 0]]),
-        r"ArrayDocuments\('documents', 2 documents, 5 tokens\)$",
-    ),
-    "packed": (rows, r"PackedDataset\(\d+ rows of 16, best_fit of 'train/web'\)$"),
-    "packing summary": (lambda: rows().plan, r"PackSummary\(documents=60, rows=\d+, "),
-    "epochs": (lambda: rows().repeat(2), r"RowDataset\(\d+ rows of 16\)$"),
-    "mixture": (mixed, r"MixedDataset\(\d+ rows of 16, .*, b in 2 phases\)$"),
-    "table": (lambda: rows().table, r"PackedRows\(\d+ rows of 16, best_fit"),
-    "interval": (lambda: mixed().intervals[0], r"Interval\(start=0, rows=20, phase=0, "),
-    "phase": (
-        lambda: jaxdata.Phase(rows=3, weights={"w": 1}),
-        r"Phase\(rows=3, weights=\{'w': 1\}\)$",
-    ),
-    "loader": (
-        lambda: jaxdata.Loader(rows(), batch_size=4),
-        r"Loader\(\d+ rows in \d+ batches, at row 0\)$",
-    ),
-    "torch loader": (lambda: jaxdata.torch.Loader(rows(), batch_size=4), r"Loader\(\d+ rows in"),
-    "torch batches": (lambda: jaxdata.torch.Batches(rows(), batch_size=4), r"Batches\(\d+ of "),
-    "tokenizer": (lambda: load("bytes"), r"BytesTokenizer\('bytes', 257 ids, EOD 256\)$"),
-    "batch": (
-        lambda: jaxdata.show_batch(next(jaxdata.Loader(rows(), batch_size=4))),
+def loader() -> jaxdata.Loader:
+    return jaxdata.Loader(rows(), batch_size=4)
+
+
+def phase() -> jaxdata.Phase:
+    return jaxdata.Phase(rows=3, weights={"w": 1})
+
+
+def of_words() -> Any:
+    return jaxdata.open_dataset(DATA).source("train", "words")
+
+
+def documents() -> Any:
+    return jaxdata.ArrayDocuments([[1, 2, 0], [3, 0]])
+
+
+LINES: list[tuple[Callable[[], Any], str]] = [
+    (lambda: jaxdata.open_dataset(DATA), r"ConvertedDataset\('.*', \{'train'"),
+    (of_words, r"ConvertedDocuments\('train/words', 120 documents, "),
+    (documents, r"ArrayDocuments\('documents', 2 documents, 5 tokens\)$"),
+    (rows, r"PackedDataset\(\d+ rows of 16, best_fit of 'train/web'\)$"),
+    (lambda: rows().plan, r"PackSummary\(documents=60, rows=\d+, "),
+    (lambda: rows().repeat(2), r"RowDataset\(\d+ rows of 16\)$"),
+    (mixed, r"MixedDataset\(\d+ rows of 16, .*, b in 2 phases\)$"),
+    (lambda: rows().table, r"PackedRows\(\d+ rows of 16, best_fit"),
+    (lambda: mixed().intervals[0], r"Interval\(start=0, rows=20, phase=0, "),
+    (phase, r"Phase\(rows=3, weights=\{'w': 1\}\)$"),
+    (loader, r"Loader\(\d+ rows in \d+ batches, at row 0\)$"),
+    (lambda: jaxdata.torch.Loader(rows(), batch_size=4), r"Loader\(\d+ rows in"),
+    (lambda: jaxdata.torch.Batches(rows(), batch_size=4), r"Batches\(\d+ of "),
+    (lambda: load("bytes"), r"BytesTokenizer\('bytes', 257 ids, EOD 256\)$"),
+    (
+        lambda: jaxdata.show_batch(next(loader())),
         r"batch of 4 rows of 16: \d+ segments, \d+ slots with loss, \d+ padding$",
     ),
-}
+]
 
 
-@pytest.mark.parametrize("name", LINES)
-def test_an_object_says_what_it_is_in_a_line(name: str) -> None:
-    make, pattern = LINES[name]
+@pytest.mark.parametrize(("make", "pattern"), LINES)
+def test_an_object_says_what_it_is_in_a_line(make: Callable[[], Any], pattern: str) -> None:
     said = repr(make())
     assert re.match(pattern, said), said
     assert "\n" not in said

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from jaxdata.cli import main
 from jaxdata.look.read_costs import Cluster, Costs, ReadCosts, SourceCosts, Way, dear, too_small
-from jaxdata.testing import distinct_documents, write_dataset
+from tests import builders
+from tests.commands import run
 
 WAY = Way(gets=4_000, bytes=4_000_000, first_batch_bytes=10)
 EXACT = Way(gets=7.04e9, bytes=1_020_000, first_batch_bytes=5)
@@ -24,7 +25,7 @@ TOTAL = Costs(
     held_pages=80,
     held_bytes=80 * 2**20,
 )
-SOURCE = SourceCosts(**vars(TOTAL), lanes=512, chunk_bytes=2**20, shares_pages=False)
+SOURCE = SourceCosts(**vars(TOTAL), lanes=512, order=2, segment_bytes=2**20, shares_pages=False)
 MESSAGE = "web: hosts download 4.0 times its bytes through pages: "
 INSTEAD = "Exact ranges would be 1.02 times in 7.04e9 GETs, pages are 4,000"
 
@@ -50,18 +51,18 @@ def costs(*, steps: int = 10, **changes: Any) -> ReadCosts:
             "its 512 lanes and 640 rows a batch do not fall to the 64 hosts alike in every step",
         ),
         (
-            {"chunk_bytes": 0, "shares_pages": True},
+            {"order": 1, "segment_bytes": 0, "shares_pages": True},
             "under order 1 documents of a page lie in rows anywhere, so every host needs every "
             "page; order: 2 deals whole pages",
         ),
         (
-            {"chunk_bytes": 3_000, "shares_pages": True},
+            {"segment_bytes": 3_000, "shares_pages": True},
             "pages of 1 MiB are no whole part of its segments of 2.93 KiB; use --page-bytes 3000",
         ),
         (
-            {"chunk_bytes": 0, "shares_pages": True},
+            {"segment_bytes": 0, "shares_pages": True},
             "it is dealt by single documents, as sources below 2 GiB are, so every host needs "
-            "every page: a copy of 977 KiB a host; chunk_bytes deals whole pages",
+            "every page: a copy of 977 KiB a host; segment_bytes deals whole pages",
         ),
     ],
 )
@@ -81,39 +82,24 @@ def test_a_cache_that_cannot_hold_what_is_open() -> None:
     assert too_small(costs(cache_bytes=64 * 2**20)) == (
         "a cache of 64 MiB cannot hold the 80 pages (80 MiB) that a host has open at a time: pages "
         "would be fetched again and again. Give it at least 80 MiB, or use more hosts or a smaller "
-        "pack.block_bytes"
+        "pack.pool_bytes"
     )
 
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("plan")
-    lengths = np.random.default_rng(0).integers(2, 200, 900)
-    documents = distinct_documents(lengths.tolist())
-    sources = {"train/web": documents[:700], "train/code": documents[700:]}
-    write_dataset(folder / "d", sources, shard_documents=300)
-    path = folder / "run.yaml"
-    path.write_text(
-        f"dataset: {folder / 'd'}\n"
-        "loader: {batch_size: [[0, 8], [64, 16]]}\n"
-        "pack: {seq_len: 64, chunk_bytes: 8192, block_bytes: 16384, lanes: 4}\n"
-    )
-    return str(path)
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    lengths = np.random.default_rng(0).integers(2, 200, 900).tolist()
+    pack = {"seq_len": 64, "order": 2, "segment_bytes": 8192, "pool_bytes": 16384, "lanes": 4}
+    sources = {"web": lengths[:700], "code": lengths[700:]}
+    loader = {"batch_size": [[0, 8], [64, 16]]}
+    return builders.run(tmp_path_factory.mktemp("plan"), sources, loader=loader, pack=pack)
 
 
-def run(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main(["plan", "--config", *arguments])
-    return int(ended.value.code or 0)
-
-
-def test_the_command_prints_costs(config: str, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["--hosts", "4", "--page-bytes", "8192"]
-    assert run(config, *asked, "--json") == 0
-    found = json.loads(capsys.readouterr().out)["read_costs"]
+def test_the_command_prints_costs(config: Path) -> None:
+    asked = ["plan", config, "--hosts", "4", "--page-bytes", "8192"]
+    found = json.loads(run(*asked, "--json").stdout)["read_costs"]
     assert (found["hosts"], found["batch_size"], found["ok"]) == (4, 16, True)  # the largest
-    assert run(config, *asked) == 0
-    printed = capsys.readouterr().out
+    printed = run(*asked).stdout
     assert max(map(len, printed.split("every row")[0].splitlines()[:-1])) <= 80
     assert "4 hosts, batches of 16; pages of 8 KiB, each fetched once a host" in printed
     assert "900 documents planned in " in printed
@@ -123,33 +109,23 @@ def test_the_command_prints_costs(config: str, capsys: pytest.CaptureFixture[str
         assert line[1] == f"{found['total'][way]['gets']:,.0f}"
         assert f"{found['total'][way]['over_dataset']:.2f}" in line
     assert lines[0][5] == f"{found['total']['held_pages']:,.0f}"
+    assert "GETs" not in run("plan", config).stdout
+    assert "1 host, batches of 8" in run("plan", config, "--batch-size", "8").stdout
 
 
-def test_the_command_refuses(config: str, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["--hosts", "8", "--page-bytes", "8192"]
-    assert run(config, *asked, "--cache-bytes", "9000") == 1
-    printed = capsys.readouterr().out
+def test_the_command_refuses(config: Path) -> None:
+    asked = ["plan", config, "--hosts", "8", "--page-bytes", "8192", "--cache-bytes", "9000"]
+    printed = run(*asked, status=1).stdout
     assert "too small: a cache of 8.79 KiB cannot hold the " in printed
     assert "dear: web: hosts download " in printed
     assert "it has 4 lanes, fewer than the 8 hosts" in printed
-    assert run(config, *asked, "--cache-bytes", "9000", "--json") == 1
-    found = json.loads(capsys.readouterr().out)["read_costs"]
+    found = json.loads(run(*asked, "--json", status=1).stdout)["read_costs"]
     assert not found["ok"]
     assert found["warnings"][-1].startswith("a cache of 8.79 KiB cannot hold")
-    assert run(config, "--hosts", "3") == 1
-    assert capsys.readouterr().err == (
+    assert run("plan", config, "--hosts", "3", status=1).stderr == (
         "error: a batch of 16 rows cannot be divided among 3 hosts: choose a multiple of the "
         "hosts\n"
     )
-
-
-def test_without_hosts_it_prints_the_plan_only(
-    config: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(config) == 0
-    assert "GETs" not in capsys.readouterr().out
-    assert run(config, "--batch-size", "8") == 0  # of one host
-    assert "1 host, batches of 8" in capsys.readouterr().out
 
 
 def test_names_of_sources_are_safe_for_a_terminal() -> None:

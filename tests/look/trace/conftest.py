@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 from jaxdata.cli import main
-from jaxdata.testing import distinct_documents, write_dataset
+from jaxdata.testing import distinct_documents
+from tests import builders
+from tests.builders import dataset
 
 RNG = np.random.default_rng(11)
 TEXTS = {
@@ -35,34 +36,27 @@ def asked(capsys: pytest.CaptureFixture[str], *arguments: Any) -> Any:
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    sources = {f"train/{name}": documents for name, documents in TEXTS.items()}
-    write_dataset(tmp_path / "d", sources, shard_documents=64, record_tokens=50)
-    path = tmp_path / "run.yaml"
-    fields = {
-        "dataset": str(tmp_path / "d"),
-        "pack": {"seq_len": 32, "block_bytes": 5000, "overlap": 5},
-        "curriculum": [
+    dataset(tmp_path / "d", TEXTS, shard_documents=64, record_tokens=50)
+    return builders.run(
+        tmp_path,
+        dataset=str(tmp_path / "d"),
+        pack={"seq_len": 32, "block": 50, "overlap": 5},
+        curriculum=[
             {"rows": 300, "mix": {"web": 0.6, "code": 0.3, "wiki": 0.1}},
             {"rows": 371, "mix": {"web": 0.3, "code": 0.3, "wiki": 0.4}},
         ],
-        "epochs": {"web": 1.5, "code": 2, "wiki": 6},
-        "loader": {"batch_size": 24},
-    }
-    path.write_text(yaml.safe_dump(fields))
-    return path
+        epochs={"web": 1.5, "code": 2, "wiki": 6},
+        loader={"batch_size": 24},
+    )
 
 
-def owners() -> dict[int, tuple[str, int, int]]:
-    """Of each token id, the one place where it stands: source, document, token."""
-    return {
-        int(token): (name, number, place)
-        for name, documents in TEXTS.items()
-        for number, document in enumerate(documents)
-        for place, token in enumerate(document)
-    }
-
-
-OWNERS = owners()
+OWNERS = {
+    int(token): (name, number, place)
+    for name, documents in TEXTS.items()
+    for number, document in enumerate(documents)
+    for place, token in enumerate(document)
+}
+"""of each token id, the one place where it stands: source, document, token"""
 Place = tuple[int, int, int, int]
 """(step, row of the batch, first slot, first token)"""
 

@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 import jaxdata
 from jaxdata.look.search import locate_text
+from tests import builders
 from tests.converter.here import convert_here
 from tests.look.trace.conftest import asked, run
 
@@ -35,8 +36,9 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     convert_here(
         str(file), output=folder / "data", source="web", tokenizer="bytes", workers=1, keep=["url"]
     )
-    config = {"dataset": str(folder / "data"), "pack": {"seq_len": 64}, "loader": {"batch_size": 4}}
-    (folder / "run.yaml").write_text(yaml.safe_dump(config))
+    builders.run(
+        folder, dataset=str(folder / "data"), pack={"seq_len": 64}, loader={"batch_size": 4}
+    )
     return folder
 
 
@@ -75,17 +77,12 @@ def test_a_text_is_found_and_where_it_came_from(
     )
 
 
-def test_untrusted_text_stays_text(texts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_untrusted_text_stays_text_and_lines_fit_80_columns(
+    texts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     said = run(capsys, "--config", texts / "run.yaml", "--find", "in red")
-    assert "\x1b" not in said
-    assert "\x07" not in said
-    assert "\u202e" not in said
+    assert not {"\x1b", "\x07", "\u202e"} & set(said)
     assert "a page \\x1b[31min red\\x07 and \\u202edekcatta\\nof two" in said
-
-
-def test_lines_fit_80_columns(texts: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from rich.cells import cell_len
-
     said = run(capsys, "--config", texts / "run.yaml", "--step", 2)
     assert "日本" in said
     assert max(cell_len(line.rstrip()) for line in said.splitlines()) <= 80
@@ -121,8 +118,6 @@ def test_the_state_of_another_run_is_refused(
 
 @given(st.text("ab", max_size=30), st.text("ab", min_size=1, max_size=3))
 def test_a_text_is_located(text: str, wanted: str) -> None:
-    if wanted not in text:
-        return
-    first, stop = locate_text("".join, list(text), wanted)
+    assume(wanted in text)
     at = text.index(wanted)
-    assert (first, stop) == (at, at + len(wanted))
+    assert locate_text("".join, list(text), wanted) == (at, at + len(wanted))

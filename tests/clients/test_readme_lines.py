@@ -1,10 +1,12 @@
-"""The loops in Flax and Keras of the room's README, run as they stand there; by hand, too."""
+"""Lines of READMEs for other people's programs, run as they stand: loggers, Flax, Keras."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,48 @@ import jaxdata
 from tests.clients.hand import mean_by_hand
 from tests.clients.tiny import SEQ_LEN, VOCAB
 from tests.readmes import of
+
+TABLE = of("feed").text
+
+
+def line_of(logger: str) -> str:
+    (found,) = re.findall(rf"^\| {logger}.* \| `([^|]+)` \|$", TABLE, re.MULTILINE)
+    return found
+
+
+@pytest.fixture
+def loader() -> jaxdata.Loader:
+    docs = jaxdata.ArrayDocuments([[1, 2, 3, 0]] * 8, name="train/web")
+    loader = jaxdata.Loader(jaxdata.mix({"web": jaxdata.pack(docs, seq_len=3)}), batch_size=2)
+    next(loader)
+    return loader
+
+
+def test_loggers_take_what_was_delivered(loader: Any) -> None:
+    """Stand-ins: wandb took its line offline, and leaves a process behind."""
+    expected = {f"data/{name}": value for name, value in loader.scalars().items()}
+    assert expected["data/tokens/web"] == expected["data/tokens"] == 6
+    seen: dict[str, Any] = {}
+    writer = SimpleNamespace(add_scalar=lambda name, value, step: seen.update({name: value}))
+    exec(line_of("TensorBoard"), {"writer": writer, "loader": loader})
+    wandb = SimpleNamespace(log=lambda values, *, step: seen.update(wandb=(values, step)))
+    exec(line_of("Weights"), {"wandb": wandb, "loader": loader})
+    values, step = seen.pop("wandb")
+    assert seen.keys() == values.keys() == expected.keys()
+    assert (seen["data/tokens/web"], values["data/tokens/web"], step) == (6, 6, 1)
+
+
+def test_prometheus(loader: Any) -> None:
+    client = pytest.importorskip("prometheus_client", reason="prometheus_client comes with ray")
+    registry = client.CollectorRegistry()
+    setup = re.search(r"`gauge = (Gauge\([^`]+)\)`", TABLE)
+    assert setup
+    given = {"Gauge": client.Gauge, "registry": registry}
+    gauge = eval(f"{setup[1]}, registry=registry)", given)
+    exec(line_of("Prometheus"), {"gauge": gauge, "loader": loader})
+    assert registry.get_sample_value("jaxdata", {"name": "share/web"}) == 1
+    text = client.generate_latest(registry).decode()
+    assert all(f'name="{name}"' in text for name in loader.scalars())
 
 
 def recipe(heading: str) -> str:

@@ -133,8 +133,8 @@ def packed(**given: Any) -> Any:
     [
         (lambda: packed(seq_len=2**31), "seq_len=2147483648: expected at most 1,073,741,824"),
         (lambda: packed(lanes=2**40), r"lanes=1099511627776: expected at most 65,536, or None"),
-        (lambda: packed(segment_bytes=2**63), "segment_bytes=9223372036854775808: expected at"),
-        (lambda: packed(pool_bytes=2**63), "pool_bytes=9223372036854775808: expected at most"),
+        (lambda: packed(chunk_bytes=2**63), "chunk_bytes=9223372036854775808: expected at"),
+        (lambda: packed(block_bytes=2**63), "block_bytes=9223372036854775808: expected at most"),
         (lambda: jaxdata.Loader(WEB_ROWS, batch_size=10**12), "at most 16,777,216 rows"),
         (lambda: jaxdata.Loader(WEB_ROWS, batch_size=[(0, 4), (8, 2**40)]), "at most 16,777,216"),
         (lambda: jaxdata.Loader(packed(seq_len=2**12), batch_size=2**20), "make batch_size or seq"),
@@ -178,7 +178,7 @@ EXAMPLE = load_yaml("""
 dataset: d
 seed: 3
 generations: {web: 2}
-pack: {seq_len: 64, overlap: 8, max_segments: 4, block: 9, shuffle_run: 2}
+pack: {seq_len: 64, overlap: 8, max_segments: 4, block_bytes: 900, lanes: 2}
 curriculum:
   - {tokens: 5000000, mix: {web: 0.6, code: 3}}
   - {steps: 7, batch_size: 8, mix: {web: 1.0}}

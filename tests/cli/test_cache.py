@@ -40,7 +40,7 @@ def server(
     gc.collect()  # an open store of this bucket would lead to the server before
     with bucket_server(request.param, folder=tmp_path) as served:
         use(served, monkeypatch)
-        pack = {"seq_len": 512, "order": 2, "lanes": 2, "segment_bytes": 2**20}
+        pack = {"seq_len": 512, "lanes": 2, "chunk_bytes": 2**20}
         where = {"dataset": served.url("bkt/ds")}
         builders.run(tmp_path, **where, pack=pack, loader={"batch_size": 16})
         yield served
@@ -146,7 +146,7 @@ def test_the_cache_is_the_limit(
     server: BucketServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAXDATA_CACHE_BYTES", str(8 * 2**20))
-    small = ["--pack.pool_bytes", str(2**20), "--pack.lanes", "1"]
+    small = ["--pack.block_bytes", str(2**20), "--pack.lanes", "1"]
     full, _ = warm(tmp_path, *small)
     assert re.match(r"the cache is full after [\d,]+ of [\d,]+ batches: JAXDATA_CACHE_BYTES", full)
     assert sum(path.stat().st_size for path in (tmp_path / "cache").rglob("*-*")) <= 9 * 2**20

@@ -44,19 +44,6 @@ def test_help_is_quick_and_lists_every_command() -> None:
     assert "jaxdata" in apart("--version").stdout
 
 
-@pytest.mark.exhaustive
-def test_old_names_work_and_say_the_new_one(config: Path) -> None:
-    for old, (_, new) in cli.RENAMED.items():
-        assert f"  {old} " not in run("--help").stdout
-        done, renamed = run(old, config), run(new, config)
-        assert done.stderr == f"jaxdata {old} is now called jaxdata {new}\n"
-        assert renamed.stderr == ""
-        if old == "validate":  # preview also says that it keeps the plan
-            *lines, planned = renamed.stdout.splitlines()
-            assert done.stdout.splitlines() == lines
-            assert planned == "40 documents planned; hosts started later reuse the plan"
-
-
 def test_train_a_tokenizer_convert_and_read_back(pages: Path, tmp_path: Path) -> None:
     model, output = tmp_path / "my model/t.model", tmp_path / "data"
     trained = run(

@@ -130,7 +130,7 @@ def test_all_problems_are_told_at_once_and_what_was_given_is_shortened(tmp_path:
 def test_overrides_reach_any_field_and_leave_the_others(tmp_path: Path) -> None:
     path = written(
         tmp_path,
-        "dataset: d\npack: {seq_len: 8, block: 9}\ncurriculum: [{rows: 4, mix: {a: 1, b: 1}}]\n",
+        "dataset: d\npack: {seq_len: 8, block_bytes: 900}\ncurriculum: [{rows: 4, mix: {a: 1, b: 1}}]\n",
     )
     config = load_config(
         path, {"pack": {"seq_len": 16}, "curriculum.0.mix": {"c": 1}, "train.model.layers": 2}
@@ -242,7 +242,7 @@ def test_phases_and_epochs_and_exhaustion_reach_the_mixture(dataset: str) -> Non
     assert len(load(too_much, epochs={"a": 100})) == 250
 
 
-ORDER_2 = {"order": 2, "segment_bytes": 256, "pool_bytes": 512, "lanes": 8}
+ORDER_2 = {"chunk_bytes": 256, "block_bytes": 512, "lanes": 8}
 
 
 def test_every_field_of_pack_and_loader_reaches_its_call(dataset: str) -> None:
@@ -263,7 +263,7 @@ def test_every_field_of_pack_and_loader_reaches_its_call(dataset: str) -> None:
 @pytest.mark.parametrize(
     ("pack", "order"),
     [
-        ({"block": 10}, {"order": 1, "block": 10}),
+        ({"block_bytes": 1000}, {"block_bytes": 1000}),
         (ORDER_2, ORDER_2),
     ],
 )

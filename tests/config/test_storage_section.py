@@ -128,7 +128,7 @@ def test_a_run_and_its_workers_read_the_bucket_that_its_config_names(tmp_path: P
         s3 = {"endpoint": server.env["AWS_ENDPOINT_URL"], "anonymous": True}
         config = {
             "dataset": "s3://bkt/ds",
-            "pack": {"seq_len": 64, "order": 2},
+            "pack": {"seq_len": 64},
             "loader": {"batch_size": 4, "num_workers": 1},
             "storage": {"s3": s3, "cache": {"folder": str(tmp_path / "pages")}},
         }

@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 
 from jaxdata.format.history import HISTORY
+from jaxdata.format.storage import open_store
 
 
 def tree(folder: Path) -> dict[str, str]:
@@ -15,3 +16,11 @@ def tree(folder: Path) -> dict[str, str]:
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in files
     }
+
+
+def copy_tree(folder: Path, url: str) -> None:
+    """Copy the files of a folder to a bucket, as any tool would."""
+    store = open_store(url)
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            store.write(path.relative_to(folder).as_posix(), path.read_bytes())

@@ -23,7 +23,7 @@ from jaxdata.packing.plan_cache import CachedArrays, cached_arrays
 from jaxdata.packing.planner import Planner
 from tests import builders
 from tests.format.strangers import edit_json, little_memory
-from tests.test_golden import FORMAT_1, CHUNKS
+from tests.test_golden import CHUNKS, FORMAT_1
 
 STRANGER = 12_345
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
@@ -237,9 +237,7 @@ NAMES: dict[str, tuple[dict[str, Any], list[str]]] = {
 """settings of `pack`, and what it keeps: a plan and, if there is none yet, a table of chunks"""
 
 
-def test_plans_are_found_by_the_names_they_always_had(
-    tmp_path: Path, planned: list[Any]
-) -> None:
+def test_plans_are_found_by_the_names_they_always_had(tmp_path: Path, planned: list[Any]) -> None:
     dataset, expected = shutil.copytree(FORMAT_1, tmp_path / "data"), set[str]()
 
     def summary(settings: Any) -> Any:

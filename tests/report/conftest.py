@@ -84,7 +84,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, asked: tuple[int, list[str]]) 
     data = {n: {"dataset": str(folder / "data"), "source": own} for n, own in names.items()}
     builders.run(
         folder,
-        pack={"seq_len": 64, "order": 1},
+        pack={"seq_len": 64},
         curriculum=[
             {"rows": 400, "mix": {HOSTILE: 0.5, "code": 0.4, "thin": 0.1}},
             {"rows": 300, "mix": {HOSTILE: 0.8, "code": 0.2}},

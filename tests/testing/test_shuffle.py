@@ -137,9 +137,9 @@ def test_a_deal_keeps_documents_and_fill(seed: int) -> None:
 
 
 def test_short_pages_are_well_shuffled(shared_data: Path) -> None:
-    rows = jaxdata.pack(documents(lengths_of(shared_data, "short")), seq_len=2048, order=2)
+    rows = jaxdata.pack(documents(lengths_of(shared_data, "short")), seq_len=2048)
     (found,) = shuffle_quality(rows, batch_size=16)
-    assert found.packing == "best_fit, order 2"
+    assert found.packing == "best_fit, shuffled"
     assert found.figure("kept neighbours", "number").good
     assert found.figure("equal neighbours", "length").random == pytest.approx(0.007, abs=0.002)
     assert not found.poor
@@ -147,7 +147,7 @@ def test_short_pages_are_well_shuffled(shared_data: Path) -> None:
 
 @pytest.mark.parametrize("strategy", ["best_fit", "concat", "crop", "pad"])
 def test_every_strategy_is_measured(strategy: str) -> None:
-    rows = jaxdata.pack(documents(SOME), seq_len=128, strategy=strategy, order=2)
+    rows = jaxdata.pack(documents(SOME), seq_len=128, strategy=strategy)
     (found,) = shuffle_quality(rows, batch_size=16, hosts=4)
     assert (found.rows, found.of_rows) == (len(rows) // 16 * 16, len(rows))
     assert found.figure("means of 1 batch", "length").found is not None
@@ -166,7 +166,7 @@ def test_a_sorted_corpus_that_is_not_shuffled_is_flagged() -> None:
 
 def test_long_sources_are_sampled_in_stretches_of_batches() -> None:
     table = jaxdata.pack(
-        documents(SOME), seq_len=128, order=2, segment_bytes=256, pool_bytes=4096, lanes=4
+        documents(SOME), seq_len=128, chunk_bytes=256, block_bytes=4096, lanes=4
     ).table
     ((name, placed),) = placements(table, 8, 900)
     assert (name, placed.batch, placed.stretches) == ("web", 8, 8)
@@ -184,7 +184,7 @@ def test_long_sources_are_sampled_in_stretches_of_batches() -> None:
 
 def test_sources_of_a_mixture_have_their_share_of_a_batch() -> None:
     rows = {
-        name: jaxdata.pack(documents(SOME[:n]), seq_len=64, order=2)
+        name: jaxdata.pack(documents(SOME[:n]), seq_len=64)
         for name, n in (("a", 4_000), ("b", 900))
     }
     mixed = jaxdata.mix(rows, weights={"a": 0.75, "b": 0.25}, on_exhaustion="renormalize")
@@ -214,7 +214,7 @@ def test_nothing_to_measure() -> None:
     assert found.figures
     assert all(each.good is None for each in found.figures)
     first, *others = shuffle_lines(found)
-    assert first == "web (best_fit, order 2): nothing could be measured; 1 of 1 rows, 1 in a batch"
+    assert first == "web (best_fit, shuffled): nothing could be measured; 1 of 1 rows, 1 in a batch"
     assert others[0].startswith("  not measured (nothing to compare): place in the row; ")
     assert others[1] == "  not measured (needs 16 rows): means of 1 batch"
 
@@ -226,13 +226,13 @@ def test_lines_say_what_is_good() -> None:
         Figure("kept neighbours", "number", 0.001, 0.0, 0.01),
         Figure("means of 10 batches", "length", None, None, None, "needs 160 rows"),
     )
-    quality = ShuffleQuality("web", "crop, order 2", 64, 99, 8, 2, figures)
+    quality = ShuffleQuality("web", "crop, shuffled", 64, 99, 8, 2, figures)
     assert list(shuffle_lines(quality)) == [
-        "web (crop, order 2): 1 of 3 figures is not good; 64 of 99 rows, 8 in a batch over 2 hosts",
+        "web (crop, shuffled): 1 of 3 figures is not good; 64 of 99 rows, 8 in a batch over 2 hosts",
         "                                  length of documents     number of documents",
         "  place in the row                -0.50 POOR (0.05)       0.02 good (0.05)",
         "  kept neighbours                                         0.10 % good (1.00 %)",
         "  not measured (needs 160 rows): means of 10 batches",
     ]
     good = replace(quality, figures=figures[1:])
-    assert next(shuffle_lines(good)).startswith("web (crop, order 2): all 2 figures are good; ")
+    assert next(shuffle_lines(good)).startswith("web (crop, shuffled): all 2 figures are good; ")

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 import tokenizers as hf
-from jaxdata.tokenizers.encoders.byte_level import DEEPSEEK
 
 from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.encoders import Encoder
-from jaxdata.tokenizers.encoders.byte_level import ALPHABET
+from jaxdata.tokenizers.encoders.byte_level import ALPHABET, DEEPSEEK
 from jaxdata.tokenizers.huggingface import HuggingFaceTokenizer
 from jaxdata.tokenizers.text_cuts import CL100K_SPLIT, O200K_SPLIT
 

@@ -18,7 +18,6 @@ import jaxdata
 from jaxdata.errors import DatasetError, InputError
 from jaxdata.format.lease import leased
 from jaxdata.format.manifest import MANIFEST
-from jaxdata.format.mirroring import mirror
 from jaxdata.format.storage import open_store
 from jaxdata.format.verify import verify
 from jaxdata.testing import distinct_documents, write_dataset
@@ -143,25 +142,16 @@ def test_a_source_that_grew_needs_its_view_made_again(tmp_path: Path) -> None:
     assert len(kept(folder)) == 12
 
 
-def test_verify_and_mirror_know_views(tmp_path: Path, folder: Path) -> None:
+def test_verify_knows_views(folder: Path) -> None:
     write(folder, dropping(60, 4, 9, masked=masking((5, 0, 2))))
-    copy = tmp_path / "copy"
-    mirror(folder, copy)
-    assert tree(copy) == tree(folder)
-    column = next((copy / "train/web/views/d1").rglob("mask_stop/c/0"))
+    assert verify(folder).whole
+    column = next((folder / "train/web/views/d1").rglob("mask_stop/c/0"))
     content = bytearray(column.read_bytes())
     content[0] ^= 1
     column.write_bytes(content)
-    assert "mask_stop: its content differs from its checksum" in str(verify(copy))
+    assert "mask_stop: its content differs from its checksum" in str(verify(folder))
     column.unlink()
-    assert "mask_stop" in str(verify(copy))
-    mirror(folder, copy)  # copies what is damaged
-    assert verify(copy).whole
-    write(folder, dropping(60, 4), "d2")
-    remove_views(folder, "d1")
-    mirror(folder, copy)  # a view more, and one less
-    assert verify(copy).whole
-    assert kept(copy, "d2").document.tolist() == kept(folder, "d2").document.tolist()
+    assert "mask_stop" in str(verify(folder))
 
 
 def test_verify_compares_a_list_with_its_source(folder: Path) -> None:

@@ -12,7 +12,6 @@ import pytest
 import jaxdata
 from jaxdata.cli import main
 from jaxdata.errors import ConfigError, InputError, StateMismatch
-from jaxdata.format.mirroring import mirror
 from jaxdata.format.verify import verify
 from jaxdata.look.trace import Tracer
 from jaxdata.testing import (
@@ -25,6 +24,7 @@ from jaxdata.testing.buckets import bucket_server
 from jaxdata.views.source_view import SourceView
 from tests import commands
 from tests.format.buckets.conftest import use
+from tests.format.trees import copy_tree
 from tests.views.made import convert_records, dropping, kept, masking, write
 
 LENGTHS = [4 + n % 9 for n in range(80)]
@@ -161,7 +161,7 @@ def test_a_view_in_a_bucket_is_that_of_the_folder(
     with bucket_server("s3") as server:
         use(server, monkeypatch)
         url = server.url("bucket/d")
-        mirror(folder, url)
+        copy_tree(folder, url)
         expected = jaxdata.load(config(folder, documents="d1"))
         assert_same_batches(jaxdata.load(config(url, documents="d1")), expected)
         write(url, dropping(80, 5), "there")

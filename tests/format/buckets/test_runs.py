@@ -14,10 +14,8 @@ import numpy as np
 import pytest
 
 import jaxdata
-from jaxdata.errors import DatasetError, InputError
-from jaxdata.format.mirroring import mirror
+from jaxdata.errors import DatasetError
 from jaxdata.format.storage import close_caches
-from jaxdata.format.verify import verify
 from jaxdata.testing import assert_same_batches
 from jaxdata.testing.buckets import BucketServer, Faults
 from tests.builders import dataset, documents
@@ -128,27 +126,3 @@ def test_a_conversion_into_a_bucket_is_that_into_a_folder_whatever_fails(
     assert shards
     for shard in shards:
         assert server.read(f"bkt/{shard.relative_to(tmp_path)}") == shard.read_bytes()
-
-
-def test_a_mirror_copies_what_is_missing_and_never_damage_or_over_something_else(
-    server: BucketServer, tmp_path: Path
-) -> None:
-    dataset(tmp_path / "a", {"web": 120}, shard_documents=20)
-    dataset(tmp_path / "other", {"web": 90})
-    server.faults = Faults(unavailable=0.1, reset=0.05)
-    mirror(tmp_path / "a", server.url("bkt/a"))
-    first = mirror(server.url("bkt/a"), tmp_path / "b")
-    assert (first.kept, first.shards, first.documents) == (0, 6, 120)
-    server.faults = ()
-    assert verify(tmp_path / "b").whole
-    name = "train/web/00002-00000.array_record"
-    data = (tmp_path / "b" / name).read_bytes()
-    (tmp_path / "b" / name).write_bytes(data[:-1] + b"?")
-    again = mirror(tmp_path / "a", tmp_path / "b")
-    assert (again.copied, again.kept) == (1, first.copied - 1)
-    (tmp_path / "a" / name).write_bytes(data[:-1] + b"?")
-    with pytest.raises(DatasetError, match=f"{name} is not what was written: its checksum"):
-        mirror(tmp_path / "a", tmp_path / "c")
-    assert not (tmp_path / "c/dataset.json").exists()
-    with pytest.raises(InputError, match=r"other holds another dataset than .*b \(its train/web"):
-        mirror(tmp_path / "b", tmp_path / "other")

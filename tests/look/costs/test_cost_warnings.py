@@ -25,7 +25,7 @@ TOTAL = Costs(
     held_pages=80,
     held_bytes=80 * 2**20,
 )
-SOURCE = SourceCosts(**vars(TOTAL), lanes=512, order=2, segment_bytes=2**20, shares_pages=False)
+SOURCE = SourceCosts(**vars(TOTAL), lanes=512, chunk_bytes=2**20, shares_pages=False)
 MESSAGE = "web: hosts download 4.0 times its bytes through pages: "
 INSTEAD = "Exact ranges would be 1.02 times in 7.04e9 GETs, pages are 4,000"
 
@@ -51,18 +51,13 @@ def costs(*, steps: int = 10, **changes: Any) -> ReadCosts:
             "its 512 lanes and 640 rows a batch do not fall to the 64 hosts alike in every step",
         ),
         (
-            {"order": 1, "segment_bytes": 0, "shares_pages": True},
-            "under order 1 documents of a page lie in rows anywhere, so every host needs every "
-            "page; order: 2 deals whole pages",
+            {"chunk_bytes": 3_000, "shares_pages": True},
+            "pages of 1 MiB are no whole part of its chunks of 2.93 KiB; use --page-bytes 3000",
         ),
         (
-            {"segment_bytes": 3_000, "shares_pages": True},
-            "pages of 1 MiB are no whole part of its segments of 2.93 KiB; use --page-bytes 3000",
-        ),
-        (
-            {"segment_bytes": 0, "shares_pages": True},
+            {"chunk_bytes": 0, "shares_pages": True},
             "it is dealt by single documents, as sources below 2 GiB are, so every host needs "
-            "every page: a copy of 977 KiB a host; segment_bytes deals whole pages",
+            "every page: a copy of 977 KiB a host; chunk_bytes deals whole pages",
         ),
     ],
 )
@@ -82,14 +77,14 @@ def test_a_cache_that_cannot_hold_what_is_open() -> None:
     assert too_small(costs(cache_bytes=64 * 2**20)) == (
         "a cache of 64 MiB cannot hold the 80 pages (80 MiB) that a host has open at a time: pages "
         "would be fetched again and again. Give it at least 80 MiB, or use more hosts or a smaller "
-        "pack.pool_bytes"
+        "pack.block_bytes"
     )
 
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lengths = np.random.default_rng(0).integers(2, 200, 900).tolist()
-    pack = {"seq_len": 64, "order": 2, "segment_bytes": 8192, "pool_bytes": 16384, "lanes": 4}
+    pack = {"seq_len": 64, "chunk_bytes": 8192, "block_bytes": 16384, "lanes": 4}
     sources = {"web": lengths[:700], "code": lengths[700:]}
     loader = {"batch_size": [[0, 8], [64, 16]]}
     return builders.run(tmp_path_factory.mktemp("plan"), sources, loader=loader, pack=pack)

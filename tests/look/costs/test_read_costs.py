@@ -22,8 +22,8 @@ from tests.look.costs.slow_count import SlowCount
 
 SEGMENT, GAP = 4_096, 64
 ORDERS: dict[str, dict[str, Any]] = {
-    "order 1": {"order": 1},
-    "lanes": {"order": 2, "segment_bytes": SEGMENT, "pool_bytes": 2 * SEGMENT, "lanes": 8},
+    "documents": {},
+    "lanes": {"chunk_bytes": SEGMENT, "block_bytes": 2 * SEGMENT, "lanes": 8},
 }
 
 
@@ -47,13 +47,13 @@ def mixed(path: Path, pack: dict[str, Any], **options: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("order", "page"), [("order 1", 2_048), ("lanes", 2_048), ("lanes", SEGMENT)]
+    ("order", "page"), [("documents", 2_048), ("lanes", 2_048), ("lanes", SEGMENT)]
 )
 def test_they_are_those_of_a_slow_count(data: Path, order: str, page: int) -> None:
     options = {"epochs": {"web": 1.3, "code": 2}}
     rows = mixed(data, ORDERS[order], **options)
     found = read_costs(rows.table, Cluster(4, 16, page_bytes=page, gap_bytes=GAP))
-    segment = 0 if order == "order 1" else SEGMENT
+    segment = 0 if order == "documents" else SEGMENT
     counted = SlowCount(mixed(data, ORDERS[order], **options), 4, 16, page, segment).count(GAP)
     for way, slow in zip((found.total.pages, found.total.ranges), counted, strict=True):
         assert (way.gets, way.bytes) == (slow.gets, slow.bytes)
@@ -68,7 +68,7 @@ def test_they_are_those_of_a_slow_count(data: Path, order: str, page: int) -> No
 
 def test_following_every_segment_is_following_every_row(data: Path) -> None:
     """Where a block is one segment, a sample of all blocks is everything."""
-    pack = ORDERS["lanes"] | {"pool_bytes": SEGMENT}
+    pack = ORDERS["lanes"] | {"block_bytes": SEGMENT}
     cluster = Cluster(4, 16, page_bytes=SEGMENT)
     table = mixed(data, pack).table
     whole, sampled = read_costs(table, cluster), read_costs(table, cluster, pieces=1)
@@ -83,7 +83,7 @@ def test_following_every_segment_is_following_every_row(data: Path) -> None:
 
 def test_single_documents_are_estimated(data: Path) -> None:
     cluster = Cluster(4, 16, page_bytes=2_048)
-    table = mixed(data, ORDERS["order 1"]).table
+    table = mixed(data, ORDERS["documents"]).table
     whole, guessed = read_costs(table, cluster).total, read_costs(table, cluster, pieces=1).total
     assert guessed.pages.gets == pytest.approx(whole.pages.gets, rel=0.15)
     assert guessed.held_pages == pytest.approx(whole.held_pages, rel=0.3)

@@ -40,7 +40,7 @@ def config(tmp_path: Path) -> Path:
     return builders.run(
         tmp_path,
         dataset=str(tmp_path / "d"),
-        pack={"seq_len": 32, "block": 50, "overlap": 5},
+        pack={"seq_len": 32, "block_bytes": 5000, "overlap": 5},
         curriculum=[
             {"rows": 300, "mix": {"web": 0.6, "code": 0.3, "wiki": 0.1}},
             {"rows": 371, "mix": {"web": 0.3, "code": 0.3, "wiki": 0.4}},

@@ -85,7 +85,7 @@ def decode_json(
         if version is not None and fields["version"] != version:
             raise DatasetError(
                 f"{url} has format version {_line(str(fields['version']), 20)}; this jaxdata "
-                f"reads version {version}: install the jaxdata that wrote it"
+                f"reads version {version}: make it again, or install the jaxdata that wrote it"
             )
         whole = _without_checksum(fields)
         found = model.model_validate(fields)

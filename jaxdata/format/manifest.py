@@ -35,7 +35,7 @@ from jaxdata.format.side_rules import SideName, SideType
 from jaxdata.format.storage import RemoteStore, Store
 from jaxdata.format.storage.objects import is_url
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MANIFEST = "dataset.json"
 SIDE_COLUMNS = ("anchor", "page")
 """Columns of the index that a side array has of its own, as `<name>.<column>`."""

@@ -130,7 +130,7 @@ def test_all_problems_are_told_at_once_and_what_was_given_is_shortened(tmp_path:
 def test_overrides_reach_any_field_and_leave_the_others(tmp_path: Path) -> None:
     path = written(
         tmp_path,
-        "dataset: d\npack: {seq_len: 8, block_bytes: 900}\ncurriculum: [{rows: 4, mix: {a: 1, b: 1}}]\n",
+        "dataset: d\npack: {seq_len: 8, lanes: 2}\ncurriculum: [{rows: 4, mix: {a: 1, b: 1}}]\n",
     )
     config = load_config(
         path, {"pack": {"seq_len": 16}, "curriculum.0.mix": {"c": 1}, "train.model.layers": 2}

@@ -22,7 +22,7 @@ from tests.converter.here import convert_here
 from tests.documents.test_foreign import write_datatrove, write_gpts
 
 ROOT = Path(__file__).parents[2]
-FORMAT_1 = ROOT / "tests/data/format-1"
+FORMAT_2 = ROOT / "tests/data/format-2"
 CROP = {"seq_len": 16, "strategy": "crop"}
 
 
@@ -81,7 +81,7 @@ def test_counts_kept_at_conversion_are_read_not_counted(tuning: Path, tmp_path: 
 
 
 def test_a_dataset_from_before_is_counted_once(tmp_path: Path) -> None:
-    shutil.copytree(FORMAT_1, tmp_path / "old")
+    shutil.copytree(FORMAT_2, tmp_path / "old")
 
     def rows() -> Any:
         source = jaxdata.open_dataset(tmp_path / "old").source("train", "masked")

@@ -23,7 +23,7 @@ from jaxdata.packing.plan_cache import CachedArrays, cached_arrays
 from jaxdata.packing.planner import Planner
 from tests import builders
 from tests.format.strangers import edit_json, little_memory
-from tests.test_golden import CHUNKS, FORMAT_1
+from tests.test_golden import CHUNKS, FORMAT_2
 
 STRANGER = 12_345
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
@@ -53,7 +53,8 @@ def documents_of(dataset: Path) -> ConvertedDocuments:
 
 
 def rows_of(dataset: Path) -> Any:
-    return jaxdata.pack(documents_of(dataset), seq_len=64, block_bytes=10000)
+    """Three blocks of 100 documents."""
+    return jaxdata.pack(documents_of(dataset), seq_len=64, block_bytes=6_410)
 
 
 def plans(folder: Path) -> list[Path]:
@@ -230,15 +231,15 @@ def test_lengths_are_compared_when_they_are_planned(dataset: Path, column: str) 
 
 
 NAMES: dict[str, tuple[dict[str, Any], list[str]]] = {
-    "documents": ({}, ["d5d9014fb012f47c1342996110a5cd50"]),
-    "chunks": (CHUNKS, ["a0f8bb5c1826b68d0a2ac8c77556e497", "9003dc8d47e0468e8b9f2be0fa8ec171"]),
+    "documents": ({}, ["c73db5a8953669c6c214fabe3fa9efc9"]),
+    "chunks": (CHUNKS, ["a97afce6ade3763c2c02bfc09c535111", "2a7ce4fe93d2f2465107b82c6b3fa698"]),
     "chunks, one lane": (CHUNKS | {"lanes": 1}, []),  # the plan is the same
 }
 """settings of `pack`, and what it keeps: a plan and, if there is none yet, a table of chunks"""
 
 
 def test_plans_are_found_by_the_names_they_always_had(tmp_path: Path, planned: list[Any]) -> None:
-    dataset, expected = shutil.copytree(FORMAT_1, tmp_path / "data"), set[str]()
+    dataset, expected = shutil.copytree(FORMAT_2, tmp_path / "data"), set[str]()
 
     def summary(settings: Any) -> Any:
         words = jaxdata.open_dataset(dataset).source("train", "words")

@@ -22,7 +22,7 @@ from jaxdata.testing import write_dataset
 from jaxdata.tokenizers import load
 
 HOSTILE = "<img src=x onerror=alert(1)>\u202e\x00&"
-DATA = Path(__file__).parents[1] / "data" / "format-1"
+DATA = Path(__file__).parents[1] / "data" / "format-2"
 
 
 class Shown(HTMLParser):

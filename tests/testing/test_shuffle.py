@@ -226,13 +226,13 @@ def test_lines_say_what_is_good() -> None:
         Figure("kept neighbours", "number", 0.001, 0.0, 0.01),
         Figure("means of 10 batches", "length", None, None, None, "needs 160 rows"),
     )
-    quality = ShuffleQuality("web", "crop, shuffled", 64, 99, 8, 2, figures)
+    quality = ShuffleQuality("web", "crop, mixed", 64, 99, 8, 2, figures)
     assert list(shuffle_lines(quality)) == [
-        "web (crop, shuffled): 1 of 3 figures is not good; 64 of 99 rows, 8 in a batch over 2 hosts",
+        "web (crop, mixed): 1 of 3 figures is not good; 64 of 99 rows, 8 in a batch over 2 hosts",
         "                                  length of documents     number of documents",
         "  place in the row                -0.50 POOR (0.05)       0.02 good (0.05)",
         "  kept neighbours                                         0.10 % good (1.00 %)",
         "  not measured (needs 160 rows): means of 10 batches",
     ]
     good = replace(quality, figures=figures[1:])
-    assert next(shuffle_lines(good)).startswith("web (crop, shuffled): all 2 figures are good; ")
+    assert next(shuffle_lines(good)).startswith("web (crop, mixed): all 2 figures are good; ")

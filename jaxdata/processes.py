@@ -13,10 +13,11 @@ import importlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -46,6 +47,20 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+@contextmanager
+def held_port() -> Iterator[int]:
+    """A port of this machine that nobody else is given while the block runs.
+
+    It is bound, and not listened to: a server that asks for it by number gets it, as those of
+    gRPC (and so `jax.distributed`) and of torch share ports that are bound to be shared.
+    """
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind(("", 0))
+        yield holder.getsockname()[1]
 
 
 class Worker:

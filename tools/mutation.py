@@ -6,7 +6,8 @@
 
 Places come from cosmic-ray's operators (comparisons, arithmetic, numbers, and/or, not, loops,
 exceptions, decorators) and one of our own: a call whose result nobody takes is dropped. A seed
-draws the places, then one change at each. Changes of annotations do not count. Each mutant runs in
+draws the places, then one change at each. Changes of annotations do not count, nor do those of
+`strict=`, `frozen=` and abstract methods. Each mutant runs in
 a process forked from one that has imported the test tools, on a copy of the tree: first the tests
 that run its line, the quickest first, then all quick ones of the room.
 """
@@ -65,6 +66,8 @@ ROOMS: dict[str, tuple[str, str]] = {
 TAKEN = {"Is": {"IsNot"}, "IsNot": {"Is"}, "Eq": {"NotEq"}, "NotEq": {"Eq"}}
 """of comparisons, the changes that mean another thing for any operand"""
 LEFT_OUT = r"VariableReplacer|VariableInserter|_Pow|_BitXor|ReplaceUnaryOperator_\w+_UAdd"
+GUARDS = {"abstractmethod", "frozen", "strict"}
+"""arguments and decorators that refuse code which nobody wrote: without them nothing changes"""
 LIMIT = 120
 """seconds for a mutant: one that loops is killed, and counted so"""
 
@@ -134,9 +137,13 @@ class _Once(Visitor):
 
 
 def _meaning(code: str) -> str:
-    """The syntax tree without annotations and docstrings."""
+    """The syntax tree without annotations, and without what only guards against other code."""
     tree = ast.parse(code)
     for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            node.keywords = [each for each in node.keywords if each.arg not in GUARDS]
+        if isinstance(node, ast.FunctionDef):
+            node.decorator_list = [one for one in node.decorator_list if not _is_guard(one)]
         if isinstance(node, ast.arg):
             node.annotation = None
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -144,6 +151,10 @@ def _meaning(code: str) -> str:
         elif isinstance(node, ast.AnnAssign):
             node.annotation = ast.Constant(value=0)
     return ast.dump(tree)
+
+
+def _is_guard(decorator: ast.expr) -> bool:
+    return isinstance(decorator, ast.Name) and decorator.id in GUARDS
 
 
 def mutants(paths: Sequence[str], seed: int) -> Iterator[Mutant]:

@@ -17,6 +17,7 @@ from itertools import chain
 from pathlib import Path
 
 from jaxdata.errors import JaxdataError
+from jaxdata.processes import held_port
 from jaxdata.train.log import read_log
 
 Say = Callable[[str], None]
@@ -68,8 +69,9 @@ def _name_resolves() -> bool:
 
 
 def _train_as_processes(arguments: Sequence[str], hosts: int, say: Say) -> None:
-    cluster = ["--coordinator", f"localhost:{_free_port()}", "--num-processes", str(hosts)]
     with ExitStack() as stack:
+        coordinator = f"localhost:{stack.enter_context(held_port())}"
+        cluster = ["--coordinator", coordinator, "--num-processes", str(hosts)]
         threads = stack.enter_context(ThreadPoolExecutor())
         processes = []
         for host in range(hosts):
@@ -118,10 +120,3 @@ def _start(arguments: Sequence[str], **environment: str) -> subprocess.Popen[str
         text=True,
         errors="replace",
     )
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("localhost", 0))
-        port: int = listener.getsockname()[1]
-        return port

@@ -6,7 +6,6 @@ import gzip
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,8 +21,9 @@ import torch
 import jaxdata
 import jaxdata.torch
 from jaxdata.errors import InputError, StateMismatch
+from jaxdata.processes import held_port
 from jaxdata.testing import assert_same_batches, check_trainer
-from tests.feed.test_layouts import documents_alone
+from tests.feed.layouts.test_layouts import documents_alone
 from tests.testing.test_trainer import NAMES
 
 pytest.importorskip("accelerate", reason="transformers' Trainer needs accelerate")
@@ -169,21 +169,20 @@ def test_two_processes_go_on_where_one_stopped(rows: Any, tmp_path: Path) -> Non
     whole.train()
     shutil.rmtree(tmp_path / "checkpoint-6")
     data = rows.table.documents[0].store.url
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.clients.hf_rank", str(tmp_path), data],
-            env={**os.environ, **ranks(number, port)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for number in range(2)
-    ]
-    for each in started:
-        printed, _ = each.communicate()
-        assert not each.returncode, printed
+    with held_port() as port:
+        started = [
+            subprocess.Popen(
+                [sys.executable, "-m", "tests.clients.hf_rank", str(tmp_path), data],
+                env={**os.environ, **ranks(number, port)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for number in range(2)
+        ]
+        for each in started:
+            printed, _ = each.communicate()
+            assert not each.returncode, printed
     found = torch.load(tmp_path / "two.pt")
     assert set(found) == set(whole.model.state_dict())
     for name, weights in whole.model.state_dict().items():

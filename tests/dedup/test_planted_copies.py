@@ -55,7 +55,7 @@ ALL = {*COPIES}
         ({"of": "bytes", "ngram": 20}, {"exact", "spaces"}, {"sentence"}),
         ({"of": "ids", "ngram": 20}, {"exact"}, {"sentence"}),
     ],
-    ids=str,
+    ids=lambda given: str(given) if isinstance(given, dict) else " ".join(sorted(given)),
 )
 def test_each_way_of_looking_finds_its_copies(
     dataset: Path, options: dict[str, Any], exact: set[str], near: set[str]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 
 import jaxdata
+from jaxdata.processes import held_port
 
 ROOT = Path(__file__).parents[2]
 SEQ_LEN = 32
@@ -74,31 +74,30 @@ def pod(job: dict[str, Any], processes: int, devices: int) -> Iterator[list[subp
     """Start the processes of a job; those still there at the end are killed."""
     from tests.conftest import xla_flags  # the processes have no need of pytest
 
-    with socket.socket() as listener:
-        listener.bind(("localhost", 0))
-        coordinator = f"localhost:{listener.getsockname()[1]}"
     output = Path(job["output"])
     output.mkdir(exist_ok=True)
     environment = {**os.environ, "XLA_FLAGS": xla_flags(devices), "JAX_PLATFORMS": "cpu"}
     started = []
-    for process in range(processes):
-        path = output / f"job-{processes}-{process}.json"
-        path.write_text(json.dumps({**job, "cluster": [coordinator, processes, process]}))
-        with (output / f"said-{processes}-{process}.txt").open("w") as said:
-            started.append(
-                subprocess.Popen(
-                    [sys.executable, "-m", "tests.feed.pod", str(path)],
-                    cwd=ROOT,
-                    env=environment,
-                    stdout=said,
-                    stderr=subprocess.STDOUT,
-                    text=True,
+    with held_port() as port:
+        for process in range(processes):
+            path = output / f"job-{processes}-{process}.json"
+            cluster = [f"localhost:{port}", processes, process]
+            path.write_text(json.dumps({**job, "cluster": cluster}))
+            with (output / f"said-{processes}-{process}.txt").open("w") as said:
+                started.append(
+                    subprocess.Popen(
+                        [sys.executable, "-m", "tests.feed.pod", str(path)],
+                        cwd=ROOT,
+                        env=environment,
+                        stdout=said,
+                        stderr=subprocess.STDOUT,
+                        text=True,
+                    )
                 )
-            )
-    try:
-        yield started
-    finally:
-        end(started)
+        try:
+            yield started
+        finally:
+            end(started)
 
 
 def end(processes: Sequence[subprocess.Popen[Any]]) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 
 from jaxdata.demo.runs import last_logged_step
+from jaxdata.processes import held_port
 from jaxdata.train.log import read_log
 from tests.conftest import xla_flags
 from tests.converter.here import convert_here
@@ -173,15 +173,13 @@ def test_other_numbers_of_devices_and_hosts_train_on_the_same_rows(
 ) -> None:
     run(command(config, tmp_path, "--train.steps", "8"))
     run(command(config, tmp_path, "--train.steps", "20"), devices=4)
-    with socket.socket() as listener:
-        listener.bind(("localhost", 0))
-        address = f"localhost:{listener.getsockname()[1]}"
-    cluster = ["--coordinator", address, "--num-processes", "2", "--process-id"]
-    hosts = [
-        subprocess.Popen(command(config, tmp_path, *cluster, str(host)), env=environment(2))
-        for host in range(2)
-    ]
-    assert [host.wait() for host in hosts] == [0, 0]
+    with held_port() as port:
+        cluster = ["--coordinator", f"localhost:{port}", "--num-processes", "2", "--process-id"]
+        hosts = [
+            subprocess.Popen(command(config, tmp_path, *cluster, str(host)), env=environment(2))
+            for host in range(2)
+        ]
+        assert [host.wait() for host in hosts] == [0, 0]
     starts = [r for r in read_log(tmp_path / "log.jsonl") if r.get("event") == "start"]
     assert [(r["devices"], r["processes"]) for r in starts] == [(1, 1), (4, 1), (4, 2)]
     expected = {record["step"]: record for record in steps_of(unbroken)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
-import socket
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ import numpy as np
 import pytest
 
 import jaxdata
+from jaxdata.processes import held_port
 from tests.clients.tiny import CLOSE, SEQ_LEN, config_of
 
 
@@ -98,16 +98,9 @@ class Promises:
 
 def in_two_processes(function: Callable[..., Any], *given: Any) -> list[Any]:
     """What `function(number, 2, port, *given)` returns in each of two new processes."""
-    port = free_port()
-    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+    with held_port() as port, ProcessPoolExecutor(2, get_context("spawn")) as pool:
         started = [pool.submit(function, number, 2, port, *given) for number in range(2)]
         return [each.result() for each in started]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-    return port
 
 
 def join_jax(number: int, ranks: int, port: int) -> None:

@@ -19,9 +19,10 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from jaxdata.clients import megatron
+from jaxdata.processes import held_port
 from jaxdata.testing import check_trainer
 from tests.clients.hand import mean_by_hand
-from tests.clients.installed.promises import Promises, Steps, free_port, needs
+from tests.clients.installed.promises import Promises, Steps, needs
 from tests.clients.test_megatron import ARGUMENTS
 from tests.clients.tiny import ROWS, SEQ_LEN
 
@@ -56,10 +57,11 @@ def _alone() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("current_device", "synchronize"):
             patch.setattr(torch.cuda, name, None)  # to have the old one back
-        join(0, 1, free_port())
-        yield
-        parallel_state.destroy_model_parallel()
-        torch.distributed.destroy_process_group()
+        with held_port() as port:
+            join(0, 1, port)
+            yield
+            parallel_state.destroy_model_parallel()
+            torch.distributed.destroy_process_group()
 
 
 class OnCpu(TorchFunctionMode):

@@ -94,7 +94,7 @@ def test_transformed_rows_take_another_shape_as_well(docs: dict[str, Any]) -> No
 
 def halting(docs: dict[str, Any], times: float = 1, mode: str = "halt") -> jaxdata.Loader:
     rows = packed({name: docs[name] for name in ("web", "code")}, seq_len=32)
-    phase = jaxdata.Phase(rows=700, weights={"web": 0.7, "code": 0.3})
+    phase = jaxdata.Phase(rows=710, weights={"web": 0.7, "code": 0.3})
     mixed = jaxdata.mix(rows, phases=[phase], epochs={"web": times}, on_exhaustion=mode)
     return jaxdata.Loader(mixed, batch_size=8)
 

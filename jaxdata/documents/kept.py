@@ -74,7 +74,7 @@ class KeptDocuments(RangedDocuments):
     def check_lengths(self) -> None:
         """Compare list and lengths with the source; raises DatasetError if they are others."""
         self.base.check_lengths()
-        if problem := self.view.misfit(self.base.lengths):
+        if problem := self.view.changed() or self.view.misfit(self.base.lengths):
             raise self.view.damaged(problem)
 
     @property

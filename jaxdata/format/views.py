@@ -56,9 +56,12 @@ def view_fingerprint(generation: str, checksums: Mapping[str, str]) -> str:
 
 
 def checksum(column: NDArray[Any]) -> str:
-    """The sha256 that a column will have when it is written."""
-    little = np.ascontiguousarray(column).astype(column.dtype.newbyteorder("<"), copy=False)
-    return hashlib.sha256(little.data).hexdigest()
+    """The sha256 that a column has when it is written."""
+    content = hashlib.sha256()
+    for first in range(0, len(column), _AT_ONCE):
+        part = np.ascontiguousarray(column[first : first + _AT_ONCE])
+        content.update(part.astype(column.dtype.newbyteorder("<"), copy=False).data)
+    return content.hexdigest()
 
 
 class Fate(NamedTuple):
@@ -133,6 +136,13 @@ class ViewIndex(Columns):
         if not self.cuts:
             return np.array_equal(lengths, own)
         return bool((self.starts[numbers].astype(np.int64) + own <= lengths).all())
+
+    def changed(self) -> str | None:
+        """Which column that decides what is read differs from its checksum; None for none."""
+        for name in (*CONTENT, "start"):
+            if name in self.checksums and checksum(self._column(name)) != self.checksums[name]:
+                return f"its column {name} is not what was written"
+        return None
 
     def misfit(self, lengths: NDArray[np.uint32]) -> str | None:
         """What is wrong with the list, for a source of these lengths; None if it fits."""

@@ -27,7 +27,7 @@ from jaxdata.format.manifest import (
     ViewEntry,
 )
 from jaxdata.format.records import RecordSpec
-from jaxdata.format.views import Fate, Span, ViewIndex
+from jaxdata.format.views import CONTENT, Fate, Span, ViewIndex, checksum
 from tests.format.memory_store import MemoryStore
 from tests.format.test_records import walk
 
@@ -135,9 +135,9 @@ def test_what_is_written_is_read_by_its_name_type_and_size() -> None:
     }  # fmt: skip
     store: Any = found.store
     assert {*store.arrays} == {f"train/web/i/{name}" for name in names}
-    for name, checksum in found.checksums.items():
+    for name, said in found.checksums.items():
         array = store.arrays[f"train/web/i/{name}"]
-        assert checksum == hashlib.sha256(array.tobytes()).hexdigest()
+        assert said == hashlib.sha256(array.tobytes()).hexdigest()
         kind, size = found.columns[name]
         assert array.dtype == kind
         unsaid = {"kept", *members}
@@ -271,13 +271,13 @@ def view_of(total: int, starts: list[int] | None = None, **columns: Any) -> View
             if ranges.firsts is not None:
                 given[f"{kind}_first"] = [each for first in ranges.firsts for each in first]
                 kinds[f"{kind}_first"] = np.int64
-    for name, values in given.items():
-        store.arrays[f"train/web/views/d1/f/{name}"] = np.array(values, kinds[name])
+    arrays = {name: np.array(values, kinds[name]) for name, values in given.items()}
+    store.arrays = {f"train/web/views/d1/f/{name}": array for name, array in arrays.items()}
     one = Amount(documents=1, tokens=2)
     entry = ViewEntry(
         generation="g", documents=len(given["document"]), tokens=sum(given["length"]),
         fingerprint="v", folder="f", reasons=["near", "where"], survivors=["train/a", "b.jsonl"],
-        checksums=dict.fromkeys(given, "s"), parameters={},
+        checksums={name: checksum(array) for name, array in arrays.items()}, parameters={},
         account=ViewAccount(source=one, kept=one, listed=one, dropped={}),
     )  # fmt: skip
     return ViewIndex(store, "train/web", "d1", entry, total)
@@ -321,6 +321,18 @@ def test_a_view_says_why_and_where_instead() -> None:
     assert (plain.fate(3), plain.ranges_of(1), plain.masks) == (Fate("near", None), [], False)
     assert plain.read("survivor") is None
     assert {*plain.columns} == {"document", "length", "dropped", "reason"}
+
+
+@pytest.mark.parametrize("column", [*CONTENT, "start"])
+def test_a_view_names_the_column_that_is_not_what_was_written(column: str) -> None:
+    masked = Ranges([(1, 0, 2, 0), (4, 1, 3, 1)])
+    view = view_of(9, [0, 1], document=[1, 4], length=[3, 3], mask=masked)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(views, "_AT_ONCE", 1)
+        assert view.changed() is None
+        view.store.arrays[view.file(column)][-1] += 1  # type: ignore[attr-defined]
+        again = pickle.loads(pickle.dumps(view))
+        assert again.changed() == f"its column {column} is not what was written"
 
 
 DAMAGED = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,9 @@ def test_a_batch_is_full_by_its_characters_or_documents() -> None:
         batch = Documents()
         batch.append(document(0, characters), weight)
         assert batch.full == full
+    batch = Documents()
+    batch.append(document(0, 2**20))
+    assert batch.full
     texts = Documents()
     for number in range(1_024):
         assert not texts.full
@@ -202,7 +206,23 @@ def test_a_report_says_what_was_read_and_written(changes: dict[str, Any], lines:
     assert str(replace(REPORT, **changes)).splitlines() == lines
 
 
-def test_the_first_document_without_a_field_is_none() -> None:
+def test_a_report_says_what_copies_views_leave_out() -> None:
+    def view(documents: int, tokens: int) -> Any:
+        every, kept = (
+            SimpleNamespace(documents=n, tokens=m) for n, m in ((2_000, 9_000), (documents, tokens))
+        )
+        return SimpleNamespace(account=SimpleNamespace(source=every, kept=kept))
+
+    made = replace(REPORT, views={"a": view(500, 1_000), "b": view(2_000, 9_000)})
+    assert str(made).splitlines()[3:] == [
+        "exact copies in a: 1,500 of 2,000 documents, 8,000 of 9,000 tokens",
+        "exact copies in b: 0 of 2,000 documents, 0 of 9,000 tokens",
+        "train without them: documents: exact in a config, or --documents exact; they stay on "
+        "disk, and jaxdata views out --remove exact removes the list",
+    ]
+
+
+def test_texts_are_taken_at_once_where_all_records_are_usual() -> None:
     of = unit_reader._plain_texts
     assert of([b'{"t": "a"}', '{"t": "é"}'.encode()], "t") == (["a", "é"], [1, 2])
     assert of([{"t": "a"}, {"t": "語"}], "t") == (["a", "語"], [1, 3])

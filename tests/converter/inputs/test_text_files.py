@@ -17,6 +17,7 @@ from jaxdata import open_dataset, tokenizers
 from jaxdata.converter import texts
 from jaxdata.converter.inputs.cutting import cut
 from jaxdata.converter.inputs.discovery import find_inputs
+from jaxdata.converter.inputs.formats.plain_text import _character_end
 from jaxdata.converter.inputs.readers import raw_records
 from jaxdata.converter.inputs.units import ReadSettings
 from jaxdata.converter.job import Job
@@ -119,6 +120,16 @@ def test_where_a_text_is_cut(tmp_path: Path, near: str, joined: bool, ends_with:
     first, second = (piece.data for piece in pieces_of(tmp_path / "a.txt", read, 1)[:2])
     assert first[200:] == ends_with.encode()
     assert second.startswith(near.encode()[len(ends_with) :])
+
+
+def test_a_cut_is_behind_the_character_that_it_would_be_in() -> None:
+    for letter in ("a", "é", "語", "\U0001f9a5"):
+        data = letter.encode()
+        for inside in range(1, len(data) + 1):
+            rest = data[inside:]
+            assert _character_end(rest + b"b" * 5) == len(rest)
+            assert _character_end(bytearray(rest + data)) == len(rest)
+    assert _character_end(b"") == _character_end(b"\x80" * 5) == 0
 
 
 def tokens(path: Path, tokenizer: Tokenizer, unit_bytes: int, **options: Any) -> list[np.ndarray]:

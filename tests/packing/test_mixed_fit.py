@@ -174,6 +174,18 @@ PLANS: dict[str, tuple[NDArray[np.int64], list[int], dict[str, Any], str]] = {
         {"seq_len": 100, "strategy": "crop"},
         "6bebf6bcc69eaa81",
     ),
+    "cropped, alike": (
+        np.where(numbers(5_000, 0, 9), 61, 62),
+        [0, 5_000],
+        {"seq_len": 100, "strategy": "crop"},
+        "31b0a9809aedb61f",
+    ),
+    "many sizes, five a row": (
+        numbers(9_000, 2, 700),
+        [0, 9_000],
+        {"seq_len": 1_000, "max_segments": 5},
+        "e96b68d40927c395",
+    ),
     "cropped, three a row": (
         numbers(900, 2, 40),
         [0, 90, 900],

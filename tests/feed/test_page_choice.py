@@ -35,11 +35,16 @@ def need(size: int, width: int, each: One, eighths: int) -> int:
     return min(size, each.open_bytes * width * eighths // (np.dtype(each.dtype).itemsize * 8))
 
 
-SIZES = st.none() | st.integers(0, 9_000_000)
+def bytes_up_to(tenths: int) -> st.SearchStrategy[int | None]:
+    """None, or so many tenths of a megabyte, about."""
+    return st.none() | st.integers(0, tenths).map(lambda n: n * 100_001)
+
+
+SIZES = bytes_up_to(90)
 SOURCES = st.builds(
     One,
     st.sampled_from(["<u2", "<u4"]),
-    st.none() | st.integers(0, 9_000_000),
+    SIZES,
     SIZES,
     st.fixed_dictionaries(
         {"mask": st.tuples(st.just("u1"), SIZES), "weight": st.tuples(st.just("<f8"), SIZES)}
@@ -49,7 +54,7 @@ SOURCES = st.builds(
 
 @given(
     st.dictionaries(st.sampled_from(["web", "code", "wiki"]), SOURCES, max_size=3),
-    st.none() | st.integers(0, 24_000_000),
+    bytes_up_to(240),
     st.integers(1, 8),
     st.lists(st.sampled_from(["mask", "weight"]), unique=True),
 )

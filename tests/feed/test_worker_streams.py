@@ -141,7 +141,7 @@ def whole(batch: Any) -> Any:
     return batch
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(
     st.lists(BATCHES | st.integers(0, 9), max_size=25),
     st.integers(1, 3),

@@ -112,7 +112,7 @@ def tensors() -> list[torch.Tensor]:
         by_torch_mask,
         pytest.param(by_block_mask, marks=pytest.mark.slow),
         by_lengths,
-        by_jax_mask,
+        pytest.param(by_jax_mask, marks=pytest.mark.slow),
         pytest.param(by_splash_attention, marks=pytest.mark.slow),
     ],
 )

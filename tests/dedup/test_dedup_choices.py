@@ -189,6 +189,7 @@ def test_pairs_are_compared_as_wholes(tmp_path: Path) -> None:
         ({"against": ["/no/*.jsonl"]}, r"^/no/.*: no such file or folder"),
         ({"against": ["memory://no.jsonl"]}, r"^memory://no.jsonl: there is no such object"),
         ({"ngram": 0, "bands": 0}, r"^ngram=0: "),
+        ({"documents": "d1"}, r"^the view 'd1' cannot be made of itself"),
         ({"documents": "no"}, r"no view 'no'"),
         ({"name": "a/b"}, r"a view cannot be named 'a/b'"),
         ({"exact": "words"}, r"exact='words'.*'letters'"),
@@ -268,6 +269,9 @@ def test_the_copy_with_the_preferred_field(tmp_path: Path) -> None:
         assert {number: fate[2] for number, fate in lost.items()} == {
             number: stays for number in range(4) if number != stays
         }
+    run_here(tmp_path / "a.jsonl", tmp_path / "d", split="val", keep=["url", "date"])
+    find(tmp_path / "d", prefer="url", against=["val"])
+    assert {fate[2] for fate in dropped(tmp_path / "d", "train/web").values()} == {0}
     with pytest.raises(InputError, match=r"prefer='-score': .*kept field 'score'; .*--keep"):
         find(tmp_path / "d", prefer="-score")
 

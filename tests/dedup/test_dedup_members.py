@@ -23,6 +23,7 @@ from jaxdata.dedup.settings import DedupSettings
 from jaxdata.dedup.units.dedup_job import DedupJob
 from jaxdata.documents.converted_dataset import open_dataset
 from jaxdata.errors import InputError
+from jaxdata.views.writing import write_views
 from tests.converter.here import run_here
 from tests.converter.test_convert import write_lines
 from tests.dedup.planted import find, made, prose
@@ -132,7 +133,7 @@ def test_a_search_says_how_far_it_has_come(tmp_path: Path) -> None:
     """And how long it took; which pairs it compared, and which of them it refused."""
     halves = prose(2).split()[:72], prose(3).split()[72:]
     texts = [prose(2), prose(1), f"{prose(1)} More.", " ".join([*halves[0], *halves[1]])]
-    data = made(tmp_path, {"train/web": texts})
+    data = made(tmp_path, {"train/web": texts, "val/web": [""]})
     said: dict[str, list[tuple[int, int]]] = {}
 
     @contextmanager
@@ -140,13 +141,20 @@ def test_a_search_says_how_far_it_has_come(tmp_path: Path) -> None:
         yield lambda done, total: said.setdefault(label, []).append((done, total))
 
     clock = SimpleNamespace(monotonic=iter([1_000.0, 1_007.5]).__next__)
-    with mock.patch("jaxdata.dedup.api.time", clock):
-        report = find(data, unit_tokens=1_000, bands=60, rows=2, memory=2_000, stage=stage)
+    options = {"unit_tokens": 1_000, "bands": 60, "rows": 2, "memory": 2_000, "stage": stage}
+    with (
+        mock.patch("jaxdata.dedup.api.time", clock),
+        mock.patch("jaxdata.dedup.api.write_views", wraps=write_views) as written,
+    ):
+        report = find(data, against=["val"], overlap=0, **options)
+    fingerprint = open_dataset(data)["train/web"].fingerprint
+    assert written.call_args.kwargs["made_of"] == {"train/web": fingerprint}
     assert report.seconds == 7.5
     assert (report.compared, report.refused, report.chained) == (2, 1, 0)
     tokens = sum(len(text) + 1 for text in texts)
-    totals = {"reading documents": tokens, "comparing hashes": 4 * 256}
-    totals |= {"comparing bands": 60 * 4 * 256, "comparing n-grams": tokens}
+    totals = {"reading documents": tokens + 1, "comparing hashes": 5 * 256}
+    totals |= {"comparing bands": 60 * 5 * 256, "comparing n-grams": tokens}
+    assert len(said["reading documents"]) > 2, "units are as small as asked for"
     assert {label: steps[-1] for label, steps in said.items()} == {
         label: (total, total) for label, total in totals.items()
     }

@@ -16,6 +16,7 @@ import pytest
 
 from jaxdata.dedup import one_pass
 from jaxdata.dedup.compared import _sides, against_of, sources_of
+from jaxdata.dedup.kept_signatures import KeptSignatures
 from jaxdata.dedup.member_texts import PairTexts
 from jaxdata.dedup.members import Member, Members
 from jaxdata.dedup.repeated_spans import check_no_pairs
@@ -114,6 +115,26 @@ def test_a_pair_is_read_as_both_its_sides() -> None:
     assert pairs.kept(settings) == ("a", "how")
 
 
+def test_kept_hashes_are_those_of_the_documents_of_a_member() -> None:
+    exact, bands = np.arange(10, dtype=np.uint64).reshape(5, 2), np.arange(5, dtype=np.uint64)
+    columns = {"exact_hash": exact, "band_hash": bands}
+    for numbers, rows in ((None, [1, 2]), (np.array([0, 3, 4]), [3, 4])):
+        found = KeptSignatures(columns, numbers).between(1, 3)
+        assert {name: each.tolist() for name, each in found.items()} == {
+            "exact_hash": [[2 * row, 2 * row + 1] for row in rows],
+            "band_hash": rows,
+        }
+    for names, near, suffice in (
+        ("exact_hash band_hash", True, True),
+        ("exact_hash", True, False),
+        ("exact_hash", False, True),
+        ("band_hash", True, False),
+        ("band_hash", False, False),
+    ):
+        kept = KeptSignatures(dict.fromkeys(names.split(), bands))
+        assert kept.suffice(DedupSettings(near=near)) == suffice
+
+
 @pytest.mark.parametrize("name", ["repeats", "overlap_action"])
 def test_spans_of_pairs_are_refused_unless_they_stay_whole(name: str) -> None:
     def check(sides: tuple[str, ...], against: bool, **settings: Any) -> None:
@@ -144,6 +165,7 @@ def test_a_search_says_how_far_it_has_come(tmp_path: Path) -> None:
     options = {"unit_tokens": 1_000, "bands": 60, "rows": 2, "memory": 2_000, "stage": stage}
     with (
         mock.patch("jaxdata.dedup.api.time", clock),
+        mock.patch("jaxdata.dedup.search_stages._PAIR_TOKENS", 1),
         mock.patch("jaxdata.dedup.api.write_views", wraps=write_views) as written,
     ):
         report = find(data, against=["val"], overlap=0, **options)
@@ -155,6 +177,7 @@ def test_a_search_says_how_far_it_has_come(tmp_path: Path) -> None:
     totals = {"reading documents": tokens + 1, "comparing hashes": 5 * 256}
     totals |= {"comparing bands": 60 * 5 * 256, "comparing n-grams": tokens}
     assert len(said["reading documents"]) > 2, "units are as small as asked for"
+    assert len(said["comparing n-grams"]) == 2, "a pair is a unit here"
     assert {label: steps[-1] for label, steps in said.items()} == {
         label: (total, total) for label, total in totals.items()
     }

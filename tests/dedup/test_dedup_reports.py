@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxdata.dedup import DedupReport, api
+from jaxdata.dedup import DedupReport, api, side_by_side
 from jaxdata.dedup.account_of_copies import clusters_by_size
 from jaxdata.dedup.leaks import leak_notes
 from jaxdata.dedup.settings import DedupSettings
 from jaxdata.dedup.side_by_side import Example, _largest, brief, differing
-from jaxdata.dedup.span_examples import SpanExample
+from jaxdata.dedup.span_examples import SpanExample, examples_of_spans
 from jaxdata.dedup.survivors import EXACT_COPY, NEAR_COPY, TAINTED, Dropped
 from jaxdata.documents.kept import KeptDocuments
 from jaxdata.format.views import Span
@@ -160,3 +160,76 @@ def test_views_made_of_each_other_are_followed_once() -> None:
         assert note.startswith(f"train/{name}: never compared with val/a, val/b, so copies")
     notes = leak_notes(dataset, ["train/top", "train/lost", "train/plain"], ["val/a"])
     assert [note.partition(":")[0] for note in notes] == ["train/top", "train/lost, train/plain"]
+
+
+def test_spans_that_are_long_are_shown_in_part() -> None:
+    """Of 400 tokens, ten to a word here or one; of documents five, the most frequent first."""
+    spans = [(10, 410), (10, 411), (0, 60), (0, 61)]
+    rows = [(0, 0, 5)] * 7 + [(0, 1, 5)] * 6 + [(0, 2, 5), (0, 3, 5), (-1, 0, 0)]
+    which = [row[1] for row in rows]
+    view = SimpleNamespace(
+        firsts=lambda kind: np.array(rows) if kind == "mask" else None,
+        read={"mask_reason": np.array([0] * 13 + [1, 2, 2])}.__getitem__,
+        ranges=lambda _: (np.arange(len(rows)) // 2, None, None),
+        span=lambda _, at: Span(*spans[which[at]], "why", None),
+    )
+    docs: Any = SimpleNamespace(
+        name="train/web", view=view, base=SimpleNamespace(read=lambda _, a, b: range(a, b))
+    )
+
+    def shown(most: int, step: int) -> list[tuple[Any, ...]]:
+        words = SimpleNamespace(decode=lambda tokens: " ".join(map(str, tokens[::step])))
+        found = examples_of_spans(words, docs, most)  # type: ignore[arg-type]
+        return [(each.documents, each.times, each.text) for each in found]
+
+    def text(numbers: range, more: str = "") -> str:
+        return " ".join(map(str, numbers)) + more
+
+    first = [0, 1, 2, 3], 7, text(range(10, 410, 10))
+    second = [3, 4, 5, 6], 6, text(range(10, 410, 10), " …")
+    third, fourth = ([6], 1, text(range(0, 60, 10))), ([7], 1, text(range(0, 61, 10)))
+    assert shown(2, 10) == [first, second, third, fourth]
+    assert shown(1, 10) == [first, third, fourth]
+    assert [each[2] for each in shown(1, 1)] == [
+        text(range(10, 70), " …"),
+        text(range(60)),
+        text(range(60), " …"),
+    ]
+    view.ranges = lambda _: (np.arange(len(rows)), None, None)
+    assert shown(2, 10)[0][0] == [0, 1, 2, 3, 4], "five of seven documents"
+    view.firsts = lambda _: np.array([(0, 0, 5)] * 500 + [(0, 1, 5)])
+    view.read = {f"{kind}_reason": np.zeros(501, int) for kind in ("mask", "cut")}.__getitem__
+    which[:] = [0] * 500 + [1]
+    view.ranges = lambda _: (np.array([7] * 499 + [8, 9]), None, None)
+    assert [each[:2] for each in shown(1, 10)] == [([7, 8], 500)] * 2
+
+
+@given(
+    st.lists(st.tuples(st.integers(-1, 1), st.integers(0, 2), st.integers(0, 2)), max_size=12),
+    st.integers(0, 3),
+)
+def test_examples_are_of_the_largest_clusters_of_each_reason(
+    rows: list[tuple[int, int, int]], most: int
+) -> None:
+    source, survivor, reason = np.array(rows, np.int64).reshape(-1, 3).T
+    known = {"survivor_source": source, "survivor": survivor, "reason": reason}
+    dropped = np.arange(len(rows)) * 3
+    docs: Any = SimpleNamespace(view=SimpleNamespace(read=known.get, dropped=dropped))
+    sizes = [sum(row[:2] == other[:2] for other in rows) for row in rows]
+    expected = []
+    for number in range(3):
+        mine = [at for at, row in enumerate(rows) if row[2] == number and row[0] >= 0]
+        first = sorted(mine, key=lambda at: (-sizes[at], at))[:most]
+        expected += [(3 * at, sizes[at]) for at in sorted(first)]
+    with mock.patch.object(side_by_side, "_example", lambda _, __, *given: given):
+        assert [*side_by_side._of_source(None, docs, most)] == expected  # type: ignore[arg-type]
+        known["survivor"] = None  # type: ignore[assignment]
+        assert [*side_by_side._of_source(None, docs, most)] == []  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("step", [1, 4, 5])
+def test_the_beginning_of_a_document_is_compared(step: int) -> None:
+    dataset: Any = SimpleNamespace(decode=lambda tokens: " ".join(map(str, tokens[::step])))
+    docs: Any = [{"tokens": range(9_000)}]
+    expected = [str(token) for token in range(0, 8_000, step)][:2_000]
+    assert side_by_side._words(dataset, docs, 0) == expected

@@ -22,6 +22,8 @@ from jaxdata.dedup.members import Member, Members
 from jaxdata.dedup.repeated_spans import check_no_pairs
 from jaxdata.dedup.settings import DedupSettings
 from jaxdata.dedup.units.dedup_job import DedupJob
+from jaxdata.dedup.units.dedup_worker import worker_of
+from jaxdata.dedup.units.workbench import Workbench
 from jaxdata.documents.converted_dataset import open_dataset
 from jaxdata.errors import InputError
 from jaxdata.views.writing import write_views
@@ -133,6 +135,26 @@ def test_kept_hashes_are_those_of_the_documents_of_a_member() -> None:
     ):
         kept = KeptSignatures(dict.fromkeys(names.split(), bands))
         assert kept.suffice(DedupSettings(near=near)) == suffice
+
+
+def test_a_unit_of_hashes_says_how_far_it_is(dataset: Any) -> None:
+    members = Members(sources_of(dataset, "train", ["web", "aa"], None))
+    job = DedupJob(dataset.url, "d1", DedupSettings(), members, 10**6)
+    bench = Workbench(job)
+    units = list(job.signature_units([texts.lengths for texts in bench.texts]))
+    assert [(unit.name, unit.size) for unit in units] == [
+        ("hashes-000-0000000000", 4),
+        ("hashes-001-0000000000", 2),
+    ]
+    said: list[float] = []
+    with mock.patch("jaxdata.dedup.units.signature_units._AT_ONCE", 1):
+        for unit in units:
+            worker_of(job)(unit, said.append)
+    assert said == [0.5, 1, 1, 1, 1]
+    assert bench.signatures == {"hashes-000-0000000000": 0, "hashes-001-0000000000": 2}
+    assert bench.lengths(np.array([0, 2, 1])).tolist() == [2, 2, 2]
+    assert [bench.looks_in(number) for number in (0, 1)] == [False, False]
+    assert [bench.reads_text(number) for number in (0, 1)] == [True, True]
 
 
 @pytest.mark.parametrize("name", ["repeats", "overlap_action"])

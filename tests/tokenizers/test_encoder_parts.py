@@ -221,6 +221,21 @@ def test_a_trial_says_how_many_times_as_fast_it_was(monkeypatch: pytest.MonkeyPa
     assert made_trial.ratio == 7.0
     made_trial._seconds = [3.0, 1.0]
     assert made_trial.ratio == 0.3
+    made_trial._seconds = [0.0, 2.0]
+    assert made_trial.ratio == 2e9
+
+
+def test_an_encoder_that_errs_on_ascii_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "every_character", lambda: "\x7f\x80")
+    monkeypatch.setattr(trial, "naughty_texts", lambda words: ["a"])
+    tokens = tokenizer(made.settings())
+    found = [trial.try_encoder(double(lambda text, c=c: c in text), tokens) for c in "\x7f\x80"]
+    assert [verdict.refused for verdict in found] == [
+        "it does 1 characters otherwise, as '\\x7f'",
+        None,
+    ]
+    assert found[1].differing == [0x80]
+    assert found[1].left[-1] == (0xE01F0, 0x10FFFF), "private planes, and what tables lack before"
 
 
 @given(st.sets(st.text("abcde \u00e9", min_size=2, max_size=2), max_size=12), st.data())

@@ -147,6 +147,9 @@ def test_auto_takes_what_is_worth_it(
         assert chosen(kind, least) == "fast"
         if least:
             assert chosen(kind, least - 1) == "library"
+    for asked in ("auto", "fast", "verify"):
+        found = choose(tokenizer(made.settings()), asked, text_bytes=2**40)  # type: ignore[arg-type]
+        assert (found.name, found.everything) == ("fast", asked == "verify")
     monkeypatch.setattr(choice, "ENCODERS", [double(lambda _: False)])
     with caplog.at_level(logging.WARNING, "jaxdata"):
         assert chosen("hf", 2**26 - 1) == "library"

@@ -176,6 +176,11 @@ def test_ids_get_the_room_they_need_and_long_words_none_forever() -> None:
         for size in (50, 50, 51, 50, 50, 51):
             table.encode(b"%03d" % size + b"." * (size - 3), np.array([0]))
     assert long == [50, 51, 50, 51], "after 101 bytes it began anew"
+    with mock.patch.object(word_table, "_BYTES", room + 101):
+        table._clear()
+        for size in (50, 51, 50, 51):
+            table.encode(b"%03d" % size + b"." * (size - 3), np.array([0]))
+    assert long[4:] == [50, 51], "of 101 bytes all are kept"
 
 
 def letters(words: list[bytes]) -> list[list[int]]:

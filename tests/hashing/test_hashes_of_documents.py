@@ -93,6 +93,7 @@ def test_a_text_is_cut_at_the_last_space_of_a_part_and_without_one_anywhere() ->
         assert parts == [([0], ["abcdefgh"]), ([1, 2, 3, 4], ["", "ab", "c", "def"])]
         assert [*ngrams._batches(["abc", "def", "g"])] == [([0, 1], ["abc", "def"]), ([2], ["g"])]
         assert [*ngrams._batches([])] == []
+    assert ngrams._MOST >= 2 * ngrams._AT_ONCE, "there are powers for the largest batch"
 
 
 @given(TEXTS)

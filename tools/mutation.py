@@ -325,12 +325,15 @@ def _processor_seconds() -> float:
     return times.children_user + times.children_system
 
 
-def write_table(results: Sequence[Result], path: Path) -> None:
-    """Put the table between its marks in a file."""
-    rows = [f"| {r.room} | {r.mutants} | {r.killed} | {r.seconds:.0f} |" for r in results]
+def write_line(r: Result, path: Path) -> None:
+    """Put a room's line into the table between its marks in a file."""
+    marks = r"(?<=<!-- mutation table -->\n)|(?=<!-- end -->)"
+    before, table, after = re.split(marks, path.read_text())
+    lines = {line.split("|")[1].strip(): line for line in table.splitlines()[2:]}
+    lines[r.room] = f"| {r.room} | {r.mutants} | {r.killed} | {r.seconds:.0f} |"
+    rows = [lines[room] for room in ROOMS if room in lines]
     table = "\n".join(["| room | mutants | killed | seconds |", "| --- | --- | --- | --- |", *rows])
-    marks = r"(<!-- mutation table -->\n).*?(\n<!-- end -->)"
-    path.write_text(re.sub(marks, rf"\g<1>{table}\g<2>", path.read_text(), flags=re.DOTALL))
+    path.write_text(f"{before}{table}\n{after}")
 
 
 def main() -> None:
@@ -342,14 +345,12 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--table", type=Path, help="a Markdown file whose table is replaced")
     arguments = parser.parse_args()
-    results = []
     for room in arguments.rooms or ROOMS:
         result = measure(room, arguments.mutants, arguments.seed, arguments.processes)
         share = f"{result.killed} of {result.mutants} killed"
         print("\n".join([*result.survivors, f"{room}: {share}, tests take {result.seconds:.0f} s"]))
-        results.append(result)
-    if arguments.table:
-        write_table(results, arguments.table)
+        if arguments.table:
+            write_line(result, arguments.table)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jaxdata.dedup.account_of_copies import not_found, sizes_of_clusters, statistics_of
 from jaxdata.dedup.members import MOST, Member, Members
 from jaxdata.dedup.search_stages import Clusters
 from jaxdata.dedup.survivors import (
@@ -38,7 +39,10 @@ class Case(NamedTuple):
     @property
     def members(self) -> Members:
         pairs = zip(self.sizes, self.against, strict=True)
-        return Members([Member(f"{n}", size, "", against=a) for n, (size, a) in enumerate(pairs)])
+        sides = [(), ("train/a",), ("train/b/x", "train/b/y"), ("train/c",)]
+        return Members(
+            [Member(f"{n}", s, "", sides[n], against=a) for n, (s, a) in enumerate(pairs)]
+        )
 
     @property
     def clusters(self) -> Clusters:
@@ -135,6 +139,40 @@ def test_the_first_of_a_cluster_stays_and_the_others_say_why_not(case: Case) -> 
     rows = [*zip(*(column.tolist() for column in columns), strict=True)]
     assert rows == chosen(case)
     assert [column.dtype for column in columns] == [np.uint32, np.uint32, np.uint8, np.int64]
+
+
+@settings(max_examples=60)
+@given(cases())
+def test_clusters_that_lose_documents_are_counted_by_source(case: Case) -> None:
+    rows = [row for row in chosen(case) if row[2] != TAINTED]
+    sizes = {survivor: size for _, survivor, _, size in rows}
+    assert sizes_of_clusters(drop(case)).tolist() == [sizes[one] for one in sorted(sizes)]
+    expected = {}
+    for number, member in enumerate(case.members.each):
+        lost = {survivor for one, survivor, *_ in rows if case.owner(one) == number}
+        by_size = {"1": (1,), "2": (2,), "3": (3,), "4-7": range(4, 8), "8-15": range(8, 16)}
+        by_size["16-31"] = range(16, 32)
+        counts = {name: sum(sizes[one] in few for one in lost) for name, few in by_size.items()}
+        for side in member.sides if not member.against else ():
+            expected[side] = {"clusters": {name: count for name, count in counts.items() if count}}
+    assert statistics_of(case.members, drop(case)) == expected
+
+
+@settings(max_examples=60)
+@given(cases())
+def test_what_has_nothing_in_common_with_a_source_is_not_found(case: Case) -> None:
+    expected = []
+    for number, member in enumerate(case.members.each):
+        shared = any(
+            case.owner(one) == number and not case.stays(other)
+            for group in case.together().values()
+            for one in group
+            for other in group
+        )
+        unknown = bool(case.tainted) and not member.sides
+        if member.against and not shared and not unknown:
+            expected.append(member.name)
+    assert not_found(case.members, case.clusters) == expected
 
 
 @settings(max_examples=60)

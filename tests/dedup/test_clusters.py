@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxdata.dedup.components import Components
+from jaxdata.dedup.search_stages import parts_together
 from jaxdata.dedup.units.candidate_units import NEIGHBOURS, documents_of, exact_pairs, near_pairs
-from jaxdata.dedup.units.pair_units import jaccard
+from jaxdata.dedup.units.dedup_job import even_cuts
+from jaxdata.dedup.units.pair_units import decode_pairs, encode_pairs, jaccard
 from jaxdata.dedup.units.sorted_runs import (
     PARTS,
     decode_layout,
@@ -88,11 +90,59 @@ def test_pairs_of_equal_hashes(values: list[int]) -> None:
         assert pairs == alike
 
 
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(1, 3)), max_size=60))
+def test_documents_of_a_band_are_paired_with_the_next_sixteen_by_length(
+    given: list[tuple[int, int]],
+) -> None:
+    documents = np.arange(len(given), dtype=np.uint32)[::-1].copy()
+    hashes, lengths = np.array(given, np.int64).reshape(-1, 2).T
+    found = near_pairs(hashes.astype(np.uint64), lengths, documents)
+    rows = sorted((*one, number) for one, number in zip(given, documents.tolist(), strict=True))
+    expected: dict[str, set[tuple[int, int]]] = {"next": set(), "others": set()}
+    for at, (value, _, one) in enumerate(rows):
+        for step, (other_value, _, other) in enumerate(rows[at + 1 : at + 17]):
+            if value == other_value:
+                expected["others" if step else "next"].add((min(one, other), max(one, other)))
+    for name, pairs in expected.items():
+        small, large = (each.tolist() for each in documents_of(found[name]))
+        assert len(small) == len(pairs)
+        assert {*zip(small, large, strict=True)} == pairs
+
+
+@given(st.lists(st.integers(0, 9), max_size=20), st.integers(1, 30))
+def test_units_begin_after_the_thing_in_which_a_height_is_reached(
+    sizes: list[int], most: int
+) -> None:
+    ends = np.cumsum(np.array(sizes, np.int64), dtype=np.int64)
+    expected, first, reached = [], 0, 0
+    for at, end in enumerate(ends.tolist()):
+        if end // most > reached or at == len(sizes) - 1:
+            expected.append((first, at + 1))
+            first = at + 1
+        reached = end // most
+    assert even_cuts(ends, most) == expected
+
+
+@given(st.integers(0, 2**20), st.integers(0, 2**20))
+def test_as_many_parts_are_merged_together_as_fit(size: int, memory: int) -> None:
+    fit = [2**n for n in range(9) if size * 2**n <= 256 * memory]
+    assert parts_together(size, memory) == (max(fit, default=1) if size else 256)
+
+
+def test_a_receipt_of_pairs_that_is_damaged_is_none() -> None:
+    pairs = np.array([3, 2**40], np.uint64)
+    assert decode_pairs(encode_pairs(pairs)).tolist() == pairs.tolist()
+    with pytest.raises(ValueError, match=r"^a receipt differs from its checksum$"):
+        decode_pairs(encode_pairs(pairs)[:-1])
+
+
 def test_jaccard_of_ngrams_is_that_of_sets() -> None:
     one, other = prose(1), " ".join([*prose(1).split()[:100], *prose(2).split()[:40]])
     hashed = [np.unique(ngrams(word_pieces([text]), 5).values) for text in (one, other)]
     sets = ngram_set(one), ngram_set(other)
     assert jaccard(*hashed) == len(sets[0] & sets[1]) / len(sets[0] | sets[1])
+    none = np.empty(0, np.uint64)
+    assert (jaccard(none, none), jaccard(hashed[0], none)) == (0, 0)
 
 
 def test_clusters_are_those_of_brute_force(tmp_path: Path) -> None:

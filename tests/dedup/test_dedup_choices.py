@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 import jaxdata
 from jaxdata.dedup.leaks import leak_notes
+from jaxdata.dedup.members import Member, Members
+from jaxdata.dedup.settings import DedupSettings
+from jaxdata.dedup.units.dedup_job import DedupJob
 from jaxdata.documents.converted_dataset import open_dataset
 from jaxdata.errors import InputError
 from jaxdata.format.manifest import read_manifest
@@ -89,6 +94,7 @@ def test_documents_with_words_of_a_benchmark(tmp_path: Path) -> None:
     copies = {"web": {}, "wiki": {0: ("exact copy", "train/web", 1)}}
     assert tainted(data, bench, overlap=0) == copies
     assert tainted(data, bench, overlap_most=2) == copies
+    assert tainted(data, bench, overlap_most=3) == found
     ids = tainted(data, bench, of="ids", overlap=60)
     assert ids["web"] == {}  # bytes tell upper from lower case
     verdict = read_manifest(open_store(data)).sources["train/web"].views["d1"].parameters
@@ -106,10 +112,10 @@ def test_validation_connects_nothing_of_its_own(tmp_path: Path) -> None:
     """Held-out documents that are copies of each other keep apart what is a copy of one alone."""
     one, other = replaced(SHARED, 0, "old"), replaced(SHARED, 120, "new")
     web = [replaced(one, 50, "x"), replaced(other, 80, "y")]
-    data = made(tmp_path, {"train/web": web, "val/web": [one, SHARED, other]})
+    data = made(tmp_path, {"train/web": web, "val/web": [SHARED, one, other]})
     find(data, against=["val"], threshold=0.75, bands=64, rows=2)
     assert dropped(data, "train/web") == {
-        0: ("near copy in val", "val/web", 0),
+        0: ("near copy in val", "val/web", 1),
         1: ("near copy in val", "val/web", 2),
     }
 
@@ -151,6 +157,10 @@ def test_a_view_on_a_view(dataset: Path) -> None:
         2: ("near copy", "train/web", 1),
         4: ("near copy in val", "val/web", 1),
     }
+    said = [
+        read_manifest(open_store(dataset)).sources["train/web"].views[n] for n in ("lower", "up")
+    ]
+    assert [view.parameters["documents"] for view in said] == [None, "lower"]
     with pytest.raises(InputError, match=r"view 'up' cannot be made of itself"):
         find(dataset, sources=["web"], documents="up", name="up")
 
@@ -176,7 +186,10 @@ def test_pairs_are_compared_as_wholes(tmp_path: Path) -> None:
         ({"sources": ["web", "train/web"]}, r"a source is named twice in web, train/web"),
         ({"split": "test"}, r"no split 'test': the dataset has train, val"),
         ({"against": ["vla"]}, r"against='vla' is neither a split or source .*mean 'val'"),
-        ({"against": ["/no/*.jsonl"]}, r"/no/"),
+        ({"against": ["/no/*.jsonl"]}, r"^/no/.*: no such file or folder"),
+        ({"against": ["memory://no.jsonl"]}, r"^memory://no.jsonl: there is no such object"),
+        ({"ngram": 0, "bands": 0}, r"^ngram=0: "),
+        ({"documents": "d1"}, r"^the view 'd1' cannot be made of itself"),
         ({"documents": "no"}, r"no view 'no'"),
         ({"name": "a/b"}, r"a view cannot be named 'a/b'"),
         ({"exact": "words"}, r"exact='words'.*'letters'"),
@@ -189,6 +202,45 @@ def test_pairs_are_compared_as_wholes(tmp_path: Path) -> None:
 def test_what_is_wrong_is_said(dataset: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         find(dataset, **options)
+
+
+def test_settings_have_these_defaults_and_least_values() -> None:
+    expected = {"near": True, "of": "words", "ngram": 5, "bands": 14, "rows": 8, "threshold": 0.8}
+    expected |= {"exact": None, "compared_with": "cluster", "overlap": 13, "overlap_most": 10}
+    expected |= {"overlap_action": "drop", "decontaminate": None, "repeats": 0, "prefer": "longest"}
+    assert DedupSettings().model_dump() == expected | {"repeats_action": "mask"}
+    least = {"ngram": 1, "bands": 1, "rows": 1, "threshold": 0, "overlap": 0, "overlap_most": 0}
+    for name, number in (least | {"repeats": 0}).items():
+        assert getattr(DedupSettings(**{name: number}), name) == number
+        with pytest.raises(ValidationError):
+            DedupSettings(**{name: number - 1})
+    assert DedupSettings(threshold=1).threshold == DedupSettings(prefer="x").threshold + 0.2
+    for wrong in ({"threshold": 1.1}, {"prefer": ""}):
+        with pytest.raises(ValidationError):
+            DedupSettings(**wrong)  # type: ignore[arg-type]
+    rules = [DedupSettings(of=of).exact_rule for of in ("words", "bytes", "ids")]
+    assert rules == ["whitespace", "whitespace", "none"]
+    assert DedupSettings(exact="letters").exact_rule == "letters"
+    assert DedupSettings(overlap=7, overlap_most=3).overlap_rule[:2] == (7, 3)
+
+
+def test_all_that_decides_a_search_is_a_fact_of_it(tmp_path: Path) -> None:
+    members = Members([Member("train/a", 2, "f1"), Member("b.jsonl", 3, "f2", against=True)])
+
+    def facts(**settings: Any) -> dict[str, Any]:
+        return DedupJob(str(tmp_path), "d1", DedupSettings(**settings), members, 70).facts()
+
+    made = {"version": [2, 1], "unicode": unicodedata.unidata_version, "unit_tokens": 70}
+    compared = {"order": ["train/a", "b.jsonl"], "against": ["b.jsonl"]}
+    prints = {"fingerprints": {"train/a": "f1", "b.jsonl": "f2"}}
+    own = DedupSettings().model_dump()
+    later = {"repeats": 0, "repeats_action": "mask", "decontaminate": None}
+    later |= {"compared_with": "cluster"}
+    every = {**made, **own, **compared, **prints}
+    assert facts() == {name: fact for name, fact in every.items() if name not in later}
+    more = {"repeats": 9, "repeats_action": "cut", "decontaminate": "palm", "overlap": 8}
+    more |= {"compared_with": "survivor", "overlap_most": 0}
+    assert facts(**more) == {**made, **own, **compared, **prints, **more}
 
 
 def test_what_has_nothing_in_common_is_said(dataset: Path, tmp_path: Path) -> None:
@@ -217,6 +269,9 @@ def test_the_copy_with_the_preferred_field(tmp_path: Path) -> None:
         assert {number: fate[2] for number, fate in lost.items()} == {
             number: stays for number in range(4) if number != stays
         }
+    run_here(tmp_path / "a.jsonl", tmp_path / "d", split="val", keep=["url", "date"])
+    find(tmp_path / "d", prefer="url", against=["val"])
+    assert {fate[2] for fate in dropped(tmp_path / "d", "train/web").values()} == {0}
     with pytest.raises(InputError, match=r"prefer='-score': .*kept field 'score'; .*--keep"):
         find(tmp_path / "d", prefer="-score")
 
@@ -225,8 +280,9 @@ def test_only_the_sources_named_and_the_manifest_says_how(dataset: Path) -> None
     report = find(dataset, sources=["train/web"], prefer="first", against=["val"], ngram=4)
     assert list(report.views) == ["train/web"]
     assert report.clusters == {"2": 2}
-    view = read_manifest(open_store(dataset)).sources["train/web"].views["d1"]
-    said = {"command": "dedup", "ngram": 4, "order": ["train/web", "val/web"]}
+    assert find(dataset, against=["train"], sources=["web"]).views.keys() == {"train/web"}
+    view = report.views["train/web"]
+    said = {"command": "dedup", "ngram": 4, "order": ["train/web", "val/web"], "text_key": None}
     assert view.parameters.items() >= (said | {"against": ["val/web"]}).items()
     assert view.statistics["clusters"] == {"2": 2}
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxdata
-from jaxdata.dedup.exact_leaks import exact_leaks
+from jaxdata.dedup.exact_leaks import _remedy, exact_leaks
 from jaxdata.documents.base import Documents
 from jaxdata.documents.converted_dataset import open_dataset
 from jaxdata.documents.dataset import Dataset
@@ -69,7 +69,10 @@ def test_through_a_view_the_remedy_goes_on_from_it(dataset: Path) -> None:
 
 def test_more_than_is_read_is_said(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = exact_leaks(open_dataset(dataset), ["train/web"], ["val/web"], most=100)
-    assert not found.compared
+    assert (found.compared, found.leaked, found.by_source) == (False, 0, {})
+    whole = exact_leaks(open_dataset(dataset), ["train/web"], ["val/web"])
+    assert (whole.most, whole.read) == (2**28, found.read)
+    assert exact_leaks(open_dataset(dataset), ["train/web"], ["val/web"], most=whole.read).compared
     (line,) = found.lines()
     assert line.startswith(f"not looked for: that would read {found.read:,} tokens, and this check")
     assert "reads up to 100. To find and leave out exact and near copies: jaxdata dedup" in line
@@ -110,3 +113,19 @@ def test_as_brute_force_counts(
         found = exact_leaks(dataset, ["train/a"], ["val/a"])
     assert found.leaked == sum(bool(one) and one in trained for one in held_out)
     assert found.held_out == len(held_out)
+
+
+def test_the_remedy_names_the_sources_that_leak_and_their_split() -> None:
+    sources = {"ft/a": [[1]], "ft/b": [[2]], "ft/c": [[3]], "val/a": [[2], [3], [1, 1], [2]]}
+    dataset = InMemory(sources)
+    trained = ["ft/a", "ft/b", "ft/c"]
+    found = exact_leaks(dataset, trained, ["val/a"])
+    assert (found.leaked, found.by_source) == (3, {"ft/b": 2, "ft/c": 1})
+    ends = "--against val --output-name d1, then documents: d1"
+    assert found.remedy == f"jaxdata dedup DATASET --split ft --sources b,c {ends}"
+    none = exact_leaks(dataset, trained[:1], ["val/a"])
+    assert none.remedy == f"jaxdata dedup DATASET --split ft --sources a {ends}"
+    for views, below in (({"ft/b": "v", "ft/c": "v"}, "--documents v "), ({"ft/b": "v"}, "")):
+        dataset.views = views
+        said = f"--split ft --sources b,c {ends}".replace("--output", f"{below}--output")
+        assert _remedy(dataset, trained[1:], ["val/a"]) == f"jaxdata dedup DATASET {said}"

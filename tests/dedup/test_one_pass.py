@@ -98,7 +98,7 @@ def test_a_search_finds_the_same_with_them(
     assert [report.hashed_before for report in reports] == [hashed, []]
 
 
-def test_no_text_is_read_to_hash(both: tuple[Path, Path]) -> None:
+def test_no_text_is_read_to_hash(both: tuple[Path, Path], tmp_path: Path) -> None:
     with unread():
         assert "text read not at all" in find(both[0], threshold=0).summary()
         with pytest.raises(AssertionError, match="text is read"):
@@ -109,6 +109,10 @@ def test_no_text_is_read_to_hash(both: tuple[Path, Path]) -> None:
     assert said.endswith(
         "\nhashed when converted: train/web, train/wiki; text read only to compare likely copies"
     )
+    bench = write_lines(tmp_path / "b.jsonl", records("one two"))
+    for near, also in ((True, " and to compare likely copies"), (False, "")):
+        said = find(both[0], against=[str(bench)], overlap=2, near=near).summary()
+        assert said.endswith(f"; text read only to look for words of benchmarks{also}")
     assert "hashed" not in find(both[1]).summary()
     with mock.patch("jaxdata.dedup.kept_signatures.HASHING", "version 2, Unicode 15.0.0"):
         assert find(both[0], threshold=0).hashed_before == [], "of another version"

@@ -9,8 +9,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from jaxdata.dedup.benchmarks.benchmark_files import places_by_file, read_benchmarks
+from jaxdata.dedup.benchmarks.benchmark_spans import around
+from jaxdata.dedup.benchmarks.published_rules import OverlapRule
 from jaxdata.documents.converted_dataset import open_dataset
 from jaxdata.errors import InputError
 from tests.converter.test_convert import write_lines
@@ -107,6 +113,53 @@ def left_by_gpt3(texts: list[str]) -> list[list[str]]:
         long = [piece for piece in left if len(piece) >= 200 or len(piece) == len(text)]
         found.append([] if len(left) > 10 else long)
     return found
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 6)), min_size=1, max_size=5),
+    st.integers(46, 60),
+    st.tuples(st.integers(0, 4), st.integers(1, 9), st.integers(1, 5)),
+)
+@settings(max_examples=150)
+def test_what_is_around_goes_a_character_at_a_time(
+    given: list[tuple[int, int]], length: int, rule: tuple[int, int, int]
+) -> None:
+    more, shortest, most = rule
+    starts = sorted(start for start, _ in given)
+    stops = sorted(start + size for start, size in given)
+    gone = ["-"] * length
+    for start, stop in zip(starts, stops, strict=True):
+        for at in range(max(start - more, 0), min(stop + more, length)):
+            gone[at] = "x"
+    left = "".join(gone)
+    expected = []
+    if len(re.findall("-+", left)) <= most:
+        short = rf"(?<!-)-{{1,{shortest - 1}}}(?!-)" if shortest > 1 else "(?!)"
+        left = re.sub(short, lambda found: "x" * len(found[0]), left)
+        for found in re.finditer("x+", left):
+            first = min(n for n, stop in enumerate(stops) if stop > found.start())
+            expected.append((first, *found.span()))
+    known = OverlapRule(13, around=more, shortest=shortest, most_pieces=most)
+    apart = around(known, np.array(starts), np.array(stops), length)
+    assert [*zip(*(each.tolist() for each in apart), strict=True)] == expected
+
+
+def test_texts_of_benchmarks_are_read_once_with_their_places(tmp_path: Path) -> None:
+    rows = [{"q": "one", "a": "two"}, {"b": 1}, {"q": "three", "a": ""}]
+    write_lines(tmp_path / "b.jsonl", [json.dumps(row).encode() for row in rows])
+    write_lines(tmp_path / "c.jsonl", [json.dumps({"q": "four", "a": "five"}).encode()])
+    found = read_benchmarks([str(tmp_path / "*.jsonl")], "q, a")
+    assert [(each.texts, each.places) for each in found][1] == (["four\n\nfive"], [1])
+    assert (found[0].texts[0], found[0].places[0]) == ("one\n\ntwo", 1)
+    assert found[0].places[-1] == 3
+    for number, each in enumerate(found):
+        assert (each.member.table, each.member.against) == (f"benchmark-{number:03d}", True)
+        assert each.member.documents == len(each.texts) == len(json.loads(each.table()))
+        assert (each.member.sides, each.member.name) == ((), "bc"[number] + ".jsonl")
+    assert places_by_file(found) == {"b.jsonl": found[0].places, "c.jsonl": [1]}
+    assert read_benchmarks([], "q") == []
+    with pytest.raises(InputError, match=r"has no record with a text under the key 'x,y'; name"):
+        read_benchmarks([str(tmp_path / "c.jsonl")], "x, y")
 
 
 def test_gpt3_cuts_what_is_around(tmp_path: Path) -> None:

@@ -385,14 +385,17 @@ def test_arrays_of_other_dtypes_are_the_same_documents() -> None:
     assert plain[0]["tokens"].tolist() == [1, 2, 0], "what is given later is not seen"
     tokens = [np.array([1, 2, 0], np.uint64), [], np.array([7, 0], np.float16)]
     other = ArrayDocuments(tokens, [[False, True, True], [], [1, 1.0]])
-    beside = [ArrayDocuments(tokens, masks, side={"w": masks}), ArrayDocuments(tokens)]
+    sides = [{"w": masks}, {"v": masks}, {"w": [[0, 1, 2], [], [1, 1]]}]
+    sides.append({"w": [np.array(each, np.int8) for each in masks]})
+    beside = [ArrayDocuments(tokens, masks, side=side) for side in sides]
+    beside.append(ArrayDocuments(tokens))
     assert other.fingerprint == plain.fingerprint
     changed = [
         ArrayDocuments([[9, 2, 0], [], [7, 0]], masks),
         ArrayDocuments(tokens, [[1, 1, 1], [], [1, 1]]),
         ArrayDocuments([[1, 2, 0, 7], [], [0]], [[0, 1, 1, 1], [], [1]]),
     ]
-    assert len({each.fingerprint for each in (other, *beside, *changed)}) == 6
+    assert len({each.fingerprint for each in (other, *beside, *changed)}) == 9
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(in_memory, "_AT_ONCE", 2)
         assert ArrayDocuments(tokens, masks).fingerprint == plain.fingerprint

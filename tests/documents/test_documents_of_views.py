@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxdata.documents import dataset as datasets
 from jaxdata.documents import kept
 from jaxdata.documents.base import StatedLengths
 from jaxdata.documents.in_memory import ArrayDocuments
@@ -215,3 +216,52 @@ def test_a_view_is_opened_of_the_generation_that_it_was_made_of() -> None:
     assert refused(InputError, "x") == (
         "documents='x': train/web is not of a dataset that jaxdata converted, so it has no views"
     )
+
+
+class Opened(datasets.Dataset):
+    """Sources that are only names."""
+
+    url = "u"
+    names = ("train/a", "train/b", "val/b", "alone")
+    eod_id = 0
+    tokenizer = None  # type: ignore[assignment]
+
+    def _open(self, name: str, generation: int | None) -> Any:
+        return name, generation
+
+
+def test_a_source_is_read_through_the_view_that_is_asked_for_else_through_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(datasets, "kept_documents", lambda found, view: (*found, view))
+    plain = Opened()
+    viewed: Any = plain.with_views({"train/a": "d1"})
+    assert viewed.source("train", "a") == viewed["train/a"] == ("train/a", None, "d1")
+    assert viewed.source("train", "a", documents="d2", generation=2) == ("train/a", 2, "d2")
+    assert viewed.source("train", "b") == ("train/b", None)
+    assert viewed.source("train", "b", documents="d2") == ("train/b", None, "d2")
+    assert plain["train/a"] == ("train/a", None), "it stays as it was"
+    assert viewed["alone"] == ("alone", None)
+    assert plain.splits == {"alone": [""], "train": ["a", "b"], "val": ["b"]}
+    assert [*plain] == ["alone", "train/a", "train/b", "val/b"]
+    assert [name in plain for name in ("a", "val/b", "val/a", "c", "alone")] == [
+        *(True, True, False, False, True)
+    ]
+    assert datasets.source_names(plain, "train") == ["a", "b"]
+    with pytest.raises(InputError, match="no split 'test': the dataset has alone, train, val"):
+        datasets.source_names(plain, "test")
+    with pytest.raises(InputError, match="'b' names no split: give 'train/b' or 'val/b'"):
+        plain["b"]
+    with pytest.raises(InputError, match=r"no source 'train/c' in u: it has alone, train/a, .*did"):
+        plain["train/c"]
+    with pytest.raises(InputError, match="generation"):
+        plain.source("train", "a", generation=0.0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("missing", ["names", "eod_id", "tokenizer", "_open"])
+def test_a_dataset_says_all_that_is_asked_of_one(missing: str) -> None:
+    said = {name: vars(Opened)[name] for name in ("names", "eod_id", "tokenizer", "_open")}
+    type("Whole", (datasets.Dataset,), dict(said))()
+    del said[missing]
+    with pytest.raises(TypeError, match=f"abstract .*{missing}"):
+        type("Less", (datasets.Dataset,), said)()

@@ -195,3 +195,30 @@ def test_a_page_is_home_to_documents_that_begin_in_it_or_fill_it(
                 begins, ends = begins // 2, ends // 2
             page = start // 512
             assert home == (page == begins // 512 or (page + 1) * 512 <= ends)
+
+
+@pytest.mark.parametrize(("beyond", "home"), [(0, True), (1, False)])
+def test_a_document_that_ends_with_its_page_fills_it_and_one_byte_less_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beyond: int, home: bool
+) -> None:
+    documents = builders.documents([*range(20, 120, 10)])
+    folder = builders.dataset(tmp_path / "d", {"a": documents}, shard_documents=1)
+    docs: Any = jaxdata.open_dataset(folder).source("train", "a")
+    seen = 0
+    for number, tokens in enumerate(documents):
+        last = np.array([number]), np.array([len(tokens) - 1]), np.array([1])
+        (stop,) = docs.places(*last).stop.tolist()
+        for pages in range(2, 9):
+            size, rest = divmod(stop + beyond, pages)
+            if rest or docs.first_bytes(last[0])[1] >= size * (pages - 1):
+                continue
+            monkeypatch.setattr(converted, "PAGE_BYTES", size)
+            assert docs.page_ranges(*last).home.tolist() == [home]
+            seen += 1
+    assert seen
+
+
+def test_nothing_is_read_of_a_source_without_tokens(tmp_path: Path) -> None:
+    docs = jaxdata.open_dataset(builders.dataset(tmp_path / "d", {"a": []})).source("train", "a")
+    nothing = np.empty(0, np.int64)
+    assert docs.tokens(nothing, nothing, nothing).views.join() == b""

@@ -25,7 +25,10 @@ from tests.leftovers import held
 
 ROWS = jaxdata.pack(jaxdata.ArrayDocuments(distinct_documents([20] * 60)), seq_len=32)
 DEVICE = {"sharding": "device"}
-KINDS: dict[str, dict[str, Any]] = {"a thread": {}, "both": {"num_workers": 1, **DEVICE}}
+KINDS = [
+    pytest.param({}, id="a thread"),
+    pytest.param({"num_workers": 1, **DEVICE}, id="both", marks=pytest.mark.slow),
+]
 
 
 def loader(rows: Any = ROWS, **given: Any) -> jaxdata.Loader:
@@ -44,7 +47,7 @@ def _nothing_is_left() -> Iterator[None]:
     assert held() - before == set()
 
 
-@pytest.mark.parametrize("given", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("given", KINDS)
 def test_at_its_end_it_has_nothing(given: dict[str, Any]) -> None:
     """Nor does it take anything to say again that it is at its end."""
     one = loader(**given)
@@ -60,7 +63,7 @@ def test_at_its_end_it_has_nothing(given: dict[str, Any]) -> None:
     assert len(list(one)) == len(one)
 
 
-@pytest.mark.parametrize("given", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("given", KINDS)
 def test_dropped_at_its_end_half_read_or_unread(given: dict[str, Any]) -> None:
     batches = list(loader(**given))
     next(loader(**given))
@@ -85,6 +88,7 @@ def raises_once() -> Callable[[Any], Any]:
     return function
 
 
+@pytest.mark.slow
 def test_dropped_after_an_error_or_interrupt() -> None:
     with pytest.raises(ZeroDivisionError):
         next(loader(ROWS.map(broken)))
@@ -115,6 +119,7 @@ def test_an_error_before_the_first_batch_ends_the_workers_there_are() -> None:
     del caught
 
 
+@pytest.mark.slow
 def test_dropped_loaders_for_torch() -> None:
     from torch.utils.data import DataLoader
 
@@ -149,6 +154,7 @@ def test_the_thread_itself_may_be_what_finds_a_dropped_loader() -> None:
         thread.join(60)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
 def test_memory_of_workers_goes_with_its_batches() -> None:
     one = loader(num_workers=1)
@@ -182,7 +188,9 @@ class Interrupting:
 @pytest.mark.parametrize(
     ("where", "name", "settings"),
     [
-        (BatchReceiver, "receive", {"num_workers": 1, "prefetch": 0}),
+        pytest.param(
+            *(BatchReceiver, "receive", {"num_workers": 1, "prefetch": 0}), marks=pytest.mark.slow
+        ),
         (HostPlacement, "place", {"prefetch": 0}),
         (Schedule, "advance", {}),
     ],

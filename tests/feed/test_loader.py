@@ -36,7 +36,10 @@ def loader(batch_size: Any = 24, rows: Any = ROWS, **settings: Any) -> jaxdata.L
 REFERENCE = list(loader(prefetch=0))
 
 
-@pytest.mark.parametrize(("num_workers", "prefetch"), [(0, 1), (0, 5), (1, 0), (3, 5)])
+@pytest.mark.parametrize(
+    ("num_workers", "prefetch"),
+    [(0, 1), (0, 5), (1, 0), pytest.param(3, 5, marks=pytest.mark.slow)],
+)
 def test_workers_and_prefetch_change_nothing(num_workers: int, prefetch: int) -> None:
     with_them = loader(num_workers=num_workers, prefetch=prefetch)
     assert assert_same_batches(with_them, REFERENCE) == len(REFERENCE) == len(with_them)
@@ -99,7 +102,7 @@ def test_a_delivered_batch_never_changes() -> None:
     assert_same_batches([next(loader())], REFERENCE[:1])
 
 
-@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize("num_workers", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_transformed_rows_are_loaded_row_by_row(num_workers: int) -> None:
     rows = ROWS.map(lambda row: {**row, "weights": row["loss_mask"].astype(np.float32)})
     batches = list(loader(rows=rows, num_workers=num_workers))
@@ -156,7 +159,10 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], messa
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("settings", [{"prefetch": 0}, {"prefetch": 2}, {"num_workers": 1}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"prefetch": 0}, {"prefetch": 2}, pytest.param({"num_workers": 1}, marks=pytest.mark.slow)],
+)
 def test_an_error_while_reading_reaches_the_trainer(settings: dict[str, Any]) -> None:
     def broken(row: Any) -> Any:
         raise ZeroDivisionError("in the user's function")

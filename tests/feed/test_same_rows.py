@@ -15,6 +15,7 @@ import torch.distributed
 
 import jaxdata
 from jaxdata.errors import InputError
+from jaxdata.facts import digest
 from jaxdata.feed import same_rows
 from jaxdata.feed.same_rows import Board, compare_states
 from jaxdata.testing import distinct_documents
@@ -122,3 +123,81 @@ def test_processes_of_jax_compare_what_they_read(tmp_path: Path) -> None:
         found = json.loads((tmp_path / f"compared-2-{process}.json").read_text())
         assert found["same"] == [4, 16]
         assert f"data[train/web] in process {process} (here): " in found["other data"]
+
+
+class Clock:
+    """Time that passes only while somebody sleeps; then others may act."""
+
+    def __init__(self, *acts: Any) -> None:
+        self.now, self.slept, self.acts = 1000.0, list[float](), iter(acts)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+        next(self.acts, lambda: None)()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(same_rows, "time", found)
+    monkeypatch.setattr(same_rows, "_GRACE", 5.0)
+    monkeypatch.setattr(same_rows, "_POLL", 0.0625)
+    return found
+
+
+def test_it_waits_two_minutes_for_others_and_says_so_once(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    alone, other = boards(2)
+    compare_states(alone, state(3))
+    assert clock.slept[:6] == [0.0625, 0.125, 0.25, 0.5, 1, 1], "it looks less and less often"
+    assert {*clock.slept[6:]} == {1}
+    assert 120 < sum(clock.slept) <= 121
+    waits = "process 0: 1 of 2 processes asked for their first batch"
+    assert caplog.messages == [
+        f"{waits}; waiting up to 120 s for the others",
+        f"{waits}, so that not all rows are compared",
+    ]
+    assert other.get("last") == "", "what it looked at alone is forgotten"
+    spent = len(clock.slept)
+    compare_states(alone, state(3))
+    assert len(clock.slept) > spent, "it is still alone"
+
+
+@pytest.mark.parametrize(("sleeps", "says"), [(13, 0), (15, 1)])
+def test_it_says_after_ten_seconds_that_it_waits(
+    sleeps: int, says: int, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = boards(2)
+
+    def second() -> None:
+        other.add(digest(state(4))[:16], 1)
+
+    clock.acts = iter([*[lambda: None] * (sleeps - 1), second])
+    compare_states(one, state(4))
+    assert len(clock.slept) == sleeps
+    assert len(caplog.messages) == says
+
+
+def test_another_state_is_a_difference_after_five_seconds_and_told_to_all(clock: Clock) -> None:
+    """Until then its process may begin another loader, at this state."""
+    one, other = boards(2)
+    theirs = state(6)
+    note = same_rows._Note(digest(theirs)[:16], "process 1", {"seed": 6})
+    other.put("last", json.dumps(note))
+    with pytest.raises(InputError, match="would train on different rows"):
+        compare_states(one, state(5))
+    pair = json.loads(one.get("different"))
+    assert [each[1] for each in pair] == ["process 0", "process 1"]
+    assert one.add("told", 0) == 1
+    waited = sum(clock.slept)
+    assert 15 < waited < 16.2, "five seconds, and ten until the other would have read it"
+    clock.slept.clear()
+    other.scope = "another process"
+    with pytest.raises(InputError, match="would train on different rows"):
+        compare_states(other, theirs)
+    assert clock.slept == [], "all were told"

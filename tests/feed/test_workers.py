@@ -88,6 +88,7 @@ def leave(_: object) -> None:
     os._exit(3)
 
 
+@pytest.mark.slow
 def test_held_batches_do_not_change_but_by_their_owner(loader: jaxdata.Loader) -> None:
     expected = list(jaxdata.Loader(ROWS, batch_size=8))
     assert len(expected) > 100
@@ -115,6 +116,7 @@ print(json.dumps([len(same), all(same)]))
     assert with_few_descriptors(code) == [400, True]
 
 
+@pytest.mark.slow
 def test_what_jax_refers_to_is_held() -> None:
     sharding = SingleDeviceSharding(jax.devices()[0])
     loader = jaxdata.Loader(ROWS, batch_size=8, num_workers=1, sharding=sharding)
@@ -124,6 +126,7 @@ def test_what_jax_refers_to_is_held() -> None:
         assert np.array_equal(found, batch["inputs"])
 
 
+@pytest.mark.slow
 def test_memory_is_used_again(loader: jaxdata.Loader) -> None:
     def buffers() -> int:
         maps = [Path(f"/proc/{pid}/maps").read_text() for pid in children()]
@@ -137,12 +140,14 @@ def test_memory_is_used_again(loader: jaxdata.Loader) -> None:
     assert 2 <= buffers() <= max(early, 14)
 
 
+@pytest.mark.slow
 def test_a_worker_far_ahead_and_its_reader_do_not_wait_for_each_other() -> None:
     """More messages are unread than fit into a socket."""
     loader = jaxdata.Loader(ROWS, batch_size=1, num_workers=1, prefetch=5_000)
     assert assert_same_batches(loader, jaxdata.Loader(ROWS, batch_size=1)) > 1_000
 
 
+@pytest.mark.slow
 def test_arrays_of_ever_other_shapes_or_none_at_all() -> None:
     def ragged(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         kinds = int(batch["inputs"][0, 0]) % 200  # more layouts than are remembered, some again
@@ -155,6 +160,7 @@ def test_arrays_of_ever_other_shapes_or_none_at_all() -> None:
     assert_same_batches(jaxdata.Loader(ROWS, batch_size=2, layout=ragged, num_workers=1), expected)
 
 
+@pytest.mark.slow
 def test_python_objects_are_refused_by_name() -> None:
     rows = ROWS.map(lambda row: {**row, "words": np.array(["a", None], object)})
     with pytest.raises(InputError, match=r"'words' holds Python objects.* num_workers=0"):

@@ -237,6 +237,13 @@ def source(stages: int, **changes: Any) -> SourceEntry:
     return SourceEntry(**last | changes)
 
 
+def test_what_an_earlier_manifest_does_not_say_of_a_source_is_that_there_is_none() -> None:
+    facts = {"documents": 1, "tokens": 2, "shards": [], "fingerprint": "f", "inputs": []}
+    found = SourceEntry(**facts, parameters={}, statistics={})
+    assert (found.masked, found.index, found.checksums) == (False, "index", {})
+    assert (found.generations, found.side, found.views) == ([], {}, {})
+
+
 @pytest.mark.parametrize("stages", [0, 1, 3])
 def test_a_source_knows_what_it_was_after_each_append(stages: int) -> None:
     entry = source(stages)

@@ -159,9 +159,14 @@ def test_what_is_kept_goes_beside_the_data_else_to_the_user(tmp_path: Path) -> N
     beside = LocalStore(tmp_path / "d")
     user = cache.user_cache()
     assert user.url == os.environ["JAXDATA_CACHE"]
-    store, name = cache.keep(PLAN, beside, _writes(b"1"))
+
+    def open_to_all(store: Any, name: str) -> None:
+        store.write(name, b"1")
+        (tmp_path / "d" / name).chmod(0o666)
+
+    store, name = cache.keep(PLAN, beside, open_to_all)
     assert (store, name, beside.read(PLAN)) == (beside, PLAN, b"1")
-    assert not (tmp_path / "d" / PLAN).stat().st_mode & 0o022
+    assert (tmp_path / "d" / PLAN).stat().st_mode & 0o777 == 0o644
     assert [(s.url, n) for s, n in cache.find_kept([PLAN], beside)] == [(beside.url, PLAN)]
 
     def refuse(error: Exception) -> Callable[[Any, str], None]:

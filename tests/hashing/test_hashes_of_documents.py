@@ -93,6 +93,7 @@ def test_a_text_is_cut_at_the_last_space_of_a_part_and_without_one_anywhere() ->
         assert parts == [([0], ["abcdefgh"]), ([1, 2, 3, 4], ["", "ab", "c", "def"])]
         assert [*ngrams._batches(["abc", "def", "g"])] == [([0, 1], ["abc", "def"]), ([2], ["g"])]
         assert [*ngrams._batches([])] == []
+    assert ngrams._MOST >= 2 * ngrams._AT_ONCE, "there are powers for the largest batch"
 
 
 @given(TEXTS)
@@ -146,19 +147,6 @@ def test_bands_are_those_of_the_smallest_ngrams(
     assert every.shape == (bands, len(groups))
     assert every.dtype == np.uint64
     assert every.T.tolist() == expected
-
-
-@given(st.floats(0.01, 1), st.integers(1, 60), st.integers(1, 12))
-def test_the_probability_of_a_shared_band(similarity: float, bands: int, rows: int) -> None:
-    none_shared = 1.0
-    for _ in range(bands):
-        band = 1.0
-        for _ in range(rows):
-            band *= similarity
-        none_shared *= 1 - band
-    assert minhash.probability(similarity, bands, rows) == pytest.approx(1 - none_shared)
-    threshold = minhash.natural_threshold(bands, rows)
-    assert bands * threshold**rows == pytest.approx(1)
 
 
 @given(TEXTS)

@@ -58,6 +58,18 @@ def test_phases_of_a_million_million_rows(shares: list[list[float]], offset: int
             before[number] += rows
 
 
+def test_rows_that_64_bits_do_not_count_are_refused() -> None:
+    tables: Any = {"s": Declared()}
+
+    def made(*rows: int) -> int:
+        phases = [Phase(rows=each, weights={"s": 1}) for each in rows]
+        return len(mixture(tables, phases, {"s": 10**7}, "refuse"))
+
+    assert made(2**62, 2**62 - 1) == 2**63 - 1
+    with pytest.raises(InputError, match=r"more than 2\^63 rows: give its phases smaller budgets"):
+        made(2**62, 2**62)
+
+
 def test_shares_of_tokens_not_of_rows() -> None:
     # Rows of `half` are half full: to get half of the tokens it needs two thirds of the rows.
     half = jaxdata.pack(

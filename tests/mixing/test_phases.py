@@ -135,6 +135,12 @@ def test_unknown_rules_are_refused(rule: str) -> None:
     refused(f"weights {rule!r}: {RULE}", weights_from, rule, {"web": 3})
 
 
+def test_powers_are_at_most_16() -> None:
+    assert weights_from("size**16", {"web": 2}) == {"web": 65_536}
+    steep = "weights 'size**16.5': expected a power of at most 16"
+    refused(steep, check_weights, "size**16.5")
+
+
 @pytest.mark.parametrize(
     ("rule", "exponent"),
     [

@@ -166,7 +166,14 @@ def test_what_is_no_plan_is_passed_by(
     assert not planned
 
 
-_, DOCUMENTS, ROWS, TARGETS, _, FILLED, OVERLAP, BEGUN = range(8)
+FIRST, DOCUMENTS, ROWS, TARGETS, TRAINED, FILLED, OVERLAP, BEGUN = range(8)
+
+
+def raised(table: Any, *columns: int) -> None:
+    """One more in some columns of the first block."""
+    table[0, [*columns]] += 1
+
+
 WRONG: dict[str, Callable[[Any], object]] = {
     "negative": lambda table: table.__setitem__((0, OVERLAP), -1),
     "a document left out": lambda table: table.__setitem__((1, DOCUMENTS), 99),
@@ -174,6 +181,14 @@ WRONG: dict[str, Callable[[Any], object]] = {
     "more targets": lambda table: np.add(table[:, TARGETS], 1, out=table[:, TARGETS]),
     "rows that overflow": lambda table: np.copyto(table[:, ROWS : FILLED + 1], 2**62),
     "too few rows": lambda table: np.copyto(table[:, ROWS], 1),
+    "blocks that do not follow": lambda table: table.__setitem__((1, FIRST), 99),
+    "more trained than there are": lambda table: raised(table, TRAINED, FILLED),
+    "more trained than is filled": lambda table: raised(table, OVERLAP),
+    "more rows than are filled": lambda table: np.copyto(table[:, ROWS], table[:, FILLED] + 1),
+    "more filled than overlaps could": lambda table: np.copyto(
+        table[:, ROWS : FILLED + 1 : FILLED - ROWS],
+        (2 * table[:, TARGETS] + table[:, DOCUMENTS] + 1)[:, None],
+    ),
     "more begun than there are": lambda table: np.copyto(table[:, BEGUN], 101),
 }
 

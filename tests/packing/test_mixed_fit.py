@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -17,12 +18,13 @@ from numpy.typing import NDArray
 
 import jaxdata
 from jaxdata.packing.last_rows import place_online
+from jaxdata.packing.planner import pack_blocks
 from jaxdata.packing.pooled_rows import rows_in_order
+from jaxdata.packing.settings import PackSettings
 from jaxdata.packing.strategies.best_fit import assign_best_fit, assign_mixed
 from jaxdata.packing.strategies.crop import crop_online
 from jaxdata.packing.windows import RowItems
 from jaxdata.testing import shuffle_quality
-from tests.packing.blocks import pack_block
 
 SEQ_LEN = 2048
 
@@ -110,17 +112,112 @@ def test_items_that_fit_nowhere_together_stay_as_they_were() -> None:
     assert mixed(sizes, SEQ_LEN, SEQ_LEN).rows == 5_000
 
 
-GOLDEN = {"best_fit": "b201891fe1fe2faf", "crop": "2f746f688125a7a1"}
+def numbers(count: int, least: int, most: int) -> NDArray[np.int64]:
+    """Numbers that no random generator made, from `least` to `most`."""
+    number = np.arange(count)
+    return least + number * number * 7_919 % 10_007 % (most - least + 1)
 
 
-@pytest.mark.parametrize("strategy", GOLDEN)
-def test_the_plan_of_a_whole_block(strategy: str) -> None:
-    number = np.arange(20_000)
-    lengths = number * number * 31 % 5_003 // (1 + number % 7)
-    plan = pack_block(lengths, seq_len=2048, strategy=strategy).plan()
-    columns = (plan.row_starts, plan.document, plan.start, plan.slots, plan.context)
-    content = hashlib.sha256(b"".join(column.astype("<i8").tobytes() for column in columns))
-    assert content.hexdigest()[:16] == GOLDEN[strategy]
+WHOLE = np.arange(20_000) ** 2 * 31 % 5_003 // (1 + np.arange(20_000) % 7)
+SIX = [0, 1, 10, 200, 900, 2_600, 5_400]
+PLANS: dict[str, tuple[NDArray[np.int64], list[int], dict[str, Any], str]] = {
+    "best_fit": (WHOLE, [0, 20_000], {"seq_len": 2048}, "b201891fe1fe2faf"),
+    "crop": (WHOLE, [0, 20_000], {"seq_len": 2048, "strategy": "crop"}, "2f746f688125a7a1"),
+    "six blocks": (numbers(5_400, 0, 260), SIX, {"seq_len": 100}, "8d1ea40d1c2df851"),
+    "six, cropped": (
+        numbers(5_400, 0, 260),
+        SIX,
+        {"seq_len": 100, "strategy": "crop"},
+        "0188965e2b3b1434",
+    ),
+    "six, small": (numbers(5_400, 0, 40), SIX, {"seq_len": 600}, "1e02483247433c62"),
+    "six, small, three a row": (
+        numbers(5_400, 0, 40),
+        SIX,
+        {"seq_len": 90, "max_segments": 3},
+        "7f3340d850be55da",
+    ),
+    "six, overlapping": (
+        numbers(5_400, 2, 900),
+        SIX,
+        {"seq_len": 100, "overlap": 30},
+        "19db7dd80e2ecb2a",
+    ),
+    "one a row": (
+        numbers(300, 1, 90),
+        [0, 300],
+        {"seq_len": 64, "max_segments": 1},
+        "0f5ac7e5a718d5e6",
+    ),
+    "two sizes": (
+        np.where(numbers(1_200, 0, 2), 27, 50),
+        [0, 400, 1_200],
+        {"seq_len": 100},
+        "cd2577a770124bf2",
+    ),
+    "two and whole rows": (
+        27 + numbers(1_200, 0, 9) // 4 * 37,
+        [*SIX[:4], 1_200],
+        {"seq_len": 100},
+        "82f9bcbc1c52823f",
+    ),
+    "no two fit well": (
+        numbers(6_000, 35, 50),
+        [0, 500, 6_000],
+        {"seq_len": 100},
+        "c0a9e7981c986002",
+    ),
+    "cropped all": (
+        numbers(6_000, 35, 80),
+        [0, 500, 6_000],
+        {"seq_len": 100, "strategy": "crop"},
+        "6bebf6bcc69eaa81",
+    ),
+    "cropped, alike": (
+        np.where(numbers(5_000, 0, 9), 61, 62),
+        [0, 5_000],
+        {"seq_len": 100, "strategy": "crop"},
+        "31b0a9809aedb61f",
+    ),
+    "many sizes, five a row": (
+        numbers(9_000, 2, 700),
+        [0, 9_000],
+        {"seq_len": 1_000, "max_segments": 5},
+        "e96b68d40927c395",
+    ),
+    "cropped, three a row": (
+        numbers(900, 2, 40),
+        [0, 90, 900],
+        {"seq_len": 100, "strategy": "crop", "max_segments": 3},
+        "cec73ce932b2033e",
+    ),
+    "concat": (
+        numbers(900, 0, 260),
+        [0, 90, 900],
+        {"seq_len": 100, "strategy": "concat"},
+        "4e4746d0cfca56a2",
+    ),
+    "pad": (
+        numbers(900, 0, 260),
+        [0, 90, 900],
+        {"seq_len": 100, "strategy": "pad", "overlap": 9},
+        "a585aaabdcf427c2",
+    ),
+}
+"""Documents' lengths, where blocks begin, how they are packed; and what comes of it, for ever"""
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_plans_stay_the_same(name: str) -> None:
+    """States of runs go on with them."""
+    lengths, bounds, given_settings, digest = PLANS[name]
+    content = hashlib.sha256()
+    for packed in pack_blocks(lengths, np.array(bounds), PackSettings(**given_settings)):
+        plan, size = packed.plan(), packed.size()
+        columns = (plan.row_starts, plan.document, plan.start, plan.slots, plan.context)
+        content.update(b"".join(column.astype("<i8").tobytes() for column in columns))
+        assert (size.rows, size.filled) == (plan.rows, plan.slots.sum())
+    assert content.hexdigest()[:16] == digest
 
 
 def _texts(folder: Path, corpus: str) -> Iterator[str]:

@@ -149,12 +149,14 @@ def test_words_are_spread_over_the_slots() -> None:
 
 
 def test_a_word_of_16_bytes_is_found_by_its_key_and_longer_ones_in_a_dict() -> None:
-    table = WordTable(lambda words: [[len(word)] for word in words])
+    asked: list[bytes] = []
+    table = WordTable(lambda words: asked.extend(words) or [[len(word)] for word in words])  # type: ignore[func-returns-value]
     words = [b"x" * size for size in (15, 16, 17, 18)]
     for _ in range(2):
         ids, _counts = table.encode(b"".join(words), np.array([0, 15, 31, 48]))
         assert ids.tolist() == [15, 16, 17, 18]
     assert {*table._others} == {b"x" * 17, b"x" * 18}
+    assert asked == words, "each once"
 
 
 def test_ids_get_the_room_they_need_and_long_words_none_forever() -> None:
@@ -176,6 +178,11 @@ def test_ids_get_the_room_they_need_and_long_words_none_forever() -> None:
         for size in (50, 50, 51, 50, 50, 51):
             table.encode(b"%03d" % size + b"." * (size - 3), np.array([0]))
     assert long == [50, 51, 50, 51], "after 101 bytes it began anew"
+    with mock.patch.object(word_table, "_BYTES", room + 101):
+        table._clear()
+        for size in (50, 51, 50, 51):
+            table.encode(b"%03d" % size + b"." * (size - 3), np.array([0]))
+    assert long[4:] == [50, 51], "of 101 bytes all are kept"
 
 
 def letters(words: list[bytes]) -> list[list[int]]:

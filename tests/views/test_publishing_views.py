@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -40,7 +41,8 @@ def manifest(folder: Path) -> dict:
 
 def test_without_views_a_manifest_is_as_it_was(folder: Path) -> None:
     before = (folder / MANIFEST).read_bytes()
-    write(folder, dropping(60, 4))
+    entry = write(folder, dropping(60, 4))
+    assert re.fullmatch("[0-9a-f]{16}", entry.folder)
     assert (folder / MANIFEST).read_bytes() != before
     assert remove_views(folder, "d1") == ["train/web"]
     assert (folder / MANIFEST).read_bytes() == before

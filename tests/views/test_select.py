@@ -100,12 +100,16 @@ def test_scores_of_files(folder: Path, tmp_path: Path) -> None:
 def test_wrong_scores_are_named(folder: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "short.npy", np.zeros(3))
     np.save(tmp_path / "objects.npy", np.array([{}], object), allow_pickle=True)
+    np.save(tmp_path / "square.npy", np.zeros((48, 2)))
+    np.save(tmp_path / "texts.npy", np.array(["a"] * 48))
     (tmp_path / "twice.jsonl").write_text('{"id": "k1"}\n{"id": "k1"}\n')
     (tmp_path / "number.jsonl").write_text('{"id": 1, "quality": 2}\n')
     (tmp_path / "bad.jsonl").write_text("{\n")
     cases = [
         ("short.npy", None, "has 3 rows, train/web 48 documents"),
         ("objects.npy", None, "cannot be read: .*allow_pickle"),
+        ("square.npy", None, r"an array of shape \(48, 2\) and float64, not a row of numbers"),
+        ("texts.npy", None, r"an array of shape \(48,\) and <U1, not a row of numbers"),
         ("bad.jsonl", None, "cannot be read"),
         ("s.csv", None, r"expected a file \*.parquet, \*.npy, \*.jsonl"),
         ("twice.jsonl", "id", "two of its rows have the same 'id'"),

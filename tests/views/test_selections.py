@@ -199,7 +199,7 @@ def test_impossible_weights_and_conditions_are_named() -> None:
             selection(**given).of([docs_of()])
         return str(error.value)
 
-    scores = scores_of(v=[1.0, None, 3.0], w=[1.0, 2.0, -0.5], m=[1.0, 10_000.5, 0.0])
+    scores = scores_of(v=[1.0, None, 3.0], w=[1.0, 2.0, -0.5], m=[1.0, 10_000.5, -1.0])
     tail = " of train/web: expected 0 to 10,000; --where can leave out documents without a weight"
     for name, value, number in (("v", "unknown", 1), ("w", "-0.5", 2), ("m", "10000.5", 1)):
         wrong = f"--weight {name!r} is {value} for document {number}{tail}"

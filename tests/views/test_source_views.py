@@ -248,3 +248,16 @@ def test_what_is_no_view_is_refused(given: dict[str, Any], problem: str) -> None
     with pytest.raises(InputError) as refused:
         SourceView(**sound | given)
     assert str(refused.value) == f"a view cannot be made of this: {problem}"
+
+
+def test_ranges_that_are_one_token_apart_stay_apart_in_every_document() -> None:
+    """All lie on one line, documents end to end: each keeps its own places there."""
+    rows = [(d, start, start + 2) for d in range(7) for start in (0, 3)]
+    ranges = TokenRanges.of(*np.array(rows).T)
+    for longest in range(9, 20):
+        lengths = np.full(7, longest, np.uint32)
+        found = ranges.merged(np.arange(7), lengths)
+        columns = (found.document.tolist(), found.start.tolist(), found.stop.tolist())
+        assert [*zip(*columns, strict=True)] == rows
+        nearer = ranges.merged(np.arange(7), lengths, least=2)
+        assert (nearer.start.tolist(), nearer.stop.tolist()) == ([0] * 7, [5] * 7)

@@ -58,9 +58,10 @@ def glob_pattern(pattern: str) -> re.Pattern[str]:
         if part == "**":
             parts.append(r"(?:(?!\.)[^/]+/)*")
             continue
-        inside = (
-            re.sub(r"(?<!\\)\.(?=[*+?])", "[^/]", translate(part)) if has_wildcard(part) else ""
-        )
+        # Without its end, which is not that of the whole, and nothing in it matches a slash.
+        some = translate(part)[:-2] if has_wildcard(part) else ""
+        some = re.sub(r"(?<!\\)\[\^", "(?!/)[^", some)
+        inside = re.sub(r"(?<!\\)\.(?![^\[]*\])", "[^/]", some)
         hidden = "" if part.startswith(".") else r"(?!\.)"
         parts.append((hidden + inside if inside else re.escape(part)) + "/")
     return re.compile("".join(parts).removesuffix("/"))

@@ -303,6 +303,8 @@ def test_names_are_what_the_forms_of_headers_say() -> None:
         assert found(linked) == [(name, b"", target), ("b", b"2", "")]
     whole = tar(("a", b"1", ""), form=tarfile.GNU_FORMAT)
     assert found(changed(whole, 345, b"14724601234\0"))[0][0] == "a", "times are no part of it"
+    empty = extended(b"x", b"3 \n14 path=other\n")
+    assert found(empty + tar(("a", b"1", "")))[0][0] == "other"
     for_all = extended(b"g", b"14 path=other\n")
     assert found(for_all + tar(("a", b"1", "")))[0][0] == "a"
     buffer = io.BytesIO()
@@ -321,6 +323,8 @@ def test_names_are_what_the_forms_of_headers_say() -> None:
     [
         (extended(b"x", b"0 path=other\n"), "a pax header is damaged"),
         (extended(b"x", b"99 path=other\n"), "a pax header is damaged"),
+        (extended(b"x", b"2 path=other\n"), "a pax header is damaged"),
+        (extended(b"x", b"14 path=other\n3 "), "a pax header is damaged"),
         (extended(b"x", b"12 size=-99\n"), "a size is negative"),
         (extended(b"L", bytes(2**20 + 1)), "a header has 1,048,577 bytes"),
     ],

@@ -22,6 +22,7 @@ from jaxdata.converter import texts
 from jaxdata.converter.inputs.cutting import cut
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.converter.inputs.formats.base import format_named
+from jaxdata.converter.inputs.formats.columns import rows
 from jaxdata.converter.inputs.parsing import BadRecord, parse, parse_line, text_of
 from jaxdata.converter.inputs.readers import raw_records
 from jaxdata.converter.inputs.units import ReadSettings
@@ -300,3 +301,24 @@ def test_values_stay_as_they_are(rows: list[tuple[str, str]], name: str) -> None
     found = list(format_named(name).records(io.BytesIO(data), ReadSettings(None)))
     assert [one for one in found if one != b""] == [{"text": a, "url": b} for a, b in rows]
     assert len(found) == data.count(b"\n")
+
+
+LISTS = st.lists(st.none() | st.lists(st.integers(0, 9) | st.none(), max_size=4), max_size=12)
+
+
+@given(LISTS, st.sampled_from(["list", "large", "fixed"]), st.data())
+def test_arrays_of_a_slice_are_its_lists(lists: list[Any], kind: str, data: Any) -> None:
+    if kind == "fixed":
+        lists = [one and [1, *one, 2, 3, 4][:4] for one in lists]
+        lists = [one if one and len(one) == 4 else None for one in lists]
+    kinds = {"list": pa.list_(pa.int16()), "large": pa.large_list(pa.int64())}
+    array = pa.array(lists, kinds.get(kind) or pa.list_(pa.int8(), 4))
+    start = data.draw(st.integers(0, len(lists)))
+    batch = pa.record_batch({"ids": array}).slice(start, data.draw(st.integers(0, len(lists))))
+    read = rows(batch, ReadSettings(("ids",), arrays=("ids",)))
+    values = [one["ids"] for one in read]
+    assert [one.tolist() if isinstance(one, np.ndarray) else one for one in values] == (
+        batch.column("ids").to_pylist()
+    )
+    if kind != "fixed" and not any(None in one for one in lists if one):
+        assert all(one is None or isinstance(one, np.ndarray) for one in values)

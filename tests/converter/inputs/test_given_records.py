@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.converter.inputs.fetched.given_records import told_apart
-from jaxdata.converter.inputs.fetched.spool import spooled
+from jaxdata.converter.inputs.fetched.spool import spooled, spooled_stream
 from jaxdata.errors import InputError
 from tests import commands
 from tests.converter.here import run_here
@@ -206,11 +206,17 @@ def test_values_that_json_does_not_know(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+DEEP: list[Any] = []
+for _ in range(10**4):
+    DEEP = [DEEP]
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ([3], r"record 0 is a int: expected a string, or a dict with the key 'text'"),
         ([{"text": "a"}, {"image": object()}], "record 1 cannot be written as JSON .*object"),
+        ([{"deep": DEEP}], "record 0 cannot be written as JSON .*recursion"),
         ([{"image": b"\xff"}], "record 0 cannot be written as JSON .*utf-8.*select_columns"),
         (iter(()), "there are no records to convert: the iterable is empty or exhausted"),
         (7, "convert got a int: expected files, folders or globs; or records: an iterable of"),
@@ -245,6 +251,18 @@ def test_what_a_generator_raises_is_the_caller_s(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="the line is broken"):
         run_here(broken(), tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_an_output_that_is_a_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("x")
+    with (
+        pytest.raises(InputError, match="out cannot be written: File exists"),
+        spooled([{"text": "one"}], output=tmp_path / "out", text_key="text"),
+    ):
+        pass
+    with spooled_stream(io.BytesIO(b"{}\n"), "memory://bucket/out") as path:
+        assert path.read_bytes() == b"{}\n"
+    assert not path.parent.exists()
 
 
 def test_a_full_disk_is_told(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from jaxdata import open_dataset, tokenizers
 from jaxdata.converter import texts
 from jaxdata.converter.inputs.cutting import cut
 from jaxdata.converter.inputs.discovery import find_inputs
+from jaxdata.converter.inputs.formats.base import format_named
 from jaxdata.converter.inputs.readers import raw_records
 from jaxdata.converter.inputs.units import ReadSettings
 from jaxdata.converter.job import Job
@@ -119,6 +121,18 @@ def test_where_a_text_is_cut(tmp_path: Path, near: str, joined: bool, ends_with:
     first, second = (piece.data for piece in pieces_of(tmp_path / "a.txt", read, 1)[:2])
     assert first[200:] == ends_with.encode()
     assert second.startswith(near.encode()[len(ends_with) :])
+
+
+def test_a_cut_is_behind_the_character_that_it_would_be_in() -> None:
+    # Not imported above: messages name formats in the order in which their modules are imported.
+    end_of = import_module(type(format_named("txt")).__module__)._character_end
+    for letter in ("a", "é", "語", "\U0001f9a5"):
+        data = letter.encode()
+        for inside in range(1, len(data) + 1):
+            rest = data[inside:]
+            assert end_of(rest + b"b" * 5) == len(rest)
+            assert end_of(bytearray(rest + data)) == len(rest)
+    assert end_of(b"") == end_of(b"\x80" * 5) == 0
 
 
 def tokens(path: Path, tokenizer: Tokenizer, unit_bytes: int, **options: Any) -> list[np.ndarray]:

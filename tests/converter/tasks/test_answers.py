@@ -140,8 +140,13 @@ def test_what_is_a_conversation_is_found_where_no_key_is_named() -> None:
         task.prepare({"messages": talk[:1]})
     with pytest.raises(BadRecord, match=r"^a conversation, and neither a chat template nor pref"):
         task_of("sft").prepare({"messages": talk})
-    cleaned: Any = make_task(make_settings("sft", TELLING, {}), TELLING, str.upper)
-    assert texts(cleaned, plain_pair) == ["P", "C"]
+    cleaned: Any = make_task(make_settings("sft", TELLING, {"separator": "|"}), TELLING, str.upper)
+    assert texts(cleaned, plain_pair) == ["P", "|", "C"]
+    assert texts(cleaned, {"messages": talk}) == ["Q", "|", "A"]
+    both = {"conversations": talk, "messages": [*talk, *talk]}
+    assert texts(task, both) == ["q", "|", "a"] * 2
+    assert task_of("sft", prompt_key="a").keys is None
+    assert task_of("sft", completion_key="c").keys is None
     assert task_of("sft", prompt_key="a,b", completion_key="c").keys == ("a", "b", "c")
 
 
@@ -277,6 +282,8 @@ def test_pairs_that_do_not_match_are_set_aside(record: dict[str, Any], reason: s
         list(pairs_of(deep, ["a.p.q"], "b.c"))
     one = {"a": {"p": "x"}, "b": [{"c": "y"}]}
     assert list(pairs_of(one, ["a.p"], "b.c")) == [("x", "y")]
+    whole = {"a.p": "x", "a": 1, "e": "", "b.c": "y"}
+    assert list(pairs_of(whole, ["e", "a.p", "e", "a.p"], "b.c")) == [("x\n\nx", "y")]
 
 
 def test_wrong_options_are_named() -> None:
@@ -331,10 +338,31 @@ USER, GOOD, BAD = (
             "chosen": {"from": "gpt", "value": "good"},
             "rejected": {"from": "gpt", "value": "bad"},
         },
+        {"prompt": None, "messages": [USER], "chosen": GOOD, "rejected": BAD},
     ],
 )
 def test_however_a_pair_is_written(record: dict[str, Any]) -> None:
     assert texts(sides(record, separator="|")) == [("q|", "good"), ("q|", "bad")]
+
+
+def test_the_prompt_of_messages_is_what_both_sides_begin_with() -> None:
+    once, twice = [USER, GOOD], [USER, GOOD, USER, BAD]
+    for chosen, rejected, first, second in (
+        (twice, [*twice[:3], GOOD], "q|good$q|", ["bad", "good"]),
+        (once, once, "q|", ["good", "good"]),
+        ([*once, *once], once, "q|", ["good$q|good", "good"]),
+        (once, twice, "q|", ["good", "good$q|bad"]),
+    ):
+        made = sides({"chosen": chosen, "rejected": rejected}, separator="|")
+        for side, answer in zip(made, second, strict=True):
+            told = "".join("$" if i == EOD else chr(i) for i in side.tokens.tolist())
+            assert told == f"{first}{answer}$"
+            assert not side.mask[: len(first)].any()
+            assert side.mask[len(first) :].all() == ("|" not in answer)
+    call = {"role": "assistant", "content": None, "tool_calls": [{"name": "f"}]}
+    assert len(sides({"prompt": "q", "chosen": call, "rejected": BAD}, separator="|")) == 2
+    with pytest.raises(BadRecord, match="begin with no common prompt"):
+        sides({"chosen": [GOOD], "rejected": [GOOD]}, separator="|")
 
 
 def test_messages_are_written_so_that_roles_are_told() -> None:

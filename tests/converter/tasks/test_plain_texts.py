@@ -6,21 +6,24 @@ import gzip
 import hashlib
 import json
 from collections.abc import Sequence
+from fractions import Fraction
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jaxdata.converter.inputs.parsing import BadRecord
 from jaxdata.converter.inputs.raw_records import TextPiece
 from jaxdata.converter.tasks import fim, make_settings, make_task
-from jaxdata.converter.tasks.base import Dropped, Unencodable
+from jaxdata.converter.tasks.base import Dropped, Encoded, Unencodable
 from jaxdata.converter.tasks.encoding import encode
 from jaxdata.converter.tasks.fim import FimSettings, Sentinels, lay_out, middle_of
 from jaxdata.converter.tasks.spans import Span, SpanEncoder, join
+from jaxdata.converter.tasks.text_pieces import divide, fitting_pieces
 from jaxdata.errors import InputError
 from jaxdata.seeds import derive
 from jaxdata.tokenizers import Tokenizer
@@ -80,6 +83,7 @@ def test_texts_of_several_keys_are_joined_and_cleaned() -> None:
             task.prepare(record)
     one: Any = task_of("lm")
     assert (one.keys, one.plain, one.masked, one.joins_pieces) == (("text",), True, False, True)
+    assert one.strings
     with pytest.raises(InputError, match="short_length=2: input should be greater than or equal"):
         task_of("lm", short_length=2)
 
@@ -132,6 +136,71 @@ def test_spans_that_are_none_join_to_nothing() -> None:
     assert plain(join([], [], "uint16")) == ([], [])
     wide = join([np.array([2**16])], [True], "uint32")
     assert (wide.tokens.tolist(), wide.tokens.dtype.name) == ([2**16], "uint32")
+
+
+@given(st.lists(st.text("ab!\u00e9", max_size=9)), st.booleans(), st.booleans(), st.integers(1, 9))
+def test_long_texts_are_encoded_in_parts_that_go_on(
+    texts: list[str], special: bool, continuing: bool, long: int
+) -> None:
+    found = encode(TELLING, texts, special=special, continuing=continuing, long=long)
+    expected: list[Any] = []
+    for text in texts:
+        parts = [text] if special else [text[at : at + long] for at in range(0, len(text), long)]
+        told = [
+            ids_of(part, special, continuing or number > 0) for number, part in enumerate(parts)
+        ]
+        expected.append(FAILS if "!" in text else [i for ids in told for i in ids])
+    assert [one.reason if isinstance(one, Dropped) else one.tolist() for one in found] == expected
+
+
+@given(st.text("ab\n", min_size=1, max_size=120), st.integers(1, 130))
+@example("a" * 14 + "\n" + "a" * 17, 2)
+@example("a" * 13 + "\n" + "a" * 18, 2)
+def test_a_text_is_divided_evenly_but_for_line_ends(text: str, count: int) -> None:
+    count = min(count, len(text))
+    near = len(text) // (8 * count)
+    edges = [0]
+    for number in range(1, count):
+        at = len(text) * number // count
+        ends = [place + 1 for place in range(at - near, at) if text[place] == "\n"]
+        edges.append(max(ends, default=at))
+    edges.append(len(text))
+    parts = divide(text, count)
+    assert parts == [text[edges[n] : edges[n + 1]] for n in range(count)]
+    assert divide(text, len(text) + 1) == [*text]
+
+
+@given(
+    st.text("ab", min_size=1, max_size=200), st.integers(1, 40), st.integers(1, 5), st.booleans()
+)
+def test_pieces_are_cut_again_until_they_fit(
+    text: str, room: int, each: int, continues: bool
+) -> None:
+    """`b` has so many tokens, `a` one; what is asked for is divided as the text's tokens say."""
+    asked: list[tuple[list[str], list[bool]]] = []
+
+    def size(part: str) -> int:
+        return sum(each if letter == "b" else 1 for letter in part)
+
+    def encode_parts(parts: Sequence[str], later: Sequence[bool]) -> list[Encoded]:
+        asked.append(([*parts], [*later]))
+        return [Encoded(np.zeros(size(part))) for part in parts]
+
+    def cut(text: str, goes_on: bool) -> None:
+        parts = divide(text, max(2, ceil(Fraction(16 * size(text), 15 * room))))
+        expected.append((parts, [goes_on, *[True] * (len(parts) - 1)]))
+        for number, part in enumerate(parts):
+            if size(part) > room and len(part) > 1:
+                cut(part, goes_on or number > 0)
+            else:
+                sizes.append(size(part))
+
+    expected: list[tuple[list[str], list[bool]]] = []
+    sizes: list[int] = []
+    cut(text, continues)
+    found = fitting_pieces(text, size(text), room, encode_parts, continues=continues)
+    assert [len(one.tokens) for one in found if isinstance(one, Encoded)] == sizes
+    assert asked == expected
 
 
 @pytest.mark.parametrize("name", ["gpt2", "mistral"])

@@ -110,10 +110,10 @@ def tensors() -> list[torch.Tensor]:
     [
         by_numpy_mask,
         by_torch_mask,
-        by_block_mask,
+        pytest.param(by_block_mask, marks=pytest.mark.slow),
         by_lengths,
-        by_jax_mask,
-        by_splash_attention,
+        pytest.param(by_jax_mask, marks=pytest.mark.slow),
+        pytest.param(by_splash_attention, marks=pytest.mark.slow),
     ],
 )
 def test_attention_is_the_same(kernel: Callable[[], Array]) -> None:
@@ -135,6 +135,7 @@ def segment_ids(draw: Any) -> Array:
     return np.stack(rows).astype(np.int32)
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(segment_ids(), st.sampled_from([2, 5, 16, 128]))
 def test_block_masks_are_those_that_torch_makes_of_dense_ones(ids: Array, size: int) -> None:

@@ -178,6 +178,7 @@ def loaded(face: Any = jaxdata.Loader, **settings: Any) -> list[Any]:
     return list(face(ROWS, **{"batch_size": 4, **settings}))
 
 
+@pytest.mark.slow
 def test_every_way_of_delivery_keeps_the_structure() -> None:
     want = [nested(batch) for batch in loaded(prefetch=0)]
     shapes = [shape_of(batch) for batch in want]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import time
+from dataclasses import replace
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,10 @@ import pytest
 import jaxdata
 from jaxdata.errors import DatasetError
 from jaxdata.format.manifest import Manifest, update_manifest
-from jaxdata.format.storage import PageRanges, close_caches, open_store
+from jaxdata.format.storage import PageRanges, close_caches, open_store, page_cache
 from jaxdata.format.storage.pages import inventory
 from jaxdata.format.storage.pages.page_fetcher import PageFetcher
+from jaxdata.format.storage.pages.page_folder import PageFolder
 from jaxdata.format.storage.pages.page_numbers import PageNumbers
 from jaxdata.format.storage.pages.paged_files import PagedFiles
 from jaxdata.format.storage.pages.read_counts import READS
@@ -324,3 +326,54 @@ def test_a_cache_is_listed_verified_and_cleared(tmp_path: Path) -> None:
     assert not page.exists()
     assert inventory.clear().pages == left
     assert not pages_of(tmp_path)
+
+
+def test_the_counts_of_a_cache_are_those_of_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAXDATA_CACHE_BYTES", "1000000")
+    folder, gone = _page_folder(), PageFolder(tmp_path / "gone", 10**6)
+    gone.close()
+    first, second = "ab" * 16, "cd" * 16
+    sizes = {f"{first}/0-10": 10, f"{first}/10-30": 20, f"{second}/column": 7, f"{second}/0-9": 9}
+    for name, size in sizes.items():
+        assert folder.add(name, size, lambda size=size: [b"?" * size])  # type: ignore[misc]
+    folder.label(first * 2, "gs://bkt/ds\ntrain/web/a")
+    folder.remove([f"{second}/0-9"])
+    other = PageFolder(folder._folder, 10**6)  # needs one page
+    other.get([f"{first}/0-10"])
+    end = 12
+    (tmp_path / "cache/plans").mkdir()
+    (tmp_path / f"cache/plans/{first}.npy").write_bytes(b"12345")
+    a = inventory.CachedFile(first, "gs://bkt/ds", "train/web/a", False, 2, 30 + 2 * end)
+    b = inventory.CachedFile(second, "", "", True, 1, 7 + end)
+    a.needed_pages, a.needed_bytes, b.needed_pages, b.needed_bytes = 2, a.bytes, 1, b.bytes
+    expected = inventory.Inventory(tmp_path / "cache", 10**6, [a, b], 1, 5, 2, None, 0)
+    assert inventory.inventory() == expected
+    close_caches()
+    a.needed_pages, a.needed_bytes, b.needed_pages, b.needed_bytes = 1, 10 + end, 0, 0
+    assert inventory.inventory() == replace(expected, runs=1)
+    seen: list[tuple[int, int]] = []
+    damaged = folder._pages / second / "column"
+    data = damaged.read_bytes()
+    damaged.write_bytes(b"x" + data[1:])
+    found = inventory.verify(lambda *done: seen.append(done))
+    assert found == inventory.Verified(3, 37 + 3 * end, [f"a file {second} ({damaged})"])
+    assert seen == [(22, 73), (54, 73), (73, 73)]
+    assert not damaged.exists()
+    page = folder._pages / first / "10-30"
+    page.write_bytes(b"x" + page.read_bytes()[1:])
+    assert inventory.verify().damaged == [f"gs://bkt/ds/train/web/a, bytes 10 to 30 ({page})"]
+    cleared = inventory.clear()
+    assert cleared == inventory.Cleared(0, 0, 0, 0, 1, 10 + end)
+    other.close()
+    (orphan := folder.runs / "17-0123abcd").mkdir()  # of a process that was killed
+    os.link(folder._pages / first / "0-10", orphan / f"{first}-0-10")
+    assert inventory.clear(kept=True) == inventory.Cleared(1, 10 + end, 1, 5, 0, 0)
+    assert not list((tmp_path / "cache/plans").iterdir())
+
+
+def _page_folder() -> PageFolder:
+    cache = page_cache()
+    assert cache
+    return cache.folder

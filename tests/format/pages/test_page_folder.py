@@ -9,9 +9,11 @@ import os
 import random
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -298,3 +300,170 @@ def test_a_disk_that_fails_to_read_a_page_has_none(opened: Open, monkeypatch: Pa
     assert second.get([at("a/0")]) == [None]
     assert not second.has(at("a/0"))
     assert not second.refuses
+
+    class Refusing(io.FileIO):
+        def readinto(self, _buffer: object) -> int:  # type: ignore[override]
+            raise OSError(errno.EACCES, "Permission denied")
+
+    add(first, at("a/1"))
+    monkeypatch.setattr(page_folder, "open_plain", Refusing)
+    assert second.get([at("a/1")]) == [None]
+    assert second.has(at("a/1")), "it may be whole"
+    assert second.refuses
+
+
+def test_a_page_is_what_was_written_under_its_name_however_long(tmp_path: Path) -> None:
+    for size in (1, 2**18 - 1, 2**18, 2**18 + 1, 2**19 + 5):
+        folder, name = PageFolder(tmp_path, 2**30), f"{size:032}/0-{size}"
+        data = random.Random(size).randbytes(size)
+        folder.add(name, size, lambda data=data: [data[: len(data) // 3], data[len(data) // 3 :]])  # type: ignore[misc]
+        path = tmp_path / "pages" / name
+        stored = path.read_bytes()
+        checksum = zlib.crc32(data, zlib.crc32(name.encode()))
+        assert stored == data + struct.pack("<QI", size, checksum)
+        assert page_folder.is_whole(path, name)
+        assert not page_folder.is_whole(path, f"{name}0")
+        for place in {0, size // 2, size - 1, size, size + 11}:
+            path.write_bytes(stored[:place] + bytes([stored[place] ^ 64]) + stored[place + 1 :])
+            assert not page_folder.is_whole(path, name)
+        folder.close()
+    path.write_bytes(struct.pack("<QI", 0, zlib.crc32(name.encode())))
+    assert not page_folder.is_whole(path, name), "no page is empty"
+
+
+def test_a_run_needs_no_more_pages_than_it_may_map(opened: Open, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(page_folder, "_MOST_MAPS", 3)
+    folder = opened()
+    add(folder, *names(3))
+    folder.get(names(1))
+    add(folder, at("new/0"))
+    links = [path.name for path in folder._run.path.iterdir() if path.name != "counts"]
+    assert {*folder._maps} == {names(3)[0], names(3)[2], at("new/0")}
+    assert {*links} == {name.replace("/", "-") for name in folder._maps}
+    assert here(folder, names(3)) == names(3), "they stay, as there is room"
+    folder.remove(names(2))
+    assert {path.name for path in folder._run.path.glob("*-*")} == {
+        name.replace("/", "-") for name in (names(3)[2], at("new/0"))
+    }
+    assert here(folder, names(3)) == names(3)[2:]
+
+
+def test_maps_that_are_allowed_are_many() -> None:
+    """Of the 65,530 of a process, shards and others take a part: a quarter of 16,384 and these."""
+    assert 2**12 < page_folder._MOST_MAPS < 2**14
+
+
+def used(folder: PageFolder) -> int:
+    return sum(path.stat().st_size for path in folder._pages.rglob("*/*"))
+
+
+def test_room_is_made_to_just_below_the_limit_in_the_order_of_use(opened: Open) -> None:
+    """Of 32 pages of 1,012 bytes, with room for 20 less a 32nd, the 13 used longest ago go."""
+    first = opened(10**6)
+    add(first, *names(32))
+    for number, name in enumerate(names(32)):
+        os.utime(first._pages / name, (0, 10 * (number * 7 % 32)))
+    by_use = sorted(range(32), key=lambda number: number * 7 % 32)
+    second = opened(20 * 1_012)
+    first.close()
+    second.make_room()
+    assert here(second, names(32)) == [names(32)[number] for number in sorted(by_use[13:])]
+    assert used(second) <= 20 * 1_012 * 31 / 32
+    second.make_room()
+    assert len(here(second, names(32))) == 19, "there is room"
+
+
+def test_a_run_lets_go_of_its_own_pages_where_none_is_free(opened: Open) -> None:
+    """A quarter of them, those that it needed longest ago."""
+    folder = opened(10**6)
+    add(folder, *names(16))
+    folder.get(names(2))
+    folder.most = 15 * 1_012
+    folder.make_room()
+    assert here(folder, names(16)) == names(2) + names(16)[4:]
+    assert {*folder._maps} == {*names(2), *names(16)[6:]}
+    assert folder.claims.take("room")
+
+
+@pytest.mark.parametrize(("most", "every"), [(64 * SIZE, 3), (64 * SIZE - 16, 2)])
+def test_all_pages_are_looked_at_again_when_a_thirty_second_was_added(
+    opened: Open, monkeypatch: Patch, most: int, every: int
+) -> None:
+    folder, made = opened(most), list[int]()
+    monkeypatch.setattr(
+        PageFolder, "_evict", lambda self: made.append(len(list(self._pages.rglob("*/*"))))
+    )
+    add(folder, *names(9))
+    expected = [*range(1, 10, every)]
+    assert made == expected, "at first, as nothing is known, and then after 2,000 bytes"
+    other = opened(most)
+    assert other.claims.take("room")
+    add(folder, *(at(f"b/{number}") for number in range(4)))
+    assert made == expected, "another process does"
+    other.claims.release("room")
+    add(folder, at("c/0"))
+    assert made == [*expected, 14]
+
+
+def test_what_is_needed_stays_where_just_enough_is_not(opened: Open) -> None:
+    needing, ended = opened(), opened()
+    add(needing, *names(4))
+    add(ended, at("free/0"), at("free/1"))
+    ended.close()
+    needing.most = 4 * 1_012 * 32 // 31 + 1
+    needing.make_room()
+    assert used(needing) == 4 * 1_012
+    assert [*needing._maps] == here(needing, names(4)) == names(4)
+
+
+def test_a_page_that_is_used_is_young_and_what_columns_take_is_known(opened: Open) -> None:
+    folder, column = opened(), f"{'ab' * 16}/column"
+    add(folder, at("a/0"))
+    assert folder.add(column, 7, lambda: [b"columns"])
+    assert folder.column_bytes() == 7
+    other = opened()
+    assert other.column_bytes() == 0
+    page = folder._pages / at("a/0")
+    os.utime(page, (0, 0))
+    other.get([at("a/0")])
+    assert page.stat().st_mtime > 0
+    for folder.refusal in ("it was full",):
+        add(folder, at("a/1"))
+    assert folder.refusal == ""
+    folder.label("ab" * 32, "gs://bkt\nc")
+    assert (folder._labels / ("ab" * 16)).read_text() == "gs://bkt\nc"
+    (folder._labels / ("ab" * 16)).unlink()
+    folder.label("ab" * 32, "gs://bkt\nc")
+    assert not list(folder._labels.iterdir()), "it is said once"
+
+
+@pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS])
+def test_a_file_system_that_cannot_reserve_room_has_pages(
+    opened: Open, monkeypatch: Patch, code: int
+) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def reserve(_file: int, start: int, size: int) -> None:
+        asked.append((start, size))
+        raise OSError(code, "not here")
+
+    monkeypatch.setattr(os, "posix_fallocate", reserve)
+    add(opened(), at("a/0"))
+    assert asked == [(0, SIZE + 12)]
+    monkeypatch.delattr(os, "posix_fallocate")
+    add(opened(), at("a/1"))
+
+
+def test_what_is_fetched_in_part_leaves_nothing(opened: Open, tmp_path: Path) -> None:
+    def breaks() -> Iterator[bytes]:
+        yield b"abc"
+        raise ValueError("no more")
+
+    folder = opened()
+    with pytest.raises(ValueError, match="no more"):
+        folder.add(at("a/0"), SIZE, breaks)
+    assert not [
+        path for path in tmp_path.rglob("*") if at("a/0") in str(path) or "tmp-" in path.name
+    ]
+    folder.close()
+    assert not folder.add(at("a/0"), SIZE, lambda: pytest.fail("it is fetched"))

@@ -54,7 +54,7 @@ def counts_of_family(runs: Path) -> ReadCounts:
     """What this process and its children have fetched."""
     total = READS.read()
     for path in runs.glob(f"*/{_COUNTS}"):
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, IndexError):  # of a process that begins or ends
             values = np.fromfile(path, np.float64)
             if int(values[ENTRIES]) == os.getpid():
                 total += ReadCounts.of(values)

@@ -1,0 +1,100 @@
+"""Which sources are read by pages, against giving away the room of a cache one by one."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxdata.feed import page_choice
+from jaxdata.feed.page_choice import choose_pages
+
+
+class One(NamedTuple):
+    """A source: the bytes of its files, of tokens and of side arrays; None where they are local."""
+
+    dtype: str
+    open_bytes: int | None
+    size: int | None
+    sides: dict[str, tuple[str, int | None]]
+
+
+def files(size: int | None) -> Any:
+    return None if size is None else SimpleNamespace(size=size, by_pages=None, dealt_by_pages=None)
+
+
+def need(size: int, width: int, each: One, eighths: int) -> int:
+    """Bytes that are open at a time, of `width` for each token."""
+    if each.open_bytes is None:
+        return size
+    return min(size, each.open_bytes * width * eighths // (np.dtype(each.dtype).itemsize * 8))
+
+
+def bytes_up_to(tenths: int) -> st.SearchStrategy[int | None]:
+    """None, or so many tenths of a megabyte, about."""
+    return st.none() | st.integers(0, tenths).map(lambda n: n * 100_001)
+
+
+SIZES = bytes_up_to(90)
+SOURCES = st.builds(
+    One,
+    st.sampled_from(["<u2", "<u4"]),
+    SIZES,
+    SIZES,
+    st.fixed_dictionaries(
+        {"mask": st.tuples(st.just("u1"), SIZES), "weight": st.tuples(st.just("<f8"), SIZES)}
+    ),
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["web", "code", "wiki"]), SOURCES, max_size=3),
+    bytes_up_to(240),
+    st.integers(1, 8),
+    st.lists(st.sampled_from(["mask", "weight"]), unique=True),
+)
+def test_the_least_that_is_open_is_read_by_pages_as_far_as_a_cache_has_room(
+    given_: dict[str, One], most: int | None, eighths: int, sides: list[str]
+) -> None:
+    tables, asked = dict[str, Any](), list[tuple[int, Any, str]]()
+    for name, each in given_.items():
+        arrays = {
+            side: SimpleNamespace(dtype=np.dtype(dtype), pages=files(size))
+            for side, (dtype, size) in each.sides.items()
+        }
+        tokens = None if each.size is None else SimpleNamespace(pages=files(each.size))
+        documents = SimpleNamespace(dtype=np.dtype(each.dtype), tokens=tokens, side=arrays)
+        tables[name] = SimpleNamespace(documents=[documents], open_bytes=each.open_bytes)
+        found = [(tokens and tokens.pages, documents.dtype)]
+        found += [(arrays[side].pages, arrays[side].dtype) for side in sides]
+        asked += [
+            (need(pages.size, dtype.itemsize, each, eighths), pages, name)
+            for pages, dtype in found
+            if pages is not None
+        ]
+    warnings = list[str]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page_choice, "far", lambda documents: documents.tokens)
+        cache = None if most is None else SimpleNamespace(most=most)
+        patch.setattr(page_choice, "page_cache", lambda: cache)
+        patch.setattr(
+            logging.getLogger("jaxdata"), "warning", lambda text, *to: warnings.append(text % to)
+        )
+        choose_pages(tables, eighths / 8, sides)
+    room, expected = (most or 0) * 7 // 8, list[str]()
+    for size, pages, name in sorted(asked, key=lambda each: each[0]):
+        assert pages.dealt_by_pages == (size < pages.size)
+        assert pages.by_pages == (size <= room)
+        if size <= room:
+            room -= size
+        elif most is not None:
+            expected.append(
+                f"{name}: its rows are read from {size // 1_000_000} MB at a time, of which a "
+                f"cache of {most // 1_000_000} MB has no room left: they are fetched by exact"
+            )
+    assert [said[: len(start)] for said, start in zip(warnings, expected, strict=True)] == expected

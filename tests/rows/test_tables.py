@@ -1,0 +1,182 @@
+"""What every table of rows says of itself, and segments of rows that several tables hold."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxdata.errors import InputError
+from jaxdata.rows import arrays
+from jaxdata.rows.batch_order import cyclic_key, in_batch_order, joint_key
+from jaxdata.rows.compact import compact
+from jaxdata.rows.counts import TokenCounts
+from jaxdata.rows.intervals import Exhaustion
+from jaxdata.rows.reading import far_ranges
+from jaxdata.rows.table import RowTable, Segments
+from tests.rows.test_assembling import GivenRows, Segment, Source, _cases
+
+SOURCE = Source([[1, 2, 3]], None, [[0.0] * 3])
+
+
+def table_of(rows: int, seq_len: int = 1200) -> GivenRows:
+    return GivenRows([SOURCE], [[Segment(0, 0, 0, 2, 0)]] * rows, seq_len, "segment")
+
+
+def test_a_table_says_what_most_tables_say() -> None:
+    table = table_of(1500)
+    assert repr(table) == "GivenRows(1,500 rows of 1,200)"
+    assert (table.lanes, table.open_bytes, table.lane_cycle) == (1, None, None)
+    assert (table.ends, table.merges_documents) == (False, False)
+    assert (table.sources, table.names, [*table.intervals]) == ({}, ["documents"], [])
+    assert ([*table.exhaustions], table.amendments, table.end()) == ([], [], None)
+    assert [*table.sections()] == [(0, table)]
+    with pytest.raises(InputError, match="these rows cannot be searched: expected rows as pack"):
+        table.rows_with("web", 0)
+    with pytest.raises(InputError, match="of these rows cannot be counted without reading them"):
+        table.total(3)
+    rows = np.array([5, 3, 8])
+    assert in_batch_order(table, rows) is rows
+    keyed = SimpleNamespace(lanes=2, batch_key=lambda rows: rows % 5)
+    assert in_batch_order(keyed, rows).tolist() == [5, 3, 8], "two lanes are enough to sort"
+    assert table.batch_key(rows).tolist() == [int(f"{row:064b}"[::-1], 2) for row in rows]
+
+
+class Two(GivenRows):
+    """One epoch of two sources, and other rows from row 10 on."""
+
+    later = table_of(1, 8)
+
+    @property
+    def sources(self) -> Any:
+        return {"web": table_of(4), "code": table_of(0)}
+
+    def sections(self) -> Any:
+        return [(0, self), (10, self.later), (20, self)]
+
+    def token_counts(self, rows: int) -> dict[str, TokenCounts]:
+        return {"web": TokenCounts(rows=rows, slots=3), "code": TokenCounts(rows=2, slots=4)}
+
+
+def test_totals_epochs_and_sections_are_those_of_its_sources() -> None:
+    table = Two([SOURCE], [], 4, "segment")
+    assert table.names == ["web", "code"]
+    assert table.total(6) == TokenCounts(rows=8, slots=7)
+    assert table.epochs(6) == {"web": 1.5, "code": 2}
+    assert [table.section_at(row) for row in (0, 9, 10, 19, 20)] == [
+        *[table] * 2,
+        *[table.later] * 2,
+        table,
+    ]
+    shown = table.html("Rows")
+    assert all(text in shown for text in ("Rows", "source", "rows", "web", "code", "4"))
+    said = str(Exhaustion("web", 1, 30))
+    assert said == "source 'web' runs dry in phase 1 at row 30"
+
+
+@given(_cases(), st.lists(st.integers(0, 2), max_size=12))
+def test_segments_of_several_tables_are_sorted_by_row(case: Any, tables: list[int]) -> None:
+    table, count = GivenRows(*case), len(case[1])
+    rows = np.array([(at * 7 + number) % count for at, number in enumerate(tables)], np.int64)
+    looked_up = list[int]()
+
+    def find(number: int, mine: Any) -> Segments:
+        looked_up.append(number)
+        return table.segments(rows[mine])
+
+    found = Segments.gather(np.array(tables, np.int64), find)
+    whole = table.segments(rows)
+    assert [each.tolist() for each in found.columns] == [each.tolist() for each in whole.columns]
+    assert {column.dtype.name for column in found.columns} == {"int64"}
+    assert looked_up == sorted({*tables}), "each table is asked once"
+    key = joint_key(np.array(tables, np.int64), rows, lambda number, mine: mine * 3 + number)
+    assert key.tolist() == [row * 3 + n for row, n in zip(rows.tolist(), tables, strict=True)]
+    assert key.dtype == np.uint64
+
+
+@given(
+    st.lists(st.integers(0, 2**40), max_size=9), st.integers(1, 9999), st.integers(0, 12), st.data()
+)
+def test_keys_are_reversed_turns_of_an_epoch(
+    rows: list[int], epoch: int, power: int, data: st.DataObject
+) -> None:
+    turns = [row % epoch % 2**power if power else row for row in rows]
+    expected = [int(f"{turn:064b}"[::-1], 2) for turn in turns]
+    given_ = np.array(rows, np.int64)
+    assert cyclic_key(given_, epoch, 2**power).tolist() == expected
+    each = np.full(len(rows), epoch), np.full(len(rows), 2**power)
+    assert cyclic_key(given_, *each).tolist() == expected
+
+
+class FarDocuments:
+    """Documents in a bucket, or not, whose pages are what was asked for."""
+
+    masked = False
+    dtype = np.dtype("<u2")
+
+    def __init__(self, name: str, lengths: list[int], is_far: bool) -> None:
+        self.name, self.lengths, self.pages = name, np.array(lengths), f"{name} tokens"
+        self.store = SimpleNamespace(local=not is_far)
+        here = SimpleNamespace(pages=None, page_ranges=None)
+        there = SimpleNamespace(pages=f"{name} weight", page_ranges=self.page_ranges)
+        self.side = {"weight": there if is_far else here}
+
+    def page_ranges(self, *asked: Any) -> Any:
+        return [tuple(each) for each in np.array(asked).T.tolist()]
+
+
+@given(_cases(), st.lists(st.booleans(), min_size=3, max_size=3), st.booleans())
+def test_what_lies_in_buckets_is_told_source_by_source(
+    case: Any, far: list[bool], weighs: bool
+) -> None:
+    sources, rows, *_ = case
+    table: Any = GivenRows(*case)
+    table.documents = [
+        FarDocuments(f"source {at}", [*map(len, source.tokens)], far[at])
+        for at, source in enumerate(sources)
+    ]
+    found = [*far_ranges(table, np.arange(len(rows)), ["weight"] * weighs)]
+    expected = list[Any]()
+    for at, source in enumerate(sources):
+        mine = [each for row in rows for each in row if each.source == at]
+        lengths = [len(source.tokens[each.document]) - each.start for each in mine]
+        asked = [
+            (each.document, each.start, min(each.slots + 1, length))
+            for each, length in zip(mine, lengths, strict=True)
+        ]
+        if far[at] and mine:
+            names = ["tokens", "weight"] if weighs else ["tokens"]
+            expected += [(f"source {at} {name}", asked) for name in names]
+    assert found == expected
+
+
+class Merged(GivenRows):
+    merges_documents = True
+
+
+def test_segments_of_several_documents_have_no_source_on_devices() -> None:
+    table = Merged([SOURCE], [[Segment(0, 0, 0, 2, 0)]], 2, "segment")
+    with pytest.raises(InputError) as caught:
+        next(compact(table, [np.array([0])], 1, ["source"]))
+    assert str(caught.value) == (
+        "extras=('source',) with expand='device': in this order a segment may span several "
+        "documents; use expand='host'"
+    )
+
+
+def test_memory_that_another_thread_takes_meanwhile_is_not_waited_for() -> None:
+    class Raced(list[Any]):
+        def __len__(self) -> int:
+            return 2
+
+    pool = arrays.BufferPool()
+    pool._free = Raced()  # type: ignore[assignment]
+    assert pool.take(8).size == 8
+
+
+def test_a_table_needs_rows_segments_and_an_identity() -> None:
+    assert RowTable.__abstractmethods__ == {"__len__", "segments", "identity"}

@@ -36,7 +36,7 @@ class Case:
 
 POOLS = {"chunk_bytes": 32, "block_bytes": 96}
 ORDERS: list[dict[str, int]] = [
-    *({"block": block} for block in (1, 7, 65_536)),
+    *({"block_bytes": size} for size in (1, 99, 2**20)),
     *({"lanes": lanes} for lanes in (1, 8)),
     *(POOLS | {"lanes": lanes} for lanes in (1, 8, 512)),
 ]

@@ -331,7 +331,7 @@ def test_what_is_no_number_stays_the_object_it_is() -> None:
         ({"seq_len": np.float32(8)}, "seq_len=8.0: expected a whole number"),
         ({"seq_len": "8"}, "seq_len='8': expected a whole number"),
         ({"overlap": 1.5}, "overlap=1.5: expected a whole number"),
-        ({"block": np.array([8])}, "block=array([8]): expected a whole number"),
+        ({"lanes": np.array([8])}, "lanes=array([8]): expected a whole number, or None"),
         ({"max_segments": 2.5}, "max_segments=2.5: expected a whole number, or None"),
         ({"seq_len": np.int64(0)}, "seq_len=0: expected at least 1"),
     ],

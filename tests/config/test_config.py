@@ -120,9 +120,9 @@ def test_an_alias_counts_as_what_it_stands_for(tmp_path: Path, repeated: str) ->
 
 
 def test_all_problems_are_told_at_once_and_what_was_given_is_shortened(tmp_path: Path) -> None:
-    message = refusal(tmp_path, f"dataset: 1\nseed: {[1] * 10_000}\npack: {{block: y}}")
+    message = refusal(tmp_path, f"dataset: 1\nseed: {[1] * 10_000}\npack: {{lanes: y}}")
     lines = message.splitlines()
-    assert [line.split(":")[0] for line in lines] == ["dataset", "seed", "pack.block"]
+    assert [line.split(":")[0] for line in lines] == ["dataset", "seed", "pack.lanes"]
     assert lines[1].startswith("seed: expected a whole number, got [1, 1, ")
     assert len(message) < 700
 
@@ -135,7 +135,7 @@ def test_overrides_reach_any_field_and_leave_the_others(tmp_path: Path) -> None:
     config = load_config(
         path, {"pack": {"seq_len": 16}, "curriculum.0.mix": {"c": 1}, "train.model.layers": 2}
     )
-    assert (config.pack.seq_len, config.pack.block) == (16, 9)
+    assert (config.pack.seq_len, config.pack.lanes) == (16, 2)
     assert config.curriculum is not None
     assert config.curriculum[0].mix == {"c": 1}, "weights are replaced, not merged"
     assert config.curriculum[0].rows == 4
@@ -242,7 +242,7 @@ def test_phases_and_epochs_and_exhaustion_reach_the_mixture(dataset: str) -> Non
     assert len(load(too_much, epochs={"a": 100})) == 250
 
 
-ORDER_2 = {"chunk_bytes": 256, "block_bytes": 512, "lanes": 8}
+CHUNKS = {"chunk_bytes": 256, "block_bytes": 512, "lanes": 8}
 
 
 def test_every_field_of_pack_and_loader_reaches_its_call(dataset: str) -> None:
@@ -264,13 +264,12 @@ def test_every_field_of_pack_and_loader_reaches_its_call(dataset: str) -> None:
     ("pack", "order"),
     [
         ({"block_bytes": 1000}, {"block_bytes": 1000}),
-        (ORDER_2, ORDER_2),
+        (CHUNKS, CHUNKS),
     ],
 )
-def test_a_config_that_names_no_order_is_of_the_first(
+def test_a_config_orders_rows_as_pack_does(
     dataset: str, pack: dict[str, int], order: dict[str, Any]
 ) -> None:
-    """It was written before there was another."""
     chosen = small(dataset, pack={"seq_len": 32, **pack}, curriculum={"mix": {"a": 1}})
     rows = jaxdata.pack(sources(dataset, "train")[0], seq_len=32, **order)
     assert_same_batches(load(chosen), jaxdata.Loader(jaxdata.mix({"a": rows}), batch_size=4))

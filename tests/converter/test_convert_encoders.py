@@ -78,10 +78,10 @@ def inspected(folder: Path) -> str:
 def test_workers_encode_as_the_library_does(
     given: dict[str, Any], expected: dict[str, str], tmp_path: Path
 ) -> None:
-    report = run(output=tmp_path / "out", encoder="tiktoken", workers=2, **given)
+    report = run(output=tmp_path / "out", encoder="fast", workers=2, **given)
     assert tree(tmp_path / "out") == expected
     assert report.encoding
-    assert report.encoding.encoder.startswith("tiktoken")
+    assert report.encoding.encoder.startswith("fastokens")
     assert "all equal" in str(report)
 
 
@@ -258,7 +258,7 @@ def test_dropout_is_switched_off_and_said_once(
     path = tmp_path / "with-dropout/tokenizer.json"
     path.parent.mkdir()
     path.write_text(json.dumps(settings(dropout=0.5)))
-    for encoder in ("library", "tiktoken"):
+    for encoder in ("library", "fast"):
         caplog.clear()
         given |= {"tokenizer": f"hf:{path}", "encoder": encoder}
         run_here(output=tmp_path / encoder, **given)
@@ -266,5 +266,5 @@ def test_dropout_is_switched_off_and_said_once(
         assert tree(tmp_path / encoder / "train") == tree(library / "by-library/train")
     kept = json.loads((tmp_path / "library/tokenizer/tokenizer.json").read_text())
     assert kept["model"]["dropout"] is None, "whoever reads the copy encodes as the dataset was"
-    with pytest.raises(InputError, match=r"--encoder tiktoken cannot encode.*not for bytes"):
+    with pytest.raises(InputError, match=r"--encoder fast cannot encode.*not for bytes"):
         run_here(output=tmp_path / "none", **given | {"tokenizer": "bytes"})

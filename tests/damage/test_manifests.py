@@ -208,7 +208,7 @@ CONTENTS: dict[str, tuple[bytes, str]] = {
     "no object": (b"[]", "is damaged (TypeError: "),
     "brackets": (b"[" * 10**6, "is damaged (it is nested too deep)"),
     "digits": (b'{"version": ' + b"9" * 10**5 + b"}", "is damaged (ValueError: Exceeds "),
-    "a later version": (b'{"version": 2}', "has format version 2; this jaxdata reads version 1: "),
+    "a later version": (b'{"version": 3}', "has format version 3; this jaxdata reads version 2: "),
     "a version with colours": (b'{"version": "\\u001b[31m"}', "has format version \\x1b[31m; this"),
     "a version without end": (seal({"version": "9" * 5000}), f"has format version {'9' * 20}…; "),
 }

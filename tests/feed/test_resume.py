@@ -193,7 +193,7 @@ def test_another_run_is_refused_a_line_for_each_difference() -> None:
         other.set_state(loader().get_state())
     lines = str(caught.value).splitlines()[1:-1]
     assert [line.split(" was ")[0].strip() for line in lines] == [
-        *("data[train/a]", "order", "seed", "seq_len")
+        *("block_bytes", "data[train/a]", "seed", "seq_len")
     ]
     with pytest.raises(StateMismatch, match=f"next_row 10000000: expected 0 to {len(ROWS)}"):
         loader().set_state(sealed({**loader().get_state(), "next_row": 10**7}))

@@ -226,7 +226,6 @@ RUNS = st.fixed_dictionaries(
         "on_exhaustion": st.sampled_from(["halt", "refuse", "renormalize"]),
     },
 )
-ORDERING = {"order", "block", "lanes", "chunk_bytes", "block_bytes"}
 
 
 def state_of(run: Run, row: int = 0, amendments: Amendments = ()) -> SavedState:
@@ -266,11 +265,6 @@ DATA = (
 
 def remedy(name: str, was: Run) -> str:
     value = flat(was).get(name)
-    if name == "order" and value in (1, 2):
-        return (
-            f"set order: {value} in the config's pack, or order={value} for jaxdata.pack, or start "
-            "a new run"
-        )
     if name.startswith("views") and value is None:
         return "read all its documents, as the run does, without documents=; or start a new run"
     if name.startswith("views"):
@@ -293,12 +287,9 @@ def refusal(was: Run, now: Run) -> str | None:
     old, new = flat(was), flat(now)
     names = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
     has_view = any(name.startswith("views") for name in names)
-    has_order = any(name.split(".")[-1] == "order" for name in names)
     lines = []
     for name in names:
         if has_view and name.startswith("data"):
-            continue
-        if has_order and name.split(".")[-1] in ORDERING - {"order"}:
             continue
         one, other = (repr(each[name]) if name in each else "absent" for each in (old, new))
         lines.append(f"  {name} was {one}, is {other}: {remedy(name, was)}")

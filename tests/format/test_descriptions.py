@@ -157,12 +157,12 @@ def test_json_carries_its_own_checksum() -> None:
         (b'{"version": 3, "facts": ' + b'{"a":' * 40 + b"1" + b"}" * 41,
          BROKEN.format("facts: it is nested more than 32 deep")),
         (b'{"version": ' + b"[" * 100_000, BROKEN.format("it is nested too deep")),
-        (b'{"version": 4}', f"{URL} has format version 4; this jaxdata reads version 3: install "
-                            "the jaxdata that wrote it"),
+        (b'{"version": 4}', f"{URL} has format version 4; this jaxdata reads version 3: make it "
+                            "again, or install the jaxdata that wrote it"),
         (b'{"version": "' + b"x" * 21 + b'"}', f"{URL} has format version {'x' * 20}…; this "
-         "jaxdata reads version 3: install the jaxdata that wrote it"),
+         "jaxdata reads version 3: make it again, or install the jaxdata that wrote it"),
         (b'{"version": "' + b"x" * 20 + b'"}', f"{URL} has format version {'x' * 20}; this "
-         "jaxdata reads version 3: install the jaxdata that wrote it"),
+         "jaxdata reads version 3: make it again, or install the jaxdata that wrote it"),
     ],
 )  # fmt: skip
 def test_what_is_no_description_is_said_in_a_line(data: bytes, message: str) -> None:
@@ -333,7 +333,7 @@ def test_a_manifest_is_written_and_read_as_it_was() -> None:
     update_manifest(store, lambda was: one if was is None else _raise(AssertionError()))
     assert read_manifest(store) == one
     fields = json.loads(store.files[manifest.MANIFEST])
-    assert (fields["format"], fields["version"]) == ("jaxdata", 1)
+    assert (fields["format"], fields["version"]) == ("jaxdata", 2)
     assert one.record_spec("train/a") == RecordSpec("uint16", True, 5)
     assert one.tokenizer.checksums == {"tokenizer/a/b": "f"}
     update_manifest(

@@ -7,7 +7,6 @@ from itertools import accumulate, pairwise
 from unittest import mock
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

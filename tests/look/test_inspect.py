@@ -127,7 +127,7 @@ def test_long_rows_take_four_lines(folder: Path) -> None:
     above = next(k for k, line in enumerate(lines) if line.startswith("a character is 13 slots"))
     assert above <= 4
     assert {len(bar) for bar in lines[: above - 1]} <= {80}
-    assert lines[-1].endswith("more segments")
+    assert lines[-1].split()[0] in {"T", "..."} or lines[-1].endswith("more segments")
 
 
 def test_strategies_side_by_side(folder: Path) -> None:

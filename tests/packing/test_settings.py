@@ -31,7 +31,7 @@ DEFAULTS: dict[str, Any] = {
     "positions": "segment",
     "max_segments": None,
     "chunk_bytes": None,
-    "block_bytes": 2**23,
+    "block_bytes": None,
     "lanes": None,
     "shuffle": True,
 }

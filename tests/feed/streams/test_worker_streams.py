@@ -152,6 +152,7 @@ def whole(batch: Any) -> Any:
 def test_batches_of_any_structure_come_in_turn_and_stay_what_they_are_while_they_are_held(
     batches: Any, workers: int, depth: int, together: int, kept: set[int]
 ) -> None:
+    gc.collect()  # what other tests left is none of this one's
     before = [*Path("/proc/self/fd").iterdir()]
     with Patch.context() as patch:
         patch.setattr(shared, "Worker", Here)
@@ -176,7 +177,7 @@ def test_batches_of_any_structure_come_in_turn_and_stay_what_they_are_while_they
     batch = None
     gc.collect()
     assert "jaxdata-batch" not in Path("/proc/self/maps").read_text(), "its memory goes"
-    assert len([*Path("/proc/self/fd").iterdir()]) == len(before)
+    assert len([*Path("/proc/self/fd").iterdir()]) <= len(before)
 
 
 @given(

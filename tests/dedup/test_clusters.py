@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jaxdata.dedup.components import Components
@@ -110,16 +110,19 @@ def test_documents_of_a_band_are_paired_with_the_next_sixteen_by_length(
 
 
 @given(st.lists(st.integers(0, 9), max_size=20), st.integers(1, 30))
+@example([1, 0], 1)
+@example([0, 0], 1)
 def test_units_begin_after_the_thing_in_which_a_height_is_reached(
     sizes: list[int], most: int
 ) -> None:
     ends = np.cumsum(np.array(sizes, np.int64), dtype=np.int64)
     expected, first, reached = [], 0, 0
     for at, end in enumerate(ends.tolist()):
-        if end // most > reached or at == len(sizes) - 1:
+        height = min(end, sum(sizes) - 1) // most  # that of the end is none
+        if height > reached or at == len(sizes) - 1:
             expected.append((first, at + 1))
             first = at + 1
-        reached = end // most
+        reached = max(height, reached)
     assert even_cuts(ends, most) == expected
 
 

@@ -20,6 +20,7 @@ from jaxdata.format.storage.pages.run_folder import (
     sweep,
     under_way,
 )
+from tests.leftovers import descriptors
 
 LEFT = "17-0123abcd"
 """a run whose process is gone"""
@@ -32,10 +33,6 @@ def runs(tmp_path: Path) -> Iterator[Path]:
     folder.mkdir()
     yield folder
     READS.move_to(None)
-
-
-def descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def test_a_name_is_claimed_once_until_it_is_released_or_its_file_is_closed(tmp_path: Path) -> None:
@@ -78,7 +75,7 @@ def test_runs_are_under_way_until_they_close_and_a_link_is_made_once(runs: Path)
     assert {each.name for each in runs.iterdir()} == {other.path.name, f"{other.path.name}.lock"}
     other.close()
     assert not [*under_way(runs), *under_way(runs / "none"), *runs.iterdir()]
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 def test_only_what_runs_that_are_gone_left_is_swept(runs: Path) -> None:
@@ -94,7 +91,7 @@ def test_only_what_runs_that_are_gone_left_is_swept(runs: Path) -> None:
     before = descriptors()
     assert list(under_way(runs)) == [here.path]
     sweep(runs)
-    assert descriptors() == before
+    assert descriptors() <= before
     kept = {here.path.name, f"{here.path.name}.lock", "mine", "18-0123abcd", "18-0123abcd.lock"}
     assert {each.name for each in runs.iterdir()} == kept
     sweep(runs / "none")
@@ -131,7 +128,7 @@ def test_a_lock_that_is_swept_before_it_is_held_is_made_again(
     assert one.path == runs / f"{os.getpid()}-abababab"
     assert list(under_way(runs)) == [one.path]
     one.close()
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 def test_a_forked_copy_of_a_run_leaves_its_folder(runs: Path) -> None:

@@ -51,7 +51,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     """Plans of read-only datasets, and pages of buckets, go to a folder of the test's own."""
     monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "cache"))
     yield
-    if storage := sys.modules.get("jaxdata.format.storage"):
+    if storage := sys.modules.get("jaxdata.storage"):
         storage.close_caches()
 
 

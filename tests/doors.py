@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import jaxdata
-import jaxdata.megatron
+import jaxdata.rows.megatron
 import jaxdata.torch
 from jaxdata import tokenizers
 from jaxdata.testing import distinct_documents
 from tests.builders import dataset
 from tests.converter.here import in_this_process
-from tests.format.trees import tree
+from tests.dataset.trees import tree
 
 LENGTHS = np.random.default_rng(3).integers(2, 40, 120)
 DOCUMENTS = distinct_documents(LENGTHS)
@@ -103,7 +103,7 @@ def _rows(data: Path) -> dict[str, Door]:
 
     def blended(datasets: Any, **settings: Any) -> Any:
         named = list(zip(datasets, (WEB, CODE), strict=True))
-        return run_of(jaxdata.megatron.blend(named, **settings))
+        return run_of(jaxdata.rows.megatron.blend(named, **settings))
 
     weights = {"web": 0.7, "code": 3}
     budgets = [{"tokens": 400.5}, {"rows": 17}, {"steps": 5, "batch_size": 4}]
@@ -126,7 +126,7 @@ def _rows(data: Path) -> dict[str, Door]:
             [{"seq_len": 24, "max_prompt": 4, "seed": 3, "shuffle": False}],
         ),
         "megatron.gpt": Door(
-            lambda **numbers: run_of(jaxdata.megatron.gpt(WEB, **numbers)),
+            lambda **numbers: run_of(jaxdata.rows.megatron.gpt(WEB, **numbers)),
             [{**megatron, "num_samples": 400, "pad_id": 7}],
         ),
         "megatron.blend": Door(

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import jaxdata
-from jaxdata.documents.converted_dataset import ConvertedDataset
+from jaxdata.dataset.opening import ConvertedDataset
 from jaxdata.testing import write_dataset
-from tests.packing.blocks import pack_block
+from tests.rows.packing.blocks import pack_block
 
 FORMAT_2 = Path(__file__).parent / "data" / "format-2"
 PHASES = [

@@ -21,17 +21,17 @@ from hypothesis import strategies as st
 from yaml import safe_load as load_yaml
 
 import jaxdata
-import jaxdata.megatron
+import jaxdata.rows.megatron
 import jaxdata.torch
 from jaxdata import tokenizers
+from jaxdata.base.errors import InputError
+from jaxdata.base.numbers import plain, takes_numpy_beside
 from jaxdata.config import Config, load_config
 from jaxdata.converter.options import kinds_of
 from jaxdata.converter.parameters import options
-from jaxdata.documents.dataset import Dataset
-from jaxdata.errors import InputError
-from jaxdata.map_datasets import MixedDataset, PackedDataset
-from jaxdata.preferences.pairs import PairDataset
-from jaxdata.scalars import plain, takes_numpy_beside
+from jaxdata.dataset.contract import Dataset
+from jaxdata.rows.map_datasets import MixedDataset, PackedDataset
+from jaxdata.rows.pairs import PairDataset
 from jaxdata.streaming.iterator import TextStream
 from tests.converter.here import convert_here
 from tests.doors import WEB, Door, delivered, doors, files, mixed, web, write_data
@@ -72,7 +72,7 @@ def all_doors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Door]:
 
 def public() -> Iterator[tuple[str, Any]]:
     """Every public callable, by name."""
-    modules = {"": jaxdata, "megatron.": jaxdata.megatron, "torch.": jaxdata.torch}
+    modules = {"": jaxdata, "megatron.": jaxdata.rows.megatron, "torch.": jaxdata.torch}
     for above, module in {**modules, "tokenizers.": tokenizers}.items():
         yield from ((above + name, getattr(module, name)) for name in module.__all__)
     for name, members in MEMBERS:
@@ -141,7 +141,7 @@ def packed(**given: Any) -> Any:
         (lambda: jaxdata.Loader(WEB_ROWS, batch_size=4, prefetch=2**31), "at most 65,536"),
         (lambda: jaxdata.Loader(WEB_ROWS, batch_size=4, num_workers=2**31), "at most 1,024"),
         (lambda: jaxdata.pairs(SIDE, SIDE, seq_len=2**31), "expected 1 to 1,073,741,824"),
-        (lambda: jaxdata.megatron.gpt(WEB, seq_len=2**31), "expected 1 to 1,073,741,824"),
+        (lambda: jaxdata.rows.megatron.gpt(WEB, seq_len=2**31), "expected 1 to 1,073,741,824"),
         (lambda: jaxdata.mix({"web": WEB_ROWS}, epochs={"web": 2e18}), r"more than 2\^63 rows"),
         (lambda: WEB_ROWS.repeat(2**62), r"fewer than 2\^63 rows"),
         (lambda: jaxdata.Phase(rows=1, weights="size**1e308"), "a power of at most 16"),

@@ -148,12 +148,12 @@ def test_the_commands_and_options_it_names_exist() -> None:
 
 def test_the_tables_say_what_there_is() -> None:
     """Tables of what can be chosen, and the registries."""
+    from jaxdata.base.errors import __all__ as errors
     from jaxdata.config import Config
-    from jaxdata.errors import __all__ as errors
+    from jaxdata.dataset.foreign import FORMATS
     from jaxdata.feed.layouts import LAYOUTS
-    from jaxdata.format.foreign import FORMATS
-    from jaxdata.mixing.phases import OnExhaustion
-    from jaxdata.packing.strategies import STRATEGIES
+    from jaxdata.rows.mixing.phases import OnExhaustion
+    from jaxdata.rows.packing.strategies import STRATEGIES
     from jaxdata.testing import __all__ as functions
     from jaxdata.tokenizers import SPECS
 
@@ -179,7 +179,7 @@ def test_the_tables_say_what_there_is() -> None:
 
 
 def test_the_tables_say_what_is_read() -> None:
-    from jaxdata.converter.inputs.file_types import endings, is_readable
+    from jaxdata.converter.inputs.formats.base import endings, is_readable
 
     inputs = of("converter").column("input type")
     assert all(is_readable(f"a{ending}") for ending in inputs)
@@ -194,8 +194,8 @@ def test_every_command_is_in_the_table() -> None:
 
 
 def test_every_argument_of_cerebras_is_in_the_table() -> None:
-    from jaxdata.compat.cerebras import translate
-    from jaxdata.compat.cerebras_rules import RULES
+    from jaxdata.foreign.cerebras import translate
+    from jaxdata.foreign.cerebras_rules import RULES
 
     for mode, here in re.findall(r"^\| (\w+) \| `--task (\w+)`", of("compat").text, re.MULTILINE):
         given = {"mode": mode, "tokenizer_type": "NeoXTokenizer", "encoder_file": "t.json"}

@@ -10,7 +10,7 @@ import pytest
 
 import jaxdata
 from jaxdata.converter import convert
-from jaxdata.documents.converted_dataset import ConvertedDataset
+from jaxdata.dataset.opening import ConvertedDataset
 from jaxdata.testing import assert_exactly_once
 
 pytestmark = pytest.mark.exhaustive

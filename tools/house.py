@@ -90,7 +90,7 @@ def surface() -> dict[str, int]:
     import click
 
     from jaxdata.cli import cli
-    from jaxdata.config.json_schema import config_schema
+    from jaxdata.config.annotated import config_schema
 
     context = click.Context(cli)
     commands = {name: cli.get_command(context, name) for name in cli.list_commands(context)}

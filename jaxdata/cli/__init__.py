@@ -21,7 +21,7 @@ from typing import Any
 
 import click
 
-from jaxdata.errors import JaxdataError
+from jaxdata.base.errors import JaxdataError
 
 __all__ = ["COMMANDS", "cli", "main"]
 

@@ -27,7 +27,7 @@ def config(config: str | None, schema: bool, overrides: tuple[str, ...]) -> None
     What is printed is a config itself. Without CONFIG, fields have their defaults.
     """
     if schema:
-        from jaxdata.config.json_schema import config_schema
+        from jaxdata.config.annotated import config_schema
 
         click.echo(json.dumps(config_schema(), indent=1))
         return

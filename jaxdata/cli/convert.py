@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from jaxdata.base.progress import progress_bar
 from jaxdata.cli.arguments.convert_options import ConvertCommand, declared, token, token_texts
 from jaxdata.converter import ConversionReport
 from jaxdata.converter import convert as run_conversion
-from jaxdata.converter.kept.kept_hashes import rule_of
-from jaxdata.progress import progress_bar
+from jaxdata.converter.hashes import rule_of
 from jaxdata.tokenizers import SPECS, load
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from jaxdata.look.packing import PackingCost
+    from jaxdata.look.strategies import PackingCost
 
 _EPILOG = """\b
 Examples:
@@ -112,9 +112,9 @@ def _print_statistics(report: ConversionReport, seq_len: int | None) -> None:
     """Print what was counted and, if asked, the rows and padding of each way to pack it."""
     from rich.console import Console
 
-    from jaxdata.format.manifest import read_manifest
-    from jaxdata.format.storage import open_store
-    from jaxdata.look.conversion_statistics import statistics_table
+    from jaxdata.dataset.manifest import read_manifest
+    from jaxdata.look.dataset_summary import statistics_table
+    from jaxdata.storage import open_store
 
     console, manifest = Console(), read_manifest(open_store(report.output))
     console.print(statistics_table(manifest, report.sources))
@@ -124,8 +124,8 @@ def _print_statistics(report: ConversionReport, seq_len: int | None) -> None:
 
 def _packing(report: ConversionReport, seq_len: int) -> Table:
     """The rows of each way to pack the sources, which their statistics keep."""
-    from jaxdata.documents.converted_dataset import open_dataset
-    from jaxdata.look.packing import compare_strategies, packing_table, summed
+    from jaxdata.dataset.opening import open_dataset
+    from jaxdata.look.strategies import compare_strategies, packing_table, summed
 
     dataset = open_dataset(report.output)
     sources = {name: dataset.source(*name.split("/", 1)) for name in report.sources}
@@ -143,8 +143,8 @@ def _as_statistics(costs: Sequence[PackingCost], seq_len: int) -> dict[str, Any]
 
 def _keep(output: str, packing: dict[str, dict[str, Any]]) -> None:
     """Write what packing costs into the statistics of sources."""
-    from jaxdata.format.manifest import Manifest, update_manifest
-    from jaxdata.format.storage import open_store
+    from jaxdata.dataset.manifest import Manifest, update_manifest
+    from jaxdata.storage import open_store
 
     def with_packing(manifest: Manifest | None) -> Manifest:
         assert manifest is not None

@@ -22,8 +22,8 @@ def demo(output: str, quick: bool) -> None:
     """
     from rich.console import Console
 
-    from jaxdata.demo.walk import FULL, QUICK, Demo
-    from jaxdata.format.storage import local_path
+    from jaxdata.storage import local_path
+    from jaxdata.train.demo import FULL, QUICK, Demo
 
     folder = local_path(output, "run the demo in a folder of this machine")
     Demo(folder, QUICK if quick else FULL, Console()).run()

@@ -6,8 +6,8 @@ import time
 
 import click
 
-from jaxdata.format.foreign import writers
-from jaxdata.wording import counted
+from jaxdata.base.wording import counted
+from jaxdata.dataset.foreign import writers
 
 
 @click.command(
@@ -46,12 +46,12 @@ def export(
     \b
         jaxdata export data/mine --source web --format megatron --output old/web
     """  # noqa: D301 - \b is a mark of click's
-    from jaxdata.documents.converted_dataset import open_dataset
-    from jaxdata.documents.dataset import source_names
-    from jaxdata.errors import InputError
-    from jaxdata.exporter.api import export as write
-    from jaxdata.format.foreign import is_foreign
-    from jaxdata.progress import progress_bar
+    from jaxdata.base.errors import InputError
+    from jaxdata.base.progress import progress_bar
+    from jaxdata.dataset.contract import source_names
+    from jaxdata.dataset.foreign import is_foreign
+    from jaxdata.dataset.opening import open_dataset
+    from jaxdata.foreign.export import export as write
 
     opened = open_dataset(dataset, eod_id=eod_id if is_foreign(dataset) else None)
     names = source_names(opened, split)

@@ -38,8 +38,8 @@ _CONFIG = click.option("--config", help="Run config whose storage.cache says whe
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with every file.")
 def ls(config: str | None, as_json: bool) -> None:
     """Show the folder, its limit, what is in it, and what runs under way need of it."""
-    from jaxdata.format.storage.pages.inventory import inventory
     from jaxdata.look.cache_tables import cache_json, cache_lines, cache_table
+    from jaxdata.storage.pages.inventory import inventory
 
     _use(config)
     found = inventory()
@@ -72,10 +72,10 @@ def warm(config: str, overrides: tuple[str, ...], hosts: int, host: int, steps: 
     \b
         jaxdata cache warm --config pretrain.yaml --hosts 64 --host 3 --steps 100
     """  # noqa: D301 - \b is a mark of click's
+    from jaxdata.base.errors import InputError
+    from jaxdata.base.progress import progress_bar
     from jaxdata.config import build_rows, loader_arguments
-    from jaxdata.errors import InputError
     from jaxdata.feed.warming import warm as fetch
-    from jaxdata.progress import progress_bar
 
     if host >= hosts:
         raise InputError(f"--host {host} of --hosts {hosts}: expected 0 to {hosts - 1}")
@@ -122,9 +122,9 @@ def verify(config: str | None) -> int:
 
     Runs compare each page that they use; this finds a failing disk before they do.
     """
-    from jaxdata.format.storage.pages.inventory import verify as compare
+    from jaxdata.base.progress import progress_bar
     from jaxdata.look.cache_tables import verified_lines
-    from jaxdata.progress import progress_bar
+    from jaxdata.storage.pages.inventory import verify as compare
 
     _use(config)
     with progress_bar("comparing pages", in_bytes=True) as progress:
@@ -138,8 +138,8 @@ def verify(config: str | None) -> int:
 @click.option("--all", "kept", is_flag=True, help="Also plans, which runs make again when needed.")
 def clear(config: str | None, kept: bool) -> None:
     """Remove pages and columns that no run under way needs."""
-    from jaxdata.format.storage.pages.inventory import clear as remove
     from jaxdata.look.cache_tables import cleared_line
+    from jaxdata.storage.pages.inventory import clear as remove
 
     _use(config)
     click.echo(cleared_line(remove(kept=kept)))

@@ -64,12 +64,12 @@ def inspect(
 def _show_document(settings: Any, document: str, as_json: bool) -> None:
     from rich.console import Console
 
+    from jaxdata.base.wording import counted
     from jaxdata.config import open_data
-    from jaxdata.look.document_text import describe_document, document_text
+    from jaxdata.dataset.views.source_view import fate_lines
+    from jaxdata.look.document import describe_document, document_text
     from jaxdata.look.terminal import printable
-    from jaxdata.look.traced import origin_line
-    from jaxdata.views.fates import fate_lines
-    from jaxdata.wording import counted
+    from jaxdata.look.trace import origin_line
 
     name, colon, number = document.rpartition(":")
     split, slash, source = name.partition("/")
@@ -95,10 +95,9 @@ def _show_row(settings: Any, row: int, as_json: bool) -> None:
     from rich.console import Console
 
     from jaxdata.config import load, open_data
-    from jaxdata.look.explanation import decoder
-    from jaxdata.look.row_drawing import row_lines
+    from jaxdata.look.document import row_lines
     from jaxdata.look.terminal import counted
-    from jaxdata.look.trace import Tracer
+    from jaxdata.look.trace import Tracer, decoder
 
     loader = load(settings)
     if row >= len(loader.rows):
@@ -124,7 +123,12 @@ def _show_dataset(settings: Any, compare: bool, statistics: bool, as_json: bool)
 
     from jaxdata.config import open_data
     from jaxdata.look.dataset_summary import dataset_lines, dataset_table, describe_dataset
-    from jaxdata.look.packing import compare_strategies, describe_costs, packing_bars, packing_table
+    from jaxdata.look.strategies import (
+        compare_strategies,
+        describe_costs,
+        packing_bars,
+        packing_table,
+    )
 
     dataset = open_data(settings)
     found, costs, seq_len = describe_dataset(dataset), [], settings.pack.seq_len
@@ -151,7 +155,7 @@ def _show_dataset(settings: Any, compare: bool, statistics: bool, as_json: bool)
 
 def _print_statistics(dataset: Any, found: dict[str, Any], console: Any) -> None:
     """The conversion's statistics, three sources side by side."""
-    from jaxdata.look.conversion_statistics import statistics_table
+    from jaxdata.look.dataset_summary import statistics_table
 
     sources = found["sources"].items()
     counted = [name for name, source in sources if "files" in source.get("statistics", {})]

@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
+from jaxdata.base.wording import counted
 from jaxdata.cli.arguments.run_config import OVERRIDABLE, read_config, takes_config
 from jaxdata.feed.layouts import LAYOUTS
-from jaxdata.materializer.formats import RECORD_FORMATS
-from jaxdata.wording import counted
+from jaxdata.foreign.record_formats import RECORD_FORMATS
 
 
 class _Range(click.ParamType[Any]):
@@ -81,9 +81,9 @@ def materialize(
         jaxdata materialize --config pretrain.yaml --output maxtext/ --pack.strategy concat \\
             --layout maxtext --record-format tf_example
     """  # noqa: D301 - \b is a mark of click's
+    from jaxdata.base.progress import progress_bar
     from jaxdata.config import build_rows
-    from jaxdata.materializer.api import materialize as write
-    from jaxdata.progress import progress_bar
+    from jaxdata.foreign.materialize import materialize as write
 
     settings = read_config(config, overrides)
     training = shuffle and split in (None, settings.split)

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from jaxdata.base.wording import counted
 from jaxdata.cli.arguments.run_config import OVERRIDABLE, read_config, takes_config
-from jaxdata.wording import counted
 
 
 @click.command(
@@ -86,7 +86,7 @@ def _as_json(rows: Any, costs: Any) -> dict[str, Any]:
 def _print(rows: Any, seconds: float, costs: Any) -> None:
     from rich.console import Console
 
-    from jaxdata.look.plan import plan_table
+    from jaxdata.look.preview import plan_table
 
     console = Console()
     console.print(plan_table(rows))

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
+from jaxdata.base.wording import counted
 from jaxdata.cli.arguments.run_config import OVERRIDABLE, read_config, takes_config
-from jaxdata.wording import counted
 
 _REASONS = {"documents_without_target": "documents of a single token"}
 
@@ -55,11 +55,11 @@ def preview(
 
 
 def _look(config: Any, state: str | None, *, leaks: bool) -> dict[str, Any]:
+    from jaxdata.base.errors import DatasetError
+    from jaxdata.base.progress import progress_bar
     from jaxdata.config import open_data
-    from jaxdata.errors import DatasetError
     from jaxdata.look.integrity import Check, check_dataset, not_compared
-    from jaxdata.look.validation import describe_mixture
-    from jaxdata.progress import progress_bar
+    from jaxdata.look.preview import describe_mixture
 
     try:
         dataset = open_data(config)
@@ -103,8 +103,8 @@ def _leaks(dataset: Any, config: Any, names: list[str]) -> list[str]:
 
 def _scoring(dataset: Any, config: Any) -> list[Any]:
     """The check of the split to score on, where there is none."""
+    from jaxdata.base.errors import ConfigError
     from jaxdata.config import unscored
-    from jaxdata.errors import ConfigError
     from jaxdata.look.integrity import Check
 
     try:
@@ -116,8 +116,8 @@ def _scoring(dataset: Any, config: Any) -> list[Any]:
 
 def _exact_leaks(dataset: Any, config: Any, names: list[str]) -> Any:
     """The check that reads documents; it warns, and does not fail."""
-    from jaxdata.dedup.exact_leaks import exact_leaks
-    from jaxdata.errors import DatasetError
+    from jaxdata.base.errors import DatasetError
+    from jaxdata.dedup.leaks import exact_leaks
     from jaxdata.look.integrity import Check
 
     trained, held_out = _both_sides(config, names)
@@ -139,7 +139,7 @@ def _both_sides(config: Any, names: list[str]) -> tuple[list[str], list[str]]:
 
 def sources_of(dataset: Any, config: Any) -> list[str]:
     """The sources that training or evaluation reads, as the manifest names them."""
-    from jaxdata.config.training_rows import sources_read
+    from jaxdata.config.loading import sources_read
 
     trained = sources_read(dataset.splits.get(config.split, []), config)
     scored = dataset.splits.get(config.eval_split, [])
@@ -149,11 +149,11 @@ def sources_of(dataset: Any, config: Any) -> list[str]:
 
 def _open(config: Any, state: str | None) -> tuple[Any, list[Any]]:
     """The loader of a config, and the checks of its sources and its budget."""
+    from jaxdata.base.errors import SourceExhausted
     from jaxdata.config import load
-    from jaxdata.errors import SourceExhausted
     from jaxdata.look.integrity import Check
+    from jaxdata.look.preview import Budget, budget_check, sources_check, state_check
     from jaxdata.look.states import read_state
-    from jaxdata.look.validation import Budget, budget_check, sources_check, state_check
 
     saved = None if state is None else read_state(state)
     try:
@@ -175,7 +175,7 @@ def _open(config: Any, state: str | None) -> tuple[Any, list[Any]]:
 
 def _evaluation(dataset: Any, config: Any) -> dict[str, Any] | None:
     from jaxdata.config import build_rows
-    from jaxdata.look.validation import describe_counts
+    from jaxdata.look.preview import describe_counts
 
     if config.eval_split not in dataset.splits:
         return None
@@ -186,7 +186,7 @@ def _evaluation(dataset: Any, config: Any) -> dict[str, Any] | None:
 def _print(found: dict[str, Any]) -> None:
     from rich.console import Console
 
-    from jaxdata.look.preview_tables import preview_tables
+    from jaxdata.look.preview import preview_tables
     from jaxdata.look.terminal import printable
 
     console = Console()

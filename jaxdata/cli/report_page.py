@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from jaxdata.base.progress import progress_bar
 from jaxdata.cli.arguments.run_config import OVERRIDABLE, read_config, takes_config
-from jaxdata.progress import progress_bar
 
 if TYPE_CHECKING:
     from jaxdata.config import Config
-    from jaxdata.report.gathering import Subject
+    from jaxdata.look.report.gathering import Subject
 
 _EPILOG = """\b
 Examples:
@@ -59,7 +59,7 @@ def report(
     is one file without any link to a network. Lengths are read, and the beginnings of a few
     documents. Any field of the config can be set.
     """
-    from jaxdata.report import check_installed, gather, write_images, write_page
+    from jaxdata.look.report import check_installed, gather, write_images, write_page
 
     check_installed()
     if not output.absolute().parent.is_dir():
@@ -77,7 +77,7 @@ def _subject(
     config: str, overrides: tuple[str, ...], state: str | None, step: int | None
 ) -> Subject:
     from jaxdata.config import open_data
-    from jaxdata.report import Subject
+    from jaxdata.look.report import Subject
 
     given = _settings(config, overrides)
     dataset = open_data(given)
@@ -102,7 +102,7 @@ def _subject(
 def _settings(config: str, overrides: tuple[str, ...]) -> Config:
     """The config that was given, or one with nothing but the dataset that was given."""
     from jaxdata.config import load_config, parse_overrides
-    from jaxdata.format.foreign import is_foreign
+    from jaxdata.dataset.foreign import is_foreign
 
     if is_foreign(config) or "://" in config or Path(config).is_dir():
         return load_config({}, parse_overrides(overrides) | {"dataset": config})
@@ -111,8 +111,8 @@ def _settings(config: str, overrides: tuple[str, ...]) -> Config:
 
 def _loader(given: Config, dataset: Any, *, required: bool) -> tuple[Any, list[str]]:
     """The run of a config; None where its data makes none, and the reasons."""
+    from jaxdata.base.errors import JaxdataError, SourceExhausted
     from jaxdata.config import load
-    from jaxdata.errors import JaxdataError, SourceExhausted
 
     if given.split not in dataset.splits and not required:
         return None, [f"There is no run to show: the dataset has no split {given.split!r}."]

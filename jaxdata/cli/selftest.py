@@ -123,10 +123,10 @@ def _check_trainer(trainer: str, loader: Any) -> int:
 
 def _show_shuffle(loader: Any, hosts: int, documents: int, seed: int) -> None:
     """Print how well each source is shuffled."""
-    from jaxdata.errors import InputError
+    from jaxdata.base.errors import InputError
     from jaxdata.look.terminal import printable
     from jaxdata.testing import shuffle_quality
-    from jaxdata.testing.shuffle_report import shuffle_lines
+    from jaxdata.testing.shuffle import shuffle_lines
 
     batch = loader.batch_sizes[0][1]
     measure = {"batch_size": batch, "hosts": hosts, "documents": documents, "seed": seed}

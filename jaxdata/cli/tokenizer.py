@@ -12,10 +12,10 @@ import click
 from click.core import ParameterSource
 
 from jaxdata import tokenizers
+from jaxdata.base.progress import Advance, progress_bar
 from jaxdata.cli.arguments.convert_options import token_texts
 from jaxdata.converter import texts
-from jaxdata.progress import Advance, progress_bar
-from jaxdata.tokenizers.text_cuts import SPLITS
+from jaxdata.tokenizers.base import SPLITS
 
 _BYTE_LEVEL = "byte-level"
 _ONLY = {"split": True, "character_coverage": False}

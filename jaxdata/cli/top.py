@@ -26,8 +26,8 @@ def top(run: str, once: bool, every: float) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    from jaxdata.format.storage import local_path
-    from jaxdata.look.run_page import LogReader, RunView
+    from jaxdata.look.top import LogReader, RunView
+    from jaxdata.storage import local_path
 
     log, view = LogReader(local_path(run, "watch it on the machine where it runs")), RunView(run)
     for record in log.new():

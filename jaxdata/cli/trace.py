@@ -78,7 +78,7 @@ def trace(
 def _print(found: dict[str, Any]) -> None:
     from rich.console import Console
 
-    from jaxdata.look.traced import batch_lines, document_lines
+    from jaxdata.look.trace import batch_lines, document_lines
 
     console = Console()
     lines = batch_lines if "pieces" in found else document_lines
@@ -95,8 +95,8 @@ def _parse(document: str) -> tuple[str, int]:
 
 def _open(config: str, overrides: tuple[str, ...], state: str | None) -> Any:
     from jaxdata.config import load, open_data
-    from jaxdata.look.explanation import Explanation
     from jaxdata.look.states import read_state
+    from jaxdata.look.trace import Explanation
 
     settings = read_config(config, overrides)
     loader = load(settings)

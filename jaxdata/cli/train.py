@@ -75,11 +75,11 @@ def train(
 
 def run(config: Any) -> Any:
     """Train as a `Config` says; call `jaxdata.train.devices.prepare` first."""
+    from jaxdata.base.progress import progress_bar, say
     from jaxdata.cli.preview import sources_of
     from jaxdata.config import Config, load, open_data, unscored
     from jaxdata.look.integrity import not_compared
     from jaxdata.look.terminal import printable
-    from jaxdata.progress import progress_bar, say
     from jaxdata.train.trainer import Data, Trainer
 
     dataset = open_data(config)

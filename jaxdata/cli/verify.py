@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from jaxdata.format.verify import Verification
+    from jaxdata.dataset.verify import Verification
 
 
 @click.command(
@@ -27,10 +27,10 @@ def verify(path: str, as_json: bool, threads: int | None) -> int:
     PATH is the folder or URL of a dataset, or of rows exported by `jaxdata materialize`. Every file
     is read once. Damaged files are listed, with the damage and the remedy.
     """
-    from jaxdata.errors import InputError
-    from jaxdata.format.foreign import is_foreign
+    from jaxdata.base.errors import InputError
+    from jaxdata.base.progress import progress_bar
+    from jaxdata.dataset.foreign import is_foreign
     from jaxdata.look.terminal import printable_lines
-    from jaxdata.progress import progress_bar
 
     if is_foreign(path):
         raise InputError(
@@ -46,12 +46,12 @@ def verify(path: str, as_json: bool, threads: int | None) -> int:
 
 def _checker(path: str) -> Callable[..., Verification]:
     """The function that verifies this kind of folder."""
-    from jaxdata.errors import DatasetError
-    from jaxdata.format.manifest import MANIFEST
-    from jaxdata.format.storage import open_store
-    from jaxdata.format.verify import verify as verify_dataset
-    from jaxdata.materializer.row_manifest import ROWS
-    from jaxdata.materializer.verify_rows import verify_rows
+    from jaxdata.base.errors import DatasetError
+    from jaxdata.dataset.manifest import MANIFEST
+    from jaxdata.dataset.verify import verify as verify_dataset
+    from jaxdata.foreign.row_manifest import ROWS
+    from jaxdata.foreign.row_records import verify_rows
+    from jaxdata.storage import open_store
 
     store = open_store(path)
     for name, check in ((MANIFEST, verify_dataset), (ROWS, verify_rows)):

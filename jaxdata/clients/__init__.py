@@ -14,6 +14,6 @@ whole_rows  what trainers need whose attention knows no documents
 
 from __future__ import annotations
 
-from jaxdata.lazy import resolver
+from jaxdata.base.lazy import resolver
 
 __getattr__ = resolver(__name__)

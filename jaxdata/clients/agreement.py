@@ -1,16 +1,21 @@
-"""What a trainer and a config have to agree on, and what its log says of the data."""
+"""What a trainer and a config have to agree on, and what its log says of the data.
+
+Trainers whose attention knows no documents get rows that are causal as a whole.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from jaxdata.config import Config, open_data
-from jaxdata.errors import InputError
-from jaxdata.feed.batch_iterator import BatchIterator
+from jaxdata.base.errors import InputError
+from jaxdata.config import Config, build_rows, load_config, loader_arguments, open_data
+from jaxdata.feed.layouts.base import long
+from jaxdata.feed.loader import BatchIterator
 from jaxdata.rows.table import Batch
 
 Run = str | Path | Mapping[str, Any] | Config
@@ -60,3 +65,132 @@ def check_restarts(batch: Batch, trainer: str) -> None:
             f"{trainer} finds the documents of a row by positions that restart, but the positions "
             "of these rows run along the row: pack with positions='segment'"
         )
+
+
+def check_alone(batch: Batch, trainer: str) -> None:
+    """Refuse rows of several documents."""
+    if np.any(batch["segment_ids"] > 1):
+        raise InputError(
+            f"{trainer}'s attention is causal over the whole row, and these rows hold several "
+            "documents, which would attend to those before them: pack with strategy='pad', or "
+            "give across_documents=True to train so"
+        )
+
+
+class Pairs:
+    """The layout `(inputs, targets)`, int64; targets are -1 where there is no loss.
+
+    >>> from numpy import array as a
+    >>> batch = {"inputs": a([5, 6, 0]), "targets": a([6, 7, 0]), "segment_ids": a([1, 1, 0]),
+    ...          "positions": a([0, 1, 0]), "loss_mask": a([True, False, False])}
+    >>> [array.tolist() for array in Pairs("nanoGPT", False)(batch)]
+    [[5, 6, 0], [6, -1, -1]]
+    """
+
+    def __init__(self, trainer: str, across_documents: bool) -> None:
+        self._trainer, self._across = trainer, across_documents
+
+    def __call__(self, batch: Batch) -> tuple[Any, Any]:
+        if not self._across:
+            check_alone(batch, self._trainer)
+        targets = np.where(batch["loss_mask"], batch["targets"], -1)
+        return long(batch["inputs"]), long(targets)
+
+
+_DIVIDED = "divided_by_slots"
+
+
+def over_slots(total: Any, targets: Any) -> Any:
+    """A micro-batch's sum of losses over its slots, of which each has as many.
+
+    A mean over targets would weigh each by how few others its micro-batch, or its process, has.
+    """
+    setattr(targets, _DIVIDED, True)
+    return total / targets.numel()
+
+
+class PairLoader:
+    """Pairs of tensors for a script that fetches a batch before it trains on the last.
+
+    Args:
+        run: a config, as for `jaxdata.load`.
+        split: of the config; None for the training split.
+        trainer: its name, for messages.
+        line: what its script has to say for each micro-batch; None where it evaluates.
+        rows: of a batch of this process.
+        seq_len: of the trainer.
+        vocab_size: of the trainer, if it says.
+        across_documents: whether rows may hold several documents.
+        device: of the tensors.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        split: str | None,
+        trainer: str,
+        *,
+        line: str | None,
+        rows: int,
+        seq_len: int,
+        vocab_size: int | None = None,
+        across_documents: bool = False,
+        device: Any = None,
+    ) -> None:
+        from jaxdata.torch import Loader
+        from jaxdata.torch.loader import shard_of
+
+        settings = load_config(run, {})
+        check_seq_len(settings, seq_len, f"{trainer}'s sequence length")
+        if vocab_size is not None:
+            check_vocabulary(settings, vocab_size, f"{trainer}'s vocabulary")
+        arguments = loader_arguments(settings, split)
+        arguments["batch_size"] = rows * shard_of(None, None)[1]
+        arguments["layout"] = Pairs(trainer, across_documents)
+        self.loader = Loader(build_rows(settings, split), device=device, **arguments)
+        self._trainer, self._line, self._before = trainer, line, self.loader.get_state()
+        self._fetched: deque[Any] = deque(maxlen=2)  # targets; the script trains on the first
+
+    def next(self) -> tuple[Any, Any]:
+        """The next batch; evaluation begins again after its last.
+
+        Raises:
+            InputError: the rows have ended, or the loss of the batch before last is a mean.
+        """
+        self._check_loss()
+        self._before = self.loader.get_state()
+        batch: Any = next(self.loader, None)
+        if batch is not None:
+            self._fetched.append(batch[1])
+            return batch[0], batch[1]
+        if self._line is not None:
+            raise InputError(
+                f"the rows of the config end after step {len(self.loader)}: give its sources more "
+                "epochs, or train fewer steps; the script fetches one batch more than it trains on"
+            )
+        self.loader.reset()
+        return self.next()
+
+    def _check_loss(self) -> None:
+        if self._line is None or len(self._fetched) < 2 or hasattr(self._fetched[0], _DIVIDED):
+            return
+        raise InputError(
+            f"{self._trainer}'s own loss is the mean over a micro-batch's targets, and the mean of "
+            "such means weighs each target by how few others its micro-batch has: let its script "
+            f"say {self._line}"
+        )
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The state from which the batch fetched last comes again: it is not trained on yet."""
+        return self._before
+
+    def resume(self, state: Mapping[str, Any] | None) -> None:
+        """Go on where a state was taken, with any number of processes; None: at the first row."""
+        if state is not None:
+            self.loader.set_state(state)
+
+    def pairs(self) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+        """Batches, each with the state from which it comes again."""
+        while True:
+            yield *self.next(), self.state

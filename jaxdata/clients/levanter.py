@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
+from jaxdata.base.errors import InputError
 from jaxdata.clients.agreement import Run, check_seq_len, check_vocabulary
 from jaxdata.config import build_rows, load_config
-from jaxdata.errors import InputError
 from jaxdata.rows.table import Batch
 
 

@@ -17,9 +17,9 @@ from typing import Any, Self
 
 import grain
 
+from jaxdata.base.errors import InputError, JaxdataError, SourceExhausted
 from jaxdata.clients.agreement import Run, check_seq_len, check_vocabulary, measures
 from jaxdata.config import Config, build_rows, load_config, loader_arguments
-from jaxdata.errors import InputError, JaxdataError, SourceExhausted
 from jaxdata.feed.loader import Loader
 
 _OURS = "jaxdata="

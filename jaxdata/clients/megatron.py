@@ -19,9 +19,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from jaxdata.base.errors import InputError, StateMismatch
 from jaxdata.clients.agreement import Run, check_seq_len, check_vocabulary, measures
 from jaxdata.config import Config, build_rows, load_config, loader_arguments
-from jaxdata.errors import InputError, StateMismatch
 from jaxdata.feed.layouts import Layout, Megatron
 from jaxdata.rows.table import Batch
 

@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxdata.clients.agreement import Run, check_seq_len
-from jaxdata.clients.whole_rows import check_alone
+from jaxdata.base.errors import InputError
+from jaxdata.clients.agreement import Run, check_alone, check_seq_len
 from jaxdata.config import build_rows, load_config, loader_arguments
-from jaxdata.errors import InputError
 from jaxdata.feed.loader import Loader
 from jaxdata.rows.table import Batch
 

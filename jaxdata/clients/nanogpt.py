@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from jaxdata.clients.agreement import Run
-from jaxdata.clients.whole_rows import PairLoader, over_slots
+from jaxdata.clients.agreement import PairLoader, Run, over_slots
 from jaxdata.config import load_config
 
 

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from jaxdata.base.errors import InputError, SourceExhausted, StateMismatch
 from jaxdata.clients.agreement import Run, check_restarts, check_seq_len, check_vocabulary, measures
 from jaxdata.config import Config, build_rows, load_config, loader_arguments
-from jaxdata.errors import InputError, SourceExhausted, StateMismatch
 from jaxdata.feed.layouts import IGNORED
 from jaxdata.feed.layouts.base import long
 from jaxdata.rows.table import Batch

@@ -19,9 +19,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxdata.base.errors import InputError
 from jaxdata.clients.agreement import Run, check_vocabulary, measures
 from jaxdata.config import build_rows, load_config, loader_arguments
-from jaxdata.errors import InputError
 from jaxdata.feed.loader import Loader
 
 _STATE = "jaxdata"

@@ -14,15 +14,8 @@ json_schema      the fields as a JSON Schema, for editors
 """
 
 from jaxdata.config.config_fields import Config
-from jaxdata.config.config_reader import load_config
-from jaxdata.config.config_values import packaged_configs, parse_overrides
-from jaxdata.config.loading import (
-    build_rows,
-    load,
-    loader_arguments,
-    open_data,
-    unscored,
-)
+from jaxdata.config.config_reader import load_config, packaged_configs, parse_overrides
+from jaxdata.config.loading import build_rows, load, loader_arguments, open_data, unscored
 
 __all__ = [
     "Config",

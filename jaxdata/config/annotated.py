@@ -1,4 +1,4 @@
-"""A config with every field, what each means and where it was set, as YAML that reads the same."""
+"""A config with every field, what each means and where it was set, as YAML or a JSON Schema."""
 
 from __future__ import annotations
 
@@ -10,12 +10,40 @@ from typing import Any, Literal, get_args, get_origin
 import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import FloatSchema, IntSchema
 
+from jaxdata.base.settings import OneOf
 from jaxdata.config.config_fields import Config
-from jaxdata.config.config_reader import section_in
-from jaxdata.config.config_values import ConfigValues, Location
+from jaxdata.config.config_reader import ConfigValues, Location, section_in
 from jaxdata.config.storage_section import variable_of
-from jaxdata.settings import OneOf
+
+_NUMBER = r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?$"
+"""a number as `config_values` reads it; to editors, which read YAML 1.2, `1_000` is a text"""
+
+
+class _Schema(GenerateJsonSchema):
+    """Numbers may be written as people write them; objects have no second title."""
+
+    def int_schema(self, schema: IntSchema) -> JsonSchemaValue:
+        return _also_as_text(super().int_schema(schema))
+
+    def float_schema(self, schema: FloatSchema) -> JsonSchemaValue:
+        return _also_as_text(super().float_schema(schema))
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
+        return False
+
+
+def config_schema() -> dict[str, Any]:
+    """The JSON Schema of all fields, as `jaxdata config --schema` writes it."""
+    schema = Config.model_json_schema(schema_generator=_Schema)
+    return {"$schema": GenerateJsonSchema.schema_dialect, **schema, "title": "jaxdata config"}
+
+
+def _also_as_text(schema: JsonSchemaValue) -> JsonSchemaValue:
+    return {**schema, "type": [schema["type"], "string"], "pattern": _NUMBER}
+
 
 _LONG = 2**30  # no value is broken into lines
 

@@ -2,22 +2,122 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from dataclasses import MISSING, fields
+from typing import Annotated, Any, Literal, get_origin, get_type_hints
 
-from pydantic import BeforeValidator, Field, PlainValidator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    PlainValidator,
+    Tag,
+    create_model,
+    model_validator,
+)
 
-from jaxdata.config.curriculum import Curriculum, Epochs, check_budgets
-from jaxdata.config.sections import section_of
+from jaxdata.base.errors import ConfigError
+from jaxdata.base.settings import Count, Natural, OneOf, Settings, known, whole
 from jaxdata.config.storage_section import StorageSection
-from jaxdata.errors import ConfigError
-from jaxdata.feed.arguments import MOST
+from jaxdata.config.train_section import TrainSettings
 from jaxdata.feed.layouts import LAYOUTS, check_named
 from jaxdata.feed.schedule import check_batch_size
-from jaxdata.mixing.phases import OnExhaustion
-from jaxdata.mixing.weights import WeighBy
-from jaxdata.packing.settings import PackSettings
-from jaxdata.settings import Count, Settings, known, whole
-from jaxdata.train.settings import TrainSettings
+from jaxdata.feed.trees import MOST
+from jaxdata.rows.mixing.phases import OnExhaustion, Phase, WeighBy, check_phases, check_weights
+from jaxdata.rows.packing.settings import PackSettings
+
+TAGS = ("weights as numbers", "weights by a rule")
+"""Names of the two forms of `mix`; pydantic puts them into error locations."""
+
+
+def _rule(rule: str) -> str:
+    check_weights(rule)
+    return rule
+
+
+def _form(value: object) -> str:
+    return TAGS[isinstance(value, str)]
+
+
+Mix = Annotated[
+    Annotated[dict[str, float], Field(min_length=1), Tag(TAGS[0])]
+    | Annotated[str, AfterValidator(_rule), Tag(TAGS[1])],
+    Discriminator(_form),
+]
+
+
+class PhaseSection(Settings):
+    """A phase of training, with one set of weights."""
+
+    tokens: Count | None = Field(
+        default=None, description="budget in slots, rounded up to whole rows"
+    )
+    rows: Count | None = Field(default=None, description="budget in rows, instead of tokens")
+    steps: Count | None = Field(default=None, description="budget in steps of batch_size rows")
+    batch_size: Count | None = Field(default=None, description="rows of a step, with steps")
+    mix: Mix = Field(
+        description="weight of each source, in any unit; or proportional: by their sizes; or "
+        "size**0.5: by a power of their sizes"
+    )
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> PhaseSection:
+        self.phase()
+        return self
+
+    def phase(self) -> Phase:
+        """The same as an argument of `jaxdata.mix`."""
+        return Phase(self.tokens, self.rows, self.mix, self.steps, self.batch_size)
+
+
+def _phases(value: object) -> object:
+    """A single phase needs no list around it, and a rule no phase."""
+    phase = {"mix": value} if isinstance(value, str) else value
+    return [phase] if isinstance(phase, dict) else phase
+
+
+Curriculum = Annotated[
+    Annotated[list[PhaseSection], Field(min_length=1)] | None,
+    BeforeValidator(_phases, json_schema_input_type=list[PhaseSection] | PhaseSection | str | None),
+]
+Epochs = dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]]
+
+
+def check_budgets(curriculum: Sequence[PhaseSection] | None) -> None:
+    """Reject a phase without a budget that is not the last."""
+    if curriculum is not None:
+        check_phases([phase.phase() for phase in curriculum])
+
+
+def section_of(settings: type, *, without: Sequence[str] = (), **defaults: Any) -> Any:
+    """A model with the fields of a dataclass; `defaults` are those that differ in a config.
+
+    Each field has `metadata` of `description`, `least` and `most` (of whole numbers; others have no
+    `least`) and `choices` (the values it may have, or None).
+    """
+    hints = get_type_hints(settings)
+    chosen: dict[str, Any] = {}
+    for each in fields(settings):
+        if each.name not in without:
+            default = defaults.get(each.name, each.default)
+            default = ... if default is MISSING else default
+            field = Field(default=default, description=each.metadata["description"])
+            chosen[each.name] = _checked(hints[each.name], each.metadata), field
+    return create_model(settings.__name__, __base__=Settings, **chosen)
+
+
+def _checked(hint: Any, metadata: Any) -> Any:
+    """The type of a field, with the checks of its metadata."""
+    if metadata["choices"] is not None:
+        plain = str if get_origin(hint) is Literal else hint  # the registry may have more names
+        return Annotated[plain, OneOf(metadata["choices"])]
+    if metadata["least"] is None:
+        return hint
+    number: Any = Count if metadata["least"] else Natural
+    number = Annotated[number, Field(le=metadata["most"])]
+    return number if hint is int else number | None
+
 
 RowPair = Annotated[list[int], Field(min_length=2, max_length=2)]
 

@@ -1,20 +1,180 @@
-"""From plain values to a validated `Config`; errors name the line and the remedy."""
+"""From a YAML file, a shipped config or a mapping to a validated `Config`.
+
+Overrides come last; errors name the line and the remedy.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
+import yaml
 from pydantic import BaseModel, ValidationError
 
-from jaxdata.config.config_fields import Config
-from jaxdata.config.config_values import ConfigValues, Location, read_values
-from jaxdata.config.curriculum import TAGS
-from jaxdata.errors import ConfigError
-from jaxdata.scalars import takes_numpy
-from jaxdata.wording import shortened
+from jaxdata.base.errors import ConfigError, DatasetError
+from jaxdata.base.numbers import takes_numpy
+from jaxdata.base.settings import read_yaml
+from jaxdata.base.wording import shortened
+from jaxdata.config.config_fields import TAGS, Config
+from jaxdata.storage.objects import is_url, plain_path
+from jaxdata.storage.small_files import read_small
+
+Location = tuple[str | int, ...]
+
+_WHOLE = ("mix", "epochs", "sources", "generations", "documents")
+"""mappings whose keys are the user's own: an override replaces the whole mapping"""
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML that reads `5e9` and `3e-4` as floats."""
+
+
+_Loader.yaml_implicit_resolvers = deepcopy(yaml.SafeLoader.yaml_implicit_resolvers)
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
+
+
+@dataclass
+class ConfigValues:
+    """The plain values of a config, its name, and the line of each field."""
+
+    values: dict[str, Any]
+    name: str
+    lines: dict[Location, int] = field(default_factory=dict)
+    overridden: list[Location] = field(default_factory=list)
+
+    def place(self, location: Location) -> str:
+        """Where the field at `location` was set, such as `configs/demo.yaml, line 7`."""
+        if any(location[: len(given)] == given for given in self.overridden):
+            return "set by an override"
+        above = (self.lines.get(location[:size]) for size in range(len(location), 0, -1))
+        line = next(filter(None, above), None)
+        return f"{self.name}, line {line}" if line else self.name
+
+    def override(self, overrides: Mapping[str, Any]) -> None:
+        """Set fields by dotted names; a mapping keeps the other fields of its section."""
+        for name, value in overrides.items():
+            self._set(self.values, tuple(name.split(".")), value, ())
+
+    def _set(self, values: Any, names: Sequence[str], value: Any, above: Location) -> None:
+        key = _key(values, names[0], above)
+        here = (*above, key)
+        if len(names) > 1:
+            inner = values[key] if isinstance(key, int) else values.get(key)
+            if not isinstance(inner, dict | list):
+                inner = values[key] = {}
+            self._set(inner, names[1:], value, here)
+        elif isinstance(value, Mapping) and isinstance(values.get(key), dict) and key not in _WHOLE:
+            for name, inner in value.items():
+                self._set(values[key], (name,), inner, here)
+        else:
+            values[key] = value
+            self.overridden.append(here)
+
+
+def _key(values: Any, name: str, above: Location) -> str | int:
+    """A list is indexed by the number of an item, a section by the name of a field."""
+    if not isinstance(values, list):
+        return name
+    if not name.isdigit() or int(name) >= len(values):
+        raise ConfigError(
+            f"{'.'.join(map(str, above))} is a list of {len(values)}: expected the number of an "
+            f"item, 0 to {len(values) - 1}, got {name!r}"
+        )
+    return int(name)
+
+
+def parse_overrides(arguments: Sequence[str]) -> dict[str, Any]:
+    """Turn `["--pack.seq_len", "4096", "--seed=1"]` into `{"pack.seq_len": 4096, "seed": 1}`.
+
+    Values are YAML: `null`, `true`, `5e9`, `{web: 0.6, code: 0.4}`.
+    """
+    overrides: dict[str, Any] = {}
+    remaining = list(arguments)
+    while remaining:
+        flag = remaining.pop(0)
+        name, equals, text = flag.removeprefix("--").partition("=")
+        if not flag.startswith("--") or not name:
+            raise ConfigError(f"expected an override like --pack.seq_len 4096, got {flag!r}")
+        if not equals:
+            if not remaining:
+                raise ConfigError(f"{flag} needs a value, like {flag} 4096")
+            text = remaining.pop(0)
+        overrides[name], _ = read_yaml(text, flag, _Loader)
+    return overrides
+
+
+def read_values(config: str | Path | Mapping[str, Any]) -> ConfigValues:
+    """Read a config: a mapping, a path, or the name of a config shipped with jaxdata."""
+    if isinstance(config, Mapping):
+        return ConfigValues(deepcopy(dict(config)), "the given config")
+    path = plain_path(config) if is_url(config) else str(_find(Path(plain_path(config))))
+    try:
+        text = read_small(path).decode()
+    except (OSError, UnicodeDecodeError, DatasetError) as error:
+        raise ConfigError(f"cannot read the config {path}: {error}") from None
+    values, node = read_yaml(text, path, _Loader)
+    if not isinstance(values, dict):
+        raise ConfigError(
+            f"{path}: expected fields like `dataset: data/demo`, got {type(values).__name__}"
+        )
+    return ConfigValues(values, path, dict(_lines(node, ())))
+
+
+def packaged_configs() -> dict[str, Path]:
+    """The configs shipped with jaxdata, by name: in the wheel, or in the checkout."""
+    package = Path(__file__).parents[1]
+    folders = [package / "configs", package.parent / "configs"]
+    return {path.stem: path for folder in folders for path in sorted(folder.glob("*.yaml"))}
+
+
+def _find(path: Path) -> Path:
+    if path.is_file():
+        return path
+    packaged = packaged_configs()
+    if str(path.parent) in (".", "configs") and path.stem in packaged:
+        return packaged[path.stem]
+    if (path / "dataset.json").is_file():
+        raise ConfigError(
+            f"{path} is a dataset, not a config: give a config, and --dataset {path}, "
+            f"as in: pretrain --dataset {path}"
+        )
+    raise ConfigError(
+        f"no config at {path} (from {Path.cwd()}): expected a YAML file, or the name of a config "
+        f"shipped with jaxdata: {', '.join(sorted(packaged))}"
+    )
+
+
+def _lines(node: yaml.Node | None, above: Location) -> list[tuple[Location, int]]:
+    """The line of every field and list item, from 1; rejects a field that is set twice."""
+    if isinstance(node, yaml.SequenceNode):
+        items: list[tuple[str | int, int, yaml.Node]] = [
+            (index, item.start_mark.line + 1, item) for index, item in enumerate(node.value)
+        ]
+    elif isinstance(node, yaml.MappingNode):
+        items = [(key.value, key.start_mark.line + 1, item) for key, item in node.value]
+    else:
+        return []
+    found: dict[Location, int] = {}
+    for key, line, item in items:
+        location = (*above, key)
+        if location in found:
+            raise ConfigError(
+                f"{'.'.join(map(str, location))} is given twice, in lines {found[location]} and "
+                f"{line}: keep one"
+            )
+        found[location] = line
+        found.update(_lines(item, location))
+    return list(found.items())
+
 
 _EXPECTED = {
     "bool_type": "true or false",
@@ -107,8 +267,8 @@ def section_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def _all_fields(model: type[BaseModel], above: str = "") -> Iterator[str]:
-    for name, field in model.model_fields.items():
+    for name, info in model.model_fields.items():
         yield above + name
-        section = section_in(field.annotation)
-        if section and not str(field.annotation).startswith(("list", "dict")):
+        section = section_in(info.annotation)
+        if section and not str(info.annotation).startswith(("list", "dict")):
             yield from _all_fields(section, f"{above}{name}.")

@@ -1,21 +1,193 @@
-"""From a config to rows and to a loader of batches."""
+"""From a config to its mixture, with its curriculum and amendments, and to a loader of batches."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxdata.config.config_fields import Config
+from jaxdata.base.errors import ConfigError, InputError
+from jaxdata.base.wording import nearest
+from jaxdata.config.config_fields import AmendmentSection, Config, PhaseSection
 from jaxdata.config.config_reader import load_config
 from jaxdata.config.storage_section import use_storage
-from jaxdata.errors import ConfigError
-from jaxdata.packing.settings import RowArguments
-from jaxdata.wording import nearest
+from jaxdata.dataset.contract import Dataset, source_names
+from jaxdata.feed.loader import Loader
+from jaxdata.rows.map_datasets import MixedDataset, mix, pack
+from jaxdata.rows.mixing.phases import Phase
+from jaxdata.rows.packing.packed_rows import PackedRows
+from jaxdata.rows.packing.planner import resolved
+from jaxdata.rows.packing.settings import PackSettings, RowArguments
 
 if TYPE_CHECKING:
-    from jaxdata.documents.dataset import Dataset
+    from jaxdata.dataset.contract import Dataset
     from jaxdata.feed.loader import Loader
+
+
+def next_amendments(
+    mixed: Any, pending: Mapping[int, AmendmentSection], config: Config
+) -> tuple[int, list[int]]:
+    """The row of the next amendments, and their numbers: several at one row count as one.
+
+    Args:
+        mixed: the rows, with all amendments made that begin before.
+        pending: the other ones, by their numbers in the list.
+        config: for the batch sizes that an `at_step` counts by.
+    """
+    loader = _loader(mixed, config)
+    rows = {number: _row(loader, each) for number, each in pending.items()}
+    known = [row for row in rows.values() if row is not None]
+    if not known:  # steps that no row of the run has, nor will have
+        number, section = next(iter(pending.items()))
+        raise ConfigError(
+            f"amendments.{number}: cannot seek to step {section.at_step}: the steps are 0 to "
+            f"{len(loader)}"
+        )
+    return min(known), [number for number, row in rows.items() if row == min(known)]
+
+
+def packing_of(sections: Iterable[AmendmentSection]) -> dict[str, Any]:
+    """The fields of packing that some amendments set."""
+    return {
+        name: value
+        for each in sections
+        if each.pack is not None
+        for name, value in each.pack.model_dump(exclude_unset=True).items()
+    }
+
+
+def _row(loader: Loader, section: AmendmentSection) -> int | None:
+    """Where an amendment begins; None for a step after the end, which others may yet move.
+
+    No amendment from that row on can move it, as batches before it stay as they are.
+    """
+    if section.at_step is None:
+        return section.at_row
+    if section.at_step > len(loader):
+        return None
+    loader.seek(step=section.at_step)
+    return loader.next_row
+
+
+def _loader(mixed: Any, config: Config) -> Loader:
+    skips = [(a, min(b, len(mixed))) for a, b in config.loader.skip_rows if a < len(mixed)]
+    return Loader(mixed, batch_size=config.loader.batch_size, skip_rows=skips)
+
+
+Phases = Sequence[PhaseSection] | None
+
+
+def curriculum_rows(dataset: Dataset, config: Config) -> Any:
+    """The rows of the training split, as `jaxdata.mix` returns them."""
+    names = source_names(dataset, config.split)
+    _check_names(config, names, dataset.url)
+    settings = config.pack.model_dump()
+    mixed = mix(
+        _packed(dataset, config, settings, _weighed(config.curriculum, names)),
+        phases=_phases(config.curriculum),
+        epochs=config.epochs,
+        on_exhaustion=config.on_exhaustion,
+        weigh_by=config.weigh_by,
+    )
+    pending = dict(enumerate(config.amendments))
+    while pending:
+        row, numbers = next_amendments(mixed, pending, config)
+        sections = [pending.pop(number) for number in numbers]
+        settings |= packing_of(sections)
+        try:
+            mixed = _amended(mixed, row, sections, dataset, config, settings)
+        except InputError as error:
+            where = ", ".join(f"amendments.{number}" for number in numbers)
+            raise ConfigError(f"{where}: {error}") from None
+    return mixed
+
+
+def _amended(
+    mixed: MixedDataset,
+    row: int,
+    sections: Sequence[AmendmentSection],
+    dataset: Dataset,
+    config: Config,
+    settings: dict[str, Any],
+) -> MixedDataset:
+    """The mixture with the amendments at a row; the last wins where several set the same."""
+    curriculum = next((each.curriculum for each in reversed(sections) if each.curriculum), None)
+    on_exhaustion = [each.on_exhaustion for each in sections if each.on_exhaustion]
+    names, known = source_names(dataset, config.split), mixed.sources
+    wanted = _weighed(curriculum, names) if curriculum else list(known)
+    packing, repacks = PackSettings(seed=config.seed, **settings), bool(packing_of(sections))
+    given = [
+        name
+        for name in wanted
+        if repacks or name not in known or _differs(known[name].table, packing)
+    ]
+    return mixed.amend(
+        row,
+        rows=_packed(dataset, config, settings, given),
+        phases=_phases(curriculum),
+        epochs={name: times for each in sections for name, times in each.epochs.items()} or None,
+        on_exhaustion=on_exhaustion[-1] if on_exhaustion else None,
+    )
+
+
+def _differs(table: PackedRows, packing: PackSettings) -> bool:
+    """Whether a source is not packed like that."""
+    return table.settings != resolved(table.documents[0], packing)
+
+
+def sources_read(names: list[str], config: Config) -> list[str]:
+    """The sources of a split that a config trains on, before or after its amendments."""
+    read = set(_weighed(config.curriculum, names))
+    for amendment in config.amendments:
+        read |= set(_weighed(amendment.curriculum, names) if amendment.curriculum else [])
+    return [name for name in names if name in read]
+
+
+def _packed(dataset: Dataset, config: Config, settings: dict[str, Any], names: list[str]) -> Any:
+    return {
+        name: pack(
+            dataset.source(config.split, name, generation=config.generations.get(name)),
+            seed=config.seed,
+            **settings,
+        )
+        for name in names
+    }
+
+
+def _phases(curriculum: Phases) -> list[Phase] | None:
+    return None if curriculum is None else [phase.phase() for phase in curriculum]
+
+
+def _weighed(curriculum: Phases, names: list[str]) -> list[str]:
+    """The sources that the phases weigh; all of them if a rule does."""
+    if curriculum is None or any(isinstance(phase.mix, str) for phase in curriculum):
+        return names
+    wanted = {name for phase in curriculum for name in phase.mix}
+    return [name for name in names if name in wanted]
+
+
+def _check_names(config: Config, names: list[str], url: str) -> None:
+    for field, given in _named(config):
+        for name in given:
+            if name not in names:
+                raise ConfigError(
+                    f"{field} names the source {name!r}; split {config.split!r} of "
+                    f"{url} has {', '.join(map(repr, names))}"
+                )
+
+
+def _named(config: Config) -> Iterator[tuple[str, list[str]]]:
+    """The fields that name sources, and these names."""
+    parts: list[tuple[str, Config | AmendmentSection]] = [("", config)]
+    parts += [(f"amendments.{n}.", each) for n, each in enumerate(config.amendments)]
+    for above, part in parts:
+        for number, phase in enumerate(part.curriculum or []):
+            if not isinstance(phase.mix, str):
+                yield f"{above}curriculum.{number}.mix", list(phase.mix)
+        yield f"{above}epochs", list(part.epochs)
+    yield "generations", list(config.generations)
+    if isinstance(config.documents, dict):
+        yield "documents", list(config.documents)
 
 
 def load(
@@ -94,8 +266,8 @@ def _views(config: Config, names: Sequence[str]) -> dict[str, str]:
 
 
 def _all_data(config: Config) -> Dataset:
-    from jaxdata.documents.joined import JoinedDataset, source_meant
-    from jaxdata.format.foreign import is_foreign
+    from jaxdata.dataset.foreign import is_foreign
+    from jaxdata.dataset.opening import JoinedDataset, source_meant
 
     use_storage(config.storage)
     paths = [one.dataset for one in (config.sources or {}).values()] or [str(config.dataset)]
@@ -118,8 +290,8 @@ def _all_data(config: Config) -> Dataset:
 
 
 def _open(path: str, tokenizer: str | None, eod_id: int | None = None) -> Dataset:
-    from jaxdata.documents.converted_dataset import open_dataset
-    from jaxdata.format.foreign import is_foreign
+    from jaxdata.dataset.foreign import is_foreign
+    from jaxdata.dataset.opening import open_dataset
 
     return open_dataset(path, tokenizer=tokenizer if is_foreign(path) else None, eod_id=eod_id)
 
@@ -145,8 +317,7 @@ def build_rows(config: Config, split: str | None = None, *, shuffle: bool = True
 
     Without `shuffle` the training split gives every source once, whole, in dataset order.
     """
-    from jaxdata.config.training_rows import curriculum_rows
-    from jaxdata.map_datasets import evaluation_rows
+    from jaxdata.rows.map_datasets import evaluation_rows
 
     dataset = open_data(config)
     training = split in (None, config.split)

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
-from jaxdata.format.storage.credentials import ENDPOINTS
-from jaxdata.settings import Count, Settings
+from jaxdata.base.settings import Count, Settings
+from jaxdata.storage.credentials import ENDPOINTS
 
 _log = logging.getLogger("jaxdata")
 _SECRET = re.compile(r"secret|password|token|private|credential$|(^|_)key(_id)?$")

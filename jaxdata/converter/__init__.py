@@ -25,10 +25,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jaxdata.lazy import resolver
+from jaxdata.base.lazy import resolver
 
 if TYPE_CHECKING:
-    from jaxdata.converter.api import convert, texts
+    from jaxdata.converter.conversion import convert, texts
     from jaxdata.converter.parameters import Options
     from jaxdata.converter.statistics import ConversionReport
 
@@ -37,8 +37,8 @@ __all__ = ["ConversionReport", "Options", "convert", "texts"]
 _PUBLIC = {
     "ConversionReport": "jaxdata.converter.statistics",
     "Options": "jaxdata.converter.parameters",
-    "convert": "jaxdata.converter.api",
-    "texts": "jaxdata.converter.api",
+    "convert": "jaxdata.converter.conversion",
+    "texts": "jaxdata.converter.conversion",
 }
 
 

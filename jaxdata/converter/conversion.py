@@ -1,34 +1,54 @@
-"""One conversion: what there is to do, and whether it was done before."""
+"""`convert` and `texts`: a whole conversion, what there is to do, and what was done before."""
 
 from __future__ import annotations
 
+import os
+import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Self
+from pathlib import Path
+from typing import Any, Literal, Self, cast, get_args
 
-from jaxdata.converter.continuing.append import added_to
-from jaxdata.converter.continuing.compatibility import (
+from jaxdata import tokenizers
+from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.base.numbers import takes_numpy_beside
+from jaxdata.converter.changes import check_known
+from jaxdata.converter.chat.formatting import check_template_text
+from jaxdata.converter.compatibility import (
+    added_to,
+    call_text,
     check_dataset,
     check_finished,
+    with_kept_options,
 )
-from jaxdata.converter.continuing.known_inputs import check_known
 from jaxdata.converter.conversion_run import ConversionRun
 from jaxdata.converter.encoder_use import note_encoders
-from jaxdata.converter.engines import MakeEngine
+from jaxdata.converter.engines import EngineName, MakeEngine, choose_engine
+from jaxdata.converter.hashes import KeptHashes
+from jaxdata.converter.inputs.discovery import Inputs, Output, TextSuffix, find_inputs
+from jaxdata.converter.inputs.files import InputFile
+from jaxdata.converter.inputs.formats.base import is_table
+from jaxdata.converter.inputs.formats.tables import check_strings
+from jaxdata.converter.inputs.given_records import takes_records
+from jaxdata.converter.inputs.parsing import BadRecord, joined_text_of, parse
+from jaxdata.converter.inputs.reading import cut, raw_records
+from jaxdata.converter.inputs.streams import EXPANSION
+from jaxdata.converter.inputs.units import ReadSettings
 from jaxdata.converter.job import Job
-from jaxdata.converter.parameters import Parameters
+from jaxdata.converter.parameters import Parameters, check_name, make_parameters
 from jaxdata.converter.receipts import Receipt
+from jaxdata.converter.statistics import ConversionReport
 from jaxdata.converter.tasks import Task
-from jaxdata.errors import DatasetError, InputError
-from jaxdata.format.history import note_conversion
-from jaxdata.format.lease import clear, leased
-from jaxdata.format.manifest import MANIFEST, SourceEntry, read_manifest
-from jaxdata.format.storage import Store
-from jaxdata.format.unfinished import UnfinishedJob
+from jaxdata.converter.tasks.lm import LmSettings
+from jaxdata.dataset.history import note_conversion
+from jaxdata.dataset.lease import clear, leased
+from jaxdata.dataset.manifest import MANIFEST, SourceEntry, read_manifest
+from jaxdata.dataset.unfinished import UnfinishedJob
+from jaxdata.storage import Store, open_store
 from jaxdata.tokenizers import Tokenizer
-from jaxdata.tokenizers.encoders import EncoderName, EncodingSummary
+from jaxdata.tokenizers.encoders import EncoderName, EncodingSummary, check_encoder, library_of
 
 
 @dataclass(frozen=True)
@@ -216,3 +236,186 @@ def _made(entries: dict[str, SourceEntry], base: dict[str, SourceEntry]) -> dict
     """The sources that have changed, and the fingerprint of each."""
     now = {name: entry.fingerprint for name, entry in entries.items()}
     return {name: of for name, of in now.items() if name not in base or base[name] != entries[name]}
+
+
+OnError = Literal["quarantine", "fail"]
+
+
+@takes_numpy_beside("inputs")
+@takes_records
+def convert(
+    inputs: Inputs | Iterable[Any] = (),
+    *,
+    output: str | os.PathLike[str],
+    source: str,
+    split: str = "train",
+    tokenizer: str | Tokenizer,
+    files_from: Sequence[str | Path] = (),
+    text_suffix: TextSuffix = (),
+    workers: int | None = None,
+    engine: EngineName = "local",
+    ray_address: str | None = None,
+    encoder: EncoderName = "auto",
+    append: bool = False,
+    resume: bool = False,
+    verify_inputs: bool = False,
+    on_error: OnError = "quarantine",
+    template_text_ok: bool = False,
+    max_expansion: int = EXPANSION,
+    progress: Callable[[int, int], None] | None = None,
+    command: str | None = None,
+    **options: Any,
+) -> ConversionReport:
+    """Convert files, or records, into one source of a dataset; an unfinished one is resumed.
+
+    Args:
+        inputs: files, folders or globs, or `gs://`, `s3://` and `https://` URLs of them, of .jsonl,
+            .json, .csv, .tsv, .txt, .md, .rst, .html, .parquet and .arrow, all but the last two
+            also compressed (.gz, .zst) or in .tar archives; data sets of the Hugging Face Hub
+            (`hf://datasets/user/name`); or "-", standard input, JSON lines. A text file is one
+            document, one of more than 64 MiB in pieces (see `piece_bytes` of :class:`Options`). Or
+            any iterable of records, which are texts or dicts as lines of JSON would give them
+            (strings in a list are names of files): a Hugging Face `Dataset` or `IterableDataset`, a
+            list of dicts, a generator; or the rows of a pandas `DataFrame` (without its index) or a
+            `pyarrow.Table`. It is read once, here, and written to the output's disk, to be
+            converted as that file of JSON lines would be; to resume, it has to give the same
+            records again. Of a `DatasetDict` the split is taken that `split` names.
+        output: the dataset, a folder or URL; created if absent.
+        source: what the source is called in its split.
+        split: "train", "val", …
+        tokenizer: a spec as `tokenizers.load` takes it, or a loaded tokenizer.
+        files_from: files or URLs that list more inputs, one per line.
+        text_suffix: more suffixes of text files (".py,.rs"), each of which is a document.
+        workers: worker processes; None for one per core. The dataset does not depend on it.
+        engine: "local" for processes of this machine, "ray" for a cluster, whose nodes must all see
+            inputs and output. The dataset does not depend on it.
+        ray_address: "host:port" of the cluster; None for the one that $RAY_ADDRESS names or this
+            machine is in, or else one of this machine alone.
+        encoder: what encodes texts, always with the ids of the tokenizer's library: "library"
+            itself, "fast" (`jaxdata[fast]`) or "words" where it can stand in, "verify" for one of
+            these with every text encoded by both, or "auto" for whichever can. The dataset does
+            not depend on it.
+        append: append the documents of new files to an existing source, as another generation.
+            Running jobs keep using the documents they started with.
+        resume: resume an unfinished conversion; raise InputError if there is none.
+        verify_inputs: where files were converted before, read them again and compare; without it
+            only files that may have changed, by size, times and inode, are read again.
+        on_error: "quarantine" sets records without a usable text aside in a file, "fail" stops at
+            the first.
+        template_text_ok: let a chat template, prefixes or a separator write what looks like a
+            special token ("<|im_start|>") and is none of the tokenizer; else that is an error.
+        max_expansion: reject a compressed file or a table that expands to more than this many times
+            its size.
+        progress: called with the bytes of input done, and their total; before, where an encoder is
+            tried, with the texts of the trial.
+        command: what `history.jsonl`, beside the manifest, says was run; None for this call. URLs
+            are kept there without names, passwords and signatures.
+        **options: task, cleaning, splits and limits: see :class:`Options`. `minhash=True` keeps
+            hashes of each document's text in the index, with which `deduplicate` hashes none.
+            `dedup="exact"` (or "exact:letters", "exact:none"), in `jaxdata.convert`, makes the view
+            `exact` of the source, without exact copies; `exact_hash="whitespace"` (or another of
+            its rules) keeps what it is made of.
+
+    Raises:
+        InputError: there is nothing to convert, or it does not fit the dataset; the message says
+            what to do.
+        DatasetError: another process writes the same source, or the output cannot be written.
+        WorkerDied: workers were killed repeatedly over the same unit. The same call resumes.
+
+    >>> report = convert("corpus/", output="data/web", source="web",
+    ...                  tokenizer="bytes")  # doctest: +SKIP
+    >>> report = convert(({"text": page.body} for page in pages), output="data/web",
+    ...                  source="pages", tokenizer="bytes")  # doctest: +SKIP
+    """
+    started, given = time.monotonic(), dict(locals())
+    said = command or call_text(convert, given | given.pop("options"))
+    _check(source, on_error, encoder)
+    make_engine = choose_engine(engine, workers, ray_address)
+    loaded = tokenizers.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
+    files, unread = _found(inputs, files_from, output, text_suffix)
+    chosen = with_kept_options(options, output, split, source)
+    parameters = _parameters(files, loaded, chosen, split, template_text_ok)
+    job = Job(
+        url=open_store(output).url,
+        split=parameters.splits(split)[0],
+        source=source,
+        files=files,
+        parameters=parameters,
+        tokenizer_files=loaded.files(),
+        stop_at_bad=on_error == "fail",
+        max_expansion=max_expansion,
+        unread=unread,
+    )
+    conversion = Conversion.of(job, loaded, verify=verify_inputs, encoder=encoder, command=said)
+    entries, encoding = conversion.complete(make_engine, progress, resume=resume, append=append)
+    return ConversionReport.of(job.url, job.folder, entries, time.monotonic() - started, encoding)
+
+
+def _check(source: str, on_error: str, encoder: str) -> None:
+    check_name("source", source)
+    check_encoder(encoder)
+    if on_error not in get_args(OnError):
+        raise InputError(f"on_error={on_error!r}; expected one of {get_args(OnError)}")
+
+
+def _found(
+    inputs: Any, files_from: Sequence[str | Path], output: Output, text_suffix: TextSuffix
+) -> tuple[list[InputFile], dict[str, int]]:
+    """The inputs, and the number of files of other kinds that were found, by suffix."""
+    unread = Counter[str]()
+    files = find_inputs(cast(Inputs, inputs), files_from, output, text_suffix, unread)
+    return files, dict(sorted(unread.items()))
+
+
+def _parameters(
+    files: list[InputFile],
+    tokenizer: Tokenizer,
+    chosen: dict[str, Any],
+    split: str,
+    template_text_ok: bool,
+) -> Parameters:
+    """The parameters of a conversion, which can be combined."""
+    kept = KeptHashes.of(chosen.pop("exact_hash", None), minhash=chosen.pop("minhash", False))
+    parameters = make_parameters(files, tokenizer, chosen)
+    library = library_of(tokenizer.kind) if parameters.task.has_texts else None
+    parameters = parameters.model_copy(update={"library": library, "hashes": kept})
+    parameters.check(split)
+    check_template_text(parameters.task, tokenizer, allowed=template_text_ok)
+    return parameters
+
+
+def texts(
+    inputs: Inputs,
+    text_key: str = "text",
+    *,
+    text_joiner: str = "\n\n",
+    files_from: Sequence[str | Path] = (),
+) -> Iterator[str]:
+    """Give the text of every good record of a corpus, in order; bad records are skipped.
+
+    The arguments are those of :func:`jaxdata.converter.convert`.
+
+    >>> for text in texts("corpus/*.jsonl.gz"):  # doctest: +SKIP
+    ...     print(len(text))
+    """
+    keys = LmSettings(text_key=text_key).text_keys
+    for _, _, text in texts_with_places(find_inputs(inputs, files_from), keys, text_joiner):
+        yield text
+
+
+def texts_with_places(
+    files: Sequence[InputFile], keys: tuple[str, ...], joiner: str
+) -> Iterator[tuple[InputFile, int, str]]:
+    """Give the text of every good record, with its file and its line (from 1) or row (from 0)."""
+    for file in files:
+        if is_table(file.kind):
+            check_strings(file, keys)
+    settings = ReadSettings(keys)
+    passed = [0 if is_table(file.kind) else 1 for file in files]
+    for part in (part for unit in cut(list(files), settings) for part in unit.parts):
+        file = files[part.file]
+        for number, raw in enumerate(raw_records(file, part, settings), passed[part.file]):
+            passed[part.file] = number + 1
+            with suppress(BadRecord):
+                if record := parse(raw, keys[0], texts_only=True):
+                    yield file, number, joined_text_of(record, keys, joiner)

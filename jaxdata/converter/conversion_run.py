@@ -8,33 +8,31 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import IO
 
-from jaxdata.converter.continuing.compatibility import (
+from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.converter.changes import times_made
+from jaxdata.converter.compatibility import (
     bad_record,
     check_unchanged,
     modified_meanwhile,
     no_documents,
     unfinished_changes,
 )
-from jaxdata.converter.continuing.known_inputs import times_made
 from jaxdata.converter.encoder_use import EncoderUse
 from jaxdata.converter.engines import MakeEngine, Stopped
-from jaxdata.converter.inputs.cutting import cut
-from jaxdata.converter.inputs.identity import changed_since, stamp_of
-from jaxdata.converter.inputs.input_file import InputFile
+from jaxdata.converter.inputs.files import InputFile, changed_since, stamp_of
+from jaxdata.converter.inputs.reading import cut
 from jaxdata.converter.inputs.units import Unit
 from jaxdata.converter.job import Job
-from jaxdata.converter.merged_receipts import MergedReceipts
 from jaxdata.converter.publish import publish
-from jaxdata.converter.receipts import Receipt
+from jaxdata.converter.receipts import MergedReceipts, Receipt
 from jaxdata.converter.splits import assign, documents_of, is_assigned
 from jaxdata.converter.tasks import Task
-from jaxdata.errors import DatasetError, InputError
-from jaxdata.format.index import SourceIndex
-from jaxdata.format.input_hashes import InputHashes, hashes_name
-from jaxdata.format.manifest import MANIFEST, SourceEntry, read_manifest
-from jaxdata.format.storage import Store
-from jaxdata.format.unfinished import UnfinishedJob
-from jaxdata.format.verify.index import damage_of_columns
+from jaxdata.dataset.history import InputHashes, hashes_name
+from jaxdata.dataset.index import SourceIndex
+from jaxdata.dataset.manifest import MANIFEST, SourceEntry, read_manifest
+from jaxdata.dataset.unfinished import UnfinishedJob
+from jaxdata.dataset.verify import damage_of_columns
+from jaxdata.storage import Store
 from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.encoders import EncoderDiffers, EncoderName, EncodingSummary
 

@@ -15,13 +15,12 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from jaxdata.base.errors import DatasetError
 from jaxdata.converter.job import Job
-from jaxdata.errors import DatasetError
-from jaxdata.format.history import maker_of, read_history
-from jaxdata.format.manifest import MANIFEST, SourceEntry, read_manifest
-from jaxdata.format.redaction import redacted
-from jaxdata.format.storage import Store, open_store
-from jaxdata.format.unfinished import UnfinishedJob
+from jaxdata.dataset.history import maker_of, read_history, redacted
+from jaxdata.dataset.manifest import MANIFEST, SourceEntry, read_manifest
+from jaxdata.dataset.unfinished import UnfinishedJob
+from jaxdata.storage import Store, open_store
 from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.encoders import (
     Choice,

@@ -7,9 +7,9 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+from jaxdata.base.errors import MissingExtra
 from jaxdata.converter.options import CLEANING, OptionModel, option
 from jaxdata.converter.tasks.base import Clean, Dropped, Encoded
-from jaxdata.errors import MissingExtra
 
 
 def _limit(what: str) -> Any:

@@ -8,17 +8,17 @@ from typing import ClassVar
 
 from jaxdata import tokenizers
 from jaxdata.converter.filters import make_cleaner
-from jaxdata.converter.inputs.file_types import is_table
+from jaxdata.converter.inputs.files import InputFile
+from jaxdata.converter.inputs.formats.base import is_table
 from jaxdata.converter.inputs.formats.tables import check_columns, check_strings, list_type
-from jaxdata.converter.inputs.input_file import InputFile
 from jaxdata.converter.inputs.units import ReadSettings
 from jaxdata.converter.parameters import Parameters
 from jaxdata.converter.receipts import Receipt
 from jaxdata.converter.tasks import Task, make_task
 from jaxdata.converter.tasks.base import Clean
-from jaxdata.format.lease import Lease
-from jaxdata.format.storage import Store, open_store
-from jaxdata.format.unfinished import UnfinishedJob
+from jaxdata.dataset.lease import Lease
+from jaxdata.dataset.unfinished import UnfinishedJob
+from jaxdata.storage import Store, open_store
 from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.encoders import Choice, EncoderDiffers, attach
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from jaxdata.scalars import is_number, is_whole
+from jaxdata.base.numbers import is_number, is_whole
 
 OPTIONS, INPUT, TASK = "Options", "What is read", "What records become"
 CLEANING, SPLITS = "Cleaning (off by default)", "Splits and output"

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
+import numpy as np
 from pydantic import BaseModel, ValidationError
 
+from jaxdata.base.errors import InputError
+from jaxdata.base.wording import nearest
 from jaxdata.converter.filters import Cleaning, LengthFilter
-from jaxdata.converter.inputs.input_file import InputFile
+from jaxdata.converter.hashes import KeptHashes
+from jaxdata.converter.inputs.files import InputFile
+from jaxdata.converter.inputs.formats.base import is_table
+from jaxdata.converter.inputs.formats.tables import list_type
 from jaxdata.converter.inputs.units import PIECE_BYTES, RECORD_BYTES, UNIT_BYTES, unit_bytes_for
-from jaxdata.converter.kept.kept_columns import with_types
-from jaxdata.converter.kept.kept_hashes import KeptHashes
 from jaxdata.converter.options import (
     INPUT,
     LIMITS,
@@ -24,6 +28,7 @@ from jaxdata.converter.options import (
     OptionModel,
     option,
     options_of,
+    split_keys,
 )
 from jaxdata.converter.splits import read_ratio
 from jaxdata.converter.tasks import Settings
@@ -36,12 +41,72 @@ from jaxdata.converter.tasks.registry import (
     task_options,
 )
 from jaxdata.converter.transform import transform_digest, transform_name
-from jaxdata.errors import InputError
-from jaxdata.format.bounds import MAX_RECORD_TOKENS
-from jaxdata.format.manifest import MANIFEST, TokenizerEntry
-from jaxdata.format.records import RecordSpec
+from jaxdata.dataset.manifest import (
+    MANIFEST,
+    MAX_RECORD_TOKENS,
+    TokenizerEntry,
+    as_type,
+    check_side,
+)
+from jaxdata.dataset.records import RecordSpec
 from jaxdata.tokenizers import Tokenizer
-from jaxdata.wording import nearest
+
+
+def with_types(names: Any, files: Sequence[InputFile], transform: object = None) -> tuple[str, ...]:
+    """Complete names to "name:dtype", or "name:dtype:fill" where the fill is not 0.
+
+    The type is as given, else as the first table has it.
+
+    Raises:
+        InputError: a name or type cannot be that of a side array, or its type is not known.
+    """
+    if isinstance(names, str):
+        names = split_keys(names)
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"keep_per_token={names!r}: expected names, as in 'weight,language:uint8'")
+    table = None if transform else next((file for file in files if is_table(file.kind)), None)
+    found: dict[str, str] = {}
+    for given in names:
+        name, _, more = given.partition(":")
+        dtype, _, fill = more.partition(":")
+        if name in found:
+            raise InputError(f"--keep-per-token names {name!r} twice")
+        check_side(name)
+        dtype = _known_type(dtype, given) if dtype else _type_in(table, name)
+        check_side(name, dtype)
+        found[name] = f"{name}:{dtype}{_fill(fill, dtype, given)}"
+    return tuple(found.values())
+
+
+def _known_type(dtype: str, given: str) -> str:
+    try:
+        return str(np.dtype(dtype).name)
+    except TypeError:
+        raise InputError(
+            f"--keep-per-token {given}: {dtype!r} is no type; expected one as in weight:float32, "
+            "language:uint8"
+        ) from None
+
+
+def _type_in(table: InputFile | None, name: str) -> str:
+    if table is None:
+        raise InputError(
+            f"--keep-per-token {name}: lines of JSON, and records of a transform, do not say of "
+            f"which type numbers are; give it, as in --keep-per-token {name}:float32"
+        )
+    return list_type(table, name)
+
+
+def _fill(fill: str, dtype: str, given: str) -> str:
+    """What follows the type."""
+    try:
+        value = as_type(np.array(float(fill or 0)), np.dtype(dtype))
+    except ValueError:
+        value = None
+    if value is None:
+        raise InputError(f"--keep-per-token {given}: the fill {fill!r} is no number of {dtype}")
+    return f":{value.item()}" if value else ""
+
 
 _OF_DATASET = {"record_tokens", "tokenizer", "first_file", "inputs"}
 _ALWAYS = {"text_key", "bos", "unit_bytes"}  # written even where they are the default

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.converter.continuing.compatibility import check_dataset, check_unchanged
-from jaxdata.converter.continuing.known_inputs import times_made
+from jaxdata.base.facts import digest
+from jaxdata.converter.changes import times_made
+from jaxdata.converter.compatibility import check_dataset, check_unchanged
 from jaxdata.converter.job import Job
-from jaxdata.converter.merged_receipts import MergedReceipts
+from jaxdata.converter.receipts import MergedReceipts
 from jaxdata.converter.statistics import DROPPED, derived
 from jaxdata.converter.tasks import Task
-from jaxdata.facts import digest
-from jaxdata.format.index import write_index
-from jaxdata.format.lease import leased
-from jaxdata.format.manifest import MANIFEST, Manifest, SideEntry, SourceEntry, update_manifest
-from jaxdata.format.storage import Store
+from jaxdata.dataset.index import write_index
+from jaxdata.dataset.lease import leased
+from jaxdata.dataset.manifest import MANIFEST, Manifest, SideEntry, SourceEntry, update_manifest
+from jaxdata.storage import Store
 
 
 def publish(

@@ -1,24 +1,36 @@
-"""Receipts: the commit of a unit, and all that the index is made from."""
+"""Receipts: the commit of a unit, and all that the index is made from.
+
+Those of a whole conversion are put together without holding them all in memory.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import io
 import json
-from collections import Counter
-from collections.abc import Collection, Mapping
+import tempfile
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from jaxdata.format.archive_members import Member
-from jaxdata.format.bounds import Count
-from jaxdata.format.checksums import checked_bytes, with_checksum
-from jaxdata.format.index import HASH_COLUMNS
-from jaxdata.format.manifest import ShardEntry
-from jaxdata.format.page_checksums import page_count
+from jaxdata.converter.changes import joined_content
+from jaxdata.converter.inputs.files import InputFile
+from jaxdata.converter.inputs.formats.base import counted, first_number
+from jaxdata.converter.inputs.units import Unit
+from jaxdata.converter.statistics import COUNTED
+from jaxdata.dataset.archive_members import Member, MemberTable
+from jaxdata.dataset.checksums import checked_bytes, with_checksum
+from jaxdata.dataset.index import HASH_COLUMNS, SourceIndex
+from jaxdata.dataset.manifest import Count, ShardEntry
+from jaxdata.dataset.shards import page_count
 
 Members = dict[int, list[tuple[int, Member]]]
 """For parts of archives: where files of the archive begin or continue, as the number of a record in
@@ -252,3 +264,303 @@ def _decode_quarantined(fields: dict[str, Any]) -> Quarantined:
         **fields
         | {"raw": None if raw is None else raw.encode("latin-1"), "keys": tuple(fields["keys"])}
     )
+
+
+_COLUMNS = {"lengths": np.uint32, "origin_file": np.uint32, "origin_row": np.uint64}
+_PIECE_BYTES = 2**20
+_UNKNOWN = "?"
+
+
+class _LongColumn:
+    """A column in the making that may not fit in memory; on disk."""
+
+    def __init__(self, dtype: type[np.generic]) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 (goes with this object)
+        self._dtype = np.dtype(dtype)
+
+    def add(self, values: bytes | memoryview) -> None:
+        self._file.write(values)
+
+    @property
+    def mapped(self) -> NDArray[Any]:
+        """All values that were added."""
+        self._file.flush()
+        size = self._file.tell() // self._dtype.itemsize
+        empty = np.empty(0, self._dtype)
+        return np.memmap(self._file, self._dtype, "r", shape=(size,)) if size else empty
+
+
+class MergedOutput:
+    """What all units wrote to one source: its shards in order, statistics, index columns."""
+
+    def __init__(self) -> None:
+        self._kept = _LongColumn(np.uint8)
+        self._hashes: defaultdict[str, _LongColumn] = defaultdict(lambda: _LongColumn(np.uint64))
+        self._columns: dict[str, list[NDArray[Any]]] = {name: [] for name in _COLUMNS}
+        self._members = MemberTable()
+        self._pages: list[NDArray[np.uint32]] = []
+        self.shards: list[ShardEntry] = []
+        self.sides: dict[str, list[ShardEntry]] = {}
+        self._side_pages: defaultdict[str, list[NDArray[np.uint32]]] = defaultdict(list)
+        self.counts: Counter[str] = Counter()
+
+    @classmethod
+    def of(cls, index: SourceIndex) -> MergedOutput:
+        """Begin with an existing source."""
+        output = cls()
+        output._extend(index.lengths, index.origin_file, index.origin_row)
+        output.shards += index.entry.shards
+        output._pages += [] if index.pages is None else [index.pages]
+        for name, side in index.sides.items():
+            output._add_side(name, side.entry.shards, side.pages)
+        known = index.entry.statistics.items()
+        output.counts.update({name: n for name, n in known if name in COUNTED})
+        if index.entry.parameters.get("keep"):
+            output._kept.add(index.kept_lines.data)
+        output._add_hashes({name: index.hashes(name) for name in index.hashed})
+        if columns := index.member_columns:
+            output._members.begin_with(columns)
+        return output
+
+    def add(
+        self,
+        files: NDArray[np.uint32],
+        rows: NDArray[np.uint64],
+        wrote: OutputReceipt,
+        members: Members,
+    ) -> None:
+        """Append what a unit wrote.
+
+        `files` and `rows`, (parts,), have the file of each part of the unit, and the number of the
+        part's first record in it.
+        """
+        self._extend(wrote.lengths, files[wrote.part], rows[wrote.part] + wrote.record)
+        self.shards.append(wrote.shard)
+        self._pages.append(wrote.pages)
+        for name, side in wrote.sides.items():
+            self._add_side(name, [side.shard], side.pages)
+        self.counts += wrote.counts
+        self._kept.add(wrote.kept)
+        self._add_hashes(wrote.hashes)
+        for part, starts in sorted(members.items()):
+            own = wrote.record[slice(*np.searchsorted(wrote.part, [part, part + 1]))]
+            for start, member in _met(starts, own):
+                self._members.add(int(files[part]), int(rows[part]) + start, member)
+
+    def _add_hashes(self, hashes: Mapping[str, NDArray[np.uint64]]) -> None:
+        for name, column in hashes.items():
+            self._hashes[name].add(np.ascontiguousarray(column).data)
+
+    def _add_side(
+        self, name: str, shards: Sequence[ShardEntry], pages: NDArray[np.uint32] | None
+    ) -> None:
+        assert pages is not None  # side arrays have always had them
+        self.sides.setdefault(name, []).extend(shards)
+        self._side_pages[name].append(pages)
+
+    def _extend(self, *columns: NDArray[Any]) -> None:
+        for parts, column in zip(self._columns.values(), columns, strict=True):
+            parts.append(column)
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """The columns of the index, of shape (documents,).
+
+        `lengths`, uint32, are tokens with EOD; `origin_file`, uint32, is the number of the input
+        file, and `origin_row`, uint64, the line (from 1) or row (from 0) in it.
+        """
+        return {
+            name: np.concatenate([np.empty(0, dtype), *self._columns[name]])
+            for name, dtype in _COLUMNS.items()
+        }
+
+    @property
+    def pages(self) -> NDArray[np.uint32] | None:
+        """Checksums of the pages of all shards; None if an earlier jaxdata wrote some of them."""
+        pages = np.concatenate([np.empty(0, np.uint32), *self._pages])
+        return pages if len(pages) == page_count(self.shards) else None
+
+    @property
+    def side_pages(self) -> dict[str, NDArray[np.uint32]]:
+        """Checksums of the pages of the shards of each side array."""
+        return {name: np.concatenate(pages) for name, pages in self._side_pages.items()}
+
+    @property
+    def members(self) -> dict[str, NDArray[Any]]:
+        """The files of archives that documents came from, as columns; nothing without any."""
+        return self._members.columns() if len(self._members) else {}
+
+    @property
+    def kept(self) -> NDArray[np.uint8]:
+        """uint8: lines of JSON with the kept fields, one a document; mapped, as it may be large."""
+        return self._kept.mapped
+
+    @property
+    def hashes(self) -> dict[str, NDArray[np.uint64]]:
+        """The columns of `HASH_COLUMNS` that were kept, uint64 (documents * n,); mapped, too."""
+        return {name: column.mapped for name, column in self._hashes.items()}
+
+
+class MergedReceipts:
+    """The receipts of a whole conversion, their records numbered within the files.
+
+    Args:
+        files: the inputs.
+        bad_lines: an empty file for what goes to quarantine, which may not fit in memory.
+        first_file: the number of the first input, where documents are added to sources.
+
+    Attributes:
+        outputs: the sources, by `"<split>/<source>"`; `fed` are those that got a document.
+        dropped: records and documents that were left out, by reason.
+        last: where the last record is.
+        encoding: what encoders counted, by name.
+    """
+
+    def __init__(self, files: list[InputFile], bad_lines: IO[bytes], first_file: int = 0) -> None:
+        self._files, self._first_file = files, first_file
+        self._records_before: Counter[int] = Counter()
+        self._reasons: Counter[str] = Counter()
+        self._bad_lines = bad_lines
+        self.outputs: dict[str, MergedOutput] = {}
+        self.records = 0
+        self.dropped: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
+        self.first_bad: tuple[RecordPlace, Quarantined] | None = None
+        self._gave: set[int] = set()
+        self.last = RecordPlace(files[0], 0)
+        self.fed: set[str] = set()
+        self.encoding: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._contents = [""] * len(files)
+
+    def begin_with(self, name: str, index: SourceIndex) -> None:
+        """Take an output as it is: what is added comes after that."""
+        self.outputs[name] = MergedOutput.of(index)
+
+    def add(self, unit: Unit, receipt: Receipt) -> None:
+        """Append the next unit."""
+        for part, content in zip(unit.parts, receipt.contents or [_UNKNOWN], strict=False):
+            self._contents[part.file] += content
+        numbers = np.array([self._first_file + part.file for part in unit.parts], np.uint32)
+        first = self._number(unit, receipt)
+        rows = np.array(first, np.uint64)
+        for name, wrote in receipt.outputs.items():
+            self._gave.update(numbers[np.unique(wrote.part)].tolist())
+            output = self.outputs.setdefault(name, MergedOutput())
+            self.fed.add(name)
+            output.add(numbers, rows, wrote, receipt.members)
+        self.dropped += receipt.dropped
+        self.counts += receipt.counts
+        self.encoding[receipt.encoder] += receipt.encoding
+        for bad in receipt.quarantined:
+            file = self._files[unit.parts[bad.part].file]
+            self._quarantine(place_of(file, first[bad.part], receipt, bad.part, bad.record), bad)
+
+    def _number(self, unit: Unit, receipt: Receipt) -> list[int]:
+        """The number of the first record of each part in its file."""
+        numbers = []
+        for part, (of_unit, count) in enumerate(zip(unit.parts, receipt.records, strict=True)):
+            file = self._files[of_unit.file]
+            numbers.append(self._records_before[of_unit.file] + first_number(file.kind))
+            self._records_before[of_unit.file] += count
+            self.records += count
+            if count:
+                self.last = place_of(file, numbers[-1], receipt, part, count - 1)
+        return numbers
+
+    def _quarantine(self, place: RecordPlace, bad: Quarantined) -> None:
+        self.first_bad = self.first_bad or (place, bad)
+        self._reasons[bad.reason] += 1
+        line = place.as_json() | {"reason": bad.reason} | _raw(bad.raw)
+        self._bad_lines.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+
+    @property
+    def files(self) -> dict[str, int]:
+        """The inputs: all were read, and those are discarded that gave no document."""
+        processed, gave = len(self._files), len(self._gave)
+        return {"processed": processed, "successful": gave, "discarded": processed - gave}
+
+    @property
+    def contents(self) -> dict[str, str]:
+        """The hash of each input, by name; nothing if an earlier jaxdata read one."""
+        if any(_UNKNOWN in content for content in self._contents):
+            return {}
+        pairs = zip(self._files, self._contents, strict=True)
+        return {file.name: joined_content(content) for file, content in pairs}
+
+    @property
+    def shards(self) -> set[str]:
+        """Names of all shards."""
+        groups = [
+            each for out in self.outputs.values() for each in (out.shards, *out.sides.values())
+        ]
+        return {shard.name for group in groups for shard in group}
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """Number of quarantined records by reason."""
+        return dict(sorted(self._reasons.items()))
+
+    def write_quarantine(self, path: Path) -> str:
+        """Write the bad records as lines of JSON, in order; returns the sha256 of them."""
+        content = hashlib.sha256()
+        self._bad_lines.seek(0)
+        with path.open("wb") as file:
+            while piece := self._bad_lines.read(_PIECE_BYTES):
+                content.update(piece)
+                file.write(piece)
+        return content.hexdigest()
+
+
+def _met(
+    starts: Sequence[tuple[int, Member]], records: NDArray[np.uint32]
+) -> Iterator[tuple[int, Member]]:
+    """Those of some places in a part that a document of `records` (ascending) comes after."""
+    places = np.array([start for start, _ in starts])
+    for at in np.unique(np.searchsorted(places, records, "right") - 1).tolist():
+        yield starts[at]
+
+
+def _raw(raw: bytes | None) -> dict[str, str | None]:
+    if raw is None:
+        return {"raw": None}
+    try:
+        return {"raw": raw.decode()}
+    except UnicodeDecodeError:
+        return {"raw_base64": base64.b64encode(raw).decode()}
+
+
+@dataclass(frozen=True)
+class RecordPlace:
+    """Where a record is.
+
+    Its number is that in the input file, all files of an archive counted through; `member` says
+    where it is in an archive.
+    """
+
+    file: InputFile
+    number: int
+    member: Member | None = None
+
+    def __str__(self) -> str:
+        """`pages.jsonl:3`, or `pages.tar: a.jsonl:3`."""
+        if self.member:
+            return f"{self.file.where}: {self.member.name}:{self.member.number}"
+        return f"{self.file.where}:{self.number}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Its parts by name, as quarantine has them."""
+        if self.member:
+            name, unit, number = self.member
+            return {"file": self.file.name, "member": name, unit: number}
+        return {"file": self.file.name, counted(self.file.kind): self.number}
+
+
+def member_of(receipt: Receipt, part: int, record: int) -> Member | None:
+    """Where a record of a part of a unit is in an archive."""
+    starts = receipt.members.get(part, [])
+    at = bisect_right(starts, record, key=lambda start: start[0]) - 1
+    return starts[at][1].after(record - starts[at][0]) if at >= 0 else None
+
+
+def place_of(file: InputFile, first: int, receipt: Receipt, part: int, record: int) -> RecordPlace:
+    """Where a record of a part of a unit is; `first` is the number of the part's first one."""
+    return RecordPlace(file, first + record, member_of(receipt, part, record))

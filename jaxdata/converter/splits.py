@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
+from jaxdata.base.errors import InputError
 from jaxdata.converter.receipts import Receipt
-from jaxdata.errors import InputError
 
 _ALL = 2**64
 

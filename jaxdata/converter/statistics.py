@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxdata.base.wording import counted, reasons, sized
 from jaxdata.converter.document_batch import Documents
-from jaxdata.converter.kept.kept_hashes import VIEW
+from jaxdata.converter.hashes import VIEW
 from jaxdata.converter.tasks import Encoded
-from jaxdata.format.manifest import SourceEntry, ViewEntry
+from jaxdata.dataset.manifest import SourceEntry, ViewEntry
 from jaxdata.tokenizers.encoders import EncodingSummary
-from jaxdata.wording import counted, reasons, sized
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 _SIZES = ("raw_characters", "raw_bytes", "characters", "text_bytes")

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from jaxdata.base.errors import InputError
 from jaxdata.converter.tasks import Record
-from jaxdata.errors import InputError
 
 Transform = Callable[[Any], Any]
 

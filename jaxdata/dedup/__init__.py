@@ -20,17 +20,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jaxdata.lazy import resolver
+from jaxdata.base.lazy import resolver
 
 if TYPE_CHECKING:
-    from jaxdata.dedup.account_of_copies import DedupReport
     from jaxdata.dedup.api import deduplicate
+    from jaxdata.dedup.outcome import DedupReport
     from jaxdata.dedup.settings import DedupSettings
 
 __all__ = ["DedupReport", "DedupSettings", "deduplicate"]
 
 _PUBLIC = {
-    "DedupReport": "jaxdata.dedup.account_of_copies",
+    "DedupReport": "jaxdata.dedup.outcome",
     "DedupSettings": "jaxdata.dedup.settings",
     "deduplicate": "jaxdata.dedup.api",
 }

@@ -1,4 +1,4 @@
-"""`deduplicate`: duplicates found, and a view made that drops them."""
+"""`deduplicate`: what a user names is searched for duplicates, and a view made that drops them."""
 
 from __future__ import annotations
 
@@ -8,38 +8,124 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pydantic import ValidationError
 
+from jaxdata.base.errors import InputError
+from jaxdata.base.facts import differences, digest
+from jaxdata.base.numbers import takes_numpy
+from jaxdata.base.progress import Advance
+from jaxdata.base.wording import nearest
 from jaxdata.converter.engines import EngineName, MakeEngine, choose_engine
-from jaxdata.dedup.account_of_copies import (
+from jaxdata.dataset.contract import Dataset
+from jaxdata.dataset.foreign import is_foreign
+from jaxdata.dataset.lease import leased
+from jaxdata.dataset.opening import ConvertedDataset
+from jaxdata.dataset.views.writing import check_name, write_views
+from jaxdata.dedup.benchmarks import Benchmark, places_by_file, read_benchmarks
+from jaxdata.dedup.job import DedupJob, Workbench
+from jaxdata.dedup.members import Member, Members, open_side
+from jaxdata.dedup.outcome import (
     DedupReport,
     clusters_by_size,
+    drop_copies,
     not_found,
     sizes_of_clusters,
     statistics_of,
+    views_of_sources,
 )
-from jaxdata.dedup.benchmarks.benchmark_files import Benchmark, places_by_file, read_benchmarks
-from jaxdata.dedup.compared import against_of, sources_of
-from jaxdata.dedup.members import Members
-from jaxdata.dedup.outcome import drop_copies, views_of_sources
 from jaxdata.dedup.repeated_spans import check_no_pairs, repeated_spans
-from jaxdata.dedup.search_stages import Search, Stage
+from jaxdata.dedup.search import Search, Stage
 from jaxdata.dedup.settings import DedupSettings
 from jaxdata.dedup.survivors import NEAR_COPY, Dropped
-from jaxdata.dedup.units.dedup_job import DedupJob
-from jaxdata.dedup.units.workbench import Workbench
-from jaxdata.documents.converted_dataset import ConvertedDataset
-from jaxdata.errors import InputError
-from jaxdata.facts import differences
-from jaxdata.format.foreign import is_foreign
-from jaxdata.format.lease import leased
-from jaxdata.format.storage import Store, open_store
-from jaxdata.progress import Advance
-from jaxdata.scalars import takes_numpy
-from jaxdata.views.writing import check_name, write_views
+from jaxdata.storage import Store, open_store
+
+_SIDES = ("chosen", "rejected")
+
+
+def sources_of(
+    dataset: Dataset, split: str, names: Sequence[str] | None, view: str | None
+) -> list[Member]:
+    """The sources that may lose documents, in the order given; None for all of the split.
+
+    The two sides of preference pairs are one.
+
+    Raises:
+        InputError: a source does not exist, is named twice, or is read through no such view.
+    """
+    if split not in dataset.splits:
+        raise InputError(f"no split {split!r}: the dataset has {', '.join(dataset.splits)}")
+    given = dataset.splits[split] if names is None else names
+    full = [name if name in dataset.names else f"{split}/{name}" for name in given]
+    members = _members(dataset, full, view=view, against=False)
+    if names is not None and len({*full}) < len(full):
+        raise InputError(f"a source is named twice in {', '.join(names)}")
+    return members
+
+
+def against_of(
+    dataset: Dataset, names: Iterable[str], ours: Sequence[Member]
+) -> tuple[list[Member], list[str]]:
+    """The sources of the dataset that texts are compared with, and the names of benchmark files.
+
+    A name is a split of the dataset, a source of one, or else files.
+    """
+    own = {side for member in ours for side in member.sides}
+    full: list[str] = []
+    files = []
+    for name in names:
+        if name in dataset.splits:
+            full += [f"{name}/{source}" for source in dataset.splits[name]]
+        elif name in dataset.names or f"{name}/{_SIDES[0]}" in dataset.names:
+            full.append(name)
+        elif _may_be_files(name):
+            files.append(name)
+        else:
+            known = sorted([*dataset.splits, *dataset.names])
+            raise InputError(
+                f"against={name!r} is neither a split or source of {dataset.url} "
+                f"({', '.join(known)}) nor a file{nearest(name, known)}"
+            )
+    members = _members(dataset, [name for name in full if name not in own], against=True)
+    return members, files
+
+
+def _may_be_files(name: str) -> bool:
+    return "://" in name or "*" in name or Path(name).expanduser().exists()
+
+
+def _members(
+    dataset: Dataset, names: Iterable[str], *, view: str | None = None, against: bool
+) -> list[Member]:
+    found: dict[str, Member] = {}
+    for name in names:
+        pair, sides = _sides(dataset, name)
+        if pair in found:
+            continue
+        opened = [open_side(dataset, side, view) for side in sides]
+        listed = opened[0].numbers
+        count = len(opened[0].documents) if listed is None else len(listed)
+        fingerprint = digest([side.fingerprint for side in opened])
+        found[pair] = Member(pair, count, fingerprint, sides, view, against)
+    return list(found.values())
+
+
+def _sides(dataset: Dataset, name: str) -> tuple[str, tuple[str, ...]]:
+    """The name of what a source belongs to, and the sources whose documents are one there."""
+    pair, _, side = name.rpartition("/")
+    pair = pair if side in _SIDES else name
+    sides = tuple(f"{pair}/{each}" for each in _SIDES)
+    if all(each in dataset.names for each in sides):
+        one, other = (len(dataset[each]) for each in sides)
+        if one == other:
+            return pair, sides
+    split, _, source = name.partition("/")
+    dataset.source(split, source)  # raises where there is none
+    return name, (name,)
+
 
 MEMORY = 2**30
 _UNITS, _SMALLEST, _LARGEST = 256, 2**20, 2**26
@@ -82,7 +168,7 @@ def deduplicate(
         memory: bytes that each process takes to sort, about. The view does not depend on it.
         unit_tokens: tokens of a unit of work, about; None for as many as suit the dataset. The view
             does not depend on it.
-        stage: shows progress, as `jaxdata.progress.progress_bar` does.
+        stage: shows progress, as `jaxdata.base.progress.progress_bar` does.
         **settings: what counts as a copy: see :class:`~jaxdata.dedup.settings.DedupSettings`.
 
     Raises:

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from jaxdata.converter.api import convert as convert_alone
-from jaxdata.converter.continuing.call_text import call_text
+from jaxdata.base.hashing import ExactRule
+from jaxdata.converter.compatibility import call_text
+from jaxdata.converter.conversion import convert as convert_alone
 from jaxdata.converter.engines import EngineName
-from jaxdata.converter.kept.kept_hashes import RULE, VIEW, rule_of
+from jaxdata.converter.hashes import RULE, VIEW, rule_of
 from jaxdata.converter.statistics import ConversionReport
 from jaxdata.dedup.api import deduplicate
-from jaxdata.dedup.search_stages import Stage
-from jaxdata.hashing.exact_hashes import ExactRule
+from jaxdata.dedup.search import Stage
 
 F = TypeVar("F", bound=Callable[..., Any])
 _HOW = ("workers", "engine", "ray_address")

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from jaxdata.dedup.search_stages import Search, parts_together
+from jaxdata.base.errors import InputError
+from jaxdata.base.ragged import Ints
+from jaxdata.dataset.views.cuts import NO_RANGES, TokenRanges
+from jaxdata.dedup.job import KEPT, SAMPLES, WINDOWS, DedupJob, SpanPart, SpanUnit
+from jaxdata.dedup.search import Search, parts_together
+from jaxdata.dedup.sorted_runs import PARTS, read_part
+from jaxdata.dedup.spans import Places
 from jaxdata.dedup.survivors import Dropped
-from jaxdata.dedup.units.dedup_job import KEPT, SAMPLES, WINDOWS, DedupJob, SpanPart, SpanUnit
-from jaxdata.dedup.units.sorted_runs import PARTS, read_part
-from jaxdata.dedup.units.span_units import Places
-from jaxdata.errors import InputError
-from jaxdata.ragged import Ints
-from jaxdata.views.cut_ranges import NO_RANGES, TokenRanges
 
 RECORD_BYTES = 80
 """Memory that merging takes for a record, about."""

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxdata.base.ragged import Ints
 from jaxdata.dedup.members import Members, Numbers
-from jaxdata.dedup.search_stages import Clusters
-from jaxdata.ragged import Ints
+from jaxdata.dedup.search import Clusters
 
 FIRST, LONGEST = "first", "longest"
 EXACT_COPY, NEAR_COPY, TAINTED = range(3)

@@ -20,6 +20,6 @@ report      what was delivered so far, against the plan
 
 from __future__ import annotations
 
-from jaxdata.lazy import resolver
+from jaxdata.base.lazy import resolver
 
 __getattr__ = resolver(__name__)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.errors import InputError
+from jaxdata.base.errors import InputError
 
 Ids = NDArray[Any]
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import orbax.checkpoint as ocp
 
-from jaxdata.errors import StateMismatch
+from jaxdata.base.errors import StateMismatch
 
 _FILE = "metadata"  # the name that Orbax's JSON handler gives its file
 

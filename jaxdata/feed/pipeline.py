@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.errors import InputError, SourceExhausted, StateMismatch
-from jaxdata.feed.arguments import check_counts, check_rows, check_slots, is_on_host
+from jaxdata.base.errors import InputError, SourceExhausted, StateMismatch
 from jaxdata.feed.batches import (
     BatchMaker,
     DatasetBatches,
@@ -32,15 +31,13 @@ from jaxdata.feed.batches import (
 from jaxdata.feed.layouts import Named, check_layout, native
 from jaxdata.feed.report import RunReport, make_report
 from jaxdata.feed.same_rows import Board, compare_states
-from jaxdata.feed.saved_state import parse_state
-from jaxdata.feed.schedule import Schedule, Share, Span, check_batch_size
-from jaxdata.feed.skips import check_skips
-from jaxdata.feed.state import check_run, make_state
-from jaxdata.feed.streams.ahead_stream import AheadStream
-from jaxdata.feed.streams.read_ahead import FarStream, FirstFill
-from jaxdata.feed.streams.worker_stream import WorkerStream
-from jaxdata.format.storage import ReadCounts, read_counts
-from jaxdata.map_datasets.underlying import (
+from jaxdata.feed.schedule import Schedule, Share, Span, check_batch_size, check_skips
+from jaxdata.feed.state import check_run, make_state, parse_state
+from jaxdata.feed.streams.ahead import AheadStream, FarStream, FirstFill
+from jaxdata.feed.streams.workers import WorkerStream
+from jaxdata.feed.trees import check_counts, check_rows, check_slots, is_on_host
+from jaxdata.rows.extras import check_extras
+from jaxdata.rows.map_datasets import (
     have_epochs,
     row_table,
     section_starts,
@@ -48,9 +45,8 @@ from jaxdata.map_datasets.underlying import (
     underlying_keyed,
     underlying_table,
 )
-from jaxdata.rows.batch_order import in_batch_order
-from jaxdata.rows.extras import check_extras
-from jaxdata.rows.table import Batch, RowTable
+from jaxdata.rows.table import Batch, RowTable, in_batch_order
+from jaxdata.storage import ReadCounts, read_counts
 
 
 class BatchPipeline:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from jaxdata.errors import InputError
+from jaxdata.base.errors import InputError
+from jaxdata.base.wording import counted
 from jaxdata.feed.schedule import Schedule
-from jaxdata.format.storage import ReadCounts
-from jaxdata.mixing.preview import asked_shares, planned_intervals
-from jaxdata.rows.counts import TokenCounts
-from jaxdata.rows.table import RowTable
-from jaxdata.wording import counted
+from jaxdata.rows.mixing.preview import asked_shares, planned_intervals
+from jaxdata.rows.table import RowTable, TokenCounts
+from jaxdata.storage import ReadCounts
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
-from jaxdata.errors import InputError
-from jaxdata.facts import differences, digest, itemized
+from jaxdata.base.errors import InputError
+from jaxdata.base.facts import differences, digest, itemized
 
 _log = logging.getLogger(__name__)
 

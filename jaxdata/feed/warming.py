@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from jaxdata.documents.base import far
-from jaxdata.errors import InputError
-from jaxdata.feed.batches import BatchMaker, HostPlacement
-from jaxdata.feed.page_choice import MOST_OPEN
+from jaxdata.base.errors import InputError
+from jaxdata.base.progress import Advance
+from jaxdata.dataset.documents import far
+from jaxdata.feed.batches import MOST_OPEN, BatchMaker, HostPlacement
 from jaxdata.feed.pipeline import BatchPipeline
 from jaxdata.feed.schedule import Span
-from jaxdata.format.storage import PagedFiles, page_cache, read_counts
-from jaxdata.map_datasets.underlying import underlying_table
-from jaxdata.progress import Advance
+from jaxdata.rows.map_datasets import underlying_table
+from jaxdata.storage import PagedFiles, page_cache, read_counts
 
 _AT_ONCE = 8
 """batches that are looked up in a pass"""

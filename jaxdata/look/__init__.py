@@ -20,6 +20,6 @@ cache_tables           what this host keeps of buckets                 jaxdata c
 
 from __future__ import annotations
 
-from jaxdata.lazy import resolver
+from jaxdata.base.lazy import resolver
 
 __getattr__ = resolver(__name__)

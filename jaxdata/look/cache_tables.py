@@ -8,9 +8,9 @@ from typing import Any
 
 from rich.table import Table
 
-from jaxdata.format.storage.pages.inventory import CachedFile, Cleared, Inventory, Verified
-from jaxdata.format.storage.pages.page_cache import network_line
 from jaxdata.look.terminal import counted, plain_table, printable
+from jaxdata.storage.pages.inventory import CachedFile, Cleared, Inventory, Verified
+from jaxdata.storage.pages.page_cache import network_line
 
 
 def cache_lines(found: Inventory) -> list[str]:

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jaxdata.documents.converted import ConvertedDocuments
-from jaxdata.documents.dataset import Dataset
-from jaxdata.documents.kept import KeptDocuments, base_of
-from jaxdata.errors import DatasetError
-from jaxdata.format.index import SourceIndex
-from jaxdata.format.manifest import read_manifest
-from jaxdata.format.records import file_offset
-from jaxdata.format.verify.damage import damage_of_file
-from jaxdata.format.verify.index import damage_of_index, damage_of_view
+from jaxdata.base.errors import DatasetError
+from jaxdata.base.progress import Advance
+from jaxdata.dataset.checksums import damage_of_file
+from jaxdata.dataset.contract import Dataset
+from jaxdata.dataset.converted import ConvertedDocuments
+from jaxdata.dataset.index import SourceIndex
+from jaxdata.dataset.manifest import read_manifest
+from jaxdata.dataset.records import file_offset
+from jaxdata.dataset.verify import damage_of_index, damage_of_view
+from jaxdata.dataset.views.kept_documents import KeptDocuments, base_of
 from jaxdata.look.terminal import counted
-from jaxdata.progress import Advance
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from jaxdata.errors import InputError
-from jaxdata.format.storage import local_path
+from jaxdata.base.errors import InputError
+from jaxdata.storage import local_path
 
 
 def read_state(path: str | Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from jaxdata.wording import counted as counted
+from jaxdata.base.wording import counted as counted
 
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}

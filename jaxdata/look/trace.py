@@ -1,22 +1,263 @@
-"""Tracing: the documents in a row, and the rows of a document."""
+"""Tracing: the documents in a row, the rows of a document, and documents that hold a text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import groupby
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.cells import cell_len
+from rich.text import Text
 
-from jaxdata.documents.base import Documents
-from jaxdata.documents.kept import KeptDocuments, base_of
-from jaxdata.errors import InputError
+from jaxdata.base.errors import InputError
+from jaxdata.base.processes import Pool, answer_tasks, available_cores
+from jaxdata.base.progress import Advance, progress_bar
+from jaxdata.base.wording import counted
+from jaxdata.dataset.contract import Dataset
+from jaxdata.dataset.converted import ConvertedDocuments
+from jaxdata.dataset.documents import Documents
+from jaxdata.dataset.views.kept_documents import KeptDocuments, base_of, in_source
+from jaxdata.dataset.views.source_view import described_fate, fate_lines
 from jaxdata.feed.loader import Loader
-from jaxdata.look.origins import Origin, origin_of
-from jaxdata.map_datasets.underlying import row_table
+from jaxdata.look.terminal import excerpt, fit, printable
+from jaxdata.rows.map_datasets import row_table
 from jaxdata.rows.reading import ranges_to_read
 from jaxdata.rows.table import Segments
+
+# Rows of tables and elements of JSON arrays count from 0, lines and pieces of a text from 1.
+_FROM_ZERO = re.compile(r"\.(parquet|arrow|json(\.\w+)?)$", re.IGNORECASE)
+_TEXT = re.compile(r"\.txt(\.\w+)?$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The origin of one token; unknown fields are None, as in other tools' datasets."""
+
+    shard: str | None = None
+    record: int | None = None
+    """number within the shard, from 0"""
+    file: str | None = None
+    member: str | None = None
+    """the file inside, if `file` is an archive"""
+    line: int | None = None
+    """of that file, from 1; or:"""
+    row: int | None = None
+    """of a table or an array, from 0; or:"""
+    piece: int | None = None
+    """of a text file, from 1: huge ones are read in pieces"""
+    kept: dict[str, Any] = field(default_factory=dict)
+    """fields of its record that the conversion kept (`--keep`)"""
+
+
+def origin_of(documents: Documents, document: int, token: int = 0) -> Origin:
+    """The origin of a token of a document."""
+    documents, document, token = in_source(documents, document, token)
+    if not isinstance(documents, ConvertedDocuments):
+        return Origin()
+    index, layout = documents.index, documents.spec
+    shard = int(index.locate(np.array([document]))[0][0])
+    before = index.lengths[int(index.shard_starts[shard]) : document]
+    record = int(layout.records(before).sum()) + token // layout.record_tokens
+    file, row = index.origin(document)
+    where: dict[str, Any] = {_counted(file): row}
+    if member := index.member(document):
+        where = {"member": member.name, member.counted: member.number}
+    name, kept = documents.entry.shards[shard].name, index.kept(document)
+    return Origin(name, record, file, kept=kept, **where)
+
+
+def _counted(file: str) -> str:
+    """The unit of a file's records, judged by its name."""
+    if _TEXT.search(file):
+        return "piece"
+    return "row" if _FROM_ZERO.search(file) else "line"
+
+
+_TOKENS_A_TASK = 2**20
+_WORTH_WORKERS = 4  # tasks
+
+Task = tuple[str, int, int]
+"""(source, first document, stop)."""
+
+
+def find_text(
+    dataset: Dataset, sources: Mapping[str, Documents], text: str, progress: Advance
+) -> list[tuple[str, int]]:
+    """(source, document) of all documents that contain a text when decoded, source by source."""
+    tasks = [task for name, documents in sources.items() for task in _tasks(name, documents)]
+    total = sum(len(documents) for documents in sources.values())
+    found: list[tuple[str, int]] = []
+    seen = 0
+    answers = _answers(dataset, sources, text, tasks)
+    for (_, first, stop), answer in zip(tasks, answers, strict=True):
+        found += answer
+        seen += stop - first
+        progress(seen, total)
+    return found
+
+
+def _tasks(name: str, documents: Documents) -> Iterator[Task]:
+    """Ranges of documents of about `_TOKENS_A_TASK` tokens each."""
+    ends = np.cumsum(documents.lengths, dtype=np.int64)
+    total = int(ends[-1]) if len(ends) else 0
+    cuts = np.unique(np.searchsorted(ends, np.arange(0, total, _TOKENS_A_TASK)))
+    for first, stop in zip(cuts, [*cuts[1:], len(ends)], strict=True):
+        yield name, int(first), int(stop)
+
+
+def _answers(
+    dataset: Dataset, sources: Mapping[str, Documents], text: str, tasks: list[Task]
+) -> Iterator[list[tuple[str, int]]]:
+    if len(tasks) < _WORTH_WORKERS:
+        yield from (_holding(dataset.decode, sources, text, task) for task in tasks)
+        return
+    given = dataset, dict(sources), text
+    with Pool(f"{__name__}:serve", *given, workers=available_cores()) as pool:
+        yield from pool.map(tasks)
+
+
+def _holding(
+    decode: Callable[[Any], str], sources: Mapping[str, Documents], text: str, task: Task
+) -> list[tuple[str, int]]:
+    name, first, stop = task
+    documents = sources[name]
+    return [(name, n) for n in range(first, stop) if text in decode(documents[n]["tokens"])]
+
+
+def serve(
+    connection: Connection, dataset: Dataset, sources: Mapping[str, Documents], text: str
+) -> None:
+    """A worker process: searches the ranges it is sent, until the parent is gone."""
+    answer_tasks(connection, lambda task, _: _holding(dataset.decode, sources, text, task))
+
+
+def locate_text(decode: Callable[[Any], str], tokens: Any, text: str) -> tuple[int, int]:
+    """The tokens `[first, stop)` of the first occurrence of a text in a document."""
+    low, high = 0, len(tokens)
+    while low < high:  # the shortest prefix that contains it
+        middle = (low + high) // 2
+        low, high = (low, middle) if text in decode(tokens[:middle]) else (middle + 1, high)
+    stop, first, last = low, 0, max(low - 1, 0)
+    while first < last:  # the last token from which it is complete
+        middle = (first + last + 1) // 2
+        first, last = (middle, last) if text in decode(tokens[middle:stop]) else (first, middle - 1)
+    return first, stop
+
+
+_INDENT = "    "
+_MOST_PIECES = 20
+
+Fields = Mapping[str, Any]
+
+
+def batch_lines(found: Fields, width: int) -> Iterator[Text]:
+    """Lines for each row and each of its segments; excerpts are cut at `width` columns."""
+    for row, group in groupby(found["pieces"], key=lambda piece: piece["row"]):
+        pieces = list(group)
+        padding = found["seq_len"] - sum(p["slots"][1] - p["slots"][0] for p in pieces)
+        segments = f"{len(pieces)} segment{'s'[: len(pieces) > 1]}"
+        where = f"step {found['step']:,}, row {pieces[0]['row_in_batch']:,} of the batch"
+        line = Text(f"{where} (row {row:,} of the run): {segments}, {padding:,} slots padding")
+        line.stylize("bold")
+        yield line
+        for piece in pieces:
+            yield _piece_line(piece)
+            yield from _passage_lines(piece, width)
+
+
+def _piece_line(piece: Fields) -> Text:
+    line = Text(_INDENT)
+    line.append(f"{printable(piece['source'])}:{piece['document']}", "cyan")
+    line.append(f"  {_tokens(piece)} of {piece['length']:,}  {_slots(piece)}")
+    if piece["without_loss"]:
+        line.append(f", {piece['without_loss']:,} of them without loss")
+    return line
+
+
+def _tokens(piece: Fields) -> str:
+    return f"tokens {piece['tokens'][0]:,} to {piece['tokens'][1] - 1:,}"
+
+
+def _slots(piece: Fields) -> str:
+    return f"in slots {piece['slots'][0]:,} to {piece['slots'][1] - 1:,}"
+
+
+def _passage_lines(passage: Fields, width: int) -> Iterator[Text]:
+    origin, inside = passage["origin"], _INDENT * 2
+    if origin["file"] is not None:
+        came = f"{inside}{_came_from(origin)}"
+        lies = f"in {printable(origin['shard'])} record {origin['record']:,}"
+        one_line = cell_len(came) + cell_len(lies) + 2 <= width
+        yield Text(f"{came}, {lies}" if one_line else f"{came}\n{inside}{lies}")
+    if origin["kept"]:
+        kept = ", ".join(f"{key}: {value}" for key, value in origin["kept"].items())
+        yield Text(inside + fit(excerpt(kept), max(width - len(inside), 10)))
+    if passage["excerpt"] is not None:
+        begins = fit(excerpt(passage["excerpt"]), max(width - len(inside) - 2, 10))
+        yield Text(f"{inside}“{begins}”", "dim")
+
+
+def _came_from(origin: Fields) -> str:
+    names = [origin["file"], origin["member"]]
+    came = f"from {': '.join(printable(name) for name in names if name is not None)}"
+    counted = next(name for name in ("line", "row", "piece") if origin[name] is not None)
+    whole = counted == "piece" and origin["piece"] == 1  # or the beginning of it
+    return came if whole else f"{came} {counted} {origin[counted]:,}"
+
+
+def origin_line(origin: Fields) -> str:
+    """`, from pages.tar: a.jsonl line 17`; empty if unknown."""
+    return "" if origin["file"] is None else f", {_came_from(origin)}"
+
+
+def document_lines(found: Fields, width: int) -> Iterator[Text]:
+    """Lines for each document, with the steps that train it."""
+    for document in found["documents"]:
+        line = Text(f"{printable(document['source'])}:{document['document']}", "bold cyan")
+        line.append(f"  {counted(document['length'], 'token')}", "not bold default")
+        if document["match"]:
+            first, stop = document["match"]
+            line.append(f", the text in {first:,} to {stop - 1:,}", "not bold default")
+        yield line
+        yield from _passage_lines(document, width)
+        view = document.get("view")
+        for said in fate_lines(view) if view else ():
+            yield Text(f"{_INDENT}{printable(said)}", "yellow")
+        if view is None or view["copies"]:
+            yield from _places(document["pieces"])
+    more = found["found"] - len(found["documents"])
+    if more:
+        yield Text(f"and {more:,} more documents (--limit shows them)")
+    if not found["found"]:
+        yield Text("no document of this run contains the text")
+
+
+def _places(pieces: list[Fields]) -> Iterator[Text]:
+    if not pieces:
+        yield Text(f"{_INDENT}in no row of this run")
+    for piece in pieces[:_MOST_PIECES]:
+        line = Text(_INDENT)
+        if piece["step"] is None:
+            line.append(f"row {piece['row']:,} of the run is left out")
+        else:
+            line.append(f"{_when(piece)}step {piece['step']:,}, row {piece['row_in_batch']:,}")
+        line.append(f"  {_tokens(piece)}  {_slots(piece)}")
+        if piece.get("holds_match"):
+            line.append("  has the text", "green")
+        yield line
+    if len(pieces) > _MOST_PIECES:
+        yield Text(f"{_INDENT}and {len(pieces) - _MOST_PIECES:,} more (--json has all)")
+
+
+def _when(piece: Fields) -> str:
+    trained = piece.get("trained")
+    return "" if trained is None else "was in " if trained else "will be in "
+
 
 _EXCERPT_TOKENS = 100
 
@@ -147,3 +388,71 @@ class Tracer:
         numbers = read.numbers_of(document) if isinstance(read, KeptDocuments) else [document]
         rows = sorted({row for each in numbers for row in self._table.rows_with(source, each)})
         return [p for p in self.rows(rows) if (p.source, p.document) == (source, document)]
+
+
+_CONTEXT = 12  # tokens shown before a match
+
+
+class Explanation:
+    """Explains the rows of a loader; `resumed` if the loader was set to the state of the run."""
+
+    def __init__(self, loader: Loader, dataset: Dataset, *, resumed: bool) -> None:
+        self._loader, self._dataset = loader, dataset
+        self.next_row = loader.next_row if resumed else None
+        self._decode = decoder(dataset)
+        self._tracer = Tracer(loader, self._decode)
+
+    def batch(self, step: int | None, row: int | None) -> dict[str, Any]:
+        """The segments of a batch (None: of the next one), or of one of its rows."""
+        step = self._loader.step if step is None else step
+        rows = self._tracer.batch(step).tolist()
+        if row is not None and row >= len(rows):
+            raise InputError(f"the batch of step {step} has rows 0 to {len(rows) - 1}")
+        chosen = rows if row is None else [rows[row]]
+        pieces = [piece.as_dict() for piece in self._tracer.rows(chosen)]
+        return {"step": step, "seq_len": self._tracer.seq_len(rows[0]), "pieces": pieces}
+
+    def holding(self, text: str) -> list[tuple[str, int]]:
+        """(source, document) of all documents that contain a text."""
+        if self._decode is None:
+            self._dataset.tokenizer  # noqa: B018 - raises the error that says what is missing
+        sources = {name: self._tracer.documents(name) for name in self._tracer.names}
+        with progress_bar("searching documents") as progress:
+            return find_text(self._dataset, sources, text, progress)
+
+    def documents(
+        self, chosen: Sequence[tuple[str, int]], text: str | None, limit: int
+    ) -> dict[str, Any]:
+        """Where documents come from, and which steps train them."""
+        described = [
+            self._document(self._tracer.named(source), document, text)
+            for source, document in chosen[:limit]
+        ]
+        return {"found": len(chosen), "documents": described}
+
+    def _document(self, source: str, document: int, text: str | None) -> dict[str, Any]:
+        match, start = None, 0
+        if text is not None and self._decode is not None:
+            length = self._tracer.passage(source, document).length
+            whole = self._tracer.tokens(source, document, 0, length)
+            match = locate_text(self._decode, whole, text)
+            start = max(match[0] - _CONTEXT, 0)
+        passage = self._tracer.passage(source, document, start)
+        pieces = [piece.as_dict() for piece in self._tracer.pieces(source, document)]
+        for piece in pieces:
+            del piece["source"], piece["document"], piece["length"]
+            if match is not None:
+                first, stop = piece["tokens"]
+                piece["holds_match"] = first < match[1] and match[0] < stop
+            if self.next_row is not None:
+                piece["trained"] = piece["step"] is not None and piece["row"] < self.next_row
+        view = described_fate(self._tracer.read(source), document)
+        return {**passage.as_dict(), "match": match, "pieces": pieces, **view}
+
+
+def decoder(dataset: Dataset) -> Any:
+    """The function that decodes tokens; None if no tokenizer is known."""
+    try:
+        return dataset.tokenizer and dataset.decode
+    except InputError:  # another tool's dataset, without a tokenizer
+        return None

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.documents.base import Documents, Gathered, far, side_arrays
-from jaxdata.format.storage import PagedFiles, PageRanges
-from jaxdata.ragged import ByteRanges, Ints
+from jaxdata.base.ragged import ByteRanges, Ints
+from jaxdata.dataset.documents import Documents, Gathered, far, side_arrays
 from jaxdata.rows.table import ReadRanges, RowTable, Segments
+from jaxdata.storage import PagedFiles, PageRanges
 
 
 class BatchSegments(NamedTuple):

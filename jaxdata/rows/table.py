@@ -2,24 +2,182 @@
 
 from __future__ import annotations
 
+import operator
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from fractions import Fraction
-from typing import Any, Generic, NamedTuple, Self, TypedDict
+from typing import Any, Generic, NamedTuple, Protocol, Self, SupportsIndex, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import TypeVar
 
-from jaxdata.documents.base import Documents
-from jaxdata.documents.kept import numbered_by_source
-from jaxdata.errors import InputError, SourceExhausted
-from jaxdata.notebook import table_html
-from jaxdata.ragged import Ints
-from jaxdata.rows.batch_order import Key, reversed_bits
-from jaxdata.rows.counts import TokenCounts
-from jaxdata.rows.intervals import Exhaustion, Interval
+from jaxdata.base.errors import InputError, SourceExhausted
+from jaxdata.base.ragged import Ints
+from jaxdata.base.wording import table_html
+from jaxdata.dataset.documents import Documents
+from jaxdata.dataset.views.kept_documents import numbered_by_source
+
+
+@dataclass(frozen=True)
+class TokenCounts:
+    """Totals of some rows; in slots (= tokens), except `rows` and documents.
+
+    >>> TokenCounts(rows=2, slots=8, padding=1) - TokenCounts(rows=1, slots=4)
+    TokenCounts(rows=1, begun=0, slots=4, trained_tokens=0, overlap_tokens=0, padding=1, finished=0)
+    """
+
+    rows: int = 0
+    begun: int = 0
+    """documents whose first token is in these rows; one that is read twice counts twice"""
+    slots: int = 0
+    trained_tokens: int = 0
+    """targets with loss, stored masks not counted"""
+    overlap_tokens: int = 0
+    """slots of masked context"""
+    padding: int = 0
+    finished: int = 0
+    """documents whose last token is in these rows"""
+
+    def __add__(self, other: TokenCounts) -> TokenCounts:
+        return TokenCounts(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    def __sub__(self, other: TokenCounts) -> TokenCounts:
+        return self + other * -1
+
+    def __mul__(self, times: int) -> TokenCounts:
+        return TokenCounts(*(times * value for value in astuple(self)))
+
+
+def row_number(index: SupportsIndex, rows: int) -> int:
+    """The row at an index; a negative one counts from the end of an epoch of `rows` rows.
+
+    >>> [row_number(index, 5) for index in (3, 8, -1, -6)]
+    [3, 8, 4, 4]
+    """
+    row = whole_index(index)
+    return row % max(rows, 1) if row < 0 else row
+
+
+def whole_index(index: SupportsIndex) -> int:
+    """An index as an integer; raises IndexError if no array could have it."""
+    row = operator.index(index)
+    if abs(row) > sys.maxsize:
+        raise IndexError("row index out of range: it does not fit in 64 bits")
+    return row
+
+
+def rows_of_epochs(rows: int, num_epochs: Any) -> int:
+    """The rows of several epochs of `rows` rows each; None for epochs without end.
+
+    >>> rows_of_epochs(5, 3), rows_of_epochs(5, None) > 10**18
+    (15, True)
+    """
+    if num_epochs is None:
+        return sys.maxsize if rows else 0
+    if not isinstance(num_epochs, int) or num_epochs < 1:
+        raise InputError(
+            f"repeat({num_epochs!r}): expected a whole number of epochs of at least 1, or None for "
+            "epochs without end; mix(..., epochs={name: 1.5}) takes fractions"
+        )
+    if rows * num_epochs > sys.maxsize:
+        raise InputError(f"repeat({num_epochs}) of {rows:,} rows: expected fewer than 2^63 rows")
+    return rows * num_epochs
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Rows `[start, start + rows)` of a mixture, in which the shares do not change."""
+
+    start: int
+    rows: int
+    phase: int
+    """number of the phase in the mixture's `phases`"""
+    shares: Mapping[str, float]
+    """share of the tokens, as weights count them, of each source that has one"""
+
+
+@dataclass(frozen=True)
+class Exhaustion:
+    """A source runs dry: it has no row for `row` of the mixture."""
+
+    source: str
+    phase: int
+    row: int
+
+    def __str__(self) -> str:
+        return f"source {self.source!r} runs dry in phase {self.phase} at row {self.row}"
+
+
+Key = NDArray[np.uint64]
+_MASKS = [
+    (np.uint64(shift), np.uint64(mask))
+    for shift, mask in ((1, 0x5555555555555555), (2, 0x3333333333333333), (4, 0x0F0F0F0F0F0F0F0F))
+]
+
+
+class KeyedRows(Protocol):
+    """Rows that know their place in a batch."""
+
+    @property
+    def lanes(self) -> int:
+        """Most lanes of a source; 1: the rows of a batch keep their order."""
+        ...
+
+    def batch_key(self, rows: Ints) -> Key:
+        """What sorts some rows in a batch, (rows,): each row's lane, as a fraction of 2**64.
+
+        Rows of sources without lanes are spread evenly.
+        """
+        ...
+
+
+def reversed_bits(numbers: Ints) -> NDArray[np.uint64]:
+    """Numbers with their 64 bits reversed.
+
+    >>> (reversed_bits(np.array([0, 1, 2, 3])) >> np.uint64(62)).tolist()
+    [0, 2, 1, 3]
+    """
+    value = numbers.astype(np.uint64)
+    for shift, mask in _MASKS:
+        value = ((value >> shift) & mask) | ((value & mask) << shift)
+    return value.byteswap()
+
+
+def cyclic_key(rows: Ints, epoch: Ints | int, lanes: Ints | int) -> Key:
+    """Keys of rows of which row *j* of an epoch is in lane `bitreverse(j mod lanes)`.
+
+    Args:
+        rows: numbers of rows.
+        epoch: rows of an epoch, of each row's source or of all.
+        lanes: number of lanes, as `epoch`; a power of two.
+    """
+    return reversed_bits(np.where(np.equal(lanes, 1), rows, rows % epoch % lanes))
+
+
+def joint_key(tables: NDArray[Any], rows: Ints, key_of: Callable[[int, Ints], Key]) -> Key:
+    """Keys of rows that several tables hold.
+
+    Args:
+        tables: (rows,) number of the table that holds each row.
+        rows: (rows,) its number there.
+        key_of: finds `KeyedRows.batch_key` of rows of one table.
+    """
+    found = np.empty(len(rows), np.uint64)
+    for number in np.unique(tables).tolist():
+        mine = np.flatnonzero(tables == number)
+        found[mine] = key_of(number, rows[mine])
+    return found
+
+
+def in_batch_order(keyed: KeyedRows, rows: Ints) -> Ints:
+    """The rows of a batch, given in increasing order, as the batch holds them."""
+    if keyed.lanes == 1:
+        return rows
+    return rows[np.argsort(keyed.batch_key(rows), kind="stable")]
+
 
 Array = TypeVar("Array", default=NDArray[Any])
 Batch = dict[str, NDArray[Any]]

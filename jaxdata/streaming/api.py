@@ -10,24 +10,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxdata import tokenizers
+from jaxdata.base.errors import InputError
+from jaxdata.base.numbers import takes_numpy_beside
+from jaxdata.base.processes import available_cores
 from jaxdata.converter.inputs.discovery import Inputs, find_inputs
-from jaxdata.converter.inputs.fetched.given_records import told_apart
+from jaxdata.converter.inputs.given_records import told_apart
 from jaxdata.converter.parameters import default_of
 from jaxdata.converter.tasks.registry import kept_by_sources, task_names, task_options
-from jaxdata.errors import InputError
-from jaxdata.feed.arguments import check_counts, check_slots
 from jaxdata.feed.batches import HostPlacement, Placement
 from jaxdata.feed.layouts import Named
 from jaxdata.feed.layouts import layout as find_layout
 from jaxdata.feed.schedule import check_batch_size
-from jaxdata.packing.settings import PackSettings, RowArguments
-from jaxdata.processes import available_cores
-from jaxdata.scalars import takes_numpy_beside
-from jaxdata.streaming.input_reader import FileSource
-from jaxdata.streaming.iterator import TextStream
-from jaxdata.streaming.record_reader import RecordSource
-from jaxdata.streaming.stream_recipe import Buffer, TextRecipe
-from jaxdata.streaming.text_source import TextSource
+from jaxdata.feed.trees import check_counts, check_slots
+from jaxdata.rows.packing.settings import PackSettings, RowArguments
+from jaxdata.streaming.iterator import Buffer, TextRecipe, TextStream
+from jaxdata.streaming.readers import FileSource, RecordSource, TextSource
 from jaxdata.tokenizers import Tokenizer
 
 if TYPE_CHECKING:

@@ -18,18 +18,20 @@ it gets. `document_places`, `shuffle_figures`, `shuffle_limits`, `shuffle_measur
 this machine.
 """
 
-from jaxdata.lazy import resolver
-from jaxdata.testing.conservation import assert_exactly_once
-from jaxdata.testing.contents import assert_batches_hold_documents
+from jaxdata.base.lazy import resolver
+from jaxdata.testing.conservation import (
+    assert_batches_hold_documents,
+    assert_exactly_once,
+    assert_rows_conserve,
+)
 from jaxdata.testing.datasets import distinct_documents, write_dataset
-from jaxdata.testing.plans import assert_rows_conserve
 from jaxdata.testing.proofs import Proof, prove
 from jaxdata.testing.resuming import (
     assert_resumes_everywhere,
     assert_same_batches,
     assert_same_on_hosts,
 )
-from jaxdata.testing.shuffle_measure import ShuffleQuality, shuffle_quality
+from jaxdata.testing.shuffle import ShuffleQuality, shuffle_quality
 from jaxdata.testing.trainer_check import check_trainer, trainer_proofs
 
 __getattr__ = resolver(__name__)

@@ -1,20 +1,175 @@
-"""The conservation law, checked on delivered batches."""
+"""The conservation law, checked on plans, on delivered batches and token by token."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from itertools import pairwise
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.documents.base import Documents
+from jaxdata.base.ragged import Ints
+from jaxdata.dataset.documents import Documents
+from jaxdata.rows.map_datasets import row_table
+from jaxdata.rows.packing.packed_rows import PackedRows
+from jaxdata.rows.packing.strategies import STRATEGIES
+from jaxdata.rows.table import Batch, RowTable, Segments
 
-Batch = Mapping[str, Any]
+
+def assert_batches_hold_documents(
+    batches: Iterable[tuple[Iterable[int], Mapping[str, Any]]], rows: Any
+) -> int:
+    """Check every slot of every delivered row against the documents.
+
+    Args:
+        batches: (row numbers, batch) pairs.
+        rows: the result of `pack` or `mix`.
+
+    Returns:
+        The number of slots compared.
+    """
+    slots, table = 0, row_table(rows)
+    assert table is not None, "expected rows as pack or mix return them"
+    for numbers, batch in batches:
+        for at, number in enumerate(numbers):
+            for name, expected in slow_row(table, number).items():
+                found = np.asarray(batch[name][at])
+                if not np.array_equal(found, expected):
+                    slot = int(np.flatnonzero(found != expected)[0])
+                    raise AssertionError(
+                        f"row {number}: {name}[{slot}] is {found[slot]}, and {expected[slot]} by "
+                        "its documents"
+                    )
+            slots += len(expected)
+    return slots
+
+
+def slow_row(table: RowTable, number: int) -> Batch:
+    """Build one row from its documents, by the definition of a row."""
+    shape = table.section_at(number)
+    row: Batch = {
+        name: np.zeros(shape.seq_len, bool if name == "loss_mask" else np.int32)
+        for name in ("inputs", "targets", "loss_mask", "segment_ids", "positions")
+    }
+    found, slot = table.segments(np.array([number])), 0
+    fields = (found.source, found.document, found.start, found.slots, found.context)
+    for segment, values in enumerate(zip(*(f.tolist() for f in fields), strict=True), 1):
+        source, document, start, slots, context = values
+        item = table.documents[source][document]
+        tokens, mask = item["tokens"], item.get("loss_mask")
+        for k in range(slots):
+            target = start + k + 1
+            row["inputs"][slot] = tokens[target - 1]
+            row["segment_ids"][slot] = segment
+            row["positions"][slot] = slot if shape.positions == "row" else k
+            if target < len(tokens):
+                row["targets"][slot] = tokens[target]
+                row["loss_mask"][slot] = k >= context and (mask is None or mask[target])
+            slot += 1
+    return row
+
+
+def packed_tables(rows: Any) -> list[PackedRows]:
+    """The packed sources of rows made by `pack` or `mix`."""
+    table = row_table(rows)
+    if table is None or not table.sources:
+        raise TypeError(f"expected rows as pack or mix return them, got {rows!r}")
+    return [cast(PackedRows, source) for source in table.sources.values()]
+
+
+def assert_rows_conserve(rows: Any, *, epoch: int = 0, most: int | None = None) -> int:
+    """Check, from lengths alone, that an epoch trains each target of each document exactly once.
+
+    At most once with a strategy that drops tokens (`crop`); the summary counts the dropped ones.
+    Stored loss masks take targets out of the loss later, and only there.
+
+    Args:
+        rows: the result of `pack` or `mix`.
+        epoch: the epoch to check.
+        most: rows of each source to check; for a longer source, only repetitions are found. None
+            for all.
+
+    Returns:
+        The number of targets accounted for.
+    """
+    return sum(_conserved(table, epoch, most) for table in packed_tables(rows))
+
+
+def _conserved(table: PackedRows, epoch: int, most: int | None) -> int:
+    name, total = table.documents[0].name, len(table)
+    looked_at = total if most is None else min(most, total)
+    lengths = np.asarray(table.documents[0].lengths).astype(np.int64)
+    chosen = epoch * total + np.arange(looked_at)
+    document, begin, end = _targets(table.segments(chosen), lengths)
+    same = document[1:] == document[:-1]
+    twice = np.flatnonzero(same & (begin[1:] < end[:-1]))
+    if len(twice):
+        at = twice[0] + 1
+        raise AssertionError(f"{name}: target {begin[at]} of document {document[at]} comes twice")
+    trained = int((end - begin).sum())
+    if looked_at == total:
+        _complete(table, trained, int(np.maximum(lengths - 1, 0).sum()))
+    return trained
+
+
+def _complete(table: PackedRows, trained: int, targets: int) -> None:
+    """Check the totals; without repetitions, equal totals mean that nothing is missing."""
+    keeps_all = STRATEGIES[table.settings.strategy].keeps_all
+    dropped = 0 if keeps_all else table.summary.dropped_tokens
+    if trained + dropped != targets:
+        raise AssertionError(
+            f"{table.documents[0].name}: {targets} targets, {trained} of them in rows, "
+            f"{dropped} dropped: {targets - trained - dropped} are missing"
+        )
+
+
+def _targets(found: Segments, lengths: Ints) -> tuple[Ints, Ints, Ints]:
+    """Documents, and the tokens `[begin, end)` of them that segments train, sorted."""
+    begin = found.start + found.context + 1
+    end = np.minimum(found.start + found.slots + 1, lengths[found.document])
+    order = np.lexsort((begin, found.document))
+    order = order[begin[order] < end[order]]
+    return found.document[order], begin[order], end[order]
+
+
+def assert_mixture_takes_every_row(mixed: Any, starts: list[int], count: int) -> int:
+    """Check that a mixture takes the rows of each source in order, without gaps.
+
+    Args:
+        mixed: the result of `mix`.
+        starts: rows of the mixture from which to check.
+        count: rows to check from each.
+
+    Returns:
+        The number of rows checked.
+    """
+    bounds = [0, *(each["row"] for each in mixed.table.amendments), len(mixed)]
+    return sum(
+        _takes_every_row(mixed, max(start, first), min(start + count, end))
+        for start in starts
+        for first, end in pairwise(bounds)
+    )
+
+
+def _takes_every_row(mixed: Any, start: int, stop: int) -> int:
+    """Check rows of one recipe."""
+    if start >= stop:
+        return 0
+    _, source, rank = mixed.table.select(np.arange(start, stop))
+    inside = [i for i in mixed.table.intervals if i.start < stop and i.start + i.rows > start]
+    used = zip(mixed.table.names, inside[0].used(start), inside[-1].used(stop), strict=False)
+    for number, (name, before, after) in enumerate(used):
+        if not np.array_equal(rank[source == number], np.arange(before, after)):
+            raise AssertionError(f"rows {start} to {stop - 1}: not every row of {name} once")
+    return stop - start
+
+
+Delivered = Mapping[str, Any]
 
 
 def assert_exactly_once(
-    batches: Iterable[Batch], documents: Sequence[Documents], epochs: int = 1
+    batches: Iterable[Delivered], documents: Sequence[Documents], epochs: int = 1
 ) -> int:
     """Check that every token but the first of each document is a target exactly once.
 
@@ -43,7 +198,7 @@ def assert_exactly_once(
     return len(delivered)
 
 
-def _pairs_of_batch(batch: Batch) -> NDArray[np.int64]:
+def _pairs_of_batch(batch: Delivered) -> NDArray[np.int64]:
     loss = np.asarray(batch["loss_mask"], bool)
     return _pairs(np.asarray(batch["inputs"])[loss], np.asarray(batch["targets"])[loss])
 

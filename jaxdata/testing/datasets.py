@@ -10,11 +10,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jaxdata.documents.converted_dataset import ConvertedDataset
-from jaxdata.errors import InputError
-from jaxdata.facts import digest
-from jaxdata.format.index import write_index
-from jaxdata.format.manifest import (
+from jaxdata.base.errors import InputError
+from jaxdata.base.facts import digest
+from jaxdata.dataset.index import write_index
+from jaxdata.dataset.manifest import (
     Manifest,
     ShardEntry,
     SideEntry,
@@ -22,9 +21,10 @@ from jaxdata.format.manifest import (
     TokenizerEntry,
     update_manifest,
 )
-from jaxdata.format.records import RecordSpec
-from jaxdata.format.shards import ShardWriter
-from jaxdata.format.storage import Store, open_store
+from jaxdata.dataset.opening import ConvertedDataset
+from jaxdata.dataset.records import RecordSpec
+from jaxdata.dataset.shards import ShardWriter
+from jaxdata.storage import Store, open_store
 
 
 def distinct_documents(lengths: Iterable[int], first: int = 1) -> list[NDArray[np.int64]]:

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from jaxdata.base.wording import counted
 from jaxdata.feed.loader import Loader
-from jaxdata.packing.strategies import STRATEGIES
-from jaxdata.rows.batch_order import in_batch_order
-from jaxdata.testing.contents import assert_batches_hold_documents
-from jaxdata.testing.plans import (
+from jaxdata.rows.packing.strategies import STRATEGIES
+from jaxdata.rows.table import in_batch_order
+from jaxdata.testing.conservation import (
+    assert_batches_hold_documents,
     assert_mixture_takes_every_row,
     assert_rows_conserve,
     packed_tables,
@@ -23,7 +24,6 @@ from jaxdata.testing.resuming import (
     assert_same_batches,
     assert_same_on_hosts,
 )
-from jaxdata.wording import counted
 
 OpenLoader = Callable[..., Loader]
 _MOST_ROWS = 400_000  # of a source whose plan is looked at: seconds

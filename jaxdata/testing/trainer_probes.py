@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.errors import InputError
-from jaxdata.feed.batch_iterator import BatchIterator
-from jaxdata.format.side_rules import TARGET
+from jaxdata.base.errors import InputError
+from jaxdata.dataset.manifest import TARGET
+from jaxdata.feed.loader import BatchIterator
 from jaxdata.rows.table import Batch
 
 Slots = NDArray[np.bool_]

@@ -14,14 +14,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from jaxdata.errors import InputError
-from jaxdata.format.storage.objects import is_url, plain_path
-from jaxdata.format.storage.small_files import local_copy, read_plain
-from jaxdata.scalars import takes_numpy
+from jaxdata.base.errors import InputError
+from jaxdata.base.numbers import takes_numpy
+from jaxdata.base.wording import nearest
+from jaxdata.storage.objects import is_url, plain_path
+from jaxdata.storage.small_files import local_copy, read_plain
 from jaxdata.tokenizers.base import CannotEncode, SpecialToken, Tokenizer
 from jaxdata.tokenizers.byte_level_training import train_byte_level
 from jaxdata.tokenizers.training import train
-from jaxdata.wording import nearest
 
 __all__ = [
     "SPECS",
@@ -139,7 +139,7 @@ def _load_local(
 
 
 def _hugging_face_files(spec: str, where: str, path: Path) -> dict[str, bytes]:
-    from jaxdata.tokenizers.huggingface_files import TOKENIZER, read_folder
+    from jaxdata.tokenizers.huggingface import TOKENIZER, read_folder
 
     if path.is_dir():
         return read_folder(path)
@@ -149,8 +149,7 @@ def _hugging_face_files(spec: str, where: str, path: Path) -> dict[str, bytes]:
 
 
 def _gpt2_files(spec: str, where: str) -> dict[str, bytes]:
-    from jaxdata.tokenizers.gpt2 import find_files, tokenizer_json
-    from jaxdata.tokenizers.huggingface_files import TOKENIZER
+    from jaxdata.tokenizers.huggingface import TOKENIZER, find_files, tokenizer_json
 
     merges, vocabulary = (_read(path, spec) for path in find_files(where))
     return {TOKENIZER: tokenizer_json(merges, vocabulary, where)}

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from jaxdata.errors import InputError, MissingExtra
-from jaxdata.format.storage.objects import is_url, plain_path
-from jaxdata.format.storage.small_files import write_small
-from jaxdata.scalars import takes_numpy_beside
-from jaxdata.tokenizers.text_cuts import SPLITS, cut_between_words, split_rule
+from jaxdata.base.errors import InputError, MissingExtra
+from jaxdata.base.numbers import takes_numpy_beside
+from jaxdata.storage.objects import is_url, plain_path
+from jaxdata.storage.small_files import write_small
+from jaxdata.tokenizers.base import SPLITS, cut_between_words, split_rule
 
 END = "<|endoftext|>"
 _PAD = "<pad>"

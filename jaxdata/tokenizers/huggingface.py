@@ -1,19 +1,241 @@
-"""Tokenizers of Hugging Face's `tokenizers` library (`hf:` a tokenizer.json, or a folder)."""
+"""Tokenizers of Hugging Face's `tokenizers` library (`hf:` a tokenizer.json, or a folder).
+
+GPT-2's own two files become a `tokenizer.json`.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from jaxdata.errors import InputError, MissingExtra
-from jaxdata.tokenizers.base import CannotEncode, SpecialToken, Tokenizer, fails_on_text
-from jaxdata.tokenizers.huggingface_files import TOKENIZER, ModelFiles
-from jaxdata.tokenizers.huggingface_pieces import cuts_between_words, measure
+from jaxdata.base.errors import InputError, MissingExtra
+from jaxdata.storage.small_files import read_plain
+from jaxdata.tokenizers.base import (
+    KNOWN_SPLITS,
+    CannotEncode,
+    SpecialToken,
+    Tokenizer,
+    fails_on_text,
+)
+
+TOKENIZER = "tokenizer.json"
+_CONFIG, _MAP = "tokenizer_config.json", "special_tokens_map.json"
+_TEMPLATE, _OLD_TEMPLATE = "chat_template.jinja", "chat_template.json"
+_SLOW = ("tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", "sentencepiece.bpe.model")
+
+
+class ModelFiles:
+    """A model's tokenizer files by name, and what those beside `tokenizer.json` say."""
+
+    def __init__(self, contents: Mapping[str, bytes], name: str) -> None:
+        self.contents = contents
+        self._config, self._map = self._read(_CONFIG, name), self._read(_MAP, name)
+        self._old_template = self._read(_OLD_TEMPLATE, name)
+
+    def _read(self, file: str, name: str) -> dict[str, Any]:
+        try:
+            read = json.loads(self.contents.get(file, b"{}"))
+        except ValueError as error:
+            raise InputError(f"{file} of {name!r} is not JSON: {error}") from error
+        if not isinstance(read, dict):
+            raise InputError(f"{file} of {name!r} is not a JSON object")
+        return read
+
+    def special_token(self, role: str) -> str | None:
+        """The text of the token in a role, such as "eos_token"."""
+        token = self._config.get(role) or self._map.get(role)
+        content = token.get("content") if isinstance(token, dict) else token
+        return content if isinstance(content, str) else None
+
+    def chat_template(self) -> str | None:
+        """The template of conversations, the default one where there are several."""
+        if _TEMPLATE in self.contents:
+            return self.contents[_TEMPLATE].decode()
+        template = self._config.get("chat_template") or self._old_template.get("chat_template")
+        if isinstance(template, list):
+            named = {one.get("name"): one.get("template") for one in template}
+            template = named.get("default", next(iter(named.values()), None))
+        return template if isinstance(template, str) else None
+
+    def added_tokens(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """(id, fields) of each token that the config adds, in the order of ids."""
+        known = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
+        added = self._config.get("added_tokens_decoder") or {}
+        for number in sorted(map(int, added)):
+            given = added[str(number)]
+            yield number, {key: given[key] for key in known if key in given}
+
+
+def read_folder(folder: Path) -> dict[str, bytes]:
+    """Read the tokenizer's files in a model's folder.
+
+    Raises:
+        InputError: there is no tokenizer in it.
+        MissingExtra: it has none in the fast form, and `transformers`, which makes that, is not
+            installed.
+    """
+    names = (TOKENIZER, _CONFIG, _MAP, _TEMPLATE, _OLD_TEMPLATE)
+    found = {name: read_plain(folder / name) for name in names if (folder / name).is_file()}
+    if TOKENIZER in found:
+        return found
+    if not any((folder / name).is_file() for name in _SLOW):
+        raise InputError(f"{folder} holds no {TOKENIZER}, nor another tokenizer's files")
+    return {TOKENIZER: _converted(folder), **found}
+
+
+def _converted(folder: Path) -> bytes:
+    """The fast form of a slow tokenizer; runs no code that the folder may bring."""
+    try:
+        import transformers
+    except ImportError as error:
+        raise MissingExtra("transformers", "transformers") from error
+    try:
+        slow = transformers.AutoTokenizer.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=False
+        )
+        fast: str = slow.backend_tokenizer.to_str()
+    except Exception as error:  # whatever the classes of transformers raise
+        raise InputError(
+            f"{folder} holds no {TOKENIZER}, and transformers cannot make it from what is there: "
+            f"{str(error).splitlines()[0] if str(error) else type(error).__name__}"
+        ) from error
+    return fast.encode()
+
+
+_SPACE = "\u2581"  # how Metaspace, and Replace in its place, write a space
+_LOCAL = {"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Prepend"}  # change nothing between letters
+
+
+def measure(settings: dict[str, Any]) -> Callable[[str], int]:
+    """A function from a piece of the vocabulary to its bytes of text."""
+    kinds = {part["type"] for part in _parts([settings["pre_tokenizer"], settings["decoder"]])}
+    if "ByteLevel" in kinds:
+        return len  # GPT-2's alphabet writes every byte as one character
+    byte_fallback = bool(settings["model"].get("byte_fallback"))
+    joint = str(settings["model"].get("continuing_subword_prefix") or "")
+
+    def length(piece: str) -> int:
+        if byte_fallback and len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
+            return 1
+        return len(piece.removeprefix(joint).replace(_SPACE, " ").encode())
+
+    return length
+
+
+def cuts_between_words(settings: dict[str, Any], added: Mapping[int, Any]) -> bool:
+    """Whether no token lies on both sides of a space between ASCII letters."""
+    if any(
+        re.search("[A-Za-z] [A-Za-z]", token.content) or token.lstrip or token.rstrip
+        for token in added.values()
+        if not token.special
+    ):
+        return False
+    local = (
+        normalizer["type"] in _LOCAL or _writes_spaces(normalizer)
+        for normalizer in _parts(settings["normalizer"])
+    )
+    return all(local) and _splits_words(settings)
+
+
+def _writes_spaces(normalizer: dict[str, Any]) -> bool:
+    kind, pattern = normalizer["type"], normalizer.get("pattern")
+    return kind == "Replace" and pattern is not None and pattern.get("String") == " "
+
+
+def _splits_words(settings: dict[str, Any]) -> bool:
+    if any(map(_splits, _parts(settings["pre_tokenizer"]))):
+        return True
+    model = settings["model"]
+    merged_inside_words = (
+        model.get("type") == "BPE"
+        and any(map(_writes_spaces, _parts(settings["normalizer"])))
+        and not any(re.search(f"[^{_SPACE}]{_SPACE}", piece) for piece in model["vocab"])
+    )
+    return settings["pre_tokenizer"] is None and merged_inside_words
+
+
+def _splits(pre_tokenizer: dict[str, Any]) -> bool:
+    """Whether this step alone ends a piece before each space between letters."""
+    kind = pre_tokenizer["type"]
+    if kind == "ByteLevel":
+        return bool(pre_tokenizer.get("use_regex", True))
+    if kind == "Metaspace":
+        return bool(pre_tokenizer.get("split", True))
+    return (
+        kind == "Split"
+        and pre_tokenizer["pattern"].get("Regex") in KNOWN_SPLITS
+        and pre_tokenizer["behavior"] == "Isolated"
+        and not pre_tokenizer.get("invert")
+    )
+
+
+def _parts(setting: Any) -> Iterator[dict[str, Any]]:
+    """The steps of a part of tokenizer.json, with sequences flattened."""
+    if isinstance(setting, list):
+        for one in setting:
+            yield from _parts(one)
+    elif isinstance(setting, dict) and setting["type"] == "Sequence":
+        yield from _parts(next(value for value in setting.values() if isinstance(value, list)))
+    elif isinstance(setting, dict):
+        yield setting
+
+
+_NAMES = (("vocab.bpe", "encoder.json"), ("merges.txt", "vocab.json"))
+_END = "<|endoftext|>"
+
+
+def find_files(where: str) -> tuple[Path, Path]:
+    """The merges and the vocabulary of "MERGES,VOCABULARY", or of a folder with both."""
+    merges, comma, vocabulary = where.partition(",")
+    if comma:
+        return Path(merges).expanduser(), Path(vocabulary).expanduser()
+    folder = Path(where).expanduser()
+    for pair in _NAMES:
+        if all((folder / name).is_file() for name in pair):
+            return folder / pair[0], folder / pair[1]
+    raise InputError(
+        f"gpt2:{where}: no folder with vocab.bpe and encoder.json (or merges.txt and vocab.json); "
+        "name both files: gpt2:MERGES,VOCABULARY"
+    )
+
+
+def tokenizer_json(merges: bytes, vocabulary: bytes, name: str) -> bytes:
+    """The two as one tokenizer.json, the only form that Hugging Face's library reads."""
+    try:
+        ids: dict[str, int] = dict(json.loads(vocabulary))
+        lines = merges.decode().split("\n")
+    except ValueError as error:
+        raise InputError(f"{name!r} is not the vocabulary of GPT-2's kind: {error}") from error
+    pairs = [line.split(" ") for line in lines if line.strip() and not line.startswith("#version")]
+    if not all(len(pair) == 2 for pair in pairs):
+        wrong = next(" ".join(pair) for pair in pairs if len(pair) != 2)
+        raise InputError(f"{name!r}: the merge {wrong!r} is not two pieces and a space between")
+    return json.dumps(_settings(ids, pairs), ensure_ascii=False).encode()
+
+
+def _settings(ids: dict[str, int], pairs: list[list[str]]) -> dict[str, Any]:
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    end = {"id": ids.get(_END), "content": _END, **plain, "special": True}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [end] if _END in ids else [],
+        "normalizer": None,
+        "pre_tokenizer": {**byte_level, "use_regex": True},
+        "post_processor": None,
+        "decoder": byte_level,
+        "model": {"type": "BPE", "vocab": ids, "merges": pairs},
+    }
+
 
 _log = logging.getLogger("jaxdata")
 _EOD = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "<|im_end|>", "<|eot_id|>", "[SEP]")

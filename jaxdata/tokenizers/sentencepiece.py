@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import sentencepiece
 
-from jaxdata.errors import InputError
-from jaxdata.tokenizers.base import SpecialToken, Tokenizer
-from jaxdata.tokenizers.text_cuts import split_at_special
+from jaxdata.base.errors import InputError
+from jaxdata.tokenizers.base import SpecialToken, Tokenizer, split_at_special
 
 _FILE = "tokenizer.model"
 _SPACE = "\u2581"  # SentencePiece writes spaces as this character, and reads both as a space

@@ -12,9 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from jaxdata.errors import InputError, MissingExtra
-from jaxdata.tokenizers.base import CannotEncode, SpecialToken, Tokenizer, fails_on_text
-from jaxdata.tokenizers.text_cuts import CL100K_SPLIT, GPT2_SPLIT, KNOWN_SPLITS, O200K_SPLIT
+from jaxdata.base.errors import InputError, MissingExtra
+from jaxdata.tokenizers.base import (
+    CL100K_SPLIT,
+    GPT2_SPLIT,
+    KNOWN_SPLITS,
+    O200K_SPLIT,
+    CannotEncode,
+    SpecialToken,
+    Tokenizer,
+    fails_on_text,
+)
 
 _RANKS, _ENCODING = "ranks.tiktoken", "encoding.json"
 _END = "<|endoftext|>"

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from jaxdata.errors import InputError
-from jaxdata.format.storage.small_files import write_small
-from jaxdata.scalars import takes_numpy_beside
+from jaxdata.base.errors import InputError
+from jaxdata.base.numbers import takes_numpy_beside
+from jaxdata.storage.small_files import write_small
 
 # Ends a piece in training. SentencePiece keeps U+2581 for the space and U+2585 for itself (it
 # drops a line that has one), so these two end a piece as well; in encoding they are bytes.

@@ -16,7 +16,7 @@ attention     segment ids as masks for torch's attention
 
 from __future__ import annotations
 
-from jaxdata.errors import MissingExtra
+from jaxdata.base.errors import MissingExtra
 
 try:
     import torch as _torch  # noqa: F401 - only to see whether it is installed
@@ -24,7 +24,6 @@ except ImportError:
     raise MissingExtra("torch", "torch") from None
 
 from jaxdata.torch.attention import attention_mask, block_mask, cu_seqlens
-from jaxdata.torch.batches import Batches
-from jaxdata.torch.loader import Loader, load
+from jaxdata.torch.loader import Batches, Loader, load
 
 __all__ = ["Batches", "Loader", "attention_mask", "block_mask", "cu_seqlens", "load"]

@@ -2,27 +2,212 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import cloudpickle
+import numpy as np
 import torch
-from torch.utils.data import IterableDataset, get_worker_info
+from torch import distributed
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
+from jaxdata.base.errors import InputError, StateMismatch
+from jaxdata.base.numbers import takes_numpy
 from jaxdata.config import Config, build_rows, load_config, loader_arguments
-from jaxdata.errors import InputError, StateMismatch
-from jaxdata.feed.batch_iterator import BatchIterator
 from jaxdata.feed.batches import HostPlacement
+from jaxdata.feed.loader import BatchIterator
 from jaxdata.feed.pipeline import BatchPipeline
-from jaxdata.feed.saved_state import SavedState, parse_state, sealed
+from jaxdata.feed.same_rows import Board
+from jaxdata.feed.state import SavedState, are_sizes, is_row, parse_state, refused, sealed, shown
+from jaxdata.feed.trees import is_array, map_leaves
 from jaxdata.rows.table import Batch
-from jaxdata.scalars import takes_numpy
-from jaxdata.torch.ranks import board_of, shard_of
-from jaxdata.torch.tensors import Delivery, Tensors
-from jaxdata.torch.worker_steps import Turn, whole_state
+
+Tensors = dict[str, Any]
+"""tensors by name; a single number is a Python number, as kernels take it"""
+
+
+class Delivery:
+    """Moves batches to the device of the trainer.
+
+    On the host a tensor shares the numpy array's memory, which is reused only when neither array
+    nor tensor refers to it. To a CUDA device batches go from pinned memory in a stream of their
+    own, while the device computes.
+
+    Args:
+        device: the device; None for the host.
+        long: int32 becomes int64, on the device.
+    """
+
+    def __init__(self, device: str | torch.device | None = None, long: bool = False) -> None:
+        self.device = None if device is None else torch.device(device)
+        self._long = long
+        self._stream: torch.cuda.Stream | None = None
+        if self.device is not None and self.device.type == "cuda":
+            if not torch.cuda.is_available():
+                raise InputError(
+                    f"device={str(device)!r}: torch finds no CUDA device here; give another, or "
+                    "none for tensors on the host"
+                )
+            self._stream = torch.cuda.Stream(self.device)
+            self.device = self._stream.device  # with its number
+
+    @property
+    def works(self) -> bool:
+        """Whether anything is copied."""
+        return self._long or self.device is not None
+
+    def send(self, batch: Any) -> Any:
+        """Start to move a batch of any structure; may be called by a thread that works ahead."""
+        found = map_leaves(lambda _, leaf: _tensor(leaf), batch)
+        if self._stream is None:
+            return map_leaves(lambda _, leaf: self._moved(leaf), found)
+        with torch.cuda.stream(self._stream):  # the current device of a thread may be another
+            pinned = map_leaves(lambda _, leaf: _pinned(leaf), found)
+            moved = map_leaves(lambda _, leaf: self._moved(leaf), pinned)
+            return _Sent(moved, self._stream.record_event())
+
+    def receive(self, batch: Any) -> Any:
+        """The batch for the caller's stream, which waits on the device until it has arrived."""
+        if not isinstance(batch, _Sent):
+            return batch
+        stream = torch.cuda.current_stream(self.device)
+        stream.wait_event(batch.arrival)
+
+        def recorded(_: str, value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                value.record_stream(stream)  # else the next copy could overwrite it
+            return value
+
+        return map_leaves(recorded, batch.batch)
+
+    def _moved(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        # Only from pinned memory: other devices may read the memory of the host later, when it has
+        # the next batch.
+        pinned = self._stream is not None
+        moved = value if self.device is None else value.to(self.device, non_blocking=pinned)
+        return moved.long() if self._long and moved.dtype == torch.int32 else moved
+
+
+class _Sent(NamedTuple):
+    batch: Any
+    arrival: torch.cuda.Event
+
+
+def _tensor(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor) or not is_array(leaf):
+        return leaf
+    array = np.asarray(leaf)
+    return torch.from_numpy(array) if array.ndim else array.item()
+
+
+def _pinned(value: Any) -> Any:
+    return value.pin_memory() if isinstance(value, torch.Tensor) else value
+
+
+def shard_of(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """(rank, world size): as given, else of `torch.distributed`, else as torchrun sets them.
+
+    Raises:
+        InputError: only one of them is given.
+    """
+    if (rank is None) != (world_size is None):
+        raise InputError(
+            f"rank={rank}, world_size={world_size}: give both (those of the data-parallel group), "
+            "or neither for those of torch.distributed"
+        )
+    if rank is not None and world_size is not None:
+        return rank, world_size
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+
+
+class RankNotes:
+    """See `Board`; the store in which `torch.distributed` met. Ranks of one number are one."""
+
+    def __init__(self, store: Any, rank: int, world_size: int) -> None:
+        self._store, self.scope = store, f"jaxdata/{world_size}"
+        self.process, self.processes = f"rank {rank}", world_size
+
+    def add(self, key: str, number: int) -> int:
+        return int(self._store.add(f"{self.scope}/{key}", number))
+
+    def put(self, key: str, note: str) -> None:
+        self._store.set(f"{self.scope}/{key}", note)
+
+    def get(self, key: str) -> str:
+        name = f"{self.scope}/{key}"
+        return self._store.get(name).decode() if self._store.check([name]) else ""
+
+
+def board_of(rank: int, world_size: int) -> Board | None:
+    """The board of the ranks that share batches; None for one, or without `torch.distributed`."""
+    if world_size == 1 or not (distributed.is_available() and distributed.is_initialized()):
+        return None
+    store = distributed.distributed_c10d._get_default_store()
+    return RankNotes(store, rank, world_size)
+
+
+@dataclass
+class Turn:
+    """The steps that a worker makes: after `ahead` others, one of every `workers`."""
+
+    worker: int
+    workers: int
+    ahead: int
+
+    @classmethod
+    def of(cls, info: Any) -> Turn:
+        """From `torch.utils.data.get_worker_info()`; worker 0 has the first step."""
+        return cls(info.id, info.num_workers, info.id)
+
+    def taken(self) -> None:
+        """Record that this worker has made a step."""
+        self.ahead = self.workers - 1
+
+    def parse(self, saved: SavedState) -> tuple[int, list[tuple[int, int]]]:
+        """The steps ahead, and the batch sizes asked for, of the state of a worker like this."""
+        turn: dict[str, Any] = saved.turn or {}
+        ahead: Any = turn.get("ahead")
+        sizes: Any = turn.get("batch_sizes")
+        if not (is_row(ahead) and ahead < self.workers and are_sizes(sizes)):
+            raise refused(
+                f"the state of worker {self.worker} of this StatefulDataLoader has turn "
+                f"{shown(saved.turn)}: expected steps `ahead`, fewer than {self.workers} workers, "
+                "and `batch_sizes`"
+            )
+        return ahead, [(row, size) for row, size in sizes]
+
+
+def whole_state(state: Mapping[str, Any]) -> tuple[Mapping[str, Any], int]:
+    """A loader's state, and the steps after it, from that state or a `StatefulDataLoader`'s."""
+    try:
+        if "_snapshot" in state:
+            snapshot, steps = state["_snapshot"], state["_steps_since_snapshot"]
+            last = f"worker_{snapshot['_last_yielded_worker_id']}"
+            found = snapshot["_worker_snapshots"][last]["fetcher_state"]["dataset_iter_state"]
+        elif "fetcher_state" in state:
+            found, steps = state["fetcher_state"]["dataset_iter_state"], 0
+        else:
+            return state, 0
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise StateMismatch(
+            "this state of a StatefulDataLoader has none of a jaxdata.torch.Loader in it "
+            f"({error} is missing): it had another dataset, or torchdata has a new format"
+        ) from None
+    if not is_row(steps):
+        raise StateMismatch(
+            f"this state of a StatefulDataLoader has _steps_since_snapshot {shown(steps)}: "
+            "expected a whole number of at least 0"
+        )
+    return found, steps
+
 
 _ABSENT: dict[str, Any] = {"skips": [], "amendments": []}
 """the values of fields that a state may lack"""
@@ -210,3 +395,79 @@ def load(
     settings = load_config(config, overrides)
     rows, arguments = build_rows(settings, split), loader_arguments(settings, split)
     return Loader(rows, rank=rank, world_size=world_size, device=device, long=long, **arguments)
+
+
+class Batches(Dataset[Tensors]):
+    """Batch *k* from `start_row` on, for `DataLoader(batch_size=None, num_workers=n)`.
+
+    Args:
+        rows: the result of `jaxdata.pack` or `mix`, or any `MapDataset` of rows.
+        batch_size: rows of the global batch, over all ranks; or a ramp.
+        rank: number of this process among those that share a batch; see `jaxdata.torch.Loader`.
+        world_size: number of those processes.
+        start_row: first row of batch 0: `next_row` of a state. Or call `set_state`.
+        long: int64 instead of int32.
+        settings: `drop_remainder`, `skip_rows` and `layout`, as for `jaxdata.Loader`.
+
+    >>> import jaxdata.torch
+    >>> rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 0], [3, 0], [4, 0]]), seq_len=2)
+    >>> batches = jaxdata.torch.Batches(rows, batch_size=1)
+    >>> len(batches), batches[1]["inputs"].shape
+    (2, torch.Size([1, 2]))
+    """
+
+    @takes_numpy
+    def __init__(
+        self,
+        rows: Any,
+        *,
+        batch_size: int | Sequence[tuple[int, int]],
+        rank: int | None = None,
+        world_size: int | None = None,
+        start_row: int = 0,
+        long: bool = False,
+        **settings: Any,
+    ) -> None:
+        super().__init__()
+        self._loader = Loader(
+            rows,
+            batch_size=batch_size,
+            rank=rank,
+            world_size=world_size,
+            long=long,
+            **settings,
+            num_workers=0,
+            prefetch=0,
+        )
+        self._loader.seek(row=start_row)
+        self._first = self._loader.step
+
+    def __repr__(self) -> str:
+        return f"Batches({len(self):,} of {self._loader!r})"
+
+    def __len__(self) -> int:
+        return len(self._loader) - self._first
+
+    def __getitem__(self, number: int) -> Tensors:
+        with self._loader.lock:  # of several threads each gets what it asks for
+            self._go_to(range(len(self))[number])
+            return next(self._loader)
+
+    def _go_to(self, number: int) -> None:
+        if self._loader.step != self._first + number:
+            self._loader.seek(step=self._first + number)
+
+    @takes_numpy
+    def get_state(self, batches: int) -> dict[str, Any]:
+        """The state after training on the first `batches` of these.
+
+        A loader, of JAX or torch, has the same state there and can resume from it.
+        """
+        with self._loader.lock:
+            self._go_to(batches)
+            return self._loader.get_state()
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Start where a state was taken: a loader's, or that of a `StatefulDataLoader` of one."""
+        self._loader.load_state_dict(state)
+        self._first = self._loader.step

@@ -21,6 +21,6 @@ digests     a fingerprint of the rows of each batch
 
 from __future__ import annotations
 
-from jaxdata.lazy import resolver
+from jaxdata.base.lazy import resolver
 
 __getattr__ = resolver(__name__)

@@ -1,20 +1,24 @@
-"""A decoder-only transformer: RMSNorm, rotary positions, gated MLP; the params are a dict.
+"""A decoder-only transformer, its loss and its optimizer: RMSNorm, rotary positions, gated MLP.
 
-Array names end in their shape: B batch, L sequence, D width, N heads, H head width,
-F MLP width, V vocabulary.
-The params of the blocks are stacked, so that `scan` compiles one block for all of them.
+Losses are sums and counts: exact for any division of rows among devices and batches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import optax
 
-from jaxdata.feed.device.attention import attention_mask
-from jaxdata.train.settings import ModelSettings
+from jaxdata.base.errors import InputError
+from jaxdata.config.train_section import ModelSettings, OptimizerSettings
+from jaxdata.feed.device import attention_mask
 
 Params = dict[str, Any]
 Batch = Mapping[str, jax.Array]
@@ -118,3 +122,133 @@ def _rotate(x_BxLxNxH: jax.Array, angles: jax.Array) -> jax.Array:
     first, second = jnp.split(x_BxLxNxH.astype(jnp.float32), 2, axis=-1)
     rotated = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
     return rotated.astype(x_BxLxNxH.dtype)
+
+
+def cross_entropy(logits_BxLxV: jax.Array, targets_BxL: jax.Array) -> jax.Array:
+    """Cross entropy of each target in nats, float32 `(batch, seq_len)`; ignores masks."""
+    nats_BxL: jax.Array = optax.softmax_cross_entropy_with_integer_labels(
+        logits_BxLxV.astype(jnp.float32), targets_BxL
+    )
+    return nats_BxL
+
+
+def mean_loss(nats_BxL: jax.Array, loss_mask_BxL: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Mean nats of the targets with loss (0 if there are none), and their number."""
+    targets = jnp.sum(loss_mask_BxL)
+    total = jnp.sum(jnp.where(loss_mask_BxL, nats_BxL, 0.0))
+    return total / jnp.maximum(targets, 1), targets
+
+
+def byte_sums(nats_BxL: jax.Array, batch: Batch, token_bytes_V: jax.Array) -> dict[str, jax.Array]:
+    """The sums for `BitsPerByte`: over targets with loss, and over those that stand for bytes."""
+    mask_BxL = batch["loss_mask"]
+    bytes_BxL = jnp.where(mask_BxL, token_bytes_V[batch["targets"]], 0)
+    return {
+        "nats": jnp.sum(jnp.where(mask_BxL, nats_BxL, 0.0)),
+        "targets": jnp.sum(mask_BxL),
+        "text_nats": jnp.sum(jnp.where(bytes_BxL > 0, nats_BxL, 0.0)),
+        "bytes": jnp.sum(bytes_BxL),
+    }
+
+
+@dataclass
+class BitsPerByte:
+    """Loss per byte of text: comparable between tokenizers, unlike loss per token.
+
+    Targets that stand for no bytes (end of document) do not count here, only in `loss`. Sums are
+    kept in double precision on the host.
+
+    >>> score = BitsPerByte()
+    >>> score.add({"nats": 5.0, "targets": 3, "text_nats": 4 * math.log(2), "bytes": 8})
+    >>> score.value
+    0.5
+    """
+
+    nats: float = 0.0
+    targets: int = 0
+    text_nats: float = 0.0
+    bytes: int = 0
+
+    def add(self, sums: Mapping[str, jax.Array | np.ndarray | float]) -> None:
+        self.nats += float(sums["nats"])
+        self.targets += int(sums["targets"])
+        self.text_nats += float(sums["text_nats"])
+        self.bytes += int(sums["bytes"])
+
+    @property
+    def value(self) -> float:
+        """Bits per byte."""
+        if not self.bytes:
+            raise InputError("no bits per byte: no evaluated token stands for any bytes")
+        return self.text_nats / (math.log(2) * self.bytes)
+
+    @property
+    def loss(self) -> float:
+        """Mean nats of all targets with loss."""
+        return self.nats / max(self.targets, 1)
+
+
+State = dict[str, Any]  # "params", "optimizer": the model's part of a checkpoint
+Step = Callable[[State, Mapping[str, jax.Array]], tuple[State, dict[str, jax.Array]]]
+
+
+def make_optimizer(settings: OptimizerSettings, steps: int) -> optax.GradientTransformation:
+    """The optimizer of a run of `steps` steps; a run shorter than its warm-up only warms up."""
+    rate = optax.warmup_cosine_decay_schedule(
+        init_value=0.0 if settings.warmup_steps else settings.learning_rate,
+        peak_value=settings.learning_rate,
+        warmup_steps=settings.warmup_steps,
+        decay_steps=max(steps, settings.warmup_steps + 1),
+        end_value=settings.learning_rate * settings.final_fraction,
+    )
+    return optax.chain(
+        optax.clip_by_global_norm(settings.clip_norm),
+        optax.adamw(
+            rate,
+            b1=settings.beta1,
+            b2=settings.beta2,
+            weight_decay=settings.weight_decay,
+            mask=_matrices,
+        ),
+    )
+
+
+def _matrices(params: Any) -> Any:
+    """True for weights with decay: all except the scales of the norms."""
+    return jax.tree_util.tree_map_with_path(lambda path, _: path[-1].key != "norm", params)
+
+
+def init_state(
+    seed: int, model: ModelSettings, vocab_size: int, optimizer: optax.GradientTransformation
+) -> State:
+    """The params and optimizer state of step 0, a function of the seed alone."""
+    params = init_params(jax.random.key(seed), model, vocab_size)
+    return {"params": params, "optimizer": optimizer.init(params)}
+
+
+def make_step(
+    model: ModelSettings, optimizer: optax.GradientTransformation, replicated: jax.sharding.Sharding
+) -> Step:
+    """The jitted `step(state, batch) -> state, metrics`; it consumes the given state.
+
+    The batch is sharded over devices and the state is not, so XLA sums gradients over devices. The
+    mean is over the targets of the global batch, however they are divided among devices.
+    """
+
+    @partial(jax.jit, donate_argnums=0, out_shardings=replicated)
+    def step(state: State, batch: Mapping[str, jax.Array]) -> tuple[State, dict[str, jax.Array]]:
+        def loss_of(params: Any) -> tuple[jax.Array, jax.Array]:
+            nats_BxL = cross_entropy(forward(params, batch, model), batch["targets"])
+            return mean_loss(nats_BxL, batch["loss_mask"])
+
+        (loss, targets), gradients = jax.value_and_grad(loss_of, has_aux=True)(state["params"])
+        updates, moments = optimizer.update(gradients, state["optimizer"], state["params"])
+        params = optax.apply_updates(state["params"], updates)
+        metrics = {
+            "loss": loss,
+            "targets": targets,
+            "gradient_norm": jnp.asarray(optax.global_norm(gradients)),
+        }
+        return {"params": params, "optimizer": moments}, metrics
+
+    return step

@@ -9,10 +9,10 @@ from pathlib import Path, PurePosixPath
 
 import jax
 
-from jaxdata.background import Threads
-from jaxdata.errors import InputError
-from jaxdata.format.storage import cache_root, open_store
-from jaxdata.train.settings import BUCKETS
+from jaxdata.base.errors import InputError
+from jaxdata.base.threads import Threads
+from jaxdata.config.train_section import BUCKETS
+from jaxdata.storage import cache_root, open_store
 
 COMPILED = "compiled"
 """folder of programs that XLA has compiled, which stay on this machine"""

@@ -2,33 +2,181 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental.multihost_utils import sync_global_devices
 
-from jaxdata.errors import InputError
-from jaxdata.progress import Advance
-from jaxdata.seeds import derive
-from jaxdata.train.checkpoint import Checkpoints
-from jaxdata.train.devices import batch_sharding, data_mesh, replicated
-from jaxdata.train.digests import row_digests
-from jaxdata.train.evaluate import make_evaluate
-from jaxdata.train.interrupts import Interrupts
+from jaxdata.base.errors import InputError
+from jaxdata.base.progress import Advance
+from jaxdata.base.seeds import derive
+from jaxdata.base.wording import counted
+from jaxdata.config.train_section import BUCKETS, ModelSettings, TrainSettings
+from jaxdata.train.checkpoint import Checkpoints, damaged_checkpoints, set_aside
+from jaxdata.train.devices import batch_sharding, data_mesh, gather_digests, replicated, row_digests
 from jaxdata.train.log import RunLog
-from jaxdata.train.loss import BitsPerByte
-from jaxdata.train.metrics import Progress
-from jaxdata.train.model import count_params
-from jaxdata.train.optimizer import State, init_state, make_optimizer, make_step
+from jaxdata.train.model import (
+    BitsPerByte,
+    State,
+    byte_sums,
+    count_params,
+    cross_entropy,
+    forward,
+    init_state,
+    make_optimizer,
+    make_step,
+)
 from jaxdata.train.output_folder import open_output
-from jaxdata.train.settings import BUCKETS, TrainSettings
-from jaxdata.train.whole_checkpoints import damaged_checkpoints, set_aside
-from jaxdata.wording import counted
+
+
+class Progress:
+    """Collects the metrics of running steps, and writes them on `flush`.
+
+    `wait_seconds()` is the time that the trainer has waited for data so far, `facts()` what the
+    record of a line says in addition; `log` is None on processes that do not write.
+    """
+
+    def __init__(
+        self,
+        log: RunLog | None,
+        say: Callable[[str], None],
+        wait_seconds: Callable[[], float],
+        steps: int,
+        facts: Callable[[], Mapping[str, Any]] = dict,
+    ) -> None:
+        self._log, self._say, self._wait_seconds, self._steps = log, say, wait_seconds, steps
+        self._facts = facts
+        self._pending: list[tuple[int, Mapping[str, Any], np.ndarray | None]] = []
+        self.restart_clock()
+
+    def restart_clock(self) -> None:
+        """Exclude time since the last flush that was no training: compiling, evaluating, saving."""
+        self._started, self._waited = time.perf_counter(), self._wait_seconds()
+
+    def add(self, step: int, metrics: Mapping[str, Any], rows: np.ndarray | None) -> None:
+        """Record a started step, and the digests of its rows in this process."""
+        self._pending.append((step, metrics, rows))
+
+    def flush(self) -> None:
+        """Wait for the recorded steps, write a record of each, and print the last one.
+
+        All processes call it after the same steps, since it gathers row digests.
+        """
+        if not self._pending:
+            return
+        records = [_record(step, metrics) for step, metrics, _ in self._pending]
+        digests = gather_digests([rows for _, _, rows in self._pending if rows is not None])
+        for record, digest in zip(records, digests, strict=False):
+            record["rows"] = digest
+        self._pending.clear()
+        records[-1] |= self._rates(sum(record["targets"] for record in records))
+        self.record(*records)
+        self._say(_line(records[-1], self._steps))
+        self.restart_clock()
+
+    def _rates(self, targets: int) -> dict[str, Any]:
+        seconds = max(time.perf_counter() - self._started, 1e-9)
+        waited = self._wait_seconds() - self._waited
+        return {
+            "tokens_per_second": targets / seconds,
+            "wait_seconds": waited,
+            "wait_share": waited / seconds,
+            **self._facts(),
+        }
+
+    def record(self, *records: Mapping[str, Any]) -> None:
+        if self._log:
+            self._log.write(*records)
+
+
+def _record(step: int, metrics: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "step": step,
+        "loss": float(metrics["loss"]),
+        "gradient_norm": float(metrics["gradient_norm"]),
+        "targets": int(metrics["targets"]),
+    }
+
+
+def _line(record: Mapping[str, Any], steps: int) -> str:
+    return (
+        f"step {record['step'] + 1:>{len(str(steps))}}/{steps}  loss {record['loss']:.4f}  "
+        f"{record['tokens_per_second']:>9,.0f} tokens/s  "
+        f"waited for data {100 * record['wait_share']:.1f} %"
+    )
+
+
+Evaluate = Callable[[Any, Iterable[Mapping[str, jax.Array]]], BitsPerByte]
+
+
+def make_evaluate(
+    model: ModelSettings, token_bytes: np.ndarray, replicated: jax.sharding.Sharding
+) -> Evaluate:
+    """Make `evaluate(params, batches)`, which scores all batches, the same on every process."""
+    token_bytes_V = np.asarray(token_bytes, np.int32)
+
+    @partial(jax.jit, out_shardings=replicated)
+    def sums_of(params: Any, batch: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+        nats_BxL = cross_entropy(forward(params, batch, model), batch["targets"])
+        return byte_sums(nats_BxL, batch, jnp.asarray(token_bytes_V))
+
+    def evaluate(params: Any, batches: Iterable[Mapping[str, jax.Array]]) -> BitsPerByte:
+        score = BitsPerByte()
+        for batch in batches:
+            score.add(sums_of(params, batch))
+        return score
+
+    return evaluate
+
+
+class Interrupts:
+    """Delays Ctrl-C where state changes; the second one is never delayed.
+
+    It acts in the main thread only, where Python handles signals.
+
+    >>> with Interrupts() as interrupts, interrupts.delayed():
+    ...     pass
+    """
+
+    def __init__(self) -> None:
+        self._delays = self._asked = False
+        self._before: Any = None
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _handle(self, _number: int, _frame: FrameType | None) -> None:
+        if not self._delays or self._asked:
+            raise KeyboardInterrupt
+        self._asked = True
+
+    @contextmanager
+    def delayed(self) -> Iterator[None]:
+        """Within, the first Ctrl-C waits for the end of the block; raises KeyboardInterrupt."""
+        self._delays = True
+        try:
+            yield
+        finally:
+            self._delays = False
+        if self._asked:
+            raise KeyboardInterrupt
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxdata import channel
-from jaxdata.channel import Channel
+from jaxdata.base import processes as channel
+from jaxdata.base.processes import Channel
 from tests.leftovers import descriptors
 
 sizes = st.sampled_from([0, 1, 2**15 - 30, 2**15, 2**16 - 30, 2**16 - 1, 2**16, 2**16 + 1, 2**20])

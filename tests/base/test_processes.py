@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import jaxdata
-from jaxdata.processes import Pool, Worker, answer_tasks
+from jaxdata.base.processes import Pool, Worker, answer_tasks
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -118,7 +118,7 @@ def test_workers_end_with_a_parent_that_is_killed(family: tuple[Any, list[int]])
 IN_A_LIBRARY = """
 import tensorstore
 from threading import Event
-from jaxdata.background import check_stop, in_background
+from jaxdata.base.threads import check_stop, in_background
 
 begun, (_, never) = Event(), tensorstore.Promise.new()
 
@@ -146,7 +146,7 @@ def test_python_ends_while_a_thread_waits_in_a_library() -> None:
 def test_a_thread_that_waits_for_something_else_is_woken_when_python_ends() -> None:
     code = """
 import queue
-from jaxdata.background import in_background
+from jaxdata.base.threads import in_background
 news = queue.SimpleQueue()
 in_background(lambda: print(news.get()), name="waits", wake=lambda: news.put("woken"))
 """

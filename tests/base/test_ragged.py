@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from jaxdata.ragged import (
+from jaxdata.base.ragged import (
     ByteRanges,
     consecutive,
     descending_order,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from jaxdata.seeds import Permutation, derive, shuffled_groups
+from jaxdata.base.seeds import Permutation, derive, shuffled_groups
 
 GOLDEN_SEED = 12717025599298937298
 GOLDEN_TEN = [5, 0, 2, 8, 7, 3, 9, 1, 4, 6]

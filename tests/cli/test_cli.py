@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from jaxdata import cli
-from jaxdata.errors import InputError
+from jaxdata.base.errors import InputError
 from jaxdata.feed.layouts import LAYOUTS
 from tests import builders
 from tests.commands import apart, run

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from jaxdata import cli
+from jaxdata.base.progress import progress_bar, say, status_line
 from jaxdata.cli import train
 from jaxdata.config import load_config
-from jaxdata.progress import progress_bar, say, status_line
 from tests import builders
 from tests.converter.here import in_this_process
 
@@ -85,7 +85,7 @@ def test_a_bar_says_no_count_before_it_knows_one() -> None:
 
 
 def test_a_status_and_a_bar_share_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jaxdata.progress._PATIENCE", 0.0)
+    monkeypatch.setattr("jaxdata.base.progress._PATIENCE", 0.0)
     shown = threading.Event()
 
     def text() -> str:

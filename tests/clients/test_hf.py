@@ -20,8 +20,8 @@ import torch
 
 import jaxdata
 import jaxdata.torch
-from jaxdata.errors import InputError, StateMismatch
-from jaxdata.processes import held_port
+from jaxdata.base.errors import InputError, StateMismatch
+from jaxdata.base.processes import held_port
 from jaxdata.testing import assert_same_batches, check_trainer
 from tests.feed.layouts.test_layouts import documents_alone
 from tests.testing.test_trainer import NAMES
@@ -29,8 +29,7 @@ from tests.testing.test_trainer import NAMES
 pytest.importorskip("accelerate", reason="transformers' Trainer needs accelerate")
 transformers = pytest.importorskip("transformers")
 trl = pytest.importorskip("trl", reason="SFTTrainer and DPOTrainer are trl's")
-from jaxdata.clients.hf import Jaxdata  # noqa: E402 - after what it needs was found
-from jaxdata.clients.hf_refusals import refuse_model  # noqa: E402
+from jaxdata.clients.hf import Jaxdata, refuse_model  # noqa: E402
 
 VOCAB, SEQ_LEN, ROWS = 260, 64, 4
 

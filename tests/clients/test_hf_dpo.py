@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import jaxdata
-from jaxdata.errors import InputError
+from jaxdata.base.errors import InputError
 from tests.clients.test_hf import ROWS, SEQ_LEN, loader, model, offline, trainer
 
 __all__ = ["offline"]

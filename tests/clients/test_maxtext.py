@@ -20,8 +20,8 @@ import torch
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jaxdata
+from jaxdata.base.errors import DatasetError, InputError, StateMismatch
 from jaxdata.clients import maxtext
-from jaxdata.errors import DatasetError, InputError, StateMismatch
 from tests.clients.tiny import CLOSE, ROWS, SEQ_LEN, VOCAB, Tiny, by_hand, train
 
 FITTING = {

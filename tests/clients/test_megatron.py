@@ -16,8 +16,8 @@ import pytest
 import torch
 
 import jaxdata
+from jaxdata.base.errors import InputError, StateMismatch
 from jaxdata.clients import megatron
-from jaxdata.errors import InputError, StateMismatch
 from jaxdata.feed.layouts import Megatron
 from tests.clients.tiny import ROWS, SEQ_LEN, VOCAB
 

@@ -18,10 +18,10 @@ import pytest
 import torch
 
 import jaxdata
+from jaxdata.base.errors import InputError, StateMismatch
 from jaxdata.clients import levanter, nanochat, nanodo, tunix
 from jaxdata.clients.nanogpt import Data
 from jaxdata.config import build_rows, load_config
-from jaxdata.errors import InputError, StateMismatch
 from tests.clients.tiny import (
     ROWS,
     SEQ_LEN,

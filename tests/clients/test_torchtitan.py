@@ -17,8 +17,8 @@ import pytest
 import torch
 
 import jaxdata
+from jaxdata.base.errors import InputError, StateMismatch
 from jaxdata.clients import torchtitan
-from jaxdata.errors import InputError, StateMismatch
 from tests.clients.tiny import ROWS, SEQ_LEN, VOCAB
 
 OF_ROWS = {"seq_len": SEQ_LEN, "local_batch_size": ROWS}

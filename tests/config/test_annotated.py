@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from jaxdata.config import load_config, packaged_configs
-from jaxdata.config.json_schema import config_schema
+from jaxdata.config.annotated import config_schema
 from tests.commands import run
 
 CONFIGS = packaged_configs()

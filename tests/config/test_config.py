@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import jaxdata
+from jaxdata.base.errors import ConfigError, InputError, SourceExhausted
 from jaxdata.cli import train
 from jaxdata.config import (
     Config,
@@ -20,7 +21,6 @@ from jaxdata.config import (
     parse_overrides,
     unscored,
 )
-from jaxdata.errors import ConfigError, InputError, SourceExhausted
 from jaxdata.testing import assert_exactly_once, assert_same_batches
 from tests import builders
 from tests.commands import run

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from jaxdata.base.errors import ConfigError
 from jaxdata.config import load, load_config, storage_section
 from jaxdata.config.storage_section import _VARIABLES, StorageSection, use_storage
-from jaxdata.errors import ConfigError
 from jaxdata.testing.buckets import bucket_process
 from tests.builders import dataset
 

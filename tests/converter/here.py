@@ -19,7 +19,7 @@ from array_record.python.array_record_module import ArrayRecordReader
 from jaxdata.converter import ConversionReport, convert
 from jaxdata.converter.engines import Engine
 from jaxdata.converter.engines.base import Attempt, Work
-from jaxdata.format.storage import open_store
+from jaxdata.storage import open_store
 
 
 class Here(Engine):
@@ -47,7 +47,7 @@ class Here(Engine):
 
 def in_this_process() -> Any:
     """While it is entered, conversions are done here, without the second that a worker takes."""
-    return mock.patch("jaxdata.converter.api.choose_engine", return_value=Here)
+    return mock.patch("jaxdata.converter.conversion.choose_engine", return_value=Here)
 
 
 def convert_here(inputs: Any, **options: Any) -> ConversionReport:

@@ -16,18 +16,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxdata.converter.inputs import identity
-from jaxdata.converter.inputs.content import ContentHash
-from jaxdata.converter.inputs.cutting import cut
+from jaxdata.base.errors import InputError
+from jaxdata.converter.changes import ContentHash
+from jaxdata.converter.inputs import files as identity
 from jaxdata.converter.inputs.discovery import find_inputs
-from jaxdata.converter.inputs.raw_records import Raw, TextPiece, Unreadable
+from jaxdata.converter.inputs.parsing import Raw, TextPiece, Unreadable
+from jaxdata.converter.inputs.reading import cut
 from jaxdata.converter.inputs.units import ReadSettings
 from jaxdata.converter.receipts import Receipt
-from jaxdata.errors import InputError
-from jaxdata.format.verify import verify
+from jaxdata.dataset.verify import verify
 from tests.converter import here
 from tests.converter.here import archive, receipts, records, run, write_lines
-from tests.format.trees import tree
+from tests.dataset.trees import tree
 
 SIZES: dict[str, Any] = {"unit_bytes": 20_000, "piece_bytes": 1_000}  # about 12 units
 TEXTS = [f"{number:05} " + "abc" * (number * 7 % 60) for number in range(2_500)]

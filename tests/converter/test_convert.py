@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from jaxdata import tokenizers
+from jaxdata.base.errors import InputError
 from jaxdata.converter import ConversionReport, texts
-from jaxdata.errors import InputError
 from tests.converter.here import (
     column,
     decoded,
@@ -30,7 +30,7 @@ from tests.converter.here import (
     statistics,
     write_lines,
 )
-from tests.format.trees import tree
+from tests.dataset.trees import tree
 
 
 @pytest.fixture

@@ -17,11 +17,11 @@ import pytest
 import jaxdata
 from jaxdata import DatasetError, InputError, StateMismatch, open_dataset, tokenizers
 from jaxdata.converter import conversion, conversion_run, publish
-from jaxdata.format.lease import leased
-from jaxdata.format.manifest import MANIFEST, update_manifest
-from jaxdata.format.shards import ShardWriter
-from jaxdata.format.storage import open_store
-from jaxdata.format.verify import verify
+from jaxdata.dataset.lease import leased
+from jaxdata.dataset.manifest import MANIFEST, update_manifest
+from jaxdata.dataset.shards import ShardWriter
+from jaxdata.dataset.verify import verify
+from jaxdata.storage import open_store
 from tests.converter.here import (
     decoded,
     interrupted,
@@ -33,7 +33,7 @@ from tests.converter.here import (
     statistics,
     write_lines,
 )
-from tests.format.trees import tree
+from tests.dataset.trees import tree
 
 
 def test_a_finished_source_is_left_alone_or_refused_by_name(tmp_path: Path) -> None:

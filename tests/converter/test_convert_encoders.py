@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import jaxdata
+from jaxdata.base.errors import InputError
 from jaxdata.converter.conversion import Conversion
 from jaxdata.converter.conversion_run import ConversionRun
-from jaxdata.errors import InputError
-from jaxdata.format.history import HISTORY
+from jaxdata.dataset.history import HISTORY
 from jaxdata.tokenizers.encoders import choice, library_of, trial
 from jaxdata.tokenizers.encoders.guarded import drawn
 from tests.commands import run as command
@@ -28,7 +28,7 @@ from tests.converter.here import (
     run_here,
     write_lines,
 )
-from tests.format.trees import tree
+from tests.dataset.trees import tree
 from tests.tokenizers.made import double, settings
 
 TEXTS = [f"Document {n}: some text of {n % 7} parts, {'café ' * (n % 3)}" for n in range(1_500)]

@@ -23,17 +23,17 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from jaxdata import tokenizers
-from jaxdata.converter.inputs.compression import compression_of
-from jaxdata.converter.inputs.cutting import cut
+from jaxdata.base.errors import InputError
 from jaxdata.converter.inputs.discovery import find_inputs
-from jaxdata.converter.inputs.file_types import is_table
+from jaxdata.converter.inputs.formats.base import is_table
 from jaxdata.converter.inputs.formats.tables import check_strings
+from jaxdata.converter.inputs.reading import cut
+from jaxdata.converter.inputs.streams import compression_of
 from jaxdata.converter.job import Job
-from jaxdata.converter.merged_receipts import member_of
 from jaxdata.converter.parameters import make_parameters
-from jaxdata.converter.unit_reader import UnitReader
-from jaxdata.errors import InputError
-from jaxdata.format.archive_members import Member
+from jaxdata.converter.receipts import member_of
+from jaxdata.converter.worker import UnitReader
+from jaxdata.dataset.archive_members import Member
 from tests.converter.here import archive, objects
 
 INPUTS = int(os.environ.get("JAXDATA_FUZZ", "300"))

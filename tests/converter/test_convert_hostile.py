@@ -14,8 +14,8 @@ import pytest
 import zstandard
 
 import jaxdata
+from jaxdata.base.errors import InputError
 from jaxdata.converter import texts
-from jaxdata.errors import InputError
 from tests.converter.test_convert import decoded, quarantine, run, write_lines
 
 GOOD = b'{"text": "a"}\n'
@@ -84,7 +84,7 @@ def packed(name: str, pieces: int, piece: bytes) -> bytes:
 
 @pytest.mark.parametrize("name", ["a.jsonl.zst", "a.jsonl.gz", "a.json.zst"])
 def test_bombs_are_refused(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jaxdata.converter.inputs.compression.FREE", 2**20)
+    monkeypatch.setattr("jaxdata.converter.inputs.streams.FREE", 2**20)
     (tmp_path / name).write_bytes(packed(name, 16, bytes(2**20)))
     with pytest.raises(
         InputError, match=r"expands to more than 200 times its size: .*--max-expansion"

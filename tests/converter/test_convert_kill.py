@@ -18,11 +18,11 @@ from unittest import mock
 
 import pytest
 
-from jaxdata import processes
+from jaxdata.base import processes
+from jaxdata.base.errors import WorkerDied
 from jaxdata.converter.engines.base import Attempt
-from jaxdata.errors import WorkerDied
 from tests.converter.here import Here, convert_here, receipts, records, run, write_lines
-from tests.format.trees import tree
+from tests.dataset.trees import tree
 
 pytestmark = pytest.mark.slow
 UNIT_BYTES = 20_000

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from jaxdata import open_dataset
+from jaxdata.base.errors import InputError
 from jaxdata.converter import texts
-from jaxdata.errors import InputError
 from tests.commands import run as command
 from tests.converter.here import (
     column,

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from jaxdata.format.verify import verify
+from jaxdata.dataset.verify import verify
 from tests.converter.here import receipts
 from tests.converter.test_convert_kill import OPTIONS, corpus, expected
-from tests.format.trees import tree
+from tests.dataset.trees import tree
 
 __all__ = ["corpus", "expected"]  # fixtures
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 _MAIN = """
 import sys
 from jaxdata.cli import main
-from jaxdata.format import lease
+from jaxdata.dataset import lease
 lease.SECONDS = float(sys.argv.pop(1))
 main()
 """

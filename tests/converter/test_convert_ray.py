@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from jaxdata.base.errors import InputError
 from jaxdata.converter import ConversionReport, convert
-from jaxdata.errors import InputError
 from tests.converter.here import receipts, records, write_lines
 from tests.converter.ray_cluster import cluster
 from tests.converter.test_convert_kill import (
@@ -20,7 +20,7 @@ from tests.converter.test_convert_kill import (
     expected,
     stop_after,
 )
-from tests.format.trees import tree
+from tests.dataset.trees import tree
 from tests.readmes import of
 
 pytestmark = pytest.mark.slow

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 
 from jaxdata import tokenizers
 from jaxdata.converter.statistics import derived
-from jaxdata.documents.converted_dataset import open_dataset
-from jaxdata.format.manifest import read_manifest
-from jaxdata.format.storage import open_store
-from jaxdata.look.conversion_statistics import statistics_table
-from jaxdata.look.packing import compare_strategies
+from jaxdata.dataset.manifest import read_manifest
+from jaxdata.dataset.opening import open_dataset
+from jaxdata.look.dataset_summary import statistics_table
+from jaxdata.look.strategies import compare_strategies
+from jaxdata.storage import open_store
 from tests.commands import run as command
 from tests.converter.here import documents, objects, records, run, statistics, write_lines
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import jaxdata
+from jaxdata.base.errors import InputError
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.converter.inputs.formats import base as formats
 from jaxdata.converter.inputs.formats.base import Format
@@ -20,7 +21,6 @@ from jaxdata.converter.inputs.units import ReadSettings
 from jaxdata.converter.options import option
 from jaxdata.converter.parameters import Parameters, make_parameters, options
 from jaxdata.converter.tasks import Encoded, Prepared, Record, Settings, Task, registry
-from jaxdata.errors import InputError
 from jaxdata.tokenizers import Tokenizer, load
 from tests.commands import run as command
 from tests.converter.here import decoded, manifest, records, run, statistics, write_lines

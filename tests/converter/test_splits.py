@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxdata.base.errors import InputError
 from jaxdata.converter.receipts import Receipt
 from jaxdata.converter.splits import Ratio, assign, documents_of, is_assigned, read_ratio
-from jaxdata.errors import InputError
 from tests.converter.decisions.made import wrote
 
 shares = st.lists(st.integers(0, 50), min_size=1, max_size=5).filter(any)

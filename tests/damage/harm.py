@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxdata.format.checksums import checked_bytes, with_checksum
-from jaxdata.format.storage import open_store
-from tests.format.strangers import edit_json, set_value
+from jaxdata.dataset.checksums import checked_bytes, with_checksum
+from jaxdata.storage import open_store
+from tests.dataset.strangers import edit_json, set_value
 
 Harm = Callable[[Path], object]
 

@@ -9,9 +9,9 @@ from pathlib import Path, PurePath
 from random import Random
 from typing import Any, NamedTuple
 
-from jaxdata.format.checksums import checked_bytes, with_checksum
+from jaxdata.dataset.checksums import checked_bytes, with_checksum
 from tests.damage.specimens import files_of
-from tests.format.strangers import seal
+from tests.dataset.strangers import seal
 
 _NUMBERS = [*range(-2, 40), 2**16, 2**31, 2**32, 2**53, 2**53 + 1, 2**63, 2**64, -(2**63), 10**30]
 _NAMES = ["", ".", "..", "../x", "/dev/zero", "a/../../b", "/etc/passwd", "train/web", "a\0", "é"]

@@ -16,22 +16,22 @@ import numpy as np
 import tokenizers as hf
 
 import jaxdata
+from jaxdata.base.errors import DatasetError
 from jaxdata.converter import conversion_run
-from jaxdata.errors import DatasetError
-from jaxdata.format.history import HISTORY
-from jaxdata.format.storage.pages.page_folder import PageFolder
-from jaxdata.format.verify import verify
-from jaxdata.materializer import api as materializer
-from jaxdata.materializer.verify_rows import verify_rows
+from jaxdata.dataset.history import HISTORY
+from jaxdata.dataset.verify import verify
+from jaxdata.dataset.views.cuts import TokenRanges
+from jaxdata.dataset.views.source_view import SourceView
+from jaxdata.dataset.views.writing import write_views
+from jaxdata.foreign import materialize as materializer
+from jaxdata.foreign.row_records import verify_rows
+from jaxdata.storage.pages.page_folder import PageFolder
 from jaxdata.testing import write_dataset
-from jaxdata.train.whole_checkpoints import damaged_checkpoints, write_checksums
-from jaxdata.views.cut_ranges import TokenRanges
-from jaxdata.views.source_view import SourceView
-from jaxdata.views.writing import write_views
+from jaxdata.train.checkpoint import damaged_checkpoints, write_checksums
 from tests.builders import dataset as write
 from tests.builders import documents
 from tests.converter.here import run_here as convert
-from tests.documents.test_foreign import WRITERS, made
+from tests.dataset.documents.test_foreign import WRITERS, made
 
 Lists = dict[str, list[Any]]
 """name -> documents, rows, or whatever else somebody reads, one after the other"""
@@ -143,7 +143,7 @@ def make_dataset(folder: Path) -> None:
 def read_dataset(folder: Path) -> Lists:
     """All sources, Megatron's rows of one, and texts."""
     dataset, found = jaxdata.open_dataset(folder), read_sources(folder)
-    order = jaxdata.megatron.gpt(dataset.source("train", "sft"), seq_len=16)
+    order = jaxdata.rows.megatron.gpt(dataset.source("train", "sft"), seq_len=16)
     found["megatron"] = [order[number]["inputs"].tolist() for number in range(len(order))]
     web = dataset.source("train", "web")
     return found | {"text": [dataset.decode(web[number]["tokens"]) for number in range(9)]}

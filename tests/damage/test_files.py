@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 import jaxdata
-from jaxdata.errors import DatasetError
-from jaxdata.format import index
-from jaxdata.format.records import RecordSpec
-from jaxdata.format.storage import LocalStore, local, open_store
-from jaxdata.format.storage.zarr import describe
-from jaxdata.format.verify import verify
+from jaxdata.base.errors import DatasetError
+from jaxdata.dataset import index
+from jaxdata.dataset.records import RecordSpec
+from jaxdata.dataset.verify import verify
+from jaxdata.foreign.row_records import verify_rows
 from jaxdata.look.integrity import check_dataset
-from jaxdata.materializer.verify_rows import verify_rows
+from jaxdata.storage import LocalStore, local, open_store
+from jaxdata.storage.zarr import describe
 from tests import commands
 from tests.builders import run
 from tests.damage.harm import (
@@ -47,8 +47,8 @@ from tests.damage.harm import (
     unsealed,
 )
 from tests.damage.specimens import OLDER, SMALL, SPECIMENS, copied, files_of, part_of
-from tests.format.memory_store import MemoryStore
-from tests.format.strangers import little_memory, set_key, set_value
+from tests.dataset.strangers import little_memory, set_key, set_value
+from tests.storage.memory_store import MemoryStore
 
 KINDS = SPECIMENS | {"small": SMALL, "older": OLDER}
 ANYTHING, NOTHING = "", None

@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 import jaxdata
-from jaxdata.errors import DatasetError
-from jaxdata.format.verify import verify
-from jaxdata.materializer.verify_rows import verify_rows
+from jaxdata.base.errors import DatasetError
+from jaxdata.dataset.verify import verify
+from jaxdata.foreign.row_records import verify_rows
 from jaxdata.testing import write_dataset
 from tests import commands
 from tests.damage.harm import content, sealed
 from tests.damage.specimens import make_rows, make_small
-from tests.format.strangers import little_memory, seal, set_key, set_value
+from tests.dataset.strangers import little_memory, seal, set_key, set_value
 
 Change = Callable[[dict[str, Any]], object]
 WEB = ("sources", "train/web")

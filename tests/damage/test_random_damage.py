@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from jaxdata.errors import JaxdataError
+from jaxdata.base.errors import JaxdataError
 from tests.damage.mutations import Mutation, mutate
 from tests.damage.specimens import SPECIMENS, Lists, Specimen, copied, files_of, part_of
-from tests.format.strangers import little_memory
+from tests.dataset.strangers import little_memory
 
 # Of 2,000 mutations, how many each kind gets.
 SHARES = {"dataset": 1100, "rows": 250, "conversion": 200, "rows begun": 100, "pages": 70}

@@ -10,8 +10,8 @@ from unittest import mock
 
 import numpy as np
 
+from jaxdata.dataset.opening import ConvertedDataset, open_dataset
 from jaxdata.dedup import DedupReport, deduplicate
-from jaxdata.documents.converted_dataset import ConvertedDataset, open_dataset
 from jaxdata.tokenizers import load
 from tests.converter.here import Here, run_here
 from tests.converter.test_convert import records, write_lines

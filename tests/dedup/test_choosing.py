@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxdata.dedup.account_of_copies import not_found, sizes_of_clusters, statistics_of
+from jaxdata.base.errors import InputError
 from jaxdata.dedup.members import MOST, Member, Members
-from jaxdata.dedup.search_stages import Clusters
+from jaxdata.dedup.outcome import not_found, sizes_of_clusters, statistics_of
+from jaxdata.dedup.search import Clusters
 from jaxdata.dedup.survivors import (
     EXACT_COPY,
     NEAR_COPY,
@@ -25,7 +26,6 @@ from jaxdata.dedup.survivors import (
     leave,
     value_ranks,
 )
-from jaxdata.errors import InputError
 
 
 class Case(NamedTuple):

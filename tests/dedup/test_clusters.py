@@ -11,12 +11,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from jaxdata.dedup.components import Components
-from jaxdata.dedup.search_stages import parts_together
-from jaxdata.dedup.units.candidate_units import NEIGHBOURS, documents_of, exact_pairs, near_pairs
-from jaxdata.dedup.units.dedup_job import even_cuts
-from jaxdata.dedup.units.pair_units import decode_pairs, encode_pairs, jaccard
-from jaxdata.dedup.units.sorted_runs import (
+from jaxdata.base.hashing import Bands, ngrams, word_pieces
+from jaxdata.dedup.job import even_cuts
+from jaxdata.dedup.minhash import (
+    NEIGHBOURS,
+    decode_pairs,
+    documents_of,
+    encode_pairs,
+    exact_pairs,
+    jaccard,
+    near_pairs,
+)
+from jaxdata.dedup.search import Components, parts_together
+from jaxdata.dedup.sorted_runs import (
     PARTS,
     decode_layout,
     encode_layout,
@@ -24,9 +31,7 @@ from jaxdata.dedup.units.sorted_runs import (
     even_fences,
     read_part,
 )
-from jaxdata.format.storage import open_store
-from jaxdata.hashing.minhash import Bands
-from jaxdata.hashing.ngrams import ngrams, word_pieces
+from jaxdata.storage import open_store
 from tests.dedup.planted import dropped, find, made, ngram_set, prose
 
 EDGES = st.integers(1, 40).flatmap(
@@ -126,7 +131,7 @@ def test_units_begin_after_the_thing_in_which_a_height_is_reached(
     assert even_cuts(ends, most) == expected
 
 
-@given(st.integers(0, 2**20), st.integers(0, 2**20))
+@given(st.integers(0, 2**20), st.integers(1, 2**20))
 def test_as_many_parts_are_merged_together_as_fit(size: int, memory: int) -> None:
     fit = [2**n for n in range(9) if size * 2**n <= 256 * memory]
     assert parts_together(size, memory) == (max(fit, default=1) if size else 256)

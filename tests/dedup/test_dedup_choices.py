@@ -11,14 +11,14 @@ import pytest
 from pydantic import ValidationError
 
 import jaxdata
+from jaxdata.base.errors import InputError
+from jaxdata.dataset.manifest import read_manifest
+from jaxdata.dataset.opening import open_dataset
+from jaxdata.dedup.job import DedupJob
 from jaxdata.dedup.leaks import leak_notes
 from jaxdata.dedup.members import Member, Members
 from jaxdata.dedup.settings import DedupSettings
-from jaxdata.dedup.units.dedup_job import DedupJob
-from jaxdata.documents.converted_dataset import open_dataset
-from jaxdata.errors import InputError
-from jaxdata.format.manifest import read_manifest
-from jaxdata.format.storage import open_store
+from jaxdata.storage import open_store
 from tests.commands import run
 from tests.converter.here import run_here
 from tests.converter.test_convert import write_lines

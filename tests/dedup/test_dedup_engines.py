@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
+from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.dataset.verify import verify
 from jaxdata.dedup import deduplicate
-from jaxdata.errors import DatasetError, InputError
-from jaxdata.format.verify import verify
 from tests.converter.test_convert import records, tree, write_lines
 from tests.dedup.planted import find, made, prose
 
@@ -145,7 +145,7 @@ def test_a_search_goes_on_with_its_own_settings_and_whole_receipts(
 ) -> None:
     data = copied(dataset, tmp_path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jaxdata.dedup.search_stages.Search._connect_near", interrupt)
+        patch.setattr("jaxdata.dedup.search.Search._connect_near", interrupt)
         with pytest.raises(KeyboardInterrupt):
             find(data)
     assert receipts(data)

@@ -14,19 +14,16 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from jaxdata.base.errors import InputError
+from jaxdata.dataset.opening import open_dataset
+from jaxdata.dataset.views.writing import write_views
 from jaxdata.dedup import one_pass
-from jaxdata.dedup.compared import _sides, against_of, sources_of
-from jaxdata.dedup.kept_signatures import KeptSignatures
-from jaxdata.dedup.member_texts import PairTexts
-from jaxdata.dedup.members import Member, Members
+from jaxdata.dedup.api import _sides, against_of, sources_of
+from jaxdata.dedup.job import DedupJob, Workbench
+from jaxdata.dedup.members import KeptSignatures, Member, Members, PairTexts
 from jaxdata.dedup.repeated_spans import check_no_pairs
+from jaxdata.dedup.search import worker_of
 from jaxdata.dedup.settings import DedupSettings
-from jaxdata.dedup.units.dedup_job import DedupJob
-from jaxdata.dedup.units.dedup_worker import worker_of
-from jaxdata.dedup.units.workbench import Workbench
-from jaxdata.documents.converted_dataset import open_dataset
-from jaxdata.errors import InputError
-from jaxdata.views.writing import write_views
 from tests.converter.here import run_here
 from tests.converter.test_convert import write_lines
 from tests.dedup.planted import find, made, prose
@@ -147,7 +144,7 @@ def test_a_unit_of_hashes_says_how_far_it_is(dataset: Any) -> None:
         ("hashes-001-0000000000", 2),
     ]
     said: list[float] = []
-    with mock.patch("jaxdata.dedup.units.signature_units._AT_ONCE", 1):
+    with mock.patch("jaxdata.dedup.minhash._AT_ONCE", 1):
         for unit in units:
             worker_of(job)(unit, said.append)
     assert said == [0.5, 1, 1, 1, 1]
@@ -187,7 +184,7 @@ def test_a_search_says_how_far_it_has_come(tmp_path: Path) -> None:
     options = {"unit_tokens": 1_000, "bands": 60, "rows": 2, "memory": 2_000, "stage": stage}
     with (
         mock.patch("jaxdata.dedup.api.time", clock),
-        mock.patch("jaxdata.dedup.search_stages._PAIR_TOKENS", 1),
+        mock.patch("jaxdata.dedup.search._PAIR_TOKENS", 1),
         mock.patch("jaxdata.dedup.api.write_views", wraps=write_views) as written,
     ):
         report = find(data, against=["val"], overlap=0, **options)

@@ -11,15 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxdata.dedup import DedupReport, api, side_by_side
-from jaxdata.dedup.account_of_copies import clusters_by_size
+from jaxdata.dataset.views.columns import Span
+from jaxdata.dataset.views.kept_documents import KeptDocuments
+from jaxdata.dedup import DedupReport, api
+from jaxdata.dedup import examples as side_by_side
+from jaxdata.dedup.examples import (
+    Example,
+    SpanExample,
+    _largest,
+    brief,
+    differing,
+    examples_of_spans,
+)
 from jaxdata.dedup.leaks import leak_notes
+from jaxdata.dedup.outcome import clusters_by_size
 from jaxdata.dedup.settings import DedupSettings
-from jaxdata.dedup.side_by_side import Example, _largest, brief, differing
-from jaxdata.dedup.span_examples import SpanExample, examples_of_spans
 from jaxdata.dedup.survivors import EXACT_COPY, NEAR_COPY, TAINTED, Dropped
-from jaxdata.documents.kept import KeptDocuments
-from jaxdata.format.views import Span
 
 PLAIN = "clusters by number of documents: none; took 1,234.5 s"
 
@@ -79,7 +86,7 @@ WORDS = st.lists(st.sampled_from("abcd"), max_size=20)
 
 @given(WORDS, WORDS)
 def test_passages_are_both_texts_in_turn(one: list[str], other: list[str]) -> None:
-    with mock.patch("jaxdata.dedup.side_by_side._CONTEXT", 30):
+    with mock.patch("jaxdata.dedup.examples._CONTEXT", 30):
         found = [*differing(one, other)]
     assert all(kind in ("same", "other") for kind, _, _ in found)
     assert " ".join(first for _, first, _ in found if first).split() == one

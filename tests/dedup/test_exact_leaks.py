@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxdata
-from jaxdata.dedup.exact_leaks import _remedy, exact_leaks
-from jaxdata.documents.base import Documents
-from jaxdata.documents.converted_dataset import open_dataset
-from jaxdata.documents.dataset import Dataset
+from jaxdata.dataset.contract import Dataset
+from jaxdata.dataset.documents import Documents
+from jaxdata.dataset.opening import open_dataset
+from jaxdata.dedup.leaks import _remedy, exact_leaks
 from jaxdata.tokenizers import load
 from tests.commands import run
 from tests.dedup.planted import find, made, prose
@@ -76,7 +76,7 @@ def test_more_than_is_read_is_said(dataset: Path, monkeypatch: pytest.MonkeyPatc
     (line,) = found.lines()
     assert line.startswith(f"not looked for: that would read {found.read:,} tokens, and this check")
     assert "reads up to 100. To find and leave out exact and near copies: jaxdata dedup" in line
-    monkeypatch.setattr("jaxdata.documents.converted.ConvertedDocuments.tokens", None)
+    monkeypatch.setattr("jaxdata.dataset.converted.ConvertedDocuments.tokens", None)
     assert exact_leaks(open_dataset(dataset), ["train/web"], ["val/web"], most=100) == found
 
 
@@ -109,7 +109,7 @@ def test_as_brute_force_counts(
     """However reads are cut; a document of a single token is none."""
     dataset = InMemory({"train/a": trained, "val/a": held_out})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jaxdata.dedup.exact_leaks._AT_ONCE", at_once)
+        patch.setattr("jaxdata.dedup.leaks._AT_ONCE", at_once)
         found = exact_leaks(dataset, ["train/a"], ["val/a"])
     assert found.leaked == sum(bool(one) and one in trained for one in held_out)
     assert found.held_out == len(held_out)

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import jaxdata
-from jaxdata.documents.converted_dataset import open_dataset
-from jaxdata.errors import InputError
-from jaxdata.format.manifest import ViewEntry, read_manifest
-from jaxdata.format.storage import open_store
-from jaxdata.format.verify import verify
+from jaxdata.base.errors import InputError
+from jaxdata.dataset.manifest import ViewEntry, read_manifest
+from jaxdata.dataset.opening import open_dataset
+from jaxdata.dataset.verify import verify
+from jaxdata.storage import open_store
 from tests.commands import run
 from tests.converter.here import Here, in_this_process, run_here
 from tests.converter.test_convert import column, records, write_lines
@@ -44,7 +44,7 @@ def views(dataset: Path, name: str) -> dict[str, ViewEntry]:
 def unread() -> Any:
     """While it is entered, no text of a source can be read."""
     return mock.patch(
-        "jaxdata.dedup.member_texts.TokenTexts.texts", side_effect=AssertionError("text is read")
+        "jaxdata.dedup.members.TokenTexts.texts", side_effect=AssertionError("text is read")
     )
 
 
@@ -114,7 +114,7 @@ def test_no_text_is_read_to_hash(both: tuple[Path, Path], tmp_path: Path) -> Non
         said = find(both[0], against=[str(bench)], overlap=2, near=near).summary()
         assert said.endswith(f"; text read only to look for words of benchmarks{also}")
     assert "hashed" not in find(both[1]).summary()
-    with mock.patch("jaxdata.dedup.kept_signatures.HASHING", "version 2, Unicode 15.0.0"):
+    with mock.patch("jaxdata.dedup.members.HASHING", "version 2, Unicode 15.0.0"):
         assert find(both[0], threshold=0).hashed_before == [], "of another version"
 
 
@@ -166,7 +166,7 @@ def test_appended_they_grow(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=says):
         converted(more, tmp_path / "d", append=True)
     with (
-        mock.patch("jaxdata.converter.kept.kept_hashes.HASHING", "version 1, Unicode 99"),
+        mock.patch("jaxdata.converter.hashes.HASHING", "version 1, Unicode 99"),
         pytest.raises(InputError, match=r"made by version 1, Unicode .*, are by .* Unicode 99"),
     ):
         converted(more, tmp_path / "d", append=True, dedup="exact", minhash=True)

@@ -14,11 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxdata.dedup.benchmarks.benchmark_files import places_by_file, read_benchmarks
-from jaxdata.dedup.benchmarks.benchmark_spans import around
-from jaxdata.dedup.benchmarks.published_rules import OverlapRule
-from jaxdata.documents.converted_dataset import open_dataset
-from jaxdata.errors import InputError
+from jaxdata.base.errors import InputError
+from jaxdata.dataset.opening import open_dataset
+from jaxdata.dedup.benchmarks import around, places_by_file, read_benchmarks
+from jaxdata.dedup.settings import OverlapRule
 from tests.converter.test_convert import write_lines
 from tests.dedup.planted import dropped, find, made, prose
 

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 import jaxdata
-from jaxdata.documents.converted_dataset import open_dataset
-from jaxdata.errors import InputError
+from jaxdata.base.errors import InputError
+from jaxdata.dataset.opening import open_dataset
 from tests.commands import run
 from tests.converter.here import run_here
 from tests.converter.test_convert import records, write_lines
+from tests.dataset.views.made import dropping, masking, write
 from tests.dedup.planted import find, made, prose
-from tests.views.made import dropping, masking, write
 
 
 def before(documents: list[list[int]], span: int) -> list[list[bool]]:

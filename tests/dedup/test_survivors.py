@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from jaxdata.base.errors import InputError
 from jaxdata.dedup import deduplicate
-from jaxdata.errors import InputError
 from tests.dedup.planted import dropped, find, made, ngram_set, prose
 
 LINKS = 14

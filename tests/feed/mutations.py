@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from jaxdata.errors import StateMismatch
+from jaxdata.base.errors import StateMismatch
 
 JUNK: list[Any] = [
     *(None, True, False, 0, 1, -1, 7, 2**31, 2**63 - 1, 2**63, -(2**70), 10**400, 0.0, 1.5, 1e308),

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import jaxdata
-from jaxdata.processes import held_port
+from jaxdata.base.processes import held_port
 
 ROOT = Path(__file__).parents[2]
 SEQ_LEN = 32
@@ -258,7 +258,7 @@ class Member:
         """The first batch of equal data, and of data that differs from process to process."""
         import jax
 
-        from jaxdata.errors import InputError
+        from jaxdata.base.errors import InputError
         from jaxdata.feed import same_rows
 
         same_rows._GRACE = 0.1

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxdata.errors import InputError
+from jaxdata.base.errors import InputError
+from jaxdata.base.ragged import Ints
 from jaxdata.feed import batches
 from jaxdata.feed.batches import (
     DatasetBatches,
@@ -26,10 +27,8 @@ from jaxdata.feed.batches import (
     make_in_groups,
     prefetch,
 )
-from jaxdata.feed.schedule import Schedule, Share, Span
-from jaxdata.feed.skips import Skips
-from jaxdata.ragged import Ints
-from jaxdata.rows.batch_order import Key
+from jaxdata.feed.schedule import Schedule, Share, Skips, Span
+from jaxdata.rows.table import Key
 from tests.rows.test_assembling import GivenRows, Segment, Source, row_of
 
 SOURCES = [Source([[n * 10 + at for at in range(9)]], None, [[0.0] * 9]) for n in (1, 2)]

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import jaxdata
-from jaxdata.errors import InputError
+from jaxdata.base.errors import InputError
 from jaxdata.testing import assert_same_batches
 from tests.conftest import ROOT
 from tests.feed.test_loader import REFERENCE, ROWS, loader

@@ -20,7 +20,7 @@ import pytest
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import jaxdata
-import jaxdata.megatron
+import jaxdata.rows.megatron
 import jaxdata.torch
 from tests.test_golden import CHUNKS, FORMAT_2, PHASES
 
@@ -69,7 +69,7 @@ def transformed(folder: Path) -> Any:
 def megatron(folder: Path) -> Any:
     packed(folder, "words")
     documents = jaxdata.open_dataset(folder / "data").source("train", "words")
-    return jaxdata.Loader(jaxdata.megatron.gpt(documents, seq_len=64, seed=7), batch_size=8)
+    return jaxdata.Loader(jaxdata.rows.megatron.gpt(documents, seq_len=64, seed=7), batch_size=8)
 
 
 def streamed(folder: Path) -> Any:

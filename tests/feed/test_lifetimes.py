@@ -19,7 +19,7 @@ import jaxdata
 import jaxdata.torch
 from jaxdata.feed.batches import HostPlacement
 from jaxdata.feed.schedule import Schedule
-from jaxdata.feed.streams.shared import BatchReceiver
+from jaxdata.feed.streams.workers import BatchReceiver
 from jaxdata.testing import assert_same_batches, distinct_documents
 from tests.leftovers import held
 

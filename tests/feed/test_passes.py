@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 import jaxdata
 import jaxdata.torch
-from jaxdata.errors import InputError, SourceExhausted, StateMismatch
+from jaxdata.base.errors import InputError, SourceExhausted, StateMismatch
 from jaxdata.testing import distinct_documents
 
 LENGTHS = np.random.default_rng(0).integers(1, 40, 120)

@@ -12,14 +12,14 @@ import pytest
 
 import jaxdata
 import jaxdata.torch
-from jaxdata import lifeline
-from jaxdata.errors import InputError
+from jaxdata.base import processes as lifeline
+from jaxdata.base.errors import InputError
 from jaxdata.feed import pipeline
-from jaxdata.feed.arguments import check_counts, check_slots
 from jaxdata.feed.batches import HostPlacement, OpenStream
 from jaxdata.feed.pipeline import BatchPipeline
 from jaxdata.feed.schedule import Span
-from jaxdata.format.storage import ReadCounts
+from jaxdata.feed.trees import check_counts, check_slots
+from jaxdata.storage import ReadCounts
 from jaxdata.testing import assert_same_batches, distinct_documents
 
 ROWS = jaxdata.pack(jaxdata.ArrayDocuments(distinct_documents([20] * 60)), seq_len=32)

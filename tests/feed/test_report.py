@@ -15,14 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxdata
-from jaxdata.errors import InputError
+from jaxdata.base.errors import InputError
+from jaxdata.base.ragged import Ints
 from jaxdata.feed.report import RunReport, SourceReport, make_report
 from jaxdata.feed.schedule import Schedule
-from jaxdata.format.storage import ReadCounts
-from jaxdata.ragged import Ints
-from jaxdata.rows.counts import TokenCounts
-from jaxdata.rows.intervals import Interval
-from jaxdata.rows.table import RowTable, Segments
+from jaxdata.rows.table import Interval, RowTable, Segments, TokenCounts
+from jaxdata.storage import ReadCounts
 from tests.builders import documents
 
 

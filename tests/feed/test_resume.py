@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jaxdata
-from jaxdata.errors import InputError, StateMismatch
+from jaxdata.base.errors import InputError, StateMismatch
 from jaxdata.feed.checkpoint import LoaderHandler
-from jaxdata.feed.saved_state import sealed
+from jaxdata.feed.state import sealed
 from jaxdata.testing import assert_resumes_everywhere, assert_same_batches, distinct_documents
 from tests.feed.mutations import mutations, refusal
 from tests.feed.test_loader import DOCUMENTS, REFERENCE, ROWS, loader

@@ -14,12 +14,12 @@ import pytest
 import torch.distributed
 
 import jaxdata
-from jaxdata.errors import InputError
-from jaxdata.facts import digest
+from jaxdata.base.errors import InputError
+from jaxdata.base.facts import digest
 from jaxdata.feed import same_rows
 from jaxdata.feed.same_rows import Board, compare_states
 from jaxdata.testing import distinct_documents
-from jaxdata.torch.ranks import RankNotes, board_of
+from jaxdata.torch.loader import RankNotes, board_of
 from tests.feed.pod import run_pod
 
 SCOPES = map("scope {}".format, count())

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxdata.errors import InputError
-from jaxdata.feed.saved_state import are_sizes
+from jaxdata.base.errors import InputError
 from jaxdata.feed.schedule import BatchSizes, Schedule, Span, check_batch_size
+from jaxdata.feed.state import are_sizes
 
 Points = list[tuple[int, int]]
 Delivered = tuple[list[int], int]

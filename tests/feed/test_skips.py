@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxdata.errors import InputError
-from jaxdata.feed.skips import Skips, check_skips, whole_pairs
+from jaxdata.base.errors import InputError
+from jaxdata.feed.schedule import Skips, check_skips, whole_pairs
 
 Given = list[tuple[int, ...]]
 MOST = 26

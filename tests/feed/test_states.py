@@ -13,15 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxdata.errors import StateMismatch
-from jaxdata.feed.saved_state import (
+from jaxdata.base.errors import StateMismatch
+from jaxdata.feed.state import (
     SavedState,
+    check_run,
+    fingerprint,
+    make_state,
     parse_state,
     refused,
     sealed,
     shown,
 )
-from jaxdata.feed.state import check_run, fingerprint, make_state
 
 GOOD = {"version": 1, "fingerprint": "0123456789abcdef", "next_row": 7}
 ROWS = st.sampled_from([0, 1, 2, 3, 5, 8, 2**63 - 1, 2**63, -1, True, 1.0, "1", None])

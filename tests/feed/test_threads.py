@@ -16,7 +16,7 @@ import pytest
 
 import jaxdata
 import jaxdata.torch
-from jaxdata.errors import InputError
+from jaxdata.base.errors import InputError
 from jaxdata.testing import assert_same_batches
 from tests.feed.test_loader import REFERENCE, ROWS, loader
 

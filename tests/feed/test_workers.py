@@ -17,10 +17,10 @@ import pytest
 from jax.sharding import SingleDeviceSharding
 
 import jaxdata
-from jaxdata.errors import InputError, WorkerDied
-from jaxdata.processes import Worker
+from jaxdata.base.errors import InputError, WorkerDied
+from jaxdata.base.processes import Worker
 from jaxdata.testing import assert_same_batches, distinct_documents
-from tests.documents.few_descriptors import with_few_descriptors
+from tests.dataset.documents.few_descriptors import with_few_descriptors
 
 DOCUMENTS = jaxdata.ArrayDocuments(
     distinct_documents(np.random.default_rng(0).integers(1, 120, 2_000))

@@ -17,11 +17,10 @@ from rich.cells import cell_len
 from rich.console import Console
 
 import jaxdata
-from jaxdata.look.explanation import decoder
-from jaxdata.look.packing import compare_strategies, packing_bars, packing_table, rows_saved
-from jaxdata.look.row_drawing import row_lines
+from jaxdata.look.document import row_lines
+from jaxdata.look.strategies import compare_strategies, packing_bars, packing_table, rows_saved
 from jaxdata.look.terminal import excerpt, fit, printable
-from jaxdata.look.trace import Tracer
+from jaxdata.look.trace import Tracer, decoder
 from tests import builders, commands
 from tests.converter.here import convert_here
 from tests.look.terminals import on_a_terminal

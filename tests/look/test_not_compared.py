@@ -13,7 +13,7 @@ from jaxdata.config import load_config, open_data
 from jaxdata.look.integrity import not_compared
 from tests import builders
 from tests.commands import run
-from tests.format.strangers import edit_json
+from tests.dataset.strangers import edit_json
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jaxdata.look.run_page import LogReader, RunView
+from jaxdata.look.top import LogReader, RunView
 from jaxdata.train.log import RunLog
 from tests.commands import run
 from tests.look.terminals import on_a_terminal

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxdata
-from jaxdata.ragged import Ints
+from jaxdata.base.ragged import Ints
 from jaxdata.rows import arrays
-from jaxdata.rows.compact import compact
+from jaxdata.rows.arrays import compact
 from jaxdata.rows.table import RowTable, Segments
 
 Draw = st.DrawFn

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxdata
-import jaxdata.megatron
-from jaxdata.rows.batch_order import reversed_bits
+import jaxdata.rows.megatron
+from jaxdata.rows.table import reversed_bits
 from jaxdata.testing import (
     assert_exactly_once,
     assert_resumes_everywhere,
@@ -161,7 +161,7 @@ def test_evaluation_megatron_and_single_documents_are_never_sorted(tmp_path: Pat
     never = {
         "evaluation": jaxdata.evaluation_rows(opened, "val", seq_len=32),
         "another split": jaxdata.load(config, "val").rows,
-        "megatron": jaxdata.megatron.gpt(DOCS["web"], seq_len=32, seed=1),
+        "megatron": jaxdata.rows.megatron.gpt(DOCS["web"], seq_len=32, seed=1),
         "single documents": jaxdata.pack(DOCS["web"], seq_len=32),
     }
     for name, rows in never.items():

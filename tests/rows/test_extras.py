@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jaxdata
-from jaxdata.errors import InputError
+from jaxdata.base.errors import InputError
 from jaxdata.feed.device import check_wide
 from jaxdata.feed.layouts import LAYOUTS
 from jaxdata.rows.extras import extra_dtype

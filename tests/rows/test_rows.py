@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxdata
-from jaxdata.errors import InputError
-from jaxdata.rows.counts import TokenCounts
-from jaxdata.rows.epochs import row_number, rows_of_epochs
+from jaxdata.base.errors import InputError
+from jaxdata.rows.table import TokenCounts, row_number, rows_of_epochs
 from tests.builders import documents
 
 

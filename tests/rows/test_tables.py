@@ -10,14 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxdata.errors import InputError
+from jaxdata.base.errors import InputError
 from jaxdata.rows import arrays
-from jaxdata.rows.batch_order import cyclic_key, in_batch_order, joint_key
-from jaxdata.rows.compact import compact
-from jaxdata.rows.counts import TokenCounts
-from jaxdata.rows.intervals import Exhaustion
+from jaxdata.rows.arrays import compact
 from jaxdata.rows.reading import far_ranges
-from jaxdata.rows.table import RowTable, Segments
+from jaxdata.rows.table import (
+    Exhaustion,
+    RowTable,
+    Segments,
+    TokenCounts,
+    cyclic_key,
+    in_batch_order,
+    joint_key,
+)
 from tests.rows.test_assembling import GivenRows, Segment, Source, _cases
 
 SOURCE = Source([[1, 2, 3]], None, [[0.0] * 3])

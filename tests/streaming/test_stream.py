@@ -17,9 +17,9 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jaxdata
+from jaxdata.base.errors import InputError, StateMismatch
 from jaxdata.converter import texts
-from jaxdata.errors import InputError, StateMismatch
-from jaxdata.feed.saved_state import sealed
+from jaxdata.feed.state import sealed
 from jaxdata.testing import assert_exactly_once, assert_resumes_everywhere, assert_same_batches
 from tests.feed.mutations import mutations, refusal
 from tests.streaming.conftest import documents, stream

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import jaxdata
-from jaxdata.errors import InputError, StateMismatch
-from jaxdata.feed.saved_state import sealed
+from jaxdata.base.errors import InputError, StateMismatch
+from jaxdata.feed.state import sealed
 from jaxdata.testing import assert_exactly_once, assert_resumes_everywhere, assert_same_batches
 from tests.streaming.conftest import stream
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from jaxdata.errors import WorkerDied
-from jaxdata.processes import Worker
+from jaxdata.base.errors import WorkerDied
+from jaxdata.base.processes import Worker
 from jaxdata.testing import assert_same_batches
 from tests.streaming.conftest import stream
 from tests.streaming.test_stream_records import dicts
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:stream_text")
 def test_workers_and_prefetch_change_nothing(
     files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jaxdata.streaming.text_blocks._CHUNK_DOCUMENTS", 3)
+    monkeypatch.setattr("jaxdata.streaming.iterator._CHUNK_DOCUMENTS", 3)
     for given, workers, prefetch in ((files, 2, 0), (dicts(), 1, 2)):
         expected = list(stream(given, prefetch=0, buffer=200))
         made = stream(given, num_workers=workers, prefetch=prefetch, buffer=200)

@@ -13,17 +13,23 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import jaxdata
-import jaxdata.megatron
-from jaxdata.errors import InputError
-from jaxdata.packing.packed_rows import PackedRows
-from jaxdata.packing.settings import PackSettings
-from jaxdata.rows.batch_order import in_batch_order
-from jaxdata.testing import shuffle_figures, shuffle_quality
-from jaxdata.testing.document_places import Placement, placements
-from jaxdata.testing.shuffle_limits import Figure, measured, variance_name
-from jaxdata.testing.shuffle_measure import ShuffleQuality
-from jaxdata.testing.shuffle_report import shuffle_lines
-from tests.packing.test_mixed_fit import lengths_of
+import jaxdata.rows.megatron
+from jaxdata.base.errors import InputError
+from jaxdata.rows.packing.packed_rows import PackedRows
+from jaxdata.rows.packing.settings import PackSettings
+from jaxdata.rows.table import in_batch_order
+from jaxdata.testing import shuffle as shuffle_figures
+from jaxdata.testing import shuffle_quality
+from jaxdata.testing.shuffle import (
+    Figure,
+    Placement,
+    ShuffleQuality,
+    measured,
+    placements,
+    shuffle_lines,
+    variance_name,
+)
+from tests.rows.packing.test_mixed_fit import lengths_of
 
 ROWS, BATCH = 3_200, 16
 SOME = np.random.default_rng(5).integers(2, 90, 6_000)
@@ -157,7 +163,9 @@ def test_every_strategy_is_measured(strategy: str) -> None:
 
 def test_a_sorted_corpus_that_is_not_shuffled_is_flagged() -> None:
     table = PackedRows(documents(np.sort(SOME)), PackSettings(128, "concat", shuffle=False))
-    (found,) = shuffle_quality(jaxdata.map_datasets.PackedDataset(table), batch_size=16, hosts=4)
+    (found,) = shuffle_quality(
+        jaxdata.rows.map_datasets.PackedDataset(table), batch_size=16, hosts=4
+    )
     assert found.packing == "concat, not shuffled"
     assert len(found.poor) >= len([each for each in found.figures if each.good is not None]) - 3
     assert found.figure("place in the epoch", "length").found == pytest.approx(0.9, abs=0.1)
@@ -199,7 +207,7 @@ def test_sources_of_a_mixture_have_their_share_of_a_batch() -> None:
 
 def test_megatrons_order_is_measured_and_other_rows_say_why_not(tmp_path: Path) -> None:
     docs = documents(SOME[:3_000])
-    rows = jaxdata.megatron.gpt(docs, seq_len=128, seed=3)
+    rows = jaxdata.rows.megatron.gpt(docs, seq_len=128, seed=3)
     (found,) = shuffle_quality(rows, batch_size=16)
     assert (found.packing, found.figure("means of 1 batch", "length").good) == (
         "megatron order",

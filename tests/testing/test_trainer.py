@@ -16,7 +16,7 @@ from torch.nn import functional
 
 import jaxdata
 import jaxdata.torch
-from jaxdata.errors import InputError
+from jaxdata.base.errors import InputError
 from jaxdata.testing import check_trainer
 from tests import commands
 from tests.builders import run

@@ -7,7 +7,7 @@ import pytest
 
 from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.encoders import attach, choose, trial
-from jaxdata.tokenizers.encoders.naughty import naughty_texts
+from jaxdata.tokenizers.encoders.trial import naughty_texts
 
 KNOWN = [*range(128), *range(0xA0, 0x250), *range(0x300, 0x345), *range(0x4E00, 0x4E40), 0x1F600]
 KNOWN += [*range(0x3040, 0x3100), *range(0x200B, 0x2010)]

@@ -14,10 +14,10 @@ import numpy as np
 import tokenizers as hf
 
 from jaxdata.tokenizers import Tokenizer
+from jaxdata.tokenizers.base import CL100K_SPLIT, O200K_SPLIT
 from jaxdata.tokenizers.encoders import Encoder
-from jaxdata.tokenizers.encoders.byte_level import ALPHABET, DEEPSEEK
+from jaxdata.tokenizers.encoders.fast import ALPHABET, DEEPSEEK
 from jaxdata.tokenizers.huggingface import HuggingFaceTokenizer
-from jaxdata.tokenizers.text_cuts import CL100K_SPLIT, O200K_SPLIT
 
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
 TEXTS = [inspect.getsource(module) for module in (argparse, statistics)]

@@ -11,9 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jaxdata import tokenizers
-from jaxdata.errors import InputError
+from jaxdata.base.errors import InputError
 from jaxdata.tokenizers import Tokenizer, byte_level_training
-from jaxdata.tokenizers.text_cuts import split_rule
+from jaxdata.tokenizers.base import split_rule
 from tests.commands import run
 from tests.tokenizers.test_tokenizers import TEXTS
 

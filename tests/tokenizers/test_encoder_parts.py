@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxdata.tokenizers import CannotEncode
+from jaxdata.tokenizers.base import CL100K_SPLIT
 from jaxdata.tokenizers.encoders import (
     Encoder,
     EncodingSummary,
@@ -23,18 +24,16 @@ from jaxdata.tokenizers.encoders import (
     attach,
     choice,
     choose,
-    fastokens_core,
     library_of,
     refuse,
     trial,
-    verdicts,
 )
-from jaxdata.tokenizers.encoders.byte_level import ALPHABET, check_parts
-from jaxdata.tokenizers.encoders.fastokens_core import FastokensEncoder
-from jaxdata.tokenizers.encoders.library_tables import added_texts, unassigned
-from jaxdata.tokenizers.encoders.naughty import naughty_texts
-from jaxdata.tokenizers.encoders.sentencepiece_words import JoinedPairs
-from jaxdata.tokenizers.text_cuts import CL100K_SPLIT
+from jaxdata.tokenizers.encoders import fast as fastokens_core
+from jaxdata.tokenizers.encoders import guarded as verdicts
+from jaxdata.tokenizers.encoders.base import added_texts, unassigned
+from jaxdata.tokenizers.encoders.fast import ALPHABET, FastokensEncoder, check_parts
+from jaxdata.tokenizers.encoders.trial import naughty_texts
+from jaxdata.tokenizers.encoders.words import JoinedPairs
 from tests.tokenizers import made
 from tests.tokenizers.made import BYTE_LEVEL, DIGITS, Double, double, split, tokenizer
 

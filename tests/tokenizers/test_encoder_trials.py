@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from jaxdata import tokenizers
-from jaxdata.errors import InputError
-from jaxdata.installing import install_command
+from jaxdata.base.errors import InputError, install_command
 from jaxdata.tokenizers import CannotEncode
 from jaxdata.tokenizers.encoders import (
     EncodedDataset,
@@ -24,10 +23,10 @@ from jaxdata.tokenizers.encoders import (
     encoded_by,
     note_encoded,
     trial,
-    verdicts,
 )
-from jaxdata.tokenizers.encoders.code_points import CodePointSet
-from jaxdata.tokenizers.encoders.verdicts import Verdict
+from jaxdata.tokenizers.encoders import guarded as verdicts
+from jaxdata.tokenizers.encoders.base import CodePointSet
+from jaxdata.tokenizers.encoders.guarded import Verdict
 from tests.tokenizers.made import Double, double, settings, tokenizer
 
 

@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 
 from jaxdata import tokenizers
+from jaxdata.tokenizers.base import CL100K_SPLIT
 from jaxdata.tokenizers.encoders import Refused
-from jaxdata.tokenizers.encoders.byte_level import check_parts
-from jaxdata.tokenizers.encoders.fastokens_core import FastokensEncoder
-from jaxdata.tokenizers.encoders.naughty import naughty_texts
-from jaxdata.tokenizers.text_cuts import CL100K_SPLIT
+from jaxdata.tokenizers.encoders.fast import FastokensEncoder, check_parts
+from jaxdata.tokenizers.encoders.trial import naughty_texts
 from tests.tokenizers.conftest import KNOWN, guarded, same
 from tests.tokenizers.made import BYTE_LEVEL, FAMILIES, TEXTS, settings, split, tokenizer
 

@@ -20,8 +20,8 @@ from jaxdata.tokenizers.encoders import (
     guarded,
     library_of,
 )
-from jaxdata.tokenizers.encoders.code_points import CodePointSet
-from jaxdata.tokenizers.encoders.fastokens_core import FastokensEncoder
+from jaxdata.tokenizers.encoders.base import CodePointSet
+from jaxdata.tokenizers.encoders.fast import FastokensEncoder
 from jaxdata.tokenizers.encoders.guarded import GuardedEncoder, drawn, passage
 from tests.tokenizers import made
 

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxdata.tokenizers.encoders import code_points, word_table
-from jaxdata.tokenizers.encoders.code_points import CodePointSet, ranges_of
-from jaxdata.tokenizers.encoders.word_table import WordTable
+from jaxdata.tokenizers.encoders import base as code_points
+from jaxdata.tokenizers.encoders import words as word_table
+from jaxdata.tokenizers.encoders.base import CodePointSet, ranges_of
+from jaxdata.tokenizers.encoders.words import WordTable
 
 EDGES = [0, 1, 0x7F, 0x80, 0xFF, 0xD7FF, 0xE000, 0xFFFF, 0x10000, 0x10FFFE, 0x10FFFF]
 CODES = st.sampled_from(EDGES) | st.integers(0, 9)

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jaxdata import tokenizers
-from jaxdata.errors import InputError
+from jaxdata.base.errors import InputError
 from jaxdata.tokenizers import Tokenizer
 from tests.tokenizers.test_tokenizers import open_one
 

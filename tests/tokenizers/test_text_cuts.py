@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from jaxdata import tokenizers
 from jaxdata.tokenizers import CannotEncode, Tokenizer
-from jaxdata.tokenizers.text_cuts import cut_between_words
+from jaxdata.tokenizers.base import cut_between_words
 from tests.tokenizers.test_tokenizers import FILES, open_one
 
 CHAT = "<s>[INST] Hello </s><|endoftext|> you\n<|endofprompt|>!"

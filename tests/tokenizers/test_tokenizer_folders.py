@@ -13,8 +13,7 @@ import pytest
 import tokenizers as hf
 
 from jaxdata import tokenizers
-from jaxdata.errors import InputError, MissingExtra
-from jaxdata.installing import install_command
+from jaxdata.base.errors import InputError, MissingExtra, install_command
 from tests.tokenizers.test_tokenizers import SPECIAL
 
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"

@@ -24,8 +24,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jaxdata import tokenizers
-from jaxdata.errors import InputError
-from jaxdata.format.storage import small_files
+from jaxdata.base.errors import InputError
+from jaxdata.storage import small_files
 from jaxdata.tokenizers import Tokenizer
 
 FILES = {

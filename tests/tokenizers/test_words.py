@@ -17,13 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2 as proto
 
-from jaxdata.errors import InputError
-from jaxdata.tokenizers.encoders import attach, choose, sentencepiece_words
-from jaxdata.tokenizers.encoders.sentencepiece_words import WordEncoder, pairs, why_not
-from jaxdata.tokenizers.encoders.words_core import WordsEncoder
+from jaxdata.base.errors import InputError
+from jaxdata.tokenizers.encoders import attach, choose
+from jaxdata.tokenizers.encoders import words as sentencepiece_words
+from jaxdata.tokenizers.encoders.words import WordEncoder, WordsEncoder, pairs, why_not
 from jaxdata.tokenizers.sentencepiece import SentencePieceTokenizer
 from tests.converter.here import convert_here
-from tests.format.trees import tree
+from tests.dataset.trees import tree
 from tests.tokenizers.test_tokenizers import FILES, TEXTS
 
 STRINGS = int(os.environ.get("JAXDATA_TEST_STRINGS", 2_000))  # 300,000 before a release

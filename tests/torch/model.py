@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from jaxdata.config.train_section import ModelSettings
 from jaxdata.torch.attention import attention_mask
-from jaxdata.train.settings import ModelSettings
 
 __all__ = ["Params", "as_params", "forward", "mean_loss"]
 

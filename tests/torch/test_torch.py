@@ -16,8 +16,7 @@ from torch.utils.data import DataLoader
 
 import jaxdata
 import jaxdata.torch
-from jaxdata.errors import DatasetError, InputError, SourceExhausted
-from jaxdata.installing import install_command
+from jaxdata.base.errors import DatasetError, InputError, SourceExhausted, install_command
 from jaxdata.testing import distinct_documents, write_dataset
 from tests.feed.pod import mixed
 from tests.torch.conftest import BATCH, check, loader, stateful

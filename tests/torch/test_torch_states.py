@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 
 import jaxdata
 import jaxdata.torch
-from jaxdata.errors import InputError, JaxdataError, StateMismatch
-from jaxdata.feed.saved_state import sealed
+from jaxdata.base.errors import InputError, JaxdataError, StateMismatch
+from jaxdata.feed.state import sealed
 from jaxdata.testing import assert_same_batches
-from jaxdata.torch.worker_steps import Turn
+from jaxdata.torch.loader import Turn
 from tests.conftest import ROOT
 from tests.feed.mutations import mutations
 from tests.feed.pod import end

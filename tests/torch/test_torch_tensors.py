@@ -14,7 +14,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint
 
-from jaxdata.errors import InputError
+from jaxdata.base.errors import InputError
 from jaxdata.feed.attention import varlen
 from tests.conftest import ROOT
 from tests.torch.conftest import (

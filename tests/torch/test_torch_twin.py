@@ -14,11 +14,11 @@ import pytest
 from jax.sharding import SingleDeviceSharding
 
 import jaxdata
+from jaxdata.base.seeds import derive
 from jaxdata.config import Config, load_config, open_data
-from jaxdata.seeds import derive
+from jaxdata.config.train_section import ModelSettings, OptimizerSettings, TrainSettings
 from jaxdata.train.log import read_log
-from jaxdata.train.optimizer import init_state, make_optimizer, make_step
-from jaxdata.train.settings import ModelSettings, OptimizerSettings, TrainSettings
+from jaxdata.train.model import init_state, make_optimizer, make_step
 from tests.builders import dataset
 from tests.torch.model import forward, mean_loss
 from tests.torch.twin import Twin, jax_loss, learning_rate

@@ -12,8 +12,8 @@ os.environ["JAX_PLATFORMS"] = "cpu"  # it only makes the weights; a GPU is torch
 
 import click
 
+from jaxdata.base.errors import JaxdataError
 from jaxdata.config import load_config, parse_overrides
-from jaxdata.errors import JaxdataError
 from tests.torch.twin import Twin
 
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 
+from jaxdata.base.seeds import derive
 from jaxdata.config import Config, open_data
-from jaxdata.seeds import derive
+from jaxdata.config.train_section import OptimizerSettings, TrainSettings
 from jaxdata.torch.loader import load
 from jaxdata.train.log import RunLog
-from jaxdata.train.metrics import Progress
-from jaxdata.train.optimizer import init_state, make_optimizer
-from jaxdata.train.settings import OptimizerSettings, TrainSettings
+from jaxdata.train.model import init_state, make_optimizer
+from jaxdata.train.trainer import Progress
 from tests.torch.model import Params, as_params, forward, mean_loss
 
 __all__ = ["Twin", "learning_rate"]
@@ -85,7 +85,7 @@ class Twin:
 
 def jax_loss(weights: Any, batch: Any, settings: TrainSettings) -> float:
     """The loss of `jaxdata.train` for a batch of tensors."""
-    from jaxdata.train import loss as jax_losses
+    from jaxdata.train import model as jax_losses
     from jaxdata.train import model as jax_model
 
     arrays = {name: value.numpy(force=True) for name, value in batch.items()}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxdata.errors import InputError
+from jaxdata.base.errors import InputError
 from jaxdata.testing.buckets import BucketServer, Faults, bucket_server
 from jaxdata.train import output_folder
 from jaxdata.train.output_folder import BucketOutput, open_output

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from jaxdata.demo.runs import last_logged_step
-from jaxdata.train.interrupts import Interrupts
-from jaxdata.train.trainer import Trainer
+from jaxdata.train.demo import last_logged_step
+from jaxdata.train.trainer import Interrupts, Trainer
 from tests.train.test_train import command, config, dataset, environment, facts, run, steps_of
 
 __all__ = ["config", "dataset"]

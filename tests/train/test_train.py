@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from jaxdata.demo.runs import last_logged_step
-from jaxdata.processes import held_port
+from jaxdata.base.processes import held_port
+from jaxdata.train.demo import last_logged_step
 from jaxdata.train.log import read_log
 from tests.conftest import xla_flags
 from tests.converter.here import convert_here

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxdata.train.digests import FIELDS, batch_digest, row_digests
+from jaxdata.train.devices import FIELDS, batch_digest, row_digests
 from jaxdata.train.log import RunLog, read_log
 
 

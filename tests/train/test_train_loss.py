@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxdata.errors import InputError
-from jaxdata.train.loss import BitsPerByte, byte_sums, cross_entropy, mean_loss
+from jaxdata.base.errors import InputError
+from jaxdata.train.model import BitsPerByte, byte_sums, cross_entropy, mean_loss
 
 RNG = np.random.default_rng(0)
 LOGITS = RNG.normal(size=(8, 6, 20)).astype(np.float32)

@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxdata.train.loss import cross_entropy, mean_loss
-from jaxdata.train.model import forward, init_params
-from jaxdata.train.settings import ModelSettings
+from jaxdata.config.train_section import ModelSettings
+from jaxdata.train.model import cross_entropy, forward, init_params, mean_loss
 
 VOCAB, LENGTH = 50, 12
 TINY = ModelSettings(layers=2, width=16, heads=2)

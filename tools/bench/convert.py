@@ -39,13 +39,13 @@ import numpy as np
 from families import families
 
 from jaxdata import tokenizers
+from jaxdata.base.errors import InputError
 from jaxdata.converter import convert, texts
-from jaxdata.errors import InputError
 from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.encoders import Encoder, attach, choose
+from jaxdata.tokenizers.encoders.base import added_texts
 from jaxdata.tokenizers.encoders.choice import ENCODERS
-from jaxdata.tokenizers.encoders.library_tables import added_texts
-from jaxdata.tokenizers.encoders.naughty import naughty_texts
+from jaxdata.tokenizers.encoders.trial import naughty_texts
 
 BATCH = 64
 _encode: Callable[[list[str]], Any]

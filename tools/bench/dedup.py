@@ -27,12 +27,10 @@ from numpy.typing import NDArray
 from one_pass import CONVERSIONS, SEARCHES, compare, tokenizer
 from signature_runs import Peak, search_here, search_made_signatures
 
+from jaxdata.base.hashing import Bands, Pieces, code_points, ngrams, probability, word_pieces, words
 from jaxdata.converter import convert, texts
+from jaxdata.dataset.opening import open_dataset
 from jaxdata.dedup import deduplicate
-from jaxdata.documents.converted_dataset import open_dataset
-from jaxdata.hashing.characters import code_points, words
-from jaxdata.hashing.minhash import Bands, probability
-from jaxdata.hashing.ngrams import Pieces, ngrams, word_pieces
 
 BANDS, ROWS, NGRAM = 14, 8, 5
 DOCUMENTS, QUICK = 20_000, 400

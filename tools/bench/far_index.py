@@ -23,17 +23,17 @@ from harness import Line, Report, arguments, machine, parse
 from numpy.typing import NDArray
 
 import jaxdata
-from jaxdata.format.index import anchors
-from jaxdata.format.manifest import Manifest, ShardEntry, SourceEntry, TokenizerEntry
-from jaxdata.format.records import STREAM_START, RecordSpec, file_offset
-from jaxdata.format.storage import PAGE_BYTES, open_store
+from jaxdata.dataset.index import anchors
+from jaxdata.dataset.manifest import Manifest, ShardEntry, SourceEntry, TokenizerEntry
+from jaxdata.dataset.records import STREAM_START, RecordSpec, file_offset
+from jaxdata.storage import PAGE_BYTES, open_store
 from jaxdata.testing.buckets import Faults, bucket_process
 
 BUCKET, SOURCE, SEQ_LEN = "buckets", "train/web", 2048
 SHARD_DOCUMENTS, TEMPLATE = 2**21, 2**22
 HOST = """
 import json, sys, time, tensorstore, jaxdata
-import jaxdata.documents.converted, jaxdata.feed.loader, jaxdata.packing.packed_rows
+import jaxdata.dataset.converted, jaxdata.feed.loader, jaxdata.rows.packing.packed_rows
 began, found = time.perf_counter(), []
 rows = jaxdata.pack(jaxdata.open_dataset(sys.argv[1]).source("train", "web"), seq_len=2048)
 found.append(time.perf_counter() - began)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.documents.base import Gathered, page_ends
-from jaxdata.format.storage import Store
-from jaxdata.ragged import ByteRanges
+from jaxdata.base.ragged import ByteRanges
+from jaxdata.dataset.documents import Gathered, page_ends
+from jaxdata.storage import Store
 
 __all__ = ["MadeDocuments"]
 

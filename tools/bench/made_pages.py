@@ -14,14 +14,11 @@ import numpy as np
 from corpus import lengths_of
 from numpy.typing import NDArray
 
-from jaxdata.documents.base import StatedLengths
-from jaxdata.documents.places import Places
-from jaxdata.packing.block_plan import BlockPlan, BlockTable
-from jaxdata.packing.document_order import ChunkOrder, resolved
-from jaxdata.packing.lanes import Lanes
-from jaxdata.packing.packed_rows import PackedRows
-from jaxdata.packing.planner import Planner
-from jaxdata.packing.settings import PackSettings
+from jaxdata.dataset.documents import Places, StatedLengths
+from jaxdata.rows.packing.block_plan import BlockPlan, BlockTable
+from jaxdata.rows.packing.packed_rows import Lanes, PackedRows
+from jaxdata.rows.packing.planner import ChunkOrder, Planner, resolved
+from jaxdata.rows.packing.settings import PackSettings
 
 __all__ = ["MadePages", "SampledRows"]
 

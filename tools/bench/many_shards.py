@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.facts import digest
-from jaxdata.format.index import write_index
-from jaxdata.format.manifest import update_manifest
+from jaxdata.base.facts import digest
+from jaxdata.dataset.index import write_index
+from jaxdata.dataset.manifest import update_manifest
 from jaxdata.testing import write_dataset
 
 __all__ = ["write_many_shards"]

@@ -14,9 +14,9 @@ from made_documents import MadeDocuments
 from numpy.typing import NDArray
 
 import jaxdata
-from jaxdata.packing.planner import pack_blocks
-from jaxdata.packing.settings import PackSettings
-from jaxdata.packing.strategies import STRATEGIES
+from jaxdata.rows.packing.planner import pack_blocks
+from jaxdata.rows.packing.settings import PackSettings
+from jaxdata.rows.packing.strategies import STRATEGIES
 
 SEQ_LEN, BLOCK = 2048, 65_536
 SORT = "numpy sort"

@@ -15,8 +15,8 @@ from harness import Report, arguments, machine, once, parse
 from made_pages import MadePages, SampledRows
 
 from jaxdata.look.read_costs import Cluster, ReadCosts, read_costs
-from jaxdata.mixing.mixture import mixture
-from jaxdata.mixing.phases import Phase
+from jaxdata.rows.mixing.mixture import mixture
+from jaxdata.rows.mixing.phases import Phase
 
 SEQ_LEN = 2048
 TERABYTE = 10**12

@@ -20,7 +20,7 @@ from memory import usage
 from numpy.typing import NDArray
 
 import jaxdata
-from jaxdata.format.storage import LocalStore
+from jaxdata.storage import LocalStore
 
 SEQ_LEN, BATCH = 2048, 64
 HOSTS = (1, 8, 64, 512, 4096)

@@ -27,12 +27,11 @@ from rich.console import Console
 from rich.table import Table
 
 import jaxdata
-from jaxdata.map_datasets import PackedDataset
-from jaxdata.packing.packed_rows import PackedRows
-from jaxdata.packing.settings import PackSettings
+from jaxdata.rows.map_datasets import PackedDataset
+from jaxdata.rows.packing.packed_rows import PackedRows
+from jaxdata.rows.packing.settings import PackSettings
 from jaxdata.testing import shuffle_quality
-from jaxdata.testing.document_places import placements
-from jaxdata.testing.shuffle_limits import Figure, measured
+from jaxdata.testing.shuffle import Figure, measured, placements
 
 SEQ_LEN, SHARDS = 2048, 32
 REAL = {"short": 16, "wiki": 16, "web": 16, "code": 16}

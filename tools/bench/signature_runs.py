@@ -19,19 +19,18 @@ import numpy as np
 from far_index import SOURCE, made
 from harness import Report
 
+from jaxdata.base.hashing import mixed
+from jaxdata.base.progress import Advance
 from jaxdata.converter.engines import choose_engine
-from jaxdata.dedup.compared import sources_of
+from jaxdata.dataset.opening import open_dataset
+from jaxdata.dedup.api import sources_of
+from jaxdata.dedup.job import EXACT, DedupJob, SignatureUnit, Workbench
 from jaxdata.dedup.members import Members
+from jaxdata.dedup.minhash import HASH_FENCES
 from jaxdata.dedup.outcome import drop_copies
-from jaxdata.dedup.search_stages import Search
+from jaxdata.dedup.search import Search
 from jaxdata.dedup.settings import DedupSettings
-from jaxdata.dedup.units.dedup_job import EXACT, DedupJob, SignatureUnit
-from jaxdata.dedup.units.signature_units import HASH_FENCES
-from jaxdata.dedup.units.sorted_runs import Columns, encode_layout, encode_run
-from jaxdata.dedup.units.workbench import Workbench
-from jaxdata.documents.converted_dataset import open_dataset
-from jaxdata.hashing.ngrams import mixed
-from jaxdata.progress import Advance
+from jaxdata.dedup.sorted_runs import Columns, encode_layout, encode_run
 
 __all__ = ["Peak", "search_here", "search_made_signatures"]
 

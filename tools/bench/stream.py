@@ -19,8 +19,8 @@ from convert import ours, sample, specs
 from harness import Contestant, Report, arguments, chosen, compare, machine, now, parse
 
 import jaxdata
+from jaxdata.base.processes import available_cores
 from jaxdata.converter import convert
-from jaxdata.processes import available_cores
 
 SEQ_LEN, BATCH = 1024, 32
 LOADED = "a pass over what was converted"

@@ -18,7 +18,7 @@ from harness import Line, Report, arguments, machine, parse
 
 from jaxdata import tokenizers
 from jaxdata.converter import texts
-from jaxdata.tokenizers.encoders.words_core import WordsEncoder
+from jaxdata.tokenizers.encoders.words import WordsEncoder
 from jaxdata.tokenizers.sentencepiece import SentencePieceTokenizer
 
 FILES = ("wiki", "web", "books", "short", "code-0", "code-1", "multilingual")

@@ -14,9 +14,8 @@ from typing import Any, Literal, get_args, get_origin
 
 import click
 
-from jaxdata.compat.cerebras import read_params
-from jaxdata.converter.inputs.compression import EXPANSION
-from jaxdata.converter.kept.kept_hashes import CHOICES
+from jaxdata.converter.hashes import CHOICES
+from jaxdata.converter.inputs.streams import EXPANSION
 from jaxdata.converter.options import (
     CLEANING,
     EXECUTION,
@@ -30,6 +29,7 @@ from jaxdata.converter.options import (
 )
 from jaxdata.converter.parameters import options
 from jaxdata.converter.tasks.registry import task_names
+from jaxdata.foreign.cerebras import read_params
 from jaxdata.tokenizers.encoders import EncoderName
 
 _HEADINGS = [OPTIONS, INPUT, TASK, CLEANING, SPLITS, LIMITS, EXECUTION]

@@ -54,7 +54,7 @@ def takes_config(function: Function) -> Function:
     @functools.wraps(function)
     def with_config(config: str | None, **others: Any) -> Any:
         if config is None:
-            from jaxdata.config.config_values import packaged_configs
+            from jaxdata.config.config_reader import packaged_configs
 
             raise click.UsageError(
                 "give CONFIG: a YAML file, or the name of a config shipped with jaxdata: "

@@ -59,8 +59,8 @@ def select(
 
     To train on the view, set `documents: NAME` in the config. jaxdata views shows and removes it.
     """
-    from jaxdata.progress import progress_bar
-    from jaxdata.views.selecting import select as make
+    from jaxdata.base.progress import progress_bar
+    from jaxdata.dataset.views.selecting import select as make
 
     with progress_bar("choosing documents") as progress:
         made = make(

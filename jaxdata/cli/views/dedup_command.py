@@ -6,11 +6,9 @@ from typing import Any, get_args
 
 import click
 
+from jaxdata.base.hashing import ExactRule, NgramOf
 from jaxdata.cli.views.shown import say_published
-from jaxdata.dedup.benchmarks.published_rules import Action, RuleName
-from jaxdata.dedup.settings import DedupSettings
-from jaxdata.hashing.exact_hashes import ExactRule
-from jaxdata.hashing.ngrams import NgramOf
+from jaxdata.dedup.settings import Action, DedupSettings, RuleName
 
 _EPILOG = """\b
 Examples:
@@ -211,8 +209,8 @@ def dedup(
     if show is not None:
         _show(dataset, show, examples)
         return
+    from jaxdata.base.progress import progress_bar
     from jaxdata.dedup import deduplicate
-    from jaxdata.progress import progress_bar
 
     given = {option: value for option, value in options.items() if value is not None}
     try:
@@ -226,8 +224,8 @@ def dedup(
 
 def _show(dataset: str, view: str, most: int) -> None:
     """Print copies beside what stays."""
-    from jaxdata.dedup.side_by_side import examples
-    from jaxdata.documents.converted_dataset import open_dataset
+    from jaxdata.dataset.opening import open_dataset
+    from jaxdata.dedup.examples import examples
     from jaxdata.look.terminal import printable
 
     for example in examples(open_dataset(dataset), view, most):

@@ -18,11 +18,11 @@ def views(dataset: str, remove: str | None, sources: str | None, as_json: bool) 
     Removing a view changes no source: runs that read all documents go on, those that read the view
     can no longer be resumed.
     """
-    from jaxdata.format.manifest import read_manifest
-    from jaxdata.format.storage import open_store
+    from jaxdata.dataset.manifest import read_manifest
+    from jaxdata.dataset.views.writing import remove_views
     from jaxdata.look.dataset_summary import described_view, view_lines
     from jaxdata.look.terminal import printable
-    from jaxdata.views.writing import remove_views
+    from jaxdata.storage import open_store
 
     chosen = None if sources is None else sources.split(",")
     if remove is not None:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from jaxdata.format.manifest import ViewEntry
+    from jaxdata.dataset.manifest import ViewEntry
 
 
 def say_published(name: str, made: Mapping[str, ViewEntry], *, as_json: bool) -> None:
     """Print the account of a view, source by source, and how to train on it."""
+    from jaxdata.dataset.views.source_view import account_lines
     from jaxdata.look.dataset_summary import described_view
     from jaxdata.look.terminal import printable
-    from jaxdata.views.account import account_lines
 
     if as_json:
         described = {source: described_view(entry) for source, entry in made.items()}

@@ -1,16 +1,104 @@
-"""Conversations as spans that end with EOD, written by a chat template or by prefixes."""
+"""Conversations as spans that end with EOD, written by a chat template or by prefixes.
+
+Text between turns that seems to be tokens is looked at once before a conversion.
+"""
 
 from __future__ import annotations
 
+import logging
 import re
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any, ClassVar, Literal
 
+from jaxdata.base.errors import InputError
 from jaxdata.converter.chat.conversations import Conversation
-from jaxdata.converter.chat.templates import ChatTemplate
+from jaxdata.converter.chat.templates import ChatTemplate, find_template
 from jaxdata.converter.inputs.parsing import BadRecord
-from jaxdata.converter.tasks.conversation_turns import AFFIXES, TurnSettings, turn_spans
-from jaxdata.converter.tasks.spans import Span
+from jaxdata.converter.options import option
+from jaxdata.converter.tasks.base import Settings, Span
 from jaxdata.tokenizers import Tokenizer
+
+AFFIXES = ("separator", "prompt_prefix", "completion_prefix", "eod_after_prompt")
+"""Options that write what is between turns, without a chat template."""
+
+_WITHOUT_TEMPLATE = ", where there is no chat template."
+TRAIN_ON = "Answers of a conversation that have loss."
+
+
+class TurnSettings(Settings):
+    """The settings that all tasks of prompts and answers have."""
+
+    key_options: ClassVar[str] = "--prompt-key, --completion-key or --messages-key"
+
+    separator: str = option(
+        "", f"Text between a prompt and its answer{_WITHOUT_TEMPLATE}", escapes=True
+    )
+    prompt_prefix: str = option("", f"Text before each prompt{_WITHOUT_TEMPLATE}", escapes=True)
+    completion_prefix: str = option(
+        "", f"Text before each answer, without loss{_WITHOUT_TEMPLATE}", escapes=True
+    )
+    eod_after_prompt: bool = option(
+        False, f"End prompts with the end-of-document token too{_WITHOUT_TEMPLATE}"
+    )
+    train_on: Literal["all", "last"] = option("all", TRAIN_ON)
+    chat_template: str | None = option(
+        None,
+        "Chat template: a file of Jinja, 'tokenizer' or 'none'.",
+        metavar="FILE",
+        shown="the tokenizer's, if it has one",
+    )
+    """The template itself, when read; with it, none of the affixes above is written."""
+    template_variables: dict[str, Any] = option(
+        dict, "Variables for the chat template, as a JSON object.", metavar="JSON"
+    )
+    allow_special: bool = option(
+        False,
+        "Read the texts of special tokens in messages as these tokens. Without it, such records "
+        "are quarantined.",
+    )
+
+    @classmethod
+    def completed(cls, given: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
+        return {**given, "chat_template": _template(given, tokenizer)}
+
+
+def _template(given: Mapping[str, Any], tokenizer: Tokenizer) -> str | None:
+    named = given.get("chat_template")
+    if not isinstance(named, str | None):
+        raise InputError(f"chat_template={named!r}: expected a file, 'tokenizer', 'none' or None")
+    affixes = [name for name in AFFIXES if given.get(name)]
+    if named not in (None, "none") and affixes:
+        raise InputError(
+            f"{affixes[0]} cannot be combined with a chat template, which writes everything "
+            "between turns: give one"
+        )
+    plain = affixes or given.get("prompt_key") or given.get("completion_key")
+    return None if named is None and plain else find_template(named, tokenizer)
+
+
+def turn_spans(conversation: Conversation, written: TurnSettings, eod: int) -> list[Span]:
+    """Write a conversation without a template: prompts, then answers that end with EOD.
+
+    Messages other than answers are prompts, each with its prefix; the separator is put between
+    the last of them and the answer.
+    """
+    spans = []
+    for number, message in enumerate(conversation.messages):
+        loss, content = conversation.losses[number], message["content"] or ""
+        if message["role"] == "assistant":
+            spans += _affix(written.separator if number else "")
+            answer = [Span(one, loss, turn="answer") for one in (content, eod)]
+            spans += [*_affix(written.completion_prefix), *answer]
+        else:
+            spans += [*_affix(written.prompt_prefix), Span(content, False, turn="prompt")]
+            spans += [Span(eod, False)] if written.eod_after_prompt else []
+    last = spans[-1]
+    return spans if last.content == eod else [*spans, Span(eod, False)]
+
+
+def _affix(text: str) -> list[Span]:
+    return [Span(text, False, special=True)] if text else []
 
 
 class ConversationFormatter:
@@ -76,3 +164,77 @@ def _cut(spans: list[Span], count: int) -> list[Span]:
     if count < len(text):
         return [*before, replace(last, content=text[: len(text) - count])]
     return _cut(before, count - len(text))
+
+
+_log = logging.getLogger("jaxdata")
+_LOOKS_SPECIAL = re.compile(
+    r"<[|\uff5c][^<>|\uff5c\s]{1,64}[|\uff5c]>"  # <|im_start|>, and DeepSeek's wide bars
+    r"|</?s>|<(?:bos|eos|pad|unk|sep|cls)>"
+    r"|</?(?:start|end)_of_[a-z]+>"  # Gemma's <start_of_turn>
+    r"|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_[A-Z]+)\]"  # Mistral's
+    r"|<</?[A-Z]{2,16}>>"  # Llama 2's <<SYS>>
+)
+_PROBE_TURNS = (("user", "a", False), ("assistant", "b", True), ("user", "c", False))
+_BETWEEN = ("chat_template", "separator", "completion_prefix", "eod_after_prompt")
+
+
+def texts_like_tokens(text: str) -> list[str]:
+    """The parts of a text that look like special tokens, each once, in order.
+
+    These are `<|…|>` without spaces, `<s>`, `</s>`, `<bos>` and its like, `<start_of_…>`,
+    `<end_of_…>`, `[INST]` and its like, and `<<SYS>>`.
+
+    >>> texts_like_tokens("<|im_start|>user [1] <b>[INST] a <| b |> </s><|im_start|>")
+    ['<|im_start|>', '[INST]', '</s>']
+    """
+    return list(dict.fromkeys(_LOOKS_SPECIAL.findall(text)))
+
+
+def check_template_text(settings: Settings, tokenizer: Tokenizer, *, allowed: bool) -> None:
+    """Look at what a chat template, or prefixes and a separator, write around the turns.
+
+    What looks like a special token (see `texts_like_tokens`) and is not one token of the
+    vocabulary is refused, or logged where it is `allowed`. That nothing stands between a prompt and
+    its answer is logged.
+
+    Raises:
+        InputError: text looks like special tokens that the vocabulary lacks.
+    """
+    if not isinstance(settings, TurnSettings):
+        return
+    if not any(getattr(settings, name) for name in _BETWEEN):
+        _log.warning(
+            "nothing will stand between a prompt and its answer: give --separator, --prompt-prefix "
+            "and --completion-prefix, or --chat-template, unless the prompts end as they should"
+        )
+    found = texts_like_tokens(_fixed_text(settings, tokenizer))
+    pieces = {
+        text: len(tokenizer.encode([text], special=True, continuing=True)[0]) for text in found
+    }
+    if texts := {text: count for text, count in pieces.items() if count != 1}:
+        if not allowed:
+            raise InputError(_refusal(settings, tokenizer, texts))
+        named = ", ".join(texts)
+        _log.warning("text, and no special tokens of %r: %s", tokenizer.name, named)
+
+
+def _fixed_text(settings: TurnSettings, tokenizer: Tokenizer) -> str:
+    """What is written around the turns of a short conversation."""
+    probe = Conversation.of(_PROBE_TURNS[: 2 if settings.train_on == "last" else 3])
+    spans = ConversationFormatter(settings, tokenizer)(probe)
+    return "\n".join(str(span.content) for span in spans if span.special)
+
+
+def _refusal(settings: TurnSettings, tokenizer: Tokenizer, texts: dict[str, int]) -> str:
+    where = "the chat template writes" if settings.chat_template else "the prefixes write"
+    named = ", ".join(f"{text} ({count} tokens)" for text, count in texts.items())
+    added = (
+        f"; add them with --add-special '{','.join(texts)}' (in Python: tokenizers.load(..., "
+        "add_special=[...]))"
+    ) * bool(tokenizer.files())  # without a file, nothing can be added
+    return (
+        f"{where} what looks like special tokens, but is text to the tokenizer "
+        f"{tokenizer.name!r}: {named}. Use a tokenizer that has them{added}; or "
+        "train one with `jaxdata tokenizer train --special`. If the model was trained on this "
+        "text, give --template-text-ok (template_text_ok=True)"
+    )

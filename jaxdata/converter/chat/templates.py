@@ -9,14 +9,12 @@ from threading import Lock
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
+from jaxdata.base.errors import InputError, MissingExtra, WorkerDied
+from jaxdata.base.processes import Worker, forget_in_forks
 from jaxdata.converter.chat.conversations import Conversation
-from jaxdata.converter.inputs.parsing import BadRecord
-from jaxdata.converter.inputs.raw_records import plain_value
-from jaxdata.converter.tasks.spans import Span
-from jaxdata.errors import InputError, MissingExtra, WorkerDied
-from jaxdata.format.storage.small_files import read_small
-from jaxdata.lifeline import forget_in_forks
-from jaxdata.processes import Worker
+from jaxdata.converter.inputs.parsing import BadRecord, plain_value
+from jaxdata.converter.tasks.base import Span
+from jaxdata.storage.small_files import read_small
 from jaxdata.tokenizers import Tokenizer
 
 _TARGET = "jaxdata.converter.chat.sandbox:serve"

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Literal, get_args
 
-from jaxdata.converter.engines.base import Engine, Stopped, Work
-from jaxdata.converter.engines.local import LocalEngine
-from jaxdata.errors import InputError
+from jaxdata.base.errors import InputError
+from jaxdata.converter.engines.base import Engine, LocalEngine, Stopped, Work
 
 __all__ = ["Engine", "EngineName", "MakeEngine", "Stopped", "Work", "choose_engine"]
 

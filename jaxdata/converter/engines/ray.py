@@ -12,12 +12,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from jaxdata.base.errors import InputError, MissingExtra, WorkerDied
+from jaxdata.base.processes import Report
 from jaxdata.converter.engines.base import Attempt, Engine, Part, Work
 from jaxdata.converter.job import Finished
-from jaxdata.errors import InputError, MissingExtra, WorkerDied
-from jaxdata.format.lease import LEASE_FILE
-from jaxdata.format.storage import open_store
-from jaxdata.processes import Report
+from jaxdata.dataset.lease import LEASE_FILE
+from jaxdata.storage import open_store
 
 _ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",

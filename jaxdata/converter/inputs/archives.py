@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, Any
 
-from jaxdata.errors import InputError
+from jaxdata.base.errors import InputError
 
 _BLOCK = 512
 _BUFFER = 2**16

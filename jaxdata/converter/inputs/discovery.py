@@ -13,9 +13,11 @@ from functools import partial
 from itertools import takewhile
 from pathlib import Path
 
-from jaxdata.background import Threads
-from jaxdata.converter.inputs.fetched.hub import downloaded, hub_hint, is_hub
-from jaxdata.converter.inputs.file_types import (
+from jaxdata.base.errors import InputError
+from jaxdata.base.threads import Threads
+from jaxdata.base.wording import shortened
+from jaxdata.converter.inputs.files import InputFile, Look, look_at, look_at_object
+from jaxdata.converter.inputs.formats.base import (
     OR_TEXTS,
     Texts,
     endings,
@@ -23,16 +25,18 @@ from jaxdata.converter.inputs.file_types import (
     kind_of,
     not_read,
 )
-from jaxdata.converter.inputs.identity import Look, look_at, look_at_object
-from jaxdata.converter.inputs.input_file import InputFile
-from jaxdata.converter.inputs.made_here import IS_DATASET
-from jaxdata.converter.inputs.object_names import Objects, expand_url
-from jaxdata.converter.inputs.wanted_files import Wanted, WantedFiles, text_suffixes
-from jaxdata.errors import InputError
-from jaxdata.format.storage.contract import MOST_READ
-from jaxdata.format.storage.objects import bare_url, is_url, plain_path, public_url, read_object
-from jaxdata.format.storage.small_files import read_small
-from jaxdata.wording import shortened
+from jaxdata.converter.inputs.hub import downloaded, hub_hint, is_hub
+from jaxdata.converter.inputs.object_names import (
+    IS_DATASET,
+    Objects,
+    Wanted,
+    WantedFiles,
+    expand_url,
+    text_suffixes,
+)
+from jaxdata.storage.contract import MOST_READ
+from jaxdata.storage.objects import bare_url, is_url, plain_path, public_url, read_object
+from jaxdata.storage.small_files import read_small
 
 _TAIL = 16
 _AT_ONCE = 32

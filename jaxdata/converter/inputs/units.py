@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from jaxdata.converter.inputs.compression import EXPANSION
-from jaxdata.converter.inputs.input_file import InputFile
-from jaxdata.converter.inputs.raw_records import Raw
-from jaxdata.format.archive_members import Member
+from jaxdata.converter.inputs.files import InputFile
+from jaxdata.converter.inputs.parsing import Raw
+from jaxdata.converter.inputs.streams import EXPANSION
+from jaxdata.dataset.archive_members import Member
 
 UNIT_BYTES = 64 * 2**20
 """Text in a unit of a large corpus, about."""

@@ -8,13 +8,20 @@ from typing import Any, ClassVar, Literal
 
 from jaxdata.converter.chat.conversations import Conversation, conversation_of, is_messages
 from jaxdata.converter.chat.conversations import read_messages as read
-from jaxdata.converter.chat.formatting import ConversationFormatter
+from jaxdata.converter.chat.formatting import TRAIN_ON, ConversationFormatter, TurnSettings
 from jaxdata.converter.inputs.parsing import BadRecord, field_of, text_of
 from jaxdata.converter.options import option
-from jaxdata.converter.tasks.base import Clean, Dropped, Encoded, Prepared, Record, Task
-from jaxdata.converter.tasks.conversation_turns import TRAIN_ON, TurnSettings
+from jaxdata.converter.tasks.base import (
+    Clean,
+    Dropped,
+    Encoded,
+    Prepared,
+    Record,
+    Span,
+    SpanEncoder,
+    Task,
+)
 from jaxdata.converter.tasks.registry import register
-from jaxdata.converter.tasks.spans import Span, SpanEncoder
 from jaxdata.tokenizers import Tokenizer
 
 _USUAL_PROMPTS = ("conversations", "messages")  # where the key of prompts is not there

@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.converter.inputs.parsing import joined_text_of
-from jaxdata.converter.inputs.raw_records import TextPiece
+from jaxdata.converter.inputs.parsing import TextPiece, joined_text_of
 from jaxdata.converter.options import INPUT, option
 from jaxdata.converter.tasks.base import (
     Clean,
@@ -21,9 +20,9 @@ from jaxdata.converter.tasks.base import (
     Record,
     Settings,
     Task,
+    encode,
     token_dtype,
 )
-from jaxdata.converter.tasks.encoding import encode
 from jaxdata.converter.tasks.random_choice import RandomChoice
 from jaxdata.converter.tasks.registry import register
 from jaxdata.tokenizers import Tokenizer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from jaxdata.seeds import derive
+from jaxdata.base.seeds import derive
 
 
 class RandomChoice:

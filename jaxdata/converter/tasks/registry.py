@@ -11,9 +11,9 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BeforeValidator, SerializeAsAny, ValidationError
 from pydantic_core import to_jsonable_python
 
+from jaxdata.base.errors import InputError
 from jaxdata.converter.options import Option, options_of
 from jaxdata.converter.tasks.base import Clean, Settings, Task
-from jaxdata.errors import InputError
 from jaxdata.tokenizers import Tokenizer
 
 _DEFAULT = "lm"

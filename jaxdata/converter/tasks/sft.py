@@ -1,23 +1,131 @@
-"""Instruction tuning: prompts and answers, of which the answers have loss."""
+"""Instruction tuning: prompts and answers, of which the answers have loss, shortened to fit."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BeforeValidator
 
+from jaxdata.base.errors import InputError
 from jaxdata.converter.chat.conversations import Conversation, conversation_of
-from jaxdata.converter.chat.formatting import ConversationFormatter
+from jaxdata.converter.chat.formatting import ConversationFormatter, TurnSettings
+from jaxdata.converter.inputs.parsing import BadRecord, text_of
 from jaxdata.converter.options import option
-from jaxdata.converter.tasks.base import Clean, Dropped, Encoded, Prepared, Record, Task
-from jaxdata.converter.tasks.conversation_turns import TurnSettings
-from jaxdata.converter.tasks.fields import columns, pairs_of
+from jaxdata.converter.tasks.base import (
+    Clean,
+    Dropped,
+    Encoded,
+    Prepared,
+    Record,
+    Span,
+    SpanEncoder,
+    Task,
+)
 from jaxdata.converter.tasks.registry import register
-from jaxdata.converter.tasks.spans import Span, SpanEncoder
-from jaxdata.converter.tasks.turn_truncation import Keep, Truncation
-from jaxdata.errors import InputError
 from jaxdata.tokenizers import Tokenizer
+
+
+def pairs_of(
+    record: Record, prompt_keys: Sequence[str], completion_key: str
+) -> Iterator[tuple[str, str]]:
+    r"""Give the prompts and completions of a record.
+
+    A key with dots goes into objects within, and into each object of a list: then there are as
+    many pairs as the list has items, and fields outside it belong to each. Several prompt keys
+    are joined by a blank line, empty ones left out.
+
+    >>> record = {"task": "Add.", "cases": [{"in": "1+1", "out": "2"}, {"in": "2+2", "out": "4"}]}
+    >>> list(pairs_of(record, ["task", "cases.in"], "cases.out"))
+    [('Add.\n\n1+1', '2'), ('Add.\n\n2+2', '4')]
+    """
+    prompts = [_texts(record, key) for key in prompt_keys]
+    completions = _texts(record, completion_key)
+    lengths = {len(found) for found in (*prompts, completions) if isinstance(found, list)}
+    if len(lengths) > 1:
+        raise BadRecord("unequal numbers of prompts and completions")
+    for number in range(lengths.pop() if lengths else 1):
+        *parts, answer = (
+            found if isinstance(found, str) else found[number] for found in (*prompts, completions)
+        )
+        yield "\n\n".join(filter(None, parts)), answer
+
+
+def columns(*keys: str) -> tuple[str, ...]:
+    """The columns of tables that hold some keys, each once.
+
+    >>> columns("task", "cases.in", "cases.out")
+    ('task', 'cases')
+    """
+    return tuple(dict.fromkeys(key.split(".")[0] for key in keys))
+
+
+def _texts(value: Any, key: str) -> str | list[str]:
+    """The text of a key, or those of all objects of the list that it goes through."""
+    name, dot, rest = key.partition(".")
+    if not dot or key in value:
+        return text_of(value, key)
+    if name not in value:
+        raise BadRecord(f"no key {key!r}", tuple(map(str, value)))
+    inner = value[name]
+    if isinstance(inner, list):
+        if not all(isinstance(one, Mapping) for one in inner):
+            raise BadRecord(f"{name!r} is not a list of objects")
+        found = [_texts(one, rest) for one in inner]
+        if not all(isinstance(text, str) for text in found):
+            raise BadRecord(f"{key!r} goes through more than one list")
+        return [text for text in found if isinstance(text, str)]
+    if not isinstance(inner, Mapping):
+        raise BadRecord(f"{name!r} is not an object")
+    return _texts(inner, rest)
+
+
+Keep = Literal["keep_end", "keep_start"]
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """Shortens the longest prompts first, then the longest answers, at their end.
+
+    Attributes:
+        tokens: of a document, at most.
+        prompts: which end of a shortened prompt stays.
+        least: tokens that stay of each turn; shorter ones stay whole.
+    """
+
+    tokens: int
+    prompts: Keep
+    least: int
+
+    def __call__(
+        self, spans: Sequence[Span], parts: Sequence[NDArray[Any]]
+    ) -> list[NDArray[Any]] | Dropped:
+        """The ids of a document's spans, shortened; `Dropped` if that is not enough."""
+        excess, shorter = sum(map(len, parts)) - self.tokens, list(parts)
+        for turn in ("prompt", "answer"):
+            for places in self._longest_first(turn, spans, parts):
+                ids = np.concatenate([parts[place] for place in places])
+                cut = min(max(0, excess), max(0, len(ids) - self.least))
+                at_start = turn == "prompt" and self.prompts == "keep_end"
+                kept = ids[cut:] if at_start else ids[: len(ids) - cut]
+                # A turn has the same loss all through, so one of its spans can hold it.
+                for place in places:
+                    shorter[place] = kept if place == places[0] else kept[:0]
+                excess -= cut
+        return Dropped(f"cannot be shortened to {self.tokens:,} tokens") if excess > 0 else shorter
+
+    def _longest_first(
+        self, turn: str, spans: Sequence[Span], parts: Sequence[NDArray[Any]]
+    ) -> list[list[int]]:
+        """The places of the spans of each turn of a kind."""
+        runs = groupby(range(len(spans)), lambda place: spans[place].turn)
+        turns = [list(places) for kind, places in runs if kind == turn]
+        return sorted(turns, key=lambda places: -sum(len(parts[place]) for place in places))
+
 
 Document = Sequence[Span] | Dropped
 """What a conversation became, or why one of several was left out."""

@@ -20,9 +20,7 @@ from jaxdata.feed.layouts.named import (
     layout,
     stored_layout,
 )
-from jaxdata.feed.layouts.to_hf import IGNORED, HuggingFace
-from jaxdata.feed.layouts.to_maxtext import maxtext
-from jaxdata.feed.layouts.to_megatron import Megatron
+from jaxdata.feed.layouts.trainers import IGNORED, HuggingFace, Megatron, maxtext
 
 __all__ = [
     "IGNORED",

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.errors import InputError
+from jaxdata.base.errors import InputError
 from jaxdata.feed.attention import attention_mask
 from jaxdata.rows.table import Batch
 

@@ -9,11 +9,9 @@ from importlib import import_module
 from inspect import isclass
 from typing import Any
 
-from jaxdata.errors import InputError
+from jaxdata.base.errors import InputError
 from jaxdata.feed.layouts.base import Layout, native
-from jaxdata.feed.layouts.to_hf import HuggingFace
-from jaxdata.feed.layouts.to_maxtext import maxtext
-from jaxdata.feed.layouts.to_megatron import Megatron
+from jaxdata.feed.layouts.trainers import HuggingFace, Megatron, maxtext
 
 LAYOUTS: dict[str, Layout] = {
     "jaxdata": native,

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxdata.base.ragged import Ints
 from jaxdata.look.read_costs.cluster import Cluster
-from jaxdata.ragged import Ints
 from jaxdata.rows.table import RowTable
 
 _ROWS_AT_ONCE = 2**20

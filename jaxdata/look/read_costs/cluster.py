@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jaxdata.errors import InputError
+from jaxdata.base.errors import InputError
 
 
 @dataclass(frozen=True)

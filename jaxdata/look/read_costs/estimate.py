@@ -6,22 +6,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxdata.errors import InputError
+from jaxdata.base.errors import InputError
+from jaxdata.base.ragged import Ints
 from jaxdata.look.read_costs.batch_hosts import BatchHosts
 from jaxdata.look.read_costs.cluster import Cluster
 from jaxdata.look.read_costs.costs import Costs, ReadCosts, SourceCosts, Way
-from jaxdata.look.read_costs.fetches import (
-    Fetches,
-    most_held,
-    page_fetches,
-    range_fetches,
-    spilled,
-)
+from jaxdata.look.read_costs.fetches import Fetches, most_held, page_fetches, range_fetches, spilled
 from jaxdata.look.read_costs.followed import PIECES, Followed, follow, pieces_a_row, rows_used
 from jaxdata.look.read_costs.scattered import scattered_pages
 from jaxdata.look.read_costs.touched import Files, Touched, home_bytes
-from jaxdata.packing.packed_rows import PackedRows
-from jaxdata.ragged import Ints
+from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.table import RowTable
 
 _MOST_TO_MEAN = 1.25  # at most 1.2 where both are known

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxdata.base.ragged import Ints, expand
 from jaxdata.look.read_costs.touched import Touched
-from jaxdata.ragged import Ints, expand
 
 
 class Fetches(NamedTuple):

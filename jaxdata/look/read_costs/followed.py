@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxdata.base.ragged import Ints
 from jaxdata.look.read_costs.batch_hosts import BatchHosts
 from jaxdata.look.read_costs.cluster import Cluster
 from jaxdata.look.read_costs.touched import Files, Touched, home_bytes
-from jaxdata.mixing.mixture import Mixture
-from jaxdata.packing.document_order import ChunkOrder
-from jaxdata.packing.packed_rows import PackedRows
-from jaxdata.ragged import Ints
+from jaxdata.rows.mixing.mixture import Mixture
+from jaxdata.rows.packing.packed_rows import PackedRows
+from jaxdata.rows.packing.planner import ChunkOrder
 from jaxdata.rows.table import RowTable
 
 PIECES = 2**21

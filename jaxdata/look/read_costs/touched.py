@@ -7,12 +7,11 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from jaxdata.documents.base import Documents
-from jaxdata.documents.kept import base_of
-from jaxdata.documents.places import Places, placed
-from jaxdata.mixing.mixture import Mixture
-from jaxdata.packing.packed_rows import PackedRows
-from jaxdata.ragged import Ints
+from jaxdata.base.ragged import Ints
+from jaxdata.dataset.documents import Documents, Places, placed
+from jaxdata.dataset.views.kept_documents import base_of
+from jaxdata.rows.mixing.mixture import Mixture
+from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.reading import ranges_to_read
 from jaxdata.rows.table import RowTable
 

@@ -10,7 +10,7 @@ import signal
 from contextlib import AbstractContextManager, suppress
 from dataclasses import fields
 
-from jaxdata.lifeline import hold_on
+from jaxdata.base.processes import hold_on
 from jaxdata.testing.buckets.faults import Faults
 from jaxdata.testing.buckets.server import PROTOCOLS, BucketServer
 from jaxdata.testing.buckets.serving import bucket_server, fault_proxy

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from jaxdata.lifeline import lifeline
+from jaxdata.base.processes import lifeline
 from jaxdata.testing.buckets.faults import Faults
 from jaxdata.testing.buckets.server import BucketServer, Scheme
 

@@ -10,18 +10,22 @@ samples of `guarded`; and what `summary` says of them.
 
 from __future__ import annotations
 
-from jaxdata.tokenizers.encoders.base import Encoder, EncoderName, Refused
+from jaxdata.tokenizers.encoders.base import Encoder, EncoderName, Refused, library_of
 from jaxdata.tokenizers.encoders.choice import (
     Choice,
+    EncodingSummary,
     attach,
     check_encoder,
     choose,
     refuse,
 )
-from jaxdata.tokenizers.encoders.guarded import EncoderDiffers, GuardedEncoder
-from jaxdata.tokenizers.encoders.library_tables import library_of
-from jaxdata.tokenizers.encoders.summary import EncodingSummary
-from jaxdata.tokenizers.encoders.verdicts import EncodedDataset, encoded_by, note_encoded
+from jaxdata.tokenizers.encoders.guarded import (
+    EncodedDataset,
+    EncoderDiffers,
+    GuardedEncoder,
+    encoded_by,
+    note_encoded,
+)
 
 __all__ = [
     "Choice",

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import jaxdata
-from jaxdata.processes import held_port
+from jaxdata.base.processes import held_port
 from tests.clients.tiny import CLOSE, SEQ_LEN, config_of
 
 

@@ -18,8 +18,8 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
+from jaxdata.base.processes import held_port
 from jaxdata.clients import megatron
-from jaxdata.processes import held_port
 from jaxdata.testing import check_trainer
 from tests.clients.hand import mean_by_hand
 from tests.clients.installed.promises import Promises, Steps, needs

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from jaxdata import tokenizers
+from jaxdata.base.errors import InputError, MissingExtra, install_command
 from jaxdata.converter.inputs.parsing import BadRecord
 from jaxdata.converter.tasks import make_settings, make_task
-from jaxdata.errors import InputError, MissingExtra
-from jaxdata.installing import install_command
 from jaxdata.tokenizers import Tokenizer
 from tests.converter.chat.chat import (
     ALPACA,

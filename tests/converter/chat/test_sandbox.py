@@ -15,12 +15,12 @@ import pytest
 from jinja2 import Environment
 from jinja2.exceptions import TemplateError
 
+from jaxdata.base.errors import InputError
 from jaxdata.converter.chat import templates
 from jaxdata.converter.chat.conversations import Conversation
 from jaxdata.converter.chat.sandbox import sandbox
 from jaxdata.converter.chat.templates import ChatTemplate
 from jaxdata.converter.inputs.parsing import BadRecord
-from jaxdata.errors import InputError
 
 OPEN, CLOSE = "\ufdd0", "\ufdd1"
 MESSAGES = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho", "n": 2}]

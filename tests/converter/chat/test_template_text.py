@@ -11,9 +11,9 @@ import pytest
 
 import jaxdata
 from jaxdata import tokenizers
+from jaxdata.base.errors import InputError
 from jaxdata.cli import _run
-from jaxdata.converter.chat.template_text import texts_like_tokens
-from jaxdata.errors import InputError
+from jaxdata.converter.chat.formatting import texts_like_tokens
 from tests.converter.chat.chat import ALPACA, CHATML, write_folder
 from tests.converter.here import run_here
 from tests.tokenizers.test_tokenizers import open_one

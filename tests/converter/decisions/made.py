@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from jaxdata import tokenizers
-from jaxdata.converter.inputs.input_file import FileType, InputFile
+from jaxdata.converter.inputs.files import FileType, InputFile
 from jaxdata.converter.parameters import Parameters, make_parameters
 from jaxdata.converter.receipts import OutputReceipt, SideReceipt
-from jaxdata.format.index import HASH_COLUMNS
-from jaxdata.format.manifest import Manifest, ShardEntry, SourceEntry
-from jaxdata.format.storage import PAGE_BYTES
+from jaxdata.dataset.index import HASH_COLUMNS
+from jaxdata.dataset.manifest import Manifest, ShardEntry, SourceEntry
+from jaxdata.storage import PAGE_BYTES
 
 BYTES = tokenizers.load("bytes", bos=2)
 JSON = FileType("jsonl")

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxdata.converter import unit_reader
-from jaxdata.converter.continuing.call_text import call_text
+from jaxdata.base.errors import InputError
+from jaxdata.converter import worker as unit_reader
+from jaxdata.converter.compatibility import call_text
 from jaxdata.converter.conversion_run import _Bar
 from jaxdata.converter.document_batch import Document, Documents, in_pieces
-from jaxdata.converter.inputs.raw_records import TextPiece, Unreadable
+from jaxdata.converter.inputs.parsing import TextPiece, Unreadable
 from jaxdata.converter.statistics import (
     COUNTED,
     PERCENTILES,
@@ -35,7 +36,6 @@ from jaxdata.converter.transform import (
     transform_name,
     transformed,
 )
-from jaxdata.errors import InputError
 from jaxdata.tokenizers.encoders import EncodingSummary
 
 

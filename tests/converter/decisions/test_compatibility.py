@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxdata.converter.continuing import append, compatibility
-from jaxdata.converter.continuing.call_text import call_text
-from jaxdata.converter.continuing.known_inputs import times_made
+from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.converter import compatibility
+from jaxdata.converter import compatibility as append
+from jaxdata.converter.changes import times_made
+from jaxdata.converter.compatibility import call_text
 from jaxdata.converter.job import Job
-from jaxdata.converter.merged_receipts import MergedReceipts, RecordPlace
 from jaxdata.converter.parameters import Parameters
-from jaxdata.converter.receipts import Quarantined
-from jaxdata.errors import DatasetError, InputError
-from jaxdata.format.manifest import Generation, SourceEntry
-from jaxdata.format.storage import open_store
-from jaxdata.format.unfinished import UnfinishedJob
+from jaxdata.converter.receipts import MergedReceipts, Quarantined, RecordPlace
+from jaxdata.dataset.manifest import Generation, SourceEntry
+from jaxdata.dataset.unfinished import UnfinishedJob
+from jaxdata.storage import open_store
 from tests.converter.decisions.made import BYTES, input_file, manifest, parameters, source
 
 INPUTS = st.dictionaries(st.sampled_from("abcde"), st.sampled_from(["one", "two"]))

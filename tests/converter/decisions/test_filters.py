@@ -11,14 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxdata.converter.filters import (
-    Cleaning,
-    LengthFilter,
-    make_cleaner,
-    without_wikitext_marks,
-)
+from jaxdata.base.errors import MissingExtra
+from jaxdata.converter.filters import Cleaning, LengthFilter, make_cleaner, without_wikitext_marks
 from jaxdata.converter.tasks.base import Dropped, Encoded
-from jaxdata.errors import MissingExtra
 
 LIMIT = st.none() | st.integers(1, 6) | st.just(2_000)
 

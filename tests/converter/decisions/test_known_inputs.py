@@ -9,17 +9,15 @@ from typing import Any
 
 import pytest
 
-from jaxdata.converter.continuing import known_inputs
-from jaxdata.converter.continuing.known_inputs import check_known
-from jaxdata.converter.inputs.content import content_of
-from jaxdata.converter.inputs.identity import look_at
-from jaxdata.converter.inputs.input_file import InputFile
+from jaxdata.base.errors import InputError
+from jaxdata.converter import changes as known_inputs
+from jaxdata.converter.changes import check_known, content_of
+from jaxdata.converter.inputs.files import InputFile, look_at
 from jaxdata.converter.inputs.units import FilePart, ReadSettings
-from jaxdata.errors import InputError
-from jaxdata.format.input_hashes import InputHashes
-from jaxdata.format.lease import leased
-from jaxdata.format.manifest import SourceEntry
-from jaxdata.format.storage import Store, open_store
+from jaxdata.dataset.history import InputHashes
+from jaxdata.dataset.lease import leased
+from jaxdata.dataset.manifest import SourceEntry
+from jaxdata.storage import Store, open_store
 from tests.converter.decisions.made import JSON, parameters, source
 
 

@@ -15,16 +15,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxdata.converter.inputs.input_file import FileType
+from jaxdata.converter.inputs.files import FileType
 from jaxdata.converter.inputs.units import FilePart, Unit
-from jaxdata.converter.merged_receipts import (
+from jaxdata.converter.receipts import (
     MergedOutput,
     MergedReceipts,
+    Quarantined,
+    Receipt,
     RecordPlace,
 )
-from jaxdata.converter.receipts import Quarantined, Receipt
-from jaxdata.format.archive_members import Member, find_member
-from jaxdata.format.storage import PAGE_BYTES
+from jaxdata.dataset.archive_members import Member, find_member
+from jaxdata.storage import PAGE_BYTES
 from tests.converter.decisions.made import input_file, wrote
 
 FILES = [

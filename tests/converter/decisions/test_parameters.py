@@ -12,9 +12,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxdata.converter.continuing.compatibility import unfinished_changes
+from jaxdata.base.errors import InputError
+from jaxdata.converter.compatibility import unfinished_changes
+from jaxdata.converter.hashes import KeptHashes
 from jaxdata.converter.inputs.units import PIECE_BYTES, RECORD_BYTES
-from jaxdata.converter.kept.kept_hashes import KeptHashes
 from jaxdata.converter.parameters import (
     Options,
     Parameters,
@@ -22,8 +23,7 @@ from jaxdata.converter.parameters import (
     default_of,
     make_parameters,
 )
-from jaxdata.errors import InputError
-from jaxdata.format.bounds import MAX_RECORD_TOKENS
+from jaxdata.dataset.manifest import MAX_RECORD_TOKENS
 from tests.converter.decisions.made import BYTES, input_file, parameters
 
 OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = yaml.safe_load("""

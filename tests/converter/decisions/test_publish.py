@@ -12,16 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.converter.inputs.units import FilePart, Unit
 from jaxdata.converter.job import Job
-from jaxdata.converter.merged_receipts import MergedReceipts
 from jaxdata.converter.publish import _of_conversions, _sum, publish
-from jaxdata.converter.receipts import Quarantined, Receipt
-from jaxdata.errors import DatasetError, InputError
-from jaxdata.format.index import SourceIndex
-from jaxdata.format.manifest import SourceEntry, read_manifest
-from jaxdata.format.records import RecordSpec
-from jaxdata.format.storage import Store, open_store
+from jaxdata.converter.receipts import MergedReceipts, Quarantined, Receipt
+from jaxdata.dataset.index import SourceIndex
+from jaxdata.dataset.manifest import SourceEntry, read_manifest
+from jaxdata.dataset.records import RecordSpec
+from jaxdata.storage import Store, open_store
 from tests.converter.decisions.made import BYTES, input_file, parameters, wrote
 
 DROPPED = [

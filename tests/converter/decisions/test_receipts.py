@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxdata.converter.receipts import OutputReceipt, Quarantined, Receipt, SideReceipt
-from jaxdata.format.archive_members import Member
-from jaxdata.format.checksums import with_checksum
-from jaxdata.format.storage import PAGE_BYTES
+from jaxdata.dataset.archive_members import Member
+from jaxdata.dataset.checksums import with_checksum
+from jaxdata.storage import PAGE_BYTES
 from tests.converter.decisions.made import pages_of, wrote
 
 COUNTS = st.dictionaries(st.sampled_from(["blank", "added", "short"]), st.integers(0, 2**40))

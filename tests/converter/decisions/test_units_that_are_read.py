@@ -12,15 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from jaxdata import tokenizers
-from jaxdata.converter.inputs.cutting import cut
+from jaxdata.base.errors import InputError
 from jaxdata.converter.inputs.discovery import find_inputs
+from jaxdata.converter.inputs.reading import cut
 from jaxdata.converter.job import Job
 from jaxdata.converter.options import OptionModel, option, options_of
 from jaxdata.converter.parameters import make_parameters
 from jaxdata.converter.tasks import Dropped, Unencodable
 from jaxdata.converter.tasks.base import Encoded
-from jaxdata.converter.unit_reader import StoppedAtBad, UnitReader
-from jaxdata.errors import InputError
+from jaxdata.converter.worker import StoppedAtBad, UnitReader
 from tests.converter.here import archive, records
 
 BYTES = tokenizers.load("bytes")

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxdata import open_dataset
+from jaxdata.base.errors import InputError
 from jaxdata.converter import texts
-from jaxdata.converter.inputs import compression
+from jaxdata.converter.inputs import streams as compression
 from jaxdata.converter.inputs.archives import entries
-from jaxdata.errors import InputError
 from tests import commands
 from tests.converter.here import run_here
 from tests.converter.inputs.made import Entry, array, lines, tar, zst

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from jaxdata.converter.inputs import identity, scanning
-from jaxdata.converter.inputs.cutting import cut
+from jaxdata.converter.inputs import files as identity
+from jaxdata.converter.inputs import streams as scanning
 from jaxdata.converter.inputs.discovery import find_inputs
-from jaxdata.converter.inputs.input_file import FileType, InputFile
-from jaxdata.converter.inputs.raw_records import Unreadable
-from jaxdata.converter.inputs.readers import raw_records
+from jaxdata.converter.inputs.files import FileType, InputFile
+from jaxdata.converter.inputs.parsing import Unreadable
+from jaxdata.converter.inputs.reading import cut, raw_records
 from jaxdata.converter.inputs.units import (
     FilePart,
     ReadSettings,

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import jaxdata
+from jaxdata.base.errors import InputError
 from jaxdata.converter.inputs.discovery import find_inputs
-from jaxdata.errors import InputError
 from jaxdata.testing import write_dataset
 from tests.converter.here import run_here
 from tests.converter.test_convert import decoded, manifest

@@ -18,15 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxdata
+from jaxdata.base.errors import InputError
 from jaxdata.converter import texts
-from jaxdata.converter.inputs.cutting import cut
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.converter.inputs.formats.base import format_named
-from jaxdata.converter.inputs.formats.columns import rows
+from jaxdata.converter.inputs.formats.tables import rows
 from jaxdata.converter.inputs.parsing import BadRecord, parse, parse_line, text_of
-from jaxdata.converter.inputs.readers import raw_records
+from jaxdata.converter.inputs.reading import cut, raw_records
 from jaxdata.converter.inputs.units import ReadSettings
-from jaxdata.errors import InputError
 from tests.converter.here import run_here
 from tests.converter.inputs.made import FORMATS, tar, zst
 from tests.converter.test_convert import decoded, quarantine

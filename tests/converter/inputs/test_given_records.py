@@ -24,9 +24,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxdata
-from jaxdata.converter.inputs.fetched.given_records import told_apart
-from jaxdata.converter.inputs.fetched.spool import spooled, spooled_stream
-from jaxdata.errors import InputError
+from jaxdata.base.errors import InputError
+from jaxdata.converter.inputs.given_records import spooled, spooled_stream, told_apart
 from tests import commands
 from tests.converter.here import run_here
 from tests.converter.test_convert import decoded, manifest, run, tree
@@ -268,8 +267,8 @@ def test_an_output_that_is_a_file_is_told(tmp_path: Path) -> None:
 def test_a_full_disk_is_told(tmp_path: Path) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("this machine has no /dev/full")
-    from jaxdata.converter.inputs.fetched.spool import _write
-    from jaxdata.errors import DatasetError
+    from jaxdata.base.errors import DatasetError
+    from jaxdata.converter.inputs.given_records import _write
 
     with (
         Path("/dev/full").open("wb", buffering=0) as full,

@@ -14,32 +14,38 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxdata.converter.inputs import compression, raw_records
-from jaxdata.converter.inputs.compression import unpacked, unpacked_head
-from jaxdata.converter.inputs.content import ContentHash, joined_content
-from jaxdata.converter.inputs.file_types import (
+from jaxdata.base.errors import InputError
+from jaxdata.converter.changes import ContentHash, joined_content
+from jaxdata.converter.inputs import parsing as raw_records
+from jaxdata.converter.inputs import streams as compression
+from jaxdata.converter.inputs.files import FileType
+from jaxdata.converter.inputs.formats.base import (
+    all_formats,
     counted,
     first_number,
+    format_named,
     is_readable,
     is_table,
     kind_of,
     named_format,
 )
-from jaxdata.converter.inputs.formats.base import all_formats, format_named
-from jaxdata.converter.inputs.input_file import FileType
 from jaxdata.converter.inputs.object_names import glob_pattern
 from jaxdata.converter.inputs.parsing import (
     BadRecord,
+    TextPiece,
+    Unreadable,
     field_of,
+    in_runs,
     joined_text_of,
     parse,
     parse_line,
+    size_of,
     text_of,
+    too_long,
 )
-from jaxdata.converter.inputs.raw_records import TextPiece, Unreadable, in_runs, size_of, too_long
+from jaxdata.converter.inputs.streams import unpacked, unpacked_head
 from jaxdata.converter.inputs.units import ReadSettings
-from jaxdata.errors import InputError
-from jaxdata.format.archive_members import Member
+from jaxdata.dataset.archive_members import Member
 from tests.converter.inputs.made import tar, zst
 
 MARK = b"\xef\xbb\xbf"

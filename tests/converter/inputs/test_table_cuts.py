@@ -15,22 +15,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jaxdata.base.errors import InputError
 from jaxdata.converter.inputs.discovery import find_inputs
+from jaxdata.converter.inputs.files import FileType, InputFile
 from jaxdata.converter.inputs.formats import arrow, tables
 from jaxdata.converter.inputs.formats.base import format_named
-from jaxdata.converter.inputs.formats.columns import column_of
 from jaxdata.converter.inputs.formats.tables import (
     Table,
     TableFormat,
     check_columns,
+    column_of,
     cut_batches,
     in_slices,
     list_type,
 )
-from jaxdata.converter.inputs.input_file import FileType, InputFile
-from jaxdata.converter.inputs.raw_records import Unreadable
+from jaxdata.converter.inputs.parsing import Unreadable
 from jaxdata.converter.inputs.units import FilePart, ReadSettings
-from jaxdata.errors import InputError
 
 READ = ReadSettings(None)
 FREE = tables.FREE

@@ -15,16 +15,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jaxdata import open_dataset, tokenizers
+from jaxdata.base.errors import InputError
 from jaxdata.converter import texts
-from jaxdata.converter.inputs.cutting import cut
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.converter.inputs.formats.base import format_named
-from jaxdata.converter.inputs.readers import raw_records
+from jaxdata.converter.inputs.reading import cut, raw_records
 from jaxdata.converter.inputs.units import ReadSettings
 from jaxdata.converter.job import Job
 from jaxdata.converter.parameters import make_parameters
-from jaxdata.converter.unit_reader import UnitReader
-from jaxdata.errors import InputError
+from jaxdata.converter.worker import UnitReader
 from jaxdata.tokenizers import Tokenizer
 from tests.converter.here import run_here
 from tests.converter.inputs.made import tar, zst

@@ -11,13 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxdata import tokenizers
+from jaxdata.base.errors import InputError
 from jaxdata.converter.chat.conversations import conversation_of
 from jaxdata.converter.inputs.parsing import BadRecord
 from jaxdata.converter.tasks import Dropped, Encoded, make_settings, make_task
-from jaxdata.converter.tasks.fields import pairs_of
-from jaxdata.converter.tasks.spans import Span
-from jaxdata.converter.tasks.turn_truncation import Truncation
-from jaxdata.errors import InputError
+from jaxdata.converter.tasks.base import Span
+from jaxdata.converter.tasks.sft import Truncation, pairs_of
 from tests.converter.chat.chat import CHATML, MARKED
 from tests.converter.tasks.telling import BOS, EOD, FAILS, TELLING, plain, task_of
 

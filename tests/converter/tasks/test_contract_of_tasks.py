@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from jaxdata.converter.tasks import conversation_turns, make_settings
+from jaxdata.base.errors import InputError
+from jaxdata.converter.chat import formatting as conversation_turns
+from jaxdata.converter.tasks import make_settings
 from jaxdata.converter.tasks.base import Encoded, Settings, Task, Unencodable, token_dtype
 from jaxdata.converter.tasks.registry import (
     TaskSettings,
@@ -19,7 +21,6 @@ from jaxdata.converter.tasks.registry import (
     task_names,
     task_options,
 )
-from jaxdata.errors import InputError
 from tests.converter.tasks.telling import FAILS, TELLING, task_of
 
 TURNS = {

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import jaxdata
-from jaxdata.errors import InputError
+from jaxdata.base.errors import InputError
 from tests import commands
 from tests.converter.chat.chat import CHATML
 from tests.converter.here import run_here

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxdata
+from jaxdata.base.errors import InputError
 from jaxdata.converter.inputs.parsing import BadRecord
 from jaxdata.converter.tasks import Dropped, make_settings, make_task
 from jaxdata.converter.tasks.ids import whole_numbers
-from jaxdata.errors import InputError
-from jaxdata.format.verify import verify
+from jaxdata.dataset.verify import verify
 from jaxdata.tokenizers import load
 from tests import commands
 from tests.converter.here import run_here

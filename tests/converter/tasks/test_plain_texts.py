@@ -16,16 +16,27 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from jaxdata.converter.inputs.parsing import BadRecord
-from jaxdata.converter.inputs.raw_records import TextPiece
+from jaxdata.base.errors import InputError
+from jaxdata.base.seeds import derive
+from jaxdata.converter.inputs.parsing import BadRecord, TextPiece
 from jaxdata.converter.tasks import fim, make_settings, make_task
-from jaxdata.converter.tasks.base import Dropped, Encoded, Unencodable
-from jaxdata.converter.tasks.encoding import encode
-from jaxdata.converter.tasks.fim import FimSettings, Sentinels, lay_out, middle_of
-from jaxdata.converter.tasks.spans import Span, SpanEncoder, join
-from jaxdata.converter.tasks.text_pieces import divide, fitting_pieces
-from jaxdata.errors import InputError
-from jaxdata.seeds import derive
+from jaxdata.converter.tasks.base import (
+    Dropped,
+    Encoded,
+    Span,
+    SpanEncoder,
+    Unencodable,
+    encode,
+    join,
+)
+from jaxdata.converter.tasks.fim import (
+    FimSettings,
+    Sentinels,
+    divide,
+    fitting_pieces,
+    lay_out,
+    middle_of,
+)
 from jaxdata.tokenizers import Tokenizer
 from tests.converter.tasks.telling import BOS, EOD, FAILS, TELLING, ids_of, plain, task_of
 from tests.tokenizers.test_tokenizers import open_one

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import jaxdata
-from jaxdata.feed.device.expansion import expand
+from jaxdata.feed.device import expand
 from jaxdata.rows import arrays as assembly
-from jaxdata.rows import compact as compaction
+from jaxdata.rows import arrays as compaction
 from jaxdata.testing import assert_same_batches
 
 

@@ -9,7 +9,7 @@ import jax
 import pytest
 from jax._src import distributed
 
-from jaxdata.feed.device.notes import JaxNotes, board_of
+from jaxdata.feed.device import JaxNotes, board_of
 
 
 class Service:

@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import SingleDeviceSharding
 
 import jaxdata
-from jaxdata.errors import InputError
+from jaxdata.base.errors import InputError
 from jaxdata.feed.device import DevicePlacement, attention_mask, check_wide
 from jaxdata.feed.trees import leaves
 

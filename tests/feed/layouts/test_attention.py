@@ -23,7 +23,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import jaxdata
 import jaxdata.torch
-from jaxdata.errors import InputError
+from jaxdata.base.errors import InputError
 from jaxdata.feed import attention, device
 from jaxdata.testing import distinct_documents
 

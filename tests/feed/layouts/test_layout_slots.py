@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxdata.errors import InputError
+from jaxdata.base.errors import InputError
 from jaxdata.feed.layouts import (
     IGNORED,
     LAYOUTS,

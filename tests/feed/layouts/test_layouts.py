@@ -15,8 +15,8 @@ from torch.nn import functional
 
 import jaxdata
 import jaxdata.torch
+from jaxdata.base.errors import ConfigError, InputError
 from jaxdata.config import load_config
-from jaxdata.errors import ConfigError, InputError
 from jaxdata.feed.layouts import LAYOUTS, HuggingFace, Megatron, layout
 from jaxdata.feed.trees import leaves, map_leaves
 from jaxdata.testing import assert_same_batches

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jaxdata.feed.schedule import Span
-from jaxdata.feed.streams.ahead_stream import AheadStream
+from jaxdata.feed.streams.ahead import AheadStream
 
 
 class Source:

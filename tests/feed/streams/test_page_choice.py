@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxdata.feed import page_choice
-from jaxdata.feed.page_choice import choose_pages
+from jaxdata.feed import batches as page_choice
+from jaxdata.feed.batches import choose_pages
 
 
 class One(NamedTuple):

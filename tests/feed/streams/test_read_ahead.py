@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from jaxdata import progress
-from jaxdata.background import check_stop
+from jaxdata.base import progress
+from jaxdata.base.threads import check_stop
 from jaxdata.feed.schedule import Span
-from jaxdata.feed.streams import read_ahead
-from jaxdata.feed.streams.read_ahead import FarStream, FirstFill, ReadAhead
-from jaxdata.format.storage.pages.read_counts import Counter
+from jaxdata.feed.streams import ahead as read_ahead
+from jaxdata.feed.streams.ahead import FarStream, FirstFill, ReadAhead
+from jaxdata.storage.pages.read_counts import Counter
 
 BATCH_BYTES = 2**20
 Patch = pytest.MonkeyPatch

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxdata.errors import InputError
+from jaxdata.base.errors import InputError
 from jaxdata.feed import warming
 from jaxdata.feed.schedule import Schedule, Span
 from jaxdata.feed.warming import warm
-from jaxdata.format.storage import ReadCounts
+from jaxdata.storage import ReadCounts
 
 Patch = pytest.MonkeyPatch
 

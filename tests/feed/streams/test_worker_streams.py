@@ -17,12 +17,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxdata.channel import Channel
-from jaxdata.errors import InputError
+from jaxdata.base.errors import InputError
+from jaxdata.base.processes import Channel
 from jaxdata.feed.schedule import Span
-from jaxdata.feed.streams import shared, worker_stream
-from jaxdata.feed.streams.shared import BatchSender, Received
-from jaxdata.feed.streams.worker_stream import WorkerStream, serve
+from jaxdata.feed.streams import workers as shared
+from jaxdata.feed.streams import workers as worker_stream
+from jaxdata.feed.streams.workers import BatchSender, Received, WorkerStream, serve
 from tests.leftovers import descriptors
 
 Patch = pytest.MonkeyPatch
@@ -85,7 +85,7 @@ class Here:
     """A `Worker` whose process is a thread of this one."""
 
     def __init__(self, target: str, *args: Any) -> None:
-        assert target == "jaxdata.feed.streams.worker_stream:serve"
+        assert target == "jaxdata.feed.streams.workers:serve"
         self.connection, self._child = Channel.pair()
         self._thread = threading.Thread(target=self._run, args=args, daemon=True)
         self._thread.start()
@@ -236,7 +236,7 @@ class Told:
     """A worker that notes what it is told; its batches are its number, and theirs."""
 
     def __init__(self, target: str, maker: Any, ready: int) -> None:
-        assert target == "jaxdata.feed.streams.worker_stream:serve"
+        assert target == "jaxdata.feed.streams.workers:serve"
         if len(maker.workers) == maker.fails_at:
             raise KeyboardInterrupt
         self.number, self.ready, self.log = len(maker.workers), ready, maker.log

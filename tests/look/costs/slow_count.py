@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import jaxdata
-from jaxdata.format.records import file_offset
+from jaxdata.dataset.records import file_offset
 
 Range = tuple[Any, int, int]
 """file, first byte, byte after the last"""

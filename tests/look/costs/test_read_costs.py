@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxdata
-import jaxdata.megatron
-from jaxdata.errors import InputError
+import jaxdata.rows.megatron
+from jaxdata.base.errors import InputError
 from jaxdata.look.read_costs import Cluster, read_costs
 from jaxdata.look.read_costs.fetches import Fetches, most_held
 from jaxdata.look.read_costs.scattered import scattered_pages
-from jaxdata.map_datasets import evaluation_rows
+from jaxdata.rows.map_datasets import evaluation_rows
 from tests.builders import dataset
 from tests.look.costs.slow_count import SlowCount
 
@@ -166,7 +166,7 @@ def test_rows_in_the_order_of_the_dataset_and_of_megatron(data: Path) -> None:
     assert {*found.sources} == {*table.names}
     part = read_costs(table, Cluster(2, 8, page_bytes=2_048), pieces=1)
     assert part.says.startswith("only the first 8 of ")
-    rows = jaxdata.megatron.gpt(opened.source("train", "web"), seq_len=64)
+    rows = jaxdata.rows.megatron.gpt(opened.source("train", "web"), seq_len=64)
     megatron = read_costs(rows.table, Cluster(2, 8, page_bytes=2_048)).total
     assert megatron.rows == len(rows)
     assert megatron.over(megatron.pages) == pytest.approx(2, rel=0.1)  # its order deals documents

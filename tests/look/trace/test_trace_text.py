@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 import jaxdata
-from jaxdata.look.search import locate_text
+from jaxdata.look.trace import locate_text
 from tests import builders
 from tests.converter.here import convert_here
 from tests.look.trace.conftest import asked, run

@@ -16,7 +16,7 @@ import yaml
 
 import jaxdata
 from jaxdata import cli
-from jaxdata.look.preview_tables import preview_tables
+from jaxdata.look.preview import preview_tables
 from tests import builders
 from tests.converter.here import convert_here
 

@@ -16,11 +16,11 @@ from jaxdata.converter.inputs.formats.tables import (
     in_slices,
     packed,
 )
-from jaxdata.converter.inputs.read_errors import reading
+from jaxdata.converter.inputs.parsing import reading
 from jaxdata.converter.inputs.units import Block, FilePart, ReadSettings
 
 if TYPE_CHECKING:
-    from jaxdata.converter.inputs.input_file import InputFile
+    from jaxdata.converter.inputs.files import InputFile
 
 
 class Arrow(TableFormat):

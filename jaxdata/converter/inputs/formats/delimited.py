@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 from jaxdata.converter.inputs.formats.base import Format, register
-from jaxdata.converter.inputs.raw_records import BYTE_ORDER_MARK, Raw, Unreadable, too_long
+from jaxdata.converter.inputs.parsing import BYTE_ORDER_MARK, Raw, Unreadable, too_long
 from jaxdata.converter.inputs.units import ReadSettings
 
 _KEPT = 1_024  # characters of a malformed row

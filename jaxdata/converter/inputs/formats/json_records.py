@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator
 from typing import IO, TYPE_CHECKING
 
 from jaxdata.converter.inputs.formats.base import Format, SplittableFormat, register
-from jaxdata.converter.inputs.raw_records import BYTE_ORDER_MARK, Unreadable
-from jaxdata.converter.inputs.read_errors import reading
-from jaxdata.converter.inputs.scanning import json_values, lines
+from jaxdata.converter.inputs.parsing import BYTE_ORDER_MARK, Unreadable, reading
+from jaxdata.converter.inputs.streams import json_values, lines
 from jaxdata.converter.inputs.units import Block, Data, FilePart, ReadSettings, next_multiple
 
 if TYPE_CHECKING:
-    from jaxdata.converter.inputs.input_file import InputFile
+    from jaxdata.converter.inputs.files import InputFile
 
 _LINES = 100  # that are looked at to tell lines from an array
 _LINE = 2**20  # bytes of a long line looked at at a time

@@ -11,12 +11,17 @@ from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING
 
 from jaxdata.converter.inputs.formats.base import SplittableFormat, register
-from jaxdata.converter.inputs.raw_records import BYTE_ORDER_MARK, TextPiece, Unreadable, too_long
-from jaxdata.converter.inputs.read_errors import reading
+from jaxdata.converter.inputs.parsing import (
+    BYTE_ORDER_MARK,
+    TextPiece,
+    Unreadable,
+    reading,
+    too_long,
+)
 from jaxdata.converter.inputs.units import Block, FilePart, ReadSettings, next_multiple
 
 if TYPE_CHECKING:
-    from jaxdata.converter.inputs.input_file import InputFile
+    from jaxdata.converter.inputs.files import InputFile
 
 _HUGE = 16
 """Pieces that a text must be longer than to be read in pieces."""

@@ -12,7 +12,7 @@ import pytest
 from jaxdata.testing.buckets import BucketServer, bucket_server
 from tests.converter.here import run_here
 from tests.converter.inputs.made import FORMATS
-from tests.format.buckets.conftest import use
+from tests.storage.buckets.conftest import use
 
 
 @pytest.fixture(params=["gs", pytest.param("s3", marks=pytest.mark.exhaustive)])

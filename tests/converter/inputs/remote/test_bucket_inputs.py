@@ -13,16 +13,15 @@ import pyarrow as pa
 import pytest
 
 import jaxdata
-from jaxdata.converter.api import texts
+from jaxdata.base.errors import InputError, install_command
+from jaxdata.converter.conversion import texts
 from jaxdata.converter.inputs.discovery import find_inputs
-from jaxdata.errors import InputError
-from jaxdata.format.storage import open_store
-from jaxdata.format.storage.objects import is_url, place_of, ranged_file
-from jaxdata.installing import install_command
+from jaxdata.storage import open_store
+from jaxdata.storage.objects import is_url, place_of, ranged_file
 from jaxdata.testing import write_dataset
 from jaxdata.testing.buckets import BucketServer, Faults
 from tests.converter.inputs.remote.conftest import convert, lines, upload, write_corpus
-from tests.format.trees import tree
+from tests.dataset.trees import tree
 
 pytest.importorskip("obstore", reason="needs jaxdata[buckets]")
 
@@ -135,7 +134,7 @@ def test_errors_name_the_url_and_the_line(s3: BucketServer, tmp_path: Path) -> N
 
 FORKED = """
 import os
-from jaxdata.format.storage.objects import place_of
+from jaxdata.storage.objects import place_of
 url = "s3://bkt/a"
 assert place_of(url).look(url).size == 7
 if os.fork() == 0:

@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import constants
 
+from jaxdata.base.errors import InputError
 from jaxdata.converter import texts
 from jaxdata.converter.inputs.discovery import find_inputs
-from jaxdata.converter.inputs.fetched.hub import _chosen, _Repo, _said
-from jaxdata.errors import InputError
+from jaxdata.converter.inputs.hub import _chosen, _Repo, _said
 from tests import commands
 from tests.converter.inputs.remote.hub_server import HubServer, hub_server
 from tests.converter.test_convert import decoded, manifest

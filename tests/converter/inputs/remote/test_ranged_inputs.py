@@ -19,11 +19,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxdata.base.errors import InputError
 from jaxdata.converter.inputs.discovery import find_inputs
-from jaxdata.errors import InputError
-from jaxdata.format.storage.objects import RangedFile, ranged_file
+from jaxdata.storage.objects import RangedFile, ranged_file
 from tests.converter.inputs.remote.conftest import convert, lines
-from tests.format.trees import tree
+from tests.dataset.trees import tree
 
 pytest.importorskip("obstore", reason="needs jaxdata[buckets]")
 

@@ -1,0 +1,373 @@
+"""Worker processes of our own: fresh interpreters that never import the user's `__main__`.
+
+A child ends with its parent, and messages between them may be of any size.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib
+import json
+import os
+import pickle
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import recv_handle, send_handle
+from typing import IO, Any, Self
+
+import cloudpickle
+
+from jaxdata.base.errors import WorkerDied
+from jaxdata.base.threads import TICK, check_stop
+
+_forgetful: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def lifeline() -> tuple[int, IO[bytes]]:
+    """A new lifeline: the descriptor for a child to hold on to, and the parent's end."""
+    child, parent = os.pipe()
+    return child, os.fdopen(parent, "wb", 0)
+
+
+def hold_on(child: int) -> None:
+    """End this process, whatever it is doing, when the other end of a lifeline is closed."""
+    on_linux = sys.platform == "linux"  # elsewhere the signal is ignored by default
+    signal.signal(signal.SIGIO, signal.SIG_DFL if on_linux else lambda *_: os._exit(1))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGIO})
+    with suppress(OSError):  # not every system can: then the child notices when it next reads
+        fcntl.fcntl(child, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(child, fcntl.F_SETFL, os.O_ASYNC)
+    if select.select([child], [], [], 0)[0]:  # it was closed before
+        os._exit(1)
+
+
+def forget_in_forks(one: Any) -> None:
+    """Have `one.forget()` called in every forked copy of this process, as long as it lives.
+
+    A forked copy has neither the threads nor the child processes of the original, but it has copies
+    of the objects that stand for them, and of locks that a thread held.
+    """
+    _forgetful.add(one)
+
+
+def _forget() -> None:
+    for one in list(_forgetful):
+        one.forget()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+_LARGE = 2**15
+"""bytes; a socket that reports itself writable has room for this many"""
+_IN_FILE = b""  # instead of the message: no pickle is empty
+
+
+class Channel(Connection):
+    """One end of a channel: a `Connection` whose `send` rarely blocks: see above.
+
+    >>> here, there = Channel.pair()
+    >>> here.send(bytes(10**7))
+    >>> len(there.recv())
+    10000000
+    """
+
+    @classmethod
+    def pair(cls) -> tuple[Channel, Channel]:
+        one, other = socket.socketpair()
+        return cls(one.detach()), cls(other.detach())
+
+    def send(self, message: Any) -> None:
+        data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        if len(data) < _LARGE and self._has_room():
+            self.send_bytes(data)
+            return
+        with _nameless_file() as file:
+            file.write(data)
+            file.flush()
+            file.seek(0)
+            self.send_bytes(_IN_FILE)
+            send_handle(self, file.fileno(), None)
+
+    def _has_room(self) -> bool:
+        """Whether the socket takes a small message without blocking (Linux: a quarter full)."""
+        waiting = select.poll()
+        waiting.register(self.fileno(), select.POLLOUT)
+        return bool(waiting.poll(0))
+
+    def recv(self) -> Any:
+        if data := self.recv_bytes():
+            return pickle.loads(data)  # noqa: S301 (its sender is a process of ours)
+        with os.fdopen(recv_handle(self), "rb") as file:
+            return pickle.load(file)  # noqa: S301 (its sender is a process of ours)
+
+
+def _nameless_file() -> IO[bytes]:
+    """A file in memory if the system has these, else a deleted one on disk."""
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("jaxdata"), "r+b")
+    return tempfile.TemporaryFile()
+
+
+_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from jaxdata import processes; \
+processes._serve(*map(int, sys.argv[2:]))"
+_ENVIRONMENT = {
+    "JAX_PLATFORMS": "cpu",
+    "TOKENIZERS_PARALLELISM": "false",
+    "FASTOKENS_BPE_THREADS": "1",
+}
+"""A function of the user's may use jax; the accelerator belongs to the parent. A process has one
+core."""
+_GRACE_SECONDS = 5.0
+
+
+def available_cores() -> int:
+    """Number of CPU cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@contextmanager
+def held_port() -> Iterator[int]:
+    """A port of this machine that nobody else is given while the block runs.
+
+    It is bound, and not listened to: a server that asks for it by number gets it, as those of
+    gRPC (and so `jax.distributed`) and of torch share ports that are bound to be shared.
+    """
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind(("", 0))
+        yield holder.getsockname()[1]
+
+
+class Worker:
+    """One process that imports `target`, "package.module:function", and calls it.
+
+    The arguments are a connection and `args`, sent with cloudpickle; `handles` are file descriptors
+    of this process that the child gets under the same numbers.
+    """
+
+    def __init__(self, target: str, *args: Any, handles: Sequence[int] = ()) -> None:
+        self.target = target
+        self._closed = False
+        task = cloudpickle.dumps((target, args))
+        self.connection, child = Channel.pair()
+        line, self._lifeline = lifeline()
+        with child, os.fdopen(line, "rb", 0):
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _BOOT, json.dumps(sys.path), str(line), str(child.fileno())],
+                pass_fds=[line, child.fileno(), *handles],
+                stdin=subprocess.DEVNULL,
+                env=os.environ | _ENVIRONMENT,
+            )
+        forget_in_forks(self)
+        self.send(task)
+
+    def send(self, message: Any) -> None:
+        """Send a picklable message without waiting; raises WorkerDied if the process is gone."""
+        self.guarded(self.connection.send, message)
+
+    def receive(self) -> Any:
+        """Wait for the next message; an exception in the child is raised here."""
+        while not self.guarded(self.connection.poll, TICK):
+            check_stop()
+        message = self.guarded(self.connection.recv)
+        if isinstance(message, _Failure):
+            raise message.error()
+        return message
+
+    def close(self) -> None:
+        """End the process and wait for it; idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self.terminate()
+        try:
+            self._process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self.forget()
+
+    def forget(self) -> None:
+        """Let go of the process, without ending it: in a forked copy it is the original's."""
+        self._closed = True
+        self.connection.close()
+        self._lifeline.close()
+
+    def terminate(self) -> None:
+        """Tell the process to end, without waiting for it."""
+        self._process.terminate()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def signal(self) -> str | None:
+        """The name of the signal that ended it; None if none has, as far as is known."""
+        code = self._process.returncode
+        return signal.Signals(-code).name if code is not None and code < 0 else None
+
+    def guarded(self, call: Any, *args: Any) -> Any:
+        """Make a call that fails when the process is gone, and raise WorkerDied then."""
+        try:
+            return call(*args)
+        except (EOFError, BrokenPipeError, ConnectionResetError) as error:
+            raise WorkerDied(self._obituary()) from error
+
+    def _obituary(self) -> str:
+        try:
+            code = self._process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            return f"the worker process {self.pid} ({self.target}) closed its connection"
+        how = self.signal or f"exit code {code}"
+        if self.signal:
+            how += " (often the kernel, out of memory)" if how == "SIGKILL" else ""
+        return f"the worker process {self.pid} ({self.target}) ended early: {how}"
+
+
+class Pool:
+    """At most `workers` processes that answer tasks, each one at a time; started when needed.
+
+    `target` is a function as for a `Worker`; it calls `answer_tasks`.
+    """
+
+    def __init__(self, target: str, *args: Any, workers: int) -> None:
+        self.workers = workers
+        self._start: Callable[[], Worker] = partial(Worker, target, *args)
+        self._idle: list[Worker] = []
+        self._busy: dict[Any, tuple[Worker, Any]] = {}
+
+    def __len__(self) -> int:
+        """Tasks under way."""
+        return len(self._busy)
+
+    def start(self, task: Any, key: Any) -> None:
+        """Give a task to an idle worker, or a new one; raises WorkerDied if that is gone."""
+        worker = self._idle.pop() if self._idle else self._start()
+        self._busy[worker.connection] = worker, key
+        try:
+            worker.send(task)
+        except WorkerDied:
+            self._busy.pop(worker.connection)
+            worker.close()
+            raise
+
+    def wait(self) -> Iterator[tuple[Any, Any]]:
+        """Wait for messages; an exception of a task is raised here.
+
+        Yields:
+            (key of the task, what came: a `Progress`, the answer, or WorkerDied).
+        """
+        for connection in wait(list(self._busy), TICK):
+            worker, key = self._busy[connection]
+            try:
+                message = worker.receive()
+            except WorkerDied as error:
+                message = error
+                worker.close()
+            if not isinstance(message, Progress):
+                del self._busy[connection]
+                self._idle += [] if isinstance(message, WorkerDied) else [worker]
+            yield key, message
+
+    def map(self, tasks: Iterable[Any]) -> Iterator[Any]:
+        """The answers to tasks, in order; each task is taken when a worker is free for it."""
+        pending = enumerate(tasks)
+        answers: dict[int, Any] = {}
+        following = 0
+        while True:
+            while len(self) < self.workers and (task := next(pending, None)):
+                self.start(task[1], task[0])
+            if not self:
+                return
+            for number, message in self.wait():
+                if isinstance(message, WorkerDied):
+                    raise message
+                if not isinstance(message, Progress):
+                    answers[number] = message
+            while following in answers:
+                yield answers.pop(following)
+                following += 1
+
+    def close(self) -> None:
+        """End the processes, side by side: one takes some 30 ms to release its memory."""
+        workers = [*self._idle, *(worker for worker, _ in self._busy.values())]
+        for worker in workers:
+            worker.terminate()
+        for worker in workers:
+            worker.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The share of its task, 0 to 1, that a worker has done."""
+
+    share: float
+
+
+Report = Callable[[float], None]
+"""Tells the parent the share of a task that is done; raises EOFError if the parent is gone."""
+
+
+def answer_tasks(connection: Connection, answer: Callable[[Any, Report], Any]) -> None:
+    """What a worker of a pool does: answer the tasks that come, until the parent is gone."""
+
+    def report(share: float) -> None:
+        if connection.poll():  # a parent sends nothing while we work
+            raise EOFError
+        connection.send(Progress(share))
+
+    while True:
+        connection.send(answer(connection.recv(), report))
+
+
+class _Failure:
+    """An exception that a child sends to its parent."""
+
+    def __init__(self, error: BaseException) -> None:
+        try:
+            self._pickled = cloudpickle.dumps(error)
+            cloudpickle.loads(self._pickled)
+        except Exception:
+            self._pickled = cloudpickle.dumps(WorkerDied(f"{type(error).__name__}: {error}"))
+
+    def error(self) -> BaseException:
+        error: BaseException = cloudpickle.loads(self._pickled)
+        return error
+
+
+def _serve(line: int, handle: int) -> None:
+    """The main function of the child: call the target, send the parent what it raises."""
+    hold_on(line)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    connection = Channel(handle)
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent is gone
+        try:
+            target, args = cloudpickle.loads(connection.recv())
+            module, function = target.split(":")
+            getattr(importlib.import_module(module), function)(connection, *args)
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            raise
+        except BaseException as error:
+            connection.send(_Failure(error))
+    connection.close()

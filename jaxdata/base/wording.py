@@ -1,0 +1,145 @@
+"""Numbers in sentences for people, and small tables of HTML for notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from html import escape
+
+_UNITS = ("kB", "MB", "GB", "TB")
+
+
+def counted(number: int, what: str) -> str:
+    """The number and its noun, in the plural except for one.
+
+    >>> counted(1, "shard"), counted(2_000, "shard")
+    ('1 shard', '2,000 shards')
+    """
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def sized(size: float) -> str:
+    """A number of bytes, in units of 1,000.
+
+    >>> sized(1), sized(999), sized(2_560), sized(3.21e6), sized(4e16)
+    ('1 byte', '999 bytes', '2.6 kB', '3.2 MB', '40,000.0 TB')
+    """
+    if size < 1_000:
+        return counted(round(size), "byte")
+    unit = -1
+    while size >= 1_000 and unit < len(_UNITS) - 1:
+        size, unit = size / 1_000, unit + 1
+    return f"{size:,.1f} {_UNITS[unit]}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence about a wrong name: the known one that was meant, if one is near.
+
+    >>> nearest("weigth", ["weight", "seed"]), nearest("x", ["seed"])
+    ("; did you mean 'weight'?", '')
+    """
+    near = get_close_matches(name, [*known], 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def shortened(text: str, most: int = 120) -> str:
+    """A text of at most so many characters, with an ellipsis where it was cut.
+
+    >>> shortened("abcdef", 4)
+    'abc…'
+    """
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def reasons(counts: dict[str, int], most: int = 3, noun: str = "reason") -> str:
+    """Counts by reason, the most common first, and how many reasons are not named.
+
+    >>> reasons({"not JSON": 2, "no text": 1_000})
+    '1,000 no text; 2 not JSON'
+    """
+    ordered = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+    more = [f"{counted(len(ordered) - most, f'other {noun}')}"] if len(ordered) > most else []
+    return "; ".join([f"{count:,} {reason}" for reason, count in ordered[:most]] + more)
+
+
+COLORS = (
+    "#0072b2",
+    "#e69f00",
+    "#009e73",
+    "#cc79a7",
+    "#56b4e9",
+    "#d55e00",
+    "#8a7a00",
+    "#7d7d85",
+)
+"""colours that tell sources apart: those of Okabe and Ito (2008) for all kinds of colour vision,
+the last two darker and grey"""
+Bar = Sequence[tuple[str, float, str]]
+"""parts of a bar: name, share of the whole, colour"""
+_WIDTH, _HEIGHT = 480, 12
+_RIGHT = ' style="text-align:right"'
+
+
+def visible(text: object) -> str:
+    r"""A text that can stand in HTML: escaped, and invisible characters written out.
+
+    >>> print(visible("<b> & \u202e"))
+    &lt;b&gt; &amp; \u202e
+    """
+    return escape("".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text)))
+
+
+def color_of(number: int) -> str:
+    """The colour of a source by its number."""
+    return COLORS[number % len(COLORS)]
+
+
+def table_html(
+    title: str, headings: Sequence[str], rows: Iterable[Sequence[object]], below: str = ""
+) -> str:
+    """A table with a title; numbers are aligned to the right. `below` is HTML.
+
+    >>> table_html("two", ["name", "size"], [("a", 1_000)]).count("1,000</td>")
+    1
+    """
+    head = "".join(f'<th scope="col">{visible(each)}</th>' for each in headings)
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    return (
+        f'<div class="jaxdata"><strong>{visible(title)}</strong><table><thead><tr>{head}</tr>'
+        f"</thead><tbody>{body}</tbody></table>{below}</div>"
+    )
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        said = f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"
+        return f"<td{_RIGHT}>{said}</td>"
+    return f"<td>{visible(value)}</td>"
+
+
+def bars_html(bars: Sequence[Bar], widths: Sequence[float] | None = None) -> str:
+    """Bars side by side, each of parts that are stacked to its right end; their names below.
+
+    Args:
+        bars: the parts of each.
+        widths: share of the whole width of each; by default all are equally wide.
+    """
+    left, drawn = 0.0, []
+    for bar, width in zip(bars, widths or [1 / max(len(bars), 1)] * len(bars), strict=True):
+        for name, share, color in bar:
+            wide = _WIDTH * width * share
+            drawn.append(
+                f'<rect x="{left:.1f}" width="{wide:.1f}" height="{_HEIGHT}" fill="{color}">'
+                f"<title>{visible(name)}: {100 * share:.2f} %</title></rect>"
+            )
+            left += wide
+    named = {name: color for bar in bars for name, _, color in bar}
+    key = " ".join(
+        f'<span style="white-space:nowrap"><span style="color:{color}">■</span> '
+        f"{visible(name)}</span>"
+        for name, color in named.items()
+    )
+    return (
+        f'<svg width="{_WIDTH}" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" style="max-width:100%">'
+        f"{''.join(drawn)}</svg><div>{key}</div>"
+    )

@@ -1,0 +1,118 @@
+"""Datasets of other tools, used in place: one file for each format, and this registry of them.
+
+`contract` says what a format is; `megatron`, `gpts`, `nanogpt` and `datatrove` are the formats;
+`mapped_files` and `token_ranges` are what their readers share.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.dataset.foreign import datatrove, gpts, megatron, nanogpt
+from jaxdata.dataset.foreign.contract import (
+    ForeignFormat,
+    ForeignWriter,
+    Ranges,
+    ReadOptions,
+    TokenRanges,
+    Written,
+)
+from jaxdata.storage import LocalStore, Store, open_store
+from jaxdata.storage.objects import AnyPath, any_path
+
+__all__ = [
+    "FORMATS",
+    "ForeignWriter",
+    "Ranges",
+    "TokenRanges",
+    "Written",
+    "beside",
+    "find_format",
+    "is_foreign",
+    "read_token_ranges",
+    "source_name",
+    "writers",
+]
+
+FORMATS: dict[str, ForeignFormat] = {
+    module.FORMAT.name: module.FORMAT for module in (megatron, gpts, nanogpt, datatrove)
+}
+
+
+def writers() -> dict[str, type[ForeignWriter]]:
+    """The formats that can be written, by name."""
+    return {name: format.writer for name, format in FORMATS.items() if format.writer}
+
+
+def is_foreign(path: str) -> bool:
+    """Whether a path names another tool's dataset, as `"megatron:PREFIX"` does.
+
+    >>> is_foreign("megatron:data/pile"), is_foreign("gs://bucket/pile")
+    (True, False)
+    """
+    name, colon, _ = path.partition(":")
+    return name in FORMATS and bool(colon)
+
+
+def find_format(spec: str) -> ForeignFormat:
+    """The format that `"<format>:<path>"` names."""
+    return FORMATS[spec.partition(":")[0]]
+
+
+def source_name(spec: str) -> str:
+    """The last component of its path.
+
+    >>> source_name("megatron:data/pile_document"), source_name("nanogpt:gs://owt/train.bin")
+    ('pile_document', 'train.bin')
+    """
+    return _path(spec).name
+
+
+def beside(spec: str) -> Store:
+    """The folder beside it for what is computed once."""
+    return open_store(f"{_path(spec)}.jaxdata")
+
+
+def read_token_ranges(
+    spec: str, *, eod_id: int | None = None, sequences: bool = False
+) -> TokenRanges:
+    """Find the documents of another tool's dataset; raises DatasetError if it is damaged.
+
+    The path or URL of a pair of files is what precedes `.bin` and `.idx`, or `PREFIX,FILE.idx`
+    where the index lies elsewhere; a folder stands for all files of the format in it, sorted. The
+    index of a pair in a bucket is copied to the user's cache; tokens stay there. `eod_id` ends
+    documents (nanogpt); None for GPT-2's, -1 for no such token. `sequences` takes Megatron's
+    sequences for documents.
+    """
+    store = beside(spec)
+    index = any_path(where) if (where := _split(spec)[1]) else None
+    kept = store if isinstance(store, LocalStore) else None
+    options = ReadOptions(eod_id, sequences, kept, index)
+    return TokenRanges(spec, [find_format(spec).read(path, options) for path in _files(spec)])
+
+
+def _split(spec: str) -> tuple[str, str]:
+    """The path of a dataset, and that of its index where that lies elsewhere, else ""."""
+    name, _, where = spec.partition(":")
+    if not where:
+        raise InputError(f"{spec!r}: expected {name}: followed by a path, or by gs:// or s3://")
+    if not FORMATS[name].is_pair:
+        return where, ""
+    prefix, _, index = where.partition(",") if where.endswith(".idx") else (where, "", "")
+    return re.sub(r"\.(idx|bin)$", "", prefix), index
+
+
+def _path(spec: str) -> AnyPath:
+    return any_path(_split(spec)[0])
+
+
+def _files(spec: str) -> Sequence[AnyPath]:
+    path, format = _path(spec), find_format(spec)
+    if _split(spec)[1] or not path.is_dir() or any_path(f"{path}.idx").is_file():
+        return [path]
+    found = sorted((file for file in path.iterdir() if file.name.endswith(format.suffix)), key=str)
+    if not found:
+        raise DatasetError(f"the folder {path} holds no file that ends in {format.suffix}")
+    return [file.with_suffix("") if format.is_pair else file for file in found]

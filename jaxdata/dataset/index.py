@@ -1,0 +1,362 @@
+"""The index of a source: lengths of documents, their places in shards, and where they come from."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.base.errors import DatasetError
+from jaxdata.dataset.archive_members import (
+    COLUMNS,
+    Member,
+    find_member,
+    line_of_json,
+    lines_of_json,
+)
+from jaxdata.dataset.manifest import MANIFEST, SIDE_COLUMNS, SourceEntry
+from jaxdata.dataset.records import STREAM_START, RecordSpec
+from jaxdata.dataset.shards import page_count
+from jaxdata.storage import Store
+
+
+class Columns(ABC):
+    """The columns of an index, or of a view."""
+
+    store: Store
+
+    @property
+    @abstractmethod
+    def checksums(self) -> Mapping[str, str]:
+        """Column -> sha256 of its values, where it is known."""
+
+    @property
+    @abstractmethod
+    def columns(self) -> dict[str, tuple[type[np.generic], int | None]]:
+        """Name -> (dtype, entries) of each; None if only the column itself says how many."""
+
+    @abstractmethod
+    def file(self, column: str) -> str:
+        """The folder of the chunks of a column."""
+
+    def _column(self, name: str) -> NDArray[Any]:
+        dtype, size = self.columns[name]
+        sha256 = self.checksums.get(name)
+        return self.store.read_array(self.file(name), dtype, size, sha256=sha256)
+
+
+def write_columns(store: Store, folder: str, columns: Mapping[str, NDArray[Any]]) -> dict[str, str]:
+    """Write arrays below a folder; returns their checksums."""
+    return {name: store.write_array(f"{folder}/{name}", each) for name, each in columns.items()}
+
+
+ANCHOR_EVERY = 8
+HASH_COLUMNS = {"exact_hash": 2, "band_hash": 14}
+"""Hashes of each document's text that a conversion may keep, and how many uint64 a document has."""
+_CHUNK = 2**26
+_CHUNK_DOCUMENTS = ANCHOR_EVERY * 2**17
+_STEPS = np.arange(ANCHOR_EVERY - 1)[:, None]
+
+
+def anchors(lengths: NDArray[np.uint32], spec: RecordSpec) -> NDArray[np.uint64]:
+    """Stream bytes before every `ANCHOR_EVERY`-th document of `lengths` tokens, uint64.
+
+    >>> anchors(np.full(9, 100, np.uint32), RecordSpec("uint16"))
+    array([   0, 1952], dtype=uint64)
+    """
+    return np.concatenate([np.empty(0, np.uint64), *anchor_chunks(lengths, spec)])
+
+
+def anchor_chunks(lengths: NDArray[np.uint32], spec: RecordSpec) -> Iterator[NDArray[np.uint64]]:
+    """The anchors in chunks, so that the bytes of documents are never all in memory."""
+    before = 0
+    for start in range(0, len(lengths), _CHUNK_DOCUMENTS):
+        ends = before + np.cumsum(spec.stream_bytes(lengths[start : start + _CHUNK_DOCUMENTS]))
+        yield np.concatenate([[before], ends[:-1]])[::ANCHOR_EVERY].astype(np.uint64)
+        before = int(ends[-1])
+
+
+def write_index(
+    store: Store,
+    split: str,
+    source: str,
+    *,
+    lengths: NDArray[np.uint32],
+    origin_file: NDArray[np.uint32],
+    origin_row: NDArray[np.uint64],
+    spec: RecordSpec,
+    kept: NDArray[np.uint8] | None = None,
+    more: Mapping[str, NDArray[Any]] = MappingProxyType({}),
+    pages: NDArray[np.uint32] | None = None,
+    side_pages: Mapping[str, tuple[str, NDArray[np.uint32]]] = MappingProxyType({}),
+    folder: str = "index",
+) -> dict[str, str]:
+    """Write the columns of one source below `<split>/<source>/<folder>/`; returns their checksums.
+
+    `lengths`, `origin_file` (number in the manifest's list of inputs) and `origin_row` (line from 1
+    or row from 0 in that file) are of shape (documents,), in the order of the shards; `kept` has a
+    line of JSON for each document with its kept fields, uint8 (bytes,); `more` are columns as they
+    are: those of a `MemberTable`, if documents came from archives, and of `HASH_COLUMNS`; `pages`
+    are the checksums of the pages of all shards, uint32 (pages,), None where some are unknown;
+    `side_pages` have the dtype of each side array, and the checksums of its pages. `folder` differs
+    each time that documents are appended.
+    """
+    columns: dict[str, NDArray[Any]] = {
+        "length": np.asarray(lengths, np.uint32),
+        "anchor": anchors(lengths, spec),
+        "origin_file": np.asarray(origin_file, np.uint32),
+        "origin_row": np.asarray(origin_row, np.uint64),
+    }
+    if kept is not None:
+        columns |= {"kept": kept, "kept_end": _line_ends(kept)}
+    if pages is not None:
+        columns["page"] = np.asarray(pages, np.uint32)
+    columns |= more
+    for name, (dtype, checksums) in side_pages.items():
+        columns[f"{name}.anchor"] = anchors(lengths, spec.of_side(dtype))
+        columns[f"{name}.page"] = np.asarray(checksums, np.uint32)
+    return write_columns(store, f"{split}/{source}/{folder}", columns)
+
+
+def _line_ends(lines: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """uint64 (lines,): the byte after each line."""
+    starts = range(0, len(lines), _CHUNK)
+    ends = [np.flatnonzero(lines[a : a + _CHUNK] == ord("\n")) + a + 1 for a in starts]
+    return np.concatenate([np.empty(0, np.uint64), *(each.astype(np.uint64) for each in ends)])
+
+
+@dataclass(frozen=True)
+class SourceIndex(Columns):
+    """The index of one source; a column is read when it is first used."""
+
+    store: Store
+    name: str
+    """`"<split>/<source>"`"""
+    entry: SourceEntry
+    spec: RecordSpec
+
+    @cached_property
+    def lengths(self) -> NDArray[np.uint32]:
+        """Tokens of each document with EOD, uint32 (documents,)."""
+        documents = sum(shard.documents for shard in self.entry.shards)
+        if documents != self.entry.documents:
+            raise DatasetError(
+                f"{self.store.url}: {self.name} has {self.entry.documents:,} documents, its "
+                f"shards together {documents:,}: restore {MANIFEST} from a copy"
+            )
+        return self._column("length")
+
+    def check_lengths(self) -> None:
+        """Compare lengths and anchors with their checksums; reads both columns whole.
+
+        Raises:
+            DatasetError: they are not those that were written.
+        """
+        same = int(self.lengths.sum(dtype=np.int64)) == self.entry.tokens
+        for name, column in (("length", self.lengths), ("anchor", self.anchors)):
+            expected = self.entry.checksums.get(name)  # an earlier jaxdata wrote none
+            same &= expected in (None, hashlib.sha256(column.data).hexdigest())
+        if not same:
+            raise self.other()
+
+    def other(self) -> DatasetError:
+        """The error for lengths and anchors that are not those that were written."""
+        return DatasetError(
+            f"{self.store.url}: the index of {self.name} is not what was written: jaxdata verify "
+            f"{self.store.url} names what is damaged"
+        )
+
+    @cached_property
+    def origin_file(self) -> NDArray[np.uint32]:
+        """Number of the input file each document came from."""
+        return self._column("origin_file")
+
+    @cached_property
+    def origin_row(self) -> NDArray[np.uint64]:
+        """Line (from 1) or row (from 0) of each document in its input file."""
+        return self._column("origin_row")
+
+    def member(self, document: int) -> Member | None:
+        """Where a document is in the archive that it came from; None outside archives."""
+        if columns := self.member_columns:
+            file, row = int(self.origin_file[document]), int(self.origin_row[document])
+            with self._checked(document):
+                return find_member(columns, file, row)
+        return None
+
+    def origin(self, document: int) -> tuple[str, int]:
+        """The input file that a document came from, and its line (from 1) or row (from 0) there."""
+        with self._checked(document):
+            file = self.entry.inputs[int(self.origin_file[document])]
+        return file, int(self.origin_row[document])
+
+    @contextmanager
+    def _checked(self, document: int) -> Iterator[None]:
+        """Turn errors of damaged columns, which are not verified on opening, into DatasetError."""
+        try:
+            yield
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise DatasetError(
+                f"{self.store.url}: the index of {self.name} is damaged at document {document} "
+                f"({error!r}); jaxdata verify names the file and the remedy"
+            ) from error
+
+    @cached_property
+    def pages(self) -> NDArray[np.uint32] | None:
+        """Checksums of the pages of all shards (`page_checksums`); None in older datasets."""
+        return self._column("page") if "page" in self.entry.checksums else None
+
+    @cached_property
+    def member_columns(self) -> dict[str, NDArray[Any]]:
+        """The columns of its `MemberTable`; empty if it has none."""
+        return {name: self._column(name) for name in COLUMNS} if self._has_members else {}
+
+    @property
+    def _has_members(self) -> bool:
+        return COLUMNS.keys() <= self.entry.checksums.keys()
+
+    def kept(self, document: int) -> dict[str, Any]:
+        """The kept fields of a document; empty if there are none."""
+        if not self.entry.parameters.get("keep"):
+            return {}
+        with self._checked(document):
+            return line_of_json(self.kept_lines, self._kept_ends, document)
+
+    def kept_between(self, first: int, stop: int) -> list[dict[str, Any]]:
+        """The kept fields of documents `[first, stop)`."""
+        if not self.entry.parameters.get("keep"):
+            return [{}] * (stop - first)
+        with self._checked(first):
+            return lines_of_json(self.kept_lines, self._kept_ends, first, stop)
+
+    @cached_property
+    def kept_lines(self) -> NDArray[np.uint8]:
+        """A line of JSON for each document with its kept fields, uint8 (bytes,)."""
+        return self._column("kept")
+
+    @cached_property
+    def _kept_ends(self) -> NDArray[np.uint64]:
+        return self._column("kept_end")
+
+    @property
+    def hashed(self) -> list[str]:
+        """Those of `HASH_COLUMNS` that were kept."""
+        return [name for name in HASH_COLUMNS if name in self.entry.checksums]
+
+    def hashes(self, column: str) -> NDArray[np.uint64]:
+        """The hashes of each document in one of them, uint64 (documents, n)."""
+        return self._column(column).reshape(-1, HASH_COLUMNS[column])
+
+    def locate(self, document: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(shard number, stream offset of the first chunk) of documents; int64 (n,) each."""
+        shard = np.searchsorted(self.shard_starts, document, side="right") - 1
+        stream = self._bytes_before(document) - self._before_shards(shard) + STREAM_START
+        if stream.min(initial=STREAM_START) < STREAM_START:
+            with self._checked(int(document[stream.argmin()])):
+                raise ValueError("its anchors fall")
+        return shard, stream
+
+    @cached_property
+    def shard_starts(self) -> NDArray[np.int64]:
+        """First document of each shard."""
+        counts = [shard.documents for shard in self.entry.shards]
+        return np.cumsum([0, *counts])[:-1]
+
+    def _before_shards(self, shard: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Stream bytes of all documents before some shards, looked up once."""
+        found = self._shard_bytes[shard]
+        if len(found) and found.min() < 0:
+            new = np.unique(shard[found < 0])
+            self._shard_bytes[new] = self._bytes_before(self.shard_starts[new])
+            found = self._shard_bytes[shard]
+        return found
+
+    @cached_property
+    def _shard_bytes(self) -> NDArray[np.int64]:
+        """Those that are known, of each shard; -1 for the others."""
+        return np.full(len(self.entry.shards), -1)
+
+    @cached_property
+    def anchors(self) -> NDArray[np.uint64]:
+        """Stream bytes before every `ANCHOR_EVERY`-th document, uint64."""
+        return self._column("anchor")
+
+    def _bytes_before(self, document: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Stream bytes of all documents of the source before each of `document`."""
+        anchor = document // ANCHOR_EVERY
+        first = anchor * ANCHOR_EVERY
+        # (steps, documents): numpy is slow at sums over so short a last axis.
+        lengths = self.lengths.take(first + _STEPS, mode="clip")
+        between = self.spec.stream_bytes(lengths) * (document - first > _STEPS)
+        return np.asarray(self.anchors[anchor].astype(np.int64) + between.sum(axis=0), np.int64)
+
+    @property
+    def checksums(self) -> Mapping[str, str]:
+        """See `Columns`."""
+        return self.entry.checksums
+
+    @property
+    def columns(self) -> dict[str, tuple[type[np.generic], int | None]]:
+        """See `Columns`."""
+        documents = self.entry.documents
+        columns: dict[str, tuple[type[np.generic], int | None]] = {
+            "length": (np.uint32, documents),
+            "anchor": (np.uint64, -(-documents // ANCHOR_EVERY)),
+            "origin_file": (np.uint32, documents),
+            "origin_row": (np.uint64, documents),
+        }
+        if self.entry.parameters.get("keep"):
+            columns |= {"kept": (np.uint8, None), "kept_end": (np.uint64, documents)}
+        if "page" in self.entry.checksums:
+            columns["page"] = (np.uint32, page_count(self.entry.shards))
+        if self._has_members:
+            columns |= {name: (dtype, None) for name, dtype in COLUMNS.items()}
+        columns |= {name: (np.uint64, HASH_COLUMNS[name] * documents) for name in self.hashed}
+        for name, side in self.entry.side.items():
+            columns[f"{name}.anchor"] = columns["anchor"]
+            columns[f"{name}.page"] = (np.uint32, page_count(side.shards))
+        return columns
+
+    @cached_property
+    def sides(self) -> dict[str, SideIndex]:
+        """The index of each side array."""
+        return {
+            name: SideIndex(
+                self.store, self.name, self.entry.of_side(name), self.spec.of_side(side.dtype),
+                self, name,
+            )
+            for name, side in self.entry.side.items()
+        }  # fmt: skip
+
+    def file(self, column: str) -> str:
+        """See `Columns`."""
+        return f"{self.name}/{self.entry.index}/{column}"
+
+
+@dataclass(frozen=True)
+class SideIndex(SourceIndex):
+    """The index of a side array as of a source: the lengths are the source's, the places its own.
+
+    `entry` and `spec` are the side array's.
+    """
+
+    source: SourceIndex
+    side: str
+    """its name"""
+
+    @cached_property
+    def lengths(self) -> NDArray[np.uint32]:
+        """Values of each document, as many as tokens, uint32 (documents,)."""
+        return self.source.lengths
+
+    def file(self, column: str) -> str:
+        own = f"{self.side}.{column}" if column in SIDE_COLUMNS else column
+        return super().file(own)

@@ -1,0 +1,312 @@
+"""Leases: one process at a time writes below a folder of a store, on whichever machine.
+
+A holder that is known to be dead loses its lease.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import shlex
+import socket
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache, partial
+from pathlib import Path
+from threading import Event
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from jaxdata.base.errors import DatasetError
+from jaxdata.base.threads import Stopped, in_background, within
+from jaxdata.dataset.history import redacted
+from jaxdata.storage import Store
+
+_COMMAND = 300  # characters that are kept
+
+
+class Holder(BaseModel):
+    """The content of a lease.
+
+    Attributes:
+        token: tells this lease from every other.
+        host: the name of the machine.
+        machine: identifies the space of process ids: a boot of a machine, a container.
+        pid: the process.
+        started: when it started, in ticks of that machine: process ids are used again.
+        since: when it took the lease, UTC.
+        last_renewed: unix time.
+        command: what it runs.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    token: str = Field(max_length=64)
+    host: str = Field(max_length=256)
+    machine: str = Field(max_length=256)
+    pid: int = Field(gt=0, lt=2**31)
+    started: int | None
+    since: str = Field(max_length=64)
+    last_renewed: float
+    command: str = Field(max_length=_COMMAND)
+
+    @classmethod
+    def this_process(cls, token: str) -> Holder:
+        """Describe this process, now."""
+        return cls(
+            token=token,
+            host=socket.gethostname(),
+            machine=_machine(),
+            pid=os.getpid(),
+            started=_started(os.getpid()),
+            since=datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
+            last_renewed=time.time(),
+            command=redacted(shlex.join(sys.argv))[:_COMMAND],
+        )
+
+    @classmethod
+    def decode(cls, content: bytes | None) -> Holder | None:
+        """Read a lease; None if there is none, or not one as this version writes it."""
+        try:
+            return cls.model_validate_json(content) if content else None
+        except ValidationError:
+            return None
+
+    def renewed(self) -> bytes:
+        """The content of the lease, renewed now."""
+        now = self.model_copy(update={"last_renewed": time.time()})
+        return now.model_dump_json().encode()
+
+    def wrote(self, content: bytes | None) -> bool:
+        """Tell whether this holder wrote a lease."""
+        holder = self.decode(content)
+        return holder is not None and holder.token == self.token
+
+    def age(self) -> float:
+        """Seconds since it was renewed, by two clocks."""
+        return time.time() - self.last_renewed
+
+    def is_dead(self) -> bool:
+        """Tell whether the process is known to be gone, which only its own machine knows."""
+        if self.machine != _machine():
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:  # somebody else's: it lives
+            pass
+        return _started(self.pid) not in (None, self.started)
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}, since {self.since} ({self.command})"
+
+
+@cache
+def _machine() -> str:
+    """Where a process id means the same process."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:  # no Linux
+        return socket.gethostname()
+
+
+def _started(pid: int) -> int | None:
+    """When a process started, in ticks; -1 if it is dead and not waited for, None if unknown."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    state, *fields = stat.rpartition(")")[2].split()  # the name before that may hold anything
+    return -1 if state in "ZX" else int(fields[18])
+
+
+SECONDS = 60.0
+"""For so long a lease is valid after it was renewed."""
+_RENEWALS = 6  # in that time
+_LEAVING_SECONDS = 2.0
+"""how long giving a lease back may take after an error or Ctrl-C"""
+LEASE_FILE = ".lease"
+"""Its name in the folder that it is for."""
+_log = logging.getLogger("jaxdata")
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The right to write below some folders of a store, as it is passed to workers."""
+
+    folders: tuple[str, ...]
+    token: str
+
+    def fenced(self, store: Store) -> Store:
+        """The store, which raises DatasetError instead of changing after the lease is lost."""
+        return store.fenced(lambda: self.check(store))
+
+    def check(self, store: Store, cause: Exception | None = None) -> None:
+        """Raise DatasetError if another process has taken over."""
+        for folder in self.folders:
+            holder = Holder.decode(store.read(_name(folder)))
+            if holder is None or holder.token != self.token:
+                raise _lost(_where(store, folder), holder) from cause
+
+
+@contextmanager
+def leased(store: Store, folders: Iterable[str], *, wait: bool = False) -> Iterator[Lease]:
+    """Hold the lease of each folder ("" is the root) while the block runs.
+
+    Args:
+        store: where the folders are; they need not exist.
+        folders: their names.
+        wait: wait until whoever holds one is done.
+
+    Raises:
+        DatasetError: another process holds one; the message says which process.
+    """
+    mine = Holder.this_process(secrets.token_hex(8))
+    lease = Lease(tuple(sorted(set(folders))), mine.token)
+    with ExitStack() as held:
+        for folder in lease.folders:
+            _take(store, folder, mine, wait)
+            held.push(partial(_release, store, folder, mine))
+        clear(store, lease.folders)
+        done = Event()
+        renew = partial(_renew, store, lease, mine, done)
+        renewing = in_background(renew, name="jaxdata-lease", stopped=done)
+        try:
+            yield lease
+            clear(store, ())  # of workers that were ended
+        except Exception as error:
+            with suppress(Stopped), within(_LEAVING_SECONDS):
+                lease.check(store, error)  # another process at work may be the cause
+            raise
+        finally:
+            done.set()
+            renewing.join()
+
+
+def clear(store: Store, folders: Iterable[str]) -> None:
+    """Remove what killed processes were writing, and their leases of folders and of the root."""
+
+    def change(content: bytes | None) -> bytes | None:
+        holder = Holder.decode(content)
+        if holder is None or not holder.is_dead():
+            raise _Held(content or b"")
+        return None
+
+    with suppress(OSError, DatasetError):  # the store may only be read
+        store.sweep()
+        for folder in {"", *folders}:
+            with suppress(_Held):
+                if store.exists(_name(folder)):
+                    store.update(_name(folder), change)
+
+
+class _Held(Exception):
+    """Another process holds the lease."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__()
+        self.content = content
+
+
+def _take(store: Store, folder: str, mine: Holder, wait: bool) -> None:
+    """Take a lease that is free, or whose holder is gone."""
+    seen: bytes | None = None
+    since, told = 0.0, False
+
+    def change(content: bytes | None) -> bytes:
+        holder = Holder.decode(content)
+        same = content == seen and time.monotonic() - since >= SECONDS
+        # It is there already when the answer to writing it was lost, and the write was tried again.
+        if content is None or mine.wrote(content) or same or (holder and holder.is_dead()):
+            return mine.renewed()
+        raise _Held(content)
+
+    while True:
+        try:
+            store.update(_name(folder), change)
+        except _Held as held:
+            holder = Holder.decode(held.content)
+            renewed = seen not in (None, held.content)
+            alive = renewed or (holder and 0 <= holder.age() <= SECONDS)
+            if alive and not wait:
+                raise _held_by(_where(store, folder), holder) from None
+            if held.content != seen:
+                seen, since = held.content, time.monotonic()
+            if not told:
+                told = True
+                _log.warning("%s", _waiting(_where(store, folder), holder))
+            time.sleep(min(1.0, SECONDS / 20))
+        else:
+            return
+
+
+def _renew(store: Store, lease: Lease, mine: Holder, done: Event) -> None:
+    """Keep the leases until the work is done, or another process has one."""
+
+    def change(content: bytes | None) -> bytes:
+        if not mine.wrote(content):
+            raise _Held(content or b"")
+        return mine.renewed()
+
+    while not done.wait(SECONDS / _RENEWALS):
+        for folder in lease.folders:
+            try:
+                store.update(_name(folder), change)
+            except _Held:
+                return  # the fence will say so
+            except Exception as error:  # a full disk, a network that is down: try again
+                _log.debug("the lease of %s was not renewed: %s", _where(store, folder), error)
+
+
+def _release(store: Store, folder: str, mine: Holder, error: object, *_: object) -> None:
+    def change(content: bytes | None) -> bytes | None:
+        if not mine.wrote(content):
+            raise _Held(content or b"")
+        return None
+
+    try:
+        with within(_LEAVING_SECONDS if error else SECONDS):
+            store.update(_name(folder), change)
+    except _Held:
+        pass
+    except Exception as error:  # what failed before matters more; it ends with this process
+        _log.debug("the lease of %s was not given back: %s", _where(store, folder), error)
+
+
+def _name(folder: str) -> str:
+    return f"{folder}/{LEASE_FILE}" if folder else LEASE_FILE
+
+
+def _where(store: Store, folder: str) -> str:
+    return f"{store.url}/{folder}" if folder else store.url
+
+
+def _held_by(where: str, holder: Holder | None) -> DatasetError:
+    return DatasetError(
+        f"{where} is being written by another process: {holder or 'one of another version'}. Wait "
+        "until it ends or stop it, then run the same command again. If it is gone with its "
+        f"machine, its lease ends within {2 * SECONDS:.0f} s"
+    )
+
+
+def _waiting(where: str, holder: Holder | None) -> str:
+    return (
+        f"{where} is held by another process: {holder or 'one of another version'}. Waiting; it is "
+        f"taken over if that shows no sign of life for {SECONDS:.0f} s"
+    )
+
+
+def _lost(where: str, holder: Holder | None) -> DatasetError:
+    who = holder or "one that has ended since, unless its file .lease was deleted"
+    return DatasetError(
+        f"{where} was taken over by another process: {who}. This one had not renewed its lease for "
+        f"{SECONDS:.0f} s: was it stopped, or its machine asleep? It has changed nothing since; "
+        "when the other has ended, the same command does what is left"
+    )

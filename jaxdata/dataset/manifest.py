@@ -1,0 +1,415 @@
+"""`dataset.json`, the manifest: everything a reader must know before it reads.
+
+Whoever wrote it, names stay below its folder and numbers in bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+
+from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.dataset.checksums import decode_json, encode_json, read_json
+from jaxdata.dataset.records import RecordSpec
+from jaxdata.storage import RemoteStore, Store
+from jaxdata.storage.cached_files import MANIFEST as MANIFEST
+from jaxdata.storage.objects import is_url
+
+MAX_RECORD_TOKENS = 2**29
+"""a record stays below 4 GiB, masks included"""
+_MAX_COUNT = 2**53  # the largest that every reader of JSON takes as it is
+_MAX_ID = 2**32 - 1
+_MAX_DEPTH = 32
+
+# A part of a name: any but "", "." and "..".
+_PART = r"(?:\.?[^./\x00][^/\x00]*|\.\.[^/\x00]+)"
+
+
+def _name(pattern: str) -> Any:
+    return Field(pattern=f"^{pattern}$", max_length=1024)
+
+
+FileName = Annotated[str, _name(f"{_PART}(?:/{_PART})*")]
+"""A file below the folder of a dataset."""
+SourceName = Annotated[str, _name(f"{_PART}(?:/{_PART})+")]
+"""`"<split>/<source>"`"""
+FolderName = Annotated[str, _name(_PART)]
+"""A folder directly below another."""
+Count = Annotated[int, Field(ge=0, le=_MAX_COUNT)]
+Positive = Annotated[int, Field(ge=1, le=_MAX_COUNT)]
+TokenId = Annotated[int, Field(ge=-1, le=_MAX_ID)]
+"""-1 for none"""
+RecordTokens = Annotated[int, Field(ge=1, le=MAX_RECORD_TOKENS)]
+
+
+def _shallow(facts: dict[str, Any]) -> dict[str, Any]:
+    """Refuse values nested so deep that code which walks them would fail."""
+    level, depth = _inside(facts), 1
+    while level:
+        depth += 1
+        if depth > _MAX_DEPTH:
+            raise ValueError(f"it is nested more than {_MAX_DEPTH} deep")
+        level = [inner for value in level for inner in _inside(value)]
+    return facts
+
+
+def _inside(value: Any) -> list[Any]:
+    """The dicts and lists in a dict or list."""
+    values = value.values() if isinstance(value, dict) else value
+    return [inner for inner in values if isinstance(inner, (dict, list))]
+
+
+Facts = Annotated[dict[str, Any], AfterValidator(_shallow)]
+"""JSON values by name that nothing is opened by."""
+
+
+TARGET = "target_"
+"""Before the name of a side array: its values of the targets, not of the inputs."""
+
+SideName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=64)]
+SideType = Literal[
+    "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+    "float16", "float32", "float64",
+]  # fmt: skip
+"""The type of a value."""
+
+_TAKEN = {
+    "tokens", "loss_mask", "inputs", "targets", "segment_ids", "positions", "source", "document",
+    "mask", "slots", "context", "ended", "text", "input_ids", "labels", "shift_labels", "use_cache",
+    "position_ids", "attention_mask", "completion_mask", "cu_seqlens", "max_seqlen",
+    "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "inputs_position",
+    "targets_position", "inputs_segmentation", "targets_segmentation",
+}  # fmt: skip
+"""Names of other arrays of a batch, in any layout."""
+
+
+def check_side(name: str, dtype: np.dtype[Any] | str = "int8") -> None:
+    """Raise InputError unless a side array can have this name and type.
+
+    >>> check_side("weight", "float32")
+    """
+    if not name.isascii() or not name.isidentifier() or len(name) > 64:
+        raise InputError(
+            f"side array {name!r}: expected a name of up to 64 letters, digits and '_', beginning "
+            "with no digit"
+        )
+    if name in _TAKEN or name.startswith((TARGET, "chosen_", "rejected_")):
+        raise InputError(
+            f"side array {name!r}: batches have another array of that name; give it another one"
+        )
+    if np.dtype(dtype).name not in get_args(SideType):
+        raise InputError(
+            f"side array {name!r} is of {dtype}; expected whole numbers or floats of 8 to 64 bits: "
+            f"{', '.join(get_args(SideType))}"
+        )
+
+
+def as_type(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any] | None:
+    """Numbers in another type, floats rounded; None if it does not hold one of them.
+
+    >>> as_type(np.array([1, 200]), np.dtype(np.uint8)), as_type(np.array([300]), np.dtype("u1"))
+    (array([  1, 200], dtype=uint8), None)
+    """
+    if values.dtype == dtype:
+        return values
+    with np.errstate(all="ignore"):
+        cast = values.astype(dtype)
+        if dtype.kind == "f":
+            fits = np.isfinite(cast) | ~np.isfinite(values)
+        else:
+            fits = (cast == values) & ((cast < 0) == (values < 0))  # large ones wrap
+    return cast if fits.all() else None
+
+
+FORMAT_VERSION = 2
+SIDE_COLUMNS = ("anchor", "page")
+"""Columns of the index that a side array has of its own, as `<name>.<column>`."""
+
+
+class Entry(BaseModel):
+    """A frozen part of a file that describes others; unknown fields are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ShardEntry(Entry):
+    """One ArrayRecord file of a source."""
+
+    name: FileName
+    documents: Count
+    records: Count
+    tokens: Count
+    bytes: Count
+    sha256: str
+
+
+class SideEntry(Entry):
+    """A side array of a source: one value for each token, in shards of its own."""
+
+    dtype: SideType
+    shards: list[ShardEntry]
+    """One beside each shard of the source: the same documents, values in the place of tokens."""
+
+
+class TokenizerEntry(Entry):
+    """The tokenizer of the tokens; its files are in `tokenizer/`."""
+
+    kind: str
+    name: str
+    files: dict[FileName, str]
+    """File name in `tokenizer/` -> sha256 of its content."""
+    vocab_size: Positive
+    eod_id: TokenId
+    bos_id: TokenId | None
+    pad_id: TokenId | None
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        """The same, by names in the dataset."""
+        return {f"tokenizer/{name}": sha256 for name, sha256 in self.files.items()}
+
+
+class Generation(Entry):
+    """What a source was before documents were appended: the first of its documents and files."""
+
+    documents: Count
+    tokens: Count
+    shards: Count
+    inputs: Count
+    fingerprint: str
+    index: FolderName
+    checksums: dict[str, str] = {}
+    parameters: Facts
+    statistics: Facts
+
+
+class Amount(Entry):
+    """Documents (or ranges of them) and their tokens."""
+
+    documents: Count = 0
+    ranges: Count = 0
+    tokens: Count
+
+    @model_serializer(mode="wrap")
+    def _one_of_both(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = dump(self)
+        del fields["documents" if self.ranges else "ranges"]
+        return fields
+
+
+class ViewAccount(Entry):
+    """What a view keeps and drops of its source."""
+
+    source: Amount
+    kept: Amount
+    """Each document once."""
+    listed: Amount
+    """Each document as often as it is listed."""
+    dropped: dict[str, Amount]
+    """By reason."""
+    masked: dict[str, Amount] = {}
+    """Ranges without loss by reason, those of a document once."""
+    cut: dict[str, Amount] = {}
+    """Ranges that are not there by reason, those of a document once."""
+    loss_tokens: Count | None = None
+    """Targets with loss of all that is listed; None if masks must be read to know."""
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what only views need that cut ranges out."""
+        fields: dict[str, Any] = dump(self)
+        if not self.cut:
+            del fields["cut"]
+        return fields
+
+
+class ViewEntry(Entry):
+    """A kept list of a source's documents; its columns are beside the source's index."""
+
+    generation: str
+    """The fingerprint that its source had: with another it is refused."""
+    documents: Count
+    """Those that are kept, each copy counted."""
+    tokens: Count
+    """Theirs."""
+    fingerprint: str
+    folder: FolderName
+    """The folder of its columns, below one of its name."""
+    reasons: list[str] = []
+    """Why documents are dropped, and ranges masked: the columns have numbers in this list."""
+    survivors: list[str] = []
+    """Sources, and files of benchmarks, that dropped documents are copies in."""
+    checksums: dict[str, str]
+    """Column -> sha256 of its values, little-endian."""
+    parameters: Facts
+    account: ViewAccount
+    statistics: Facts = {}
+
+
+class SourceEntry(Entry):
+    """One source of one split."""
+
+    documents: Count
+    tokens: Count
+    masked: bool = False
+    shards: list[ShardEntry]
+    fingerprint: str
+    inputs: list[str]
+    """Input files, relative names; an origin is an index into this list and a line or row."""
+    parameters: Facts
+    statistics: Facts
+    index: FolderName = "index"
+    """The folder of its columns."""
+    checksums: dict[str, str] = {}
+    """Column -> sha256 of its values, little-endian; empty if an earlier jaxdata wrote it."""
+    generations: list[Generation] = []
+    """What it was before each time that documents were appended."""
+    views: dict[FolderName, ViewEntry] = {}
+    """Kept lists of its documents, by name."""
+    side: dict[SideName, SideEntry] = {}
+    """Arrays of one value a token, by name."""
+
+    @model_validator(mode="after")
+    def _only_grew(self) -> SourceEntry:
+        """Each addition kept what was there, and has an index of its own."""
+        if not self.generations:
+            return self
+        stages = [*self.generations, self.as_generation()]
+        for name in ("documents", "tokens", "shards", "inputs"):
+            counts = [getattr(stage, name) for stage in stages]
+            if counts != sorted(counts):
+                raise ValueError(f"the {name} of its generations do not rise")
+        if len({stage.index for stage in stages}) < len(stages):
+            raise ValueError("two of its generations have the same index")
+        return self
+
+    @model_validator(mode="after")
+    def _beside(self) -> SourceEntry:
+        """The shards of a side array hold the documents of the source's own."""
+        own = [(shard.documents, shard.tokens) for shard in self.shards]
+        for name, side in self.side.items():
+            if [(shard.documents, shard.tokens) for shard in side.shards] != own:
+                raise ValueError(f"the shards of its side array {name!r} hold other documents")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what only sources with appended documents, side arrays or views need."""
+        fields: dict[str, Any] = dump(self)
+        if not self.generations:
+            del fields["generations"], fields["index"]
+        if not self.side:
+            del fields["side"]
+        if not self.views:
+            del fields["views"]
+        return fields
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Sent to another process as JSON: a third of the time, where shards are many."""
+        return SourceEntry.model_validate_json, (self.model_dump_json(),)
+
+    def as_generation(self) -> Generation:
+        """What it is now, kept when documents are appended."""
+        same = {name: getattr(self, name) for name in Generation.model_fields}
+        return Generation(**same | {"shards": len(self.shards), "inputs": len(self.inputs)})
+
+    @property
+    def all_shards(self) -> list[ShardEntry]:
+        """Its shards, and those of its side arrays."""
+        return [*self.shards, *(shard for side in self.side.values() for shard in side.shards)]
+
+    def of_side(self, name: str) -> SourceEntry:
+        """A side array as a source whose tokens are its values."""
+        known = {column: f"{name}.{column}" for column in SIDE_COLUMNS} | {"length": "length"}
+        sums = {own: self.checksums[its] for own, its in known.items() if its in self.checksums}
+        shards = self.side[name].shards
+        changed = {"shards": shards, "checksums": sums, "masked": False, "side": {}}
+        return self.model_copy(update=changed)
+
+    def at(self, generation: int) -> SourceEntry:
+        """What it was after so many additions, 0 for the first conversion; raises IndexError."""
+        if generation == len(self.generations):
+            return self
+        was = self.generations[range(len(self.generations))[generation]]
+        side = {
+            name: SideEntry(dtype=each.dtype, shards=each.shards[: was.shards])
+            for name, each in self.side.items()
+        }
+        return self.model_copy(
+            update={name: getattr(was, name) for name in Generation.model_fields}
+            | {"shards": self.shards[: was.shards], "inputs": self.inputs[: was.inputs]}
+            | {"generations": self.generations[:generation], "side": side}
+        )
+
+    def generation_of(self, view: ViewEntry) -> SourceEntry | None:
+        """What it was when a view was made of it; None if it never was that."""
+        stages = (self.at(number) for number in reversed(range(len(self.generations) + 1)))
+        return next((each for each in stages if each.fingerprint == view.generation), None)
+
+
+class Manifest(Entry):
+    """The whole of `dataset.json`."""
+
+    format: Literal["jaxdata"] = "jaxdata"
+    version: int = FORMAT_VERSION
+    tokenizer: TokenizerEntry
+    dtype: Literal["uint16", "uint32"]
+    record_tokens: RecordTokens
+    sources: dict[SourceName, SourceEntry] = {}
+    """`"<split>/<source>"` -> entry."""
+    files: dict[FileName, str] = {}
+    """Name of another file, for example of quarantined records -> sha256 of its content."""
+
+    def record_spec(self, source: str) -> RecordSpec:
+        """How documents of `"<split>/<source>"` are cut into records."""
+        return RecordSpec(self.dtype, self.sources[source].masked, self.record_tokens)
+
+    def encode(self) -> bytes:
+        return encode_json(self)
+
+
+def read_manifest(store: Store, *, compare: bool = True) -> Manifest:
+    """The manifest of a dataset.
+
+    Args:
+        store: the dataset.
+        compare: raise if it differs from its checksum; :func:`verify` reports it instead.
+
+    Raises:
+        DatasetError: it is missing, unreadable or not as it was written.
+    """
+    manifest = read_json(store, MANIFEST, Manifest, FORMAT_VERSION, compare=compare)
+    if manifest is None:
+        if isinstance(store, RemoteStore):
+            store.check_bucket()
+        here = is_url(store.url) or Path(store.url).exists()
+        lacks = f"it has no {MANIFEST}" if here else "there is no such folder"
+        raise DatasetError(
+            f"{store.url} is not a dataset: {lacks}. If a conversion was interrupted, "
+            "the same command finishes it; to create a dataset, see: jaxdata convert --help"
+        )
+    return manifest
+
+
+def update_manifest(store: Store, change: Callable[[Manifest | None], Manifest]) -> None:
+    """Replace the manifest atomically by `change(manifest)`, which gets None if there is none."""
+    url = f"{store.url}/{MANIFEST}"
+
+    def rewrite(data: bytes | None) -> bytes:
+        was = None if data is None else decode_json(data, url, Manifest, FORMAT_VERSION)
+        return change(was).encode()
+
+    store.update(MANIFEST, rewrite)

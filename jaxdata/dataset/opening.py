@@ -1,0 +1,195 @@
+"""Opening datasets: converted ones, other tools' files, and several as one."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Collection, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from jaxdata.base.errors import DatasetError, InputError, JaxdataError
+from jaxdata.base.numbers import takes_numpy
+from jaxdata.dataset.contract import Dataset
+from jaxdata.dataset.converted import ConvertedDocuments
+from jaxdata.dataset.documents import Documents
+from jaxdata.dataset.foreign import is_foreign
+from jaxdata.dataset.foreign.documents import ForeignDataset
+from jaxdata.dataset.manifest import Manifest, read_manifest
+from jaxdata.storage import Store, open_store
+
+if TYPE_CHECKING:
+    from jaxdata.tokenizers import Tokenizer
+
+
+@takes_numpy
+def open_dataset(
+    path: str | os.PathLike[str], *, tokenizer: str | None = None, eod_id: int | None = None
+) -> Dataset:
+    """Open a dataset on disk or in an object store, or use another tool's dataset in place.
+
+    Args:
+        path: its folder, or `gs://…`, `s3://…`. Or `"megatron:PREFIX"` and `"gpts:PREFIX"` (a
+            pair `PREFIX.bin`, `PREFIX.idx`), `"nanogpt:FILE"`, `"datatrove:FILE.ds"`: a dataset
+            of split `train` with one source, named after the last component of the path.
+        tokenizer: the tokenizer of another tool's dataset, as the converter takes it
+            (`"tiktoken:gpt2"`); required to decode, not to train.
+        eod_id: the token that ends documents in nanoGPT's files; by default the tokenizer's, else
+            GPT-2's; -1 for none.
+
+    Raises:
+        DatasetError: the dataset is missing, damaged or of another format version.
+    """
+    text = os.fspath(path)
+    if is_foreign(text):
+        return ForeignDataset(text, tokenizer=tokenizer, eod_id=eod_id)
+    if tokenizer is not None or eod_id is not None:
+        raise InputError(f"{text} has its own tokenizer; remove tokenizer= and eod_id=")
+    return ConvertedDataset(open_store(path))
+
+
+class ConvertedDataset(Dataset):
+    """A dataset of the converter, opened for reading; see :func:`open_dataset`."""
+
+    def __init__(self, store: Store) -> None:
+        self.store, self.url = store, store.url
+        self.manifest: Manifest = read_manifest(store)
+
+    @property
+    def names(self) -> Collection[str]:
+        """`"<split>/<source>"` of each source."""
+        return self.manifest.sources.keys()
+
+    @property
+    def eod_id(self) -> int:
+        """The token that ends documents."""
+        return self.manifest.tokenizer.eod_id
+
+    def _open(self, name: str, generation: int | None) -> ConvertedDocuments:
+        entry = self.manifest.sources[name]
+        if generation is not None:
+            if not 0 <= generation <= len(entry.generations):
+                raise InputError(
+                    f"{name} of {self.url} has no generation {generation}: it has 0 to "
+                    f"{len(entry.generations)}"
+                )
+            entry = entry.at(generation)
+        return ConvertedDocuments(self.store, name, entry, self.manifest.record_spec(name))
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that made the tokens, loaded from its files in the dataset."""
+        from jaxdata import tokenizers
+
+        entry = self.manifest.tokenizer
+        files = {name: self._tokenizer_file(name, sha256) for name, sha256 in entry.files.items()}
+        try:
+            return tokenizers.restore(
+                entry.kind,
+                files,
+                name=entry.name,
+                eod_id=entry.eod_id,
+                bos_id=entry.bos_id,
+                pad_id=entry.pad_id,
+            )
+        except JaxdataError:
+            raise
+        except Exception as error:  # the libraries raise what they like
+            raise DatasetError(
+                f"{self.url}/tokenizer cannot be loaded as a tokenizer of kind {entry.kind!r} "
+                f"({error}): restore its files from a copy"
+            ) from error
+
+    def _tokenizer_file(self, name: str, sha256: str) -> bytes:
+        data = self.store.read(f"tokenizer/{name}")
+        if data is None:
+            raise DatasetError(f"{self.url}/tokenizer/{name} is missing: restore it from a copy")
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise DatasetError(
+                f"{self.url}/tokenizer/{name} differs from its checksum: restore it from a copy"
+            )
+        return data
+
+
+class JoinedDataset(Dataset):
+    """Sources of several datasets under new names.
+
+    Args:
+        sources: new name -> (dataset, name in it).
+        tokenizer: the tokenizer of the data, if no dataset stores its own.
+    """
+
+    def __init__(
+        self, sources: Mapping[str, tuple[Dataset, str]], tokenizer: str | None = None
+    ) -> None:
+        self._sources, self._given = dict(sources), tokenizer
+        self.url = ", ".join(dict.fromkeys(dataset.url for dataset, _ in sources.values()))
+        self._ours = {
+            name: dataset
+            for name, (dataset, _) in sources.items()
+            if isinstance(dataset, ConvertedDataset)
+        }
+        self._check_tokenizers()
+
+    def _check_tokenizers(self) -> None:
+        made_by = {name: dataset.manifest.tokenizer for name, dataset in self._ours.items()}
+        for name, entry in made_by.items():
+            first = next(iter(made_by))
+            if entry != made_by[first]:
+                raise InputError(
+                    f"sources {first!r} and {name!r} were made with different tokenizers, "
+                    f"{made_by[first].name!r} and {entry.name!r}: their ids mean different texts; "
+                    "convert one of them again"
+                )
+
+    @property
+    def names(self) -> Collection[str]:
+        """`"<split>/<source>"` of each source, for every split of its dataset that has it."""
+        return [
+            f"{split}/{name}"
+            for name, (dataset, there) in self._sources.items()
+            for split, sources in dataset.splits.items()
+            if there in sources
+        ]
+
+    @property
+    def eod_id(self) -> int | None:
+        """The token that ends documents, if all datasets agree on it."""
+        known = {dataset.eod_id for dataset, _ in self._sources.values()}
+        return known.pop() if len(known) == 1 else None
+
+    def _open(self, name: str, generation: int | None) -> Documents:
+        split, _, here = name.partition("/")
+        dataset, there = self._sources[here]
+        return dataset.source(split, there, generation=generation)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer stored in the datasets, else the one given."""
+        from jaxdata import tokenizers
+
+        if self._ours:
+            return next(iter(self._ours.values())).tokenizer
+        if self._given is None:
+            raise InputError(
+                f"none of {', '.join(self._sources)} names its tokenizer; set it, as "
+                "`tokenizer: tiktoken:gpt2` in a config"
+            )
+        return tokenizers.load(self._given)
+
+
+def source_meant(dataset: Dataset, name: str, source: str | None = None) -> str:
+    """Find the source of a dataset that a config calls `name`.
+
+    It is `source`, else the source of that name, else the only one.
+    """
+    known = sorted({name for names in dataset.splits.values() for name in names})
+    wanted = source or name
+    if wanted in known:
+        return wanted
+    if source is None and len(known) == 1:
+        return known[0]
+    raise InputError(
+        f"{dataset.url} has no source {wanted!r}, only {', '.join(known) or 'none'}; choose one: "
+        f"{name}: {{dataset: {dataset.url}, source: …}}"
+    )

@@ -1,0 +1,262 @@
+"""Writing and removing views: columns first, the manifest last, under the leases of their sources.
+
+The folder of the columns bears the digest of their content. So whatever made a view, and however
+often it was killed, its bytes are the same; and one that is made again leaves alone what runs read
+until the manifest names the new one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.base.facts import digest
+from jaxdata.dataset.index import SourceIndex, write_columns
+from jaxdata.dataset.lease import clear, leased
+from jaxdata.dataset.manifest import (
+    Manifest,
+    SourceEntry,
+    ViewAccount,
+    ViewEntry,
+    read_manifest,
+    update_manifest,
+)
+from jaxdata.dataset.views.columns import checksum, number_type, view_fingerprint, view_folder
+from jaxdata.dataset.views.cuts import TokenRanges, outside, pieces
+from jaxdata.dataset.views.source_view import SourceView, account_of, of_both_sides, settled
+from jaxdata.storage import Store, open_store
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}", re.ASCII)
+_SIDES = ("/chosen", "/rejected")
+Column = NDArray[Any]
+
+
+def write_views(
+    dataset: str | os.PathLike[str] | Store,
+    name: str,
+    views: Mapping[str, SourceView],
+    *,
+    parameters: Mapping[str, Any],
+    made_of: Mapping[str, str],
+    statistics: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+) -> dict[str, ViewEntry]:
+    """Publish a view of some sources; one of the same name is replaced.
+
+    If one source is a side of preference pairs, the other side gets the same list.
+
+    Args:
+        dataset: a folder or URL.
+        name: of the view.
+        views: `"<split>/<source>"` -> what it makes of it.
+        parameters: what it was made with, which the manifest keeps: plain JSON values.
+        made_of: the fingerprint of each source when it was read.
+        statistics: further facts by source, kept beside the account: plain JSON values.
+
+    Returns:
+        The entries in the manifest, by source.
+
+    Raises:
+        InputError: the name cannot be one of a folder.
+        DatasetError: a source is missing, being written, or was appended to since it was read.
+    """
+    check_name(name)
+    store = open_store(dataset) if isinstance(dataset, str | os.PathLike) else dataset
+    views = dict(_both_sides(views, read_manifest(store)))
+    entries: dict[str, ViewEntry] = {}
+    with leased(store, views) as lease:
+        at = lease.fenced(store)
+        manifest = read_manifest(at)
+        for source, view in views.items():
+            _check(manifest, source, view, made_of.get(source), at.url)
+            columns = _columns(at, manifest, source, view)
+            known, lengths = manifest.sources[source], _index(at, manifest, source).lengths
+            account = account_of(lengths, view, columns, masked=known.masked)
+            own = _entry(known, columns, view, account)
+            facts = {"parameters": dict(parameters), "statistics": dict(statistics.get(source, {}))}
+            entry = entries[source] = own.model_copy(update=facts)
+            if manifest.sources[source].views.get(name) != entry:
+                write_columns(at, f"{view_folder(source, name)}/{entry.folder}", columns)
+        update_manifest(at, lambda now: _with(now, name, entries, at.url))
+        for source, entry in entries.items():
+            _remove_others(at, view_folder(source, name), entry.folder)
+    return entries
+
+
+def remove_views(
+    dataset: str | os.PathLike[str], name: str, sources: Sequence[str] | None = None
+) -> list[str]:
+    """Remove a view from some sources (`"<split>/<source>"`; None for all), with its columns.
+
+    Returns:
+        The sources that had it.
+
+    Raises:
+        InputError: none of them has a view of this name.
+    """
+    check_name(name)
+    store = open_store(dataset)
+    known = {source: entry.views for source, entry in read_manifest(store).sources.items()}
+    having = [
+        each
+        for each in known
+        if each in (sources or known)
+        and (name in known[each] or store.list(f"{view_folder(each, name)}/"))  # killed on the way
+    ]
+    if not having:
+        clear(store, known)  # of a process that was killed when it had removed the view
+        views = [f"{view} (of {source})" for source, each in known.items() for view in each]
+        of = f" of {', '.join(sources)}" if sources else ""
+        raise InputError(
+            f"{store.url} has no view {name!r}{of}: it has {', '.join(views) or 'none'}"
+        )
+    with leased(store, having) as lease:
+        at = lease.fenced(store)
+        update_manifest(at, lambda now: _with(now, name, dict.fromkeys(having), at.url))
+        for source in having:
+            at.delete(f"{view_folder(source, name)}/")
+    return having
+
+
+def check_name(name: str) -> None:
+    """Raise InputError unless a view can have this name, which is that of a folder."""
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            f"a view cannot be named {name!r}: expected letters, digits, '.', '_', '-' or '+', the "
+            "first a letter or a digit, like d1"
+        )
+
+
+def _both_sides(
+    views: Mapping[str, SourceView], manifest: Manifest
+) -> Iterator[tuple[str, SourceView]]:
+    """The views, with one list for both sides of preference pairs."""
+    for name, view in views.items():
+        other = _other_side(name, manifest)
+        if other is None:
+            yield name, view
+        elif any(len(each.cut.document) for each in (view, views.get(other, view))):
+            raise InputError(
+                f"{name} is a side of preference pairs, from which nothing can be cut: mask these "
+                "ranges"
+            )
+        elif other not in views or name < other:
+            nothing = SourceView(documents=manifest.sources[other].documents)
+            yield from zip(
+                (name, other), of_both_sides(view, views.get(other, nothing)), strict=True
+            )
+
+
+def _other_side(name: str, manifest: Manifest) -> str | None:
+    """The source with the other side of the same preference pairs."""
+    for side, other in (_SIDES, _SIDES[::-1]):
+        pair = name.removesuffix(side) + other
+        if name.endswith(side) and pair in manifest.sources:
+            same = manifest.sources[pair].documents == manifest.sources[name].documents
+            return pair if same else None
+    return None
+
+
+def _check(
+    manifest: Manifest, source: str, view: SourceView, made_of: str | None, url: str
+) -> None:
+    """Raise DatasetError unless a source is what the view was made of."""
+    entry = manifest.sources.get(source)
+    if entry is None:
+        raise DatasetError(f"{url} has no source {source!r}, so there can be no view of it")
+    if made_of not in (None, entry.fingerprint) or entry.documents != view.documents:
+        raise DatasetError(
+            f"{url}: {source} was changed while a view of it was made: it has "
+            f"{entry.documents:,} documents now, and had {view.documents:,}; run the same command "
+            "again"
+        )
+
+
+def _index(store: Store, manifest: Manifest, source: str) -> SourceIndex:
+    return SourceIndex(store, source, manifest.sources[source], manifest.record_spec(source))
+
+
+def _columns(store: Store, manifest: Manifest, source: str, view: SourceView) -> dict[str, Column]:
+    """The columns of a view, as `ViewIndex` reads them."""
+    number, lengths = number_type(view.documents), _index(store, manifest, source).lengths
+    view = settled(view, lengths)
+    parts = [np.empty(0, number), *(part.astype(number) for part in view.listed())]
+    document = np.concatenate(parts)
+    columns: dict[str, Column] = {"document": document, "length": lengths[document]}
+    masked = view.masked.merged(document, lengths)
+    if len(view.cut.document):
+        masked = outside(masked, lengths, view.cut)
+        columns |= _listed_pieces(document, lengths, view.cut)
+    columns["dropped"] = view.dropped.astype(number)
+    columns["reason"] = view.reason_of_each.astype(np.uint8)
+    if (view.source_of_each >= 0).any():
+        columns["survivor_source"] = view.source_of_each.astype(np.int32)
+        columns["survivor"] = view.survivor_of_each.astype(np.int64)
+    for kind, ranges in (("mask", masked), ("cut", view.cut)):
+        if len(ranges.document):
+            columns[f"{kind}_document"] = ranges.document.astype(number)
+            columns[f"{kind}_start"] = ranges.start.astype(np.uint32)
+            columns[f"{kind}_stop"] = ranges.stop.astype(np.uint32)
+            columns[f"{kind}_reason"] = ranges.reason.astype(np.uint8)
+        if (ranges.first[:, 0] >= 0).any():
+            columns[f"{kind}_first"] = ranges.first.astype(np.int64).ravel()
+    return columns
+
+
+def _listed_pieces(document: Column, lengths: Column, cut: TokenRanges) -> dict[str, Column]:
+    """What is left of listed documents; where one is listed again, so is each of its pieces."""
+    own, times = np.unique(document, return_counts=True)
+    left = pieces(own, lengths, cut)
+    again = times[np.searchsorted(own, left.document)]
+    start, stop = (each.astype(np.uint32).repeat(again) for each in (left.start, left.stop))
+    listed = left.document.astype(document.dtype).repeat(again)
+    return {"document": listed, "length": stop - start, "start": start}
+
+
+def _entry(
+    source: SourceEntry,
+    columns: Mapping[str, Column],
+    view: SourceView,
+    account: ViewAccount,
+) -> ViewEntry:
+    """The entry of a view, without what it was made with."""
+    checksums = {name: checksum(column) for name, column in columns.items()}
+    return ViewEntry(
+        generation=source.fingerprint,
+        documents=len(columns["document"]),
+        tokens=int(columns["length"].sum(dtype=np.int64)),
+        fingerprint=view_fingerprint(source.fingerprint, checksums),
+        folder=digest([checksums, columns["document"].dtype.name])[:16],
+        reasons=list(view.reasons),
+        survivors=list(view.survivors),
+        checksums=checksums,
+        parameters={},
+        account=account,
+    )
+
+
+def _with(
+    manifest: Manifest | None, name: str, entries: Mapping[str, ViewEntry | None], url: str
+) -> Manifest:
+    """The manifest with the entries of a view; without it where they are None."""
+    if manifest is None:
+        raise DatasetError(f"{url} is no dataset any more: its manifest was removed meanwhile")
+    sources = dict(manifest.sources)
+    for source, entry in entries.items():
+        others = {each: view for each, view in sources[source].views.items() if each != name}
+        views = dict(sorted((others | ({name: entry} if entry else {})).items()))
+        sources[source] = sources[source].model_copy(update={"views": views})
+    return manifest.model_copy(update={"sources": sources})
+
+
+def _remove_others(store: Store, folder: str, kept: str) -> None:
+    """Remove the columns of earlier views of a name."""
+    parts = {name.removeprefix(f"{folder}/").partition("/")[0] for name in store.list(f"{folder}/")}
+    for part in parts - {kept}:
+        store.delete(f"{folder}/{part}/")

@@ -1,0 +1,288 @@
+"""Batches on devices: the rows and columns that this process holds, put on its devices.
+
+Compact batches are expanded there by one jitted function. Besides the trainer, the only file that
+imports jax.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import SingleDeviceSharding
+from numpy.typing import NDArray
+
+from jaxdata.base.errors import InputError
+from jaxdata.feed.same_rows import Board
+from jaxdata.feed.trees import is_array, map_leaves
+from jaxdata.rows.table import Batch
+
+
+def attention_mask(segment_ids_BxL: jax.Array) -> jax.Array:
+    """The causal mask within segments, for `jax.nn.dot_product_attention(…, mask=mask)`.
+
+    Bool (batch, 1, seq_len, seq_len), True where a slot (row) attends to another (column). Padding
+    counts as segment 0: it attends only to padding, and nothing else attends to it. No row of the
+    mask is empty, so that no softmax gives NaN.
+    """
+    same_BxLxL = segment_ids_BxL[:, :, None] == segment_ids_BxL[:, None, :]
+    return (same_BxLxL & jnp.tri(segment_ids_BxL.shape[1], dtype=bool))[:, None]
+
+
+def splash_segment_ids(segment_ids_BxL: jax.Array) -> Any:
+    """The ids for splash attention on TPU, which `jax.vmap` maps over the batch.
+
+    kernel = make_splash_mha(MultiHeadMask([CausalMask((L, L))] * heads), …)
+    out_BxNxLxH = jax.vmap(kernel)(query, key, value, splash_segment_ids(segment_ids))
+    """
+    from jax.experimental.pallas.ops.tpu.splash_attention import SegmentIds
+
+    return SegmentIds(q=segment_ids_BxL, kv=segment_ids_BxL)
+
+
+_IDS = ("source", "document")
+_COLUMNS = {"tokens", "slots", "context", "ended", "mask", *_IDS}
+"""Arrays that are laid out here; all others are side arrays, with a value for every slot."""
+
+
+@partial(jax.jit, static_argnames=("positions", "columns"))
+def expand(
+    batch: Mapping[str, jax.Array],
+    positions: str = "segment",
+    columns: tuple[int, int] | None = None,
+) -> dict[str, jax.Array]:
+    """Expand a compact batch (`rows.compact`); equal to the host's arrays, to the bit.
+
+    Args:
+        batch: a batch that `compact` yields.
+        positions: where positions restart, `"segment"` or `"row"`.
+        columns: the first slot wanted of each row, and the one after the last; None for all.
+
+    Returns:
+        `inputs`, `targets`, `segment_ids`, `positions` (int32) and `loss_mask` (bool), each
+        (batch, seq_len) or as many columns as are wanted; `source` and `document` if the batch has
+        them, -1 in padding; side arrays as they are.
+    """
+    first, stop = columns or (None, None)
+    # Outside of a jitted function the bounds would be transfers, which jax_transfer_guard forbids.
+    return {name: array[:, first:stop] for name, array in _whole_rows(batch, positions).items()}
+
+
+def _whole_rows(batch: Mapping[str, jax.Array], positions: str) -> dict[str, jax.Array]:
+    tokens_BxT, slots_BxS = batch["tokens"], batch["slots"].astype(jnp.int32)
+    slot_L = jnp.arange(tokens_BxT.shape[1] - slots_BxS.shape[1])
+    ends_BxS = jnp.cumsum(slots_BxS, axis=1)
+    segment_BxL = _segment_of_slot(ends_BxS, slots_BxS, len(slot_L))
+    inside_BxL = slot_L < ends_BxS[:, -1:]
+
+    def of_segment(values_BxS: jax.Array) -> jax.Array:
+        return jnp.take_along_axis(values_BxS, segment_BxL, axis=1)
+
+    def tokens_at(index_BxL: jax.Array) -> jax.Array:
+        tokens_BxL = jnp.take_along_axis(tokens_BxT, index_BxL, axis=1).astype(jnp.int32)
+        return jnp.where(inside_BxL, tokens_BxL, 0)
+
+    position_BxL = slot_L - of_segment(ends_BxS - slots_BxS)
+    last_BxL = position_BxL == of_segment(slots_BxS) - 1
+    loss_BxL = (position_BxL >= of_segment(batch["context"])) & ~(
+        last_BxL & of_segment(batch["ended"])
+    )
+    extras = {name: of_segment(batch[name]) for name in _IDS if name in batch}
+    return {
+        # A segment has one token more than slots.
+        "inputs": tokens_at(slot_L + segment_BxL),
+        "targets": tokens_at(slot_L + segment_BxL + 1),
+        "loss_mask": inside_BxL & loss_BxL & batch.get("mask", True),
+        "segment_ids": jnp.where(inside_BxL, segment_BxL + 1, 0),
+        "positions": jnp.where(inside_BxL, position_BxL if positions == "segment" else slot_L, 0),
+        **{name: jnp.where(inside_BxL, values, -1) for name, values in extras.items()},
+        **{name: values for name, values in batch.items() if name not in _COLUMNS},
+    }
+
+
+def _segment_of_slot(ends_BxS: jax.Array, slots_BxS: jax.Array, seq_len: int) -> jax.Array:
+    """Number of each slot's segment; for padding, of the last segment."""
+    rows_B = jnp.arange(len(ends_BxS))[:, None]
+    # The end of a segment is the start of the next one; the end of the last is not counted.
+    follows_BxS = jnp.roll(slots_BxS, -1, axis=1).at[:, -1].set(0) > 0
+    counted_BxL = jnp.zeros((len(ends_BxS), seq_len), jnp.int32)
+    counted_BxL = counted_BxL.at[rows_B, ends_BxS].add(follows_BxS.astype(jnp.int32), mode="drop")
+    return jnp.cumsum(counted_BxL, axis=1)
+
+
+class JaxNotes:
+    """See `Board`."""
+
+    def __init__(self, client: Any, processes: Sequence[int]) -> None:
+        self._client = client
+        self.scope = f"jaxdata/{','.join(map(str, processes))}"
+        self.process, self.processes = f"process {jax.process_index()}", len(processes)
+
+    def add(self, key: str, number: int) -> int:
+        return int(self._client.key_value_increment(f"{self.scope}/{key}", number))
+
+    def put(self, key: str, note: str) -> None:
+        self._client.key_value_set(f"{self.scope}/{key}", note, allow_overwrite=True)
+
+    def get(self, key: str) -> str:
+        try:
+            return str(self._client.key_value_try_get(f"{self.scope}/{key}"))
+        except jax.errors.JaxRuntimeError as error:
+            if "NOT_FOUND" not in str(error):
+                raise
+            return ""
+
+
+def board_of(sharding: jax.sharding.Sharding) -> Board | None:
+    """The board of the processes that a sharding spans; None for one, or without such a service."""
+    devices: Any = sharding.device_set
+    processes = sorted({device.process_index for device in devices})
+    client = _client() if len(processes) > 1 else None
+    return None if client is None else JaxNotes(client, processes)
+
+
+def _client() -> Any:
+    try:  # no public name; Orbax uses this one as well
+        from jax._src.distributed import global_state
+    except ImportError:
+        return None
+    client = global_state.client
+    return client if hasattr(client, "key_value_increment") else None
+
+
+_REASONS = {"document": "since a source has more than 2^31 documents"}
+_AS_STORED = "as it is stored"
+
+
+def check_wide(dtypes: Mapping[str, Any]) -> None:
+    """Refuse arrays of 64 bits if JAX would truncate them to 32."""
+    for name, dtype in dtypes.items():
+        if jax.dtypes.canonicalize_dtype(dtype) != np.dtype(dtype):
+            raise InputError(
+                f"{name!r} needs 64 bits, {_REASONS.get(name, _AS_STORED)}, but JAX is "
+                "set to 32: set JAX_ENABLE_X64=1, or remove it from extras"
+            )
+
+
+class DevicePlacement:
+    """Global arrays of shape (batch, seq), of which this process supplies its devices' shards.
+
+    Args:
+        sharding: any `jax.sharding.Sharding` of (batch, seq), in any memory of its devices.
+        batch_size: rows of the global batch.
+        seq_len: slots of a row.
+    """
+
+    works = True
+
+    def __init__(self, sharding: jax.sharding.Sharding, batch_size: int, seq_len: int) -> None:
+        self._sharding, self._shape = sharding, (batch_size, seq_len)
+        try:
+            indices = sharding.addressable_devices_indices_map(self._shape)
+        except ValueError as error:
+            raise InputError(
+                f"a batch of {batch_size} rows of {seq_len} does not divide over the devices of "
+                f"{sharding}: {error}"
+            ) from None
+        self._shards = {
+            device: tuple(axis.indices(size) for axis, size in zip(index, self._shape, strict=True))
+            for device, index in indices.items()
+            if index is not None
+        }
+        if not self._shards:
+            raise InputError(
+                f"none of this process's devices is in {sharding}: make the loader only on "
+                "processes that hold a shard of the batch"
+            )
+        self._memory = {
+            device: SingleDeviceSharding(device, memory_kind=sharding.memory_kind)
+            for device in self._shards
+        }
+        needed = [np.arange(*rows) for rows, _ in self._shards.values()]
+        self.rows: NDArray[np.int64] = np.unique(np.concatenate(needed))
+        """offsets in the global batch of the rows that this process reads, increasing"""
+
+    def place(self, batch: Any) -> Any:
+        """Global arrays from the local rows; transfers run in the background.
+
+        Constants of a batch, and arrays of no dimension, are Python's.
+        """
+        return map_leaves(
+            lambda name, leaf: self._global(name, leaf) if is_array(leaf) else leaf, batch
+        )
+
+    def _global(self, name: str, local: NDArray[Any]) -> Any:
+        if not local.ndim:
+            return local.item()
+        if local.shape[1:] != self._shape[1:]:
+            raise InputError(
+                f"{name!r} has rows of shape {local.shape[1:]}; with a sharding every array of a "
+                f"row must be ({self._shape[1]},). Use shard=(i, n) and copy it to devices yourself"
+            )
+        return self._join(
+            [
+                jax.device_put(local[self._local(rows), slice(*columns)], self._memory[device])
+                for device, (rows, columns) in self._shards.items()
+            ]
+        )
+
+    def _local(self, rows: tuple[int, int, int]) -> slice:
+        """The local numbers of rows of the global batch."""
+        first, last = np.searchsorted(self.rows, (rows[0], rows[1] - 1)).tolist()
+        return slice(first, last + 1)
+
+    def _join(self, shards: list[jax.Array]) -> jax.Array:
+        return jax.make_array_from_single_device_arrays(self._shape, self._sharding, shards)
+
+
+class CompactPlacement(DevicePlacement):
+    """Global arrays from compact batches: each device expands the rows that it holds.
+
+    Args:
+        sharding: any `jax.sharding.Sharding` of (batch, seq).
+        batch_size: rows of the global batch.
+        seq_len: slots of a row.
+        positions: where positions restart, `"segment"` or `"row"`.
+    """
+
+    def __init__(
+        self, sharding: jax.sharding.Sharding, batch_size: int, seq_len: int, positions: str
+    ) -> None:
+        super().__init__(sharding, batch_size, seq_len)
+        self._positions = positions
+
+    def place(self, batch: Batch) -> Any:
+        """Global arrays from a compact batch of the local rows."""
+        shards = [
+            self._expand(batch, device, rows, columns)
+            for device, (rows, columns) in self._shards.items()
+        ]
+        return {name: self._join([shard[name] for shard in shards]) for name in shards[0]}
+
+    def _expand(
+        self,
+        batch: Batch,
+        device: jax.Device,
+        rows: tuple[int, int, int],
+        columns: tuple[int, int, int],
+    ) -> dict[str, jax.Array]:
+        here = self._local(rows)
+        sent = jax.device_put({name: array[here] for name, array in batch.items()}, device)
+        arrays = expand(sent, positions=self._positions, columns=columns[:2])
+        placed: dict[str, jax.Array] = jax.device_put(arrays, self._memory[device])
+        return placed
+
+
+__all__ = [
+    "CompactPlacement",
+    "DevicePlacement",
+    "attention_mask",
+    "board_of",
+    "check_wide",
+    "expand",
+    "splash_segment_ids",
+]

@@ -1,0 +1,213 @@
+"""Documents of any source written as the files of another tool, with little memory."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.base.errors import InputError
+from jaxdata.base.numbers import takes_numpy
+from jaxdata.base.progress import Advance
+from jaxdata.dataset.custom import as_documents
+from jaxdata.dataset.documents import Documents, side_arrays
+from jaxdata.dataset.foreign import ForeignWriter, Ranges, Written, writers
+from jaxdata.dataset.views.kept_documents import in_source
+from jaxdata.storage import Store, open_store
+from jaxdata.storage.objects import is_url, plain_path
+
+_log = logging.getLogger("jaxdata")
+_TOKENS_AT_ONCE = 2**21
+_DOCUMENTS_AT_ONCE = 2**16
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """What was written."""
+
+    files: list[str]
+    documents: int
+    tokens: int
+    bytes: int
+
+
+@takes_numpy
+def export(
+    source: Any,
+    output: str | os.PathLike[str],
+    *,
+    format: str,
+    eod_id: int | None = None,
+    progress: Advance | None = None,
+) -> ExportReport:
+    """Write the documents of a source as another tool's files; they read back the same.
+
+    Side arrays are left behind, with a warning: no other format holds them.
+
+    Args:
+        source: what can be packed, such as `dataset.source("train", "web")`.
+        output: for `megatron` and `gpts` the path or URL without `.bin` and `.idx`, else the file.
+        format: `"megatron"`, `"gpts"` (GPT-Simple) or `"nanogpt"`.
+        eod_id: the token that ends documents; nanoGPT separates them by it.
+        progress: called with (tokens written, all tokens).
+
+    Raises:
+        InputError: the file exists already, or the format cannot hold the documents: loss masks
+            (gpts only holds masked first tokens), ids above 65,535 or documents without EOD
+            (nanogpt).
+
+    >>> import jaxdata, tempfile
+    >>> docs = jaxdata.ArrayDocuments([[5, 6, 0], [7, 0]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     done = export(docs, f"{folder}/mine", format="megatron")
+    ...     source = jaxdata.open_dataset(f"megatron:{folder}/mine").source("train", "mine")
+    ...     first = source[0]["tokens"].tolist()
+    >>> done.documents, done.tokens, first
+    (2, 5, [5, 6, 0])
+    """
+    known = writers()
+    if format not in known:
+        raise InputError(f"format={format!r}: expected {' | '.join(known)}")
+    documents = as_documents(source)
+    if left := side_arrays(documents):
+        _log.warning("%s: side arrays are not exported (%s)", documents.name, ", ".join(left))
+    facts = Written(
+        documents.name,
+        documents.dtype,
+        documents.masked,
+        documents.lengths,
+        number=lambda document: in_source(documents, document)[1],
+    )
+    writer = known[format](facts, eod_id)
+    folder, name = _place(output)
+    suffix = writer.index_suffix
+    names = [name] if suffix is None else [f"{name}.bin", f"{name}{suffix}"]
+    _check_absent(folder, names[-1:])
+    folder.sweep(below=False)
+    size = _publish(documents, writer, folder, names, progress)
+    return ExportReport(
+        files=[f"{folder.url}/{name}" for name in names],
+        documents=len(documents),
+        tokens=int(documents.lengths.sum(dtype=np.int64)),
+        bytes=size,
+    )
+
+
+def _place(output: str | os.PathLike[str]) -> tuple[Store, str]:
+    """The folder of an output, and its name there."""
+    given = plain_path(output)
+    if is_url(given):
+        folder, _, name = given.rpartition("/")
+        return open_store(folder), name
+    path = Path(given).expanduser()
+    return open_store(path.parent), path.name
+
+
+def _publish(
+    documents: Documents,
+    writer: ForeignWriter,
+    folder: Store,
+    names: list[str],
+    progress: Advance | None,
+) -> int:
+    """Write the files, and return their bytes; each appears when complete, the index last.
+
+    Nothing is overwritten that another process wrote meanwhile. Tokens without an index are those
+    of an export that was killed, if they are the same.
+    """
+    size = 0
+    with ExitStack() as outer:
+        first, *others = names
+        paths = [outer.enter_context(_new(folder, [name]).create(name)) for name in others]
+        if folder.exists(first):
+            there, again = _Hash(), _Hash()
+            for part in folder.scan(first):
+                there.write(part)
+            _write_tokens(documents, writer, again, progress)
+            if there.digest() != again.digest():
+                raise _exists(folder, first)
+            size += again.size
+        else:
+            with _new(folder, names).create(first) as tokens, tokens.open("wb") as file:
+                _write_tokens(documents, writer, file, progress)
+                size += file.tell()
+        for index in paths:
+            with index.open("wb") as file:
+                file.writelines(writer.index())
+                size += file.tell()
+    return size
+
+
+def _new(folder: Store, names: list[str]) -> Store:
+    """The folder, to which nothing is written if one of the names is there then."""
+    return folder.fenced(partial(_check_absent, folder, names))
+
+
+def _check_absent(folder: Store, names: list[str]) -> None:
+    for name in names:
+        if folder.exists(name):
+            raise _exists(folder, name)
+
+
+def _exists(folder: Store, name: str) -> InputError:
+    return InputError(f"{folder.url}/{name} exists already: choose another output")
+
+
+class _Hash:
+    """Takes what a file would: to compare it with one that is there."""
+
+    def __init__(self) -> None:
+        self._hash, self.size = hashlib.sha256(), 0
+
+    def write(self, data: memoryview | bytes) -> None:
+        self._hash.update(data)
+        self.size += memoryview(data).nbytes
+
+    def digest(self) -> bytes:
+        return self._hash.digest()
+
+
+def _write_tokens(
+    documents: Documents, writer: ForeignWriter, file: BinaryIO | _Hash, progress: Advance | None
+) -> None:
+    done, total = 0, int(documents.lengths.sum(dtype=np.int64))
+    for ranges in _ranges(documents.lengths):
+        joined = documents.tokens(*ranges).views.join()
+        tokens = np.frombuffer(joined, documents.dtype.newbyteorder("<"))
+        writer.add(ranges, tokens)
+        if documents.masked:
+            masks = documents.masks(*ranges).views.join()
+            writer.add_masks(ranges, np.frombuffer(masks, np.uint8))
+        file.write(tokens.astype(writer.dtype, copy=False).data)
+        done += len(tokens)
+        if progress:
+            progress(done, total)
+
+
+def _ranges(lengths: NDArray[Any]) -> Iterator[Ranges]:
+    """All documents in order, a few million tokens at a time; a long one in several ranges."""
+    first = 0
+    while first < len(lengths):
+        some = lengths[first : first + _DOCUMENTS_AT_ONCE].astype(np.int64)
+        fitting = int(np.searchsorted(np.cumsum(some), _TOKENS_AT_ONCE, side="right"))
+        if not fitting:
+            yield from _long(first, int(some[0]))
+        else:
+            places = np.arange(first, first + fitting)
+            yield Ranges(places, np.zeros_like(places), some[:fitting])
+        first += max(fitting, 1)
+
+
+def _long(document: int, length: int) -> Iterator[Ranges]:
+    for start in range(0, length, _TOKENS_AT_ONCE):
+        count = min(_TOKENS_AT_ONCE, length - start)
+        yield Ranges(*(np.array([value]) for value in (document, start, count)))

@@ -1,0 +1,169 @@
+"""One document of a dataset decoded, and one row drawn in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from string import ascii_uppercase
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.text import Text
+
+from jaxdata.base.errors import InputError
+from jaxdata.base.ragged import equal_runs
+from jaxdata.converter.chat.formatting import texts_like_tokens
+from jaxdata.dataset.contract import Dataset
+from jaxdata.dataset.documents import side_arrays
+from jaxdata.dataset.views.kept_documents import base_of
+from jaxdata.dataset.views.source_view import described_fate
+from jaxdata.look.terminal import excerpt, fit, printable
+from jaxdata.look.trace import Piece, origin_of
+
+_MOST_CHARACTERS = 4_000
+_NO_LOSS = ("⟦", "⟧")
+_SPECIAL = ("⟪", "⟫")
+
+
+def describe_document(dataset: Dataset, split: str, source: str, number: int) -> dict[str, Any]:
+    """A document as plain JSON values: tokens, text, origin, loss."""
+    read = dataset.source(split, source)
+    documents: Any = base_of(read)
+    if not 0 <= number < len(documents):
+        raise InputError(
+            f"no document {number} in {split}/{source}: it has 0 to {len(documents) - 1}"
+        )
+    item = documents[number]
+    tokens = np.asarray(item["tokens"])
+    loss = np.asarray(item.get("loss_mask", np.ones(len(tokens), bool)))
+    side = {name: item[name].tolist() for name in side_arrays(documents)}
+    return {
+        "source": f"{split}/{source}",
+        "document": number,
+        "length": len(tokens),
+        "origin": vars(origin_of(documents, number)),
+        "tokens": tokens.tolist(),
+        "masked": documents.masked,
+        **described_fate(read, number),
+        "tokens_with_loss": int(np.count_nonzero(loss[1:])),
+        "parts": [
+            {
+                "loss": bool(loss[first]),
+                "tokens": stop - first,
+                "text": dataset.decode(tokens[first:stop]),
+                "pieces": list(_pieces(dataset, tokens[first:stop])),
+            }
+            for first, stop in equal_runs(loss)
+        ],
+        **({"side": side} if side else {}),
+    }
+
+
+def _pieces(dataset: Dataset, tokens: NDArray[Any]) -> Iterator[dict[str, Any]]:
+    """Text and special tokens of a run of tokens, in order; tokens without a text are left out."""
+    texts = {i: text for text, i in dataset.tokenizer.special_tokens.items()}
+    at = np.flatnonzero(np.isin(tokens, list(texts)))
+    for run, special in zip(np.split(tokens, at), [None, *tokens[at].tolist()], strict=True):
+        if special is not None:
+            yield {"text": texts[special], "special": True}
+        if text := dataset.decode(run[special is not None :]):
+            yield {"text": text, "special": False}
+
+
+def document_text(described: dict[str, Any]) -> Text:
+    """Its text, at most 4,000 characters.
+
+    Text without loss is in brackets. So are special tokens, in others: text that only looks like
+    one ("<|im_start|>" in six pieces) is not.
+    """
+    shown, left = Text(), _MOST_CHARACTERS
+    for part in described["parts"]:
+        inner = Text()
+        for piece in part["pieces"]:
+            text = piece["text"][:left]
+            left -= len(text)
+            visible = "\n".join(printable(line) for line in text.split("\n"))
+            if piece["special"] and visible:
+                inner.append(visible.join(_SPECIAL), "bold cyan")
+            else:
+                inner.append(visible, "" if part["loss"] else "dim")
+        if inner and not part["loss"]:
+            inner = Text.assemble((_NO_LOSS[0], "dim"), inner, (_NO_LOSS[1], "dim"))
+        shown.append_text(inner)
+    size = sum(len(piece["text"]) for part in described["parts"] for piece in part["pieces"])
+    if size > _MOST_CHARACTERS:
+        rest = size - _MOST_CHARACTERS
+        shown.append(f"\n… {rest:,} more characters (use --json)", "dim")
+    if found := _look_special(described):
+        shown.append(f"\ntext, and no special tokens: {printable(', '.join(found))}", "dim")
+    return shown
+
+
+def _look_special(described: dict[str, Any]) -> list[str]:
+    """What looks like special tokens, and is text."""
+    pieces = (piece for part in described["parts"] for piece in part["pieces"])
+    return texts_like_tokens("\n".join(each["text"] for each in pieces if not each["special"]))
+
+
+_COLORS = ("cyan", "yellow", "green", "magenta", "blue", "red")
+_MOST_LINES = 4
+_MOST_SEGMENTS = 20
+
+
+def row_lines(
+    row: Mapping[str, NDArray[Any]], pieces: Sequence[Piece], width: int
+) -> Iterator[Text]:
+    """Lines of at most `width` columns, readable without colours.
+
+    Each segment has a letter, lower case where targets have no loss; a dot is padding. `row` has
+    `segment_ids` and `loss_mask` (seq_len,), `pieces` its segments in order.
+    """
+    slots = len(row["segment_ids"])
+    in_cell = -(-slots // (_MOST_LINES * width))
+    cells = _cells(row["segment_ids"], row["loss_mask"], in_cell)
+    for first in range(0, len(cells), width):
+        yield _bar(cells[first : first + width])
+    each = f"{in_cell} slots" if in_cell > 1 else "a slot"
+    yield Text(f"a character is {each}; lower case has no loss, dots are padding", "dim")
+    for number, piece in enumerate(pieces[:_MOST_SEGMENTS], 1):
+        yield from _segment_lines(number, piece, width)
+    if len(pieces) > _MOST_SEGMENTS:
+        yield Text(f"and {len(pieces) - _MOST_SEGMENTS:,} more segments")
+
+
+def _cells(ids: NDArray[Any], loss: NDArray[Any], in_cell: int) -> list[tuple[int, bool]]:
+    """For each cell the segment at its middle, and whether any of its slots has loss."""
+    starts = np.arange(0, len(ids), in_cell)
+    middles = np.minimum(starts + in_cell // 2, len(ids) - 1)
+    with_loss = np.logical_or.reduceat(loss, starts)
+    return list(zip(ids[middles].tolist(), with_loss.tolist(), strict=True))
+
+
+def _bar(cells: Sequence[tuple[int, bool]]) -> Text:
+    line = Text()
+    for segment, loss in cells:
+        letter = _letter(segment) if loss else _letter(segment).lower()
+        line.append(*((letter, _style(segment, loss)) if segment else (".", "dim")))
+    return line
+
+
+def _letter(segment: int) -> str:
+    return ascii_uppercase[(segment - 1) % len(ascii_uppercase)]
+
+
+def _style(segment: int, loss: bool = True) -> str:
+    color = _COLORS[(segment - 1) % len(_COLORS)]
+    return f"black on {color}" if loss else color
+
+
+def _segment_lines(number: int, piece: Piece, width: int) -> Iterator[Text]:
+    line = Text(_letter(number), _style(number))
+    first, stop = piece.tokens
+    line.append(
+        f" {printable(piece.source)}:{piece.document}  tokens {first:,} to {stop - 1:,} of "
+        f"{piece.length:,} in {piece.slots[1] - piece.slots[0]:,} slots",
+        "default on default",
+    )
+    yield line
+    if piece.excerpt is not None:
+        yield Text(f"  “{fit(excerpt(piece.excerpt), width - 4)}”", "dim")

@@ -1,0 +1,232 @@
+"""What Megatron finds in tokens: EODs without loss, segments that end there, rows that cross."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.base.ragged import Ints, expand
+from jaxdata.dataset.documents import Documents, Gathered, RangedDocuments, SideArray, side_arrays
+from jaxdata.rows.megatron.order import GptSettings
+from jaxdata.rows.reading import read_tokens
+from jaxdata.rows.table import ReadRanges, RowTable, Segments
+
+
+def masked_as(documents: Documents, settings: GptSettings) -> Documents:
+    """The documents with the masks that `eod_mask_loss` and `pad_id` make."""
+    eod_id, pad_id = settings.eod_id, settings.pad_id
+    if settings.eod_mask_loss and eod_id is None:
+        documents = FirstTokensMasked(documents)
+    elif settings.eod_mask_loss and eod_id is not None:
+        documents = AfterEodMasked(documents, eod_id)
+    return documents if pad_id is None else PadsMasked(documents, pad_id)
+
+
+def unpadded(documents: Documents) -> Documents:
+    """The documents with the pads that :class:`PadsMasked` takes out: EODs may have id 0."""
+    return documents.documents if isinstance(documents, PadsMasked) else documents
+
+
+class _Masked(RangedDocuments):
+    """Documents with masks beyond those that they store (see `Documents`)."""
+
+    masked = True
+
+    def __init__(self, documents: Documents) -> None:
+        self.documents = documents
+        self.name, self.fingerprint = documents.name, documents.fingerprint
+        self.dtype, self.store = documents.dtype, documents.store
+
+    @property
+    def lengths(self) -> NDArray[Any]:
+        return self.documents.lengths
+
+    @property
+    def side(self) -> Mapping[str, SideArray]:
+        """Those of the documents."""
+        return side_arrays(self.documents)
+
+    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
+        return self.documents.tokens(documents, starts, counts)
+
+    def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
+        mask = np.ones(counts.sum(), np.uint8)
+        if self.documents.masked:
+            stored = self.documents.masks(documents, starts, counts).views.join()
+            mask &= np.frombuffer(stored, np.uint8)
+        mask[self._without_loss(documents, starts, counts)] = 0
+        return Gathered.cut(mask, counts)
+
+    def _joined(self, documents: Ints, starts: Ints, counts: Ints) -> NDArray[Any]:
+        stored = self.documents.tokens(documents, starts, counts).views.join()
+        return np.frombuffer(stored, self.dtype.newbyteorder("<"))
+
+    @abstractmethod
+    def _without_loss(self, documents: Ints, starts: Ints, counts: Ints) -> Ints:
+        """The tokens of the ranges, numbered end to end, that have no loss as targets."""
+
+
+class FirstTokensMasked(_Masked):
+    """Documents whose first token has no loss as a target.
+
+    Its input is the last token of the previous document, an EOD, known from the lengths.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FirstTokensMasked, (self.documents,)
+
+    def _without_loss(self, documents: Ints, starts: Ints, counts: Ints) -> Ints:  # noqa: ARG002
+        first: Ints = np.cumsum(counts) - counts
+        masked: Ints = first[(starts == 0) & (counts > 0)]
+        return masked
+
+
+class AfterEodMasked(_Masked):
+    """Documents where what follows an EOD has no loss as a target, wherever documents end.
+
+    What a token follows is the token before it in the ranges asked for, end to end: ranges of a
+    segment are asked for in order, and its first token is no target.
+    """
+
+    def __init__(self, documents: Documents, eod_id: int) -> None:
+        super().__init__(documents)
+        self._eod_id = eod_id
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return AfterEodMasked, (self.documents, self._eod_id)
+
+    def _without_loss(self, documents: Ints, starts: Ints, counts: Ints) -> Ints:
+        tokens = self._joined(documents, starts, counts)
+        after: Ints = 1 + np.flatnonzero(tokens[:-1] == self._eod_id)
+        return after
+
+
+class PadsMasked(_Masked):
+    """Documents whose pads have no loss as targets, and are 0."""
+
+    def __init__(self, documents: Documents, pad_id: int) -> None:
+        super().__init__(documents)
+        self._pad_id = pad_id
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PadsMasked, (self.documents, self._pad_id)
+
+    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
+        tokens = self._joined(documents, starts, counts)
+        return Gathered.cut(
+            np.where(tokens == self._pad_id, 0, tokens).astype(tokens.dtype), counts
+        )
+
+    def _without_loss(self, documents: Ints, starts: Ints, counts: Ints) -> Ints:
+        found: Ints = np.flatnonzero(self._joined(documents, starts, counts) == self._pad_id)
+        return found
+
+
+_AT_ONCE = 2**12  # ranges, of a row at most, whose tokens are in memory together
+
+
+def places_of(eod_id: int, sources: Sequence[Documents], reads: ReadRanges) -> Ints:
+    """Where this id is among the tokens of `reads`, numbered end to end; increasing."""
+    gathered, dtype = read_tokens(sources, reads)
+    found, before = [np.empty(0, np.int64)], 0
+    for first in range(0, len(gathered.range), _AT_ONCE):
+        views = gathered.views.take(slice(first, first + _AT_ONCE))
+        tokens = np.frombuffer(views.join(), dtype)
+        found.append(before + np.flatnonzero(tokens == eod_id))
+        before += len(tokens)
+    return np.concatenate(found)
+
+
+def cut_after(places: Ints, reads: ReadRanges) -> ReadRanges:
+    """Cut segments after some of their inputs; the next input is the target of such a one.
+
+    Args:
+        places: of these inputs, among the tokens of all ranges end to end.
+        reads: segments, each of consecutive tokens and with at least a slot.
+    """
+    length = reads.segments.slots + ~reads.ended
+    first = np.cumsum(length) - length
+    stop = first + reads.segments.slots
+    after = places + 1
+    cut = np.searchsorted(first, after, side="right") - 1
+    begin = np.sort(np.append(first, after[(first[cut] < after) & (after < stop[cut])]))
+    owner = np.searchsorted(first, begin, side="right") - 1
+    end = np.minimum(np.append(begin[1:], stop[-1:]), stop[owner])
+    ended = reads.ended[owner] & (end == stop[owner])
+    segments = replace(reads.segments.take(owner), slots=end - begin)
+    return _ranges_of(begin, end + ~ended, reads)._replace(segments=segments, ended=ended)
+
+
+def _ranges_of(begin: Ints, end: Ints, reads: ReadRanges) -> ReadRanges:
+    """Read the tokens `[begin, end)`, numbered through all ranges of `reads`, for segment *k*."""
+    edge = np.cumsum(reads.tokens)
+    first = np.searchsorted(edge, begin, side="right")
+    last = np.searchsorted(edge, end - 1, side="right")
+    owner, number = expand(last - first + 1)
+    chosen = first[owner] + number
+    before = (edge - reads.tokens)[chosen]
+    start = np.maximum(begin[owner], before)
+    stop = np.minimum(end[owner], edge[chosen])
+    found = reads.ranges.take(chosen)
+    ranges = replace(found, start=found.start + start - before)
+    return reads._replace(ranges=ranges, tokens=stop - start, owner=owner)
+
+
+class MegatronRows(RowTable):
+    """Rows in Megatron's order.
+
+    With `reset`, segments end with documents, and the target of a document's last token is the
+    first token of the next one; without, a row is one segment, whatever documents are in it.
+    By EOD, segments end with each EOD in the tokens instead, wherever documents end.
+    `segments` gives the documents of a row in all cases; where the last target is the first
+    token of another document, that document comes last, with no slots.
+    """
+
+    ends = True
+
+    def __init__(self, documents: Sequence[Documents], settings: GptSettings) -> None:
+        self.documents, self.settings = documents, settings
+        self.seq_len = settings.seq_len
+        self.positions = settings.positions if settings.reset else "row"
+        self.merges_documents = not settings.reset or settings.by == "eod"
+
+    def read_ranges(self, found: Segments, ended: NDArray[np.bool_]) -> ReadRanges:
+        last = np.append(found.row[1:] != found.row[:-1], True)[: len(ended)]
+        if not self.settings.add_extra_token_to_sequence:
+            ended = ended | last
+        if not self.merges_documents:
+            return _crossed(found, ended, last)
+        whole = _merged(found, ended, last)
+        eod_id = self.settings.eod_id
+        if not self.settings.reset or eod_id is None:
+            return whole
+        return cut_after(places_of(eod_id, list(map(unpadded, self.documents)), whole), whole)
+
+
+def _merged(found: Segments, ended: NDArray[np.bool_], last: NDArray[np.bool_]) -> ReadRanges:
+    """Each row is one segment."""
+    first = np.flatnonzero(np.append(True, last[:-1])[: len(last)])
+    slots = np.add.reduceat(found.slots, first) if len(first) else found.slots
+    whole = replace(found.take(first), slots=slots)
+    owner = np.repeat(np.arange(len(first)), np.diff(first, append=len(last)))
+    return ReadRanges(whole, ended[last], found, found.slots + ~ended, owner)
+
+
+def _crossed(found: Segments, ended: NDArray[np.bool_], last: NDArray[np.bool_]) -> ReadRanges:
+    """The target of a document's last token is the first token of the next one in the row."""
+    followed = ended & ~last
+    with_slots = np.flatnonzero(found.slots > 0)
+    more = followed[with_slots].astype(np.int64)
+    owner = np.repeat(np.arange(len(with_slots)), 1 + more)
+    added = np.zeros(len(owner), bool)
+    added[(np.cumsum(1 + more) - 1)[more > 0]] = True
+    ranges = with_slots[owner] + added
+    tokens = np.where(added, 1, (found.slots + ~ended)[ranges])
+    return ReadRanges(
+        found.take(with_slots), (ended & ~followed)[with_slots], found.take(ranges), tokens, owner
+    )

@@ -1,0 +1,184 @@
+"""The rows of a mixture whose recipe changes during the run: one mixture after another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from jaxdata.base.errors import InputError
+from jaxdata.base.ragged import Ints
+from jaxdata.rows.mixing.mixture import MixedRows, Mixture
+from jaxdata.rows.mixing.phases import Phase, Recipe
+from jaxdata.rows.mixing.revision import Amendment, Revision, origin, revise, until
+from jaxdata.rows.mixing.timeline import Timeline
+from jaxdata.rows.table import Key, RowTable, Segments, TokenCounts, joint_key
+
+
+def amended(mixed: Mixture, row: int, changes: Amendment) -> AmendedRows:
+    """The same rows up to `row`, another recipe from `row` on; see `MixedDataset.amend`.
+
+    Amendments add up whatever the order in which they are made: one at the same row is joined with
+    `changes`, and those at later rows are made anew.
+    """
+    _check_row(row, len(mixed))
+    first, *later = _revisions(mixed)
+    before = [first, *(each for each in later if each.row < row)]
+    asked = {each.row: each.changes for each in later if each.changes and each.row >= row}
+    here = asked.pop(row, None)
+    revisions = _amended(before, row, here.joined(changes) if here else changes)
+    for at, again in asked.items():
+        try:
+            _check_row(at, revisions[-1].end)
+            revisions = _amended(revisions, at, again)
+        except InputError as error:
+            raise InputError(
+                f"the amendment at row {at:,} no longer fits: {error}. To leave it out, amend the "
+                "mixture as it was before it"
+            ) from None
+    return AmendedRows(revisions)
+
+
+def _amended(revisions: Sequence[Revision], row: int, changes: Amendment) -> list[Revision]:
+    """The revisions of a run, and another one that begins at `row` of the last."""
+    *unchanged, last = revisions
+    shortened = last._replace(rows=until(last.rows, row))
+    return [*unchanged, shortened, revise(shortened.rows, row, changes)]
+
+
+def _check_row(row: int, rows: int) -> None:
+    if not isinstance(row, int) or not 0 <= row <= rows:
+        raise InputError(
+            f"cannot amend a mixture of {rows:,} rows from row {row!r} on: expected 0 to {rows:,}"
+        )
+
+
+def _revisions(mixed: Mixture) -> Sequence[Revision]:
+    if isinstance(mixed, AmendedRows):
+        return mixed.revisions
+    assert isinstance(mixed, MixedRows)
+    return [Revision(mixed, None, {})]
+
+
+class AmendedRows(Mixture):
+    """Mixtures one after another, each with its own recipe; the first begins at row 0."""
+
+    def __init__(self, revisions: Sequence[Revision]) -> None:
+        self.revisions, mixtures = list(revisions), [each.rows for each in revisions]
+        first = next((each for each in mixtures if len(each)), mixtures[-1])
+        timeline, last = _joined([each.timeline for each in mixtures]), mixtures[-1]
+        super().__init__(last.tables, last.recipe, timeline, first.seq_len, first.positions)
+        self._mixtures = mixtures
+        self._number_documents()
+
+    def _number_documents(self) -> None:
+        """Number the documents of each table once, even if it spans amendments."""
+        self.documents, self._names_of = [], list[int]()
+        self._numbers: list[Ints] = []
+        """for each mixture, the number here of each of its `documents`"""
+        first: dict[int, int] = {}
+        for mixed in self._mixtures:
+            numbers: list[int] = []
+            for name, table in mixed.tables.items():
+                if id(table) not in first:
+                    first[id(table)] = len(self.documents)
+                    self.documents += table.documents
+                    self._names_of += [self.names.index(name)] * len(table.documents)
+                numbers += range(first[id(table)], first[id(table)] + len(table.documents))
+            self._numbers.append(np.array(numbers))
+
+    def recipe_at(self, row: int) -> Recipe:
+        begun = [each.recipe for each in self._mixtures if each.timeline.start <= row]
+        return (begun or [self.recipe])[-1]
+
+    def segments(self, rows: Ints) -> Segments:
+        self._check_range(rows)
+        starts = [each.timeline.start for each in self._mixtures]
+
+        def find(number: int, mine: Ints | slice) -> Segments:
+            found = self._mixtures[number].segments(rows[mine])
+            return replace(found, source=self._numbers[number][found.source])
+
+        return Segments.gather(np.searchsorted(starts, rows, side="right") - 1, find)
+
+    @property
+    def lanes(self) -> int:
+        return max(each.lanes for each in self._mixtures)
+
+    def batch_key(self, rows: Ints) -> Key:
+        starts = [each.timeline.start for each in self._mixtures]
+        number = np.searchsorted(starts, rows, side="right") - 1
+
+        def find(n: int, mine: Ints) -> Key:
+            mixed = self._mixtures[n]  # without lanes its batches keep the order of their rows
+            return mixed.batch_key(mine) if mixed.lanes > 1 else np.zeros(len(mine), np.uint64)
+
+        return joint_key(number, rows, find)
+
+    def sections(self) -> Sequence[tuple[int, RowTable]]:
+        found: list[tuple[int, AmendedRows]] = []
+        for mixed in self._mixtures:
+            last = found[-1][1] if found else None
+            if len(mixed) and (last is None or _shape(mixed) != _shape(last)):
+                view = copy(self)
+                view.seq_len, view.positions = _shape(mixed)
+                found.append((mixed.timeline.start, view))
+        return found or [(0, self)]
+
+    def origins(self, found: Segments) -> Segments:
+        source, document, start = found.source.copy(), found.document.copy(), found.start.copy()
+        for number, documents in enumerate(self.documents):
+            mine = np.flatnonzero(found.source == number)
+            _, document[mine], start[mine] = origin(
+                documents, found.document[mine], found.start[mine]
+            )
+            source[mine] = self._names_of[number]
+        return replace(found, source=source, document=document, start=start)
+
+    def token_counts(self, rows: int) -> dict[str, TokenCounts]:
+        found = dict.fromkeys(self.names, TokenCounts())
+        for mixed in self._mixtures:
+            for name, counts in mixed.token_counts(rows).items():
+                found[name] += counts
+        return found
+
+    def epochs(self, rows: int) -> dict[str, Fraction]:
+        begun = [each for each in self._mixtures if each.timeline.start < rows]
+        return dict.fromkeys(self.names, Fraction(0)) | (begun or self._mixtures[:1])[-1].epochs(
+            rows
+        )
+
+    def rows_with(self, name: str, document: int, rows: int | None = None) -> list[int]:
+        return [r for mixed in self._mixtures for r in mixed.rows_with(name, document, rows)]
+
+    def identity(self) -> dict[str, Any]:
+        """See `RowTable`; that of the first recipe."""
+        return self._mixtures[0].identity()
+
+    @property
+    def amendments(self) -> list[dict[str, Any]]:
+        return [{"row": each.row, **each.facts} for each in self.revisions[1:]]
+
+
+def _shape(table: RowTable) -> tuple[int, str]:
+    return table.seq_len, table.positions
+
+
+def _joined(timelines: Sequence[Timeline]) -> Timeline:
+    """All phases and intervals, including those that an amendment shortened."""
+    phases, budgets = list[Phase](), list[int | None]()
+    for timeline in timelines:
+        phases[timeline.first_phase :] = timeline.phases
+        budgets[timeline.first_phase :] = timeline.budgets
+    return replace(
+        timelines[0],
+        phases=phases,
+        budgets=budgets,
+        intervals=[interval for each in timelines for interval in each.intervals],
+        exhaustions=[exhaustion for each in timelines for exhaustion in each.exhaustions],
+        halted=timelines[-1].halted,
+    )

@@ -1,0 +1,349 @@
+"""Phases laid out in intervals of constant shares, divided among sources by exact shares.
+
+Finds beforehand where a source runs dry.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import count
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.base.errors import InputError, SourceExhausted
+from jaxdata.base.ragged import Ints
+from jaxdata.rows.mixing.phases import Phase, exact
+from jaxdata.rows.table import Exhaustion, Interval
+
+_LOW = np.uint64(0xFFFFFFFF)
+_HALF_WORD = np.uint64(32)
+_TOP_BIT = np.uint64(63)
+
+
+class Apportionment:
+    """Shares of sources: only proportions count, at least one is above 0, and 0 gets no rows.
+
+    >>> tree = Apportionment([Fraction(2), Fraction(1), Fraction(0)])
+    >>> source, rank = tree.select(np.arange(6))
+    >>> source.tolist(), rank.tolist(), tree.counts(6)
+    ([0, 1, 0, 0, 1, 0], [0, 0, 1, 2, 1, 3], [4, 2, 0])
+    """
+
+    def __init__(self, shares: Sequence[Fraction] | Sequence[int]) -> None:
+        self._size = len(shares)
+        tie = count()
+        # A node is a leaf ~source, or the number of a split, as the arrays below hold them.
+        numbers = enumerate(whole_numbers(shares))  # quicker to add and compare than fractions
+        heap = [(share, next(tie), ~source) for source, share in numbers if share > 0]
+        heapq.heapify(heap)
+        children: list[tuple[int, int]] = []
+        fractions: list[int] = []
+        while len(heap) > 1:
+            light, heavy = heapq.heappop(heap), heapq.heappop(heap)
+            total = light[0] + heavy[0]
+            children.append((heavy[2], light[2]))
+            fractions.append(min(_rounded(heavy[0] << 64, total), 2**64 - 1))
+            heapq.heappush(heap, (total, next(tie), len(children) - 1))
+        self._root = heap[0][2]
+        self._children = np.asarray(children, np.int64).reshape(-1, 2)
+        self._fractions = np.asarray(fractions, np.uint64)
+
+    def select(self, rows: Ints) -> tuple[Ints, Ints]:
+        """The source of each row, and the number of earlier rows of that source; int64."""
+        node = np.full(len(rows), self._root, np.int64)
+        rank = rows.astype(np.uint64)
+        active = np.flatnonzero(node >= 0)
+        while active.size:
+            splits, ranks = node[active], rank[active]
+            before = _heavy_count(ranks, self._fractions[splits])
+            after = _heavy_count(ranks + np.uint64(1), self._fractions[splits])
+            light = (after == before).astype(int)
+            rank[active] = np.where(light, ranks - before, before)
+            node[active] = self._children[splits, light]
+            active = active[node[active] >= 0]
+        return ~node, rank.astype(np.int64)
+
+    def rows_of(self, source: int, ranks: Ints) -> Ints:
+        """The inverse of `select`: the row that has each rank of a source; int64 (ranks,)."""
+        path, node = list[tuple[int, bool]](), ~source
+        while node != self._root:
+            above, side = np.argwhere(self._children == node)[0].tolist()
+            path.append((above, bool(side)))
+            node = above
+        rows = ranks.astype(object)  # of any size
+        for above, light in path:
+            rows = _row_of_rank(rows, int(self._fractions[above]), light)
+        return rows.astype(np.int64)
+
+    def first_beyond(self, limits: Sequence[int]) -> tuple[int, int]:
+        """The first row that is one more of its source than its limit, and that source."""
+        firsts: list[tuple[int, int]] = []
+
+        def first(node: int) -> tuple[int, int]:
+            return (limits[~node], ~node) if node < 0 else firsts[node]
+
+        splits = zip(self._children.tolist(), self._fractions.tolist(), strict=True)
+        for (left, right), heavy in splits:  # below a split are earlier ones
+            on_left, on_right = first(left), first(right)
+            of_left = _row_of_rank(on_left[0], heavy, False), on_left[1]
+            firsts.append(min(of_left, (_row_of_rank(on_right[0], heavy, True), on_right[1])))
+        return first(self._root)
+
+    def counts(self, rows: int) -> list[int]:
+        """Rows of each source among the first `rows`."""
+        counts = [0] * self._size
+        pending = [(self._root, rows)]
+        while pending:
+            node, here = pending.pop()
+            if node < 0:
+                counts[~node] = here
+                continue
+            heavy = (here * int(self._fractions[node]) + 2**63) >> 64
+            left, right = self._children[node].tolist()
+            pending += [(left, heavy), (right, here - heavy)]
+        return counts
+
+
+def whole_numbers(shares: Sequence[Fraction] | Sequence[int]) -> list[int]:
+    """Whole numbers in the same proportions.
+
+    >>> whole_numbers([Fraction(1, 2), Fraction(1, 3), Fraction(0)])
+    [3, 2, 0]
+    """
+    scale = math.lcm(*(share.denominator for share in shares))
+    return [share.numerator * (scale // share.denominator) for share in shares]
+
+
+def _rounded(number: int, divisor: int) -> int:
+    """The nearest whole number to a quotient; the even one, halfway between two."""
+    quotient, rest = divmod(number, divisor)
+    return quotient + (2 * rest + quotient % 2 > divisor)
+
+
+def _row_of_rank(rank: Any, heavy: int, light: bool) -> Any:
+    """The row of a split that is this rank of one of its sides; a whole number or an array."""
+    if light:
+        return (rank * 2**64 + 2**63) // (2**64 - heavy)
+    return -((2**63 - (rank + 1) * 2**64) // heavy) - 1
+
+
+def _heavy_count(rows: NDArray[np.uint64], fraction: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """`floor(rows * fraction / 2^64 + 1/2)` by a 64 x 64 -> 128 bit product in halves."""
+    a, b = rows >> _HALF_WORD, rows & _LOW
+    c, d = fraction >> _HALF_WORD, fraction & _LOW
+    middle = a * d + ((b * d) >> _HALF_WORD)
+    other = b * c + (middle & _LOW)
+    high = a * c + (middle >> _HALF_WORD) + (other >> _HALF_WORD)
+    total: NDArray[np.uint64] = high + ((rows * fraction) >> _TOP_BIT)
+    return total
+
+
+@dataclass(frozen=True)
+class SourceBudget:
+    """The rows a source can give."""
+
+    name: str
+    available: int
+    """rows in all its allowed epochs"""
+    tokens_per_row: Fraction
+    """tokens as weights count them, over those rows"""
+    used: int = 0
+    """rows of it taken before"""
+
+
+@dataclass(frozen=True, repr=False)
+class ApportionedInterval(Interval):
+    """An interval, and which rows of its sources it takes."""
+
+    tree: Apportionment
+    base: tuple[int, ...]
+    """rows of each source taken before it"""
+
+    def __repr__(self) -> str:
+        return repr(Interval(self.start, self.rows, self.phase, self.shares))
+
+    def used(self, row: int) -> list[int]:
+        """Rows of each source taken before `row` of the mixture, where `row >= start`."""
+        here = self.tree.counts(min(row - self.start, self.rows))
+        return [a + b for a, b in zip(self.base, here, strict=True)]
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Phases as intervals, with the exhaustions met on the way and what stops them early."""
+
+    phases: Sequence[Phase]
+    """the phases, with numbers as weights"""
+    budgets: Sequence[int | None]
+    """rows of each phase; None for one that runs until a source is exhausted"""
+    intervals: Sequence[ApportionedInterval]
+    exhaustions: Sequence[Exhaustion]
+    halted: Exhaustion | None
+    start: int = 0
+    """number of the first row"""
+    first_phase: int = 0
+    """number of the first phase"""
+    used_before: Sequence[int] = ()
+    """rows of each source taken before the first row"""
+
+    @property
+    def asked(self) -> list[list[Any]]:
+        """The budget and the weights of each phase, as plain JSON values."""
+        return [[n, dict(p.numbers)] for n, p in zip(self.budgets, self.phases, strict=True)]
+
+    def used(self, row: int) -> Sequence[int]:
+        """Rows of each source taken before `row`."""
+        intervals = [interval for interval in self.intervals if interval.start < row]
+        return intervals[-1].used(row) if intervals else self.used_before
+
+
+def make_timeline(
+    budgets: Sequence[SourceBudget],
+    phases: Sequence[Phase],
+    *,
+    seq_len: int,
+    on_exhaustion: str,
+    start: int = 0,
+    first_phase: int = 0,
+) -> Timeline:
+    """Lay phases, whose weights are numbers, out from row `start` of the mixture on.
+
+    Raises:
+        SourceExhausted: with `"refuse"`, if the phases need more rows than there are; lists them.
+    """
+    if on_exhaustion not in ("refuse", "halt", "renormalize"):
+        raise InputError(
+            f"on_exhaustion={on_exhaustion!r}: expected 'refuse', 'halt' or 'renormalize'"
+        )
+    if on_exhaustion == "refuse":
+        _demand(budgets, phases, seq_len, first_phase)
+    asked = [phase.budget(seq_len) for phase in phases]
+    progress = _SourceProgress(budgets, start, on_exhaustion)
+    for number, (phase, budget) in enumerate(zip(phases, asked, strict=True), first_phase):
+        if not progress.run(number, phase, budget):
+            break
+    return Timeline(
+        phases=phases,
+        budgets=asked,
+        intervals=progress.intervals,
+        exhaustions=progress.met,
+        halted=progress.halted,
+        start=start,
+        first_phase=first_phase,
+        used_before=[source.used for source in budgets],
+    )
+
+
+class _SourceProgress:
+    """Lays phases out one after another."""
+
+    def __init__(self, budgets: Sequence[SourceBudget], start: int, on_exhaustion: str) -> None:
+        self._budgets, self._row, self._on_exhaustion = budgets, start, on_exhaustion
+        self._used = [source.used for source in budgets]
+        self.intervals: list[ApportionedInterval] = []
+        self.met: list[Exhaustion] = []
+        self.halted: Exhaustion | None = None
+
+    def run(self, number: int, phase: Phase, budget: int | None) -> bool:
+        """Lay a phase out; returns whether it reached its end."""
+        end = self._row + (_left(self._budgets, self._used) if budget is None else budget)
+        renormalizes = self._on_exhaustion == "renormalize"
+        weighing = _Weighing(self._budgets, phase)
+        while self._row < end:
+            weighs = any(weighing.of_rows)
+            first_dry = self._interval(number, weighing, end) if weighs else None
+            if first_dry is not None and (renormalizes or budget is not None):
+                weighing.leave_out(first_dry)
+                self.met.append(Exhaustion(self._budgets[first_dry].name, number, self._row))
+            if self._row < end and not (weighs and renormalizes):
+                self.halted = None if budget is None else self.met[-1]
+                return False
+        return True
+
+    def _interval(self, number: int, weighing: _Weighing, end: int) -> int | None:
+        """Add the next interval; returns the source whose exhaustion ends it."""
+        tree = Apportionment(weighing.of_rows)
+        rows, first_dry = _lasts(tree, weighing, end - self._row, self._used, self._budgets)
+        if rows:
+            shares = _asked(self._budgets, weighing.of_tokens)
+            used = tuple(self._used)
+            interval = ApportionedInterval(self._row, rows, number, shares, tree, used)
+            self.intervals.append(interval)
+            self._row += rows
+            self._used = interval.used(self._row)
+        return first_dry
+
+
+class _Weighing:
+    """Shares in a phase, in whole numbers; only their proportions count, and 0 is none."""
+
+    def __init__(self, budgets: Sequence[SourceBudget], phase: Phase) -> None:
+        self.of_rows = whole_numbers(_shares(budgets, phase))
+        self.of_tokens = whole_numbers([exact(phase.weight(source.name)) for source in budgets])
+
+    def leave_out(self, source: int) -> None:
+        self.of_rows[source] = self.of_tokens[source] = 0
+
+
+def _demand(
+    budgets: Sequence[SourceBudget], phases: Sequence[Phase], seq_len: int, first_phase: int
+) -> None:
+    """Refuse phases that need more rows than there are, listing every shortfall."""
+    lines, used = [], [source.used for source in budgets]
+    for number, phase in enumerate(phases, first_phase):
+        budget = phase.budget(seq_len)
+        if budget is None:
+            continue
+        asked = Apportionment(_shares(budgets, phase)).counts(budget)
+        for number_of_source, (source, rows) in enumerate(zip(budgets, asked, strict=True)):
+            there = max(source.available - used[number_of_source], 0)
+            used[number_of_source] += rows
+            if rows > there:
+                lines.append(
+                    f"  phase {number}, source {source.name!r}: demanded {rows:,} rows, "
+                    f"available {there:,}, short by {rows - there:,}"
+                )
+    if lines:
+        raise SourceExhausted(
+            "the mixture needs more rows than its sources have:\n"
+            + "\n".join(lines)
+            + "\nreduce the budget or weight, allow more epochs (epochs={name: 2}), or "
+            "set on_exhaustion='renormalize' (the others share the rest) or 'halt'"
+        )
+
+
+def _lasts(
+    tree: Apportionment,
+    weighing: _Weighing,
+    rows: int,
+    used: Sequence[int],
+    budgets: Sequence[SourceBudget],
+) -> tuple[int, int | None]:
+    """How many of the next `rows` the sources can give, and the source that ends them."""
+    limits = [source.available - taken for source, taken in zip(budgets, used, strict=True)]
+    for source, limit in enumerate(limits):  # an amendment may allow less than is used already
+        if limit < 0 and weighing.of_rows[source]:
+            return 0, source
+    row, dry = tree.first_beyond(limits)
+    return (row, dry) if row < rows else (rows, None)
+
+
+def _left(budgets: Sequence[SourceBudget], used: Sequence[int]) -> int:
+    return sum(max(s.available - taken, 0) for s, taken in zip(budgets, used, strict=True))
+
+
+def _shares(budgets: Sequence[SourceBudget], phase: Phase) -> list[Fraction]:
+    """Shares of rows: weights are of trained tokens, so a source with fuller rows gets fewer."""
+    return [exact(phase.weight(source.name)) / source.tokens_per_row for source in budgets]
+
+
+def _asked(budgets: Sequence[SourceBudget], weights: Sequence[int]) -> dict[str, float]:
+    total = sum(weights)
+    weighed = zip(budgets, weights, strict=True)
+    return {source.name: weight / total for source, weight in weighed if weight}

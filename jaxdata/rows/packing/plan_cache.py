@@ -1,0 +1,166 @@
+"""The cache of plans: computed once, kept in the dataset or the user's cache, found by their key.
+
+Small ones are read and verified whole. Large ones, with a number for every sample or document, are
+memory-mapped, and only `jaxdata verify` reads their checksum.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import math
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.base.errors import DatasetError
+from jaxdata.base.facts import digest
+from jaxdata.base.ragged import Ints
+from jaxdata.dataset.checksums import CHECKSUM_BYTES, checked_bytes, with_checksum
+from jaxdata.dataset.documents import Documents, stated_lengths
+from jaxdata.storage import LocalStore, map_file
+from jaxdata.storage.cached_files import CACHED_ARRAYS, cached_file, find_kept, keep
+
+Shape = tuple[str, int]
+"""(dtype, length)"""
+Origin = tuple[Path, Sequence[Shape]]
+
+# What `np.save` writes before a table of int64; nothing else is evaluated.
+_TABLE = re.compile(
+    rb"\x93NUMPY\x01\x00..\{'descr': '<i8', 'fortran_order': False, "
+    rb"'shape': \((\d{1,15}),(?: (\d{1,3}))?\), \} *\n",
+    re.DOTALL,
+)
+
+
+def _names(key: dict[str, Any], documents: Documents, prefix: str, suffix: str) -> list[str]:
+    """Names of the file of a key: the one that is written, and that of an earlier jaxdata."""
+    stated, keys = stated_lengths(documents), [key]
+    if stated and stated.sha256:
+        keys.insert(0, key | {"lengths": stated.sha256})
+    return [f"plans/{prefix}{digest(each)[:32]}{suffix}" for each in keys]
+
+
+def cached_table(
+    documents: Documents,
+    key: dict[str, Any],
+    compute: Callable[[], Ints],
+    holds: Callable[[Ints], bool],
+) -> Ints:
+    """A small array that `compute` makes, from the cache if it was made before.
+
+    Args:
+        documents: what it was computed from. It is kept in their dataset; if that is read-only, in
+            the user's cache. Nothing is kept of documents in memory.
+        key: everything else that it depends on: plain JSON values.
+        compute: makes it.
+        holds: whether a table can be that of the documents.
+    """
+    store = documents.store
+    if store is None:
+        return compute()
+    names = _names(key, documents, "", ".npy")
+    for place, name in find_kept(names, store):
+        with suppress(DatasetError, OSError):  # a file as large as no plan
+            found = _decode(place.read(name))
+            if found is not None and holds(found):
+                return found
+    table = compute()
+    with suppress(OSError, ValueError):  # it is computed again next time
+        keep(names[0], store, lambda place, name: place.write(name, _encode(table)))
+    return table
+
+
+def _encode(table: Ints) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, table, allow_pickle=False)
+    return with_checksum(buffer.getvalue())
+
+
+def _decode(data: bytes | None) -> Ints | None:
+    """The table, or None where there is none, or a damaged one."""
+    content = None if data is None else checked_bytes(data)
+    header = None if content is None else _TABLE.match(content)
+    if content is None or header is None:
+        return None
+    shape = [int(count) for count in header.groups() if count is not None]
+    if len(content) - header.end() != 8 * math.prod(shape):
+        return None
+    return np.frombuffer(content, "<i8", offset=header.end()).reshape(shape)
+
+
+class CachedArrays:
+    """Some arrays; those of a file are sent to another process as its path."""
+
+    def __init__(self, arrays: Sequence[NDArray[Any]], origin: Origin | None = None) -> None:
+        self.arrays, self._origin = list(arrays), origin
+
+    def damaged(self, what: str) -> DatasetError:
+        """The error for arrays that cannot be `what` they should be."""
+        where = self._origin[0] if self._origin else "memory"
+        return DatasetError(
+            f"{where} is damaged: it is not {what}; delete it; it is computed again when needed"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (CachedArrays, (self.arrays,)) if self._origin is None else (_reopened, self._origin)
+
+
+def cached_arrays(
+    documents: Documents,
+    key: dict[str, Any],
+    compute: Callable[[], Sequence[NDArray[Any]]],
+    shapes: Sequence[Shape],
+    prefix: str,
+) -> CachedArrays:
+    """Large arrays that `compute` makes, mapped from the cache.
+
+    Args:
+        documents: as of `cached_table`; a remote dataset keeps nothing, the user's cache does.
+        key: as of `cached_table`.
+        compute: makes the arrays.
+        shapes: (dtype, length) of each, the widest dtype first so that all are aligned.
+        prefix: how the name of the file begins.
+    """
+    store = documents.store
+    if store is None:
+        return CachedArrays(compute())
+
+    def write(path: Path) -> None:
+        content = hashlib.sha256()
+        with path.open("wb") as file:
+            for array, (dtype, _) in zip(compute(), shapes, strict=True):
+                data = np.ascontiguousarray(array, dtype).data
+                content.update(data)
+                file.write(data)
+            file.write(content.digest())
+
+    beside = store if isinstance(store, LocalStore) else None
+    names = _names(key, documents, prefix, CACHED_ARRAYS)
+    return cached_file(names, write, beside, lambda path: _mapped(path, shapes))
+
+
+def _mapped(path: Path, shapes: Sequence[Shape]) -> CachedArrays | None:
+    """The arrays of a file; None if it has another size."""
+    size = sum(np.dtype(dtype).itemsize * length for dtype, length in shapes)
+    if path.stat().st_size != size + CHECKSUM_BYTES:
+        return None
+    data, at = map_file(path), 0
+    arrays: list[NDArray[Any]] = []
+    for dtype, length in shapes:
+        arrays.append(np.frombuffer(data, dtype, length, at))
+        at += arrays[-1].nbytes
+    return CachedArrays(arrays, (path, shapes))
+
+
+def _reopened(path: Path, shapes: Sequence[Shape]) -> CachedArrays:
+    """The arrays of a file in another process."""
+    found = _mapped(path, shapes)
+    if found is None:
+        raise DatasetError(f"{path} is damaged: delete it; it is computed again when needed")
+    return found

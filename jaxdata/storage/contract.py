@@ -1,0 +1,169 @@
+"""What every place that can hold a dataset must do."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.base.errors import DatasetError
+from jaxdata.base.ragged import ByteRanges, Ints
+
+Fence = Callable[[], None]
+"""Raises an error where this process may not write any more."""
+MOST_READ = 2**30
+"""bytes of a file that is read whole; descriptions of a million inputs take a tenth"""
+
+
+class Store(Protocol):
+    """Named bytes and arrays below one root."""
+
+    url: str
+    local: bool
+    """Whether reads are plain memory maps, safe in a forked process."""
+
+    def read(self, name: str, most: int | None = MOST_READ) -> bytes | None:
+        """The whole content, or None if there is no such name.
+
+        Raises:
+            DatasetError: it has more than `most` bytes, or is no plain file.
+        """
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a file of this name, or, on this machine, anything else."""
+
+    def written_at(self, name: str) -> int | None:
+        """When a file was written, in ns since 1970; None if that is unknown."""
+
+    def gather(self, names: Sequence[str], file: Ints, start: Ints, stop: Ints) -> ByteRanges:
+        """Bytes `[start[k], stop[k])` of the file `names[file[k]]`, for every *k*.
+
+        If the files are local, these are ranges of their memory maps, as long as a process has room
+        for another map; then copies.
+
+        Raises:
+            DatasetError: a file is missing, or ends before a range does.
+        """
+
+    def scan(self, name: str, size: int | None = None) -> Iterator[memoryview | bytes]:
+        """The content from beginning to end, in buffers; each is valid until the next one.
+
+        `size` is how many bytes are expected, where that is known; they may be more or fewer.
+
+        Nothing is mapped: if the disk cannot read the file, this raises OSError, whereas touching
+        a mapped page would end the process.
+
+        Raises:
+            DatasetError: the file is missing.
+        """
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write the whole content atomically: a reader sees all of it or the old content."""
+
+    def update(self, name: str, change: Callable[[bytes | None], bytes | None]) -> None:
+        """Replace the content by `change(content)`; safe between processes.
+
+        None is a name that does not exist. `change` is called again if another process was faster;
+        if it raises, nothing changes.
+        """
+
+    def fenced(self, fence: Fence) -> Store:
+        """The same store, which calls `fence()` before it changes anything, at the last moment.
+
+        `fence` raises where this process may not write any more. What it lets pass is not delayed
+        beyond a write by whoever may write then: local files change under a lock that `update` also
+        takes, objects of a bucket only if nobody else has changed them since.
+        """
+
+    def create(self, name: str) -> AbstractContextManager[Path]:
+        """A local path to write to with any library; published if the block ends without error."""
+
+    def list(self, prefix: str = "") -> list[str]:
+        """Sorted names that begin with `prefix`."""
+
+    def delete(self, prefix: str) -> None:
+        """Remove one name, or with a final `/` everything below it; it may be absent."""
+
+    def sweep(self, *, below: bool = True) -> None:
+        """Remove files that killed processes were writing; those of others stay.
+
+        With `below` in all folders below, too.
+        """
+
+    def write_array(self, name: str, array: NDArray[Any]) -> str:
+        """Write a one-dimensional array as zarr3, little-endian, uncompressed, in large chunks.
+
+        Returns:
+            The sha256 of its values as stored, in hex; it does not depend on the chunks.
+        """
+
+    def read_array(
+        self,
+        name: str,
+        dtype: type[np.generic] | None = None,
+        size: int | None = None,
+        sha256: str | None = None,
+    ) -> NDArray[Any]:
+        """The array, read-only; a view of the mapped file if that is local, large and all of it.
+
+        With the `sha256` of its values, an array of a bucket is copied to this host and mapped.
+
+        Raises:
+            DatasetError: it is missing, damaged, or not of this `dtype` and `size` (None for any).
+        """
+
+
+def missing(url: str) -> DatasetError:
+    """The error for a missing file."""
+    return DatasetError(
+        f"{url} is missing: the dataset is incomplete; restore the file or convert again"
+    )
+
+
+class Truncated(DatasetError):
+    """A file ends before bytes that are asked for."""
+
+
+def truncated(url: str, stop: int) -> DatasetError:
+    """The error for a file that ends before the index says."""
+    return Truncated(
+        f"{url} ends before byte {stop}: the file is truncated; restore it or convert again"
+    )
+
+
+def overwritten(url: str) -> DatasetError:
+    """The error for an object that is not the one that this process began to read."""
+    return DatasetError(
+        f"{url} was overwritten while this process reads it: the dataset is not what it was; "
+        "write new data under a new name, and start again from the last checkpoint"
+    )
+
+
+def too_large(url: str, size: int, most: int) -> DatasetError:
+    """The error for a file that is larger than any of its kind."""
+    return DatasetError(
+        f"{url} has {size:,} bytes, expected at most {most:,}: it is not what its name says; "
+        "restore it from a copy"
+    )
+
+
+class Unwritten(DatasetError, ValueError):
+    """A bucket does not take an object; a ValueError, as the one that tensorstore raises."""
+
+
+def unwritable(path: str | os.PathLike[str], error: Exception) -> OSError:
+    """The OSError for a library's own error about a file that it cannot write.
+
+    >>> unwritable("a", RuntimeError("write() failed: No space left on device"))
+    OSError(28, 'No space left on device')
+    """
+    for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if os.strerror(number) in str(error):
+            return OSError(number, os.strerror(number), os.fspath(path))
+    return OSError(errno.EIO, f"cannot be written ({error})", os.fspath(path))

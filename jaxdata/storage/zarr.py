@@ -1,0 +1,201 @@
+"""One-dimensional zarr3 arrays, plain enough for readers to map their chunk files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jaxdata.base.errors import DatasetError
+from jaxdata.base.threads import waited
+from jaxdata.storage.contract import Store, missing, truncated, unwritable
+
+_CHUNK_BYTES = 2**32  # a chunk is one file, which readers map whole; object stores take 5 GB
+_MOST_CHUNKS = 2**16
+_MOST_BYTES = 2**56
+_DESCRIPTION_BYTES = 2**16
+_DTYPES = {np.dtype(code).name: np.dtype(f"<{code}") for code in np.typecodes["AllInteger"] + "efd"}
+_RESTORE = "restore it from a copy, or convert the source again"
+
+
+def write(kvstore: Any, array: NDArray[Any], context: Any = None) -> str:
+    """Write `array` with tensorstore to the root of a KvStore (its spec or URL).
+
+    There is no other array, as after :func:`make_room`.
+
+    Returns:
+        The sha256 of its values, little-endian, in hex.
+    """
+    import tensorstore
+
+    little = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
+    spec = {"driver": "zarr3", "kvstore": kvstore, "metadata": _metadata(*_layout(array))}
+    # Chunks of zeros are written like the others: a reader maps every chunk.
+    spec["store_data_equal_to_fill_value"] = True
+    try:
+        opened = tensorstore.open(spec, open=True, create=True, context=context)
+        writing = waited(opened).write(little)
+        content = hashlib.sha256(little.data)  # meanwhile
+        waited(writing)
+    except (ValueError, MemoryError, RuntimeError) as error:
+        where = kvstore if isinstance(kvstore, str) else kvstore["path"]
+        raise unwritable(where, error) from error
+    return content.hexdigest()
+
+
+def make_room(store: Store, name: str, array: NDArray[Any]) -> None:
+    """Delete another array that is there; one as long is overwritten, chunk by chunk.
+
+    So an array that two processes write to a bucket, who both have it right, is never missing.
+    """
+    data = store.read(f"{name}/zarr.json")
+    try:
+        same = data is not None and json.loads(data) == _metadata(*_layout(array))
+    except (ValueError, RecursionError):
+        same = False
+    if not same:
+        store.delete(f"{name}/")
+
+
+def _layout(array: NDArray[Any]) -> tuple[int, int, str]:
+    """Entries, those of a chunk, and the type."""
+    chunk = max(1, min(len(array), _CHUNK_BYTES // array.itemsize))
+    return len(array), chunk, array.dtype.name
+
+
+class StoredArray(NamedTuple):
+    """How an array is stored."""
+
+    size: int
+    """entries"""
+    dtype: np.dtype[Any]
+    chunks: list[str]
+    """names of the files"""
+    chunk_bytes: int
+    """of each; the last is padded beyond the last entry"""
+
+
+def describe(
+    store: Store, name: str, dtype: type[np.generic] | None = None, size: int | None = None
+) -> StoredArray:
+    """How an array is stored; no chunk is opened.
+
+    Raises:
+        DatasetError: it is missing, not stored as :func:`write` stores arrays, or not of this
+            `dtype` and `size` (None for any).
+    """
+    data = store.read(f"{name}/zarr.json", _DESCRIPTION_BYTES)
+    if data is None:
+        raise missing(f"{store.url}/{name}")
+    try:
+        stored = _decode(data, name)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise DatasetError(
+            f"{store.url}/{name}/zarr.json is damaged ({error!r}); {_RESTORE}"
+        ) from None
+    if dtype is not None and stored.dtype != dtype:
+        found = f"is of {stored.dtype.name}, not {dtype.__name__}"
+        raise DatasetError(f"{store.url}/{name} {found}: {_RESTORE}")
+    if size is not None and stored.size != size:
+        found = f"has {stored.size:,} entries, not {size:,}"
+        raise DatasetError(f"{store.url}/{name} {found}: {_RESTORE}")
+    return stored
+
+
+def _decode(data: bytes, name: str) -> StoredArray:
+    fields = json.loads(data)
+    (size,) = fields["shape"]
+    (chunk,) = fields["chunk_grid"]["configuration"]["chunk_shape"]
+    dtype = _DTYPES[fields["data_type"]]
+    for key, expected in _metadata(size, chunk, fields["data_type"]).items():
+        if fields[key] != expected:
+            raise ValueError(f"{key} is {fields[key]!r}, not {expected!r}")
+    if type(size) is not int or type(chunk) is not int:
+        raise ValueError(f"{size!r} entries in chunks of {chunk!r}")
+    if not (0 <= size < _MOST_BYTES and 1 <= chunk <= max(size, 1)):
+        raise ValueError(f"{size} entries in chunks of {chunk}")
+    chunks = -(-size // chunk)
+    if chunks > _MOST_CHUNKS:
+        raise ValueError(f"{chunks} chunks, more than {_MOST_CHUNKS}")
+    return StoredArray(
+        size, dtype, [f"{name}/c/{number}" for number in range(chunks)], chunk * dtype.itemsize
+    )
+
+
+def joined(store: Store, stored: StoredArray, chunks: Sequence[memoryview | bytes]) -> NDArray[Any]:
+    """The array of the content of its files; of a single one, a view."""
+    for name, chunk in zip(stored.chunks, chunks, strict=True):
+        if len(chunk) < stored.chunk_bytes:
+            raise truncated(f"{store.url}/{name}", stored.chunk_bytes)
+    parts = [np.frombuffer(chunk[: stored.chunk_bytes], stored.dtype) for chunk in chunks]
+    whole = parts[0] if len(parts) == 1 else np.concatenate([*parts, np.empty(0, stored.dtype)])
+    return whole[: stored.size]
+
+
+def scan_array(store: Store, name: str) -> tuple[StoredArray, Iterator[memoryview | bytes]]:
+    """The values of an array as stored, in buffers; each is valid until the next one.
+
+    Raises:
+        DatasetError: a file of it is missing, has the wrong size, or is not as we write arrays;
+            for chunks, when the buffers reach them.
+    """
+    found = describe(store, name)
+    return found, _scan(store, found)
+
+
+def array_files(
+    store: Store, name: str, content: Any
+) -> Iterator[tuple[str, Iterator[memoryview | bytes], bool]]:
+    """The files of an array, in order: name, buffers, whether it is the last.
+
+    What is read of them updates `content`, a hash of the values of the array.
+    """
+    found = describe(store, name)
+    left = found.size * found.dtype.itemsize
+
+    def buffers(chunk: str) -> Iterator[memoryview | bytes]:
+        nonlocal left
+        for buffer in store.scan(chunk, found.chunk_bytes):
+            content.update(buffer[: max(left, 0)])
+            left -= len(buffer)
+            yield buffer
+
+    for chunk in found.chunks:
+        yield chunk, buffers(chunk), chunk == found.chunks[-1]
+
+
+def _scan(store: Store, array: StoredArray) -> Iterator[memoryview | bytes]:
+    left, expected = array.size * array.dtype.itemsize, array.chunk_bytes
+    for chunk in array.chunks:
+        size = 0
+        for buffer in store.scan(chunk, expected):
+            size += len(buffer)
+            if size > expected:
+                raise DatasetError(
+                    f"{store.url}/{chunk} has more than {expected:,} bytes: {_RESTORE}"
+                )
+            yield buffer[: max(left, 0)]
+            left -= len(buffer)
+        if size < expected:
+            raise DatasetError(
+                f"{store.url}/{chunk} has {size:,} bytes, not {expected:,}: {_RESTORE}"
+            )
+
+
+def _metadata(size: int, chunk: int, dtype: str) -> dict[str, Any]:
+    """The content of zarr.json; byte order is omitted for one-byte types."""
+    order = {} if _DTYPES[dtype].itemsize == 1 else {"configuration": {"endian": "little"}}
+    return {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": [size],
+        "data_type": dtype,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [chunk]}},
+        "chunk_key_encoding": {"name": "default"},
+        "codecs": [{"name": "bytes"} | order],
+        "fill_value": 0,
+    }

@@ -1,0 +1,378 @@
+"""The demo: seven stages, each timed and checked; the first failure ends it.
+
+Training processes are started as a user starts them and one is killed; another number of hosts
+makes every row again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from jaxdata import tokenizers
+from jaxdata.base.errors import InputError, JaxdataError
+from jaxdata.base.processes import held_port
+from jaxdata.base.wording import counted
+from jaxdata.config import Config, load, load_config
+from jaxdata.converter import convert
+from jaxdata.dataset.opening import open_dataset
+from jaxdata.look.strategies import compare_strategies, packing_table, rows_saved
+from jaxdata.look.terminal import plain_table
+from jaxdata.testing.proofs import Proof
+from jaxdata.testing.resuming import joined
+from jaxdata.train.demo_corpus import gather
+from jaxdata.train.devices import batch_digest
+from jaxdata.train.log import read_log
+
+
+def prove_rows(config: Config, log: Path, *, hosts: int) -> Proof:
+    """Compare the digests in a run's log with those of the batches that `hosts` loaders make.
+
+    The proof holds if every step is in the log and trained these rows, each time it was trained.
+    """
+    logged: dict[int, list[str]] = {}
+    for record in read_log(log):
+        if "rows" in record:
+            logged.setdefault(record["step"], []).append(record["rows"])
+    expected = recompute_digests(config, hosts)[: config.train.steps]
+    missing = [step for step in range(len(expected)) if step not in logged]
+    differing = [n for n, digest in enumerate(expected) if set(logged.get(n, ())) - {digest}]
+    if missing or differing:
+        says = (
+            f"{log}: of {len(expected)} steps, {len(missing)} are not in the log (first: "
+            f"{missing[:1]}) and {len(differing)} have other rows than {hosts} hosts make "
+            f"(first: {differing[:1]})"
+        )
+        return Proof("rows", False, says)
+    compared = sum(map(len, logged.values()))
+    rows, repeated = compared * config.loader.first_batch_size, compared - len(expected)
+    says = f"{rows:,} rows compared: not one differs ({repeated} steps were trained twice)"
+    return Proof("rows", True, says)
+
+
+def recompute_digests(config: Config, hosts: int) -> list[str]:
+    """The digest of every batch, from numpy loaders that make one part of it each."""
+    with ExitStack() as stack:
+        loaders = [load(config, shard=(host, hosts)) for host in range(hosts)]
+        for loader in loaders:
+            stack.callback(loader.close)
+        return [batch_digest(batch) for batch in joined(loaders)]
+
+
+Say = Callable[[str], None]
+
+
+def train_and_kill(arguments: Sequence[str], log: Path, after_step: int, say: Say) -> int:
+    """Run `jaxdata train`, SIGKILL it once `after_step` is in its log, and return the last step."""
+    with _start(arguments) as process:
+        try:
+            for line in _lines(process):
+                say(line)
+                if last_logged_step(log) >= after_step:
+                    break
+        finally:
+            process.send_signal(signal.SIGKILL)
+        ended = process.wait()
+    if ended != -signal.SIGKILL:
+        raise JaxdataError(
+            f"the training process exited with code {ended} before it could be killed"
+        )
+    return last_logged_step(log)
+
+
+def train_on_hosts(arguments: Sequence[str], hosts: int, say: Say) -> None:
+    """Run `jaxdata train` to its end as several JAX processes that share each batch.
+
+    In some sandboxes the machine's own name does not resolve, and JAX processes cannot find each
+    other; then each host is a virtual device of one process.
+    """
+    if _name_resolves():
+        _train_as_processes(arguments, hosts, say)
+        return
+    say(f"(this machine's name does not resolve: {hosts} devices of one process act as hosts)")
+    devices = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={hosts}"
+    with _start(arguments, XLA_FLAGS=devices) as process:
+        for line in _lines(process):
+            say(line)
+    if process.returncode:
+        raise JaxdataError(f"the resumed process exited with code {process.returncode}, not 0")
+
+
+def _name_resolves() -> bool:
+    """Whether JAX's CPU collectives, which look up the machine's name, will work."""
+    try:
+        socket.getaddrinfo(socket.gethostname(), None)
+    except OSError:
+        return False
+    return True
+
+
+def _train_as_processes(arguments: Sequence[str], hosts: int, say: Say) -> None:
+    with ExitStack() as stack:
+        coordinator = f"localhost:{stack.enter_context(held_port())}"
+        cluster = ["--coordinator", coordinator, "--num-processes", str(hosts)]
+        threads = stack.enter_context(ThreadPoolExecutor())
+        processes = []
+        for host in range(hosts):
+            command = [*arguments, *cluster, "--process-id", str(host)]
+            processes.append(stack.enter_context(_start(command)))
+            stack.callback(processes[-1].kill)
+        others = [threads.submit(_follow, process, processes) for process in processes[1:]]
+        for line in _lines(processes[0]):
+            say(line)
+        ends = [process.wait() for process in processes]
+        outputs = [other.result() for other in others]
+    if any(ends):
+        said = "\n".join(chain.from_iterable(outputs))
+        raise JaxdataError(f"the hosts exited with codes {ends}, not 0\n{said}".rstrip())
+
+
+def _follow(
+    process: subprocess.Popen[str], processes: Sequence[subprocess.Popen[str]]
+) -> list[str]:
+    """The output of a process; if it fails, the others are killed."""
+    lines = list(_lines(process))
+    if process.wait():
+        for other in processes:
+            other.kill()
+    return lines
+
+
+def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
+    """The lines a process prints, without those of the collectives."""
+    return (line.rstrip() for line in process.stdout or () if not line.startswith("[Gloo]"))
+
+
+def last_logged_step(log: Path) -> int:
+    """The last step with a loss in a log, -1 if there is none."""
+    if not log.exists():
+        return -1
+    return max((record["step"] for record in read_log(log) if "loss" in record), default=-1)
+
+
+def _start(arguments: Sequence[str], **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "jaxdata", "train", *arguments],
+        env={**os.environ, "JAX_PLATFORMS": "cpu", **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+
+
+_MARK = ".jaxdata-demo"
+_TABLE_SEQ_LEN = 2048
+_RESUMED_HOSTS = 2
+_PROOF_HOSTS = 4
+_NEXT = textwrap.dedent(
+    """\
+    The same with your own text (.jsonl, .jsonl.gz, .txt or .parquet):
+
+      jaxdata tokenizer train my.jsonl --vocab-size 8192 --output my.model
+      jaxdata convert my.jsonl --output data/mine --source mine --tokenizer sentencepiece:my.model
+      jaxdata train pretrain --dataset data/mine
+    """
+)
+
+
+@dataclass(frozen=True)
+class Size:
+    """The scale of a demo; `every` is the number of steps between checkpoints."""
+
+    characters: int
+    vocab_size: int
+    tokenizer_bytes: int
+    steps: int
+    every: int
+
+
+FULL = Size(characters=5_000_000, vocab_size=4096, tokenizer_bytes=4_000_000, steps=200, every=50)
+QUICK = Size(characters=500_000, vocab_size=1024, tokenizer_bytes=600_000, steps=30, every=10)
+
+
+class Demo:
+    """One run of the demo, in its own folder: `corpus/`, `tokenizer.model`, `dataset/`, `run/`."""
+
+    def __init__(self, output: Path, size: Size, console: Console) -> None:
+        self.output, self.size, self.console = output, size, console
+        self.corpus, self.dataset = output / "corpus", output / "dataset"
+        self.log = output / "run" / "log.jsonl"
+        self._sources: list[str] = []
+        self._results: list[tuple[str, str, float]] = []
+
+    def run(self) -> None:
+        """Run all stages; raises JaxdataError if one fails."""
+        _empty(self.output)
+        stages: list[tuple[str, Callable[[], str]]] = [
+            ("gather real text", self._gather),
+            ("train a tokenizer", self._train_tokenizer),
+            ("convert", self._convert),
+            ("plan the packing", self._plan),
+            ("train, then SIGKILL", self._train),
+            (f"resume on {_RESUMED_HOSTS} hosts", self._resume),
+            ("prove the rows", self._prove),
+        ]
+        for number, (name, stage) in enumerate(stages, 1):
+            self.console.print(f"\n[bold]{number}/{len(stages)}  {name}[/bold]")
+            started = time.perf_counter()
+            result = stage()
+            seconds = time.perf_counter() - started
+            self._results.append((name, result, seconds))
+            self._say_inside(f"{result}  ({seconds:.1f} s)")
+        self.console.print("\n", _summary(self._results))
+        self._say(f"Everything is in {self.output}/\n")
+        self._say(_NEXT)
+
+    def _say(self, line: str) -> None:
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def _say_inside(self, line: str) -> None:
+        self._say(f"     {line}")
+
+    def _gather(self) -> str:
+        found = gather(self.corpus, self.size.characters)
+        self._sources, documents, characters = list(found), 0, 0
+        for name, counts in found.items():
+            self._say_inside(
+                f"{name}: {counted(counts.train_documents, 'document')}, "
+                f"{counts.val_documents:,} held out for validation, "
+                f"{counts.characters / 1e6:.1f} million characters"
+            )
+            documents += counts.train_documents + counts.val_documents
+            characters += counts.characters
+        size = f"{characters / 1e6:.1f} million characters of this machine"
+        return f"{counted(documents, 'document')}, {size}"
+
+    def _train_tokenizer(self) -> str:
+        used = tokenizers.train(
+            self._texts(),
+            self.output / "tokenizer.model",
+            vocab_size=self.size.vocab_size,
+            max_bytes=self.size.tokenizer_bytes,
+        )
+        return f"SentencePiece, {self.size.vocab_size:,} pieces, from {used / 1e6:.1f} MB"
+
+    def _texts(self) -> Iterator[str]:
+        """The documents of all sources, in turn."""
+        files = [self.corpus / "train" / f"{name}.jsonl" for name in self._sources]
+        rounds = zip_longest(*(path.open(encoding="utf-8") for path in files))
+        return (json.loads(line)["text"] for line in chain.from_iterable(rounds) if line)
+
+    def _convert(self) -> str:
+        tokenizer = tokenizers.load(f"sentencepiece:{self.output / 'tokenizer.model'}")
+        documents = tokens = text_bytes = 0
+        for name in self._sources:
+            for split in ("train", "val"):
+                report = convert(
+                    str(self.corpus / split / f"{name}.jsonl"),
+                    output=self.dataset,
+                    source=name,
+                    split=split,
+                    tokenizer=tokenizer,
+                )
+                self._say_inside(str(report).splitlines()[1])
+                documents += report.documents
+                tokens += report.tokens
+                text_bytes += report.text_bytes
+        return (
+            f"{counted(documents, 'document')}, {tokens:,} tokens, "
+            f"{text_bytes / tokens:.2f} bytes a token"
+        )
+
+    def _plan(self) -> str:
+        dataset = open_dataset(str(self.dataset))
+        sources = [dataset.source("train", name) for name in self._sources]
+        costs = compare_strategies(sources, seq_len=_TABLE_SEQ_LEN)
+        self.console.print(packing_table(costs, seq_len=_TABLE_SEQ_LEN))
+        best = next(cost for cost in costs if cost.strategy == "best_fit")
+        return (
+            f"best_fit fills {100 * (1 - best.padding_share):.2f} % of slots and saves "
+            f"{100 * rows_saved(costs):.0f} % of the rows that padding takes"
+        )
+
+    def _train(self) -> str:
+        kill_after = self.size.steps // 2 + self.size.every // 3
+        last = train_and_kill(self._arguments(), self.log, kill_after, self._say_inside)
+        saved = self._last_checkpoint()
+        if not 0 < saved < last:
+            raise JaxdataError(f"killed after step {last} with a checkpoint of step {saved}")
+        return f"killed after step {last + 1}; the newest checkpoint is of step {saved}"
+
+    def _last_checkpoint(self) -> int:
+        records = read_log(self.log)
+        return max((r["step"] for r in records if r.get("event") == "checkpoint"), default=0)
+
+    def _resume(self) -> str:
+        train_on_hosts(self._arguments(), _RESUMED_HOSTS, self._say_inside)
+        records = read_log(self.log)
+        losses = [record["loss"] for record in records if "loss" in record]
+        scores = [r["bits_per_byte"] for r in records if "bits_per_byte" in r]
+        if not (losses[-1] < losses[0] and scores[-1] < scores[0]):
+            raise JaxdataError(f"{self.log}: the loss did not fall: {losses[0]} to {losses[-1]}")
+        return (
+            f"loss {losses[0]:.2f} → {losses[-1]:.2f}, "
+            f"validation {scores[0]:.2f} → {scores[-1]:.2f} bits per byte"
+        )
+
+    def _prove(self) -> str:
+        self._say_inside(f"{_PROOF_HOSTS} hosts make the {self.size.steps} batches again")
+        proof = prove_rows(load_config("demo", self._overrides()), self.log, hosts=_PROOF_HOSTS)
+        if not proof.holds:
+            raise JaxdataError(proof.says)
+        return proof.says
+
+    def _overrides(self) -> dict[str, object]:
+        base = load_config("demo")
+        rows = self.size.steps * base.loader.first_batch_size
+        phase = (base.curriculum or [])[0].phase()
+        mix = {name: weight for name, weight in phase.numbers.items() if name in self._sources}
+        return {
+            "dataset": str(self.dataset),
+            "curriculum": [{"rows": rows, "mix": mix}],
+            "train.output": str(self.log.parent),
+            "train.checkpoint_every": self.size.every,
+            "train.log_every": self.size.every // 5,
+            "train.eval_every": self.size.steps // 2,
+        }
+
+    def _arguments(self) -> list[str]:
+        pairs = ((f"--{name}", json.dumps(value)) for name, value in self._overrides().items())
+        return ["demo", *chain.from_iterable(pairs)]
+
+
+def _summary(results: Sequence[tuple[str, str, float]]) -> Table:
+    table = plain_table("What happened", ["stage", "result"], ["seconds"])
+    for name, result, seconds in results:
+        table.add_row(name, result, f"{seconds:.1f}")
+    table.add_section()
+    table.add_row("total", "", f"{sum(seconds for *_, seconds in results):.1f}")
+    return table
+
+
+def _empty(output: Path) -> None:
+    """Create the folder, or empty one that an earlier demo made."""
+    ours = not output.exists() or (output / _MARK).exists()
+    if not (ours or (output.is_dir() and not any(output.iterdir()))):
+        raise InputError(
+            f"{output} exists and was not made by a demo: give another folder with --output"
+        )
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir(parents=True)
+    (output / _MARK).touch()

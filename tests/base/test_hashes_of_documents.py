@@ -1,0 +1,215 @@
+"""Words, n-grams, bands and windows of any texts, against hashes made one number at a time."""
+
+from __future__ import annotations
+
+import hashlib
+from itertools import accumulate, pairwise
+from unittest import mock
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxdata.base import hashing as characters
+from jaxdata.base import hashing as exact_hashes
+from jaxdata.base import hashing as minhash
+from jaxdata.base import hashing as ngrams
+from jaxdata.base.hashing import Pieces
+from jaxdata.base.seeds import derive
+from jaxdata.dedup import spans as token_windows
+from tests.base import slow
+
+TEXTS = st.lists(st.text(st.sampled_from(slow.LETTERS), max_size=12), max_size=5)
+GROUPS = st.lists(st.lists(st.integers(0, slow.ALL - 1), max_size=9), max_size=6)
+
+
+def pieces_of(groups: list[list[int]]) -> Pieces:
+    flat = [value for group in groups for value in group]
+    return Pieces(np.array(flat, np.uint64), np.array([*map(len, groups)], np.int64))
+
+
+def split(pieces: Pieces) -> list[list[int]]:
+    """What each document has, in order."""
+    ends = [*accumulate(pieces.counts.tolist(), initial=0)]
+    assert ends[-1] == len(pieces.values)
+    assert pieces.values.dtype == np.uint64
+    values = pieces.values.tolist()
+    return [values[start:stop] for start, stop in pairwise(ends)]
+
+
+@given(st.lists(st.integers(0, slow.ALL - 1), max_size=5))
+def test_numbers_are_mixed_one_by_one(numbers: list[int]) -> None:
+    given = np.array(numbers, np.uint64)
+    assert ngrams.mixed(given).tolist() == [*map(slow.mix, numbers)]
+    assert given.tolist() == numbers, "what was given stays"
+
+
+def test_every_character_is_between_words_or_of_one_or_one_by_itself() -> None:
+    points = [*range(0, 0x20000, 7), *range(0x20000, 0x110000, 997), *range(0x3000, 0x3300)]
+    points += [point + step for point in slow.EDGES for step in (-1, 0, 1)]
+    for character in map(chr, points):
+        found = characters.letters(character).tolist()
+        expected = [ord(slow.small(character))] if slow.is_letter(character) else []
+        assert found == expected, hex(ord(character))
+        _, starts, _ = characters.words(characters.code_points([f"{character}{character}"]))
+        times = 2 if slow.is_a_word(character) else int(slow.is_letter(character))
+        assert len(starts) == times, hex(ord(character))
+
+
+@given(TEXTS)
+def test_words_are_those_found_character_by_character(texts: list[str]) -> None:
+    lower, starts, stops = characters.words(characters.code_points(texts))
+    found = [
+        "".join(map(chr, lower[start:stop])) for start, stop in zip(starts, stops, strict=True)
+    ]
+    with mock.patch.object(slow.unicodedata, "normalize", lambda _, text: text):
+        assert found == [word for text in texts for word in slow.words_of(text)]
+
+
+@given(TEXTS)
+def test_words_are_hashed_wherever_they_lie(texts: list[str]) -> None:
+    found = split(ngrams.word_pieces(texts))
+    assert found == [[slow.word_hash(word) for word in slow.words_of(text)] for text in texts]
+
+
+@given(st.lists(st.lists(st.text("abcdefg", min_size=1, max_size=7), max_size=9), max_size=5))
+@settings(max_examples=60)
+def test_texts_of_many_batches_have_the_hashes_of_each_word(texts: list[list[str]]) -> None:
+    """Batches are tiny here; the table of powers has the places of the largest and no more."""
+    ngrams._powers.cache_clear()
+    try:
+        with mock.patch.multiple(ngrams, _AT_ONCE=16, _MOST=32):
+            found = split(ngrams.word_pieces([" ".join(words) for words in texts]))
+    finally:
+        ngrams._powers.cache_clear()
+    assert found == [[*map(slow.word_hash, words)] for words in texts]
+
+
+def test_a_text_is_cut_at_the_last_space_of_a_part_and_without_one_anywhere() -> None:
+    with mock.patch.object(ngrams, "_AT_ONCE", 8):
+        assert [*ngrams._cut("abcd ef gh ij")] == ["abcd ef", " gh ij"]
+        assert [*ngrams._cut("ab cdefghijk")] == ["ab cdefg", "hijk"], "a space so early is none"
+        assert [*ngrams._cut("abcd efgh")] == ["abcd", " efgh"]
+        assert [*ngrams._cut("abcdefgh")] == ["abcdefgh"]
+        assert [*ngrams._cut("abcdefgh i")] == ["abcdefgh", " i"]
+        parts = [*ngrams._batches(["abcdefgh", "", "ab", "c", "def"])]
+        assert parts == [([0], ["abcdefgh"]), ([1, 2, 3, 4], ["", "ab", "c", "def"])]
+        assert [*ngrams._batches(["abc", "def", "g"])] == [([0, 1], ["abc", "def"]), ([2], ["g"])]
+        assert [*ngrams._batches([])] == []
+    assert ngrams._MOST >= 2 * ngrams._AT_ONCE, "there are powers for the largest batch"
+
+
+@given(TEXTS)
+def test_bytes_are_those_of_the_text_in_lower_case_with_single_spaces(texts: list[str]) -> None:
+    expected = []
+    for text in texts:
+        data = slow.single_spaced(text.lower()).encode("utf-8", "surrogatepass")
+        expected.append([slow.mix((byte + slow.BASE) % slow.ALL) for byte in data])
+    assert split(ngrams.byte_pieces(texts)) == expected
+
+
+@given(st.lists(st.lists(st.integers(0, 2**32 - 1), max_size=6), max_size=4))
+def test_ids_are_hashed_one_by_one(documents: list[list[int]]) -> None:
+    found = split(ngrams.id_pieces([np.array(ids, np.uint32) for ids in documents]))
+    assert found == [[slow.mix((i + slow.BASE) % slow.ALL) for i in ids] for ids in documents]
+
+
+@given(GROUPS, st.integers(1, 7))
+def test_ngrams_are_the_runs_of_each_document_and_of_short_ones_all(
+    groups: list[list[int]], n: int
+) -> None:
+    found = split(ngrams.ngrams(pieces_of(groups), n))
+    assert found == [slow.gram_hashes(group, n) for group in groups]
+
+
+def band_hashes(grams: list[int], bands: int, rows: int) -> list[int]:
+    """Of each band, the smallest n-gram under each of its functions, as one number."""
+    found = []
+    for band in range(bands):
+        smallest = []
+        for function in range(band * rows, (band + 1) * rows):
+            key = slow.mix(derive(0, "minhash", function))
+            factor, offset = key >> 32 | 1, key % 2**32
+            smallest.append(min((gram * factor + offset) % 2**32 for gram in grams))
+        found.append(slow.mix(slow.polynomial([band, *smallest])))
+    return found
+
+
+@given(GROUPS, st.integers(1, 4), st.integers(1, 4), st.sampled_from([1, 3, 4, 2**14]))
+@settings(max_examples=60)
+def test_bands_are_those_of_the_smallest_ngrams(
+    groups: list[list[int]], bands: int, rows: int, at_once: int
+) -> None:
+    with mock.patch.object(minhash, "_AT_ONCE", at_once):
+        every = minhash.Bands(bands, rows).of_all(pieces_of(groups))
+        known = [group for group in groups if group]
+        if known:
+            alone = minhash.Bands(bands, rows)(pieces_of(known))
+            assert alone.T.tolist() == [band_hashes(group, bands, rows) for group in known]
+    expected = [band_hashes(group, bands, rows) if group else [0] * bands for group in groups]
+    assert every.shape == (bands, len(groups))
+    assert every.dtype == np.uint64
+    assert every.T.tolist() == expected
+
+
+@given(TEXTS)
+def test_exact_hashes_are_of_the_text_as_a_rule_takes_it(texts: list[str]) -> None:
+    def by_letters(text: str) -> bytes:
+        known = slow.unicodedata.normalize("NFC", text)
+        letters = "".join(slow.small(one) for one in known if slow.is_letter(one))
+        data = letters.encode("utf-32-le", "surrogatepass")
+        return b"\0" + data if letters else spaced(text)
+
+    def spaced(text: str) -> bytes:
+        return slow.single_spaced(text).encode("utf-8", "surrogatepass")
+
+    expected = {"none": lambda text: text.encode("utf-8", "surrogatepass"), "whitespace": spaced}
+    for name, rule in (expected | {"letters": by_letters}).items():
+        taken = [exact_hashes.RULES[name](text) for text in texts]  # type: ignore[index]
+        assert taken == [*map(rule, texts)], name
+        hashes = exact_hashes.exact_hashes(taken)
+        assert hashes.shape == (len(texts), 2)
+        digests = [hashlib.blake2b(data, digest_size=16).digest() for data in taken]
+        numbers = [(digest[:8], digest[8:]) for digest in digests]
+        assert hashes.tolist() == [
+            [int.from_bytes(half, "little") for half in each] for each in numbers
+        ]
+
+
+@given(st.lists(st.integers(0, 9), max_size=24), st.integers(1, 20), st.integers(0, 1))
+def test_windows_of_ids_are_hashed_by_their_ids_alone(ids: list[int], n: int, which: int) -> None:
+    base = (slow.BASE, 0xC2B2AE3D27D4EB4F)[which]
+    values = [slow.mix((one + base) % slow.ALL) for one in ids]
+    runs = [values[at : at + n] for at in range(len(ids) - n + 1)]
+    found = token_windows.window_hashes(np.array(ids, np.uint32), n, which)
+    assert found.tolist() == [slow.mix(slow.polynomial(run, base)) for run in runs]
+
+
+@given(st.lists(st.integers(0, 9), max_size=8), st.integers(1, 5))
+def test_windows_lie_within_documents(counts: list[int], n: int) -> None:
+    found, before = [], 0
+    for count in counts:
+        found += [before + at for at in range(count) if at + n <= count]
+        before += count
+    assert token_windows.window_starts(np.array(counts, np.int64), n).tolist() == found
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=20), st.data())
+def test_of_each_row_of_windows_the_first_smallest_is_sampled(
+    hashes: list[int], data: st.DataObject
+) -> None:
+    w = data.draw(st.integers(1, len(hashes)))
+    starts = data.draw(st.sets(st.integers(0, len(hashes) - w)).map(sorted))
+    expected = set()
+    for start in starts:
+        row = hashes[start : start + w]
+        expected.add(start + row.index(min(row)))
+    found = token_windows.sampled(np.array(hashes, np.uint64), np.array(starts, np.int64), w)
+    assert found.tolist() == sorted(expected)
+
+
+@given(st.integers(1, 500))
+def test_a_span_has_half_as_many_windows_as_tokens(span: int) -> None:
+    n, w = token_windows.sample_sizes(span)
+    assert n + w - 1 == span
+    assert w == max(1, span // 2)

@@ -1,0 +1,74 @@
+"""What somebody types first, right and wrong, in Python."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jaxdata
+from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.testing import write_dataset
+from tests.readmes import DOCUMENTS
+
+BEFORE = {"jaxdata.make", "jaxdata.convert.cerebras"}
+"""names that the changelog says are gone"""
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Any:
+    return write_dataset(tmp_path, {"train/web": [[5, 6, 0], [7, 0], [8, 0]], "val/web": [[9, 0]]})
+
+
+def test_a_dataset_is_asked_by_name(dataset: Any) -> None:
+    assert "train/web" in dataset
+    assert "train/wiki" not in dataset
+    assert list(dataset) == ["train/web", "val/web"]
+    assert dataset["val/web"][0]["tokens"].tolist() == [9, 0]
+    with pytest.raises(InputError, match=r"no source .*did you mean .train/web."):
+        dataset["train/wb"]
+    with pytest.raises(InputError, match=r"'web' names no split: give 'train/web' or 'val/web'$"):
+        dataset["web"]
+    with pytest.raises(InputError, match=r"no source 'wiki' in .*: it has train/web, val/web$"):
+        dataset["wiki"]
+    with pytest.raises(DatasetError, match=r"nowhere is not a dataset: there is no such folder\. "):
+        jaxdata.open_dataset("nowhere")
+
+
+def test_what_is_not_rows_is_refused_by_what_it_is(dataset: Any) -> None:
+    source = dataset["train/web"]
+    for given in (dataset, source, "folder", jaxdata.ArrayDocuments([[1, 0]])):
+        with pytest.raises(InputError, match=f"given rows, not a {type(given).__name__}: pack a"):
+            jaxdata.Loader(given)  # type: ignore[call-arg]
+    with pytest.raises(InputError, match="mix: given a list, expected names and packed sources"):
+        jaxdata.mix([jaxdata.pack(source, seq_len=4)])  # type: ignore[arg-type]
+
+
+def test_a_keyword_that_is_nearly_right_is_told(tmp_path: Path) -> None:
+    rows = jaxdata.pack(jaxdata.ArrayDocuments([[1, 0]]), seq_len=4)
+    with pytest.raises(TypeError, match=r"argument 'batchsize'; did you mean 'batch_size'\?"):
+        jaxdata.Loader(rows, batchsize=2)  # type: ignore[call-arg]
+    given: dict[str, Any] = {"output": tmp_path / "out", "source": "web", "tokenizer": "bytes"}
+    with pytest.raises(TypeError, match=r"no argument 'min_char'; did you mean 'min_chars'\?"):
+        jaxdata.convert([{"text": "a"}], **given, min_char=3)
+    with pytest.raises(InputError, match=r"or bytes; did you mean 'bytes'\?$"):
+        jaxdata.convert([{"text": "a"}], **given | {"tokenizer": "byte"})
+
+
+def test_a_name_that_is_nearly_right_is_told() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'open_datset': did you mean 'open_dat"):
+        _ = jaxdata.open_datset
+    with pytest.raises(AttributeError, match=r"'jaxdata' has no attribute 'nothing'$"):
+        _ = jaxdata.nothing
+
+
+@pytest.mark.exhaustive
+def test_names_with_dots_resolve_after_one_import() -> None:
+    """Those that READMEs write."""
+    names = {name for each in DOCUMENTS for name in each.dotted()} - BEFORE
+    assert len(names) > 20
+    code = f"import jaxdata\nfor name in {sorted(names)!r}: eval(name)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,401 @@
+"""Other tools' datasets, read where they lie: files made byte by byte, as their tools make them."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import jaxdata
+from jaxdata.base.errors import ConfigError, DatasetError, InputError
+from jaxdata.cli import main
+from jaxdata.config import load, load_config, open_data
+from jaxdata.dataset.foreign import contract as mapped_files
+from jaxdata.dataset.foreign import nanogpt
+from jaxdata.storage.cached_files import kept_files
+from jaxdata.testing import assert_exactly_once, distinct_documents, write_dataset
+from tests import builders
+
+CODES = {"u1": 1, "i1": 2, "<i2": 3, "<i4": 4, "<i8": 5, "<f8": 6, "<f4": 7, "<u2": 8}
+Documents = list[np.ndarray]
+
+
+def write_megatron(
+    prefix: Path, sequences: Documents, dtype: str = "<u2", boundaries: list[int] | None = None
+) -> str:
+    """A pair as Megatron-Core writes it, from the byte layout and nothing of ours."""
+    ends = boundaries or list(range(len(sequences) + 1))
+    item, pointers, position = np.dtype(dtype).itemsize, [], 0
+    for sequence in sequences:
+        pointers.append(position)
+        position += len(sequence) * item
+    index = b"MMIDIDX\x00\x00" + struct.pack("<Q", 1) + struct.pack("<B", CODES[dtype])
+    index += struct.pack("<QQ", len(sequences), len(ends))
+    index += b"".join(struct.pack("<i", len(sequence)) for sequence in sequences)
+    index += b"".join(struct.pack("<q", pointer) for pointer in pointers)
+    index += b"".join(struct.pack("<q", end) for end in ends)
+    Path(f"{prefix}.idx").write_bytes(index)
+    Path(f"{prefix}.bin").write_bytes(b"".join(s.astype(dtype).tobytes() for s in sequences))
+    return f"megatron:{prefix}"
+
+
+def write_gpts(
+    prefix: Path, windows: Documents, leads: list[int] | None = None, code: int = 2
+) -> str:
+    offsets = [0, *np.cumsum([len(window) for window in windows]).tolist()]
+    index = b"GPTS" + struct.pack("<III", 1, code, len(windows))
+    index += struct.pack(f"<{len(offsets)}q", *offsets)
+    index += struct.pack(f"<{len(windows)}H", *(leads or [0] * len(windows)))
+    Path(f"{prefix}.idx").write_bytes(index)
+    dtype = f"<u{code}"
+    Path(f"{prefix}.bin").write_bytes(b"".join(w.astype(dtype).tobytes() for w in windows))
+    return f"gpts:{prefix}"
+
+
+def write_nanogpt(path: Path, documents: Documents) -> str:
+    path.write_bytes(b"".join(document.astype("<u2").tobytes() for document in documents))
+    return f"nanogpt:{path}"
+
+
+def write_datatrove(
+    path: Path, documents: Documents, item: int = 2, masks: Documents | None = None
+) -> str:
+    path.write_bytes(b"".join(document.astype(f"<u{item}").tobytes() for document in documents))
+    ends = np.cumsum([len(document) for document in documents]).tolist()
+    Path(f"{path}.index").write_bytes(struct.pack(f"<{len(ends)}Q", *ends))
+    if masks is not None:
+        Path(f"{path}.loss").write_bytes(b"".join(m.astype(bool).tobytes() for m in masks))
+    return f"datatrove:{path}"
+
+
+def made(seed: int = 0, count: int = 40, longest: int = 60, eod: int = 0) -> Documents:
+    """Documents of ids in [1, 60,000) that end with EOD."""
+    random = np.random.default_rng(seed)
+    bodies = [random.integers(1, 50_000, n) for n in random.integers(0, longest, count)]
+    return [np.append(body, eod) for body in bodies]
+
+
+def only_source(spec: str, **given: Any) -> Any:
+    dataset = jaxdata.open_dataset(spec, **given)
+    assert list(dataset.splits) == ["train"]
+    (name,) = dataset.splits["train"]
+    return dataset.source("train", name)
+
+
+def assert_holds(source: Any, documents: Documents) -> None:
+    assert source.lengths.tolist() == [len(document) for document in documents]
+    assert len(source) == len(documents)
+    for number, document in enumerate(documents):
+        np.testing.assert_array_equal(source[number]["tokens"], document)
+        half = len(document) // 2
+        np.testing.assert_array_equal(source.read(number, half), document[half:])
+
+
+WRITERS: dict[str, Any] = {
+    "megatron": lambda folder, docs: write_megatron(folder / "old", docs),
+    "megatron-i4": lambda folder, docs: write_megatron(folder / "old", docs, "<i4"),
+    "gpts": lambda folder, docs: write_gpts(folder / "old", docs),
+    "gpts-u4": lambda folder, docs: write_gpts(folder / "old", docs, code=4),
+    "nanogpt": lambda folder, docs: write_nanogpt(folder / "old", docs),
+    "datatrove": lambda folder, docs: write_datatrove(folder / "old", docs),
+    "datatrove-u4": lambda folder, docs: write_datatrove(folder / "old", docs, 4),
+}
+
+
+def open_foreign(spec: str) -> Any:
+    given = {"eod_id": 0} if spec.startswith("nanogpt:") else {}
+    return only_source(spec, **given)
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_documents_are_what_was_written(kind: str, tmp_path: Path) -> None:
+    documents = made()
+    source = open_foreign(WRITERS[kind](tmp_path, documents))
+    assert source.name == "train/old"
+    assert_holds(source, documents)
+    assert_holds(pickle.loads(pickle.dumps(source)), documents)
+    (file,) = source._files
+    content, item = file.read_bytes(), source._ranges.dtype
+    assert source.file_sizes.tolist() == [len(content)]
+    starts, ends = source.lengths // 3, source.lengths.astype(np.int64)
+    found = source.places(np.arange(40), starts, ends - starts)
+    assert not found.file.any()
+    for document, at, start, stop in zip(documents, starts, found.start, found.stop, strict=True):
+        assert content[start:stop] == document[at:].astype(item).tobytes()
+
+
+@pytest.mark.parametrize("strategy", ["best_fit", "concat", "pad"])
+def test_documents_that_lack_eod_or_are_empty_conserve_their_targets(
+    strategy: str, tmp_path: Path
+) -> None:
+    documents = distinct_documents([3, 0, 1, 40, 0, 0, 7, 12, 0])
+    source = only_source(write_megatron(tmp_path / "old", documents))
+    rows = jaxdata.pack(source, seq_len=8, strategy=strategy)
+    whole = [document for document in documents if len(document)]
+    loader = jaxdata.Loader(rows, batch_size=1)
+    assert_exactly_once(loader, [jaxdata.ArrayDocuments(whole)])
+
+
+@pytest.mark.parametrize("dtype", CODES)
+def test_megatron_dtypes(dtype: str, tmp_path: Path) -> None:
+    largest = {"u1": 255, "i1": 127, "<i2": 32_767, "<u2": 65_535}.get(dtype, 2**24)
+    documents = [np.array([0, 1, largest]), np.array([largest]), np.array([5, 6])]
+    source = only_source(write_megatron(tmp_path / "old", documents, dtype))
+    assert_holds(source, documents)
+    assert source.dtype in (np.dtype("<u2"), np.dtype("<u4"))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "id_", "shown"),
+    [("<i4", -1, "-1"), ("<i8", 2**31, "2147483648"), ("<i2", -7, "-7"), ("<f4", 1.5, "1.5")],
+)
+def test_ids_that_are_none_are_refused(dtype: str, id_: Any, shown: str, tmp_path: Path) -> None:
+    documents = [np.array([1, 2]), np.array([3, 4, 5, id_])]
+    source = only_source(write_megatron(tmp_path / "old", documents, dtype))
+    assert source[0]["tokens"].tolist() == [1, 2]
+    expected = rf"old: token 3 of document 1 is {shown}; expected a whole number from 0 to 21"
+    with pytest.raises(DatasetError, match=expected):
+        source.read(1, 2)
+
+
+def test_megatron_documents_and_their_sequences(tmp_path: Path) -> None:
+    sequences = distinct_documents([3, 2, 4, 1, 5])
+    spec = write_megatron(tmp_path / "old", sequences, boundaries=[0, 2, 2, 3, 5])
+    source = only_source(spec)
+    joined = [np.concatenate([*sequences[a:b], []]) for a, b in [(0, 2), (2, 2), (2, 3), (3, 5)]]
+    assert_holds(source, joined)
+    assert_holds(source.sequences, sequences)
+    assert_holds(pickle.loads(pickle.dumps(source.sequences)), sequences)
+
+
+def test_what_a_window_repeats_has_no_loss(tmp_path: Path) -> None:
+    text = np.arange(1, 31)
+    # Windows of 12 that repeat 4; the last lies wholly in what was before it.
+    starts, leads = [0, 8, 16, 24, 28], [0, 4, 4, 4, 2]
+    windows = [text[start : start + 12] for start in starts]
+    source = only_source(write_gpts(tmp_path / "old", windows, leads))
+    assert source.masked
+    for number, context in enumerate(leads):
+        mask = source[number]["loss_mask"]
+        assert mask.tolist() == [False] * context + [True] * (len(windows[number]) - context)
+    part = source.masks(np.array([1, 2]), np.array([2, 6]), np.array([5, 3]))
+    assert part.views.join() == b"\0\0\1\1\1" + b"\1\1\1"
+    rows = jaxdata.pack(source, seq_len=16)
+    trained = [row["targets"][row["loss_mask"]] for row in (rows[k] for k in range(len(rows)))]
+    assert sorted(np.concatenate(trained).tolist()) == list(range(2, 31))
+
+
+def test_datatrove_loss(tmp_path: Path) -> None:
+    documents = made(count=5)
+    masks = [np.arange(len(document)) % 3 > 0 for document in documents]
+    source = only_source(write_datatrove(tmp_path / "a.ds", documents, masks=masks))
+    for number, mask in enumerate(masks):
+        assert source[number]["loss_mask"].tolist() == mask.tolist()
+    asked = np.array([1, 3]), np.array([1, 0]), np.array([2, 1])
+    pieces = source.masks(*asked)
+    wanted = masks[1][1:3].tobytes() + masks[3][:1].tobytes()
+    assert pieces.views.join() == wanted
+    found, held = source.places(*asked), b""
+    assert (found.owner.tolist(), found.file.tolist()) == ([0, 1, 0, 1], [0, 0, 1, 1])
+    for file, start, stop in [*zip(found.file, found.start, found.stop, strict=True)][2:]:
+        held += source._files[file].read_bytes()[start:stop]
+    assert held == wanted
+
+
+def test_a_folder_stands_for_its_files(tmp_path: Path) -> None:
+    parts = [made(seed) for seed in range(3)]
+    for number, documents in enumerate(parts):
+        write_datatrove(tmp_path / f"{number}.ds", documents)
+        write_gpts(tmp_path / f"{number}", documents, [number] * len(documents))
+    for kind in ("datatrove", "gpts"):
+        source = only_source(f"{kind}:{tmp_path}")
+        assert source.name == f"train/{tmp_path.name}"
+        assert_holds(source, [document for documents in parts for document in documents])
+    assert source[len(parts[0])]["loss_mask"].tolist()[:2] == [False, True][: len(parts[1][0])]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@given(st.lists(st.integers(0, 3), max_size=60), st.integers(1, 7))
+def test_nanogpt_documents_end_with_eod(
+    tmp_path_factory: pytest.TempPathFactory, tokens: list[int], words_at_once: int
+) -> None:
+    path = tmp_path_factory.mktemp("flat") / "train.bin"
+    spec = write_nanogpt(path, [np.array([*tokens, 3, 2])])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nanogpt, "_BYTES_AT_ONCE", 2 * words_at_once)
+        source = only_source(spec, eod_id=3)
+    text = "".join(map(str, [*tokens, 3, 2]))
+    expected = [part + "3" for part in text.split("3")[:-1]] + ["2"]
+    assert ["".join(map(str, source[k]["tokens"])) for k in range(len(source))] == expected
+
+
+def test_the_index_of_a_flat_file_is_built_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = write_nanogpt(tmp_path / "train.bin", made())
+    first = only_source(spec, eod_id=0)
+    kept = list((tmp_path / "train.bin.jaxdata").iterdir())
+    assert [path.suffix for path in kept] == [".ends"]
+    monkeypatch.setattr(nanogpt, "_ends", None)  # would be called to look for documents
+    again = only_source(spec, eod_id=0)
+    assert again.fingerprint == first.fingerprint
+    (tmp_path / "train.bin.jaxdata").rename(tmp_path / "elsewhere")
+    (tmp_path / "train.bin.jaxdata").write_text("no folder can be made here")
+    with pytest.raises(TypeError):
+        only_source(spec, eod_id=0)
+    monkeypatch.undo()
+    monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "mine"))
+    only_source(spec, eod_id=0)
+    kept = [path for path in (tmp_path / "mine").rglob("*") if path.is_file()]
+    assert [path.suffix for path in kept] == [".ends"]
+    assert kept == [*kept_files(tmp_path / "mine")], "what `jaxdata cache clear --all` removes"
+
+
+def test_a_flat_file_without_eod_says_what_to_give(tmp_path: Path) -> None:
+    spec = write_nanogpt(tmp_path / "train.bin", [np.arange(1, 9)])
+    with pytest.raises(
+        DatasetError, match=r"none of its 8 tokens is 50256.*eod_id=…, or eod_id=-1"
+    ):
+        jaxdata.open_dataset(spec)
+    assert_holds(only_source(spec, eod_id=-1), [np.arange(1, 9)])
+
+
+def test_fingerprints_follow_content_alone(tmp_path: Path) -> None:
+    documents = made()
+    one = only_source(write_megatron(tmp_path / "one", documents)).fingerprint
+    assert only_source(write_megatron(tmp_path / "two", documents)).fingerprint == one
+    documents[3][0] += 1
+    assert only_source(write_megatron(tmp_path / "two", documents)).fingerprint != one
+    documents[3][0] -= 1
+    moved = [*documents[:5], np.append(documents[5], documents[6][:1]), documents[6][1:]]
+    moved += documents[7:]
+    assert only_source(write_megatron(tmp_path / "two", moved)).fingerprint != one
+    assert only_source(write_megatron(tmp_path / "two", documents, "<i4")).fingerprint != one
+
+
+def test_there_are_no_checksums_to_verify(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["verify", write_megatron(tmp_path / "old", made())])
+    assert "old has no checksums to compare with" in capsys.readouterr().err
+
+
+def test_specs_that_are_none() -> None:
+    with pytest.raises(InputError, match="expected megatron: followed by a path"):
+        jaxdata.open_dataset("megatron:")
+    with pytest.raises(InputError, match=r"cannot open 'ftp://bucket/old\.jaxdata'"):
+        jaxdata.open_dataset("gpts:ftp://bucket/old")
+
+
+def test_text_is_asked_of_the_tokenizer_that_was_given(tmp_path: Path) -> None:
+    spec = write_nanogpt(tmp_path / "train.bin", [np.frombuffer(b"hi", "u1"), np.array([256])])
+    dataset = jaxdata.open_dataset(spec, tokenizer="bytes")
+    assert dataset.decode(dataset.source("train", "train.bin")[0]["tokens"]) == "hi"
+    assert len(dataset.token_bytes) == 257
+    with pytest.raises(InputError, match=r"does not name its tokenizer.*tokenizer='tiktoken:gpt2'"):
+        jaxdata.open_dataset(spec, eod_id=256).decode([104])
+    write_dataset(tmp_path / "ours", {"train/web": [[1, 0]]})
+    with pytest.raises(InputError, match="has its own tokenizer; remove tokenizer= and eod_id="):
+        jaxdata.open_dataset(tmp_path / "ours", tokenizer="bytes")
+
+
+@pytest.mark.parametrize("kind", ["megatron", "megatron-i4", "gpts", "gpts-u4", "nanogpt"])
+def test_what_is_written_is_what_its_tool_writes(kind: str, tmp_path: Path) -> None:
+    format_, documents = kind.partition("-")[0], made(longest=9)
+    if kind.endswith("4"):
+        documents[7][0] = 70_000
+    WRITERS[kind](tmp_path, documents)
+    mine = tmp_path / "mine"
+    docs = jaxdata.ArrayDocuments(documents)
+    jaxdata.export(docs, mine, format=format_, eod_id=0)
+    for suffix in [""] if format_ == "nanogpt" else [".bin", ".idx"]:
+        found, expected = (Path(f"{tmp_path / name}{suffix}") for name in ("mine", "old"))
+        assert found.read_bytes() == expected.read_bytes(), suffix
+
+
+@pytest.mark.parametrize(
+    ("format_", "tokens", "masks", "message"),
+    [
+        ("megatron", [[1, 0]], [[0, 1]], "stores loss masks, which this format cannot hold"),
+        ("gpts", [[1, 0], [1, 2, 0]], [[1, 1], [1, 0, 1]], "document 1 of x masks other tokens"),
+        ("gpts", [[1, 2, 0]], [[0, 1, 0]], "document 0 of x masks other tokens"),
+        ("nanogpt", [[1, 0], [70_000, 0]], None, "document 1 of x has the id 70000; .* to 65535"),
+        ("nanogpt", [[1, 0], [2], [3, 0]], None, "document 1 of x does not end with its only EOD"),
+        ("nanogpt", [[1, 0], [2, 0, 0]], None, "document 1 of x does not end with its only EOD"),
+        ("nanogpt", [[1, 0], []], None, "document 1 of x does not end with its only EOD"),
+    ],
+)  # fmt: skip
+def test_what_a_format_cannot_hold_is_refused(
+    format_: str, tokens: Any, masks: Any, message: str, tmp_path: Path
+) -> None:
+    docs = jaxdata.ArrayDocuments(tokens, masks, name="x")
+    with pytest.raises(InputError, match=message):
+        jaxdata.export(docs, tmp_path / "mine", format=format_, eod_id=0)
+
+
+def test_masked_beginnings_are_kept_as_windows_and_a_last_document_may_lack_its_eod(
+    tmp_path: Path,
+) -> None:
+    documents, leads = made(count=6), [0, 1, 1, 1, 0, 1]
+    masks = [np.arange(len(each)) >= lead for each, lead in zip(documents, leads, strict=True)]
+    docs = jaxdata.ArrayDocuments(documents, masks)
+    jaxdata.export(docs, tmp_path / "mine", format="gpts")
+    write_gpts(tmp_path / "old", documents, leads)
+    assert (tmp_path / "mine.idx").read_bytes() == (tmp_path / "old.idx").read_bytes()
+    open_end = jaxdata.ArrayDocuments([[1, 0], [2, 3]])
+    jaxdata.export(open_end, tmp_path / "flat", format="nanogpt", eod_id=0)
+    assert_holds(open_foreign(f"nanogpt:{tmp_path}/flat"), [np.array([1, 0]), np.array([2, 3])])
+
+
+def test_a_flat_file_is_indexed_anew_when_a_sample_or_its_time_changed(tmp_path: Path) -> None:
+    path, tokens, ends = tmp_path / "train.bin", np.ones(2_000_000, "<u2"), []
+    for place, time in ((0, 1), (9, 1), (1_015_000, 2)):  # the last is in none of the samples
+        tokens[place] = 0
+        path.write_bytes(tokens.tobytes())
+        os.utime(path, ns=(time, time))
+        source = only_source(f"nanogpt:{path}", eod_id=0)
+        ends.append(source.fingerprint)
+        assert source.lengths.tolist()[-1] == 2_000_000 - place - 1
+    assert len({*ends}) == 3
+
+
+def test_samples_are_the_head_the_tail_and_64_places_between(tmp_path: Path) -> None:
+    path, size = tmp_path / "file", 2**20
+    content = bytearray(size)
+    path.write_bytes(content)
+    before, edge = mapped_files.sample(path), 64 * 2**10
+    steps = [(k + 1) * size // 65 for k in range(64)]
+    inside = [0, edge - 1, size - edge, size - 1, steps[31], steps[31] + 4_095]
+    for at in (*inside, steps[31] - 1, steps[31] + 4_096):
+        content[at] = 1
+        path.write_bytes(content)
+        assert (mapped_files.sample(path) != before) is (at in inside), at
+        content[at] = 0
+
+
+def test_a_config_mixes_them_with_ours(tmp_path: Path) -> None:
+    ours = builders.dataset(tmp_path / "ours", {"web": made(1), "val/web": made(3, 9)})
+    old = write_megatron(tmp_path / "old", made(4), "<i4")
+    flat = {"dataset": write_nanogpt(tmp_path / "flat.bin", made(5)), "eod_id": 0}
+    config = {
+        "sources": {"web": str(ours), "old": old, "flat": flat},
+        "pack": {"seq_len": 32},
+        "curriculum": {"rows": 12, "mix": {"web": 0.4, "old": 0.4, "flat": 0.2}},
+    }
+    assert all(load(config, shard=(0, 1)).rows.counts().values())
+    evaluated = load(config, split="val", shard=(0, 1), eval_batch_size=1)
+    assert_exactly_once(evaluated, [jaxdata.ArrayDocuments(made(3, 9))])
+    opened = open_data(load_config(config))
+    assert opened.splits == {"train": ["flat", "old", "web"], "val": ["web"]}
+    with pytest.raises(ConfigError, match=r"tokenizer='bytes' is for other tools' .*ours has"):
+        open_data(load_config({"dataset": str(ours), "tokenizer": "bytes"}))
+    alone = open_data(load_config({"sources": {"flat": flat}, "tokenizer": "bytes"}))
+    assert (alone.decode([104, 105]), alone.eod_id) == ("hi", 0)

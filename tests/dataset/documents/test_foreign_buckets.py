@@ -1,0 +1,134 @@
+"""Other tools' datasets in buckets: the same rows as of the same files on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jaxdata
+from jaxdata.base.errors import DatasetError
+from jaxdata.dataset.foreign import source_name
+from jaxdata.storage.pages.read_counts import ENTRIES, READS
+from jaxdata.testing import assert_same_batches
+from jaxdata.testing.buckets import BucketServer, bucket_server
+from tests.storage.buckets.conftest import use
+
+pytest.importorskip("obstore", reason="needs jaxdata[buckets]")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[BucketServer]:
+    with bucket_server("s3") as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(server: BucketServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[BucketServer]:
+    use(server, monkeypatch)
+    yield server
+    READS.move_to(np.zeros(ENTRIES))  # from the file that the cache shared with other processes
+    for name in server.names():
+        server.delete(name)
+
+
+def documents(masked: bool = False) -> Any:
+    tokens = [[*range(1, 3 + k % 97), 0] for k in range(300)]
+    masks = [[0] + [1] * (len(one) - 1) for one in tokens] if masked else None
+    return jaxdata.ArrayDocuments(tokens, masks)
+
+
+def upload(bucket: BucketServer, folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.is_file():
+            bucket.write(f"foreign/deep/{path.name}", path.read_bytes())
+
+
+def write_datatrove(path: Path) -> None:
+    tokens = [documents()[k]["tokens"] for k in range(300)]
+    path.write_bytes(np.concatenate(tokens).astype("<u2").tobytes())
+    ends = np.cumsum([len(one) for one in tokens])
+    Path(f"{path}.index").write_bytes(ends.astype("<u8").tobytes())
+    Path(f"{path}.loss").write_bytes(bytes(index % 3 != 1 for index in range(int(ends[-1]))))
+
+
+def write(folder: Path, kind: str) -> str:
+    """The name of a dataset of this kind in a folder."""
+    folder.mkdir()
+    if kind == "datatrove":
+        write_datatrove(folder / "mine.ds")
+        return "mine.ds"
+    masked = kind == "gpts"
+    jaxdata.export(documents(masked), folder / "mine", format=kind, eod_id=0)
+    return "mine"
+
+
+def batches(spec: str, **more: Any) -> list[Any]:
+    docs = jaxdata.open_dataset(spec, eod_id=0).source("train", source_name(spec))
+    loader = jaxdata.Loader(jaxdata.pack(docs, seq_len=64), batch_size=8, **more)
+    found = list(loader)
+    loader.close()
+    return found
+
+
+@pytest.mark.parametrize("kind", ["megatron", "gpts", "nanogpt", "datatrove"])
+def test_rows_are_those_of_local_files(bucket: BucketServer, tmp_path: Path, kind: str) -> None:
+    name = write(tmp_path / "data", kind)
+    upload(bucket, tmp_path / "data")
+    here, there = (f"{kind}:{at}/{name}" for at in (tmp_path / "data", bucket.url("foreign/deep")))
+    assert_same_batches(batches(there), batches(here))
+    opened = (jaxdata.open_dataset(spec, eod_id=0) for spec in (here, there))
+    prints = {each.source("train", name).fingerprint for each in opened}
+    assert len(prints) == 1, "a run goes on when its data moves to a bucket"
+
+
+def test_worker_processes_read_them_too(bucket: BucketServer, tmp_path: Path) -> None:
+    name = write(tmp_path / "data", "megatron")
+    upload(bucket, tmp_path / "data")
+    spec = f"megatron:{bucket.url(f'foreign/deep/{name}')}"
+    assert_same_batches(batches(spec, num_workers=1), batches(spec))
+
+
+def test_an_index_of_this_machine(bucket: BucketServer, tmp_path: Path) -> None:
+    """As Megatron's reader of S3 keeps indexes."""
+    write(tmp_path / "data", "megatron")
+    bucket.write("foreign/deep/mine.bin", (tmp_path / "data/mine.bin").read_bytes())
+    url = bucket.url("foreign/deep/mine")
+    with pytest.raises(DatasetError, match=r"foreign/deep/mine\.idx is missing: megatron:mine is"):
+        jaxdata.open_dataset(f"megatron:{url}")
+    for given in (url, f"{url}.bin"):
+        found = batches(f"megatron:{given},{tmp_path}/data/mine.idx")
+        assert_same_batches(found, batches(f"megatron:{tmp_path}/data/mine"))
+
+
+def test_the_index_is_read_once_a_host_and_tokens_by_ranges(
+    bucket: BucketServer, tmp_path: Path
+) -> None:
+    write(tmp_path / "data", "megatron")
+    upload(bucket, tmp_path / "data")
+    spec = f"megatron:{bucket.url('foreign/deep/mine')}"
+    jaxdata.open_dataset(spec)
+    bucket.clear()
+    jaxdata.open_dataset(spec)
+    read = [each for each in bucket.requests if each.method == "GET" and each.sent > 500]
+    assert not [each for each in read if each.object.endswith(".idx")]
+    bucket.write("foreign/deep/mine.idx", bucket.read("foreign/deep/mine.idx")[:-8])
+    with pytest.raises(DatasetError, match=r"mine\.idx is damaged"):
+        jaxdata.open_dataset(spec)
+
+
+def test_a_folder_in_a_bucket(bucket: BucketServer, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for name in ("b", "a"):
+        jaxdata.export(documents(), tmp_path / "data" / name, format="megatron")
+    upload(bucket, tmp_path / "data")
+    docs = jaxdata.open_dataset(f"megatron:{bucket.url('foreign/deep')}").source("train", "deep")
+    assert len(docs) == 600
+    assert docs[301]["tokens"].tolist() == documents()[1]["tokens"].tolist()
+    with pytest.raises(
+        DatasetError, match=r"the folder \w+://foreign/deep holds no file that ends"
+    ):
+        jaxdata.open_dataset(f"datatrove:{bucket.url('foreign/deep')}")

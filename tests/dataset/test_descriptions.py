@@ -1,0 +1,389 @@
+"""Files that describe others: what they may say, what a manifest tells, and their checksums."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from jaxdata.base.errors import DatasetError
+from jaxdata.dataset import manifest
+from jaxdata.dataset import manifest as bounds
+from jaxdata.dataset.checksums import (
+    checked_bytes,
+    decode_json,
+    encode_json,
+    ends_with_checksum,
+    json_checksum_holds,
+    read_json,
+    with_checksum,
+)
+from jaxdata.dataset.history import InputHashes, hashes_name, is_hashes_name, read_hashes
+from jaxdata.dataset.manifest import (
+    Amount,
+    Generation,
+    Manifest,
+    ShardEntry,
+    SideEntry,
+    SourceEntry,
+    TokenizerEntry,
+    ViewAccount,
+    ViewEntry,
+    read_manifest,
+    update_manifest,
+)
+from jaxdata.dataset.records import RecordSpec
+from tests.storage.memory_store import MemoryStore
+
+
+def taken(kind: Any, value: Any) -> bool:
+    try:
+        TypeAdapter(kind).validate_python(value, strict=True)
+    except ValidationError:
+        return False
+    return True
+
+
+_parts = st.sampled_from(["", ".", "..", "...", "..a", ".a", "a", "a.b", "a\0", "a b", "ü"])
+
+
+def _is_name(part: str) -> bool:
+    """A part of a name that leads to nothing but itself."""
+    return part not in ("", ".", "..") and "\0" not in part
+
+
+@given(st.lists(_parts, min_size=1, max_size=4))
+def test_a_name_is_of_a_file_below(parts: list[str]) -> None:
+    name, right = "/".join(parts), all(map(_is_name, parts))
+    assert taken(bounds.FileName, name) is right
+    assert taken(bounds.SourceName, name) is (right and len(parts) > 1)
+    assert taken(bounds.FolderName, name) is (right and len(parts) == 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "right", "wrong"),
+    [
+        (bounds.Count, (0, 2**53), (-1, 2**53 + 1)),
+        (bounds.Positive, (1, 2**53), (0, 2**53 + 1)),
+        (bounds.TokenId, (-1, 2**32 - 1), (-2, 2**32)),
+        (bounds.RecordTokens, (1, 2**29), (0, 2**29 + 1)),
+        (bounds.FileName, ("a" * 1024,), ("a" * 1025,)),
+        (bounds.FolderName, ("a" * 1024,), ("a" * 1025,)),
+    ],
+)
+def test_numbers_and_names_are_within_reason(kind: Any, right: Any, wrong: Any) -> None:
+    assert [taken(kind, each) for each in (*right, *wrong)] == [True] * len(right) + [False] * len(
+        wrong
+    )
+
+
+@given(st.lists(st.booleans(), max_size=40))
+def test_facts_are_at_most_32_deep(kinds: list[bool]) -> None:
+    """The facts themselves are one level."""
+
+    def nested(kinds: list[bool]) -> Any:
+        value: Any = 1
+        for is_list in kinds:
+            value = [0, value] if is_list else {"a": 0, "b": value}
+        return value
+
+    assert taken(bounds.Facts, {"a": nested(kinds), "b": 1}) is (len(kinds) + 1 <= 32)
+    with pytest.raises(ValidationError, match="it is nested more than 32 deep"):
+        TypeAdapter(bounds.Facts).validate_python({"a": nested([*kinds, *[True] * 32])})
+
+
+class Model(BaseModel):
+    version: int = 3
+    name: bounds.FileName = "a"
+    count: bounds.Count = 0
+    facts: bounds.Facts = {}
+
+
+URL = "memory:/m.json"
+BROKEN = f"{URL} is damaged ({{}}): restore it from a copy"
+
+
+def sealed(**fields: Any) -> bytes:
+    """A file as it is written: the digest is of sorted JSON."""
+    sha256 = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+    return json.dumps(fields | {"sha256": sha256}, indent=1, sort_keys=True).encode() + b"\n"
+
+
+def test_json_carries_its_own_checksum() -> None:
+    model = Model(facts={"b": (1, 2), "a": 1.5})
+    data = sealed(version=3, name="a", count=0, facts={"b": [1, 2], "a": 1.5})
+    assert encode_json(model) == data
+    assert json_checksum_holds(data) is True
+    found = decode_json(data, URL, Model, 3)
+    assert (found.facts, decode_json(data, URL, Model)) == ({"b": [1, 2], "a": 1.5}, found)
+    assert decode_json(json.dumps(json.loads(data)).encode(), URL, Model) == found, "how, not what"
+    edited = data.replace(b'"count": 0', b'"count": 1')
+    assert json_checksum_holds(edited) is False
+    with pytest.raises(DatasetError) as refused:
+        decode_json(edited, URL, Model, 3)
+    assert str(refused.value) == (
+        f"{URL} differs from its checksum: restore it from a copy; if you edited it, remove its "
+        'line "sha256"'
+    )
+    assert decode_json(edited, URL, Model, 3, compare=False).count == 1
+    without = json.dumps({"version": 3, "count": 1}).encode()
+    assert json_checksum_holds(without) is None
+    assert decode_json(without, URL, Model, 3).count == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"{", BROKEN.format("JSONDecodeError: Expecting property name enclosed in double quotes: "
+                             "line 1 column 2 (char 1)")),
+        (b"{}", BROKEN.format("KeyError: 'version'")),
+        (b"[]", BROKEN.format("TypeError: list indices must be integers or slices, not str")),
+        (b'{"version": 3, "name": "../a"}',
+         BROKEN.format("name: '../a' is not the name of a file below it")),
+        (b'{"version": 3, "name": "\\u001b/"}',
+         BROKEN.format(r"name: '\\x1b/' is not the name of a file below it").replace("\\\\", "\\")),
+        (b'{"version": 3, "count": -1}',
+         BROKEN.format("count: Input should be greater than or equal to 0, not -1")),
+        (b'{"version": 3, "count": 9007199254740993}', BROKEN.format(
+            "count: Input should be less than or equal to 9007199254740992, not 9007199254740993")),
+        (b'{"version": 3, "count": "a"}', BROKEN.format(
+            "count: Input should be a valid integer, unable to parse string as an integer")),
+        (b'{"version": 3, "facts": ' + b'{"a":' * 40 + b"1" + b"}" * 41,
+         BROKEN.format("facts: it is nested more than 32 deep")),
+        (b'{"version": ' + b"[" * 100_000, BROKEN.format("it is nested too deep")),
+        (b'{"version": 4}', f"{URL} has format version 4; this jaxdata reads version 3: make it "
+                            "again, or install the jaxdata that wrote it"),
+        (b'{"version": "' + b"x" * 21 + b'"}', f"{URL} has format version {'x' * 20}…; this "
+         "jaxdata reads version 3: make it again, or install the jaxdata that wrote it"),
+        (b'{"version": "' + b"x" * 20 + b'"}', f"{URL} has format version {'x' * 20}; this "
+         "jaxdata reads version 3: make it again, or install the jaxdata that wrote it"),
+    ],
+)  # fmt: skip
+def test_what_is_no_description_is_said_in_a_line(data: bytes, message: str) -> None:
+    store = MemoryStore({"m.json": data})
+    with pytest.raises(DatasetError) as refused:
+        read_json(store, "m.json", Model, 3)
+    assert str(refused.value) == message
+
+
+def test_a_line_about_damage_has_300_characters() -> None:
+    for extra, end in ((0, ""), (1, "…")):
+        tail = " is not the name of a file below it"
+        name = "/" * (300 - len("name: ''" + tail) + extra)
+        with pytest.raises(DatasetError) as refused:
+            decode_json(json.dumps({"name": name}).encode(), URL, Model)
+        assert str(refused.value) == BROKEN.format(f"name: '{name}'{tail}"[:300] + end)
+
+
+def test_what_cannot_be_read_is_no_missing_file() -> None:
+    store = MemoryStore()
+    assert read_json(store, "m.json", Model, 3) is None
+    for error, said in ((OSError(5, "I/O"), "I/O"), (OSError("odd"), "odd")):
+        store.read = lambda name, most=None, error=error: _raise(error)  # type: ignore[method-assign]
+        with pytest.raises(DatasetError) as refused:
+            read_json(store, "m.json", Model, 3)
+        assert str(refused.value) == f"memory:/m.json cannot be read: {said}"
+
+
+def _raise(error: Exception) -> Any:
+    raise error
+
+
+@given(st.binary(max_size=90), st.data())
+def test_bytes_are_followed_by_their_checksum_however_they_are_chunked(
+    content: bytes, data: st.DataObject
+) -> None:
+    whole = with_checksum(content)
+    assert whole == content + hashlib.sha256(content).digest()
+    assert checked_bytes(whole) == content
+    flipped = bytearray(whole)
+    flipped[data.draw(st.integers(0, len(whole) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    assert checked_bytes(bytes(flipped)) is None
+    edges = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=8)))
+    for each, right in ((whole, True), (bytes(flipped), False), (whole[:-1], False)):
+        chunks = [each[a:b] for a, b in pairwise([0, *edges, len(whole)])]
+        assert ends_with_checksum(map(memoryview, chunks)) is right
+
+
+def shard(number: int, documents: int = 1, tokens: int = 2, name: str = "s") -> ShardEntry:
+    return ShardEntry(
+        name=f"{name}{number}", documents=documents, records=1, tokens=tokens, bytes=9, sha256="f"
+    )
+
+
+def generation(number: int, **changes: Any) -> dict[str, Any]:
+    """What a source was when it had so many shards, of a document of two tokens each."""
+    sums = {"length": f"l{number}"}
+    counts = {"documents": number, "tokens": 2 * number, "shards": number, "inputs": number}
+    facts = {"parameters": {"p": number}, "statistics": {"s": number}, "checksums": sums}
+    index = "index" if number == 1 else f"index-{number}"
+    return counts | facts | {"fingerprint": f"f{number}", "index": index} | changes
+
+
+def source(stages: int, **changes: Any) -> SourceEntry:
+    """A source after so many appends."""
+    last = generation(stages + 1) | {
+        "shards": [shard(n) for n in range(stages + 1)],
+        "inputs": [f"i{n}" for n in range(stages + 1)],
+        "generations": [generation(n + 1) for n in range(stages)],
+        "side": {"w": {"dtype": "int8", "shards": [shard(n, name="w") for n in range(stages + 1)]}},
+    }
+    return SourceEntry(**last | changes)
+
+
+def test_what_an_earlier_manifest_does_not_say_of_a_source_is_that_there_is_none() -> None:
+    facts = {"documents": 1, "tokens": 2, "shards": [], "fingerprint": "f", "inputs": []}
+    found = SourceEntry(**facts, parameters={}, statistics={})
+    assert (found.masked, found.index, found.checksums) == (False, "index", {})
+    assert (found.generations, found.side, found.views) == ([], {}, {})
+
+
+@pytest.mark.parametrize("stages", [0, 1, 3])
+def test_a_source_knows_what_it_was_after_each_append(stages: int) -> None:
+    entry = source(stages)
+    for number in range(stages + 1):
+        was = entry.at(number)
+        assert was == source(number).model_copy(update={"masked": entry.masked})
+        view = view_entry(generation=f"f{number + 1}")
+        found = entry.generation_of(view)
+        assert found is not None
+        assert found == was
+        assert was.as_generation() == Generation(**generation(number + 1))
+    assert entry.generation_of(view_entry(generation="f9")) is None
+    for number in (stages + 1, -stages - 1):
+        with pytest.raises(IndexError):
+            entry.at(number)
+    assert pickle.loads(pickle.dumps(entry)) == entry
+    assert [each.name for each in entry.all_shards] == [
+        f"{kind}{n}" for kind in "sw" for n in range(stages + 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stages", "changes", "message"),
+    [
+        *((1, {"generations": [generation(1, **{name: 9})]},
+           f"the {name} of its generations do not rise")
+          for name in ("documents", "tokens", "shards", "inputs")),
+        (2, {"generations": [generation(1), generation(2, index="index")]},
+         "two of its generations have the same index"),
+        (1, {"generations": [generation(1, index="index-2")]},
+         "two of its generations have the same index"),
+        *((0, {"side": {"w": SideEntry(dtype="int8", shards=shards)}},
+           "the shards of its side array 'w' hold other documents")
+          for shards in ([], [shard(0, 2)], [shard(0, 1, 3)], [shard(0), shard(1)])),
+    ],
+)  # fmt: skip
+def test_a_source_only_grew_and_has_side_arrays_of_its_own_documents(
+    stages: int, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValidationError, match=message):
+        source(stages, **changes)
+    for name in ("documents", "tokens", "shards", "inputs"):
+        source(1, generations=[generation(1, **{name: generation(2)[name]})])  # what it is now
+
+
+def test_a_side_array_is_a_source_of_its_values() -> None:
+    sums = {name: name.upper() for name in ("length", "anchor", "page", "w.anchor", "w.page", "x")}
+    entry = source(1, masked=True, checksums=sums)
+    own = entry.of_side("w")
+    assert own.checksums == {"length": "LENGTH", "anchor": "W.ANCHOR", "page": "W.PAGE"}
+    assert (own.shards, own.masked, own.side) == (entry.side["w"].shards, False, {})
+    assert own.documents == entry.documents
+    assert source(0, checksums={"page": "p"}).of_side("w").checksums == {}
+
+
+def view_entry(**changes: Any) -> ViewEntry:
+    one = Amount(documents=1, tokens=2)
+    account = ViewAccount(source=one, kept=one, listed=one, dropped={})
+    given = {"generation": "f", "documents": 1, "tokens": 2, "fingerprint": "v", "folder": "d"}
+    return ViewEntry(**given | {"checksums": {}, "parameters": {}, "account": account} | changes)
+
+
+def test_what_is_not_used_is_not_written() -> None:
+    plain = {"generations", "index", "side", "views"}
+    assert plain & source(0, side={}).model_dump().keys() == set()
+    assert plain & source(1, side={}).model_dump().keys() == {"generations", "index"}
+    assert plain & source(0).model_dump().keys() == {"side"}
+    assert plain & source(0, side={}, views={"d1": view_entry()}).model_dump().keys() == {"views"}
+    assert Amount(documents=3, tokens=2).model_dump() == {"documents": 3, "tokens": 2}
+    assert Amount(ranges=3, tokens=2).model_dump() == {"ranges": 3, "tokens": 2}
+    account = view_entry().account
+    assert "cut" not in account.model_dump()
+    assert "cut" in account.model_copy(update={"cut": {"a": Amount(tokens=1)}}).model_dump()
+
+
+def whole(**changes: Any) -> Manifest:
+    tokenizer = TokenizerEntry(
+        kind="bytes", name="bytes", files={"a/b": "f"}, vocab_size=9, eod_id=0, bos_id=None,
+        pad_id=None,
+    )  # fmt: skip
+    given: dict[str, Any] = {"tokenizer": tokenizer, "dtype": "uint16", "record_tokens": 5}
+    return Manifest(**given | changes)
+
+
+def test_a_manifest_is_written_and_read_as_it_was() -> None:
+    store, one = MemoryStore(), whole(sources={"train/a": source(2, masked=True)})
+    update_manifest(store, lambda was: one if was is None else _raise(AssertionError()))
+    assert read_manifest(store) == one
+    fields = json.loads(store.files[manifest.MANIFEST])
+    assert (fields["format"], fields["version"]) == ("jaxdata", 2)
+    assert one.record_spec("train/a") == RecordSpec("uint16", True, 5)
+    assert one.tokenizer.checksums == {"tokenizer/a/b": "f"}
+    update_manifest(
+        store, lambda was: whole(files={"q": "f"}) if was == one else _raise(KeyError())
+    )
+    assert read_manifest(store).files == {"q": "f"}
+    edited = store.files[manifest.MANIFEST].replace(b'"q"', b'"p"')
+    store.files[manifest.MANIFEST] = edited
+    assert read_manifest(store, compare=False).files == {"p": "f"}
+    for read in (lambda: read_manifest(store), lambda: update_manifest(store, lambda _: one)):
+        with pytest.raises(DatasetError, match=r"^memory:/dataset.json differs from its checksum"):
+            read()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_is_no_dataset_says_how_one_is_made(there: bool, tmp_path: Any) -> None:
+    url = str(tmp_path if there else tmp_path / "none")
+    with pytest.raises(DatasetError) as refused:
+        read_manifest(MemoryStore(url=url))
+    lacks = "it has no dataset.json" if there else "there is no such folder"
+    assert str(refused.value) == (
+        f"{url} is not a dataset: {lacks}. If a conversion was interrupted, the same command "
+        "finishes it; to create a dataset, see: jaxdata convert --help"
+    )
+
+
+def test_hashes_of_inputs_are_written_and_read_as_they_were() -> None:
+    given = {"columns": None, "record_bytes": 1, "piece_bytes": 16, "joined": False}
+    one = InputHashes(**given, unit_bytes=4, contents={"a": "f"})
+    store = MemoryStore({"n": one.encode()})
+    assert read_hashes(store, "n") == one
+    assert read_hashes(store, "none") is None
+    assert "arrays" not in json.loads(one.encode())
+    arrays = one.model_copy(update={"arrays": ("a",)})
+    assert json.loads(arrays.encode())["arrays"] == ["a"]
+    store.files["n"] = one.encode().replace(b'"joined": false', b'"joined": true')
+    with pytest.raises(DatasetError, match=r"^memory:/n differs from its checksum"):
+        read_hashes(store, "n")
+    store.files["n"] = sealed(**json.loads(one.encode()) | {"version": 2})
+    with pytest.raises(DatasetError, match="has format version 2; this jaxdata reads version 1"):
+        read_hashes(store, "n")
+    for wrong in ({"piece_bytes": 15}, {"record_bytes": 0}, {"unit_bytes": 0}):
+        with pytest.raises(ValidationError):
+            InputHashes(**given | {"unit_bytes": 4, "contents": {}} | wrong)
+
+
+def test_names_of_hashes_count_the_appends() -> None:
+    names = [hashes_name("train/a", times) for times in (0, 1, 12)]
+    assert names == [f"train/a/inputs{end}.json" for end in ("", "-1", "-12")]
+    assert all(map(is_hashes_name, [*names, "inputs.json"]))
+    wrong = ["inputs-0.json", "inputs-.json", "inputs.json.b", "xinputs.json", "a/inputs-01.json"]
+    assert not any(map(is_hashes_name, wrong))

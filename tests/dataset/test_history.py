@@ -1,0 +1,106 @@
+"""The history of a dataset: what made it, without secrets, and outside all that is compared."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import jaxdata
+from jaxdata.base.version import VERSION
+from jaxdata.dataset.history import HISTORY, maker_of, note_conversion, read_history, redacted
+from jaxdata.dataset.verify import verify
+from jaxdata.storage import open_store
+from tests.commands import run
+from tests.converter.here import run_here
+from tests.storage.memory_store import MemoryStore
+
+SECRET = "s3cr3t" * 4
+
+
+def test_each_conversion_has_a_line_which_is_shown_and_compared_with_nothing(
+    tmp_path: Path,
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"text": f"text of {name}"}) + "\n")
+    words = ["convert", f"{tmp_path}/a.jsonl", "--output", f"{tmp_path}/out", "--source", "web",
+             "--tokenizer", "bytes"]  # fmt: skip
+    for _ in range(2):  # the second finds it complete: no line
+        run(*words)
+    run_here([tmp_path / "b.jsonl"], tmp_path / "out", append=True, max_chars=None)
+    store = open_store(tmp_path / "out")
+    first, second = read_history(store)
+    assert first["command"] == f"jaxdata {' '.join(words)}"
+    assert (first["version"], first["sources"]) == (VERSION, ["train/web"])
+    assert second["command"] == (
+        f"jaxdata.convert(['{tmp_path}/b.jsonl'], output='{tmp_path}/out', source='web', "
+        "tokenizer='bytes', append=True, max_chars=None)"
+    )
+    docs = jaxdata.open_dataset(tmp_path / "out").source("train", "web")
+    note_conversion(store, ["train/web"], "a \x1b[31m command")
+    assert f", jaxdata {VERSION}: a \\x1b[31m command\n" in run("inspect", store.url).stdout
+    again = jaxdata.open_dataset(tmp_path / "out").source("train", "web")
+    assert again.fingerprint == docs.fingerprint
+    assert verify(tmp_path / "out").whole
+    store.delete(HISTORY)  # as an older one
+    assert "history" not in run("inspect", store.url).stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "kept"),
+    [
+        (f"convert s3://me:{SECRET}@host/a.jsonl", "convert s3://…@host/a.jsonl"),
+        (f"convert 'https://{SECRET}@h:80/a?b'", "convert 'https://…@h:80/a?b'"),
+        (
+            f"convert 'https://h/a.jsonl?X-Amz-Signature={SECRET}&X-Amz-Date=1' --strip",
+            "convert 'https://h/a.jsonl?X-Amz-Signature=…&X-Amz-Date=…' --strip",
+        ),
+        (f"x --api-key {SECRET} y", "x --api-key … y"),
+        (
+            f"jaxdata.convert('a', password='{SECRET}', b=1)",
+            "jaxdata.convert('a', password=…, b=1)",
+        ),
+        (f"x hf_{SECRET} sk-{SECRET}", "x … …"),
+        ("convert gs://b/a@c/*.jsonl 'in/?.txt' --bos-token '<s>' --text-key a", None),
+    ],
+)
+def test_secrets_are_left_out(command: str, kept: str | None) -> None:
+    assert redacted(command) == (command if kept is None else kept)
+
+
+@settings(max_examples=30)
+@given(st.text(st.characters(exclude_characters="/'\" ", codec="utf-8"), min_size=1))
+def test_no_password_of_a_url_is_kept(password: str) -> None:
+    for url in (f"https://me:{password}@host/a", f"gs://{password}@b/c"):
+        assert redacted(f"jaxdata convert {url} --output x") == (
+            f"jaxdata convert {url.partition('://')[0]}://…@{url.rpartition('@')[2]} --output x"
+        )
+
+
+def test_a_long_command_is_cut() -> None:
+    assert redacted("a" * 16_384) == "a" * 16_384
+    assert redacted("a" * 16_385) == f"{'a' * 16_384} …"
+
+
+def test_a_history_names_the_last_conversion_that_made_a_generation() -> None:
+    store = MemoryStore()
+    assert read_history(store) == []
+    note_conversion(store, iter(["a", "b"]), "jaxdata s3://me:p@h/ü", {"a": "1"}, {"kind": "x"})
+    store.write(HISTORY, store.files[HISTORY] + b'[1]\n{"date": 1}\n?\n' + b"[" * 100_000 + b"\n")
+    note_conversion(store, ["a"], "second")
+    note_conversion(store, ["a"], "third", {"a": "1", "b": "2"})
+    one, two, three = found = read_history(store)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", one.pop("date"))
+    assert one == {
+        "version": VERSION, "sources": ["a", "b"], "command": "jaxdata s3://…@h/ü",
+        "made": {"a": "1"}, "encoding": {"kind": "x"},
+    }  # fmt: skip
+    assert (two["made"], two["encoding"]) == ({}, None)
+    assert maker_of(found, "a", "1") is three
+    assert maker_of(found[:2], "a", "1") is one
+    assert maker_of(found, "b", "1") is None
+    assert maker_of([{"made": [1]}, {}], "a", "1") is None

@@ -1,0 +1,206 @@
+"""A process killed at any of its changes of files: the same command does the rest, and tidies up.
+
+The process is this one. At its n-th change it dies: from then on every change fails, what cleans up
+included. The next life finds what the last one left, and that its process is gone.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+import jaxdata
+from jaxdata.base.errors import InputError
+from jaxdata.dataset.lease import leased
+from jaxdata.dataset.verify import verify
+from jaxdata.dataset.views.source_view import SourceView
+from jaxdata.dataset.views.writing import remove_views, write_views
+from jaxdata.storage import open_store, zarr
+from tests.converter.here import Here, run_here
+from tests.dataset.trees import tree
+
+ROOT = Path(__file__).parents[2]
+CHANGES = [
+    *((os, name) for name in ("mkdir", "open", "rename", "replace", "rmdir", "unlink", "fsync")),
+    (io, "open"),
+    (zarr, "write"),
+]
+
+
+OPENING = (os.open, io.open)
+
+
+class Killed(BaseException):
+    """The end of a process; nothing that handles errors handles it."""
+
+
+class Lives:
+    """Lives of a process, each of which dies at the n-th change of files."""
+
+    def __init__(self) -> None:
+        self.number = 0  # of this life
+        self.changes = 0
+        self.dies_at: int | None = None
+
+    def counting(self, change: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any, **options: Any) -> Any:
+            mode = (*args, "r")[1] if change in OPENING else "w"
+            if isinstance(mode, int):
+                mode = "w" if mode & (os.O_WRONLY | os.O_RDWR) else "r"
+            if set(mode) & set("wax+"):
+                self.changes += 1
+                if self.dies_at is not None and self.changes >= self.dies_at:
+                    raise Killed
+            return change(*args, **options)
+
+        return counted
+
+    def survived(self, run: Callable[[Path], object], output: Path, dies_at: int | None) -> bool:
+        """Live once; tell whether it came to an end before it was to die."""
+        self.number, self.changes, self.dies_at = self.number + 1, 0, dies_at
+        try:
+            run(output)
+        except Killed:
+            return False
+        finally:
+            self.dies_at = None
+        return True
+
+
+@pytest.fixture
+def lives(monkeypatch: pytest.MonkeyPatch) -> Lives:
+    lives = Lives()
+    for place, name in CHANGES:
+        monkeypatch.setattr(place, name, lives.counting(getattr(place, name)))
+    monkeypatch.setattr("jaxdata.dataset.lease._started", lambda _pid: lives.number)
+    return lives
+
+
+def leftovers(folder: Path) -> list[str]:
+    """Files that only a process at work needs."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    names = [path.relative_to(folder).as_posix() for path in paths]
+    return [name for name in names if ".tmp-" in name or ".lease" in name or "work/" in name]
+
+
+def nothing(_: Path) -> None:
+    pass
+
+
+def a_dataset(output: Path) -> None:
+    texts = output.parent / "texts.jsonl"
+    texts.write_text("".join(f'{{"text": "document {n % 3}"}}\n' for n in range(6)))
+    run_here(texts, output)
+
+
+def a_view(output: Path) -> None:
+    a_dataset(output)
+    view = SourceView(documents=6, dropped=np.array([2]), reasons=["near"])
+    write_views(output, "d1", {"train/web": view}, parameters={}, made_of={})
+
+
+def remove(output: Path) -> None:
+    with suppress(InputError):  # it was removed, and all that was left to say is so
+        remove_views(output, "d1")
+
+
+def export(output: Path) -> None:
+    theirs, docs = output / "theirs.bin", jaxdata.ArrayDocuments([[5, 6, 0], [7, 0]])
+    theirs.write_bytes(b"their data")
+    with pytest.raises(InputError, match=r"theirs.bin exists already: choose another output"):
+        jaxdata.export(docs, output / "theirs", format="megatron")
+    assert theirs.read_bytes() == b"their data"
+    try:
+        jaxdata.export(docs, output / "mine", format="megatron")
+    except InputError as error:  # it was done
+        assert "mine.idx exists already" in str(error)  # noqa: PT017 - where it is raised
+
+
+def deduplicate(output: Path) -> None:
+    with mock.patch("jaxdata.dedup.api.choose_engine", return_value=Here):
+        jaxdata.deduplicate(output, "d1")
+
+
+def convert(output: Path) -> None:
+    texts = output.parent / "texts.jsonl"
+    texts.write_text('{"text": "one"}\n{"text": "two"}\n')
+    run_here(texts, output)
+    assert not verify(output).damage
+
+
+@pytest.mark.parametrize(
+    ("begin", "command", "least"),
+    [
+        (a_view, remove, 20),
+        (nothing, export, 5),
+        pytest.param(a_dataset, deduplicate, 50, marks=pytest.mark.exhaustive),
+        pytest.param(nothing, convert, 50, marks=pytest.mark.exhaustive),
+    ],
+)
+def test_a_command_killed_at_any_change_does_the_rest_when_it_is_run_again(
+    lives: Lives,
+    tmp_path: Path,
+    begin: Callable[[Path], None],
+    command: Callable[[Path], None],
+    least: int,
+) -> None:
+    begun, whole = tmp_path / "begun", tmp_path / "whole"
+    begun.mkdir()
+    begin(begun)
+    shutil.copytree(begun, whole)
+    command(whole)
+    for at in count(1):
+        output = tmp_path / f"{at}"
+        shutil.copytree(begun, output)
+        if lives.survived(command, output, at):
+            break
+        assert lives.survived(command, output, None)
+        assert not leftovers(output), f"killed at change {at}"
+        assert tree(output) == tree(whole), f"killed at change {at}"
+    assert at > least
+
+
+def test_a_file_that_is_being_written_is_not_swept_away(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below/.tmp-jaxdata-old").write_text("left")
+    (tmp_path / "below/.tmp-theirs").write_text("of another program")
+    with store.create("below/new") as path:
+        path.write_text("new")
+        store.sweep(below=False)
+        assert (tmp_path / "below/.tmp-jaxdata-old").exists()
+        store.sweep()
+    assert sorted(path.name for path in (tmp_path / "below").iterdir()) == [".tmp-theirs", "new"]
+
+
+def test_what_a_killed_process_was_writing_goes_with_the_next_lease(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\n"
+        "from jaxdata.dataset.lease import leased\n"
+        "from jaxdata.storage import open_store\n"
+        "store = open_store(sys.argv[1])\n"
+        "with leased(store, ['']), leased(store, ['a']), store.create('a/b/c'):\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert len(leftovers(tmp_path)) == 3
+    with leased(open_store(tmp_path), ["other"]):
+        assert leftovers(tmp_path) == ["a/.lease", "other/.lease"]
+    with leased(open_store(tmp_path), ["a"]):
+        pass
+    assert leftovers(tmp_path) == []

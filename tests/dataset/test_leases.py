@@ -1,0 +1,527 @@
+"""Who may write below a folder: one process, and never one that lost the right to.
+
+What is decided is asked with a clock of the test's own, unwaited, of a store in memory; the end has
+processes that are killed and stopped.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jaxdata.base.errors import DatasetError
+from jaxdata.dataset import lease
+from jaxdata.dataset import lease as lease_holder
+from jaxdata.dataset.lease import Holder
+from jaxdata.storage import Store, open_store
+from tests.storage.memory_store import MemoryStore
+
+THEIRS = Holder(
+    token="theirs", host="far", machine="another", pid=7, started=3, since="then",
+    last_renewed=1000.0, command="jaxdata convert a",
+)  # fmt: skip
+WHO = "process 7 on far, since then (jaxdata convert a)"
+
+
+class Clock:
+    """Time that passes only where somebody sleeps; `then` happens after so many sleeps."""
+
+    def __init__(self, **then: Callable[[], object]) -> None:
+        self.now, self.slept = 1000.0, list[float]()
+        self.then = {int(name[1:]): do for name, do in then.items()}
+
+    def time(self) -> float:
+        return self.now
+
+    monotonic = time
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+        assert len(self.slept) < 400, "this never ends"
+        self.then.get(len(self.slept), lambda: None)()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(lease, "time", found)
+    monkeypatch.setattr(lease_holder, "time", found)
+    return found
+
+
+def encoded(holder: Holder, **changes: object) -> bytes:
+    return holder.model_copy(update=changes).model_dump_json().encode()
+
+
+def test_a_lease_is_there_while_the_block_runs_and_only_then(clock: Clock) -> None:
+    store = MemoryStore()
+    with lease.leased(store, iter(["b", "", "a", "b"])) as mine:
+        assert mine.folders == ("", "a", "b")
+        assert sorted(store.files) == [".lease", "a/.lease", "b/.lease"]
+        held = Holder.decode(store.files["a/.lease"])
+        assert held is not None
+        assert (held.token, held.pid) == (mine.token, os.getpid())
+        assert re.fullmatch("[0-9a-f]{16}", mine.token)
+        mine.check(store)
+    assert store.files == {}
+    assert clock.slept == []
+    assert store.sweeps == 2
+
+
+def renewed(now: float | None) -> bytes:
+    """Their lease, renewed at this time by their clock; None for one of another version."""
+    return b"{}" if now is None else encoded(THEIRS, last_renewed=now)
+
+
+NOW = 1000.0
+
+
+@pytest.mark.parametrize("folder", ["", "a"])
+@pytest.mark.parametrize(
+    ("first", "then", "wait", "slept", "taken"),
+    [
+        (NOW, {}, False, 0, False),
+        (NOW - 60, {}, False, 0, False),
+        # What stays the same for a lease long by our clock is taken over, whatever theirs says.
+        (NOW - 60.5, {}, False, 60, True),
+        (NOW + 1000, {}, False, 60, True),
+        (None, {}, False, 60, True),
+        # A clock that is a little ahead is alive as soon as ours has come up with it.
+        (NOW + 0.5, {}, False, 1, False),
+        # Who renews while we watch lives.
+        (5, {10: 6}, False, 10, False),
+        # Who waits takes what is given back at once.
+        (5, {10: 6, 69: 7, 100: "gone"}, True, 100, True),
+        (NOW, {3: 1, 61: 2, 64: "gone"}, True, 64, True),
+    ],
+)
+def test_who_shows_signs_of_life_is_not_disturbed_and_the_others_are_followed(
+    clock: Clock, caplog: pytest.LogCaptureFixture, folder: str, first: float | None,
+    then: dict[int, Any], wait: bool, slept: int, taken: bool,
+) -> None:  # fmt: skip
+    name, where = (f"{folder}/.lease", f"memory:/{folder}") if folder else (".lease", "memory:")
+    store = MemoryStore({name: renewed(first)})
+    for after, now in then.items():
+        clock.then[after] = (
+            store.files.clear if now == "gone" else lambda now=now: store.write(name, renewed(now))
+        )
+    if taken:
+        with lease.leased(store, [folder], wait=wait) as mine:
+            mine.check(store)
+    else:
+        with pytest.raises(DatasetError) as refused, lease.leased(store, [folder], wait=wait):
+            pass
+        assert str(refused.value) == (
+            f"{where} is being written by another process: {WHO}. Wait until it ends or stop it, "
+            "then run the same command again. If it is gone with its machine, its lease ends "
+            "within 120 s"
+        )
+        assert store.files == {name: renewed(then.get(slept, first))}
+    assert clock.slept == [1.0] * slept
+    who = "one of another version" if first is None else WHO
+    assert [each.getMessage() for each in caplog.records] == [
+        f"{where} is held by another process: {who}. Waiting; it is taken over if that shows no "
+        "sign of life for 60 s"
+    ] * bool(slept)
+
+
+def test_who_looks_at_a_short_lease_looks_more_often(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "SECONDS", 10.0)
+    with lease.leased(MemoryStore({"a/.lease": b"{}"}), ["a"]):
+        assert clock.slept == [0.5] * 20
+
+
+def test_a_dead_holder_is_followed_and_a_write_that_succeeded_unseen_is_ours(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MemoryStore()
+    monkeypatch.setattr(lease_holder, "_started", lambda pid: None)
+    monkeypatch.setattr(lease_holder, "_machine", lambda: "another")
+    monkeypatch.setattr(lease_holder.os, "kill", lambda pid, signal: _dead(pid, signal, 7))
+    store.files["a/.lease"] = encoded(THEIRS)
+    with lease.leased(store, ["a"]) as mine:
+        mine.check(store)
+    monkeypatch.setattr(lease.secrets, "token_hex", lambda size: "theirs")
+    store.files["a/.lease"] = encoded(THEIRS, pid=8)
+    with lease.leased(store, ["a"]):
+        assert Holder.decode(store.files["a/.lease"]).pid == os.getpid()  # type: ignore[union-attr]
+    assert clock.slept == []
+
+
+def _dead(pid: int, signal: int, *dead: int) -> None:
+    assert signal == 0
+    if pid in dead:
+        raise ProcessLookupError
+
+
+LOST = (
+    "memory:/a was taken over by another process: {}. This one had not renewed its lease for 60 s: "
+    "was it stopped, or its machine asleep? It has changed nothing since; when the other has "
+    "ended, the same command does what is left"
+)
+LIMITS = {"token": 64, "host": 256, "machine": 256, "since": 64, "command": 300}
+GONE = "one that has ended since, unless its file .lease was deleted"
+
+
+@pytest.mark.parametrize(("content", "who"), [(encoded(THEIRS), WHO), (None, GONE), (b"?", GONE)])
+def test_who_lost_its_lease_changes_nothing_and_leaves_the_other_s(
+    clock: Clock, content: bytes | None, who: str
+) -> None:
+    store = MemoryStore()
+    with pytest.raises(DatasetError) as lost, lease.leased(store, ["a"]) as mine:  # noqa: PT012
+        fenced = mine.fenced(store)
+        fenced.write("x", b"ours")
+        store.files["a/.lease"] = content or b""
+        if content is None:
+            del store.files["a/.lease"]
+        with pytest.raises(DatasetError) as refused:
+            fenced.write("x", b"late")
+        assert str(refused.value) == LOST.format(who)
+        raise OSError("a consequence")
+    assert str(lost.value) == LOST.format(who)
+    assert isinstance(lost.value.__cause__, OSError)
+    assert store.files == {"x": b"ours"} | ({} if content is None else {"a/.lease": content})
+
+
+def test_an_error_while_the_lease_is_held_stays_that_error(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits, store = list[float](), MemoryStore()
+
+    @contextmanager
+    def within(seconds: float) -> Iterator[None]:
+        limits.append(seconds)
+        yield
+
+    monkeypatch.setattr(lease, "within", within)
+    with pytest.raises(KeyError), lease.leased(store, ["a", "b"]):
+        raise KeyError
+    assert limits == [2.0, 2.0, 2.0], "its check, and giving back two leases"
+    with lease.leased(store, ["a"]):
+        pass
+    assert limits[3:] == [60.0]
+    assert store.files == {}
+
+
+def test_leases_taken_before_one_that_is_refused_are_given_back(clock: Clock) -> None:
+    store = MemoryStore()
+    store.files["b/.lease"] = encoded(THEIRS)
+    with pytest.raises(DatasetError, match="memory:/b is being written"):
+        lease.leased(store, ["a", "b"]).__enter__()
+    assert [*store.files] == ["b/.lease"]
+
+
+class Done(Event):
+    """An event that is waited for so many times before it is set."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.left, self.waits = times, list[float | None]()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits.append(timeout)
+        self.left -= 1
+        return self.left < 0
+
+
+def test_leases_are_renewed_six_times_in_their_time_until_another_has_one(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    store, mine = MemoryStore(), Holder.this_process("mine")
+    held = lease.Lease(("a", "b"), "mine")
+    for folder in held.folders:
+        store.files[f"{folder}/.lease"] = mine.renewed()
+    clock.now += 11
+    lease._renew(store, held, mine, done := Done(2))
+    assert done.waits == [10.0] * 3
+    renewed = [Holder.decode(store.files[f"{name}/.lease"]) for name in held.folders]
+    assert [each and each.last_renewed for each in renewed] == [1011.0] * 2
+    store.failing = OSError("a full disk")
+    lease._renew(store, held, mine, done := Done(1))
+    assert len(done.waits) == 2, "it is tried again"
+    assert [each.getMessage() for each in caplog.records] == [
+        f"the lease of memory:/{name} was not renewed: a full disk" for name in "ab"
+    ]
+    lease._release(store, "a", mine, None)
+    assert caplog.records[-1].getMessage() == (
+        "the lease of memory:/a was not given back: a full disk"
+    )
+    store.failing, store.files["a/.lease"] = None, encoded(THEIRS)
+    clock.now += 1
+    lease._renew(store, held, mine, done := Done(9))
+    assert len(done.waits) == 1, "it is lost for good"
+    assert store.files["a/.lease"] == encoded(THEIRS)
+    assert store.files["b/.lease"] == renewed[1].renewed().replace(b"1012", b"1011")  # type: ignore[union-attr]
+    lease._release(store, "a", mine, None)
+    assert store.files["a/.lease"] == encoded(THEIRS), "nobody gives back what is another's"
+
+
+def test_what_dead_processes_left_is_removed_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lease_holder, "_machine", lambda: "another")
+    monkeypatch.setattr(lease_holder, "_started", lambda pid: 3)
+    monkeypatch.setattr(lease_holder.os, "kill", lambda pid, signal: _dead(pid, signal, 7))
+    files = {f"{name}.lease": encoded(THEIRS) for name in ("", "a/", "other/")}
+    files |= {"lives/.lease": encoded(THEIRS, pid=8), "odd/.lease": b"?"}
+    store = MemoryStore(dict(files))
+    lease.clear(store, ["a", "lives", "odd", "none"])
+    assert store.sweeps == 1
+    assert {*store.files} == {"other/.lease", "lives/.lease", "odd/.lease"}
+    for error in (OSError(), DatasetError()):
+        store.failing = error
+        lease.clear(store, [])
+
+
+@pytest.mark.parametrize(
+    ("machine", "kill", "started", "dead"),
+    [
+        ("here", None, 3, False),
+        ("here", None, 4, True),
+        ("here", None, -1, True),
+        ("here", None, None, False),
+        ("here", ProcessLookupError, 3, True),
+        ("here", PermissionError, 3, False),
+        ("here", PermissionError, 4, True),
+        ("elsewhere", ProcessLookupError, 4, False),
+    ],
+)
+def test_only_its_own_machine_knows_that_a_process_is_dead(
+    monkeypatch: pytest.MonkeyPatch, machine: str, kill: Any, started: int | None, dead: bool
+) -> None:
+    def signal(pid: int, number: int) -> None:
+        assert (pid, number) == (7, 0)
+        if kill:
+            raise kill
+
+    monkeypatch.setattr(lease_holder, "_machine", lambda: "here")
+    monkeypatch.setattr(lease_holder, "_started", lambda pid: started)
+    monkeypatch.setattr(lease_holder.os, "kill", signal)
+    assert THEIRS.model_copy(update={"machine": machine}).is_dead() is dead
+
+
+@pytest.mark.parametrize(("state", "started"), [("S", 22), ("R", 22), ("Z", -1), ("X", -1)])
+def test_a_process_started_when_field_22_says_whatever_its_name(
+    monkeypatch: pytest.MonkeyPatch, state: str, started: int
+) -> None:
+    text = f"7 (a) Z) {state} {' '.join(map(str, range(4, 53)))}"
+    asked = []
+    monkeypatch.setattr(
+        lease_holder,
+        "Path",
+        lambda path: asked.append(path) or SimpleNamespace(read_text=lambda: text),
+    )
+    assert lease_holder._started(7) == started
+    assert asked == ["/proc/7/stat"]
+
+
+def test_where_there_is_no_proc_nothing_is_known(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    here = lease_holder._machine.__wrapped__()
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert here == f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    monkeypatch.setattr(lease_holder, "Path", lambda _path: tmp_path / "none")
+    assert lease_holder._started(7) is None
+    assert lease_holder._machine.__wrapped__() == socket.gethostname()
+
+
+def test_a_holder_is_this_process_and_its_command_without_secrets(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["jaxdata", "a b", "s3://me:pass@host/a", "x" * 400])
+    mine = Holder.this_process("t")
+    assert (mine.token, mine.pid, mine.last_renewed) == ("t", os.getpid(), 1000.0)
+    assert (mine.host, mine.machine) == (socket.gethostname(), lease_holder._machine())
+    assert mine.started == lease_holder._started(os.getpid()) is not None
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", mine.since)
+    begin = "jaxdata 'a b' s3://…@host/a "
+    assert mine.command == begin + "x" * (300 - len(begin))
+    assert str(THEIRS) == WHO
+    clock.now += 4
+    again = Holder.decode(mine.renewed())
+    assert again == mine.model_copy(update={"last_renewed": 1004.0})
+    assert (mine.age(), again and again.age()) == (4.0, 0.0)
+    assert mine.wrote(again and again.renewed())
+    assert not any(mine.wrote(each) for each in (None, b"", b"{}", encoded(THEIRS)))
+
+
+@pytest.mark.parametrize(
+    ("change", "right"),
+    [
+        *(({name: "a" * most}, True) for name, most in LIMITS.items()),
+        *(({name: "a" * (most + 1)}, False) for name, most in LIMITS.items()),
+        *(({"pid": pid}, 0 < pid < 2**31) for pid in (-1, 0, 1, 2**31 - 1, 2**31)),
+        ({"started": None}, True),
+    ],
+)
+def test_a_lease_is_read_only_as_this_version_writes_it(
+    change: dict[str, Any], right: bool
+) -> None:
+    content = encoded(THEIRS, **change)
+    assert (Holder.decode(content) is not None) is right
+    assert Holder.decode(content.replace(b"{", b'{"more":1,', 1)) is None
+    assert Holder.decode(encoded(THEIRS).replace(b'"pid":7', b'"pid":"7"')) is None
+
+
+_numbers = count()
+_HOLD = """
+import sys
+from jaxdata.dataset import lease
+from jaxdata.storage import open_store
+lease.SECONDS = 0.5
+with lease.leased(open_store(sys.argv[1]), ["a"]) as mine:
+    print("held", flush=True)
+    sys.stdin.readline()
+    store = mine.fenced(open_store(sys.argv[1]))
+    for change in (
+        lambda: store.write("a/shard", b"stale"),
+        lambda: store.delete("a/shard"),
+        lambda: store.delete("a/old/"),
+        lambda: store.sweep(),
+        lambda: store.update("a/shard", lambda was: b"stale"),
+        lambda: store.write_array("a/lengths", __import__("numpy").arange(3)),
+    ):
+        try:
+            change()
+        except lease.DatasetError as error:
+            print(error, flush=True)
+        else:
+            print("written", flush=True)
+"""
+
+
+@contextmanager
+def expired(store: Store) -> Iterator[lease.Lease]:
+    """The lease of `a` as soon as its holder's may be taken over."""
+    while True:
+        try:
+            with lease.leased(store, ["a"]) as mine:
+                yield mine
+                return
+        except DatasetError:
+            time.sleep(0.05)
+
+
+def test_who_was_stopped_too_long_changes_nothing_when_it_wakes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "SECONDS", 0.5)
+    store = open_store(tmp_path)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    command = [sys.executable, "-c", _HOLD, str(tmp_path)]
+    with subprocess.Popen(command, text=True, **pipes) as other:  # type: ignore[call-overload]
+        assert other.stdout.readline() == "held\n"
+        other.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, other.pid, os.WSTOPPED)
+        with expired(store) as mine, store.create("a/writing") as writing:
+            store.write("a/shard", b"ours")
+            store.write_array("a/lengths", np.arange(5))
+            store.write("a/old/one", b"")
+            other.send_signal(signal.SIGCONT)
+            said, _ = other.communicate("go on\n")
+            mine.check(store)
+            assert writing.exists()
+        assert said.splitlines() == [said.splitlines()[0]] * 6
+        assert f"a was taken over by another process: process {os.getpid()} on" in said
+        assert store.read("a/shard") == b"ours"
+        assert store.read_array("a/lengths").tolist() == [0, 1, 2, 3, 4]
+        assert (tmp_path / "a/old/one").exists()
+
+
+@pytest.fixture(params=["local", "remote"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    remote = f"memory://lease-{next(_numbers)}/dataset"
+    return open_store(tmp_path / "dataset" if request.param == "local" else remote)
+
+
+def test_a_lease_is_renewed_until_another_has_it_and_sent_to_workers(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "SECONDS", 0.06)
+    with lease.leased(store, ["a", "b"]) as mine:
+        fenced = lease.Lease(mine.folders, mine.token).fenced(store)
+        fenced.write("a/shard", b"data")
+        first = store.read("a/.lease")
+        while store.read("a/.lease") == first:
+            time.sleep(0.001)
+        mine.check(store)
+        store.write("a/.lease", theirs := encoded(THEIRS))
+        for late in (lambda: mine.check(store), lambda: fenced.write("a/shard", b"late")):
+            with pytest.raises(DatasetError, match="a was taken over by another process"):
+                late()
+    assert (store.read("a/.lease"), store.read("b/.lease")) == (theirs, None)
+    assert store.read("a/shard") == b"data"
+
+
+CHANGES: dict[str, Callable[[Store], object]] = {
+    "write": lambda store: store.write("x", b"stale"),
+    "delete": lambda store: store.delete("x"),
+    "update": lambda store: store.update("x", lambda _: b"stale"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_nothing_happens_between_the_fence_and_the_change_of_an_object(change: str) -> None:
+    """The lease is lost, and the object written by its new holder, right after the fence."""
+    store = open_store(f"memory://lease-{next(_numbers)}/dataset")
+    store.write("x", b"old")
+    passed = []
+
+    def fence() -> None:
+        passed.append(len(passed))
+        if passed == [0]:
+            store.write("x", b"theirs")
+        else:
+            raise DatasetError("lost")
+
+    with pytest.raises(DatasetError, match="lost"):
+        CHANGES[change](store.fenced(fence))
+    assert store.read("x") == b"theirs"
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_file_changes_under_the_lock_that_a_lease_is_taken_with(
+    tmp_path: Path, change: str
+) -> None:
+    """Who is let pass is done before another process can take over."""
+    store = open_store(tmp_path)
+    store.write("x", b"old")
+    taken = threading.Event()
+
+    def take_over() -> None:
+        with lease.leased(store, ["a"]):
+            taken.set()
+
+    other = threading.Thread(target=take_over)
+
+    def fence() -> None:
+        if not other.is_alive():
+            other.start()
+        assert not taken.wait(0.2)
+
+    CHANGES[change](store.fenced(fence))
+    other.join()
+    assert taken.is_set()
+    assert store.read("x") == {"write": b"stale", "delete": None, "update": b"stale"}[change]

@@ -1,0 +1,275 @@
+"""Records of shards and of archives: where each lies, and which one a place is in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from array_record.python.array_record_module import ArrayRecordReader
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import jaxdata
+from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.dataset import archive_members, records, shards
+from jaxdata.dataset.archive_members import Member, MemberTable, find_member
+from jaxdata.dataset.manifest import MAX_RECORD_TOKENS
+from jaxdata.dataset.records import BLOCK, RecordSpec, file_offset, without_headers
+from jaxdata.dataset.shards import ShardWriter
+from tests.builders import dataset
+from tests.dataset.strangers import little_memory
+
+# Records of these many bytes end just before, at and after a varint or a block boundary.
+EDGES = [1, 2, 63, 64, 127, 128, 8_191, 8_192, 16_383, 16_384, 32_714, 32_736, 65_404, 65_500]
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> tuple[list[int], int, bool]:
+    lengths = draw(st.lists(st.one_of(st.integers(1, 400), st.sampled_from(EDGES)), max_size=12))
+    record_tokens = draw(st.sampled_from([1, 3, 100, 16_384, 70_000]))
+    return (
+        [min(n, 2_000) if record_tokens < 100 else n for n in lengths],
+        record_tokens,
+        draw(st.booleans()),
+    )
+
+
+@given(documents(), st.integers(0, 2**32 - 1), st.sampled_from(["uint16", "uint32"]))
+@example(([65_404, 65_500, 3], 70_000, True), 0, "uint16")
+def test_the_official_reader_and_the_arithmetic_agree(
+    tmp_path_factory: pytest.TempPathFactory,
+    given_documents: tuple[list[int], int, bool],
+    seed: int,
+    dtype: str,
+) -> None:
+    lengths, record_tokens, masked = given_documents
+    rng = np.random.default_rng(seed)
+    spec = RecordSpec(dtype, masked, record_tokens)
+    tokens = [rng.integers(0, 65_536, n).astype(dtype) for n in lengths]
+    masks = [rng.integers(0, 2, n).astype(np.uint8) for n in lengths]
+    path = tmp_path_factory.mktemp("shard") / "shard"
+    with ShardWriter(path, spec) as writer:
+        for document, mask in zip(tokens, masks, strict=True):
+            writer.add(document, mask if masked else None)
+    entry = writer.entry("shard")  # raises where a record lies elsewhere
+    expected = [
+        document[start : start + record_tokens].tobytes()
+        + (mask[start : start + record_tokens].tobytes() if masked else b"")
+        for document, mask in zip(tokens, masks, strict=True)
+        for start in range(0, len(document), record_tokens)
+    ]
+    reader = ArrayRecordReader(str(path))
+    assert reader.num_records() == entry.records == len(expected)
+    assert (reader.read(0, len(expected)) if expected else []) == expected
+    assert (entry.documents, entry.tokens) == (len(lengths), sum(lengths))
+    assert entry.bytes == path.stat().st_size
+
+
+def test_stream_offsets_leave_out_the_headers_of_all_blocks() -> None:
+    place = np.arange(3 * BLOCK)  # of each byte in the file; what is no header is the stream
+    stream = without_headers(place)
+    assert len(stream) == 3 * (BLOCK - 24)
+    assert np.array_equal(file_offset(np.arange(len(stream))), stream)
+
+
+def test_a_layout_that_array_record_does_not_write_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "WRITER_OPTIONS", "group_size:1,zstd")
+    with ShardWriter(tmp_path / "shard", RecordSpec("uint16")) as writer:
+        with pytest.raises(InputError, match="a document must have tokens"):
+            writer.add([])
+        writer.add(np.arange(1000))
+    with pytest.raises(DatasetError, match="is not as expected"):
+        writer.entry("shard")
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_any_range_of_a_stored_document_is_read(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    lengths = data.draw(st.lists(st.integers(1, 3_000), min_size=1, max_size=12))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    tokens = [rng.integers(0, 70_000, n) for n in lengths]
+    masks = [rng.integers(0, 2, n) for n in lengths]
+    path = dataset(
+        tmp_path_factory.mktemp("dataset"),
+        {"a": tokens},
+        masks={"a": masks},
+        record_tokens=data.draw(st.sampled_from([7, 500, 16_384])),
+        shard_documents=data.draw(st.sampled_from([1, 4, 100])),
+    )
+    docs = jaxdata.open_dataset(path).source("train", "a")
+    assert docs.lengths.tolist() == lengths
+    for number, (document, mask) in enumerate(zip(tokens, masks, strict=True)):
+        start = data.draw(st.integers(0, lengths[number]))
+        stop = data.draw(st.integers(start, lengths[number]))
+        assert docs.read(number, start, start).tolist() == [], "and nothing before anything else"
+        assert np.array_equal(docs.read(number, start, stop), document[start:stop])
+        item = docs[number]
+        assert np.array_equal(item["tokens"], document)
+        assert np.array_equal(item["loss_mask"], mask.astype(bool))
+
+
+def test_the_largest_records_take_no_memory() -> None:
+    spec = RecordSpec("uint32", masked=True, record_tokens=MAX_RECORD_TOKENS)
+    with little_memory():
+        whole, rest = spec.stream_bytes([MAX_RECORD_TOKENS, MAX_RECORD_TOKENS + 1])
+    assert (whole, rest) == (5 * 2**29 + 42 + 5, 5 * 2**29 + 42 + 5 + 5 + 42 + 1)
+
+
+class Record(NamedTuple):
+    """A record in the stream of a file."""
+
+    document: int
+    first: int
+    """its first token"""
+    tokens: int
+    chunk: int
+    """where its chunk's header begins"""
+    begin: int
+    """where its tokens do"""
+    size: int
+
+
+def walk(lengths: list[int], spec: RecordSpec) -> Iterator[Record]:
+    """The records of a file, one after the other."""
+    at = 40
+    for document, length in enumerate(lengths):
+        for first in range(0, length, spec.record_tokens):
+            tokens = min(spec.record_tokens, length - first)
+            size = tokens * {"uint16": 2, "uint32": 4, "int8": 1}[spec.dtype]
+            size += tokens if spec.masked else 0
+            varint, left = 1, size
+            while left >= 128:
+                varint, left = varint + 1, left // 128
+            begin = at + 40 + 1 + 1 + varint
+            yield Record(document, first, tokens, at, begin, size)
+            at = begin + size
+
+
+specs = st.builds(
+    RecordSpec,
+    st.sampled_from(["uint16", "uint32"]),
+    st.booleans(),
+    st.sampled_from([1, 3, 25, 26, 32, 63, 64, 100, 8_191, 16_384]),
+)
+
+
+@given(st.lists(st.integers(1, 300) | st.just(9_000), min_size=1, max_size=6), specs)
+def test_records_lie_where_walking_finds_them(lengths: list[int], spec: RecordSpec) -> None:
+    """Sizes of large records are computed, those of small ones looked up."""
+    lengths = [min(length, 40 * spec.record_tokens) for length in lengths]
+    for most in (0, records._MOST_TABLED):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(records, "_MOST_TABLED", most)
+            lie_where_walking_finds_them(lengths, spec)
+
+
+def lie_where_walking_finds_them(lengths: list[int], spec: RecordSpec) -> None:
+    found = [*walk(lengths, spec)]
+    of = [[each for each in found if each.document == n] for n in range(len(lengths))]
+    assert spec.records(lengths).tolist() == list(map(len, of))
+    assert spec.record_lengths(lengths).tolist() == [each.tokens for each in found]
+    starts, sizes = spec.record_spans(lengths)
+    assert starts.tolist() == [each.begin for each in found]
+    assert sizes.tolist() == [each.size for each in found]
+    fields, sizes = spec.size_fields(lengths)
+    assert fields.tolist() == [each.chunk + 32 for each in found]
+    assert sizes.tolist() == [each.size for each in found]
+    whole = [each[-1].begin + each[-1].size - each[0].chunk for each in of]
+    assert spec.stream_bytes(lengths).tolist() == whole
+    item = 2 if spec.dtype == "uint16" else 4
+    assert spec.item == item
+    sizes = spec.chunk_bytes([each.tokens for each in found])
+    assert sizes.tolist() == [each.begin + each.size - each.chunk for each in found]
+    tokens = [(each, n) for each in found for n in {0, each.tokens // 2, each.tokens - 1}]
+    asked = ([lengths[each.document] for each, _ in tokens], [each.first + n for each, n in tokens])
+    before = [of[each.document][0].chunk for each, _ in tokens]
+    of_tokens = [each.begin + n * item for each, n in tokens]
+    of_masks = [each.begin + each.tokens * item + n for each, n in tokens]
+    assert (spec.token_offset(*asked) + before).tolist() == of_tokens
+    assert (spec.mask_offset(*asked) + before).tolist() == of_masks
+    fields, sizes = spec.size_field(*asked)
+    assert (fields + before).tolist() == [each.chunk + 32 for each, _ in tokens]
+    assert sizes.tolist() == [each.size for each, _ in tokens]
+
+
+def test_a_side_array_has_records_of_at_most_two_gibibytes() -> None:
+    spec = RecordSpec("uint16", True, 2**29)
+    assert spec.of_side("int8") == RecordSpec("int8", False, 2**28)
+    assert RecordSpec("uint16", True, 7).of_side("int64") == RecordSpec("int64", False, 7)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(1, 4), st.booleans()),
+        max_size=9,
+    ),
+    st.integers(0, 9),
+)
+def test_a_member_is_found_by_counting_the_records_of_its_archive(
+    runs: list[tuple[int, int, int, bool]], saved: int
+) -> None:
+    """Runs of records of one member each: of which file, after a gap, so many, or as it goes on.
+
+    After some of them the table goes on as a copy.
+    """
+    table, known, row, last = MemberTable(), dict[tuple[int, int], Member](), 0, None
+    for number, (file, gap, count, goes_on) in enumerate(sorted(runs, key=lambda run: run[0])):
+        if number == saved:
+            columns, table = table.columns(), MemberTable()
+            table.begin_with(columns)
+        if last is not None and last[0] != file:
+            row, last = 0, None
+        member = Member(f"m{number}", "line", 1)
+        if goes_on and last is not None:
+            member = last[1]._replace(number=last[1].number + gap)
+        row += gap
+        for n in range(count):
+            at = member._replace(number=member.number + n)
+            table.add(file, row, at)
+            known[file, row] = at
+            row, last = row + 1, (file, at._replace(number=at.number + 1))
+    columns = table.columns()
+    assert {name: kind.dtype for name, kind in columns.items()} == archive_members.COLUMNS
+    assert len(table) == len(columns["member_row"]) <= len(runs) + 1
+    for (file, at), member in known.items():
+        assert find_member(columns, file, at) == member
+    for file in {file for file, _ in known}:
+        first = min(at for of, at in known if of == file)
+        assert first == 0 or find_member(columns, file, first - 1) is None
+    assert find_member(columns, 3, 0) is None
+
+
+def test_lines_of_json_are_objects_of_sound_size_and_as_many_as_documents(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, several = archive_members.line_of_json, archive_members.lines_of_json
+    lines, deep = (np.frombuffer(data, np.uint8) for data in (b"{}\n{}\n[]\n", b"[" * 100_000))
+
+    def at(*ends: int) -> Any:
+        return np.array(ends, np.uint64)
+
+    assert one(lines, at(3, 6), 1) == {}
+    assert several(lines, at(3, 6, 9), 0, 2) == [{}, {}]
+    assert several(lines, at(3, 6, 9), 1, 1) == several(lines, at(3, 6, 9), 0, 0) == []
+    for asked, message in (
+        (lambda: one(lines, at(2, 1, 3), 1), "a line from byte 2 to 1 of 9"),
+        (lambda: one(lines, at(2, 10), 1), "a line from byte 2 to 10 of 9"),
+        (lambda: one(lines, at(3, 6, 9), 2), "a line that is no object"),
+        (lambda: one(deep, at(100_000), 0), "a line that is nested too deep"),
+        (lambda: several(lines, at(3, 6, 9), 1, 3), "a line that is no object"),
+        (lambda: several(lines, at(3, 2, 9), 0, 2), "1 lines for 2 documents"),
+        (lambda: several(deep, at(100_000), 0, 1), "a line that is nested too deep"),
+    ):
+        with pytest.raises(ValueError, match=f"^{message}"):
+            asked()
+    monkeypatch.setattr(archive_members, "_LINE_BYTES", 2)
+    assert one(lines, at(2), 0) == {}
+    with pytest.raises(ValueError, match="a line from byte 0 to 3 of 9"):
+        one(lines, at(3), 0)

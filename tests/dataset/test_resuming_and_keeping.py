@@ -1,0 +1,254 @@
+"""What of a killed job is resumed, and which file that was kept is trusted."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.dataset.unfinished import UnfinishedJob, unfinished_conversions
+from jaxdata.storage import LocalStore
+from jaxdata.storage import cached_files as cache
+from tests.storage.memory_store import MemoryStore
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_job_is_its_record_and_the_receipts_below_its_folder(number: int) -> None:
+    store, folder = MemoryStore({"other/work/u.receipt": b"", "work.txt": b""}), "train/web"
+    others = dict(store.files)
+    job = UnfinishedJob(store, folder, parameters="w.json") if number else UnfinishedJob(store)
+    before, record = (f"{folder}/", "w.json") if number else ("", "work/parameters.json")
+    assert (job.begun(), job.done(), job.files(), job.noted("n")) == (None, set(), [], None)
+    store.files[f"{before}work/old.receipt"] = b"old"
+    store.files[f"{before}{record}"] = b"was"
+    assert job.begun() == b"was"
+    job.begin(b"settings")
+    assert store.files == others | {f"{before}{record}": b"settings"}
+    job.commit("u1", b"one")
+    job.commit("u.receipt", b"two")
+    job.note("noted", b"three")
+    assert {*job.files()} - {"parameters.json"} == {"u1.receipt", "u.receipt.receipt", "noted"}
+    assert job.done() == {"u1", "u.receipt"}
+    assert store.files[f"{before}work/u1.receipt"] == b"one"
+    assert job.noted("noted") == store.files[f"{before}work/noted"] == b"three"
+    assert job.receipt("u.receipt", bytes.decode) == "two"
+    job.end()
+    assert store.files == others
+    # What a process that is killed in between leaves is nothing that anybody resumes from.
+    assert store.deleted[-2:] == [f"{before}{record}", f"{before}work/"]
+
+
+@pytest.mark.parametrize(("folder", "where"), [("", "memory:"), ("a", "memory:/a")])
+def test_only_a_job_of_the_same_settings_with_a_receipt_resumes(folder: str, where: str) -> None:
+    job = UnfinishedJob(MemoryStore(), folder, "a job")
+
+    def fail(_: bytes) -> list[str]:
+        raise ValueError
+
+    assert not job.resumes(fail), "nothing is begun"
+    job.begin(b"settings")
+    assert not job.resumes(fail), "no unit is done"
+    job.commit("u", b"")
+    assert job.resumes(lambda record: [] if record == b"settings" else ["another record"])
+    with pytest.raises(InputError) as other:
+        job.resumes(lambda _: ["a was 1, is 2", "b was 3, is 4"])
+    assert str(other.value) == (
+        f"{where} contains a job with different settings: a was 1, is 2; b was 3, is 4. Use the "
+        "same settings to finish it, or delete that folder to start over"
+    )
+    with pytest.raises(InputError) as unread:
+        job.resumes(fail)
+    assert str(unread.value) == (
+        f"{where} contains a job of another version of jaxdata; delete that folder to start over"
+    )
+
+
+@pytest.mark.parametrize(("folder", "where"), [("", "memory:"), ("a", "a")])
+def test_a_receipt_that_is_gone_or_damaged_says_what_to_do(folder: str, where: str) -> None:
+    job = UnfinishedJob(MemoryStore(), folder)
+    path = f"memory:/{folder + '/' if folder else ''}work/u.receipt"
+    with pytest.raises(DatasetError) as gone:
+        job.receipt("u", bytes.decode)
+    assert str(gone.value) == (
+        f"{path} is gone: is another process writing to {where}? Wait until it ends, then run the "
+        "same command again"
+    )
+    job.commit("u", b"\xff")
+    for decode in (bytes.decode, lambda data: {}[data], lambda data: data.none):
+        with pytest.raises(DatasetError) as damaged:
+            job.receipt("u", decode)
+        assert str(damaged.value) == (
+            f"{path} is damaged, or of another version of jaxdata: delete it and run the same "
+            "command again, which repeats that part of the work"
+        )
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(OSError(28, "no space", "/a"), "no space (/a)"), (OSError("just so"), "just so")],
+)
+def test_what_cannot_be_written_is_said(error: OSError, said: str) -> None:
+    with pytest.raises(DatasetError) as refused, UnfinishedJob(MemoryStore()).writing():
+        raise error
+    assert str(refused.value) == (
+        f"memory: cannot be written: {said}. Finished work is kept: fix the cause, and the same "
+        "command resumes"
+    )
+    with pytest.raises(KeyError), UnfinishedJob(MemoryStore()).writing():
+        raise KeyError
+
+
+def test_unfinished_conversions_are_sources_with_a_record() -> None:
+    names = ["train/a/work/parameters.json", "train/b/work/u.receipt", "work/parameters.json"]
+    assert unfinished_conversions(names) == {"train/a"}
+
+
+def _status(uid: int, gid: int, mode: int, kind: int = stat.S_IFREG) -> os.stat_result:
+    return os.stat_result((kind | mode, 0, 0, 0, uid, gid, 0, 0, 0, 0))
+
+
+_who = st.tuples(st.sampled_from([0, 5, 6, 9]), st.sampled_from([1, 2]), st.integers(0, 0o777))
+
+
+@given(found=_who, data=st.none() | _who)
+def test_a_kept_file_is_trusted_where_nobody_else_could_write_it(
+    found: tuple[int, int, int], data: tuple[int, int, int] | None
+) -> None:
+    """Of the people of some groups: the user 5, root, and whoever may write the data."""
+    uid, gid, mode = found
+    trusted = uid in (0, 5) or (data is not None and uid == data[0])
+    if mode & 0o020:  # the group of the file: only where that of the data may write it, too
+        trusted &= data is not None and bool(
+            data[2] & 0o002 or (data[1] == gid and data[2] & 0o020)
+        )
+    if mode & 0o002:
+        trusted &= data is not None and bool(data[2] & 0o002)
+    if data and mode & 0o020 and not (data[1] == gid and data[2] & 0o020):
+        trusted = False  # even where all may write the data, the group's right is not that right
+    statuses = {"d/dataset.json": data and _status(*data), "d/kept": _status(*found)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cache, "_stat", statuses.get)
+        patch.setattr(cache.os, "getuid", lambda: 5)
+        assert cache._can_be_trusted("d/kept", MemoryStore(url="d")) is trusted
+        apart = uid in (0, 5) and not mode & 0o022
+        assert cache._can_be_trusted("d/kept", None) is apart
+        far = MemoryStore(url="d")
+        far.local = False
+        assert cache._can_be_trusted("d/kept", far) is apart
+        statuses["d/kept"] = _status(*found, kind=stat.S_IFDIR)
+        assert not cache._can_be_trusted("d/kept", None)
+        assert not cache._can_be_trusted("d/none", None)
+
+
+PLAN = f"plans/x-{'a' * 32}.npy"
+OWN = f"plans/{os.getuid()}/x-{'a' * 32}.npy"
+
+
+def _writes(content: bytes) -> Callable[[Any, str], None]:
+    return lambda store, name: store.write(name, content)
+
+
+def test_what_is_kept_goes_beside_the_data_else_to_the_user(tmp_path: Path) -> None:
+    beside = LocalStore(tmp_path / "d")
+    user = cache.user_cache()
+    assert user.url == os.environ["JAXDATA_CACHE"]
+
+    def open_to_all(store: Any, name: str) -> None:
+        store.write(name, b"1")
+        (tmp_path / "d" / name).chmod(0o666)
+
+    store, name = cache.keep(PLAN, beside, open_to_all)
+    assert (store, name, beside.read(PLAN)) == (beside, PLAN, b"1")
+    assert (tmp_path / "d" / PLAN).stat().st_mode & 0o777 == 0o644
+    assert [(s.url, n) for s, n in cache.find_kept([PLAN], beside)] == [(beside.url, PLAN)]
+
+    def refuse(error: Exception) -> Callable[[Any, str], None]:
+        def write(store: Any, name: str) -> None:
+            if store.url == beside.url:
+                raise error
+            store.write(name, b"2")
+
+        return write
+
+    for error in (OSError(), ValueError()):
+        store, name = cache.keep(PLAN, beside, refuse(error))
+        assert (store.url, name) == (user.url, PLAN)
+    found = [(s.url, n) for s, n in cache.find_kept(["plans/none", PLAN], beside)]
+    assert found == [(beside.url, PLAN), (user.url, PLAN)]
+    with pytest.raises(KeyError):
+        cache.keep(PLAN, beside, refuse(KeyError()))
+    with pytest.raises(AssertionError, match="has to know such names"):
+        cache.keep("plans/other", beside, _writes(b""))
+
+
+def test_what_is_kept_takes_no_place_of_a_stranger_s_file(tmp_path: Path) -> None:
+    beside = LocalStore(tmp_path)
+    beside.write(PLAN, b"theirs")
+    (tmp_path / PLAN).chmod(0o666)
+    assert cache.keep(PLAN, beside, _writes(b"ours")) == (beside, OWN)
+    assert (beside.read(PLAN), beside.read(OWN)) == (b"theirs", b"ours")
+    assert [n for _, n in cache.find_kept([PLAN], beside)] == [OWN]
+    (tmp_path / PLAN).chmod(0o600)
+    assert cache.keep(PLAN, beside, _writes(b"new")) == (beside, PLAN)
+    far = MemoryStore()
+    far.local = False
+    assert cache.keep(PLAN, far, _writes(b"1")) == (far, PLAN)
+    assert [n for s, n in cache.find_kept([PLAN], far) if s is far] == [PLAN, OWN]
+
+
+def test_a_kept_file_is_made_once_and_taken_from_any_of_its_names(tmp_path: Path) -> None:
+    beside, made = LocalStore(tmp_path), []
+    names = [PLAN, PLAN.replace("a", "b")]
+
+    def write(path: Path) -> None:
+        made.append(path)
+        path.write_bytes(b"right")
+
+    def decode(path: Path) -> bytes | None:
+        return path.read_bytes() if path.read_bytes() != b"damaged" else None
+
+    def asked() -> bytes:
+        return cache.cached_file(names, write, beside, decode)
+
+    assert (asked(), asked(), len(made)) == (b"right", b"right", 1)
+    beside.write(PLAN, b"damaged")
+    assert (asked(), len(made), beside.read(PLAN)) == (b"right", 2, b"right")
+    beside.delete(PLAN)
+    beside.write(names[1], b"earlier")
+    (tmp_path / names[1]).chmod(0o644)
+    assert (asked(), len(made)) == (b"earlier", 2)
+
+
+def test_only_the_user_s_own_kept_files_are_those_of_a_cache(tmp_path: Path) -> None:
+    hexes, ends = "0123456789abcdef", f"web-{'0' * 16}.ends"
+    own = os.getuid()
+    right = [
+        f"{kind}/{inner}{hexes * 2}{end}"
+        for kind in ("plans", "encoders")
+        for inner in ("", f"{own}/", "a-b_")
+        for end in (".npy", ".json", ".sealed.arrays")
+    ]
+    right += [ends, f"{own}/{ends}", f"copies/{hexes * 2}-a b", f"plans/{hexes * 2}.datasets.jsonl"]
+    wrong = [f"plans/{hexes}.npy", f"plans/{hexes * 2}.txt", f"other/{hexes * 2}.npy", "a.ends"]
+    wrong += [f"plans/{own + 1}/{hexes * 2}.npy", f"copies/{hexes * 2}", "plans/x/y.npy"]
+    for name in [*right, *wrong]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(name.encode())
+    (tmp_path / f"plans/c{hexes * 2}.npy").symlink_to(tmp_path / ends)
+    (tmp_path / f"plans/d{hexes * 2}.npy").mkdir()
+    expected = {tmp_path / name: len(name) for name in right}
+    assert cache.kept_files(tmp_path) == expected
+    (tmp_path / "encoders").rename(tmp_path / "elsewhere")
+    (tmp_path / "encoders").symlink_to(tmp_path / "elsewhere")
+    left = {path: size for path, size in expected.items() if "encoders" not in path.parts}
+    assert cache.kept_files(tmp_path) == left
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cache.os, "getuid", lambda: own + 1)
+        assert cache.kept_files(tmp_path) == {}

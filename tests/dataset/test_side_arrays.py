@@ -1,0 +1,90 @@
+"""Side arrays and their shards: names, types, and damage that reading finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import jaxdata
+from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.dataset.manifest import as_type, check_side
+from tests.builders import dataset, documents
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    tokens = documents(120, longest=70, seed=1)
+    side = {"web": {"weight": [each.astype(np.float32) for each in tokens]}}
+    return dataset(tmp_path / "d", {"web": tokens}, side=side, record_tokens=20, shard_documents=50)
+
+
+SHARD = "train/web/00001-00000.weight.array_record"
+
+
+def test_a_missing_shard_is_named_by_reading(copy: Path) -> None:
+    (copy / SHARD).unlink()
+    docs = jaxdata.open_dataset(copy).source("train", "web")
+    assert docs.tokens(*(np.array([n]) for n in (60, 0, 1))).views.join()
+    with pytest.raises(DatasetError, match=r"00001-00000\.weight\.array_record is missing"):
+        docs[60]
+
+
+def test_a_shard_of_other_documents_is_refused(copy: Path) -> None:
+    shards = [copy / f"train/web/0000{n}-00000.weight.array_record" for n in (0, 1)]
+    first = shards[0].read_bytes()
+    shards[0].write_bytes(shards[1].read_bytes().ljust(len(first), b"\0"))
+    docs = jaxdata.open_dataset(copy).source("train", "web")
+    with pytest.raises(DatasetError, match=r"weight\.array_record: its records are not those"):
+        docs[0]
+
+
+@pytest.mark.parametrize(
+    "name", ["", "1a", "ä", "a-b", "a" * 65, "tokens", "target_a", "chosen_a", "rejected_a"]
+)
+def test_a_side_array_has_a_name_of_its_own(name: str) -> None:
+    own = len(name) > 64 or name in ("", "1a", "ä", "a-b")
+    with pytest.raises(InputError) as refused:
+        check_side(name)
+    assert str(refused.value) == f"side array {name!r}" + (
+        ": expected a name of up to 64 letters, digits and '_', beginning with no digit"
+        if own
+        else ": batches have another array of that name; give it another one"
+    )
+    check_side("a" * 64, "float16")
+    with pytest.raises(InputError, match="side array 'a' is of bool; expected whole numbers or"):
+        check_side("a", "bool")
+
+
+_kinds = ["int8", "uint8", "int64", "uint64", "float16", "float32", "float64"]
+_values = [0, -1, 127, 128, -128, -129, 255, 256, 2**63 - 1, -(2**63), 2**63, 65_504, 10**6]
+
+
+@given(st.lists(st.sampled_from(_values), max_size=3), *[st.sampled_from(_kinds)] * 2)
+def test_numbers_fit_a_type_where_it_holds_each(values: list[int], was: str, now: str) -> None:
+    def holds(kind: str, value: int) -> bool:
+        if kind.startswith("float"):
+            return kind != "float16" or -65_520 < value < 65_520
+        bits, signed = int(kind[-2:].lstrip("t")), kind[0] == "i"
+        low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1)) if signed else (0, 2**bits)
+        return low <= value < high
+
+    given_values = np.array([value for value in values if holds(was, value)], was)
+    exact = [int(value) for value in given_values.tolist()]
+    found = as_type(given_values, np.dtype(now))
+    if was.startswith("float") and now in ("int64", "uint64"):
+        exact = [value for value in exact if abs(value) < 2**63]
+        if len(exact) < len(given_values):
+            return  # what lies at the edge of both is not told apart
+    if all(holds(now, value) for value in exact):
+        assert found is not None
+        assert found.dtype == now
+        assert found.tolist() == given_values.astype(now).tolist()
+    else:
+        assert found is None
+    not_whole = np.array([0.5, np.inf, np.nan])
+    for one in not_whole:
+        assert (as_type(np.array([one]), np.dtype(now)) is None) is (not now.startswith("float"))

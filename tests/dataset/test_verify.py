@@ -1,0 +1,199 @@
+"""What `jaxdata verify` says of a whole dataset; what it says of damage is in `tests/damage`."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jaxdata.base.errors import DatasetError
+from jaxdata.dataset.manifest import read_manifest, update_manifest
+from jaxdata.dataset.verify import Damage, run_checks, verify
+from jaxdata.storage import open_store
+from tests import commands
+from tests.builders import dataset
+from tests.converter.here import run_here as convert
+from tests.dataset.trees import tree
+
+SHARD = "train/web/00000-00000.array_record"
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    given = {"web": [5, 9, 30, 2, 17] * 4, "code": 6}
+    return dataset(tmp_path / "d", given, shard_documents=12, record_tokens=16)
+
+
+@pytest.fixture
+def converted(tmp_path: Path) -> Path:
+    """A source of a conversion that noted its input, and set a record aside."""
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"bad": 1}\n')
+    convert(tmp_path / "a.jsonl", tmp_path / "c")
+    return tmp_path / "c"
+
+
+def forget_checksums(folder: Path) -> None:
+    """Make the manifest what it was before columns had checksums."""
+    fields = json.loads((folder / "dataset.json").read_bytes())
+    del fields["sha256"], fields["files"]
+    for entry in fields["sources"].values():
+        del entry["checksums"]
+    (folder / "dataset.json").write_text(json.dumps(fields))
+
+
+def test_a_whole_dataset_is_whole(copy: Path) -> None:
+    calls: list[tuple[int, int]] = []
+    result = verify(copy, progress=lambda *call: calls.append(call))
+    assert (result.whole, result.damage, result.unchecked, result.unfinished) == (True, (), (), ())
+    assert result.counts == {
+        **{"sources": 2, "shards": 3, "documents": 26, "bytes": 3 * 2**17},
+        "tokens": read_manifest(open_store(copy)).sources["train/code"].tokens + 252,
+    }
+    last = str(result).splitlines()[-1]
+    assert last.startswith(f"{copy}: whole (2 sources, 3 shards, 26 documents, ")
+    assert last.endswith(" tokens, 0.4 MB)")
+    assert calls == sorted(calls)
+    assert calls[-1] == (result.counts["bytes"],) * 2
+
+
+def test_so_many_files_are_read_at_a_time() -> None:
+    three = threading.Barrier(3, timeout=30)
+
+    def check() -> list[Damage]:
+        three.wait()
+        return []
+
+    assert run_checks([(1, check)] * 3, 3, None) == ()
+
+
+def test_a_file_is_said_once_in_the_order_of_the_checks() -> None:
+    def of(*names: str) -> list[Damage]:
+        return [Damage(name, f"{name} of {names}") for name in names]
+
+    checks = [(1, lambda: of("b", "a")), (1, list), (1, lambda: of("a", "c", "b"))]
+    assert run_checks(checks, 2, None) == (*of("b", "a"), of("a", "c", "b")[1])
+
+
+def test_other_stores_are_verified_too(copy: Path) -> None:
+    local, remote = open_store(copy), open_store("memory://verify/a")
+    for name in local.list():
+        remote.write(name, local.read(name) or b"")
+    assert verify("memory://verify/a").whole
+    remote.write(SHARD, (local.read(SHARD) or b"")[:-1] + b"x")
+    remote.delete("train/code/index/anchor/")
+    files = [one.file for one in verify("memory://verify/a").damage]
+    assert files == ["train/code/index/anchor", SHARD]
+
+
+def test_what_has_no_checksum_is_said(copy: Path, converted: Path) -> None:
+    forget_checksums(copy)
+    result = verify(copy)
+    assert result.whole
+    assert list(result.unchecked) == [
+        "dataset.json",
+        *(f"train/{name}/index/{column}" for name in ("code", "web") for column in COLUMNS),
+    ]
+    for unchecked, end in (
+        ("abcdefgh", "unnoticed: a, b, c, d, e, f, g, h"),
+        ("abcdefghij", "a, b, c, d, e, f, g, h and 2 more (--json names all)"),
+    ):
+        line = str(replace(result, unchecked=tuple(unchecked))).splitlines()[0]
+        assert line.startswith("no checksum (written by an earlier jaxdata), so damage may go unn")
+        assert line.endswith(end)
+    forget_checksums(converted)
+    assert "train/web/quarantine.jsonl" in verify(converted).unchecked
+    convert(converted.parent / "a.jsonl", converted, source="more")
+    unchecked = verify(converted).unchecked
+    assert "train/web/index/origin_row" in unchecked
+    assert not [name for name in unchecked if "more" in name or name == "dataset.json"]
+
+
+COLUMNS = ("origin_file", "origin_row")
+
+
+@pytest.mark.parametrize(("source", "append"), [("more", False), ("web", True)])
+def test_nothing_is_added_to_a_damaged_manifest(
+    converted: Path, source: str, *, append: bool
+) -> None:
+    (more := converted.parent / "b.jsonl").write_text('{"text": "two"}\n')
+    file, options = converted / "dataset.json", {"source": source, "append": append}
+    inputs = [converted.parent / "a.jsonl", more] if append else more
+    fields = json.loads(file.read_bytes())
+    fields["sources"]["train/web"]["checksums"]["origin_row"] = "0" * 64
+    file.write_text(json.dumps(fields))
+    before = tree(converted)
+    says = r"dataset\.json differs from its checksum: restore it from a copy; if you edited it"
+    with pytest.raises(DatasetError, match=says):
+        convert(inputs, converted, **options)
+    assert tree(converted) == before
+    del fields["sha256"]  # as it tells those who know what they do
+    fields["sources"]["train/web"]["checksums"] = {}
+    file.write_text(json.dumps(fields))
+    convert(inputs, converted, **options)
+    assert verify(converted).whole
+
+
+def test_the_checksum_of_a_manifest_is_of_what_a_reader_sees(copy: Path) -> None:
+    store = open_store(copy)
+    manifest = read_manifest(store)
+    odd = {"é\ud800": None, "counts": {9: (2, 3), 10: 1e300}}
+    entry = manifest.sources["train/web"].model_copy(update={"statistics": odd})
+    sources = manifest.sources | {"train/web": entry}
+    update_manifest(store, lambda _: manifest.model_copy(update={"sources": sources}))
+    assert verify(copy).whole
+
+
+def test_a_link_out_of_the_folder_is_said(copy: Path, tmp_path: Path) -> None:
+    """Who links shards to another disk may; a stranger's archive should not."""
+    (copy / SHARD).rename(tmp_path / "elsewhere")
+    (copy / SHARD).symlink_to(tmp_path / "elsewhere")
+    (copy / "train/code").rename(copy / "train/other")
+    (copy / "train/code").symlink_to(copy / "train/other")
+    found = verify(copy)
+    assert found.whole
+    assert found.links == (f"{SHARD} -> {tmp_path / 'elsewhere'}",)
+    assert f"links to files outside the folder: {found.links[0]}" in str(found).splitlines()
+
+
+def test_sources_whose_inputs_may_change_unnoticed_are_named(converted: Path) -> None:
+    assert "inputs.json" not in str(verify(converted))
+    (converted / "train/web/inputs.json").unlink()
+    checked = verify(converted)
+    assert checked.whole
+    assert checked.unknown_inputs == ("train/web",)
+    assert "without inputs.json, inputs that change are not noticed: train/web" in str(checked)
+
+
+def test_a_begun_conversion_is_no_damage(converted: Path) -> None:
+    for source in ("val/web", "train/web"):  # documents are being added to the other
+        (converted / source / "work").mkdir(parents=True)
+        (converted / source / "work/parameters.json").write_text("{}")
+        (converted / source / "quarantine-9.jsonl").write_text("{}")
+    result = verify(converted)
+    assert (result.whole, result.unchecked, result.unfinished) == (True, (), ("val/web",))
+    assert "unfinished: val/web; run the same conversion again" in str(result)
+
+
+def test_the_command_says_it_and_exits_with_it(copy: Path) -> None:
+    assert commands.run("verify", copy).stdout.splitlines()[-1].startswith(f"{copy}: whole (2 sou")
+    assert json.loads(commands.run("verify", copy, "--json").stdout)["whole"]
+    (copy / SHARD).write_bytes((copy / SHARD).read_bytes()[:-1])
+    lines = commands.run("verify", copy, "--threads", "1", status=1).stdout.splitlines()
+    assert lines[0] == f"DAMAGED {SHARD}: it has 131,071 bytes, not 131,072"
+    assert lines[1].startswith("restore these files from a copy; or convert the same input into")
+    assert lines[-1].startswith(f"{copy}: 1 damaged (2 sources, ")
+    found = json.loads(commands.run("verify", copy, "--json", status=1).stdout)
+    what = "it has 131,071 bytes, not 131,072"
+    assert found["damage"] == [{"file": SHARD, "what": what, "remedy": ""}]
+    assert found["remedy"] == lines[1]
+    assert (found["path"], found["counts"]["documents"]) == (str(copy), 26)
+    (copy / "dataset.json").unlink()
+    told = commands.run("verify", copy, status=1).stderr
+    assert "has neither dataset.json (a dataset) nor rows.json (exported rows)" in told
+    with pytest.raises(DatasetError, match=r"is not a dataset: it has no dataset\.json"):
+        verify(copy)
+    told = commands.run("verify", copy / "none", status=1).stderr
+    assert f"{copy / 'none'} does not exist, or is empty: expected a dataset" in told

@@ -1,0 +1,202 @@
+"""How views are published: whole or not at all, the same bytes, and bound to their source."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jaxdata
+from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.dataset.lease import leased
+from jaxdata.dataset.manifest import MANIFEST
+from jaxdata.dataset.verify import verify
+from jaxdata.dataset.views.writing import remove_views, write_views
+from jaxdata.storage import open_store
+from jaxdata.testing import distinct_documents, write_dataset
+from tests.converter.here import run_here
+from tests.dataset.views.made import convert_records, dropping, kept, masking, tree, write
+
+LENGTHS = [3 + n % 7 for n in range(60)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_dataset(tmp_path / "d", {"train/web": distinct_documents(LENGTHS)})
+    return tmp_path / "d"
+
+
+def manifest(folder: Path) -> dict:
+    return json.loads((folder / MANIFEST).read_text())
+
+
+def test_without_views_a_manifest_is_as_it_was(folder: Path) -> None:
+    before = (folder / MANIFEST).read_bytes()
+    entry = write(folder, dropping(60, 4))
+    assert re.fullmatch("[0-9a-f]{16}", entry.folder)
+    assert (folder / MANIFEST).read_bytes() != before
+    assert remove_views(folder, "d1") == ["train/web"]
+    assert (folder / MANIFEST).read_bytes() == before
+    assert not [name for name in tree(folder) if "views" in name]
+
+
+def test_equal_lists_make_equal_bytes_whatever_was_there(tmp_path: Path, folder: Path) -> None:
+    other = Path(shutil.copytree(folder, tmp_path / "other"))
+    view = dropping(60, 4, 9, masked=masking((5, 0, 2), (1, 1, 3)))
+    write(folder, view)
+    write(other, dropping(60, *range(30)))  # made again, with other content
+    write(other, dropping(60, 4, 9, masked=masking((1, 1, 2), (5, 0, 2), (1, 2, 3))))
+    assert tree(folder) == tree(other)
+    again = tree(folder)
+    write(folder, view)
+    assert tree(folder) == again
+
+
+def test_who_reads_a_view_keeps_it_while_it_is_made_again(folder: Path) -> None:
+    write(folder, dropping(60, 4))
+    reading, expected = kept(folder), kept(folder)[10]["tokens"].tolist()
+    _ = reading.lengths, reading.document
+    write(folder, dropping(60, *range(20)))
+    assert reading[10]["tokens"].tolist() == expected
+    assert kept(folder)[0]["tokens"].tolist() != expected
+
+
+KILLED = """
+import sys, numpy as np
+from tests.converter.here import run_here
+from tests.dataset.views.made import dropping, masking, write
+from pathlib import Path
+for number in range(10**6):
+    print(number, flush=True)
+    ranges = [(d, 0, 2) for d in range(30, 60)]
+    write(Path(sys.argv[1]), dropping(60, *range(number // 2 % 2, 30, 2), masked=masking(*ranges)))
+"""
+
+
+def test_killed_at_any_moment_it_is_the_old_or_the_new_view(folder: Path) -> None:
+    """A real process that makes two views in turn, each twice, with SIGKILL somewhere."""
+    chance = np.random.default_rng(0)
+    command = [sys.executable, "-c", KILLED, str(folder)]
+    seen = set()
+    for _ in range(3):
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
+            assert process.stdout is not None
+            for _ in range(2):
+                process.stdout.readline()
+            time.sleep(chance.uniform(0, 0.1))
+            process.send_signal(signal.SIGKILL)
+        assert verify(folder).whole, str(verify(folder))
+        if "views" in manifest(folder)["sources"]["train/web"]:
+            seen.add(tuple(kept(folder).document.tolist()))
+    lists = [dropping(60, *range(k, 30, 2)) for k in (0, 1)]
+    expected = {tuple(np.concatenate(list(view.listed())).tolist()) for view in lists}
+    assert seen
+    assert seen <= expected
+    # The same command finishes it, takes over the lease, and leaves nothing behind.
+    write(folder, dropping(60, 1))
+    fresh = folder.parent / "fresh"
+    write_dataset(fresh, {"train/web": distinct_documents(LENGTHS)})
+    write(fresh, dropping(60, 1))
+    assert tree(folder) == tree(fresh)
+
+
+def test_what_another_process_writes_is_refused(folder: Path) -> None:
+    with leased(open_store(folder), ["train/web"]):
+        with pytest.raises(DatasetError, match="is being written by another process"):
+            write(folder, dropping(60, 4))
+        with pytest.raises(InputError, match="has no view 'd1': it has none"):
+            remove_views(folder, "d1")
+
+
+def test_a_source_that_grew_needs_its_view_made_again(tmp_path: Path) -> None:
+    records = [{"lang": "en"}] * 12
+    folder = convert_records(tmp_path, records, keep=["lang"])
+    before = jaxdata.open_dataset(folder).source("train", "web").fingerprint
+    write(folder, dropping(12, 3))
+    rows = jaxdata.pack(kept(folder), seq_len=64)
+    state = jaxdata.Loader(rows, batch_size=2).get_state()
+    more = tmp_path / "more.jsonl"
+    more.write_text('{"text": "one more"}\n')
+    run_here(more, folder, append=True, keep=["lang"])
+    dataset = jaxdata.open_dataset(folder)
+    with pytest.raises(DatasetError) as refused:
+        dataset.source("train", "web", documents="d1")
+    assert "view 'd1' of train/web was made of another generation" in str(refused.value)
+    assert "make it again, or read the source as it was then: generation=0" in str(refused.value)
+    # A run under way goes on with the generation that it began with.
+    old = dataset.source("train", "web", generation=0, documents="d1")
+    jaxdata.Loader(jaxdata.pack(old, seq_len=64), batch_size=2).set_state(state)
+    assert verify(folder).whole
+    late = {"train/web": dropping(12, 3)}
+    with pytest.raises(DatasetError, match="was changed while a view of it was made"):
+        write_views(folder, "d2", late, parameters={}, made_of={"train/web": before})
+    write(folder, dropping(13, 3))
+    assert len(kept(folder)) == 12
+
+
+def test_verify_knows_views(folder: Path) -> None:
+    write(folder, dropping(60, 4, 9, masked=masking((5, 0, 2))))
+    assert verify(folder).whole
+    column = next((folder / "train/web/views/d1").rglob("mask_stop/c/0"))
+    content = bytearray(column.read_bytes())
+    content[0] ^= 1
+    column.write_bytes(content)
+    assert "mask_stop: its content differs from its checksum" in str(verify(folder))
+    column.unlink()
+    assert "mask_stop" in str(verify(folder))
+
+
+def test_verify_compares_a_list_with_its_source(folder: Path) -> None:
+    """A column with its checksum, as a stranger may write it, still has to be of this source."""
+    write(folder, dropping(60, 4))
+    entry = manifest(folder)
+    view = entry["sources"]["train/web"]["views"]["d1"]
+    docs = kept(folder)
+    lengths = docs.lengths + 1
+    view["checksums"]["length"] = docs.view.store.write_array(docs.view.file("length"), lengths)
+    del entry["sha256"]
+    (folder / MANIFEST).write_text(json.dumps(entry))
+    assert "its lengths are not those of its documents" in str(verify(folder))
+
+
+@pytest.mark.parametrize("name", ["", "../up", ".hidden", "a b", "x" * 200, "ü"])
+def test_names_are_those_of_folders(folder: Path, name: str) -> None:
+    with pytest.raises(InputError, match="a view cannot be named"):
+        write(folder, dropping(60, 4), name)
+
+
+def test_both_sides_of_pairs_get_one_list(tmp_path: Path) -> None:
+    lengths = [5, 6, 7, 8, 9, 10]
+    documents = distinct_documents(lengths)
+    masks = [[0, 0, *[1] * (n - 2)] for n in lengths]
+    names = ["train/ultra/chosen", "train/ultra/rejected", "train/web"]
+    sources = dict.fromkeys(names, documents)
+    dataset = write_dataset(tmp_path, sources, dict.fromkeys(names[:2], masks))
+    made_of = {name: dataset[name].fingerprint for name in names}
+    one = {names[0]: dropping(6, 2, copies=np.array([1, 1, 1, 2, 3, 1]))}
+    made = write_views(tmp_path, "d1", one, parameters={}, made_of=made_of)
+    assert sorted(made) == names[:2]
+    sides = {names[0]: dropping(6, 2), names[1]: dropping(6, 4), names[2]: dropping(6, 0)}
+    write_views(tmp_path, "d2", sides, parameters={}, made_of=made_of)
+    opened = jaxdata.open_dataset(tmp_path)
+    for view, listed in (("d1", [0, 1, 3, 3, 4, 4, 4, 5]), ("d2", [0, 1, 3, 5])):
+        both = [opened.source("train", name[6:], documents=view) for name in names[:2]]
+        assert [each.document.tolist() for each in both] == [listed, listed]
+        rows = jaxdata.pairs(*both, seq_len=12)
+        assert len(rows) == len(listed)
+        assert rows.identity()["views"] == {names[0]: view, names[1]: view}
+    assert len(opened.source("train", "web", documents="d2")) == 5
+    for other, says in ((None, "through no view list diff"), ("d1", "need the same view")):
+        rejected = opened.source("train", "ultra/rejected", documents=other)
+        with pytest.raises(InputError, match=says):
+            jaxdata.pairs(both[0], rejected, seq_len=12)

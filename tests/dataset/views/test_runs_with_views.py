@@ -1,0 +1,186 @@
+"""Runs that read views: configs, states, traces, previews, and everything behind a loader."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jaxdata
+from jaxdata.base.errors import ConfigError, InputError, StateMismatch
+from jaxdata.cli import main
+from jaxdata.dataset.verify import verify
+from jaxdata.dataset.views.source_view import SourceView
+from jaxdata.look.trace import Tracer
+from jaxdata.testing import (
+    assert_exactly_once,
+    assert_same_batches,
+    distinct_documents,
+    write_dataset,
+)
+from jaxdata.testing.buckets import bucket_server
+from tests import commands
+from tests.dataset.trees import copy_tree
+from tests.dataset.views.made import convert_records, dropping, kept, masking, write
+from tests.storage.buckets.conftest import use
+
+LENGTHS = [4 + n % 9 for n in range(80)]
+DROPPED = [*range(0, 80, 4), 79]
+COPIES = np.where(np.arange(80) % 5 == 1, 3, 1)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two training sources, of which `web` has the view d1, and `wiki` none."""
+    documents = distinct_documents(LENGTHS)
+    sources = {"train/web": documents, "train/wiki": documents[:40], "val/web": documents[:9]}
+    write_dataset(tmp_path / "d", sources, shard_documents=30)
+    view = SourceView(
+        documents=80,
+        dropped=np.array(DROPPED),
+        reasons=["near", "benchmark"],
+        survivor_source=np.zeros(len(DROPPED), np.int32),
+        survivor=np.full(len(DROPPED), 1),
+        survivors=["train/web"],
+        copies=COPIES,
+        masked=masking((1, 0, 3), (6, 2, 5)),
+    )
+    write(tmp_path / "d", view)
+    return tmp_path / "d"
+
+
+def config(folder: Path, **fields: Any) -> dict[str, Any]:
+    return {
+        "dataset": str(folder),
+        "pack": {"seq_len": 16},
+        "curriculum": {"rows": 30, "mix": {"web": 1.0}},
+        "loader": {"batch_size": 3, "prefetch": 0},
+        **fields,
+    }
+
+
+def whole_epoch(folder: Path, **fields: Any) -> Any:
+    return jaxdata.load(config(folder, curriculum=None, **fields))
+
+
+def test_an_epoch_has_each_listed_copy_once(folder: Path) -> None:
+    loader = {"batch_size": 3, "extras": ["document"]}
+    given = config(folder, curriculum=None, documents={"web": "d1"}, loader=loader)
+    parts = [jaxdata.load(given, shard=(host, 3)) for host in range(3)]
+    wiki = jaxdata.open_dataset(folder).source("train", "wiki")
+    batches = [batch for part in parts for batch in part]
+    assert_exactly_once(batches, [kept(folder), wiki])
+    named = {number for batch in batches for number in np.unique(batch["document"])} - {-1}
+    assert named == {*kept(folder).document.tolist(), *range(40)}, "numbers of the source"
+
+
+def test_a_config_names_views_for_all_some_or_one_of_several(folder: Path) -> None:
+    assert whole_epoch(folder, documents={"web": "d1"}).get_state()["run"]["views"] == {"web": "d1"}
+    with pytest.raises(InputError, match=r"train/wiki of .* has no view 'd1': it has none"):
+        whole_epoch(folder, documents="d1")
+    assert jaxdata.load(config(folder), documents="d1")  # wiki is not trained
+    with pytest.raises(ConfigError, match="documents names the source 'wbe'"):
+        whole_epoch(folder, documents={"wbe": "d1"})
+    with pytest.raises(ConfigError, match="documents"):
+        whole_epoch(folder, documents=3)
+    several = {
+        "dataset": None,
+        "sources": {"one": {"dataset": str(folder), "source": "web", "documents": "d1"}},
+    }
+    several["sources"]["two"] = {"dataset": str(folder), "source": "web"}
+    loader = jaxdata.load(config(folder) | several | {"curriculum": None})
+    all_of_it = jaxdata.open_dataset(folder).source("train", "web")
+    assert_exactly_once(loader, [kept(folder), all_of_it])
+    top = jaxdata.load(config(folder) | several | {"curriculum": None, "documents": "d1"})
+    assert top.get_state()["run"]["views"] == {"one": "d1", "two": "d1"}
+
+
+def test_validation_reads_all_documents(folder: Path) -> None:
+    evaluated = jaxdata.load(config(folder, documents="d1"), split="val")
+    assert_exactly_once(evaluated, [jaxdata.open_dataset(folder).source("val", "web")])
+
+
+def test_a_state_is_of_its_view(folder: Path) -> None:
+    without, with_view = (jaxdata.load(config(folder, documents=d)) for d in (None, "d1"))
+    for loader in (without, with_view):
+        next(loader)
+    states = without.get_state(), with_view.get_state()
+    assert "views" not in states[0]["run"]
+    with pytest.raises(StateMismatch) as refused:
+        jaxdata.load(config(folder)).set_state(states[1])
+    said = str(refused.value)
+    assert "views[web] was 'd1', is absent: read the view that the run is of" in said
+    assert "in a config documents: d1" in said
+    assert "data[web]" not in said  # it follows from the view
+    with pytest.raises(StateMismatch, match=r"views\[web\] was absent, is 'd1': read all its docu"):
+        jaxdata.load(config(folder, documents="d1")).set_state(states[0])
+    write(folder, dropping(80, 5))  # the same name, made again
+    with pytest.raises(StateMismatch, match=r"data\[web\] was"):
+        jaxdata.load(config(folder, documents="d1")).set_state(states[1])
+
+
+def test_the_commands_name_views(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = convert_records(tmp_path, [{"lang": "en"}] * 30, keep=["lang"])
+    write(folder, dropping(30, 3, 4, cut=masking((6, 3, 5))))
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps(config(folder, curriculum={"rows": 20, "mix": {"web": 1.0}})))
+
+    def run(*arguments: str | Path) -> str:
+        return commands.run(*arguments, "--documents", "d1").stdout
+
+    said = run("preview", path)
+    assert "left out of web: 2 dropped by view d1: near" in said
+    assert "web is read through view d1, which lists 29 documents" in said
+    assert "ok      views     1 list of kept documents, as written" in said
+    for command, of in (("trace", path), ("inspect", folder)):
+        said = run(command, of, "--document", "train/web:3")
+        assert "not trained with view d1: near" in said
+        assert "in no row" not in said
+    exported = run("export", folder, "--format", "megatron", "--output", tmp_path / "m")
+    assert "29 documents" in exported
+    run("materialize", path, "--output", tmp_path / "rows")
+    rows, loader = jaxdata.open_rows(tmp_path / "rows"), jaxdata.load(path, documents="d1")
+    assert_same_batches([*rows], [*loader.rows])
+    assert "ok      contents" in run("selftest", path, "--steps", "2")
+    column = next((folder / "train/web/views/d1").rglob("reason/c/0"))
+    column.write_bytes(b"\1" + column.read_bytes()[1:])
+    with pytest.raises(SystemExit):
+        main(["preview", str(path), "--documents", "d1"])
+    said = capsys.readouterr().out
+    assert "FAILED  views" in said
+    assert "reason: its content differs from its checksum" in said
+
+
+def test_a_view_in_a_bucket_is_that_of_the_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "cache"))
+    with bucket_server("s3") as server:
+        use(server, monkeypatch)
+        url = server.url("bucket/d")
+        copy_tree(folder, url)
+        expected = jaxdata.load(config(folder, documents="d1"))
+        assert_same_batches(jaxdata.load(config(url, documents="d1")), expected)
+        write(url, dropping(80, 5), "there")
+        write(folder, dropping(80, 5), "there")
+        assert kept(url, "there").fingerprint == kept(folder, "there").fingerprint
+        assert verify(url).whole
+
+
+def test_a_trace_names_no_token_that_a_view_cuts(tmp_path: Path) -> None:
+    """With `concat` a document's last token is an input, whose target is nobody's."""
+    documents = distinct_documents([12] * 10)
+    write_dataset(tmp_path, {"train/web": documents})
+    write(tmp_path, dropping(10, 0, 5, cut=masking((3, 4, 8), (7, 0, 3), (9, 11, 12))))
+    packed, wider = (jaxdata.pack(kept(tmp_path), seq_len=n, strategy="concat") for n in (8, 10))
+    amended = jaxdata.mix({"web": packed}, weights={"web": 1.0}).amend(3, rows={"web": wider})
+    loader = jaxdata.Loader(amended, batch_size=1, prefetch=0)
+    tracer = Tracer(loader, None)
+    for step, batch in enumerate(loader):
+        for piece in tracer.rows(tracer.batch(step).tolist()):
+            slots = [batch[name][0][slice(*piece.slots)] for name in ("inputs", "targets")]
+            in_row = {*np.concatenate(slots).tolist()} - {0}
+            assert in_row == {*documents[piece.document][slice(*piece.tokens)].tolist()} - {0}

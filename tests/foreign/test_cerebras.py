@@ -1,0 +1,425 @@
+"""Parameters of Cerebras' preprocessing, of all releases: an option that fits, a note, or a no."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+import jaxdata
+from jaxdata import tokenizers
+from jaxdata.base.errors import InputError
+from jaxdata.cli.convert import convert as command
+from jaxdata.converter.inputs.discovery import find_inputs
+from jaxdata.converter.parameters import make_parameters
+from jaxdata.foreign.cerebras import Translation, read_params, translate
+from jaxdata.foreign.cerebras_rules import RULES
+from tests import commands
+
+TOKENIZER = {"tokenizer_type": "NeoXTokenizer", "encoder_file": "t.json"}
+MODES = {
+    "LMData": "LMDataPreprocessor",
+    "LMData_VSL": "VSLLMDataPreprocessor",
+    "Summarization": "SummarizationPreprocessor",
+    "Summarization_VSL": "VSLSummarizationPreprocessor",
+    "FIM": "FIMDataPreprocessor",
+    "DPO": "DPOPreprocessor",
+}
+LATER = {
+    "pretraining": {"jsonl_key": "text"},
+    "finetuning": {"prompt_key": "prompt", "completion_key": "completion"},
+    "dpo": {"prompt_key": "prompt"},
+}
+FIM = {f"fim_{part}_tok": f"<{part}>" for part in ("prefix", "middle", "suffix")}
+VALUES: dict[str, Any] = {
+    "input_dir": "in", "metadata_files": "list.txt", "output_dir": "out", "output_name": "name",
+    "processes": 2, "data_splits": {"train": {"split_fraction": 0.9}},
+    "context_splits": {"MSL_List": ["1K", 64], "split_fractions": [0.5, 0.5]},
+    "eos_id": 0, "pad_id": 1, "use_ftfy": True, "ftfy_normalizer": "NFKC",
+    "wikitext_detokenize": "True", "jsonl_key": "text", "prompt_key": "prompt",
+    "completion_key": "completion", "chosen_key": "chosen", "rejected_key": "rejected",
+    "multi_turn_key": "turns", "multi_turn_content_key": "content", "sep_token": "<|sep|>",
+    "prompt_prefix": "Q", "completion_prefix": "A", "eos_after_prompt": False,
+    "user_role": "user", "assistant_role": "assistant",
+    "chat_template": "{{ messages[0]['content'] }}", "fim_rate": 0.5, "spm_rate": 1, **FIM,
+    "max_seq_length": 128, "min_sequence_len": 10, "short_seq_prob": 0.0, "fold_long_doc": True,
+    "truncate_to_msl": {"max_turn_length": 9}, "max_prompt_length": 512, "pack_sequences": True,
+    "seed": 7, "token_limit": False, "inverted_mask": False, "mlm_fraction": 0,
+    "mlm_with_gather": False, "semantic_loss_weight": {}, "semantic_drop_mask": {},
+    "semantic_attention_mask": {}, "is_multimodal": False, "multimodal": False, "use_vsl": False,
+    "mode": None, "dataset_processor": None, "training_objective": None,
+    "tokenizer_type": "NeoXTokenizer", "vocab_file": "v", "encoder_file": "t.json",
+    "huggingface_tokenizer": "falcon",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", [*MODES, *LATER])
+def test_every_argument_in_every_mode_is_an_option_or_says_why_not(
+    mode: str, tmp_path: Path
+) -> None:
+    assert {name for name, rule in RULES.items() if not isinstance(rule, str)} == VALUES.keys()
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n')
+    known = {one.name for one in command.get_params(click.Context(command))}
+    loading = {"inputs", "output", "source", "tokenizer", "workers", "eod", "pad_token"}
+    loading |= {"files_from", "add_special", "template_text_ok"}
+    common = TOKENIZER | {"mode": mode} | LATER.get(mode, FIM if mode == "FIM" else {})
+    without = translate(common)
+    silent = {"tokenizer_type", "vocab_file", "encoder_file", "huggingface_tokenizer"}
+    for argument in RULES:
+        value = VALUES.get(argument, "some")
+        if value is None:
+            continue
+        made = translate(common | {argument: value}, name="p.yaml")
+        assert made.options.keys() <= known, "click would ignore another name in silence"
+        own = {name: option for name, option in made.options.items() if name not in loading}
+        parameters = make_parameters(find_inputs(tmp_path), tokenizers.load("bytes"), own)
+        parameters.check("train")
+        said = [note for note in made.notes if note.startswith(f"{argument}: ")]
+        off = value in (False, 0.0, {}) or argument in silent | {"user_role", "assistant_role"}
+        gave = made.options != without.options
+        assert gave or said or off or argument in common, f"{argument} vanished"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"fim_prefix_tok": "a", "fim_rate": 0.5},
+         {"task": "fim", "fim_prefix": "a", "fim_rate": 0.5}),
+        ({"prompt_key": "p", "chosen_key": "c"},
+         {"task": "dpo", "prompt_key": "p", "chosen_key": "c"}),
+        ({"mode": "LMData_VSL", "input_dir": "in", "output_dir": "out", "processes": 3,
+          "output_name": "web", "eos_id": 0, "pad_id": 1, "seed": 7, "jsonl_key": "body",
+          "wikitext_detokenize": True, "min_sequence_len": 10, "short_seq_prob": 0.1,
+          "max_seq_length": 512, "fold_long_doc": False},
+         {"task": "lm", "inputs": ("in",), "output": "out", "workers": 3, "source": "web",
+          "eod": 0, "pad_token": 1, "seed": 7, "text_key": "body", "wikitext": True,
+          "min_tokens": 10, "short_rate": 0.1, "short_length": 513, "max_tokens": 513}),
+        ({"metadata_files": "a.txt, b.txt", "input_dir": "in"},
+         {"task": "lm", "files_from": ("a.txt", "b.txt")}),
+        ({"prompt_key": "q", "completion_key": "a", "sep_token": "<s>", "prompt_prefix": "Q",
+          "max_seq_length": 100, "completion_prefix": "A", "eos_after_prompt": True},
+         {"task": "sft", "prompt_key": "q", "completion_key": "a", "separator": "<s>",
+          "add_special": ["<s>"], "prompt_prefix": "Q", "completion_prefix": "A",
+          "eod_after_prompt": True, "max_tokens": 100}),
+        ({"multi_turn_key": "t", "prompt_key": "q", "completion_key": "a"},
+         {"task": "sft", "pairs": "turns", "prompt_key": "t.q", "completion_key": "t.a"}),
+        ({"multi_turn_key": "t", "multi_turn_content_key": "text"},
+         {"task": "sft", "messages_key": "t", "content_key": "text"}),
+        ({"use_ftfy": True}, {"task": "lm", "ftfy": True, "normalize": "NFC"}),
+        ({"use_ftfy": "True", "ftfy_normalizer": None}, {"task": "lm", "ftfy": True}),
+        ({"use_ftfy": "False", "ftfy_normalizer": "NFC"}, {"task": "lm", "ftfy": False}),
+        ({"mode": "LMData", "min_sequence_len": 9}, {"task": "lm"}),
+        ({"mode": "LMData", "min_sequence_len": 9, "pack_sequences": False},
+         {"task": "lm", "min_tokens": 9}),
+        (FIM | {"max_seq_length": 4_096},
+         {"task": "fim", "fim_context": 4_096, "fim_prefix": "<prefix>", "fim_middle": "<middle>",
+          "fim_suffix": "<suffix>"}),
+        ({"tokenizer_type": "GPT2Tokenizer", "vocab_file": "v.bpe", "encoder_file": "e.json"},
+         {"task": "lm", "tokenizer": "gpt2:v.bpe,e.json"}),
+        ({"tokenizer_type": "HuggingFaceTokenizer", "huggingface_tokenizer": "folder"},
+         {"task": "lm", "tokenizer": "hf:folder"}),
+    ],
+)  # fmt: skip
+def test_what_is_an_option(given: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert translate(TOKENIZER | given).options == {"tokenizer": "hf:t.json"} | expected
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_processor_names_the_mode_and_a_typed_task_goes_before(mode: str) -> None:
+    given = TOKENIZER | {"min_sequence_len": 9, "max_seq_length": 99, "pack_sequences": True}
+    made = translate(given | {"mode": mode})
+    assert translate(given | {"dataset_processor": MODES[mode]}) == made
+    assert translate(given | {"mode": mode.lower()}) == made
+    assert translate(given | {"mode": mode}, "sft").options["task"] == "sft"
+
+
+@pytest.mark.parametrize(
+    ("given", "note"),
+    [
+        ({"max_seq_length": 2048}, "pack(seq_len=2048)"),
+        ({"pack_sequences": True}, "strategy='concat'"),
+        ({"pack_sequences": False}, "strategy='pad'"),
+        ({"mode": "LMData_VSL", "pack_sequences": True}, "strategy='best_fit'"),
+        (FIM | {"pack_sequences": True}, "strategy='best_fit'"),
+        ({"mode": "DPO", "max_prompt_length": 256}, "pairs(max_prompt=256)"),
+        ({"mode": "DPO", "max_seq_length": 64}, "pairs(seq_len=64)"),
+        ({"ftfy_normalizer": "NFC"}, "use_ftfy is off"),
+        ({"short_seq_prob": 0.2}, "jaxdata.foreign.data_params.short_rows(rows, 0.2)"),
+        ({"mode": "DPO", "short_seq_prob": 0.2}, "not needed: DPO does not read it"),
+    ],
+)
+def test_what_is_decided_when_rows_are_made_says_how(given: dict[str, Any], note: str) -> None:
+    (found,) = translate(TOKENIZER | given).notes
+    assert note in found
+
+
+HOOKS = "cerebras.modelzoo.data_preparation.data_preprocessing.hooks"
+GPT2 = {"custom_tokenizer": "gpt2tokenizer",
+        "tokenizer_params": {"vocab_file": "v.bpe", "encoder_file": "e.json"}}  # fmt: skip
+NEOX = {"custom_tokenizer": "neoxtokenizer", "tokenizer_params": {"encoder_file": "t.json"}}
+HF = {"huggingface_tokenizer": "folder"}
+LOCAL = {"source": "in", "type": "local"}
+WRITTEN = {"inputs": ("in",), "output": "out", "workers": 1, "source": "examples"}
+
+
+def hook(name: str, **arguments: Any) -> dict[str, Any]:
+    return {"read_hook": f"{HOOKS}:{name}", "read_hook_kwargs": arguments}
+
+
+def file(mode: str, hooked: dict[str, Any], tokenizer: Any = HF, **more: Any) -> dict[str, Any]:
+    """A file in the form of those that release 2.3 and later ship."""
+    setup = {"data": LOCAL, "mode": mode, "output_dir": "out", "processes": 1}
+    setup |= more.pop("setup", {})
+    clean = {"max_seq_length": 2_048, "use_ftfy": True, "ftfy_normalizer": "NFC"}
+    processing = tokenizer | clean | hooked | more.pop("processing", {})
+    return {"setup": setup, "processing": processing, "dataset": more or None}
+
+
+def read(tmp_path: Path, content: dict[str, Any]) -> Translation:
+    path = tmp_path / "p.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return read_params(path)
+
+
+TEXT = hook("text_read_hook", text_key="body")
+CHAT = {"multi_turn_key": "messages", "multi_turn_content_key": "content"}
+PAIR = {"prompt_key": "article", "completion_key": "summary"}
+PAIRS = hook("prompt_completion_text_read_hook", **PAIR)
+SHIPPED: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    (
+        file("pretraining", TEXT | {"seed": 0}, GPT2, pack_sequences=True),
+        {"task": "lm", "tokenizer": "gpt2:v.bpe,e.json", "text_key": "body", "strip": True,
+         "seed": 0},
+    ),
+    (
+        file("pretraining", hook("text_read_hook", data_keys={"text_key": "body"})),  # as in 2.3
+        {"task": "lm", "tokenizer": "hf:folder", "text_key": "body", "strip": True},
+    ),
+    (
+        file("pretraining", {"jsonl_key": "body"}),  # without a hook nothing is stripped
+        {"task": "lm", "tokenizer": "hf:folder", "text_key": "body"},
+    ),
+    (
+        file("pretraining", TEXT, NEOX, fim_rate=0.9),
+        {"task": "fim", "tokenizer": "hf:t.json", "text_key": "body", "strip": True,
+         "fim_rate": 0.9, "fim_context": 2_048},
+    ),
+    (
+        file("finetuning", PAIRS, NEOX, sep_token=None,
+             truncate_to_msl={"truncation_mode": "keep_start", "max_turn_length": 512}),
+        {"task": "sft", "tokenizer": "hf:t.json", "prompt_key": "article",
+         "completion_key": "summary", "max_tokens": 2_048, "truncate_to": 2_048,
+         "truncate_prompts": "keep_end", "least_turn": 512},
+    ),
+    (
+        file("finetuning", hook("prompt_completion_chat_read_hook", **PAIR), sep_token="<SEP>"),
+        {"task": "sft", "tokenizer": "hf:folder", "prompt_key": "article",
+         "completion_key": "summary", "max_tokens": 2_048, "strip": True,
+         "chat_template": "tokenizer"},
+    ),
+    (
+        file("finetuning", hook("chat_read_hook", **CHAT, multi_turn_role_key="role"),
+             truncate_to_msl=None),
+        {"task": "sft", "tokenizer": "hf:folder", "messages_key": "messages",
+         "content_key": "content", "strip": True, "max_tokens": 2_048},
+    ),
+    (
+        file("dpo", hook("dpo_read_hook", prompt_key="p", chosen_key="c", rejected_key="r")),
+        {"task": "dpo", "tokenizer": "hf:folder", "prompt_key": "p", "chosen_key": "c",
+         "rejected_key": "r", "strip": True, "chat_template": "tokenizer"},
+    ),
+    (
+        file("pretraining", TEXT, setup={"data_splits": {
+            "train": {"split_fraction": 0.8, "context_splits": {
+                "MSL_List": ["1K", "3K"], "split_fractions": [0.75, 0.25]}},
+            "val": {"split_fraction": "1/5"}}}),
+        {"task": "lm", "tokenizer": "hf:folder", "text_key": "body", "strip": True,
+         "split_ratio": "train-1024=0.6,train-3072=0.2,val=0.2"},
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "expected"), SHIPPED)
+def test_the_forms_of_shipped_files(
+    tmp_path: Path, content: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    made = read(tmp_path, content)
+    assert made.options == {"ftfy": True, "normalize": "NFC"} | WRITTEN | expected
+    splits = made.options.get("split_ratio") or (made.options["task"] == "fim")
+    assert made.seq_len == (3_072 if isinstance(splits, str) else 2_048)
+
+
+def test_notes_of_later_files(tmp_path: Path) -> None:
+    own = {"custom_tokenizer": "my.module:Llama", "tokenizer_params": {"token": "x"}}
+    packed = file("finetuning", hook("chat_read_hook", **CHAT), use_vsl=True, pack_sequences=True)
+    for content, note in (
+        (packed, "strategy='best_fit'"),
+        (file("pretraining", TEXT, own), "my.module:Llama is not run: name the tok"),
+        (file("finetuning", PAIRS), "sep_token: not in the file"),
+    ):
+        made = read(tmp_path, content)
+        assert [one for one in made.notes if note in one], made.notes
+    assert made.options["separator"] == "<|sep|>"
+    assert "add_special" not in made.options, "since 2.3 it is text"
+
+
+def with_value(argument: str, value: Any, says: str) -> tuple[dict[str, Any], str]:
+    return TOKENIZER | {argument: value}, f"{argument}=.*{says}"
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    with_value("max_seq_length", True, "a whole number, 1 or more"),
+    with_value("min_sequence_len", -1, "a whole number, 0 or more"),
+    with_value("short_seq_prob", 2, "a number from 0 to 1"),
+    with_value("use_ftfy", "perhaps", "True or False"),
+    with_value("ftfy_normalizer", "NFX", "NFC, NFD, NFKC, NFKD or None"),
+    with_value("metadata_files", 3, "names of files"),
+    with_value("eos_id", [], "expected a text"),
+    with_value("inverted_mask", True, "loss_mask is True where there is loss; remove it"),
+    with_value("token_limit", 10**9, "Phase.tokens=….* limits what is trained; remove it"),
+    with_value("data_splits", [1], "expected names and values"),
+    with_value("data_splits", {"train": {}}, "a share of None: expected a number from 0 to 1"),
+    with_value("context_splits", {"MSL_List": [1]}, "MSL_List and split_fractions, equally long"),
+    with_value("context_splits", {"MSL_List": ["xK"], "split_fractions": [1]},
+               "a length such as 2048"),
+    ({"tokenizer_type": "GPT2Tokenizer", "vocab_file": "v"}, "'GPT2Tokenizer' needs encoder_file"),
+    ({"tokenizer_type": 5}, "tokenizer_type=5: expected one of GPT2Tokenizer"),
+    (TOKENIZER | {"user_role": "me", "chosen_key": "c"}, "user_role='me': expected 'user'"),
+    (TOKENIZER | {"short_seq_prob": 0.1, "mode": "FIM"}, "in LMData and LMData_VSL only; remove"),
+    (TOKENIZER | {"promt_key": "x"}, "'promt_key' is not an argument .* did you mean 'prompt_key'"),
+    (TOKENIZER | {"mode": "Customize"}, "mode='Customize': expected one of LMData, LMData_VSL"),
+    (TOKENIZER | {"dataset_processor": "NLGPreprocessor"}, "mode='NLG': .* hold token ids"),
+    (TOKENIZER | {"dataset_processor": "MyProcessor"}, "a processor of your own give --task, and"),
+    (file("pretraining", {"read_hook": f"{HOOKS}.pretraining_image_captions_hook"}),
+     "and no images"),
+    (file("pretraining", TEXT, training_objective="mlm"), "masked language modelling"),
+    (file("embedding_training", TEXT), "embeddings are not supported"),
+    (file("custom", TEXT, setup={"token_generator": "a:B"}), "'token_generator' is not"),
+    (file("pretraining", {"read_hook": "mine:text_read_hook"}),
+     "read_hook='mine:text_read_hook': .* a hook of your own is not run: .*--transform, replace"),
+    (file("pretraining", TEXT, setup={"data": {"type": "huggingface", "source": "a/b"}}),
+     "nothing is downloaded: hf download NAME --repo-type dataset"),
+    (file("pretraining", TEXT, setup={"data": LOCAL | {"subsets": ["a"]}}),
+     "subsets: convert each folder by a command of its own"),
+    (file("pretraining", TEXT, setup={"data": "in"}), "data='in': expected names and"),
+    (file("finetuning", hook("chat_read_hook", **CHAT, multi_turn_role_key="who")),
+     "multi_turn_role_key: 'who'; roles are read under 'role' or"),
+    (file("finetuning", hook("chat_read_hook", multi_turn_key="m")),
+     "read_hook_kwargs lacks multi_turn_content_key"),
+    (file("pretraining", hook("text_read_hook", txt_key="a")), "'txt_key' is not known"),
+    (file("pretraining", TEXT, HF | {"tokenizer_params": {"add_bos_token": True}}),
+     "tokenizer_params: 'add_bos_token' is not supported: save the tokenizer"),
+    (file("finetuning", hook("chat_read_hook", **CHAT), truncate_to_msl={"max_turn_length": 5}),
+     "truncate_to_msl=.*conversations are not shortened: .* by --max-tokens; remove it"),
+    (file("finetuning", TEXT, truncate_to_msl={"turns": 5}), "'turns' is not known"),
+    ({"setup": [1]}, "section setup: expected names and values"),
+    ({3: 4}, "'3' is not an argument"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "says"), REFUSED)
+def test_what_cannot_be_had_is_refused_by_name(
+    tmp_path: Path, content: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(InputError, match=f"p.yaml: .*{says}"):
+        read(tmp_path, content)
+
+
+def test_files_that_are_none_or_would_never_end_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    for text, says in (
+        ("[1]", "contains no parameters"),
+        ("{", "is not YAML"),
+        ("[" * 20_000, "lists or mappings in each other deeper than 50"),
+        ("a: " + "x" * 2**20, "expected at most 1,048,576"),
+    ):
+        file.write_text(text)
+        with pytest.raises(InputError, match=says):
+            read_params(file)
+    with pytest.raises(InputError, match="cannot be read"):
+        read_params(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize("given", [{}, {"mode": "pretraining"}, {"data": LOCAL}])
+def test_no_shape_of_a_hook_is_an_error_of_python(given: dict[str, Any]) -> None:
+    for value in (None, 0, "", [], {}, [1], {"a": 1}, {1: 2}, "x" * 99, True):
+        for name in ("data", "read_hook", "read_hook_kwargs", "tokenizer_params", "data_splits",
+                     "custom_tokenizer", "huggingface_tokenizer", "mode", "use_vsl"):  # fmt: skip
+            with suppress(InputError):
+                translate(HF | given | {"read_hook": f"{HOOKS}:text_read_hook", name: value})
+
+
+@pytest.fixture
+def folder(tmp_path: Path, shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    talk = [{"role": "user", "content": " hi "}, {"role": "assistant", "content": "ho\n"}]
+    lines = [{"body": f"  text {n}\n", "messages": talk, "prompt": f"What is {n}?",
+              "completion": f"{n} it is", "chosen": "good", "rejected": "bad"}
+             for n in range(20)]  # fmt: skip
+    (tmp_path / "in/a.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    neox = shared_data / "tokenizers/gpt-neox/20B_tokenizer.json"
+    (tmp_path / "t.json").write_bytes(neox.read_bytes())
+    return tmp_path
+
+
+def converted(params: dict[str, Any], *typed: str) -> tuple[jaxdata.Dataset, str]:
+    Path("p.yaml").write_text(yaml.safe_dump(params))
+    done = commands.run("convert", "--cerebras-params", "p.yaml", "--output", "out", *typed)
+    return jaxdata.open_dataset("out"), done.stdout + done.stderr
+
+
+def test_a_file_is_enough_and_what_is_typed_goes_before_it(folder: Path) -> None:
+    params = {
+        "setup": {"input_dir": "in", "output_name": "qa"},
+        "processing": TOKENIZER | {"max_seq_length": 64},
+        "dataset": {"prompt_key": "prompt", "completion_key": "completion", "sep_token": "<|s|>"},
+    }
+    dataset, said = converted(params, "--split", "val")
+    assert "use_ftfy: not in the file, so it is off; Cerebras' program has it on: give" in said
+    assert "sep_token" not in said
+    neox = tokenizers.load("hf:t.json")
+    assert dataset.manifest.tokenizer.vocab_size == neox.vocab_size + 1, "the separator is added"
+    found = dataset.source("val", "qa")[3]
+    prompt, answer = (one.tolist() for one in neox.encode(["What is 3?", "3 it is"]))
+    assert found["tokens"].tolist() == [*prompt, neox.vocab_size, *answer, neox.eod_id]
+    assert dataset.decode(found["tokens"][found["loss_mask"]]) == "3 it is"
+    assert dataset.manifest.sources["val/qa"].parameters["max_tokens"] == 64
+
+
+def test_preferences_with_what_a_file_of_before_holds(folder: Path) -> None:
+    names = ["eos_id", "pad_id", "use_ftfy", "ftfy_normalizer", "max_seq_length", "pack_sequences"]
+    of_keys = ["prompt_key", "chosen_key", "rejected_key"]
+    dataset, _ = converted({
+        "setup": {"input_dir": "in", "dataset_processor": MODES["DPO"]},
+        "processing": TOKENIZER | {name: VALUES[name] for name in names},
+        "dataset": {name: VALUES[name] for name in of_keys},
+    })  # fmt: skip
+    assert dataset.manifest.tokenizer.pad_id == 1
+    for side in ("chosen", "rejected"):
+        entry = dataset.manifest.sources[f"train/examples/{side}"]
+        assert entry.documents == 20
+        assert entry.statistics["packing"]["seq_len"] == 128
+        assert entry.parameters["normalize"] == "NFKC"
+
+
+def test_texts_and_conversations_of_later_files(folder: Path) -> None:
+    splits = {"train": {"split_fraction": 0.7}, "val": {"split_fraction": "3/10"}}
+    dataset, _ = converted(file("pretraining", TEXT, NEOX, setup={"data_splits": splits}))
+    docs = [*dataset.source("train", "examples"), *dataset.source("val", "examples")]
+    texts = {dataset.decode(one["tokens"]) for one in docs}
+    assert texts == {f"text {n}" for n in range(20)}, "stripped as their hook does"
+    template = (
+        "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+        "{% if add_generation_prompt %}<assistant>{% endif %}"
+    )
+    talk = file("finetuning", hook("chat_read_hook", **CHAT), NEOX, chat_template=template)
+    dataset, _ = converted(talk, "--source", "talk")
+    first = dataset.source("train", "talk")[0]
+    assert dataset.decode(first["tokens"]) == "<user>hi<assistant>ho"
+    assert dataset.decode(first["tokens"][first["loss_mask"]]) == "ho"

@@ -1,0 +1,220 @@
+"""Export: what comes out is opened as it was, and what a format cannot hold is refused."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jaxdata
+from jaxdata.base.errors import InputError
+from jaxdata.cli import export as export_command
+from jaxdata.dataset import foreign
+from jaxdata.dataset.foreign.contract import FlatPart, ForeignFormat, ForeignWriter, ReadOptions
+from jaxdata.foreign import export as exporting
+from jaxdata.testing import write_dataset
+from tests import commands
+from tests.dataset.documents.test_foreign import (
+    WRITERS,
+    Documents,
+    assert_holds,
+    made,
+    only_source,
+    write_gpts,
+    write_megatron,
+    write_nanogpt,
+)
+
+
+@pytest.fixture(autouse=True)
+def _many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Documents of up to 60 tokens in parts of 50: some alone, some cut."""
+    monkeypatch.setattr(exporting, "_TOKENS_AT_ONCE", 50)
+    monkeypatch.setattr(exporting, "_DOCUMENTS_AT_ONCE", 7)
+
+
+def ours(folder: Path, documents: Documents, masks: Documents | None = None) -> Any:
+    given = {} if masks is None else {"masks": {"train/web": masks}}
+    return write_dataset(folder, {"train/web": documents}, **given).source("train", "web")
+
+
+@pytest.mark.parametrize("kind", ["megatron", "megatron-i4", "gpts", "gpts-u4", "nanogpt"])
+def test_theirs_to_ours_and_back_is_the_same_bytes(kind: str, tmp_path: Path) -> None:
+    documents = made()
+    if kind in ("megatron-i4", "gpts-u4"):
+        documents[3][0] = 70_000
+    (tmp_path / "was").mkdir()
+    spec, format_ = WRITERS[kind](tmp_path / "was", documents), kind.split("-")[0]
+    theirs = only_source(spec, **({"eod_id": 0} if format_ == "nanogpt" else {}))
+    mine = ours(tmp_path / "ours", [theirs[k]["tokens"] for k in range(len(theirs))])
+    for number, source in enumerate((theirs, mine)):
+        (tmp_path / str(number)).mkdir()
+        done = jaxdata.export(source, tmp_path / str(number) / "old", format=format_, eod_id=0)
+        assert (done.documents, done.tokens) == (len(theirs), sum(map(len, documents)))
+        assert done.bytes == sum(Path(file).stat().st_size for file in done.files)
+        for file in done.files:
+            assert Path(file).read_bytes() == (tmp_path / "was" / Path(file).name).read_bytes()
+
+
+def test_ids_of_32_bits(tmp_path: Path) -> None:
+    documents = [np.array([70_000, 1, 0]), np.array([2**31 - 1, 0])]
+    source = ours(tmp_path / "ours", documents)
+    for format_ in ("megatron", "gpts"):
+        jaxdata.export(source, tmp_path / format_, format=format_)
+        assert_holds(only_source(f"{format_}:{tmp_path / format_}"), documents)
+    with pytest.raises(InputError, match="document 1 of train/web has the id 2147483647; the form"):
+        jaxdata.export(source, tmp_path / "flat", format="nanogpt", eod_id=0)
+    large = ours(tmp_path / "beyond", [np.array([2**31, 0], np.uint32)])
+    with pytest.raises(InputError, match="has the id 2147483648; the format holds ids up to 21474"):
+        jaxdata.export(large, tmp_path / "large", format="megatron")
+    assert {path.name for path in tmp_path.iterdir() if path.name.startswith(("fl", "la"))} == set()
+
+
+def test_masked_prefixes_go_to_gpts_and_back(tmp_path: Path) -> None:
+    documents = made()
+    leads = [min(k % 9 * 7, len(document)) for k, document in enumerate(documents)]
+    (tmp_path / "was").mkdir()
+    spec = write_gpts(tmp_path / "was" / "old", documents, leads)
+    done = jaxdata.export(only_source(spec), tmp_path / "old", format="gpts")
+    for file in done.files:
+        assert Path(file).read_bytes() == (tmp_path / "was" / Path(file).name).read_bytes()
+    masks = [
+        np.arange(len(document)) >= context
+        for document, context in zip(documents, leads, strict=True)
+    ]
+    mine = ours(tmp_path / "ours", documents, masks)
+    jaxdata.export(mine, tmp_path / "again", format="gpts")
+    assert (tmp_path / "again.idx").read_bytes() == (tmp_path / "old.idx").read_bytes()
+
+
+@pytest.mark.parametrize("where", [0, 30, 50])
+def test_other_masks_are_refused(where: int, tmp_path: Path) -> None:
+    documents = [np.arange(60), np.arange(60)]
+    masks = [np.ones(60), np.ones(60)]
+    masks[1][where] = 0
+    if where != 50:  # that one is the first of a part
+        masks[1][: where // 2] = 0
+    source = ours(tmp_path / "ours", documents, masks)
+    if where:
+        with pytest.raises(InputError, match="document 1 of train/web masks other tokens"):
+            jaxdata.export(source, tmp_path / "old", format="gpts")
+        assert not list(tmp_path.glob("old*"))
+    else:
+        jaxdata.export(source, tmp_path / "old", format="gpts")
+        assert not only_source(f"gpts:{tmp_path}/old")[1]["loss_mask"][0]
+    for format_ in ("megatron", "nanogpt"):
+        with pytest.raises(InputError, match="stores loss masks, which this format cannot hold"):
+            jaxdata.export(source, tmp_path / "other", format=format_, eod_id=0)
+
+
+@pytest.mark.parametrize(
+    ("documents", "eod", "expected"),
+    [
+        ([[1, 0], [2, 3], [4, 0]], 0, "document 1 of documents does not end with its only EOD, 0"),
+        ([[1, 0], [2, 0, 3, 0]], 0, "document 1 of documents does not end with its only EOD"),
+        ([[1, 0], [], [4, 0]], 0, "document 1 of documents does not end with its only EOD"),
+        ([[1, 0]], None, "separate documents by EOD: pass its id as --eod-id or eod_id="),
+    ],
+)
+def test_nanogpt_needs_eod(documents: Any, eod: int | None, expected: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=expected):
+        jaxdata.export(
+            jaxdata.ArrayDocuments(documents), tmp_path / "flat", format="nanogpt", eod_id=eod
+        )
+    assert not list(tmp_path.glob("flat*"))
+
+
+def test_the_last_document_of_a_flat_file_may_lack_its_eod(tmp_path: Path) -> None:
+    documents = [np.array([1, 0]), np.arange(1, 121)]
+    source = jaxdata.ArrayDocuments(documents)
+    jaxdata.export(source, tmp_path / "flat", format="nanogpt", eod_id=0)
+    assert_holds(only_source(f"nanogpt:{tmp_path}/flat", eod_id=0), documents)
+
+
+def test_empty_documents_and_none(tmp_path: Path) -> None:
+    source = only_source(write_megatron(tmp_path / "was", [np.array([1]), np.array([], int)]))
+    for format_ in ("megatron", "gpts"):
+        jaxdata.export(source, tmp_path / format_, format=format_)
+        assert only_source(f"{format_}:{tmp_path / format_}").lengths.tolist() == [1, 0]
+        jaxdata.export(jaxdata.ArrayDocuments([]), tmp_path / f"{format_}0", format=format_)
+        assert len(only_source(f"{format_}:{tmp_path / format_}0")) == 0
+
+
+def test_what_exists_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "old.idx").write_text("mine")
+    with pytest.raises(InputError, match=r"old.idx exists already: choose another output"):
+        jaxdata.export(jaxdata.ArrayDocuments([[1]]), tmp_path / "old", format="megatron")
+    assert (tmp_path / "old.idx").read_text() == "mine"
+    with pytest.raises(InputError, match=r"format='hdf5': expected megatron \| gpts \| nanogpt"):
+        jaxdata.export(jaxdata.ArrayDocuments([[1]]), tmp_path / "old", format="hdf5")
+
+
+def test_what_another_process_exported_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"format": "megatron"}
+    one, other = jaxdata.ArrayDocuments([[1, 0]]), jaxdata.ArrayDocuments([[4, 5, 6, 0]])
+    theirs: list[str] = []
+
+    def meanwhile(_done: int, _total: int) -> None:
+        if not theirs:
+            theirs.extend(jaxdata.export(other, tmp_path / "a", **options).files)
+
+    with pytest.raises(InputError, match=r"a\.bin exists already: choose another output"):
+        jaxdata.export(one, tmp_path / "a", progress=meanwhile, **options)
+    assert sorted(map(str, tmp_path.iterdir())) == sorted(theirs)
+    jaxdata.export(other, tmp_path / "b", **options)
+    for file in theirs:
+        same = Path(file.replace("/a", "/b"))
+        assert Path(file).read_bytes() == same.read_bytes()
+
+
+def test_the_command(tmp_path: Path) -> None:
+    documents = made()
+    write_dataset(tmp_path / "ours", {"train/web": documents, "train/code": documents[:3]})
+    given = ["export", tmp_path / "ours", "--format", "nanogpt", "--output", tmp_path / "flat"]
+    assert "has code, web: choose a --source" in commands.run(*given, status=1).stderr
+    assert commands.run(*given, "--source", "web").stdout.startswith("40 documents, ")
+    assert_holds(only_source(f"nanogpt:{tmp_path}/flat", eod_id=0), documents)
+    theirs = ["export", f"nanogpt:{tmp_path}/flat", "--eod-id", "0", "--format", "megatron"]
+    commands.run(*theirs, "--output", tmp_path / "old")
+    assert_holds(only_source(f"megatron:{tmp_path}/old"), documents)
+    write_nanogpt(tmp_path / "train.bin", made(eod=50256))  # the EOD of GPT-2 is known
+    again = [f"nanogpt:{tmp_path}/train.bin", "--format", "nanogpt", "--output"]
+    commands.run("export", *again, tmp_path / "again.bin")
+    assert (tmp_path / "again.bin").read_bytes() == (tmp_path / "train.bin").read_bytes()
+
+
+def test_side_arrays_are_left_behind_in_words(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    docs = jaxdata.ArrayDocuments([[5, 6, 0]], name="web", side={"weight": [np.ones(3)]})
+    jaxdata.export(docs, tmp_path / "new", format="megatron")
+    assert "web: side arrays are not exported (weight)" in caplog.text
+    assert only_source(f"megatron:{tmp_path}/new")[0]["tokens"].tolist() == [5, 6, 0]
+
+
+def test_a_format_is_one_entry_in_the_registry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class ToyWriter(ForeignWriter):
+        index_suffix = None
+        dtype = np.dtype("<u4")
+
+        def index(self) -> Iterator[bytes]:
+            return iter(())
+
+    def read(path: Path, options: ReadOptions) -> FlatPart:
+        count = path.stat().st_size // 4
+        return FlatPart(path, np.dtype("<u4"), np.array([count], np.uint32), np.zeros(1, int), 4)
+
+    monkeypatch.setitem(foreign.FORMATS, "toy", ForeignFormat("toy", ".toy", read, ToyWriter))
+    importlib.reload(export_command)  # its choices are made when it is imported
+    source = write_megatron(tmp_path / "old", [np.array([5, 6, 70_000])], "<i4")
+    commands.run("export", source, "--format", "toy", "--output", tmp_path / "new.toy")
+    assert only_source(f"toy:{tmp_path}/new.toy")[0]["tokens"].tolist() == [5, 6, 70_000]
+    assert only_source(f"toy:{tmp_path}").lengths.tolist() == [3]
+    monkeypatch.undo()
+    importlib.reload(export_command)

@@ -1,0 +1,182 @@
+"""What a shell and a notebook show of our objects: a line, or a small escaped table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import jaxdata
+import jaxdata.torch
+from jaxdata.base.errors import InputError
+from jaxdata.base.wording import bars_html, table_html, visible
+from jaxdata.foreign.materialize import materialize
+from jaxdata.testing import write_dataset
+from jaxdata.tokenizers import load
+
+HOSTILE = "<img src=x onerror=alert(1)>\u202e\x00&"
+DATA = Path(__file__).parents[2] / "data" / "format-2"
+
+
+class Shown(HTMLParser):
+    """The tags and the texts of some HTML."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.texts: list[str] = []
+        self.depth = 0
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes.update(name for name, _ in attrs)
+        self.depth += tag != "rect"
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        self.depth -= tag != "rect"
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+ALLOWED = {
+    *("div", "strong", "table", "thead", "tbody", "tr", "th", "td"),
+    *("svg", "rect", "title", "span"),
+}
+
+
+def rows(name: str = "train/web") -> Any:
+    lengths = np.random.default_rng(2).integers(2, 40, 60)
+    documents = [np.append(np.arange(1, length), 0) for length in lengths]
+    return jaxdata.pack(jaxdata.ArrayDocuments(documents, name=name), seq_len=16)
+
+
+def mixed() -> Any:
+    phases = [
+        jaxdata.Phase(rows=20, weights={HOSTILE: 3, "b": 1}),
+        jaxdata.Phase(weights={"b": 1}),
+    ]
+    both = {HOSTILE: rows(HOSTILE), "b": rows("b")}
+    return jaxdata.mix(both, phases=phases, on_exhaustion="renormalize")
+
+
+def loader() -> jaxdata.Loader:
+    return jaxdata.Loader(rows(), batch_size=4)
+
+
+def phase() -> jaxdata.Phase:
+    return jaxdata.Phase(rows=3, weights={"w": 1})
+
+
+def of_words() -> Any:
+    return jaxdata.open_dataset(DATA).source("train", "words")
+
+
+def documents() -> Any:
+    return jaxdata.ArrayDocuments([[1, 2, 0], [3, 0]])
+
+
+LINES: list[tuple[Callable[[], Any], str]] = [
+    (lambda: jaxdata.open_dataset(DATA), r"ConvertedDataset\('.*', \{'train'"),
+    (of_words, r"ConvertedDocuments\('train/words', 120 documents, "),
+    (documents, r"ArrayDocuments\('documents', 2 documents, 5 tokens\)$"),
+    (rows, r"PackedDataset\(\d+ rows of 16, best_fit of 'train/web'\)$"),
+    (lambda: rows().plan, r"PackSummary\(documents=60, rows=\d+, "),
+    (lambda: rows().repeat(2), r"RowDataset\(\d+ rows of 16\)$"),
+    (mixed, r"MixedDataset\(\d+ rows of 16, .*, b in 2 phases\)$"),
+    (lambda: rows().table, r"PackedRows\(\d+ rows of 16, best_fit"),
+    (lambda: mixed().intervals[0], r"Interval\(start=0, rows=20, phase=0, "),
+    (phase, r"Phase\(rows=3, weights=\{'w': 1\}\)$"),
+    (loader, r"Loader\(\d+ rows in \d+ batches, at row 0\)$"),
+    (lambda: jaxdata.torch.Loader(rows(), batch_size=4), r"Loader\(\d+ rows in"),
+    (lambda: jaxdata.torch.Batches(rows(), batch_size=4), r"Batches\(\d+ of "),
+    (lambda: load("bytes"), r"BytesTokenizer\('bytes', 257 ids, EOD 256\)$"),
+    (
+        lambda: jaxdata.show_batch(next(loader())),
+        r"batch of 4 rows of 16: \d+ segments, \d+ slots with loss, \d+ padding$",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "pattern"), LINES)
+def test_an_object_says_what_it_is_in_a_line(make: Callable[[], Any], pattern: str) -> None:
+    said = repr(make())
+    assert re.match(pattern, said), said
+    assert "\n" not in said
+    assert " object at 0x" not in said
+
+
+def test_rows_that_were_written_say_where_they_are(tmp_path: Path) -> None:
+    materialize(rows(), tmp_path / "rows", workers=1)
+    assert repr(jaxdata.open_rows(tmp_path / "rows")).startswith("MaterializedRows(")
+
+
+def test_a_dataset_is_a_table(tmp_path: Path) -> None:
+    made = write_dataset(tmp_path / "<b>d", {"train/a": [[1, 0]] * 3, "val/<i>": [[1, 2, 0]]})
+    shown = Shown(made._repr_html_())
+    assert shown.tags <= ALLOWED
+    assert shown.depth == 0
+    assert shown.texts[-8:] == ["train/a", "3", "6", "none", "val/<i>", "1", "3", "none"]
+    assert "<b>d" in shown.texts[0]
+
+
+def test_a_mixture_is_its_intervals() -> None:
+    made = mixed()
+    shown = Shown(made._repr_html_())
+    assert shown.tags <= ALLOWED
+    assert not shown.attributes & {"onerror", "src"}
+    stop = made.intervals[1].start + made.intervals[1].rows - 1
+    texts = shown.texts
+    assert texts[texts.index("0 to 19") :][:4] == ["0 to 19", "0", "0.750", "0.250"]
+    assert texts[texts.index(f"20 to {stop}") :][1:4] == ["1", "0.000", "1.000"]
+    assert visible(HOSTILE).startswith("&lt;img")
+    assert "\u202e" not in "".join(texts)
+    assert any(r"\u202e\x00&" in text for text in texts)
+
+
+def test_packing_is_its_counts() -> None:
+    plan = rows().plan
+    shown = Shown(plan._repr_html_())
+    assert f"{plan.trained_tokens:,}" in shown.texts
+    assert f"padding: {100 * plan.padding / plan.slots:.2f} %" in shown.texts
+    assert Shown(rows()._repr_html_()).texts[1:] == shown.texts[1:]
+
+
+def test_a_batch_is_a_picture_of_its_segments() -> None:
+    batch = next(jaxdata.Loader(rows(), batch_size=20))
+    shown = Shown(jaxdata.show_batch(batch, lambda ids: f"{HOSTILE}{len(ids)}")._repr_html_())
+    assert shown.tags <= ALLOWED
+    segments = int(batch["segment_ids"][:16].max(1).sum())
+    titles = [text for text in shown.texts if text.startswith("segment of")]
+    assert len(titles) == segments
+    slots = sum(int(re.findall(r"\d+", title)[0]) for title in titles)
+    assert slots == int((batch["segment_ids"][:16] > 0).sum())
+    assert "and 4 more rows" in shown.texts
+    assert not any("\u202e" in text for text in shown.texts)
+
+
+@pytest.mark.parametrize("given", [7, {"input_ids": [1]}])
+def test_what_is_no_batch_of_ours_is_refused(given: Any) -> None:
+    with pytest.raises(InputError, match=r"show_batch: given .*expected a batch or a row with the"):
+        jaxdata.show_batch(given)
+
+
+@given(st.text(), st.text())
+def test_every_text_is_text(title: str, cell: str) -> None:
+    html = table_html(title, [cell], [[cell]], bars_html([[(title, 1.0, "#000000")]]))
+    shown = Shown(html)
+    assert shown.tags <= ALLOWED
+    assert shown.depth == 0
+    assert all(text.isprintable() for text in shown.texts)

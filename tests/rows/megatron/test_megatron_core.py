@@ -1,0 +1,255 @@
+"""Files written by Megatron-Core itself, and its own datasets, beside ours; skips without it.
+
+To run it: pip install megatron-core torch
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jaxdata
+from jaxdata.feed.layouts import Megatron
+from jaxdata.rows.megatron.order import plan_epochs
+from tests.dataset.documents.test_foreign import assert_holds, only_source
+
+pytest.importorskip("megatron.core", reason="megatron-core is not installed")
+
+pytestmark = pytest.mark.slow
+SEQ_LEN = 24
+RESETS = ("reset_position_ids", "reset_attention_mask", "eod_mask_loss")
+
+
+class Tokenizer:
+    """What Megatron asks of one here."""
+
+    eod, pad, vocab_size = 0, -7, 60_000
+    unique_identifiers = {"name": "none"}  # noqa: RUF012
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _alone() -> Any:
+    import torch.distributed
+
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
+    )
+    yield
+    torch.distributed.destroy_process_group()
+    from megatron.core.datasets.indexed_dataset import _IndexReader
+
+    _IndexReader.__getitem__.cache_clear()  # it holds files
+
+
+def build(
+    prefix: Path, seed: int, dtype: Any, strewn: bool = False, most: int = 50_000
+) -> list[np.ndarray]:
+    """Documents of 0 to 3 sequences, by Megatron's builder; the sequences.
+
+    Each ends with an EOD and holds no other; or they are strewn, and half of them lack the last.
+    """
+    import torch
+    from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder
+
+    random = np.random.default_rng(seed)
+    builder, sequences = IndexedDatasetBuilder(f"{prefix}.bin", dtype=dtype), []
+    for _ in range(120):
+        lengths = random.integers(0, 70, random.integers(0, 4))
+        own = [np.append(random.integers(1, most, n), 0) for n in lengths]
+        if strewn:
+            own = [np.where(random.random(len(one)) < 0.1, 0, one) for one in own]
+            own = [one[:-1] if len(one) > 1 and random.random() < 0.5 else one for one in own]
+        builder.add_document(torch.tensor(np.concatenate([*own, []])), [len(one) for one in own])
+        sequences += own
+    builder.finalize(f"{prefix}.idx")
+    return sequences
+
+
+def theirs(folder: Path, blend: Any, size: int | None, part: str = "train", **given: Any) -> Any:
+    from megatron.core.datasets.blended_megatron_dataset_builder import (
+        BlendedMegatronDatasetBuilder,
+    )
+    from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
+
+    own = {"blend": blend, "split": "9,1", "tokenizer": Tokenizer()}
+    config = GPTDatasetConfig(
+        random_seed=77,
+        sequence_length=SEQ_LEN,
+        path_to_cache=str(folder / "cache"),
+        **{**dict.fromkeys(RESETS, False), **own, **given},
+    )
+    other = None if blend and blend[1] is None else 1
+    sizes = (size, other, other) if part == "train" else (other, size, other)
+    built = BlendedMegatronDatasetBuilder(GPTDataset, sizes, lambda: True, config).build()
+    return built[["train", "valid"].index(part)]
+
+
+@pytest.mark.parametrize("reset", [False, True])
+@pytest.mark.parametrize(
+    ("count", "size", "weights"),
+    [(1, 40, None), (1, 900, None), (3, 500, (0.7, 0.2, 0.1)), (3, 500, None), (3, None, None)],
+)
+def test_rows_are_its_samples(
+    tmp_path: Path, count: int, size: int | None, weights: tuple[float, ...] | None, reset: bool
+) -> None:
+    flags = dict.fromkeys(RESETS, reset)
+    given = {"reset": reset, "eod_mask_loss": reset}
+    samples, rows = both(tmp_path, count, size, weights, flags, given)
+    assert_same(samples, rows)
+
+
+@pytest.mark.parametrize("flags", product([False, True], repeat=3))
+@pytest.mark.parametrize("count", [1, 2])
+def test_eods_inside_documents(tmp_path: Path, flags: tuple[bool, ...], count: int) -> None:
+    """Each of its three options alone, and with the others."""
+    positions, attention, loss = flags
+    given = {"reset": positions or attention, "eod_mask_loss": loss, "by": "eod", "eod_id": 0}
+    given["positions"] = "segment" if positions else "row"
+    weights = (0.7, 0.3) if count == 2 else None
+    options = dict(zip(RESETS, flags, strict=True))
+    samples, rows = both(tmp_path, count, 300, weights, options, given, strewn=True)
+    assert_same(samples, rows, attention or not positions)
+
+
+@pytest.mark.parametrize("eod_id", [0, None])
+def test_pads_in_documents(tmp_path: Path, eod_id: int | None) -> None:
+    """Id 7 has no loss and becomes 0, which is the EOD of these documents.
+
+    Without resets Megatron keeps the mask of the first sample that a process reads, its pads
+    included, for all others: switched off here.
+    """
+    flags = dict.fromkeys(RESETS, True) if eod_id == 0 else {}
+    by = {"by": "eod", "eod_id": 0, "reset": True, "eod_mask_loss": True} if flags else {}
+    tokenizer = Tokenizer()
+    tokenizer.pad = 7
+    options = {**flags, "tokenizer": tokenizer}
+    given = {**by, "pad_id": 7}
+    samples, rows = both(tmp_path, 2, 300, (0.7, 0.3), options, given, strewn=True, most=20)
+    for dataset in samples.datasets:
+        dataset.masks_and_position_ids_are_cacheable = False
+    assert_same(samples, rows)
+    assert not any((row["inputs"] == 7).any() for row in rows)
+
+
+def test_a_blend_for_each_split(tmp_path: Path) -> None:
+    """Of several datasets, and of one, which has no surplus even with a weight."""
+    prefixes, sources = files(tmp_path, 3)
+    blends = [(prefixes[:2], [0.6, 0.4]), (prefixes[2:], [1.0]), None]
+    given: dict[str, Any] = {"seq_len": SEQ_LEN, "seed": 77}
+    options = {"split": None, "blend_per_split": blends}
+    pairs = list(zip([0.6, 0.4], sources[:2], strict=True))
+    rows = jaxdata.rows.megatron.blend(pairs, size=500, **given)
+    assert_same(theirs(tmp_path, None, 500, **options), rows)
+    rows = jaxdata.rows.megatron.gpt(sources[2], num_samples=900, part="valid", **given)
+    assert_same(theirs(tmp_path, None, 900, "valid", **options), rows)
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+@pytest.mark.parametrize(
+    ("part", "drop_last"), [("train", False), ("valid", False), ("valid", True)]
+)
+@pytest.mark.parametrize(
+    ("count", "size", "by"), [(1, None, "document"), (1, 60, "eod"), (2, 90, "eod")]
+)
+def test_last_samples_and_last_tokens(
+    tmp_path: Path, extra: int, part: str, drop_last: bool, count: int, size: int | None, by: str
+) -> None:
+    own: dict[str, Any] = {
+        "add_extra_token_to_sequence": extra,
+        "drop_last_partial_validation_sequence": drop_last,
+    }
+    weights = (0.6, 0.4) if count == 2 else None
+    options = {**dict.fromkeys(RESETS, True), **own, "add_extra_token_to_sequence": bool(extra)}
+    given = {"reset": True, "eod_mask_loss": True, **own}
+    given |= {"by": by, "eod_id": 0} if by == "eod" else {}
+    samples, rows = both(tmp_path, count, size, weights, options, given, part, by == "eod")
+    assert_same(samples, rows)
+    if count == 1:
+        is_short = [not row["segment_ids"].all() for row in rows]
+        assert any(is_short) == (part == "valid" and not drop_last)
+
+
+def test_batches_with_masks_are_those_of_its_loaders(tmp_path: Path) -> None:
+    """(batch, 1, seq_len, seq_len), True where a slot must not attend."""
+    from torch.utils.data import default_collate
+
+    options = dict.fromkeys(RESETS, True)
+    given = {"reset": True, "eod_mask_loss": True, "by": "eod", "eod_id": 0}
+    samples, rows = both(tmp_path, 1, 64, None, options, given, strewn=True)
+    loader = jaxdata.Loader(rows, batch_size=8, layout=Megatron(attention_mask=True))
+    for step in range(8):
+        batch = next(loader)
+        other = default_collate([samples[step * 8 + k] for k in range(8)])
+        assert other["attention_mask"].shape == (8, 1, SEQ_LEN, SEQ_LEN)
+        assert batch.keys() == other.keys()
+        for name, array in batch.items():
+            expected = other[name].numpy()
+            assert (array.dtype, array.shape) == (expected.dtype, expected.shape), name
+            assert (array == expected).all(), name
+
+
+@pytest.mark.parametrize(("tokens", "seq_len"), [(2**25 + 2, 8), (2**25 + 4, 1), (1_000, 8)])
+def test_samples_are_counted_in_single_precision(tokens: int, seq_len: int) -> None:
+    """A sample too few, one too many, and as many as there are."""
+    from megatron.core.datasets.helpers_cpp import build_sample_idx_int32
+
+    lengths, order = np.array([tokens], np.int32), np.array([0], np.int32)
+    index = build_sample_idx_int32(lengths, order, seq_len, 1, tokens, False, 1)
+    assert plan_epochs(tokens, seq_len, None, drop_last=False).samples == len(index) - 1
+
+
+def both(
+    folder: Path,
+    count: int,
+    size: int | None,
+    weights: tuple[float, ...] | None,
+    options: dict[str, Any],
+    given: dict[str, Any],
+    part: str = "train",
+    strewn: bool = False,
+    most: int = 50_000,
+) -> tuple[Any, Any]:
+    """The samples of Megatron with `options`, and our rows as `given`, of the same files."""
+    prefixes, sources = files(folder, count, strewn, most)
+    blend = (prefixes, list(weights) if weights else None)
+    samples = theirs(folder, blend, size, part, **options)
+    given = {"seq_len": SEQ_LEN, "seed": 77, "split": "9,1", "part": part, **given}
+    if count == 1:
+        return samples, jaxdata.rows.megatron.gpt(sources[0], num_samples=size, **given)
+    pairs = list(zip(weights or [None] * count, sources, strict=True))
+    return samples, jaxdata.rows.megatron.blend(pairs, size=size, **given)
+
+
+def files(
+    folder: Path, count: int, strewn: bool = False, most: int = 50_000
+) -> tuple[list[str], list[Any]]:
+    """Files of Megatron, by their prefixes, and as our sources."""
+    prefixes, sources = [folder / f"part{k}" for k in range(count)], []
+    for number, prefix in enumerate(prefixes):
+        sequences = build(prefix, number, np.uint16 if number % 2 else np.int32, strewn, most)
+        sources.append(only_source(f"megatron:{prefix}"))
+        assert_holds(sources[-1].sequences, sequences)
+    return [str(prefix) for prefix in prefixes], sources
+
+
+def assert_same(samples: Any, rows: Any, attention: bool = True) -> None:
+    """All of every sample; of its padding all but positions and attention, which change no loss."""
+    assert len(samples) == len(rows)
+    batch = next(jaxdata.Loader(rows, batch_size=len(rows), prefetch=0))
+    names = {"tokens": "inputs", "labels": "targets", "loss_mask": "loss_mask"}
+    for number, sample in enumerate(samples[k] for k in range(len(rows))):
+        ours = {name: array[number] for name, array in batch.items()}
+        for name, own in names.items():
+            assert (sample[name].numpy() == ours[own]).all(), (number, name)
+        filled = ours["segment_ids"] > 0
+        same = sample["position_ids"].numpy() == ours["positions"]
+        assert same[filled].all(), number
+        segment = ours["segment_ids"] if attention else filled
+        seen = (segment[:, None] == segment) & np.tri(SEQ_LEN, dtype=bool)
+        same = ~sample["attention_mask"][0].numpy() == seen
+        assert same[filled].all(), number

@@ -1,0 +1,323 @@
+"""What is untrained of an epoch, and a source's rows across repackings, against sets of targets."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+import jaxdata
+from jaxdata.rows.mixing.phases import Phase, Recipe
+from jaxdata.rows.mixing.revision import RemainingDocuments, SourceCursor, numbers_of, origin
+from jaxdata.rows.packing.packed_rows import PackedRows
+from jaxdata.rows.table import RowTable, Segments, TokenCounts
+
+Target = tuple[int, int]
+"""document, token"""
+STRATEGIES = ["best_fit", "concat", "pad", "crop"]
+
+
+def settings_of(draw: st.DrawFn, strategies: list[str]) -> dict[str, Any]:
+    strategy = draw(st.sampled_from(strategies))
+    seq_len = draw(st.sampled_from([4, 7, 12]))
+    overlap = draw(st.integers(0, 2)) if strategy in ("best_fit", "pad") else 0
+    more = {"chunk_bytes": draw(st.sampled_from([16, 500])), "block_bytes": 64}
+    lanes = draw(st.sampled_from([1, 1, 2, 4]))
+    return {"seq_len": seq_len, "strategy": strategy, "overlap": overlap, "lanes": lanes, **more}
+
+
+class Case(NamedTuple):
+    documents: jaxdata.ArrayDocuments
+    packed: list[PackedRows]
+    """the same documents, packed in several ways"""
+    where: list[float]
+
+    @property
+    def tokens(self) -> list[list[int]]:
+        return [self.documents[n]["tokens"].tolist() for n in range(len(self.documents))]
+
+    @property
+    def targets(self) -> set[Target]:
+        return {(n, at) for n, each in enumerate(self.tokens) for at in range(1, len(each))}
+
+
+@st.composite
+def cases(draw: st.DrawFn, strategies: list[str] = STRATEGIES[:3]) -> Case:
+    lengths = draw(st.lists(st.integers(1, 25), min_size=1, max_size=12))
+    lengths[0] += 1
+    first = np.cumsum([1, *lengths]).tolist()
+    tokens = [[*range(a, a + n)] for a, n in zip(first, lengths, strict=False)]
+    masks = [[token % 3 > 0 for token in each] for each in tokens] if draw(st.booleans()) else None
+    weights = [[token / 2 for token in each] for each in tokens]
+    documents = jaxdata.ArrayDocuments(tokens, masks, name="web", side={"weight": weights})
+    packed = [jaxdata.pack(documents, **settings_of(draw, strategies)).table for _ in range(3)]
+    return Case(documents, packed, draw(st.lists(st.floats(0, 0.99), min_size=2, max_size=2)))
+
+
+def listed(found: Segments) -> list[tuple[int, ...]]:
+    return [*zip(*(each.tolist() for each in found.columns), strict=True)]
+
+
+def targets_of(found: Segments, tokens: list[list[int]]) -> list[Target]:
+    return [
+        (document, at)
+        for _, _, document, start, slots, context in listed(found)
+        for at in range(start + context + 1, start + slots + 1)
+        if at < len(tokens[document])
+    ]
+
+
+def ranges_of(rest: RemainingDocuments) -> list[tuple[int, int, int]]:
+    columns = rest.locate(np.arange(len(rest)))
+    return [*zip(*(column.tolist() for column in columns), strict=True)]
+
+
+def begun_at(case: Case, table: PackedRows) -> int:
+    """Some row of the first two epochs."""
+    return int(case.where[0] * 2 * len(table))
+
+
+@examples(max_examples=20)
+@given(cases(STRATEGIES))
+def test_ranges_hold_what_the_rows_before_have_not_trained(case: Case) -> None:
+    table = case.packed[0]
+    first = begun_at(case, table)
+    rest, epoch = RemainingDocuments(table, first), first // len(table)
+    before, after = (
+        targets_of(table.segments(np.arange(*rows)), case.tokens)
+        for rows in ((epoch * len(table), first), (first, (epoch + 1) * len(table)))
+    )
+    ranges = ranges_of(rest)
+    told = [(document, at) for document, a, b in ranges for at in range(a + 1, b)]
+    assert len({*told}) == len(told), "no target is there twice"
+    assert not {*told} & {*before}
+    assert {*after} <= {*told} <= case.targets
+    if table.settings.strategy == "crop":
+        assert all(stop == len(case.tokens[document]) for document, _, stop in ranges)
+    else:
+        assert {*told} == case.targets - {*before}
+    long = [each for each in ranges if each[2] > each[1] + 1]
+    assert all(each[:2] == (each[0], 0) and each[2] == 1 for each in {*ranges} - {*long})
+    stops = {(document, stop - 1) for document, _, stop in long}
+    assert not stops & {(document, start) for document, start, _ in long}, "neighbours are merged"
+
+
+@examples(max_examples=20)
+@given(cases(STRATEGIES), st.data())
+def test_documents_that_remain_are_slices_of_those_of_the_source(
+    case: Case, data: st.DataObject
+) -> None:
+    table = case.packed[0]
+    rest = RemainingDocuments(table, begun_at(case, table))
+    ranges = ranges_of(rest)
+    sizes = [stop - start for _, start, stop in ranges]
+    assert len(rest) == len(rest.lengths) == len(ranges)
+    assert np.asarray(rest.lengths).tolist() == sizes
+    assert np.asarray(rest.lengths).dtype == np.uint32
+    assert np.asarray(rest.lengths, np.int64).dtype == np.int64
+    if not ranges:
+        return
+    assert rest.lengths[[[0], [len(rest) - 1]]].tolist() == [[sizes[0]], [sizes[-1]]]
+    assert (rest.masked, rest.dtype) == (case.documents.masked, case.documents.dtype)
+    for number, (document, start, stop) in enumerate(ranges):
+        whole = case.documents[document]
+        for index in (number, number - len(ranges)):
+            item = rest[index]
+            assert {*item} == {*whole}
+            for name in whole:
+                assert item[name].tolist() == whole[name][start:stop].tolist()
+    number = data.draw(st.integers(0, len(ranges) - 1))
+    start = data.draw(st.integers(0, sizes[number] - 1))
+    count = data.draw(st.integers(0, sizes[number] - start))
+    chosen = [np.array([each]) for each in (number, start, count)]
+    tokens = case.tokens[ranges[number][0]][ranges[number][1] + start :][:count]
+    assert gathered(rest.tokens(*chosen), rest.dtype) == tokens
+    if rest.masked:
+        assert gathered(rest.masks(*chosen), np.uint8) == [token % 3 > 0 for token in tokens]
+    source, document, at = rest.of(chosen[0], chosen[1])
+    assert source is case.documents
+    assert (int(document[0]), int(at[0])) == (ranges[number][0], ranges[number][1] + start)
+    assert [*rest.side] == ["weight"]
+
+
+def gathered(found: Any, dtype: Any) -> list[int]:
+    return np.frombuffer(found.views.join(), dtype).tolist()
+
+
+@examples(max_examples=20)
+@given(cases(STRATEGIES))
+def test_a_document_is_found_in_what_remains_of_what_remained(case: Case) -> None:
+    table = case.packed[0]
+    rest = RemainingDocuments(table, begun_at(case, table))
+    numbers = defaultdict(list)
+    for number, (document, _, _) in enumerate(ranges_of(rest)):
+        numbers[document].append(number)
+    again = PackedRows(rest, case.packed[1].settings)
+    every = [*range(len(case.documents))]
+    assert [sorted(rest.numbers_of(document)) for document in every] == [
+        numbers[document] for document in every
+    ]
+    assert [numbers_of(case.documents, document) for document in every] == [[n] for n in every]
+    if not len(again):
+        return
+    last = RemainingDocuments(again, int(case.where[1] * len(again)))
+    inner, found = ranges_of(rest), defaultdict(list)
+    for number, (between, start, _) in enumerate(ranges_of(last)):
+        document, first, _ = inner[between]
+        found[document].append(number)
+        source, where, at = origin(last, np.array([number]), np.array([0]))
+        assert source is case.documents
+        assert (int(where[0]), int(at[0])) == (document, first + start)
+    assert [sorted(numbers_of(last, document)) for document in every] == [
+        found[document] for document in every
+    ]
+
+
+def test_a_last_token_that_is_no_target_is_left_out() -> None:
+    for seed in range(9):
+        documents = jaxdata.ArrayDocuments([[1] * 9, [1] * 5])
+        table = jaxdata.pack(documents, seq_len=4, strategy="concat", seed=seed).table
+        for first in range(1, len(table)):
+            ranges = ranges_of(RemainingDocuments(table, first))
+            assert all(stop - start > 1 for _, start, stop in ranges), (seed, first, ranges)
+
+
+def test_remainders_have_names_of_their_own() -> None:
+    documents = jaxdata.ArrayDocuments([[1] * 9] * 40, name="web")
+    small = {"chunk_bytes": 16, "block_bytes": 64, "seq_len": 6}
+    tables = [jaxdata.pack(documents, lanes=lanes, **small).table for lanes in (1, 4)]
+    rests = [RemainingDocuments(table, first) for table in tables for first in (3, 5)]
+    assert [rest.name for rest in rests] == ["web@3", "web@5"] * 2
+    assert len({rest.fingerprint for rest in rests}) == 4
+    assert all(len(rest.fingerprint) == 64 for rest in rests)
+    again = RemainingDocuments(jaxdata.pack(documents, lanes=4, **small).table, 5)
+    assert again.fingerprint == rests[3].fingerprint
+    assert rests[0].store is documents.store
+
+
+def cursors_of(case: Case) -> list[tuple[SourceCursor, int]]:
+    """A source packed anew twice on the way, and the rows that each packing gave."""
+    cursor, found = SourceCursor(case.packed[0]), []
+    for table, where in zip(case.packed[1:], case.where, strict=True):
+        used = int(where * 1.5 * (len(cursor) + cursor._first))
+        found.append((cursor, used))
+        cursor = cursor.repacked(used, table)
+    return [*found, (cursor, cursor._first + 2 * len(cursor))]
+
+
+def one_by_one(cursor: SourceCursor, row: int) -> tuple[RowTable, int, int]:
+    """The table of a row, its number there, and that of the table's documents."""
+    first = len(cursor.remainder) if cursor.remainder is not None else 0
+    if cursor.remainder is not None and row < first:
+        return cursor.remainder, row, 1
+    return cursor.whole, cursor.epoch * len(cursor.whole) + row - first, 0
+
+
+@examples(max_examples=15)
+@given(cases(), st.data())
+def test_rows_of_a_cursor_are_the_remainder_and_then_whole_epochs(
+    case: Case, data: st.DataObject
+) -> None:
+    for cursor, _ in cursors_of(case):
+        most = cursor._first + 2 * len(cursor)
+        rows = data.draw(st.lists(st.integers(0, most), max_size=6))
+        expected, keys = [], []
+        for at, row in enumerate(rows):
+            table, number, documents = one_by_one(cursor, row)
+            found = listed(table.segments(np.array([number])))
+            expected += [(at, documents, *each[2:]) for each in found]
+            keys.append(int(table.batch_key(np.array([number]))[0]))
+        assert listed(cursor.segments(np.array(rows, np.int64))) == expected
+        assert cursor.batch_key(np.array(rows, np.int64)).tolist() == keys
+        tables = [cursor.whole] + [cursor.remainder] * (cursor.remainder is not None)
+        assert cursor.documents == [table.documents[0] for table in tables]
+        assert cursor.lanes == max(table.lanes for table in tables)
+        assert cursor.lane_cycle == (cursor.whole.lane_cycle if len(tables) == 1 else None)
+        assert (len(cursor), cursor.names) == (len(cursor.whole), ["web"])
+        assert cursor.sources == {"web": cursor.whole}
+        assert cursor.identity() == cursor.whole.identity()
+        shape = cursor.whole.seq_len, cursor.whole.positions
+        assert (cursor.seq_len, cursor.positions) == shape
+
+
+@examples(max_examples=8)
+@given(cases())
+def test_totals_and_the_rows_of_documents_are_those_of_each_row(case: Case) -> None:
+    for cursor, _ in cursors_of(case):
+        total, most = TokenCounts(), cursor._first + len(cursor) + 1
+        held: list[tuple[int, int]] = []
+        for row in range(most):
+            assert cursor.token_counts(row) == {"web": total}
+            table, number, _ = one_by_one(cursor, row)
+            total += table.total(number + 1) - table.total(number)
+            found = table.segments(np.array([number]))
+            document = origin(table.documents[0], found.document, found.start)[1]
+            held += [(row, each) for each in document.tolist()]
+        for document in range(len(case.documents)):
+            holding = sorted({row for row, each in held if each == document})
+            for stop in (0, 1, cursor._first, cursor._first + 1, most):
+                told = cursor.rows_with("web", document, stop)
+                assert told == [row for row in holding if row < stop]
+            told = cursor.rows_with("web", document)
+            assert told == [row for row in holding if row < len(cursor)]
+
+
+@examples(max_examples=15)
+@given(cases(), st.sampled_from([0, 0.5, 1, 1.25, 2, 3.5]))
+def test_epochs_and_budgets_go_on_across_repackings(case: Case, epochs: float) -> None:
+    read = Fraction(0)
+    recipe = Recipe([Phase(weights={"web": 1})], {"web": epochs}, "halt")
+    for cursor, used in cursors_of(case):
+        rest, whole = cursor._first, len(cursor)
+        begun = -(-read // 1) if cursor.remainder is not None else read
+        assert (cursor.read, cursor.epoch) == (read, begun)
+        times = [
+            read + (begun - read) * Fraction(row, rest)
+            if row < rest
+            else begun + Fraction(row - rest, whole)
+            for row in range(rest + 6 * whole + 1)
+        ]
+        assert [cursor.epochs(row)["web"] for row in range(len(times))] == times
+        available = next(row for row, each in enumerate(times) if each >= epochs)
+        tokens, rows = cursor.whole.summary.trained_tokens, len(cursor)
+        if rest:
+            late = max(available - rest, 0)
+            tokens = cursor.remainder.summary.trained_tokens + Fraction(tokens * late, whole)
+            rows = rest + late
+        budget = cursor.budget("web", recipe, 5)
+        assert budget == (type(budget))("web", available, Fraction(tokens) / rows, 5)
+        read = times[used]
+
+
+@examples(max_examples=15)
+@given(cases())
+def test_every_target_is_trained_once_an_epoch_however_often_it_is_packed(case: Case) -> None:
+    times: Counter[Target] = Counter()
+    *_, (last, _) = cursors = cursors_of(case)
+    epochs = last.epoch + 1
+    for cursor, used in cursors:
+        rows = used if cursor is not last else cursor._first + len(cursor)
+        found = cursor.segments(np.arange(rows))
+        for number, documents in enumerate(cursor.documents):
+            mine = found.take(np.flatnonzero(found.source == number))
+            _, document, start = origin(documents, mine.document, mine.start)
+            there = Segments(mine.row, mine.source, document, start, mine.slots, mine.context)
+            times.update(targets_of_ranges(there, mine, documents))
+    assert times == Counter(dict.fromkeys(case.targets, epochs))
+
+
+def targets_of_ranges(there: Segments, here: Segments, documents: Any) -> list[Target]:
+    """Targets in terms of the source, as far as the range that holds them goes."""
+    return [
+        (document, start + along)
+        for (_, _, document, start, slots, context), (_, _, number, first, _, _) in zip(
+            listed(there), listed(here), strict=True
+        )
+        for along in range(context + 1, slots + 1)
+        if first + along < int(documents.lengths[number])
+    ]

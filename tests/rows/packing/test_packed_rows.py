@@ -1,0 +1,333 @@
+"""Packed rows of small sources of any kind, against what counting their segments one by one gives.
+
+Blocks are tiny here, so that a few dozen documents make many of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import jaxdata
+from jaxdata.base.errors import InputError
+from jaxdata.rows.packing.packed_rows import PackedRows
+from jaxdata.rows.table import TokenCounts
+
+
+class Piece(NamedTuple):
+    document: int
+    start: int
+    slots: int
+    context: int
+
+
+Row = list[Piece]
+
+
+class Case(NamedTuple):
+    lengths: list[int]
+    settings: dict[str, Any]
+    masks: list[list[bool]] | None
+
+    @property
+    def table(self) -> PackedRows:
+        documents = [[1] * length for length in self.lengths]
+        source = jaxdata.ArrayDocuments(documents, self.masks, name="train/web")
+        return jaxdata.pack(source, **self.settings).table
+
+    @property
+    def seq_len(self) -> int:
+        return self.settings["seq_len"]
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    lengths = draw(st.lists(st.integers(1, 40) | st.just(1), min_size=1, max_size=40))
+    strategy = draw(st.sampled_from(["best_fit", "concat", "crop", "pad"]))
+    seq_len = draw(st.integers(1, 24))
+    overlap = draw(st.integers(0, seq_len // 2)) if strategy in ("best_fit", "pad") else 0
+    settings = {"seq_len": seq_len, "strategy": strategy, "overlap": overlap}
+    settings["seed"] = draw(st.integers(0, 9))
+    settings["max_segments"] = draw(st.none() | st.integers(1, 5))
+    settings["chunk_bytes"] = draw(st.sampled_from([16, 64, 10_000]))
+    settings["block_bytes"] = draw(st.sampled_from([64, 256, 10_000]))
+    settings["lanes"] = draw(st.sampled_from([1, 2, 8]))
+    masks = [[bool((at * 7 + n) % 3) for at in range(n)] for n in lengths]
+    return Case(lengths, settings, masks if draw(st.booleans()) else None)
+
+
+def rows_of(table: PackedRows, rows: Iterable[int]) -> list[Row]:
+    """The segments of each row, as lists."""
+    numbers = np.array([*rows], np.int64)
+    found = table.segments(numbers)
+    listed: list[Row] = [[] for _ in numbers]
+    columns = (found.row, found.document, found.start, found.slots, found.context)
+    for row, *piece in zip(*(column.tolist() for column in columns), strict=True):
+        listed[row].append(Piece(*piece))
+    assert (np.diff(found.row) >= 0).all()
+    assert not found.source.any()
+    return listed
+
+
+def targets_of(piece: Piece, lengths: list[int]) -> list[int]:
+    """The tokens that a segment trains: the one after each slot that is no masked context."""
+    first, stop = piece.start + piece.context + 1, piece.start + piece.slots + 1
+    return [token for token in range(first, stop) if token < lengths[piece.document]]
+
+
+def counted(rows: list[Row], case: Case) -> TokenCounts:
+    """Totals of some rows, segment by segment."""
+    pieces = [piece for row in rows for piece in row]
+    slots = sum(piece.slots for piece in pieces)
+    return TokenCounts(
+        rows=len(rows),
+        slots=len(rows) * case.seq_len,
+        padding=len(rows) * case.seq_len - slots,
+        overlap_tokens=sum(piece.context for piece in pieces),
+        trained_tokens=sum(len(targets_of(piece, case.lengths)) for piece in pieces),
+        begun=sum(piece.start == 0 for piece in pieces),
+        finished=sum(_ends(piece, case.lengths[piece.document]) for piece in pieces),
+    )
+
+
+def _ends(piece: Piece, length: int) -> bool:
+    """Whether the last token of its document is a target here, or the only slot of it."""
+    slots = range(piece.start, piece.start + piece.slots)
+    return 0 in slots if length == 1 else length - 2 in slots
+
+
+@given(cases())
+def test_every_target_is_trained_once_by_rows_within_their_measure(case: Case) -> None:
+    table, lengths = case.table, case.lengths
+    times: Counter[tuple[int, int]] = Counter()
+    for row in rows_of(table, range(len(table))):
+        assert row, "no row is empty"
+        assert sum(piece.slots for piece in row) <= case.seq_len
+        if case.settings["strategy"] != "concat":
+            assert len(row) <= (case.settings["max_segments"] or case.seq_len)
+        for piece in row:
+            times.update((piece.document, token) for token in targets_of(piece, lengths))
+    every = {(n, token) for n, length in enumerate(lengths) for token in range(1, length)}
+    dropped = every - times.keys()
+    assert times.keys() <= every
+    assert set(times.values()) <= {1}
+    assert case.settings["strategy"] == "crop" or not dropped
+    assert table.summary.dropped_tokens == len(dropped)
+
+
+@given(cases())
+def test_windows_begin_where_the_one_before_leaves_its_overlap(case: Case) -> None:
+    by_document = defaultdict(list)
+    for row in rows_of(table := case.table, range(len(table))):
+        for piece in row:
+            by_document[piece.document].append(piece)
+    overlap = case.settings["overlap"]
+    for document, pieces in by_document.items():
+        pieces.sort(key=lambda piece: piece.start)
+        assert (pieces[0].start, pieces[0].context) == (0, 0)
+        for one, other in pairwise(pieces):
+            assert other.context == overlap
+            assert other.start == one.start + one.slots - overlap
+        if case.settings["strategy"] in ("best_fit", "pad"):
+            assert all(piece.slots == case.seq_len for piece in pieces[:-1])
+            assert pieces[-1].start + pieces[-1].slots == case.lengths[document] - 1
+
+
+@given(cases(), st.integers(1, 3))
+def test_every_epoch_has_the_same_rows(case: Case, epoch: int) -> None:
+    table = case.table
+    first, later = (rows_of(table, range(e * len(table), (e + 1) * len(table))) for e in (0, epoch))
+    assert Counter(map(tuple, first)) == Counter(map(tuple, later))
+
+
+@given(cases(), st.data())
+def test_any_rows_in_any_order_are_those_rows(case: Case, data: st.DataObject) -> None:
+    table = case.table
+    if not len(table):
+        return
+    every = rows_of(table, range(3 * len(table)))
+    rows = data.draw(st.lists(st.integers(0, 3 * len(table) - 1), max_size=12))
+    assert rows_of(case.table, rows) == [every[row] for row in rows]
+
+
+@given(cases(), st.data())
+def test_totals_of_the_first_rows_are_those_of_their_segments(
+    case: Case, data: st.DataObject
+) -> None:
+    table = case.table
+    rows = data.draw(st.integers(0, 3 * len(table)))
+    assert table.token_counts(rows) == {"train/web": counted(rows_of(table, range(rows)), case)}
+    assert table.epochs(rows)["train/web"] * max(len(table), 1) == rows
+
+
+@given(cases())
+def test_the_summary_is_that_of_an_epoch(case: Case) -> None:
+    table, summary = case.table, case.table.summary
+    whole = counted(rows_of(table, range(len(table))), case)
+    assert summary.documents == len(case.lengths)
+    for name in ("rows", "slots", "trained_tokens", "overlap_tokens", "padding"):
+        assert getattr(summary, name) == getattr(whole, name), name
+    used = summary.trained_tokens + summary.overlap_tokens + summary.boundary_tokens
+    assert used + summary.padding == summary.slots
+    if summary.slots:
+        assert summary.fill == pytest.approx((summary.slots - whole.padding) / summary.slots)
+    else:
+        assert summary.fill == 1
+
+
+@given(cases())
+def test_targets_with_loss_are_counted_after_stored_masks(case: Case) -> None:
+    table = case.table
+    trained = [
+        (piece.document, token)
+        for row in rows_of(table, range(len(table)))
+        for piece in row
+        for token in targets_of(piece, case.lengths)
+    ]
+    masks = case.masks
+    kept = [at for at in trained if masks is None or masks[at[0]][at[1]]]
+    assert table.loss_tokens == len(kept)
+    if masks is None:
+        assert table.known_loss_tokens == len(kept)
+    documents, first, counts = (each.tolist() for each in table.targets(np.arange(len(table))))
+    told = [
+        (document, token)
+        for document, start, count in zip(documents, first, counts, strict=True)
+        for token in range(start, start + count)
+    ]
+    assert told == trained
+
+
+@given(cases(), st.data())
+def test_the_rows_of_a_document_are_found(case: Case, data: st.DataObject) -> None:
+    table = case.table
+    document = data.draw(st.integers(0, len(case.lengths) - 1))
+    rows = data.draw(st.none() | st.integers(0, 3 * len(table)))
+    within = len(table) if rows is None else rows
+    every = rows_of(table, range(within))
+    holding = [at for at, row in enumerate(every) if any(p.document == document for p in row)]
+    assert table.rows_with("train/web", document, rows) == holding
+
+
+@given(cases(), st.data())
+def test_what_is_left_of_an_epoch(case: Case, data: st.DataObject) -> None:
+    table = case.table
+    if not len(table):
+        return
+    row = data.draw(st.integers(0, 3 * len(table) - 1))
+    epoch = row // len(table)
+    blocks = [table.block_rows(epoch, visit) for visit in range(table.blocks)]
+    assert sorted(np.concatenate(blocks).tolist()) == [
+        *range(epoch * len(table), len(table) * (epoch + 1))
+    ]
+    begun = [block for block in blocks if (block < row).any()]
+    untouched = {
+        piece.document
+        for block in blocks
+        if len(block) and not (block < row).any()
+        for each in rows_of(table, block)
+        for piece in each
+    }
+    rest, spans = table.remaining(row)
+    assert rest.tolist() == sorted(r for block in begun for r in block.tolist() if r >= row)
+    order = table.planner.order
+    kept = [order.documents_of((first, first + count)).tolist() for first, count in spans.tolist()]
+    told = {document for documents in kept for document in documents}
+    assert sum(map(len, kept)) == len(told)
+    assert untouched <= told
+    begun_documents = {p.document for b in begun for r in rows_of(table, b) for p in r}
+    assert not told & begun_documents
+    visits = [(each, visit) for each in range(epoch + 1) for visit in range(table.blocks)]
+    expected = [[*at] for at in visits if at[0] < epoch or (table.block_rows(*at) < row).any()]
+    assert table.visits(row).tolist() == expected
+
+
+@given(cases())
+def test_rows_of_other_seeds_and_names_come_otherwise_and_those_of_the_same_alike(
+    case: Case,
+) -> None:
+    table, twin = case.table, case.table
+    rows = range(2 * len(table))
+    assert rows_of(table, rows) == rows_of(twin, rows)
+    assert table.identity() == twin.identity()
+    other = case._replace(settings=case.settings | {"seed": case.settings["seed"] + 1}).table
+    assert other.identity() != table.identity()
+
+
+def test_a_large_source_is_shuffled_by_seed_epoch_and_name() -> None:
+    lengths = np.random.default_rng(0).integers(2, 60, 400).tolist()
+    rows: dict[Any, list[tuple[Piece, ...]]] = {}
+    for seed in (0, 1, "code"):
+        name, number = ("train/web", seed) if isinstance(seed, int) else (seed, 0)
+        documents = jaxdata.ArrayDocuments([[1] * length for length in lengths], name=name)
+        table = jaxdata.pack(documents, seq_len=32, seed=number, block_bytes=4_096).table
+        for epoch in (0, 1):
+            numbers = range(epoch * len(table), (epoch + 1) * len(table))
+            rows[seed, epoch] = [*map(tuple, rows_of(table, numbers))]
+    assert set(rows[0, 0]) == set(rows[0, 1])
+    assert sum(a == b for a, b in zip(rows[0, 0], rows[0, 1], strict=True)) < 12
+    mixed = {seed: {row for row in rows[seed, 0] if len(row) > 1} for seed in (0, 1, "code")}
+    for other in (1, "code"):
+        assert len(mixed[0] & mixed[other]) < 12 < len(mixed[0]), "another company"
+    firsts = [min(piece.document for piece in row) for row in rows[0, 0]]
+    assert abs(np.corrcoef(firsts, range(len(firsts)))[0, 1]) < 0.2
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"seq_len": 0}, "seq_len=0: expected at least 1"),
+        ({"seq_len": 1.5}, "seq_len=1.5: expected a whole number"),
+        ({"strategy": "tetris"}, "strategy='tetris': expected pad | concat | crop | best_fit"),
+        ({"overlap": 9}, "overlap=9: expected 0 to seq_len/2 = 8"),
+        ({"overlap": 1, "strategy": "concat"}, "overlap=1 with strategy='concat': concat cuts no"),
+        ({"overlap": 1, "strategy": "crop"}, "use overlap=0, or strategy 'best_fit' or 'pad'"),
+        ({"max_segments": 0}, "max_segments=0: expected at least 1, or None"),
+        ({"lanes": 3}, "lanes=3: expected a power of two, or None"),
+        ({"block_bytes": 0}, "block_bytes=0: expected at least 1"),
+        ({"chunk_bytes": -1}, "chunk_bytes=-1: expected at least 0, or None"),
+        ({"positions": "both"}, "positions='both': expected segment | row"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Case([3], {"seq_len": 16, **settings}, None).table  # noqa: B018
+    assert message in str(caught.value)
+
+
+ROWS: dict[str, tuple[dict[str, Any], str]] = {
+    "documents": ({}, "403e35a5e7cb6562"),
+    "lanes": ({"lanes": 8, "chunk_bytes": 200, "block_bytes": 900, "seed": 7}, "c096550e71f01fc1"),
+    "pools": (
+        {"lanes": 1, "chunk_bytes": 64, "block_bytes": 640, "overlap": 5},
+        "8ff5e72725f253b6",
+    ),
+    "streams": (
+        {"strategy": "concat", "chunk_bytes": 200, "block_bytes": 900},
+        "a28848538cf466e8",
+    ),
+    "cropped": (
+        {"strategy": "crop", "chunk_bytes": 200, "block_bytes": 900, "lanes": 2},
+        "83d6bb663b7c35cb",
+    ),
+    "padded": ({"strategy": "pad", "overlap": 3, "max_segments": 2}, "bebe6422a24c7d09"),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_of_any_epoch_stay_the_same(name: str) -> None:
+    """States of runs go on with them."""
+    given_settings, digest = ROWS[name]
+    lengths = [1 + n * n * 31 % 83 for n in range(200)]
+    table = Case(lengths, {"seq_len": 32, **given_settings}, None).table
+    found = table.segments(np.append(np.arange(2 * len(table)), [5 * len(table) + 3, 1]))
+    content = hashlib.sha256(b"".join(column.astype("<i8").tobytes() for column in found.columns))
+    assert content.hexdigest()[:16] == digest

@@ -1,0 +1,65 @@
+"""A strategy is registered in one place; everything else follows from the registry."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import jaxdata
+from jaxdata.base.errors import ConfigError, InputError
+from jaxdata.rows.packing.settings import PackSettings
+from jaxdata.rows.packing.strategies import STRATEGIES
+from jaxdata.rows.packing.strategies.pad import PAD
+from jaxdata.testing import assert_rows_conserve
+from tests import commands
+from tests.builders import run
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    sources = {name: [5, 40, 17, 1, 9] * 8 for name in ("web", "val/web")}
+    pack = {"strategy": "toy", "seq_len": 16}
+    return run(tmp_path, sources, pack=pack, loader={"batch_size": 4})
+
+
+def test_a_toy_strategy_is_packed_with_and_known_on_the_command_line(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match="'best_fit', 'concat', 'crop' or 'pad', got 'toy'"):
+        jaxdata.load(config)
+    toy = replace(PAD, name="toy", description="one toy a row", takes_overlap=False)
+    monkeypatch.setitem(STRATEGIES, "toy", toy)
+    docs = jaxdata.open_dataset(config.parent / "d").source("train", "web")
+    rows = jaxdata.pack(docs, seq_len=16, strategy="toy")
+    assert assert_rows_conserve(rows) > 0
+    assert rows.plan.rows == jaxdata.pack(docs, seq_len=16, strategy="pad").plan.rows
+    with pytest.raises(InputError, match=r"toy cuts no windows .* strategy 'best_fit' or 'pad'"):
+        jaxdata.pack(docs, seq_len=16, strategy="toy", overlap=2)
+    mixed = jaxdata.load(config).rows
+    assert mixed.sources["web"].table.settings.strategy == "toy"
+    assert jaxdata.load(config, split="val").rows.table.identity()["strategy"] == "toy"
+    amended = mixed.amend(8, rows={"web": jaxdata.pack(docs, seq_len=8, strategy="concat")})
+    assert amended.epochs()["web"] == 1
+    told = json.loads(commands.run("inspect", "--config", config, "--json").stdout)["packing"]
+    costs = {cost["strategy"]: cost["rows"] for cost in told}
+    assert list(costs) == ["pad", "concat", "crop", "best_fit", "toy"]
+    assert costs["toy"] == costs["pad"]
+    assert "toy: one toy a row" in commands.run("inspect", "--config", config).stdout
+
+
+def test_the_parameters_of_pack_are_the_fields_of_its_settings() -> None:
+    shown = inspect.signature(jaxdata.pack).parameters
+    fields = inspect.signature(PackSettings).parameters
+    # One name, default and description a parameter: `pack` and `pack:` in configs show the fields.
+    assert list(shown)[1:] == [name for name in fields if name != "shuffle"]
+    for name, parameter in list(shown.items())[2:]:
+        assert parameter.default == fields[name].default
+    docs = jaxdata.ArrayDocuments([[1, 2]])
+    with pytest.raises(TypeError, match=r"pack\(\) got .* 'sed'; did you mean 'seed'\?"):
+        jaxdata.pack(docs, seq_len=4, sed=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'strategie'"):
+        jaxdata.pack(docs, seq_len=4, strategie="pad")  # type: ignore[call-arg]

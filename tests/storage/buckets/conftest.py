@@ -1,0 +1,50 @@
+"""Servers of buckets for these tests, and clients that try again at once."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterator
+
+import pytest
+import tensorstore
+
+from jaxdata.storage import kvstores, patience
+from jaxdata.testing.buckets import BucketServer, bucket_server
+
+_RETRIES = {"max_retries": 100, "initial_delay": "1ms", "max_delay": "10ms"}
+
+
+def use(server: BucketServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lead this process to a server, as if it had just begun."""
+    for name, value in server.env.items():
+        monkeypatch.setenv(name, value)
+    # As it is, tensorstore waits for a second before it tries again.
+    quick = {"gcs_request_retries": _RETRIES, "s3_request_retries": _RETRIES}
+    monkeypatch.setattr(kvstores, "_contexts", {os.getpid(): tensorstore.Context(quick)})
+    for state in ("_reached", "_allowed", "_denied"):
+        monkeypatch.setattr(patience, state, type(getattr(patience, state))())
+    monkeypatch.setattr(patience, "_DENIED_LIMIT", 0.2)
+
+
+def served(kind: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[BucketServer]:
+    gc.collect()  # an open store of this bucket would lead to the server before
+    with bucket_server(kind) as server:  # type: ignore[arg-type]
+        use(server, monkeypatch)
+        yield server
+
+
+@pytest.fixture(params=["gs", pytest.param("s3", marks=pytest.mark.exhaustive)])
+def server(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[BucketServer]:
+    """A server of either kind, with objects in memory; gs:// or s3:// leads to it."""
+    yield from served(request.param, monkeypatch)
+
+
+@pytest.fixture(params=["gs", "s3"])
+def each_server(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[BucketServer]:
+    """A server of each kind, in the first tier too."""
+    yield from served(request.param, monkeypatch)

@@ -1,0 +1,357 @@
+"""What one client says to a real server of each kind, and what it makes of the answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jaxdata import tokenizers
+from jaxdata.base.errors import ConfigError, DatasetError, InputError, JaxdataError
+from jaxdata.config import load_config
+from jaxdata.converter.chat.templates import find_template
+from jaxdata.converter.inputs.discovery import find_inputs
+from jaxdata.dataset.lease import leased
+from jaxdata.dataset.manifest import read_manifest
+from jaxdata.look.states import read_state
+from jaxdata.storage import open_store, streamed
+from jaxdata.storage.credentials import ENDPOINTS, credentials_of
+from jaxdata.storage.objects import uploads
+from jaxdata.storage.small_files import read_small, write_small
+from jaxdata.testing.buckets import BucketServer, Faults, bucket_server
+from jaxdata.testing.buckets.server import Scheme
+from tests.commands import run
+from tests.storage.buckets.conftest import use
+
+NAME = "deep/a b+ü%20&<.bin"
+PIECE = 1000
+Patch = pytest.MonkeyPatch
+
+
+def test_ranges_are_asked_for_and_lists_have_several_pages(each_server: BucketServer) -> None:
+    store = open_store(each_server.url("bkt/ds"))
+    store.write(NAME, b"0123456789")
+    each_server.clear()
+    zero = np.array([0])
+    assert store.gather([NAME], zero, zero + 2, zero + 5).join() == b"234"
+    assert [(r.method, r.object, r.range, r.status, r.sent) for r in each_server.requests] == [
+        ("GET", f"bkt/ds/{NAME}", "bytes=2-4", 206, 3)
+    ]
+    names = [f"many/{number:04}" for number in range(1_001)] + [NAME, "z"]
+    for name in ("dsx", *(f"ds/{name}" for name in names)):
+        each_server.write(f"bkt/{name}", b"")
+    each_server.clear()
+    assert store.list() == sorted(names)
+    assert each_server.counts.requests == 2
+    assert store.list("many/100") == ["many/1000"]
+    store.delete("many/")
+    assert store.list() == [NAME, "z"]
+
+
+@pytest.mark.parametrize("expected", ["unknown", "right", "too small", "too large"])
+def test_a_scan_gives_the_bytes_of_an_object_a_few_pieces_at_a_time(
+    each_server: BucketServer, monkeypatch: Patch, expected: str
+) -> None:
+    monkeypatch.setattr(streamed, "_PIECE", PIECE)
+    store = open_store(each_server.url("bkt/deep"))
+    for size in (0, 1, PIECE - 1, PIECE, PIECE + 1, 7 * PIECE, 7 * PIECE + 1):
+        data = os.urandom(size)
+        each_server.write("bkt/deep/a", data)
+        each_server.clear()
+        hint = {"unknown": None, "right": size, "too small": size // 2, "too large": 2 * size + 9}
+        pieces = list(store.scan("a", hint[expected]))
+        assert b"".join(pieces) == data, size
+        if expected != "too small":
+            assert max(map(len, pieces), default=0) <= PIECE
+        if expected == "right" and size:
+            assert each_server.counts.sent < size + 900, "no byte is sent twice"
+    each_server.write("bkt/deep/a", bytes(50 * PIECE))
+    each_server.clear()
+    next(store.scan("a", 50 * PIECE))  # type: ignore[call-overload]
+    assert each_server.counts.requests <= 5
+    with pytest.raises(DatasetError, match=r"\w+://bkt/deep/none is missing"):
+        list(store.scan("none"))
+
+
+def test_a_scan_survives_faults_and_notices_another_version(
+    each_server: BucketServer, monkeypatch: Patch
+) -> None:
+    monkeypatch.setattr(streamed, "_PIECE", PIECE)
+    data = os.urandom(20 * PIECE)
+    each_server.write("bkt/a", data)
+    each_server.faults = Faults(unavailable=0.1, reset=0.1, cut=0.1)
+    store = open_store(each_server.url("bkt"))
+    assert b"".join(store.scan("a")) == data
+    each_server.faults = ()
+    pieces = store.scan("a")
+    next(pieces)
+    each_server.write("bkt/a", data[::-1])
+    with pytest.raises(DatasetError, match=r"\w+://bkt/a changed while it was read"):
+        list(pieces)
+
+
+def test_a_large_file_is_written_in_parts_behind_the_fence(
+    each_server: BucketServer, monkeypatch: Patch
+) -> None:
+    pytest.importorskip("obstore", reason="needs jaxdata[buckets]")
+    monkeypatch.setattr(uploads, "_MOST_WHOLE", PIECE)
+    monkeypatch.setattr(uploads, "_PART", 5 * 2**20)  # the least that Amazon takes
+    data, calls = os.urandom(11 * 2**20), []
+    store = open_store(each_server.url("bkt"))
+
+    def write(fence: Any, name: str) -> None:
+        with store.fenced(fence).create(name) as path:
+            path.write_bytes(data)
+
+    write(lambda: calls.append(each_server.names()), "a")
+    assert each_server.read("bkt/a") == data
+    assert [each.method for each in each_server.requests].count("PUT") == 3
+    assert calls == [[]], "the fence is asked before the object appears"
+
+    def lost() -> None:
+        raise DatasetError("another process took over")
+
+    with pytest.raises(DatasetError, match="another process took over"):
+        write(lost, "b")
+    assert each_server.names() == ["bkt/a"]
+
+
+def test_no_right_to_write_is_said(each_server: BucketServer) -> None:
+    pytest.importorskip("obstore", reason="needs jaxdata[buckets]")
+    each_server.faults = Faults(forbidden=1.0, methods="PUT POST DELETE")
+    store = open_store(each_server.url("bkt"))
+    each_server.write("bkt/b/c", b"")
+
+    def create() -> None:
+        with store.create("a") as path:
+            path.write_bytes(b"")
+
+    for name, change in {
+        "a": create,
+        "d": lambda: store.write("d", b""),
+        "e": lambda: store.update("e", lambda _: b""),
+        "b/c": lambda: store.delete("b/"),
+    }.items():
+        said = rf"bkt/{name} cannot be written: .* may not write it: use others, or let"
+        with pytest.raises(DatasetError, match=said):
+            change()
+
+
+@pytest.mark.parametrize("scheme", ["gs", "s3"])
+def test_a_bucket_that_is_not_there_is_called_that(scheme: Scheme, monkeypatch: Patch) -> None:
+    with bucket_server(scheme, buckets=["bkt"]) as server:
+        use(server, monkeypatch)
+        there, wrong = server.url("bkt/ds"), server.url("nobkt/ds")
+        with pytest.raises(DatasetError, match=f"{there} is not a dataset: it has no dataset.json"):
+            read_manifest(open_store(there))
+        assert open_store(there).list() == []
+        store = open_store(wrong)
+        for ask in (
+            lambda: read_manifest(store),
+            store.list,
+            lambda: store.write("a", b""),
+            lambda: store.update("a", lambda _: b""),
+            lambda: store.fenced(lambda: None).write("a", b""),
+            lambda: read_small(f"{wrong}/run.yaml"),
+            lambda: find_inputs([f"{wrong}/a.jsonl"]),
+        ):
+            with pytest.raises(
+                JaxdataError, match=f"There is no bucket {scheme}://nobkt, or .*: che"
+            ):
+                ask()
+        assert server.counts.requests < 40, "nobody asked again and again"
+        if scheme == "s3":
+            said = run("inspect", "s3://No_Bucket!/ds", status=1).stderr.splitlines()[-1]
+            name = 's3://No_Bucket!/ds cannot be opened: Invalid S3 bucket name: "No_Bucket!"'
+            assert said == f"error: {name}"
+
+
+def test_a_lease_is_taken_also_when_nobody_answers_that_it_is(each_server: BucketServer) -> None:
+    """The client tries again, and is refused: what it expects there was before its own writing."""
+    for seed in range(8):
+        each_server.faults = Faults(lost=0.5, path="*/.lease", methods="POST PUT", seed=seed)
+        store = open_store(each_server.url(f"bkt/ds{seed}"))
+        with leased(store, ["train/web"]) as lease:
+            lease.check(store)
+            each_server.faults = ()
+    assert each_server.counts.faults["lost"] > 1
+    assert each_server.names() == [], "they were released"
+
+
+def test_an_outage_of_seconds_ends_no_writing(server: BucketServer) -> None:
+    server.faults = Faults(unavailable=1.0)
+    over = threading.Timer(2, lambda: setattr(server, "faults", ()))
+    over.start()
+    open_store(server.url("bkt/ds")).write("a", b"content")
+    over.join()
+    assert server.read("bkt/ds/a") == b"content"
+
+
+PROFILES = """
+[default]
+aws_access_key_id = one
+aws_secret_access_key = two
+[mine]
+aws_access_key_id = one
+aws_secret_access_key = two
+"""
+
+
+@pytest.fixture
+def no_aws(monkeypatch: Patch, tmp_path: Path) -> Path:
+    """No variable of AWS, and a home without its files; returns where that of keys would be."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    return tmp_path / "AWS_SHARED_CREDENTIALS_FILE"
+
+
+def test_credentials_are_those_of_the_first_place_that_has_some(
+    no_aws: Path, monkeypatch: Patch, tmp_path: Path
+) -> None:
+    found = credentials_of("s3://bkt/ds")
+    assert found.spec is None
+    assert found.words.startswith("This machine's own role, or nobody (no key is set: AWS_ACCESS")
+    monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1/role")
+    assert credentials_of("s3://bkt").spec == {"type": "ecs"}
+    (tmp_path / "AWS_CONFIG_FILE").write_text("[profile mine]\nsso_session = work\n")
+    monkeypatch.setenv("AWS_PROFILE", "mine")
+    assert credentials_of("s3://bkt").spec == {"type": "default", "profile": "mine"}, "no key there"
+    (tmp_path / "AWS_CONFIG_FILE").unlink()
+    no_aws.write_text(PROFILES)
+    found = credentials_of("s3://bkt")
+    assert found.words == f"The profile 'mine' (AWS_PROFILE) of {no_aws}"
+    assert found.spec is not None
+    assert (found.spec["type"], found.spec["profile"]) == ("profile", "mine")
+    monkeypatch.setenv("AWS_PROFILE", "yours")
+    with pytest.raises(InputError, match=r"AWS_PROFILE=yours: there is no such profile in /.*FILE"):
+        credentials_of("s3://bkt")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    assert credentials_of("s3://bkt").spec == {"type": "environment"}
+    monkeypatch.setenv("JAXDATA_S3_ANONYMOUS", "1")
+    assert credentials_of("s3://bkt").spec == {"type": "anonymous"}
+
+
+@pytest.mark.parametrize("way", ["key", "profile", "default profile", "anonymous"])
+def test_the_client_says_nothing_of_credentials(no_aws: Path, way: str) -> None:
+    with bucket_server("s3", buckets=["bkt"]) as server:
+        server.write("bkt/a", b"content")
+        env = os.environ | server.env
+        if way != "key":
+            env = {k: v for k, v in env.items() if not re.match("AWS_(ACCESS|SECRET)", k)}
+        if way.endswith("profile"):
+            no_aws.write_text(PROFILES)
+        env |= {"profile": {"AWS_PROFILE": "mine"}, "anonymous": {"JAXDATA_S3_ANONYMOUS": "1"}}.get(
+            way, {}
+        )
+        code = (
+            "from jaxdata.storage import open_store\n"
+            "for _ in range(2): print(open_store('s3://bkt').read('a'))"
+        )
+        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("b'content'\n" * 2, "")
+
+
+@pytest.mark.usefixtures("no_aws")
+@pytest.mark.parametrize("first", range(len(ENDPOINTS)))
+def test_the_first_variable_that_names_a_service_counts(first: int, monkeypatch: Patch) -> None:
+    """For datasets and for inputs."""
+    with bucket_server("s3") as server:
+        server.write("bkt/a.txt", b"content")
+        use(server, monkeypatch)
+        for name in ENDPOINTS:
+            monkeypatch.delenv(name, raising=False)
+        for name in ENDPOINTS[first:]:
+            monkeypatch.setenv(name, "http://127.0.0.1:1/")
+        monkeypatch.setenv(ENDPOINTS[first], f"{server.address}/")
+        assert open_store("s3://bkt").read("a.txt") == b"content"
+        assert find_inputs(["s3://bkt/a.txt"])
+
+
+@pytest.mark.usefixtures("no_aws")
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        *((name, "minio:9000", "expected the URL of a service, like https://minio")
+          for name in (ENDPOINTS[1], "TENSORSTORE_GCS_HTTP_URL")),
+        ("GOOGLE_APPLICATION_CREDENTIALS", "/none.json", "there is no such file: name the"),
+    ],
+)  # fmt: skip
+def test_what_the_environment_says_wrongly_is_refused(
+    name: str, value: str, said: str, monkeypatch: Patch
+) -> None:
+    url = f"{'s3' if 'S3' in name else 'gs'}://a-bucket-that-no-test-has-opened/ds"
+    monkeypatch.setenv(name, value)
+    for opened in (lambda: open_store(url).read("a"), lambda: find_inputs([f"{url}/a.txt"])):
+        with pytest.raises(InputError, match=re.escape(f"{name}={value}: {said}")):
+            opened()
+
+
+@pytest.fixture
+def small(monkeypatch: Patch) -> Iterator[BucketServer]:
+    with bucket_server("s3") as server:
+        use(server, monkeypatch)
+        yield server
+
+
+def test_small_files_are_the_same_anywhere(small: BucketServer, tmp_path: Path) -> None:
+    for given in (small.url("small/deep/a"), tmp_path / "b/a", f"file://{tmp_path}/c/a"):
+        write_small(given, b"content")
+        assert read_small(given) == b"content"
+    for given in (small.url("small/none"), tmp_path / "none"):
+        with pytest.raises(FileNotFoundError):
+            read_small(given)
+    small.write("small/run.yaml", b"dataset: s3://b/data\npack: {seq_len: 64}\n")
+    assert load_config("s3://small/run.yaml", {"seed": 3}).pack.seq_len == 64
+    small.write("small/template", b"{{ messages }}")
+    assert find_template("s3://small/template", tokenizers.load("bytes")) == "{{ messages }}"
+    small.write("small/run.yaml", b"dataset: d\npack: {seq_length: 64}\n")
+    for asked, kind, said in (
+        (lambda: write_small("https://host/a", b""), InputError,
+         "https://host/a: nothing is written to web servers"),
+        (lambda: load_config("s3://small/run.yaml"), ConfigError,
+         r"did you mean 'seq_len'.*s3://small/run\.yaml, line 2"),
+        (lambda: load_config("s3://small/none"), ConfigError,
+         r"cannot read the config s3://small/none: .*no such obj"),
+        (lambda: find_template("s3://small/none", tokenizers.load("bytes")), InputError,
+         "--chat-template 's3://small/none' cannot be read"),
+        (lambda: tokenizers.load("hf:s3://small/none"), InputError,
+         r"^s3://small/none: there is no such object, nor any be"),
+        (lambda: read_state("gs://bucket/a"), InputError,
+         "'gs://bucket/a' is a URL, expected a path on this machine: copy the checkpoint"),
+    ):  # fmt: skip
+        with pytest.raises(kind, match=said):
+            asked()
+
+
+def test_a_tokenizer_in_a_bucket(small: BucketServer, tmp_path: Path) -> None:
+    path = tmp_path / "small.model"
+    tokenizers.train(["some words to learn " * 50], path, vocab_size=280)
+    small.write("small/tok/small.model", path.read_bytes())
+    local = tokenizers.load(f"sentencepiece:{path}")
+    remote = tokenizers.load("sentencepiece:s3://small/tok/small.model")
+    assert (remote.name, remote.files()) == (local.name, local.files())
+    pytest.importorskip("tokenizers", reason="needs jaxdata[hf]")
+    ids = {"<|endoftext|>": 0, "a": 1, "b": 2, "ab": 3}
+    files = {"vocab.json": json.dumps(ids).encode(), "merges.txt": b"#version: 0.2\na b\n"}
+    for name, data in {**files, "weights.safetensors": bytes(99)}.items():
+        small.write(f"small/gpt2/{name}", data)
+    small.clear()
+    folder = tokenizers.load("gpt2:s3://small/gpt2")
+    assert not [each for each in small.requests if "weights" in each.object]
+    assert folder.encode(["ab"])[0].tolist() == [3]
+    named = tokenizers.load("gpt2:s3://small/gpt2/merges.txt,s3://small/gpt2/vocab.json")
+    assert named.files() == folder.files()
+    small.write("small/hf/tokenizer.json", folder.files()["tokenizer.json"])
+    for spec in ("hf:s3://small/hf/", "hf:s3://small/hf/tokenizer.json"):
+        assert tokenizers.load(spec, eod="<|endoftext|>").vocab_size == 4

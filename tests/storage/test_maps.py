@@ -1,0 +1,167 @@
+"""Maps of local files: without descriptors, a bounded number, and right ranges in any case."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxdata.base.ragged import ByteRanges
+from jaxdata.storage import LocalStore, map_file, maps
+from tests.leftovers import descriptors
+
+FILES, SIZE, ROOM = 40, 5_000, 6
+NAMES = [f"{number:02}" for number in range(FILES)]
+CONTENT = [np.random.default_rng(number).bytes(SIZE) for number in range(FILES)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("maps")
+    for name, content in zip(NAMES, CONTENT, strict=True):
+        (path / name).write_bytes(content)
+    return path
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room for `ROOM` maps more than this process has already."""
+    gc.collect()
+    monkeypatch.setattr(maps, "MOST_MAPS", len(maps._addresses) + ROOM)
+
+
+def mapped(folder: Path) -> list[str]:
+    """The files of a folder that this process has mapped, as the kernel says."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return sorted({Path(line.split()[-1]).name for line in lines if str(folder) in line})
+
+
+def gather(store: LocalStore, *ranges: tuple[int, int, int]) -> ByteRanges:
+    file, start, stop = np.array(ranges, np.int64).reshape(-1, 3).T
+    return store.gather(NAMES, file, start, stop)
+
+
+def whole(store: LocalStore, *files: int) -> ByteRanges:
+    return gather(store, *((file, 0, SIZE) for file in files))
+
+
+def test_a_map_keeps_no_descriptor(folder: Path) -> None:
+    store = LocalStore(folder)
+    before = descriptors()
+    views = whole(store, *range(FILES))
+    assert descriptors() <= before
+    assert mapped(folder) == NAMES
+    assert views.each() == CONTENT
+
+
+def test_maps_end_with_what_refers_to_them(folder: Path) -> None:
+    store = LocalStore(folder)
+    views = whole(store, 0, 1).each()
+    with pytest.raises(TypeError, match="cannot modify read-only memory"):
+        views[0][0] = 1
+    del store
+    assert mapped(folder) == ["00", "01"]
+    array = np.frombuffer(views[1], np.uint8)[3:]
+    del views
+    assert mapped(folder) == ["01"]
+    assert array.tobytes() == CONTENT[1][3:]
+    del array
+    assert mapped(folder) == []
+
+
+RANGES = st.tuples(st.integers(0, FILES - 1), st.integers(0, SIZE), st.integers(0, SIZE)).map(
+    lambda drawn: (drawn[0], *sorted(drawn[1:]))
+)
+
+
+@pytest.mark.usefixtures("few")
+@settings(max_examples=30)
+@given(st.lists(st.lists(RANGES, max_size=60), max_size=12), st.integers(1, 20))
+def test_ranges_are_right_and_maps_few(
+    folder: Path, gathers: list[list[tuple[int, int, int]]], patience: int
+) -> None:
+    """Also of ranges that are held while their maps make room for others."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(maps, "_PATIENCE", patience)
+        store = LocalStore(folder)
+        held = []
+        for ranges in gathers:
+            held.append(gather(store, *ranges))
+            assert len(mapped(folder)) <= ROOM
+        for ranges, views in zip(gathers, held, strict=True):
+            assert views.each() == [CONTENT[file][a:b] for file, a, b in ranges]
+
+
+@pytest.mark.usefixtures("few")
+def test_the_least_recently_used_map_makes_room(folder: Path) -> None:
+    store = LocalStore(folder)
+    for file in (*range(ROOM), 0, 2):
+        whole(store, file)
+    for _ in range(2 * maps._PATIENCE):
+        for file in (7, 8):
+            assert whole(store, file).each() == [CONTENT[file]]
+    assert mapped(folder) == ["00", "02", "04", "05", "07", "08"]
+
+
+@pytest.mark.usefixtures("few")
+def test_the_largest_of_folders_read_side_by_side_makes_room(folder: Path, tmp_path: Path) -> None:
+    large, small = LocalStore(folder), LocalStore(tmp_path)
+    (tmp_path / "00").write_bytes(CONTENT[1])
+    (tmp_path / "column").write_bytes(bytes(2**17))
+    whole(large, *range(ROOM))
+    for _ in range(maps._PATIENCE):
+        assert whole(small, 0).each() == [CONTENT[1]]
+    assert (mapped(tmp_path), mapped(folder)) == (["00"], NAMES[1:ROOM])
+    column = map_file(tmp_path / "column")
+    assert (mapped(tmp_path), mapped(folder)) == (["00", "column"], NAMES[2:ROOM])
+    assert len(column) == 2**17
+
+
+@pytest.mark.usefixtures("few")
+def test_threads_share_the_maps(folder: Path) -> None:
+    store = LocalStore(folder)
+
+    def read(seed: int) -> Iterator[bool]:
+        order = np.random.default_rng(seed)
+        for _ in range(100):
+            files = order.integers(0, FILES, 9).tolist()
+            yield whole(store, *files).each() == [CONTENT[file] for file in files]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(lambda seed: all(read(seed)), range(8)))
+    assert len(mapped(folder)) <= ROOM
+
+
+@pytest.mark.parametrize("size", [0, 2**16 - 1, 2**16, 2**20 + 1])
+@pytest.mark.parametrize("room", [0, 1])
+def test_whole_files(tmp_path: Path, size: int, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small ones, and those for which there is no room, are read; all outlive their files."""
+    gc.collect()
+    monkeypatch.setattr(maps, "MOST_MAPS", len(maps._addresses) + room)
+    content = np.random.default_rng(0).bytes(size)
+    (tmp_path / "file").write_bytes(content)
+    data = map_file(tmp_path / "file")
+    assert len(mapped(tmp_path)) == (room if size >= 2**16 else 0)
+    (tmp_path / "file").unlink()
+    assert data == content
+
+
+def test_a_file_that_the_kernel_does_not_map_is_read_by_ranges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maps, "_libc", SimpleNamespace(mmap=lambda *_: maps._FAILED))
+    end = 2**33  # more than is read whole
+    with (tmp_path / "large").open("wb") as file:
+        file.seek(end - 4)
+        file.write(b"last")
+    start, stop = np.array([end - 4, 0]), np.array([end, 2])
+    found = LocalStore(tmp_path).gather(["large"], np.array([0, 0]), start, stop)
+    assert [bytes(each) for each in found.each()] == [b"last", bytes(2)]
+    assert mapped(tmp_path) == []

@@ -1,0 +1,136 @@
+"""The demo: its corpus, its proof, its folder, and all of it in a small form."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from jaxdata.base.errors import InputError
+from jaxdata.config import Config, load, load_config
+from jaxdata.testing import distinct_documents, write_dataset
+from jaxdata.testing.proofs import Proof
+from jaxdata.train import demo as runs
+from jaxdata.train.demo import QUICK, Demo, prove_rows, recompute_digests
+from jaxdata.train.demo_corpus import gather
+from jaxdata.train.devices import batch_digest
+from jaxdata.train.log import RunLog
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.exhaustive
+def test_the_corpus_is_real_text_the_same_every_time(tmp_path: Path) -> None:
+    found = gather(tmp_path / "a", 300_000)
+    assert gather(tmp_path / "b", 300_000) == found
+    assert set(found) == {"code", "docs", "meta"}
+    for name, counts in found.items():
+        files = [tmp_path / folder / "train" / f"{name}.jsonl" for folder in "ab"]
+        assert files[0].read_bytes() == files[1].read_bytes()
+        train, val = (read(tmp_path / "a" / split / f"{name}.jsonl") for split in ("train", "val"))
+        assert (len(train), len(val)) == (counts.train_documents, counts.val_documents)
+        texts = [document["text"] for document in train + val]
+        assert len(set(texts)) == len(texts), "no document twice, none both trained and held out"
+        assert sum(map(len, texts)) == counts.characters >= 100_000
+    topics = {document["name"] for document in read(tmp_path / "a" / "train" / "docs.jsonl")}
+    assert {"assert", "lambda", "while"} & topics
+    assert any("def " in document["text"] for document in read(tmp_path / "a/train/code.jsonl"))
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    lengths = np.random.default_rng(0).integers(1, 60, 60)
+    write_dataset(tmp_path / "data", {"train/a": distinct_documents(lengths)})
+    return load_config(
+        {
+            "dataset": str(tmp_path / "data"),
+            "pack": {"seq_len": 32},
+            "loader": {"batch_size": 4},
+            "train": {"steps": 10},
+        }
+    )
+
+
+def test_hosts_work_out_the_digests_of_the_whole_batches(config: Config) -> None:
+    expected = [batch_digest(batch) for batch in load(config)]
+    assert len(expected) > 10
+    for hosts in (1, 2, 4):
+        assert recompute_digests(config, hosts) == expected
+
+
+def test_the_proof_counts_rows_and_fails_where_one_differs(config: Config, tmp_path: Path) -> None:
+    digests = recompute_digests(config, 1)[:10]
+    records = [{"step": step, "loss": 1.0, "rows": rows} for step, rows in enumerate(digests)]
+
+    def proof_of(name: str, *more: dict[str, object]) -> Proof:
+        log = RunLog(tmp_path / name)
+        log.write({"event": "start"}, *more)
+        log.close()
+        return prove_rows(config, tmp_path / name, hosts=2)
+
+    good = proof_of("good", *records[:7], *records[4:])
+    says = f"{13 * 4} rows compared: not one differs (3 steps were trained twice)"
+    assert good == Proof("rows", True, says)
+    wrong = {**records[5], "rows": digests[4]}
+    proof = proof_of("wrong", *records, wrong)
+    assert not proof.holds
+    assert re.search(r"1 have other rows than 2 hosts make .*\[5\]", proof.says)
+    proof = proof_of("short", *records[:9])
+    assert not proof.holds
+    assert "1 are not in the log (first: [9])" in proof.says
+
+
+def test_the_demo_empties_only_its_own_folder(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("not to be lost")
+    with pytest.raises(InputError, match="was not made by a demo: give another folder with"):
+        Demo(mine, QUICK, Console(file=io.StringIO())).run()
+    assert (mine / "thesis.txt").exists()
+
+
+@pytest.mark.parametrize("resolves", [True, False])
+def test_hosts_on_one_machine_leave_its_gpu_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, resolves: bool
+) -> None:
+    """Two processes that take the same GPU fail; a GPU is not several devices either."""
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "$JAX_PLATFORMS" "$XLA_FLAGS"\n')
+    python.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setattr(runs, "_name_resolves", lambda: resolves)
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    monkeypatch.setenv("XLA_FLAGS", "--mine")
+    said: list[str] = []
+    runs.train_on_hosts(["demo"], 2, said.append)
+    devices = "" if resolves else " --xla_force_host_platform_device_count=2"
+    assert said[-1] == f"cpu --mine{devices}"
+
+
+@pytest.mark.exhaustive
+def test_the_whole_demo(tmp_path: Path) -> None:
+    output = tmp_path / "demo"
+    output.mkdir()
+    (output / ".jaxdata-demo").touch()
+    (output / "of-an-earlier-demo").touch()
+    done = subprocess.run(
+        [sys.executable, "-m", "jaxdata", "demo", "--quick", "--output", str(output)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "\x1b" not in done.stdout, "plain when piped"
+    assert "rows compared: not one differs" in done.stdout
+    assert "resumed after step 10" in done.stdout
+    assert "jaxdata convert my.jsonl" in done.stdout
+    assert not (output / "of-an-earlier-demo").exists()

@@ -19,7 +19,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import takes_numpy
 from jaxdata.base.progress import Advance
 from jaxdata.dataset.custom import as_documents
-from jaxdata.dataset.documents import Documents, side_arrays
+from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.foreign import ForeignWriter, Ranges, Written, writers
 from jaxdata.dataset.views.kept_documents import in_source
 from jaxdata.storage import Store, open_store
@@ -78,7 +78,7 @@ def export(
     if format not in known:
         raise InputError(f"format={format!r}: expected {' | '.join(known)}")
     documents = as_documents(source)
-    if left := side_arrays(documents):
+    if left := documents.side:
         _log.warning("%s: side arrays are not exported (%s)", documents.name, ", ".join(left))
     facts = Written(
         documents.name,

@@ -14,8 +14,6 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import equal_runs
 from jaxdata.converter.chat.formatting import texts_like_tokens
 from jaxdata.dataset.contract import Dataset
-from jaxdata.dataset.documents import side_arrays
-from jaxdata.dataset.views.kept_documents import base_of
 from jaxdata.dataset.views.source_view import described_fate
 from jaxdata.look.terminal import excerpt, fit, printable
 from jaxdata.look.trace import Piece, origin_of
@@ -28,7 +26,7 @@ _SPECIAL = ("⟪", "⟫")
 def describe_document(dataset: Dataset, split: str, source: str, number: int) -> dict[str, Any]:
     """A document as plain JSON values: tokens, text, origin, loss."""
     read = dataset.source(split, source)
-    documents: Any = base_of(read)
+    documents: Any = read.base
     if not 0 <= number < len(documents):
         raise InputError(
             f"no document {number} in {split}/{source}: it has 0 to {len(documents) - 1}"
@@ -36,7 +34,7 @@ def describe_document(dataset: Dataset, split: str, source: str, number: int) ->
     item = documents[number]
     tokens = np.asarray(item["tokens"])
     loss = np.asarray(item.get("loss_mask", np.ones(len(tokens), bool)))
-    side = {name: item[name].tolist() for name in side_arrays(documents)}
+    side = {name: item[name].tolist() for name in documents.side}
     return {
         "source": f"{split}/{source}",
         "document": number,

@@ -20,7 +20,7 @@ from jaxdata.dataset.index import SourceIndex
 from jaxdata.dataset.manifest import read_manifest
 from jaxdata.dataset.records import file_offset
 from jaxdata.dataset.verify import damage_of_index, damage_of_view
-from jaxdata.dataset.views.kept_documents import KeptDocuments, base_of
+from jaxdata.dataset.views.kept_documents import KeptDocuments
 from jaxdata.look.terminal import counted
 
 
@@ -52,7 +52,7 @@ def check_dataset(dataset: Dataset, names: Sequence[str], progress: Advance) -> 
     for done, name in enumerate(names, 1):
         split, _, own = name.partition("/")
         read = dataset.source(split, own)
-        source = base_of(read)
+        source = read.base
         if not isinstance(source, ConvertedDocuments):
             others += 1
             continue
@@ -88,7 +88,7 @@ def check_dataset(dataset: Dataset, names: Sequence[str], progress: Advance) -> 
 
 def not_compared(dataset: Dataset, names: Sequence[str]) -> list[str]:
     """What is taken on trust when the sources `names` are opened, a line each; reads nothing."""
-    sources = {name: base_of(dataset.source(*name.split("/", 1))) for name in names}
+    sources = {name: dataset.source(*name.split("/", 1)).base for name in names}
     ours = [each for each in sources.values() if isinstance(each, ConvertedDocuments)]
     shards = [shard for source in ours for shard in source.entry.all_shards]
     size = sum(shard.bytes for shard in shards) / 1e6

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from jaxdata.base.errors import StateMismatch
 from jaxdata.dataset.documents import Documents
-from jaxdata.dataset.views.kept_documents import KeptDocuments, base_of
+from jaxdata.dataset.views.kept_documents import KeptDocuments
 from jaxdata.feed.loader import Loader
 from jaxdata.look.integrity import Check
 from jaxdata.look.terminal import plain_table, printable
@@ -280,7 +280,7 @@ def _source(mixed: Any, name: str, run: TokenCounts) -> dict[str, Any]:
     """One source: what the run takes of it, the totals of an epoch, and what is omitted."""
     plan, table = mixed.sources[name].plan, mixed.sources[name].table
     documents, epoch = table.documents[0], table.total(plan.rows)
-    entry = getattr(base_of(documents), "entry", None)
+    entry = documents.base.entry
     counted = mixed.table.recipe.weigh_by == "loss_tokens"
     return {
         "run": describe_counts(run) | {"epochs": mixed.epochs()[name]},

@@ -21,7 +21,7 @@ from jaxdata.base.wording import counted
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.converted import ConvertedDocuments
 from jaxdata.dataset.documents import Documents
-from jaxdata.dataset.views.kept_documents import KeptDocuments, base_of, in_source
+from jaxdata.dataset.views.kept_documents import KeptDocuments, in_source
 from jaxdata.dataset.views.source_view import described_fate, fate_lines
 from jaxdata.feed.loader import Loader
 from jaxdata.look.terminal import excerpt, fit, printable
@@ -309,7 +309,7 @@ class Tracer:
 
     def documents(self, source: str) -> Documents:
         """All documents of a source; passages and pieces have their numbers."""
-        return base_of(self.read(source))
+        return self.read(source).base
 
     def read(self, source: str) -> Documents:
         """The documents of a source that the run reads: those of a view, where it names one."""

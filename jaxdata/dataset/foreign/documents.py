@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import ByteRanges, Ints
 from jaxdata.dataset.contract import Dataset
-from jaxdata.dataset.documents import Documents, Gathered, GivenRanges, Places, RangedDocuments
+from jaxdata.dataset.documents import Documents, Gathered, GivenRanges, Places
 from jaxdata.dataset.foreign import TokenRanges, beside, find_format, read_token_ranges, source_name
 from jaxdata.storage import PAGE_BYTES, LocalStore, PagedFiles, PageRanges, RemoteStore, StoredFile
 from jaxdata.storage.objects import AnyPath, ObjectPath
@@ -60,7 +59,7 @@ class ForeignDataset(Dataset):
         return tokenizers.load(self._tokenizer)
 
 
-class ForeignDocuments(RangedDocuments):
+class ForeignDocuments(Documents):
     """The documents of another tool's dataset `"<kind>:<path>"` (see `Documents`).
 
     With `sequences`, Megatron's sequences instead of its documents.
@@ -71,7 +70,7 @@ class ForeignDocuments(RangedDocuments):
         self._ranges: TokenRanges = read_token_ranges(spec, eod_id=eod_id, sequences=sequences)
         self.name = f"train/{source_name(spec)}"
         self.store = beside(spec)
-        self.masked = self._ranges.masked
+        self.masked, self.lengths = self._ranges.masked, self._ranges.lengths
         # int32 is read as uint32: the bytes are equal, as negative ids are refused.
         self.dtype = np.dtype("<u2" if self._ranges.dtype.itemsize < 4 else "<u4")
         # Unsigned numbers need no check and are handed out as mapped.
@@ -87,12 +86,7 @@ class ForeignDocuments(RangedDocuments):
     def __repr__(self) -> str:
         return f"ForeignDocuments({self._ranges.spec!r}, {len(self):,} documents)"
 
-    @property
-    def lengths(self) -> NDArray[Any]:
-        """Tokens of each document, (documents,) uint32 (uint64 where one is longer)."""
-        return self._ranges.lengths
-
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """A digest of sizes, samples, lengths and masked prefixes."""
         return self._ranges.fingerprint
@@ -109,11 +103,11 @@ class ForeignDocuments(RangedDocuments):
         return np.array([file.stat().st_size for file in self._files])
 
     def first_bytes(self, documents: Ints) -> tuple[Ints, Ints]:
-        """See `Placed`."""
+        """See `Documents`."""
         return self._ranges.place(documents)
 
     def places(self, documents: Ints, starts: Ints, counts: Ints) -> Places:
-        """See `Placed`."""
+        """See `Documents`."""
         owner, item = np.arange(len(documents)), self._ranges.dtype.itemsize
         part, offset = self._ranges.place(documents)
         begin = offset + starts * item
@@ -155,7 +149,7 @@ class ForeignDocuments(RangedDocuments):
         return PagedFiles(RemoteStore(str(files[0].parent)), stored)
 
     def page_ranges(self, documents: Ints, starts: Ints, counts: Ints) -> PageRanges:
-        """See `Far`."""
+        """See `Documents`."""
         owner, *found = self.places(documents, starts, counts)
         return self._in_pages(documents[owner], *found)
 

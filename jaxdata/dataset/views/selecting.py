@@ -23,7 +23,7 @@ from jaxdata.dataset.converted import ConvertedDocuments
 from jaxdata.dataset.manifest import ViewEntry
 from jaxdata.dataset.opening import ConvertedDataset, open_dataset
 from jaxdata.dataset.views.expressions import Expression
-from jaxdata.dataset.views.kept_documents import KeptDocuments, base_of
+from jaxdata.dataset.views.kept_documents import KeptDocuments
 from jaxdata.dataset.views.score_files import Scores
 from jaxdata.dataset.views.source_view import SourceView, content_of, stacked
 from jaxdata.dataset.views.writing import check_name, write_views
@@ -293,7 +293,7 @@ class _Selection:
 
     def of(self, read: Sequence[Any]) -> tuple[dict[str, SourceView], dict[str, str]]:
         """The view of each source, and the fingerprints that they have."""
-        sources: list[Any] = [base_of(each) for each in read]
+        sources: list[Any] = [each.base for each in read]
         self._check_order([docs.name for docs in sources])
         for docs in sources:
             self._check(docs)

@@ -8,8 +8,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from jaxdata.base.ragged import Ints
-from jaxdata.dataset.documents import Documents, Places, placed
-from jaxdata.dataset.views.kept_documents import base_of
+from jaxdata.dataset.documents import Documents, Places
 from jaxdata.rows.mixing.mixture import Mixture
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.reading import ranges_to_read
@@ -54,7 +53,7 @@ class Files:
         self._table = table
         sources = table.sources
         documents: Sequence[Documents] = [each.documents[0] for each in sources.values()]
-        self._placed = [placed(base_of(each)) for each in documents or table.documents]
+        self._placed = [each.base for each in documents or table.documents]
         self._homes = [home_bytes(each, page_bytes) for each in sources.values()]
         counts = [len(each.file_sizes) for each in self._placed]
         self._first_file = np.cumsum([0, *counts])

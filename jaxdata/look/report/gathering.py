@@ -14,7 +14,7 @@ from jaxdata.base.errors import DatasetError, JaxdataError
 from jaxdata.base.progress import Advance
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.converted import ConvertedDocuments
-from jaxdata.dataset.documents import Documents, far
+from jaxdata.dataset.documents import Documents
 from jaxdata.feed.loader import Loader
 from jaxdata.look.dataset_summary import describe_dataset
 from jaxdata.look.preview import describe_mixture
@@ -268,7 +268,7 @@ def gather(subject: Subject, progress: Advance = lambda _done, _total: None) -> 
         seq_len=subject.seq_len,
         split=subject.split,
         samples=_samples(shown, decode, done),
-        far=any(far(each) is not None for each in sources.values()),
+        far=any(each.is_far for each in sources.values()),
         left_out=left_out(dataset),
         bad_records=bad_records(dataset),
         notes=list(subject.notes),
@@ -317,7 +317,7 @@ def _samples(
         for name, documents in sources.items()
         for sample in done(
             sample_documents(
-                name, documents, decode, most if far(documents) is None else min(most, FAR_SAMPLES)
+                name, documents, decode, min(most, FAR_SAMPLES) if documents.is_far else most
             )
         )
     ]

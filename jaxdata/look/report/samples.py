@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
 from jaxdata.dataset.contract import Dataset
-from jaxdata.dataset.documents import Documents, far
+from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.views.kept_documents import in_source
 from jaxdata.look.terminal import printable, printable_lines
 from jaxdata.look.trace import origin_line, origin_of
@@ -136,7 +136,7 @@ def token_facts(dataset: Dataset, sources: Mapping[str, Documents]) -> TokenFact
 
 
 def _sampled_ids(documents: Documents) -> NDArray[Any]:
-    count = _DOCUMENTS if far(documents) is None else FAR_SAMPLES  # whose pages are here
+    count = FAR_SAMPLES if documents.is_far else _DOCUMENTS  # whose pages are here
     chosen = spread(len(documents), count)
     parts = [beginning(documents, number, _COUNTED_TOKENS) for number in chosen]
     return np.concatenate([np.empty(0, np.uint32), *parts])
@@ -149,7 +149,7 @@ def _facts(
     used: int,
     token_bytes: NDArray[np.int32] | None,
 ) -> SourceTokens:
-    statistics = getattr(getattr(documents, "entry", None), "statistics", {})
+    statistics = documents.entry.statistics if documents.entry else {}
     text_bytes, tokens = statistics.get("text_bytes"), int(documents.lengths.sum(dtype=np.int64))
     rate: float | None = None
     if isinstance(text_bytes, int) and tokens:

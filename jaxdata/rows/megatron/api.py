@@ -155,7 +155,7 @@ def _weights(datasets: Sequence[tuple[float | None, Any]]) -> list[float] | None
 def _table(
     source: Any, settings: GptSettings, num_samples: int | None, split: str | None, part: str
 ) -> GptRows:
-    documents = as_documents(getattr(source, "sequences", source))
+    documents = as_documents(source).sequences
     check_part(part)
     if part != "valid":
         settings = replace(settings, drop_last_partial_validation_sequence=True)

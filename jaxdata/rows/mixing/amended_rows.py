@@ -14,7 +14,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import Ints
 from jaxdata.rows.mixing.mixture import MixedRows, Mixture
 from jaxdata.rows.mixing.phases import Phase, Recipe
-from jaxdata.rows.mixing.revision import Amendment, Revision, origin, revise, until
+from jaxdata.rows.mixing.revision import Amendment, Revision, revise, until
 from jaxdata.rows.mixing.timeline import Timeline
 from jaxdata.rows.table import Key, RowTable, Segments, TokenCounts, joint_key
 
@@ -133,9 +133,7 @@ class AmendedRows(Mixture):
         source, document, start = found.source.copy(), found.document.copy(), found.start.copy()
         for number, documents in enumerate(self.documents):
             mine = np.flatnonzero(found.source == number)
-            _, document[mine], start[mine] = origin(
-                documents, found.document[mine], found.start[mine]
-            )
+            document[mine], start[mine] = documents.in_base(document[mine], start[mine])
             source[mine] = self._names_of[number]
         return replace(found, source=source, document=document, start=start)
 

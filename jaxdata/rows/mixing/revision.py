@@ -19,8 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from jaxdata.base.errors import InputError
 from jaxdata.base.facts import brief
 from jaxdata.base.ragged import Ints
-from jaxdata.dataset.documents import Documents, Gathered, SideArray, page_ends, side_arrays
-from jaxdata.dataset.views.kept_documents import KeptDocuments
+from jaxdata.dataset.documents import DerivedDocuments, Documents
 from jaxdata.rows.mixing.mixture import MixedRows, mix_tables
 from jaxdata.rows.mixing.phases import Phase, Recipe, size_of
 from jaxdata.rows.mixing.timeline import SourceBudget
@@ -29,7 +28,7 @@ from jaxdata.rows.packing.strategies import STRATEGIES
 from jaxdata.rows.table import Key, RowTable, Segments, TokenCounts, joint_key
 
 
-class RemainingDocuments:
+class RemainingDocuments(DerivedDocuments):
     """The untrained part of an epoch, from row `first` on (see `Documents`).
 
     Each is a range of tokens of a document: its first token is context, the others are targets
@@ -38,7 +37,7 @@ class RemainingDocuments:
     """
 
     def __init__(self, rows: PackedRows, first: int) -> None:
-        self.source = rows.documents[0]
+        super().__init__(rows.documents[0])
         rest, spans = rows.remaining(first)
         segments = rows.segments(rest)
         drops_rest = not STRATEGIES[rows.settings.strategy].keeps_all
@@ -50,13 +49,7 @@ class RemainingDocuments:
         # Lanes decide which rows come before `first`.
         facts = {**rows.planner.key(), "first": first, "lanes": rows.lanes}
         self.fingerprint = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-        self.masked, self.dtype = self.source.masked, self.source.dtype
-        self.store = self.source.store
         self.lengths: Any = _Lengths(self)
-
-    def page_ends(self, size: int) -> Ints:
-        """See `Documents`."""
-        return page_ends(self, size)
 
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else len(self._ranges)
@@ -73,29 +66,9 @@ class RemainingDocuments:
         found[2, later] = self.source.lengths[found[0, later]]
         return found[0], found[1], found[2]
 
-    def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
-        number = np.array([range(len(self))[index]])
-        document, start, stop = (int(value[0]) for value in self.locate(number))
-        return {name: array[start:stop] for name, array in self.source[document].items()}
-
-    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
+    def in_source(self, documents: Ints, starts: Ints) -> tuple[Ints, Ints]:
         document, start, _ = self.locate(documents)
-        return self.source.tokens(document, start + starts, counts)
-
-    def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
-        document, start, _ = self.locate(documents)
-        return self.source.masks(document, start + starts, counts)
-
-    @property
-    def side(self) -> dict[str, SideArray]:
-        """Arrays of one value a token beside the tokens, by name."""
-        arrays = side_arrays(self.source).items()
-        return {name: side.through(lambda *given: self.of(*given)[1:]) for name, side in arrays}
-
-    def of(self, documents: Ints, starts: Ints) -> tuple[Documents, Ints, Ints]:
-        """The source, and the documents and tokens in it."""
-        document, start, _ = self.locate(documents)
-        return self.source, document, start + starts
+        return document, start + starts
 
     def numbers_of(self, document: int) -> list[int]:
         """The ranges of a document of the source."""
@@ -126,15 +99,8 @@ class _Lengths:
         return self[np.arange(len(self))].astype(dtype or np.uint32, copy=bool(copy))
 
 
-def origin(documents: Documents, number: Ints, start: Ints) -> tuple[Documents, Ints, Ints]:
-    """The original source of documents, however often it was repacked, and where in it."""
-    while isinstance(documents, RemainingDocuments | KeptDocuments):
-        documents, number, start = documents.of(number, start)
-    return documents, number, start
-
-
 def numbers_of(documents: Documents, number: int) -> list[int]:
-    """The inverse of `origin`: all remaining ranges of a document of the source."""
+    """All remaining ranges of a document of the source, however often it was repacked."""
     if not isinstance(documents, RemainingDocuments):
         return [number]
     inner = numbers_of(documents.source, number)

@@ -11,7 +11,7 @@ import numpy as np
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.progress import Advance, progress_bar
 from jaxdata.base.ragged import Ints, expand
-from jaxdata.dataset.documents import Documents, check_lengths, stated_lengths
+from jaxdata.dataset.documents import Documents
 from jaxdata.rows.packing.block_plan import BlockTable
 from jaxdata.rows.packing.plan_cache import cached_table
 from jaxdata.rows.packing.planner import Planner
@@ -33,7 +33,7 @@ def known_loss_tokens(documents: Documents, trained: int, *, keeps_all: bool) ->
     """
     if not documents.masked:
         return trained
-    kept = getattr(documents, "loss_tokens", None) if keeps_all else None
+    kept = documents.loss_tokens if keeps_all else None
     return kept if isinstance(kept, int) and 0 <= kept <= trained else None
 
 
@@ -86,7 +86,7 @@ def block_table(planner: Planner, progress: Advance | None) -> BlockTable:
     """
 
     def compute() -> Ints:
-        check_lengths(planner.documents)  # which planning reads anyway
+        planner.documents.check_lengths()  # which planning reads anyway
         return planner.table(progress)
 
     def holds(table: Ints) -> bool:
@@ -128,7 +128,7 @@ def _adds_up(planner: Planner, table: BlockTable) -> bool:
 
 def _targets(documents: Documents) -> int | None:
     """Tokens of all documents without the first of each; None if that is not known at once."""
-    if stated := stated_lengths(documents):
+    if stated := documents.stated_lengths:
         return stated.tokens - len(documents)
     lengths: Any = documents.lengths  # those of remaining documents are computed on demand
     if isinstance(lengths, np.ndarray):

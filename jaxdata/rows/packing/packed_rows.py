@@ -351,8 +351,7 @@ class PackedRows(RowTable):
 
     def _fetch_lengths(self, epoch: int, visits: list[int]) -> None:
         """Ask for the lengths of all blocks to be planned at once, where they are in a bucket."""
-        fetch = getattr(self._source.lengths, "fetch", None)
-        if fetch is None or len(visits) == 1:
+        if not self._source.is_far or len(visits) == 1:
             return
         order, _ = self._epoch(epoch)
         numbers = [block for block in order[visits].tolist() if not self._has_plan(epoch, block)]
@@ -360,7 +359,8 @@ class PackedRows(RowTable):
             first = self._blocks.first[numbers]
             stop = first + self._blocks.documents[numbers]
             spans = list(zip(first.tolist(), stop.tolist(), strict=True))
-            fetch(np.concatenate([self.planner.order.documents_of(span) for span in spans]))
+            numbers = [self.planner.order.documents_of(span) for span in spans]
+            self._source.fetch_lengths(np.concatenate(numbers))
 
     def _has_plan(self, epoch: int, block: int) -> bool:
         return PLANS.has((self._number, epoch, block))

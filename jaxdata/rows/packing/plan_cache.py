@@ -22,7 +22,7 @@ from jaxdata.base.errors import DatasetError
 from jaxdata.base.facts import digest
 from jaxdata.base.ragged import Ints
 from jaxdata.dataset.checksums import CHECKSUM_BYTES, checked_bytes, with_checksum
-from jaxdata.dataset.documents import Documents, stated_lengths
+from jaxdata.dataset.documents import Documents
 from jaxdata.storage import LocalStore, map_file
 from jaxdata.storage.cached_files import CACHED_ARRAYS, cached_file, find_kept, keep
 
@@ -40,8 +40,8 @@ _TABLE = re.compile(
 
 def _names(key: dict[str, Any], documents: Documents, prefix: str, suffix: str) -> list[str]:
     """Names of the file of a key: the one that is written, and that of an earlier jaxdata."""
-    stated, keys = stated_lengths(documents), [key]
-    if stated and stated.sha256:
+    stated, keys = documents.stated_lengths, [key]
+    if stated:
         keys.insert(0, key | {"lengths": stated.sha256})
     return [f"plans/{prefix}{digest(each)[:32]}{suffix}" for each in keys]
 

@@ -18,7 +18,7 @@ from jaxdata.base.processes import Pool, answer_tasks, available_cores
 from jaxdata.base.progress import Advance
 from jaxdata.base.ragged import AnyInts, Ints, consecutive
 from jaxdata.base.seeds import Permutation, derive, shuffled_groups
-from jaxdata.dataset.documents import Documents, stated_lengths
+from jaxdata.dataset.documents import Documents
 from jaxdata.rows.packing.block_plan import BlockPlan, BlockSize, BlockTable, Packed
 from jaxdata.rows.packing.plan_cache import cached_table
 from jaxdata.rows.packing.settings import PackSettings
@@ -50,9 +50,7 @@ def resolved(documents: Documents, settings: PackSettings) -> PackSettings:
 
 
 def _stored_bytes(documents: Documents) -> int:
-    stated = stated_lengths(documents)
-    tokens = stated.tokens if stated else int(np.asarray(documents.lengths).sum(dtype=np.int64))
-    return tokens * (documents.dtype.itemsize + documents.masked)
+    return documents.total_tokens * (documents.dtype.itemsize + documents.masked)
 
 
 def order_of(documents: Documents, settings: PackSettings) -> DocumentOrder:
@@ -342,7 +340,7 @@ class Planner:
 
     def _lengths(self, documents: Ints) -> NDArray[np.unsignedinteger]:
         lengths: NDArray[np.unsignedinteger] = self.documents.lengths[documents]
-        stated = stated_lengths(self.documents)
+        stated = self.documents.stated_lengths
         if stated and int(lengths.sum(dtype=np.int64)) > stated.tokens:  # else memory would be too
             raise DatasetError(
                 f"the lengths of {self.documents.name} are not those that were written: jaxdata "

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxdata
-from jaxdata.dataset.documents import StatedLengths
 from jaxdata.rows.packing.planner import ChunkOrder, Planner, resolved
 from jaxdata.rows.packing.settings import PackSettings
 from jaxdata.testing import (
@@ -82,7 +81,7 @@ class Sized:
     dtype = np.dtype(np.uint16)
 
     def __init__(self, tokens: int, masked: bool = False) -> None:
-        self.stated_lengths, self.masked = StatedLengths(tokens, None), masked
+        self.total_tokens, self.masked = tokens, masked
 
 
 @pytest.mark.parametrize(

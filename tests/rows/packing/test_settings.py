@@ -111,39 +111,27 @@ def test_so_many_bytes_are_open_as_the_blocks_of_its_lanes_have() -> None:
     assert packed_rows.PLANS.has((table._number, 0, 0)) is False
 
 
-class Fetching:
-    """Lengths in a bucket, which are asked for together."""
-
-    def __init__(self, lengths: Any) -> None:
-        self.lengths, self.fetched = lengths, list[set[int]]()
-
-    def __getitem__(self, numbers: Any) -> Any:
-        return self.lengths[numbers]
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    def fetch(self, numbers: Any) -> None:
-        self.fetched.append({*numbers.tolist()})
-
-
 def test_lengths_of_several_blocks_are_fetched_at_once_and_only_to_plan(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     table = packed(chunk_bytes=512, block_bytes=2_048, lanes=1)
-    lengths = Fetching(table.documents[0].lengths)
+    fetched: list[set[int]] = []
     monkeypatch.setattr(packed_rows.PLANS, "prepare", lambda *_: None)
-    monkeypatch.setattr(type(table.documents[0]), "lengths", property(lambda _: lengths))
+    documents = type(table.documents[0])
+    monkeypatch.setattr(documents, "is_far", True)
+    monkeypatch.setattr(
+        documents, "fetch_lengths", lambda _, asked: fetched.append({*asked.tolist()})
+    )
     rows = [table.block_rows(0, visit) for visit in range(3)]
     table.segments(rows[0])
-    assert lengths.fetched == [], "one block is planned by itself"
+    assert fetched == [], "one block is planned by itself"
     found = table.segments(np.concatenate(rows))
     held = [
         {*found.document[np.isin(found.row, [*range(a, a + len(r))])]}
         for a, r in zip((0, len(rows[0]), len(rows[0]) + len(rows[1])), rows, strict=True)
     ]
-    assert len(lengths.fetched) == 1
-    assert held[1] | held[2] <= lengths.fetched[0]
-    assert not held[0] & lengths.fetched[0]
+    assert len(fetched) == 1
+    assert held[1] | held[2] <= fetched[0]
+    assert not held[0] & fetched[0]
     table.segments(np.concatenate(rows))
-    assert len(lengths.fetched) == 1, "they are planned"
+    assert len(fetched) == 1, "they are planned"

@@ -86,7 +86,7 @@ def test_texts_of_many_batches_have_the_hashes_of_each_word(texts: list[list[str
 
 
 def test_a_text_is_cut_at_the_last_space_of_a_part_and_without_one_anywhere() -> None:
-    with mock.patch.object(ngrams, "_AT_ONCE", 8):
+    with mock.patch.object(ngrams, "_CHARACTERS_AT_ONCE", 8):
         assert [*ngrams._cut("abcd ef gh ij")] == ["abcd ef", " gh ij"]
         assert [*ngrams._cut("ab cdefghijk")] == ["ab cdefg", "hijk"], "a space so early is none"
         assert [*ngrams._cut("abcd efgh")] == ["abcd", " efgh"]
@@ -140,7 +140,7 @@ def band_hashes(grams: list[int], bands: int, rows: int) -> list[int]:
 def test_bands_are_those_of_the_smallest_ngrams(
     groups: list[list[int]], bands: int, rows: int, at_once: int
 ) -> None:
-    with mock.patch.object(minhash, "_AT_ONCE", at_once):
+    with mock.patch.object(minhash, "_NGRAMS_AT_ONCE", at_once):
         every = minhash.Bands(bands, rows).of_all(pieces_of(groups))
         known = [group for group in groups if group]
         if known:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,8 @@ def publish(
     entries = {}
     for name in [name for name in merged.outputs if name in merged.fed]:
         output, (split, _, source) = merged.outputs[name], name.partition("/")
-        columns = output.columns()
-        entry = _source_entry(job, task, merged, name, base, columns["lengths"])
+        columns, was = output.columns(), base.get(name)
+        folder = f"index-{len(was.generations) + 1}" if was else "index"
         checksums = write_index(
             store,
             split,
@@ -44,9 +45,10 @@ def publish(
             pages=output.pages,
             side_pages={side: (task.side[side], all_) for side, all_ in output.side_pages.items()},
             spec=job.parameters.record_spec(task.masked),
-            folder=entry.index,
+            folder=folder,
         )
-        entries[name] = entry.model_copy(update={"checksums": checksums})
+        entry = partial(_source_entry, index=folder, checksums=checksums)
+        entries[name] = entry(job, task, merged, name, base, columns["lengths"])
     files = {}
     if merged.first_bad:
         quarantine = f"{job.folder}/{_quarantine_name(base)}"
@@ -99,6 +101,9 @@ def _source_entry(
     name: str,
     base: dict[str, SourceEntry],
     lengths: NDArray[np.uint32],
+    *,
+    index: str,
+    checksums: dict[str, str],
 ) -> SourceEntry:
     output, parameters, was = merged.outputs[name], job.parameters, base.get(name)
     known = max(base.values(), key=lambda entry: len(entry.inputs), default=None)
@@ -132,7 +137,8 @@ def _source_entry(
         statistics=derived(output.counts, lengths)
         | _of_conversions(merged, was.statistics if was else {})
         | ({"files_not_read": dict(job.unread)} if job.unread else {}),
-        index=f"index-{len(generations)}" if generations else "index",
+        index=index,
+        checksums=checksums,
         generations=generations,
         views=was.views if was else {},
         side=side,

@@ -195,7 +195,7 @@ class Receipt:
                 raise ValueError(f"it wrote {shard.name} for {name}")
             if shard.tokens != int(lengths.sum(dtype=np.int64)) or not lengths.all():
                 raise ValueError(f"its lengths are not those of {shard.tokens} tokens")
-            if len(wrote.pages) not in (0, page_count([shard])):
+            if len(wrote.pages) != page_count([shard]):
                 raise ValueError(f"it has checksums of {len(wrote.pages)} pages of {shard.name}")
             if wrote.sides.keys() != {*sides}:
                 raise ValueError(f"it has the side arrays {', '.join(wrote.sides)}")
@@ -310,7 +310,7 @@ class MergedOutput:
         output = cls()
         output._extend(index.lengths, index.origin_file, index.origin_row)
         output.shards += index.entry.shards
-        output._pages += [] if index.pages is None else [index.pages]
+        output._pages.append(index.pages)
         for name, side in index.sides.items():
             output._add_side(name, side.entry.shards, side.pages)
         known = index.entry.statistics.items()
@@ -351,10 +351,7 @@ class MergedOutput:
         for name, column in hashes.items():
             self._hashes[name].add(np.ascontiguousarray(column).data)
 
-    def _add_side(
-        self, name: str, shards: Sequence[ShardEntry], pages: NDArray[np.uint32] | None
-    ) -> None:
-        assert pages is not None  # side arrays have always had them
+    def _add_side(self, name: str, shards: Sequence[ShardEntry], pages: NDArray[np.uint32]) -> None:
         self.sides.setdefault(name, []).extend(shards)
         self._side_pages[name].append(pages)
 
@@ -374,10 +371,9 @@ class MergedOutput:
         }
 
     @property
-    def pages(self) -> NDArray[np.uint32] | None:
-        """Checksums of the pages of all shards; None if an earlier jaxdata wrote some of them."""
-        pages = np.concatenate([np.empty(0, np.uint32), *self._pages])
-        return pages if len(pages) == page_count(self.shards) else None
+    def pages(self) -> NDArray[np.uint32]:
+        """Checksums of the pages of all shards."""
+        return np.concatenate([np.empty(0, np.uint32), *self._pages])
 
     @property
     def side_pages(self) -> dict[str, NDArray[np.uint32]]:

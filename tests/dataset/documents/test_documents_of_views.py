@@ -170,7 +170,7 @@ def test_segments_are_told_with_numbers_of_their_sources() -> None:
 
 def test_a_view_is_opened_of_the_generation_that_it_was_made_of() -> None:
     view = view_of(6, document=[0], length=[5]).entry
-    facts: dict[str, Any] = {"parameters": {}, "statistics": {}, "tokens": 1_025}
+    facts: dict[str, Any] = {"parameters": {}, "statistics": {}, "tokens": 1_025, "checksums": {}}
     was = [
         Generation(documents=n, shards=0, inputs=0, fingerprint=f"g{n}", index=f"i{n}", **facts)
         for n in (1, 2)

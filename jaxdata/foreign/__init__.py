@@ -1,4 +1,4 @@
-"""Parameters and statistics of other tools: `cerebras`, `data_params`, `short_rows`."""
+"""Out to other tools, and over from them: rows and documents as files, Cerebras' parameters."""
 
 from __future__ import annotations
 

@@ -5,10 +5,6 @@ loader = jaxdata.Loader(rows, batch_size=512)
 
 Row *i* is what Megatron's dataset gives for *i*, `inputs` its `tokens` and `targets` its `labels`;
 batch *s* of a loader is what its sequential sampler makes of step *s*.
-
-In the order in which data passes: `api`, `settings`, `masking` (EODs), `order` (documents and
-samples), `blending` (several datasets), `crossing` (targets beyond a document), `eods` (segments by
-ids), `gpt_rows` (the row tables).
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class BatchHosts:
 
 
 def _groups(steps: Ints, most: int) -> Iterator[tuple[Ints, slice]]:
-    """At most so many of the distinct numbers of an increasing array, and where they stand."""
+    """Groups of at most `most` distinct numbers of an increasing array, and their slices."""
     known = np.unique(steps)
     for first in range(0, len(known), most):
         some = known[first : first + most]

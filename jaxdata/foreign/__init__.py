@@ -1,4 +1,4 @@
-"""Out to other tools, and over from them: rows and documents as files, Cerebras' parameters."""
+"""Rows and documents as other tools' files, and the parameters of Cerebras' preprocessing."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _ROWS_AT_ONCE = 2**20
 
 
 class BatchHosts:
-    """Every step of a run in the order of rows that batches have (see `rows/batch_order.py`).
+    """Every step of a run in the order of rows that batches have (see `rows/table.py`).
 
     Args:
         table: the rows of the run.

@@ -43,6 +43,38 @@ def test_every_room_has_its_signs(readme: Readme) -> None:
     )
 
 
+# What somebody looks for: the words of the house that lead to its room, its place, a name there.
+SOUGHT = {
+    "who gets a padding slot": ("padding", "rows/packing/strategies/", "STRATEGIES"),
+    "the hash that splits documents": ("splits", "converter/splits.py", "def assign"),
+    "exhaustion of a source": ("exhaustion", "rows/mixing/timeline.py", "renormalize"),
+    "eviction of pages": ("eviction", "storage/pages/page_folder.py", "def _evict"),
+    "the S3 endpoint": ("endpoints", "storage/credentials.py", "AWS_ENDPOINT_URL"),
+    "a view's cut": ("views and their cuts", "dataset/views/cuts.py", "cut"),
+    "seeds of MinHash": ("hashes", "base/hashing.py", '"minhash"'),
+    "how a worker starts": ("how workers", "base/processes.py", "class Worker"),
+    "the schema of a config": ("schema", "config/annotated.py", "def config_schema"),
+    "side arrays": ("side arrays", "dataset/documents.py", "class SideArray"),
+    "the check of special tokens": (
+        "special tokens",
+        "converter/chat/formatting.py",
+        "def check_template_text",
+    ),
+    "the handler of Orbax": ("Orbax", "feed/checkpoint.py", "class LoaderHandler"),
+}
+
+
+@pytest.mark.parametrize("what", SOUGHT)
+def test_one_finds_it_by_the_house_and_one_readme(what: str) -> None:
+    words, place, name = SOUGHT[what]
+    room, _, inside = place.partition("/")
+    house = TOP.text.partition("## The house")[2].splitlines()
+    assert any(f"({of(room)})" in line and words in line for line in house)
+    assert inside in of(room).named()
+    files = [PACKAGE / place] if place.endswith(".py") else (PACKAGE / place).glob("*.py")
+    assert any(name in file.read_text() for file in files)
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
 def test_its_links_lead_somewhere(document: Readme) -> None:
     for link in document.links():

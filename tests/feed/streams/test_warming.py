@@ -71,7 +71,7 @@ class Run:
         self.schedule, self.rows, self.files = Schedule(len(pages), [(0, 1)]), self, files
         self._pages, self.clock, self.counts = pages, iter([10.0, 12.5]), ReadCounts(gets=3)
         self.progress = list[tuple[int, int]]()
-        patch.setattr(warming, "BatchPipeline", self._make)
+        patch.setattr(warming, "BatchIterator", self._make)
         patch.setattr(warming, "underlying_table", lambda rows: rows)
         patch.setattr(warming, "far", lambda documents: documents)
         patch.setattr(warming, "page_cache", lambda: cache)

@@ -42,11 +42,9 @@ from jaxdata.feed.trees import check_counts, check_rows, check_slots, is_on_host
 from jaxdata.rows.extras import check_extras
 from jaxdata.rows.map_datasets import (
     have_epochs,
+    identity_of,
+    known_rows,
     row_table,
-    section_starts,
-    underlying_identity,
-    underlying_keyed,
-    underlying_table,
 )
 from jaxdata.rows.table import Batch, RowTable, in_batch_order
 from jaxdata.storage import ReadCounts, read_counts
@@ -93,13 +91,14 @@ class BatchIterator(Generic[B]):
         self.rows = rows
         """the dataset of rows that it delivers"""
         self._table = row_table(rows)
-        self._underlying = underlying_table(rows)
+        known = known_rows(rows)
+        self._underlying = known.table if known else None
         self._on_host = is_on_host(expand, on_devices, self._table is not None)
         self._layout = check_layout(layout, self._on_host)
         self._extras = check_extras(extras, self._table)
         self._num_workers, self._prefetch = num_workers, prefetch
         ramp, skipped = check_batch_size(batch_size), check_skips(skip_rows, len(rows))
-        starts = section_starts(rows)
+        starts = known.section_starts if known else [0]
         self.schedule = Schedule(len(rows), ramp, skipped, drop_remainder, starts)
         """the steps of the run, and where it is"""
         self._placements = {
@@ -108,11 +107,11 @@ class BatchIterator(Generic[B]):
             for section, start in enumerate(starts)
         }
         _check_memory(self._placements.values(), self._underlying)
-        self._keyed = list(underlying_keyed(rows))
+        self._keyed = list(known.keyed) if known else []
         # A mixture has no rows beyond its end: every pass is the same.
         self._epoch_rows = len(rows) if have_epochs(rows) else 0
         self._choose: Callable[[Iterator[Span]], Iterator[Span]] = iter
-        self._run = underlying_identity(rows)
+        self._run = identity_of(rows)
         self._amendments: list[dict[str, Any]] = []
         self._stream = OpenStream(on_devices)
         self._ended = self._is_closed = self._delivered_all = False

@@ -14,7 +14,7 @@ from jaxdata.dataset.documents import far
 from jaxdata.feed.batch_iterator import BatchIterator
 from jaxdata.feed.batches import MOST_OPEN, BatchMaker, HostPlacement
 from jaxdata.feed.schedule import Span
-from jaxdata.rows.map_datasets import underlying_table
+from jaxdata.rows.map_datasets import known_rows
 from jaxdata.storage import PagedFiles, page_cache, read_counts
 
 _AT_ONCE = 8
@@ -168,9 +168,9 @@ class _Warming:
 
 def _far_files(rows: Any) -> dict[str, PagedFiles]:
     """The files of each source that lies in a bucket."""
-    table = underlying_table(rows)
-    found = {}
-    for _, part in [] if table is None else table.sections():
+    known = known_rows(rows)
+    table, found = known.table if known else None, {}
+    for _, part in table.sections() if table else ():
         for name, one in part.sources.items():
             if (bucket := far(one.documents[0])) is not None:
                 found[name] = bucket.pages

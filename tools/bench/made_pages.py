@@ -15,9 +15,11 @@ from corpus import lengths_of
 from numpy.typing import NDArray
 
 from jaxdata.dataset.documents import Places, StatedLengths
+from jaxdata.rows.lanes import Lanes
 from jaxdata.rows.packing.block_plan import BlockPlan, BlockTable
-from jaxdata.rows.packing.packed_rows import Lanes, PackedRows
-from jaxdata.rows.packing.planner import ChunkOrder, Planner, resolved
+from jaxdata.rows.packing.dealing import ChunkOrder, resolved
+from jaxdata.rows.packing.packed_rows import PackedRows
+from jaxdata.rows.packing.planner import Planner
 from jaxdata.rows.packing.settings import PackSettings
 
 __all__ = ["MadePages", "SampledRows"]

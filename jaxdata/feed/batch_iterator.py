@@ -30,6 +30,7 @@ from jaxdata.feed.batches import (
     Placement,
     Stream,
     TableBatches,
+    warn_of_downloads,
 )
 from jaxdata.feed.layouts import Named, check_layout, native
 from jaxdata.feed.report import RunReport, make_report
@@ -220,12 +221,19 @@ class BatchIterator(Generic[B]):
         before = self._read_before
         if maker.is_far and before is None:
             before = self._read_before = read_counts()
+            tables = [each for part in self._parts for each in part.sources.values()]
+            warn_of_downloads(tables, next(iter(self._placements.values())).hosts)
         stream: Stream
         if self._num_workers:
             stream = WorkerStream(maker, spans, self._num_workers, self._prefetch)
         else:
             stream = FarStream(maker, spans) if maker.is_far else DirectStream(maker, spans)
         return stream if before is None else FirstFill(stream, lambda: read_counts() - before)
+
+    @property
+    def _parts(self) -> list[RowTable]:
+        """The rows of each section, if they are not transformed."""
+        return [] if self._table is None else [table for _, table in self._table.sections()]
 
     def maker(self) -> BatchMaker:
         """Makes this process's rows of batches."""
@@ -236,8 +244,7 @@ class BatchIterator(Generic[B]):
         if self._table is None:
             maker = DatasetBatches(self.rows, share)
         else:
-            tables = [table for _, table in self._table.sections()]
-            maker = TableBatches(tables, share, self._extras, self._on_host)
+            maker = TableBatches(self._parts, share, self._extras, self._on_host)
         return maker if self._layout is native else LayoutBatches(maker, self._layout)
 
     def sample(self) -> Batch:

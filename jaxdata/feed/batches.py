@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, islice
@@ -21,6 +21,8 @@ from jaxdata.feed.layouts import Layout
 from jaxdata.feed.schedule import Share, Span
 from jaxdata.rows.arrays import HOST_BUFFERS, BufferPool, assemble, compact
 from jaxdata.rows.extras import side_names
+from jaxdata.rows.lanes import DEAR, downloads
+from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.reading import FarRanges, far_ranges
 from jaxdata.rows.table import Batch, RowTable
 from jaxdata.storage import PagedFiles, page_cache
@@ -44,8 +46,6 @@ def choose_pages(tables: Mapping[str, RowTable], share: float, sides: Collection
         (*need, name) for name, table in tables.items() for need in _needs(table, share, sides)
     ]
     for need, pages, name in sorted(wanted, key=lambda each: each[0]):
-        if pages is None:
-            continue
         pages.by_pages = need <= room
         pages.dealt_by_pages = need < pages.size
         if pages.by_pages:
@@ -64,7 +64,7 @@ def choose_pages(tables: Mapping[str, RowTable], share: float, sides: Collection
 
 def _needs(
     table: RowTable, share: float, sides: Collection[str]
-) -> Iterator[tuple[int, PagedFiles | None]]:
+) -> Iterator[tuple[int, PagedFiles]]:
     """Bytes that are open at a time, of a source in a bucket and of its side arrays."""
     documents, opened = table.documents[0], table.open_bytes
     bucket = far(documents)
@@ -72,11 +72,39 @@ def _needs(
     arrays = side_arrays(documents)
     found += [(arrays[name].pages, arrays[name].dtype) for name in sides]
     for pages, dtype in found:
-        if pages is None:
-            yield 0, None
-            continue
-        item = dtype.itemsize / documents.dtype.itemsize
-        yield (pages.size if opened is None else min(pages.size, int(opened * item * share))), pages
+        if pages is not None:
+            item = dtype.itemsize / documents.dtype.itemsize
+            most = pages.size if opened is None else int(opened * item * share)
+            yield min(pages.size, most), pages
+
+
+def warn_of_downloads(tables: Iterable[RowTable], hosts: int) -> None:
+    """Say what hosts download, where it is far more than the dataset, and what to change.
+
+    Args:
+        tables: one epoch of each source.
+        hosts: that share a batch, each with a cache of its own.
+    """
+    found = []
+    for table in tables:
+        if isinstance(table, PackedRows) and table.settings.shuffle and far(table.documents[0]):
+            times = downloads(hosts, table.lanes, table.settings.chunk_bytes or 0)
+            found.append((table.stored_bytes * (times - 1), table))
+    more, size = sum(extra for extra, _ in found), sum(each.stored_bytes for _, each in found)
+    if not more > (DEAR - 1) * size:
+        return
+    _, worst = max(found, key=lambda each: each[0])
+    lanes = 2 ** (hosts - 1).bit_length()
+    add = f"lanes: {lanes}" if worst.settings.chunk_bytes else f"chunk_bytes: {2**20}"
+    _log.warning(
+        "%d hosts download %.1f times the bytes of the dataset, through pages of which each host "
+        "fetches its own, most of all for %s: add %s to the section pack of the config, or to the "
+        "arguments of jaxdata.pack",
+        hosts,
+        1 + more / size,
+        worst.documents[0].name,
+        add,
+    )
 
 
 # Rows that are planned and located in one pass, and their limits: a pass costs about 0.1 ms and
@@ -97,6 +125,11 @@ class Placement(Protocol):
     @property
     def rows(self) -> Ints:
         """Offsets in the global batch of the rows that are needed here, increasing."""
+        ...
+
+    @property
+    def hosts(self) -> int:
+        """Processes that share a batch."""
         ...
 
     @property
@@ -123,7 +156,7 @@ class HostPlacement:
                 f"batch_size={batch_size} cannot be divided among {shards} shards: batch_size is "
                 f"that of all shards together; choose a multiple of {shards}"
             )
-        each = batch_size // shards
+        self.hosts, each = shards, batch_size // shards
         self.rows = np.arange(number * each, (number + 1) * each)
 
     def place(self, batch: Batch) -> Batch:

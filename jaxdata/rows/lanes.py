@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.ragged import Ints
+
+DEAR = 1.5
+"""downloads above that many times the bytes of a dataset are warned of"""
+
+
+def downloads(hosts: int, lanes: int, chunk_bytes: int) -> float:
+    """How often hosts download a source whose pages each of them fetches once in an epoch.
+
+    A lane of chunks is read by the hosts whose part of the sorted batches it overlaps: neighbours
+    of as many equal parts as there are hosts. Where single documents are dealt, every host needs
+    every page. Chunks are taken to hold rows of every host, and batches several rows of a host.
+
+    >>> downloads(8, lanes=64, chunk_bytes=2**20), downloads(8, lanes=2, chunk_bytes=2**20)
+    (1.0, 4.0)
+    >>> downloads(12, lanes=8, chunk_bytes=2**20), downloads(12, lanes=1, chunk_bytes=0)
+    (2.0, 12.0)
+    """
+    if not chunk_bytes:
+        return float(hosts)
+    return (hosts + lanes - math.gcd(hosts, lanes)) / lanes
 
 
 class Lanes:

@@ -75,12 +75,16 @@ def test_streams_are_those_that_its_settings_need(
 
         monkeypatch.setattr(batch_iterator, f"{name}Stream", opened)
     monkeypatch.setattr(batch_iterator, "PlacedStream", lambda made, place: [*made, place(*BATCH)])
-    fetched = iter([ReadCounts(gets=3), ReadCounts(gets=10), ReadCounts(gets=12)])
+    fetched = iter(map(ReadCounts, (3, 10, 12, 13)))
     monkeypatch.setattr(batch_iterator, "read_counts", lambda: next(fetched))
     monkeypatch.setattr(batch_iterator, "FirstFill", lambda made, reads: [*made, reads().gets])
     one = make(num_workers=workers, prefetch=prefetch)
     assert one.reads is None
-    placement = SimpleNamespace(works=works, place=lambda batch: batch * 2)
+    told = list[tuple[int, int]]()
+    monkeypatch.setattr(
+        batch_iterator, "warn_of_downloads", lambda tables, hosts: told.append((len(tables), hosts))
+    )
+    placement = SimpleNamespace(works=works, hosts=3, place=lambda batch: batch * 2)
     one._placements = {(8, 0): placement, (8, 1): SimpleNamespace(works=False)}
     monkeypatch.setattr(BatchIterator, "maker", lambda _: SimpleNamespace(is_far=is_far))
     made = [("Worker", workers, prefetch)] if workers else [("Far",) if is_far else ("Direct",)]
@@ -88,6 +92,9 @@ def test_streams_are_those_that_its_settings_need(
     ahead = bool(prefetch) and (works or not workers)
     assert one._open() == [*expected, *[("Ahead", prefetch)] * ahead]
     assert one.reads == (ReadCounts(gets=9) if is_far else None)
+    assert told == [(1, 3)] * is_far
+    one._made(one.maker(), iter([]))
+    assert told == [(1, 3)] * is_far, "once"
 
 
 BATCH = Span(0, 8), 11

@@ -231,9 +231,13 @@ class PackedRows(RowTable):
         """Of each lane the block that it is in, and of some the next, too."""
         if self.settings.shuffle and not self.settings.chunk_bytes:
             return None
+        return int(_OPEN * self.lanes * self.stored_bytes / max(self.blocks, 1))
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of the tokens, and masks, of all documents."""
         tokens = int(self._blocks.targets.sum()) + len(self._source)
-        size = tokens * (self._source.dtype.itemsize + self._source.masked)
-        return int(_OPEN * self.lanes * size / max(self.blocks, 1))
+        return tokens * (self._source.dtype.itemsize + self._source.masked)
 
     @property
     def blocks(self) -> int:

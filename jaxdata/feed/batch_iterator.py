@@ -24,7 +24,6 @@ from jaxdata.feed.batches import (
     BatchMaker,
     DatasetBatches,
     DirectStream,
-    LayoutBatches,
     OpenStream,
     PlacedStream,
     Placement,
@@ -32,7 +31,7 @@ from jaxdata.feed.batches import (
     TableBatches,
     warn_of_downloads,
 )
-from jaxdata.feed.layouts import Named, check_layout, native
+from jaxdata.feed.layouts import Named, check_layout
 from jaxdata.feed.report import RunReport, make_report
 from jaxdata.feed.same_rows import Board, compare_states
 from jaxdata.feed.schedule import Schedule, Share, Span, check_batch_size, check_skips
@@ -240,18 +239,13 @@ class BatchIterator(Generic[B]):
         offsets = {size: where.rows for (size, _), where in self._placements.items()}
         shift = self._epoch_rows * self.passes
         share = Share(offsets, self.schedule.skips, self.schedule.ends, self._keyed, shift)
-        maker: BatchMaker
         if self._table is None:
-            maker = DatasetBatches(self.rows, share)
-        else:
-            maker = TableBatches(self._parts, share, self._extras, self._on_host)
-        return maker if self._layout is native else LayoutBatches(maker, self._layout)
+            return DatasetBatches(self.rows, share, self._layout)
+        return TableBatches(self._parts, share, self._extras, self._on_host, self._layout)
 
     def sample(self) -> Batch:
         """The first batch, or this process's rows of it: numpy arrays, in jaxdata's layout."""
-        maker = self.maker()
-        maker = maker.maker if isinstance(maker, LayoutBatches) else maker
-        return next(iter(maker.make([Span(0, self.schedule.ramp[0][1])])))
+        return next(self.maker().arrays([Span(0, self.schedule.ramp[0][1])]))
 
     def deliver(self, batch: Batch) -> Any:
         """A batch of your own arrays, laid out and placed as this loader's are; it does not move.

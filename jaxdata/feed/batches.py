@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +18,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.processes import forget_in_forks
 from jaxdata.base.ragged import Ints
 from jaxdata.dataset.documents import far, side_arrays
-from jaxdata.feed.layouts import Layout
+from jaxdata.feed.layouts import Layout, native
 from jaxdata.feed.schedule import Share, Span
 from jaxdata.rows.arrays import HOST_BUFFERS, BufferPool, assemble, compact
 from jaxdata.rows.extras import side_names
@@ -163,32 +164,39 @@ class HostPlacement:
         return batch
 
 
-class BatchMaker(Protocol):
+class BatchMaker(ABC):
     """Makes this process's rows of global batches; pickled for worker processes."""
 
-    def together(self, span: Span) -> int:
-        """The number of batches like this one that are best made in one call."""
-        ...
+    layout: Layout
 
     @property
     def is_far(self) -> bool:
         """Whether rows are read from a bucket, which wants to know beforehand which."""
-        ...
+        return False
 
-    def far_ranges(self, spans: Sequence[Span]) -> Iterator[FarRanges]:
+    def together(self, _span: Span) -> int:
+        """The number of batches like this one that are best made in one call."""
+        return 1
+
+    def far_ranges(self, _spans: Sequence[Span]) -> Iterator[FarRanges]:
         """What some batches are made of, as far as it lies in buckets."""
-        ...
+        return iter(())
 
-    def make(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Batch]:
+    def make(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Any]:
         """The local rows of some global batches, in order, in memory of `buffers` where it can.
 
         Rows beyond the last are padding, all zeros: masked, and in no segment.
         """
-        ...
+        made = self.arrays(spans, buffers)
+        return made if self.layout is native else map(self.layout, made)
+
+    @abstractmethod
+    def arrays(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Batch]:
+        """The same in jaxdata's own layout."""
 
 
 @dataclass(frozen=True)
-class TableBatches:
+class TableBatches(BatchMaker):
     """Batches assembled at once from a row table."""
 
     tables: Sequence[RowTable]
@@ -197,6 +205,7 @@ class TableBatches:
     extras: tuple[str, ...] = ()
     on_host: bool = True
     """False for compact batches, which devices expand"""
+    layout: Layout = native
 
     def together(self, span: Span) -> int:
         """See `BatchMaker`; a call has a cost for each source, however many rows it reads."""
@@ -230,7 +239,7 @@ class TableBatches:
             sides = side_names(self.extras)
             yield from far_ranges(self.tables[section], np.concatenate(rows), sides)
 
-    def make(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Batch]:
+    def arrays(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Batch]:
         for (section, _), alike in groupby(spans, lambda span: (span.section, span.size)):
             same = list(alike)
             table, size = self.tables[section], self.share.size(same[0])
@@ -242,26 +251,14 @@ class TableBatches:
 
 
 @dataclass(frozen=True)
-class DatasetBatches:
+class DatasetBatches(BatchMaker):
     """Batches of rows that a `MapDataset` gives one by one, as after `rows.map(f)`."""
 
     rows: Any
     share: Share
-    is_far = False
+    layout: Layout = native
 
-    def together(self, span: Span) -> int:  # noqa: ARG002 - one like any other
-        """See `BatchMaker`; rows are read one by one in any case."""
-        return 1
-
-    def far_ranges(self, spans: Sequence[Span]) -> Iterator[FarRanges]:  # noqa: ARG002
-        """Nothing is known of what transformed rows read."""
-        return iter(())
-
-    def make(
-        self,
-        spans: Sequence[Span],
-        buffers: BufferPool = HOST_BUFFERS,  # noqa: ARG002 - rows are stacked
-    ) -> Iterator[Batch]:
+    def arrays(self, spans: Sequence[Span], _: Any = None) -> Iterator[Batch]:
         for span in spans:
             rows = [self._row(row) for row in self.share.rows([span])[0].tolist()]
             yield _stack(rows, rows[0] if rows else self._row(0), self.share.size(span))
@@ -280,27 +277,6 @@ def _stack(rows: list[Batch], like: Batch, size: int) -> Batch:
     empty = {name: np.zeros_like(value) for name, value in like.items()}
     complete = rows + [empty] * (size - len(rows))
     return {name: np.stack([row[name] for row in complete]) for name in like}
-
-
-@dataclass(frozen=True)
-class LayoutBatches:
-    """The batches of another `BatchMaker`, in a layout."""
-
-    maker: BatchMaker
-    layout: Layout
-
-    def together(self, span: Span) -> int:
-        return self.maker.together(span)
-
-    @property
-    def is_far(self) -> bool:
-        return self.maker.is_far
-
-    def far_ranges(self, spans: Sequence[Span]) -> Iterator[FarRanges]:
-        return self.maker.far_ranges(spans)
-
-    def make(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Batch]:
-        return map(self.layout, self.maker.make(spans, buffers))
 
 
 def prefetch(maker: BatchMaker, spans: Sequence[Span]) -> int:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any
-from weakref import WeakMethod
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +35,20 @@ _DOCUMENTS, _TARGETS = 4_096, 2**22
 _NEARLY_READ = 0.25
 """share of a block's rows that are left when the next block is planned"""
 _OPEN = 1.25  # blocks of a lane whose pages are needed at a time; 1.05 measured in a long run
-_CACHED_COUNTS = 64  # every report asks for the counts at the starts of phases
+_CACHED_COUNTS = 64
+
+
+class _Epoch(NamedTuple):
+    """The blocks in the order in which an epoch visits them."""
+
+    order: Ints
+    ends: Ints
+    """(blocks,) rows up to the end of each"""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return self.order.nbytes + self.ends.nbytes
 
 
 class PackedRows(RowTable):
@@ -56,23 +68,11 @@ class PackedRows(RowTable):
         self._blocks = self.planner.kept_table(progress)
         self._rows = int(self._blocks.rows.sum())
         self._lanes = Lanes(self._rows, settings.lanes or 1)
-        self._make_caches()
+        self._token = PLANS.owned_by(self)
+        self._counted: dict[int, TokenCounts] = {}
         if self.planner.packed:
             for block in range(self.blocks):
                 self._packed_plan(block)
-
-    def _make_caches(self) -> None:
-        self._number = PLANS.owned_by(self)
-        self._epoch: Callable[[int], tuple[Ints, Ints]] = _cached(self._epoch_order, 2)
-        self._counts: Callable[[int], TokenCounts] = _cached(self._count, _CACHED_COUNTS)
-
-    def __getstate__(self) -> dict[str, Any]:
-        caches = ("_number", "_epoch", "_counts")
-        return {name: value for name, value in vars(self).items() if name not in caches}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._make_caches()
 
     def __len__(self) -> int:
         return self._rows
@@ -138,7 +138,11 @@ class PackedRows(RowTable):
         return {self._source.name: self}
 
     def token_counts(self, rows: int) -> dict[str, TokenCounts]:
-        return {self._source.name: self._counts(rows)}
+        if rows not in self._counted:
+            # Every report asks for the counts at the starts of phases.
+            self._counted = dict(list(self._counted.items())[-_CACHED_COUNTS:])
+            self._counted[rows] = self._count(rows)
+        return {self._source.name: self._counted[rows]}
 
     def epochs(self, rows: int) -> dict[str, Fraction]:
         return {self._source.name: Fraction(rows, max(len(self), 1))}
@@ -305,7 +309,7 @@ class PackedRows(RowTable):
             fetch(np.concatenate([self.planner.order.documents_of(span) for span in spans]))
 
     def _has_plan(self, epoch: int, block: int) -> bool:
-        return PLANS.has((self._number, epoch, block))
+        return PLANS.has((self._token, epoch, block))
 
     def _in_block(self, epoch: int, visit: int, positions: Ints) -> tuple[AnyInts, ...]:
         """How many segments each of some rows of a block has, and the columns of all."""
@@ -335,7 +339,7 @@ class PackedRows(RowTable):
 
     def _planning(self, epoch: int, block: int) -> tuple[Key, Callable[[], BlockPlan]]:
         """What a plan is kept by, and how it is made."""
-        return (self._number, epoch, block), partial(self._plan_block, epoch, block)
+        return (self._token, epoch, block), partial(self._plan_block, epoch, block)
 
     def _plan_block(self, epoch: int, block: int) -> BlockPlan:
         """The plan of a block, its rows in the order of an epoch."""
@@ -346,7 +350,7 @@ class PackedRows(RowTable):
         """The plan of a block, its rows as they were packed; few may be read in many epochs."""
         pack = partial(self._pack_block, block)
         few = self.blocks <= FEW_BLOCKS
-        return PLANS.get((self._number, _NO_EPOCH, block), pack) if few else pack()
+        return PLANS.get((self._token, _NO_EPOCH, block), pack) if few else pack()
 
     def _pack_block(self, block: int) -> BlockPlan:
         """Pack a block."""
@@ -364,10 +368,14 @@ class PackedRows(RowTable):
         columns = (documents.take(plan.document), plan.start, plan.slots, plan.context)
         return BlockPlan(plan.row_starts, *(each.astype(small, copy=False) for each in columns))
 
-    def _epoch_order(self, epoch: int) -> tuple[Ints, Ints]:
+    def _epoch(self, epoch: int) -> _Epoch:
         """The blocks in the order of an epoch, and the rows up to the end of each."""
-        order = self._shuffled(len(self._blocks.rows), "blocks", epoch)
-        return order, np.cumsum(self._blocks.rows[order])
+
+        def make() -> _Epoch:
+            order = self._shuffled(len(self._blocks.rows), "blocks", epoch)
+            return _Epoch(order, np.cumsum(self._blocks.rows[order]))
+
+        return PLANS.get((self._token, epoch), make)
 
     def _shuffled(self, count: int, *names: str | int) -> Ints:
         positions = np.arange(count)
@@ -400,9 +408,3 @@ def _with_loss(documents: Documents, targets: Iterator[Targets], total: int) -> 
             found += int(np.count_nonzero(np.frombuffer(masks, np.uint8)))
             progress(done := done + int(count.sum()), total)
     return np.array([found])
-
-
-def _cached(method: Callable[..., Any], most: int) -> Callable[..., Any]:
-    """Cache a method's last results without a reference cycle to its object."""
-    weak = WeakMethod(method)
-    return lru_cache(most)(lambda *args: weak()(*args))  # type: ignore[misc]

@@ -311,10 +311,9 @@ def convert(
         command: what `history.jsonl`, beside the manifest, says was run; None for this call. URLs
             are kept there without names, passwords and signatures.
         **options: task, cleaning, splits and limits: see :class:`Options`. `minhash=True` keeps
-            hashes of each document's text in the index, with which `deduplicate` hashes none.
-            `dedup="exact"` (or "exact:letters", "exact:none"), in `jaxdata.convert`, makes the view
-            `exact` of the source, without exact copies; `exact_hash="whitespace"` (or another of
-            its rules) keeps what it is made of.
+            hashes of each document's text in the index, with which `deduplicate` hashes none;
+            `exact_hash="whitespace"` (or "letters", "none") keeps those of exact copies alone, for
+            `jaxdata.deduplicate(output, "exact", exact="whitespace", near=False)` after it.
 
     Raises:
         InputError: there is nothing to convert, or it does not fit the dataset; the message says

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -204,22 +203,6 @@ REPORT = ConversionReport(
 )
 def test_a_report_says_what_was_read_and_written(changes: dict[str, Any], lines: list[str]) -> None:
     assert str(replace(REPORT, **changes)).splitlines() == lines
-
-
-def test_a_report_says_what_copies_views_leave_out() -> None:
-    def view(documents: int, tokens: int) -> Any:
-        every, kept = (
-            SimpleNamespace(documents=n, tokens=m) for n, m in ((2_000, 9_000), (documents, tokens))
-        )
-        return SimpleNamespace(account=SimpleNamespace(source=every, kept=kept))
-
-    made = replace(REPORT, views={"a": view(500, 1_000), "b": view(2_000, 9_000)})
-    assert str(made).splitlines()[3:] == [
-        "exact copies in a: 1,500 of 2,000 documents, 8,000 of 9,000 tokens",
-        "exact copies in b: 0 of 2,000 documents, 0 of 9,000 tokens",
-        "train without them: documents: exact in a config, or --documents exact; they stay on "
-        "disk, and jaxdata views out --remove exact removes the list",
-    ]
 
 
 def test_texts_are_taken_at_once_where_all_records_are_usual() -> None:

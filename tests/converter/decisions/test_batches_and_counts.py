@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
 from jaxdata.converter import worker as unit_reader
-from jaxdata.converter.compatibility import call_text
+from jaxdata.converter.conversion import _call
 from jaxdata.converter.conversion_run import _Bar
 from jaxdata.converter.document_batch import Document, Documents, in_pieces
 from jaxdata.converter.inputs.parsing import TextPiece, Unreadable
@@ -234,7 +234,7 @@ def called(inputs: Any, *, output: Any, split: str = "train", **options: Any) ->
 
 def test_a_call_is_told_without_its_defaults() -> None:
     def of(**given: Any) -> str:
-        return call_text(called, given).removeprefix("jaxdata.called(").removesuffix(")")
+        return _call(called, given).removeprefix("jaxdata.called(").removesuffix(")")
 
     assert of(inputs=Path("a"), output="b", split="train", command="c", progress=print) == (
         "'a', output='b'"

@@ -237,18 +237,6 @@ def test_places_read_well() -> None:
     assert inner.as_json() == {"file": "c.tar", "member": "x.json", "row": 4}
 
 
-def test_a_page_whose_checksum_is_missing_leaves_all_unknown() -> None:
-    output = MergedOutput()
-    assert (len(output.pages), output.members, output.hashes) == (0, {}, {})
-    assert output.kept.tolist() == []
-    own = wrote("train/a/x", [(2, 0, 0)], size=PAGE_BYTES)
-    before = type(own)(own.shard, own.lengths, own.part, own.record, own.pages[:0])
-    files, rows = np.array([0], np.uint32), np.array([1], np.uint64)
-    output.add(files, rows, own, {})
-    output.add(files, rows, before, {})
-    assert output.pages is None
-
-
 def test_members_without_a_document_are_not_kept() -> None:
     output = MergedOutput()
     starts = [(0, Member("a", "line", 1)), (2, Member("b", "line", 1)), (4, Member("c", "line", 1))]

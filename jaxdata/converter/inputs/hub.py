@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from jaxdata.base.errors import InputError
 from jaxdata.converter.inputs.formats.base import endings, is_readable, named_format
-from jaxdata.converter.inputs.object_names import glob_pattern, has_wildcard
+from jaxdata.converter.inputs.search import glob_pattern, has_wildcard
 
 _URL = re.compile(
     r"hf://datasets/(?P<repo>[\w.-]+/[\w.-]+)"
@@ -43,17 +43,6 @@ class _Repo(NamedTuple):
 def is_hub(given: str) -> bool:
     """Tell whether this is a URL of the Hub."""
     return given.startswith("hf://")
-
-
-def hub_hint(given: str | Path) -> str:
-    """What to say of a path that is not there and looks like the name of a data set.
-
-    >>> hub_hint("user/name"), hub_hint("data/a.jsonl")
-    ('; the data set of the Hugging Face Hub is hf://datasets/user/name', '')
-    """
-    name = str(given)
-    looks_so = re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name) and not is_readable(name)
-    return f"; the data set of the Hugging Face Hub is hf://datasets/{given}" if looks_so else ""
 
 
 def downloaded(url: str) -> list[str]:

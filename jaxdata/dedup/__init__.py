@@ -1,7 +1,7 @@
 """Duplicates: found, dropped by a view, and accounted for.
 
-A search numbers the documents of sources and benchmarks, hashes them, groups equal hashes,
-compares likely pairs, chooses who stays in each cluster, and writes a view: nothing is rewritten.
+A search hashes documents in units of work, finds equal hashes by sorted runs on disk, compares the
+pairs, and joins them to clusters, of which one document stays.
 
 Public names resolve when first used: a worker starts sooner without what only its parent needs.
 """

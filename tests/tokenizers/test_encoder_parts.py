@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxdata.tokenizers import CannotEncode
+from jaxdata.tokenizers.base import BYTE_ALPHABET as ALPHABET
 from jaxdata.tokenizers.base import CL100K_SPLIT
 from jaxdata.tokenizers.encoders import (
     Encoder,
@@ -31,7 +32,7 @@ from jaxdata.tokenizers.encoders import (
 from jaxdata.tokenizers.encoders import fast as fastokens_core
 from jaxdata.tokenizers.encoders import guarded as verdicts
 from jaxdata.tokenizers.encoders.base import added_texts, unassigned
-from jaxdata.tokenizers.encoders.fast import ALPHABET, FastokensEncoder, check_parts
+from jaxdata.tokenizers.encoders.fast import FastokensEncoder, check_parts
 from jaxdata.tokenizers.encoders.trial import naughty_texts
 from jaxdata.tokenizers.encoders.words import JoinedPairs
 from tests.tokenizers import made

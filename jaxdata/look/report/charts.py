@@ -18,7 +18,7 @@ from rich.cells import cell_len
 from jaxdata.base.wording import COLORS
 from jaxdata.look.report.gathering import Histogram, Report
 from jaxdata.look.report.share_curves import Event, ShareCurves
-from jaxdata.look.strategies import Comparison, StrategyCost
+from jaxdata.look.strategies import Comparison, PackingCost
 from jaxdata.look.terminal import fit, printable
 
 FULL, PALE = 0.85, 0.38
@@ -217,7 +217,7 @@ def packing_chart(found: Comparison) -> Chart:
     return bar_chart("Packing strategies compared", bars, key=key)
 
 
-def _in_words(cost: StrategyCost) -> str:
+def _in_words(cost: PackingCost) -> str:
     whole = max(cost.real + cost.dropped, 1)
     dropped = f", {100 * cost.dropped / whole:.1f} % dropped" if cost.dropped else ""
     return f"{cost.rows:,} rows, {100 * cost.padding_share:.2f} % padding{dropped}"

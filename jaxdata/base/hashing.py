@@ -235,11 +235,7 @@ def _powers() -> tuple[Hashes, Hashes]:
 
 
 def _batches(texts: Sequence[str]) -> Iterator[tuple[list[int], list[str]]]:
-<<<<<<< HEAD
-    """Parts of texts, `_CHARACTERS_AT_ONCE` together, and the number of the text of each."""
-=======
     """Parts of texts, some `_CHARACTERS_AT_ONCE` together, and the text that each is of."""
->>>>>>> main
     numbers: list[int] = []
     parts: list[str] = []
     size = 0

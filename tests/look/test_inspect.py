@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -139,9 +140,7 @@ def test_strategies_side_by_side(folder: Path) -> None:
     assert numbers == [(cost.strategy, cost.rows, cost.padding) for cost in expected]
     out = run("--config", config)
     for cost in found:
-        assert f"{cost['rows']:,}" in next(
-            line for line in out.splitlines() if cost["strategy"] in line
-        )
+        assert re.search(rf"\b{cost['strategy']} +{cost['rows']:,} ", out)
 
 
 def test_costs_add_up_and_are_those_of_the_plans() -> None:

@@ -1,4 +1,4 @@
-"""Parameters and statistics of other tools: `cerebras`, `data_params`, `short_rows`."""
+"""Other tools' parameters and statistics; documents and rows written for them."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from jaxdata.storage.objects import is_url, plain_path
 from jaxdata.storage.small_files import write_small
 from jaxdata.tokenizers.base import BYTE_ALPHABET, SPLITS, cut_between_words, split_rule
 from jaxdata.tokenizers.huggingface import byte_level_json
+from jaxdata.tokenizers.training import check_special
 
 END = "<|endoftext|>"
 _PAD = "<pad>"
@@ -105,13 +106,7 @@ class Corpus:
 
 
 def _special(asked: Sequence[str], *, padding: bool) -> list[str]:
-    if isinstance(asked, str):
-        raise InputError(f"special={asked!r}: expected a list of texts")
-    for number, text in enumerate(asked):
-        if not text.strip() or not text.isprintable():
-            raise InputError(f"special token {text!r}: expected a printable text")
-        if text in asked[:number]:
-            raise InputError(f"special token {text!r}: it is there twice")
+    check_special(asked)
     return list(dict.fromkeys([END, *asked, *([_PAD] if padding else [])]))
 
 

@@ -24,6 +24,7 @@ from jaxdata.converter.compatibility import (
     with_kept_options,
 )
 from jaxdata.converter.conversion_run import ConversionRun
+from jaxdata.converter.encoder_use import note_encoders
 from jaxdata.converter.engines import EngineName, MakeEngine, choose_engine
 from jaxdata.converter.hashes import KeptHashes
 from jaxdata.converter.inputs.discovery import Inputs, Output, TextSuffix, find_inputs
@@ -146,6 +147,8 @@ class Conversion:
         """Write into the history what this conversion made, and what encoded it."""
         encoded = encoding.model_dump(mode="json")
         note_conversion(self.store, sorted(entries), self.command, made, encoded)
+        tokenizer = self.tokenizer or self.job.tokenizer()
+        note_encoders(self.store, tokenizer, encoding, made, self.command)
 
     def _of_receipts(
         self, entries: dict[str, SourceEntry]

@@ -1,7 +1,11 @@
 """Encoders: implementations of a tokenizer that are faster than its library, with its ids.
 
-`choice` chooses one for a tokenizer, after the trial of `trial`; `guarded` compares samples of what
-it encodes with the library. One file each: `fast` for byte-level BPE, `words` for SentencePiece's.
+`choice` chooses one for a tokenizer, `base` is their contract; one file each: `fastokens_core`, for
+byte-level BPE whose parts `byte_level` knows, and `words_core`, for SentencePiece BPE, which cuts
+texts by `sentencepiece_words` and keeps words in a `word_table`.
+What keeps the ids those of the library: the trial of `trial` on the texts of `naughty` and on all
+`code_points`, whose outcome `verdicts` keeps; what `library_tables` tells of the library; the
+samples of `guarded`; and what `summary` says of them.
 """
 
 from __future__ import annotations
@@ -16,12 +20,16 @@ from jaxdata.tokenizers.encoders.choice import (
     refuse,
 )
 from jaxdata.tokenizers.encoders.guarded import (
+    EncodedDataset,
     EncoderDiffers,
     GuardedEncoder,
+    encoded_by,
+    note_encoded,
 )
 
 __all__ = [
     "Choice",
+    "EncodedDataset",
     "Encoder",
     "EncoderDiffers",
     "EncoderName",
@@ -31,6 +39,8 @@ __all__ = [
     "attach",
     "check_encoder",
     "choose",
+    "encoded_by",
     "library_of",
+    "note_encoded",
     "refuse",
 ]

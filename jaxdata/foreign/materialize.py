@@ -273,17 +273,14 @@ def materialize(
         with unfinished.writing(), leased(store, [""]) as lease:
             job = RowsJob(store.url, recipe, selection, stored_layout(layout), lease)
             done = _finished(store, recipe)  # another process may have been faster
-            done = done or _complete(job, workers or available_cores(), progress)
+            if done is None:
+                held = unfinished_rows(job.store())
+                _begin(held, recipe)
+                _write(held, job, workers or available_cores(), progress)
+                done = _publish(held, job)
     unfinished.end()
     clear(store, [])
     return done
-
-
-def _complete(job: RowsJob, workers: int, progress: Advance | None) -> RowSet:
-    unfinished = unfinished_rows(job.store())
-    _begin(unfinished, job.recipe)
-    _write(unfinished, job, workers, progress)
-    return _publish(unfinished, job)
 
 
 def _recipe(

@@ -16,7 +16,8 @@ from typing import NamedTuple
 from jaxdata.base.errors import InputError
 from jaxdata.converter.inputs.formats.base import endings, is_readable, not_read
 from jaxdata.storage import cache_root
-from jaxdata.storage.objects import Facts, bare_url, place_of, public_url, read_object
+from jaxdata.storage.client import Facts
+from jaxdata.storage.objects import bare_url, place_of, public_url, read_object
 
 _log = logging.getLogger("jaxdata")
 _MANIFESTS = ("dataset.json", "rows.json")

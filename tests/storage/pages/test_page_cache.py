@@ -21,10 +21,9 @@ from jaxdata.base.errors import DatasetError
 from jaxdata.dataset.manifest import Manifest, update_manifest
 from jaxdata.storage import PageRanges, close_caches, open_store, page_cache
 from jaxdata.storage.pages import inventory
-from jaxdata.storage.pages.page_fetcher import PageFetcher
+from jaxdata.storage.pages.page_cache import PageFetcher
 from jaxdata.storage.pages.page_folder import PageFolder
-from jaxdata.storage.pages.page_numbers import PageNumbers
-from jaxdata.storage.pages.paged_files import PagedFiles
+from jaxdata.storage.pages.paged_files import PagedFiles, PageNumbers
 from jaxdata.storage.pages.read_counts import READS
 from jaxdata.testing import assert_same_batches
 from tests.builders import dataset
@@ -40,8 +39,7 @@ _numbers = count()
 @pytest.fixture(autouse=True)
 def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of a block, so that small data has many."""
-    for module in ("page_checksums", "storage.pages.paged_files", "storage.pages.page_folder",
-                   "storage.pages.page_numbers"):  # fmt: skip
+    for module in ("page_checksums", "storage.pages.paged_files", "storage.pages.page_folder"):
         monkeypatch.setattr(f"jaxdata.dataset.{module}.PAGE_BYTES", PAGE)
     monkeypatch.setattr("jaxdata.dataset.converted.PAGE_BYTES", PAGE)
 
@@ -52,7 +50,7 @@ def _in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     gather = PagedFiles.gather
 
     def waiting(self: PagedFiles, ranges: PageRanges) -> Any:
-        while self._want(self.pages_of(ranges)).any():
+        while self.prefetch_pages(self.pages_of(ranges)).any():
             time.sleep(0.001)
         return gather(self, ranges)
 
@@ -244,8 +242,8 @@ def test_of_a_long_index_only_parts_are_fetched(
     close_caches()
     monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "another"))
     monkeypatch.setattr("jaxdata.storage.remote._MOST_COPIED", 0)
-    monkeypatch.setattr("jaxdata.storage.pages.far_column.SPAN", 16)
-    monkeypatch.setattr("jaxdata.storage.merged.GAP_BYTES", 0)
+    monkeypatch.setattr("jaxdata.storage.pages.columns.SPAN", 16)
+    monkeypatch.setattr("jaxdata.storage.ranges.GAP_BYTES", 0)
     before = READS.read().bytes
     far = bucket.far(**settings)
     assert READS.read().bytes - before < len(LENGTHS) * 4, "not even the column of lengths"

@@ -18,15 +18,12 @@ from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.threads import Stopped, until
-from jaxdata.storage.pages import far_column, index_columns, page_cache, page_fetcher, paged_files
-from jaxdata.storage.pages.index_columns import cached_column
-from jaxdata.storage.pages.page_cache import PageCache
-from jaxdata.storage.pages.page_fetcher import PageFetcher, Wanted
+from jaxdata.storage.pages import columns, page_cache, paged_files
+from jaxdata.storage.pages.columns import cached_column
+from jaxdata.storage.pages.page_cache import PageCache, PageFetcher, Wanted
 from jaxdata.storage.pages.page_folder import PageFolder
-from jaxdata.storage.pages.page_numbers import PageNumbers, PageRanges, StoredFile
-from jaxdata.storage.pages.paged_files import PagedFiles
+from jaxdata.storage.pages.paged_files import PagedFiles, PageNumbers, PageRanges, StoredFile
 from jaxdata.storage.pages.read_counts import READS
-from jaxdata.storage.pages.whole_files import WholeFiles
 
 PAGE = 100
 SIZES = (250, 0, 100, 1_733)
@@ -40,13 +37,13 @@ CHECKSUMS = np.array(
 
 @pytest.fixture(autouse=True)
 def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("paged_files", "page_folder", "page_numbers"):
+    for module in ("paged_files", "page_folder"):
         monkeypatch.setattr(f"jaxdata.storage.pages.{module}.PAGE_BYTES", PAGE)
 
 
 def stored() -> list[StoredFile]:
     hashes = [hashlib.sha256(data).hexdigest() for data in FILES]
-    return [StoredFile(f"f{n}", SIZES[n], hashes[n], hashes[n]) for n in range(len(FILES))]
+    return [StoredFile(f"f{n}", SIZES[n], hashes[n]) for n in range(len(FILES))]
 
 
 class Bucket:
@@ -106,12 +103,12 @@ def settled(cache: PageCache) -> None:
 def test_pages_are_numbered_file_by_file() -> None:
     pages = PageNumbers("gs://bkt", stored(), lambda: CHECKSUMS)
     assert pages.count == len(NUMBERS) == 22
-    every = [number for file in range(len(SIZES)) for number in pages.of_file(file)]
+    begins = [(np.array([file]), np.array([page * PAGE])) for file, page in NUMBERS]
+    every = [int(pages.of(*begin)[0]) for begin in begins]
     assert len({*every}) == 22
     for number, (file, page) in zip(every, NUMBERS, strict=True):
         start, stop = page * PAGE, min(page * PAGE + PAGE, SIZES[file])
         assert pages.range(number) == (file, start, stop)
-        assert pages.file_of(number) == file
         assert pages.size_of(number) == stop - start
         for byte in (start, stop - 1):
             assert pages.of(np.array([file]), np.array([byte])).tolist() == [number]
@@ -125,16 +122,8 @@ def test_pages_are_numbered_file_by_file() -> None:
             f"gs://bkt/f{file}: bytes {start:,} to {stop:,} are not what was written: restore it "
             "from a copy; jaxdata verify gs://bkt names what is damaged"
         )
-    assert "gs://bkt/f3: its bytes, of which some were read" in str(pages.file_damage(3))
-    assert pages.sha256_of(2) == hashlib.sha256(FILES[2]).hexdigest()
-
-
-def test_only_files_that_all_have_a_checksum_and_no_pages_that_do_are_compared_whole() -> None:
-    some = [*stored(), StoredFile("g", 1, "v")]
-    assert PageNumbers("", stored(), lambda: None).only_of_files
-    assert not PageNumbers("", some, lambda: None).only_of_files
-    assert not PageNumbers("", stored(), lambda: CHECKSUMS).only_of_files
-    assert PageNumbers("", some, lambda: None).is_whole(0, b"anything")
+    foreign = PageNumbers("", [StoredFile("g", 1, "v")], lambda: None)
+    assert foreign.is_whole(0, b"anything")
 
 
 RANGES = st.lists(
@@ -388,8 +377,8 @@ def test_a_file_is_compared_once_when_at_most_a_sixteenth_and_a_page_at_its_end_
 def test_pages_come_in_the_order_in_which_they_are_wanted_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_fetcher, "_THREADS", 1)
-    monkeypatch.setattr(page_fetcher, "_BEHIND", 3)
+    monkeypatch.setattr(page_cache, "_THREADS", 1)
+    monkeypatch.setattr(page_cache, "_BEHIND", 3)
     folder = PageFolder(tmp_path, 10**6)
     fetcher, first, got = PageFetcher(folder), threading.Event(), list[str]()
     begun = threading.Event()
@@ -476,8 +465,8 @@ def test_a_page_that_another_process_fetches_is_waited_for(tmp_path: Path) -> No
 def test_threads_grow_with_what_is_wanted_and_end_when_idle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_fetcher, "_THREADS", 3)
-    monkeypatch.setattr(page_fetcher, "_IDLE_SECONDS", 0.001)
+    monkeypatch.setattr(page_cache, "_THREADS", 3)
+    monkeypatch.setattr(page_cache, "_IDLE_SECONDS", 0.001)
     folder = PageFolder(tmp_path, 10**6)
     fetcher, go, begun = PageFetcher(folder), threading.Event(), threading.Semaphore(0)
 
@@ -521,8 +510,8 @@ class Asked:
 def test_a_column_is_fetched_in_parts_of_its_objects_once_for_the_host(
     edges: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_columns, "_PART_BYTES", 8)
-    monkeypatch.setattr(index_columns, "_AT_ONCE", 2)
+    monkeypatch.setattr(columns, "_PART_BYTES", 8)
+    monkeypatch.setattr(columns, "_AT_ONCE", 2)
     data, sent = FILES[0][:40], list[tuple[int, int]]()
 
     def send(start: int, stop: int) -> Any:
@@ -546,7 +535,7 @@ def test_a_column_is_fetched_in_parts_of_its_objects_once_for_the_host(
     assert folder.column_bytes() == 40
     with pytest.raises(DatasetError, match=r"^gs://bkt/c is not what was written: its checksum"):
         cached_column("gs://bkt/c", "0" * 64, edges, send, "")
-    parts = index_columns._parts(edges, send)
+    parts = columns._parts(edges, send)
     del sent[:]
     next(parts)
     assert len(sent) == min(3, len(expected)), "so many are under way, and one more is sent"
@@ -577,7 +566,7 @@ def test_a_column_is_left_to_memory_where_the_cache_is_too_small_or_refuses(
     other.close()
     assert bytes(column()) == data
     assert other.claims is not cache.folder.claims
-    monkeypatch.setattr(index_columns, "page_cache", lambda: None)
+    monkeypatch.setattr(columns, "page_cache", lambda: None)
     assert column() is None
 
 
@@ -628,7 +617,7 @@ def opened_or_none() -> PageCache | None:
 
 def test_a_long_column_takes_only_what_an_index_takes() -> None:
     data = np.arange(20_000, dtype=np.int32)
-    column = far_column.FarColumn(
+    column = columns.FarColumn(
         len(data), data.dtype, lambda a, b: pytest.fail(f"{a} to {b}"), lambda: data
     )
     assert column[np.empty(0, np.int64)].tolist() == []

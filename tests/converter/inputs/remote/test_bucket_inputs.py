@@ -16,8 +16,8 @@ import jaxdata
 from jaxdata.base.errors import InputError, install_command
 from jaxdata.converter.conversion import texts
 from jaxdata.converter.inputs.discovery import find_inputs
-from jaxdata.storage import open_store
-from jaxdata.storage.objects import is_url, place_of, ranged_file
+from jaxdata.storage import open_store, ranged_file
+from jaxdata.storage.objects import is_url, place_of
 from jaxdata.testing import write_dataset
 from jaxdata.testing.buckets import BucketServer, Faults
 from tests.converter.inputs.remote.conftest import convert, lines, upload, write_corpus

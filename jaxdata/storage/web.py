@@ -15,8 +15,8 @@ from urllib.parse import unquote
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.threads import left_alone, pause, waited
-from jaxdata.storage.objects.contract import Facts, changed, unreadable
-from jaxdata.storage.objects.public_urls import public_url
+from jaxdata.storage.client import Facts
+from jaxdata.storage.objects import changed, public_url, unreadable
 
 _SECONDS = 60.0  # without a byte
 _TRIES = 5

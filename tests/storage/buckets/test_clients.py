@@ -219,7 +219,9 @@ def test_credentials_are_those_of_the_first_place_that_has_some(
     (tmp_path / "AWS_CONFIG_FILE").write_text("[profile mine]\nsso_session = work\nregion = far\n")
     monkeypatch.setenv("AWS_PROFILE", "mine")
     monkeypatch.setitem(sys.modules, "boto3", None)
-    with pytest.raises(InputError, match="this profile holds no key, and boto3, .* export-credent"):
+    with pytest.raises(
+        InputError, match=r"this profile holds no key, and boto3, .* export-credent"
+    ):
         credentials_of("s3://bkt")
     no_aws.write_text(PROFILES)
     found = credentials_of("s3://bkt")

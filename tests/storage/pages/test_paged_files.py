@@ -87,6 +87,12 @@ def ranges(*given: tuple[int, int, int], home: Sequence[bool] = ()) -> PageRange
     return PageRanges(*columns, np.array(home or [True] * len(given)))
 
 
+def of_files(files: PagedFiles, *wanted: int) -> list[int]:
+    """The numbers of all pages of some files."""
+    places = [(file, page * PAGE) for file, page in NUMBERS if file in wanted]
+    return [int(files._pages.of(np.array([f]), np.array([at]))[0]) for f, at in places]
+
+
 def opened() -> PageCache:
     cache = page_cache.page_cache()
     assert cache
@@ -223,7 +229,7 @@ def test_ahead_of_need_pages_are_wanted_in_order_and_the_rest_is_asked_for(behin
     files.__dict__["_cache"] = cache
     given = [(3, 510, 520), (0, 210, 220), (0, 10, 20), (3, 530, 540)]
     asked = ranges(*given, home=[True, True, False, True])
-    pages = [each for file in (0, 3) for each in files._pages.of_file(file)]
+    pages = of_files(files, 0, 3)
     assert files.pages_of(asked).tolist() == [pages[8], pages[2], pages[0]]
     assert [files.size_of(page) for page in pages[1:4]] == [100, 50, 100]
     assert (files.page_count, files.size) == (22, sum(SIZES))
@@ -260,7 +266,7 @@ def test_without_a_cache_all_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_pages_come_once_and_what_failed_is_fetched_when_it_is_needed() -> None:
     bucket = Bucket()
     files, cache = by_page(bucket), opened()
-    pages = files._pages.of_file(0) + files._pages.of_file(2)
+    pages = of_files(files, 0, 2)
     for _ in range(2):
         files.prefetch_pages(np.array(pages[:2]))
         settled(cache)
@@ -281,7 +287,7 @@ def test_a_damaged_page_is_fetched_twice_and_then_refused(
 ) -> None:
     bucket, right = Bucket(), Bucket.fetch
     files = by_page(bucket)
-    page = files._pages.of_file(3)[2]
+    page = of_files(files, 3)[2]
 
     def damaged(self: Bucket, file: int, start: int, stop: int) -> bytes:
         data = right(self, file, start, stop)
@@ -320,58 +326,6 @@ def test_pages_are_given_up_where_less_than_a_quarter_was_used(
             "gs://bkt/ds: pages of 8000 MB were fetched, but rows needed 1999 MB of them before "
             "they had to go: from now on exact ranges are fetched. The cache of 5000 MB is too"
         )
-
-
-class Kept:
-    """Stands in for a `PageFolder`."""
-
-    def __init__(self) -> None:
-        self.pages: dict[str, memoryview] = {}
-        self.removed: list[str] = []
-
-    def has(self, name: str) -> bool:
-        return name in self.pages
-
-    def get(self, names: Sequence[str]) -> list[memoryview | None]:
-        return [self.pages.get(name) for name in names]
-
-    def remove(self, names: Sequence[str]) -> None:
-        self.removed += names
-
-
-@pytest.mark.parametrize("damaged", [False, True])
-@pytest.mark.parametrize("footer", range(5))
-def test_a_file_is_compared_once_when_at_most_a_sixteenth_and_a_page_at_its_end_is_missing(
-    footer: int, damaged: bool
-) -> None:
-    pages, folder, fetched = PageNumbers("gs://bkt", stored(), lambda: None), Kept(), list[int]()
-
-    def content(number: int) -> memoryview:
-        file, start, stop = pages.range(number)
-        return memoryview(FILES[file])[start:stop]
-
-    def fetch(number: int) -> memoryview:
-        fetched.append(number)
-        return content(number)
-
-    whole = WholeFiles(pages, folder, fetch)  # type: ignore[arg-type]
-    numbers = pages.of_file(3)
-    body = numbers[: len(numbers) - footer]
-    folder.pages = {pages.name(n): content(n) for n in body[:3]}  # another process had them
-    if damaged:
-        folder.pages[pages.name(body[0])] = memoryview(b"?" * PAGE)
-    for number in reversed(body[3:]):
-        assert not whole.compare()
-        whole.fetched(number)
-        folder.pages[pages.name(number)] = content(number)
-    found = whole.compare()
-    enough = footer <= 2
-    assert fetched == (numbers[len(body) :] if enough else [])
-    assert [*found] == (numbers if enough and damaged else [])
-    assert all("gs://bkt/f3: its bytes" in str(error) for error in found.values())
-    assert folder.removed == [pages.name(number) for number in found]
-    whole.fetched(body[-1])
-    assert not whole.compare(), "once"
 
 
 def test_pages_come_in_the_order_in_which_they_are_wanted_once(

@@ -20,13 +20,13 @@ from jaxdata.storage import client, zarr
 from jaxdata.storage.client import Found
 from jaxdata.storage.contract import MOST_READ, Fence, missing, too_large
 from jaxdata.storage.credentials import BUCKETS
-from jaxdata.storage.pages.columns import FarColumn, cached_column
+from jaxdata.storage.pages.index_columns import FarColumn, cached_column
 from jaxdata.storage.patience import Request
 from jaxdata.storage.ranges import ExactRanges
 
 _MOST_COPIED = 2**26
 """bytes of an array that is copied whole; of a longer one spans are fetched"""
-_TOGETHER = 64  # objects that are deleted at a time
+_TOGETHER = 1000  # objects that are deleted at a time
 _PIECE = 2**24
 _AT_ONCE = 3
 
@@ -144,11 +144,20 @@ class RemoteStore:
         return sorted(url[below:] for url, _ in client.listed(self._url(prefix)))
 
     def delete(self, prefix: str) -> None:
-        names = self.list(prefix) if prefix.endswith("/") else [prefix]
-        for start in range(0, len(names), _TOGETHER):
-            if self._fence:
-                self._fence()
-            client.delete([self._url(name) for name in names[start : start + _TOGETHER]])
+        if prefix.endswith("/"):
+            urls = [self._url(name) for name in self.list(prefix)]
+            for start in range(0, len(urls), _TOGETHER):
+                if self._fence:
+                    self._fence()
+                client.delete(urls[start : start + _TOGETHER])
+            return
+        url = self._url(prefix)
+        while self._fence:  # no bucket compares before it deletes
+            found = client.look(url)
+            self._fence()
+            if client.look(url) == found:
+                break
+        client.delete([url])
 
     def sweep(self, *, below: bool = True) -> None:
         """Nothing to do: objects appear whole or not at all."""

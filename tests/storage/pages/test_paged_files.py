@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.threads import Stopped, until
-from jaxdata.storage.pages import columns, page_cache, paged_files
-from jaxdata.storage.pages.columns import cached_column
+from jaxdata.storage.pages import index_columns, page_cache, paged_files
+from jaxdata.storage.pages.index_columns import cached_column
 from jaxdata.storage.pages.page_cache import PageCache, PageFetcher, Wanted
 from jaxdata.storage.pages.page_folder import PageFolder
 from jaxdata.storage.pages.paged_files import PagedFiles, PageNumbers, PageRanges, StoredFile
@@ -464,8 +464,8 @@ class Asked:
 def test_a_column_is_fetched_in_parts_of_its_objects_once_for_the_host(
     edges: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(columns, "_PART_BYTES", 8)
-    monkeypatch.setattr(columns, "_AT_ONCE", 2)
+    monkeypatch.setattr(index_columns, "_PART_BYTES", 8)
+    monkeypatch.setattr(index_columns, "_AT_ONCE", 2)
     data, sent = FILES[0][:40], list[tuple[int, int]]()
 
     def send(start: int, stop: int) -> Any:
@@ -489,7 +489,7 @@ def test_a_column_is_fetched_in_parts_of_its_objects_once_for_the_host(
     assert folder.column_bytes() == 40
     with pytest.raises(DatasetError, match=r"^gs://bkt/c is not what was written: its checksum"):
         cached_column("gs://bkt/c", "0" * 64, edges, send, "")
-    parts = columns._parts(edges, send)
+    parts = index_columns._parts(edges, send)
     del sent[:]
     next(parts)
     assert len(sent) == min(3, len(expected)), "so many are under way, and one more is sent"
@@ -520,7 +520,7 @@ def test_a_column_is_left_to_memory_where_the_cache_is_too_small_or_refuses(
     other.close()
     assert bytes(column()) == data
     assert other.claims is not cache.folder.claims
-    monkeypatch.setattr(columns, "page_cache", lambda: None)
+    monkeypatch.setattr(index_columns, "page_cache", lambda: None)
     assert column() is None
 
 
@@ -571,7 +571,7 @@ def opened_or_none() -> PageCache | None:
 
 def test_a_long_column_takes_only_what_an_index_takes() -> None:
     data = np.arange(20_000, dtype=np.int32)
-    column = columns.FarColumn(
+    column = index_columns.FarColumn(
         len(data), data.dtype, lambda a, b: pytest.fail(f"{a} to {b}"), lambda: data
     )
     assert column[np.empty(0, np.int64)].tolist() == []

@@ -26,8 +26,6 @@ from jaxdata.storage.ranged_file import RangedFile
 from tests.converter.inputs.remote.conftest import convert, lines
 from tests.dataset.trees import tree
 
-pytest.importorskip("obstore", reason="needs jaxdata[buckets]")
-
 
 class Ranges(SimpleHTTPRequestHandler):
     """A web server that knows ranges, as http.server's own does not."""

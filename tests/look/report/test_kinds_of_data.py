@@ -86,7 +86,6 @@ def test_many_sources_are_tabled_and_the_largest_drawn(
 
 
 def test_little_is_read_from_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("obstore", reason="needs jaxdata[buckets]")
     monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "cache"))
     with bucket_server("s3") as server:
         for name, value in server.env.items():

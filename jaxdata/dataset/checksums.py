@@ -150,7 +150,7 @@ def damage_of_file(
     """Read a file, which may be known to have `size` bytes, and compare it with its checksum."""
     content, read = hashlib.sha256(), 0
     try:
-        for buffer in store.scan(name, size):
+        for buffer in store.scan(name):
             content.update(buffer)
             read += len(buffer)
             if size is not None and read > size:

@@ -22,7 +22,7 @@ from jaxdata.base.ragged import ByteRanges, Ints
 from jaxdata.base.wording import counted
 from jaxdata.dataset.manifest import SourceEntry, check_side
 from jaxdata.storage import PagedFiles, PageRanges, Store
-from jaxdata.storage.pages.far_column import FarColumn
+from jaxdata.storage.pages.index_columns import FarColumn
 
 _DOCUMENTS_AT_ONCE = 2**20
 Document = dict[str, NDArray[Any]]

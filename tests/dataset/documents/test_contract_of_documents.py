@@ -23,6 +23,7 @@ from jaxdata.dataset.documents import (
     StatedLengths,
     run_ends,
 )
+from jaxdata.storage.pages.index_columns import FarColumn
 
 
 class Content:
@@ -236,8 +237,6 @@ def test_what_is_said_of_lengths_is_used_instead_of_reading_them() -> None:
 
 
 def test_lengths_in_a_bucket_are_fetched_in_one_go() -> None:
-    from jaxdata.storage.pages.far_column import FarColumn
-
     data, reads = np.arange(9_000, dtype="<u4"), []
 
     def read(start: Any, stop: Any) -> list[bytes]:

@@ -17,8 +17,6 @@ from jaxdata.testing import assert_same_batches
 from jaxdata.testing.buckets import BucketServer, bucket_server
 from tests.storage.buckets.conftest import use
 
-pytest.importorskip("obstore", reason="needs jaxdata[buckets]")
-
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[BucketServer]:

@@ -164,7 +164,7 @@ class Receipt:
             shard, lengths = wrote.shard, wrote.lengths
             if name not in outputs or shard.name.rpartition("/")[0] != name:
                 raise ValueError(f"it wrote {shard.name} for {name}")
-            if len({len(column) for column in (lengths, wrote.part, wrote.record)}) > 1:
+            if {len(each) for each in (lengths, wrote.part, wrote.record)} != {shard.documents}:
                 raise ValueError(f"its columns of {shard.name} are of unequal lengths")
             if shard.tokens != int(lengths.sum(dtype=np.int64)) or not lengths.all():
                 raise ValueError(f"its lengths are not those of {shard.tokens} tokens")

@@ -211,8 +211,7 @@ class TableBatches(BatchMaker):
 
     @cached_property
     def is_far(self) -> bool:
-        stores = [documents.store for table in self.tables for documents in table.documents]
-        return any(store is not None and not store.local for store in stores)
+        return any(documents.is_far for table in self.tables for documents in table.documents)
 
     @cached_property
     def _by_pages(self) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 import tokenizers as hf
 
 import jaxdata
+import jaxdata.rows.megatron
 from jaxdata.base.errors import DatasetError
 from jaxdata.converter import conversion_run
 from jaxdata.dataset.history import HISTORY

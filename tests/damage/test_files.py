@@ -329,11 +329,12 @@ ROWS_BEGUN_ROWS = {
     for name, harm in {
         "bits": said(b'"rows":10', b'"rows":11'),
         "cut": cut(1),
+        "without its checksum": cut(32),
         "empty": empty,
         "no shard": content(b"{}"),
         "another shard's": exchanged("0*.receipt"),
     }.items()
-} | {"of an earlier jaxdata": Row("work/*.receipt", cut(32), NOTHING)}
+}
 STATE, SUMS = "checkpoints/16/state", "checksums/16.json"
 NEWEST = "the checkpoint {d}/checkpoints/16 is damaged: its file "
 CHECKPOINT_ROWS = {

@@ -110,7 +110,7 @@ def made(name: str, size: int, lanes: int, chunk_bytes: int, *, shuffle: bool = 
     """Packed rows of a source in a bucket, of which only this is known."""
     rows = object.__new__(page_choice.PackedRows)
     settings = SimpleNamespace(shuffle=shuffle, chunk_bytes=chunk_bytes)
-    vars(rows).update(documents=[SimpleNamespace(name=name)], settings=settings)
+    vars(rows).update(documents=[SimpleNamespace(name=name, is_far=True)], settings=settings)
     vars(rows).update(_lanes=SimpleNamespace(count=lanes), bytes=size)
     return rows
 
@@ -142,7 +142,6 @@ def test_hosts_that_download_a_dataset_again_and_again_are_told_once(
 ) -> None:
     hosts, tables, says = DOWNLOADS[name]
     monkeypatch.setattr(page_choice.PackedRows, "stored_bytes", property(lambda t: t.bytes))
-    monkeypatch.setattr(page_choice, "far", lambda documents: documents)
     page_choice.warn_of_downloads(tables, hosts)
     assert len(caplog.messages) == bool(says)
     assert re.match(says, "".join(caplog.messages))

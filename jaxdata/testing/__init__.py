@@ -14,8 +14,7 @@ makes the same proofs of a config.
 `proofs` checks them all for a config. `trainer_check` checks what a trainer does with batches:
 `trainer_losses` and `trainer_nats` by its losses of `trainer_probes`, `trainer_run` which batches
 it gets. `document_places`, `shuffle_figures`, `shuffle_limits`, `shuffle_measure` and
-`shuffle_report` measure how well rows are shuffled. `buckets` has servers of gs:// and s3:// on
-this machine.
+`shuffle_report` measure how well rows are shuffled.
 """
 
 from jaxdata.base.lazy import resolver

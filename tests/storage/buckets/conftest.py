@@ -10,7 +10,7 @@ import pytest
 import tensorstore
 
 from jaxdata.storage import kvstores, patience
-from jaxdata.testing.buckets import BucketServer, bucket_server
+from tests.storage.servers import BucketServer, bucket_server
 
 _RETRIES = {"max_retries": 100, "initial_delay": "1ms", "max_delay": "10ms"}
 

@@ -119,7 +119,7 @@ def _nameless_file() -> IO[bytes]:
     return tempfile.TemporaryFile()
 
 
-_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from jaxdata import processes; \
+_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from jaxdata.base import processes; \
 processes._serve(*map(int, sys.argv[2:]))"
 _ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",

@@ -78,7 +78,7 @@ def test_texts_of_many_batches_have_the_hashes_of_each_word(texts: list[list[str
     """Batches are tiny here; the table of powers has the places of the largest and no more."""
     ngrams._powers.cache_clear()
     try:
-        with mock.patch.multiple(ngrams, _AT_ONCE=16, _MOST=32):
+        with mock.patch.multiple(ngrams, _CHARACTERS_AT_ONCE=16, _MOST=32):
             found = split(ngrams.word_pieces([" ".join(words) for words in texts]))
     finally:
         ngrams._powers.cache_clear()
@@ -86,7 +86,7 @@ def test_texts_of_many_batches_have_the_hashes_of_each_word(texts: list[list[str
 
 
 def test_a_text_is_cut_at_the_last_space_of_a_part_and_without_one_anywhere() -> None:
-    with mock.patch.object(ngrams, "_AT_ONCE", 8):
+    with mock.patch.object(ngrams, "_CHARACTERS_AT_ONCE", 8):
         assert [*ngrams._cut("abcd ef gh ij")] == ["abcd ef", " gh ij"]
         assert [*ngrams._cut("ab cdefghijk")] == ["ab cdefg", "hijk"], "a space so early is none"
         assert [*ngrams._cut("abcd efgh")] == ["abcd", " efgh"]
@@ -96,7 +96,7 @@ def test_a_text_is_cut_at_the_last_space_of_a_part_and_without_one_anywhere() ->
         assert parts == [([0], ["abcdefgh"]), ([1, 2, 3, 4], ["", "ab", "c", "def"])]
         assert [*ngrams._batches(["abc", "def", "g"])] == [([0, 1], ["abc", "def"]), ([2], ["g"])]
         assert [*ngrams._batches([])] == []
-    assert ngrams._MOST >= 2 * ngrams._AT_ONCE, "there are powers for the largest batch"
+    assert ngrams._MOST >= 2 * ngrams._CHARACTERS_AT_ONCE, "there are powers for the largest batch"
 
 
 @given(TEXTS)
@@ -140,7 +140,7 @@ def band_hashes(grams: list[int], bands: int, rows: int) -> list[int]:
 def test_bands_are_those_of_the_smallest_ngrams(
     groups: list[list[int]], bands: int, rows: int, at_once: int
 ) -> None:
-    with mock.patch.object(minhash, "_AT_ONCE", at_once):
+    with mock.patch.object(minhash, "_NGRAMS_AT_ONCE", at_once):
         every = minhash.Bands(bands, rows).of_all(pieces_of(groups))
         known = [group for group in groups if group]
         if known:

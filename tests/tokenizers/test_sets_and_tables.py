@@ -100,7 +100,7 @@ def test_a_table_keeps_words_until_it_is_full(batches: list[list[str]], room: in
         asked.extend(word.decode() for word in words)
         return [[*word] * 3 for word in words]
 
-    with mock.patch.object(word_table, "_AT_ONCE", 4):
+    with mock.patch.object(word_table, "_WORDS_AT_ONCE", 4):
         table = WordTable(encode, room)
         for words in batches:
             data = "".join(words).encode()

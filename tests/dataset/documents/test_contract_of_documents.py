@@ -153,7 +153,7 @@ def test_pages_end_where_the_first_bytes_of_documents_leave_them(
     ends = [n for n in range(1, len(pages)) if pages[n] != pages[n - 1]]
     with pytest.MonkeyPatch.context() as patch:
         for at_once in (1, 2, 100):
-            patch.setattr(base, "_AT_ONCE", at_once)
+            patch.setattr(base, "_DOCUMENTS_AT_ONCE", at_once)
             found = docs.page_ends(size)
             assert found.tolist() == ends + [len(pages)] * (len(pages) > 0)
             assert found.dtype == np.int64
@@ -403,5 +403,5 @@ def test_arrays_of_other_dtypes_are_the_same_documents() -> None:
     ]
     assert len({each.fingerprint for each in (other, *beside, *changed)}) == 9
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(in_memory, "_AT_ONCE", 2)
+        patch.setattr(in_memory, "_TOKENS_AT_ONCE", 2)
         assert ArrayDocuments(tokens, masks).fingerprint == plain.fingerprint

@@ -40,10 +40,9 @@ _numbers = count()
 @pytest.fixture(autouse=True)
 def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of a block, so that small data has many."""
-    for module in ("page_checksums", "storage.pages.paged_files", "storage.pages.page_folder",
-                   "storage.pages.page_numbers"):  # fmt: skip
-        monkeypatch.setattr(f"jaxdata.dataset.{module}.PAGE_BYTES", PAGE)
-    monkeypatch.setattr("jaxdata.dataset.converted.PAGE_BYTES", PAGE)
+    for module in ("dataset.shards", "dataset.converted", "storage.pages.paged_files",
+                   "storage.pages.page_folder", "storage.pages.page_numbers"):  # fmt: skip
+        monkeypatch.setattr(f"jaxdata.{module}.PAGE_BYTES", PAGE)
 
 
 @pytest.fixture

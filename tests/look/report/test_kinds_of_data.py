@@ -14,11 +14,11 @@ import jaxdata
 from jaxdata.base.errors import install_command
 from jaxdata.look.report import Subject, gather, gathering
 from jaxdata.testing import write_dataset
-from jaxdata.testing.buckets import bucket_server
 from tests import builders
 from tests.builders import dataset
 from tests.commands import run
 from tests.look.report.conftest import report
+from tests.storage.servers import bucket_server
 
 
 def text_of(page: Path) -> str:

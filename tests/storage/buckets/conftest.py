@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from jaxdata.storage import client, patience
-from jaxdata.testing.buckets import BucketServer, bucket_server
+from tests.storage.servers import BucketServer, bucket_server
 
 
 def use(server: BucketServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,8 @@ from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.dataset.lease import leased
 from jaxdata.storage import Store, client, open_store
 from jaxdata.storage.objects import ObjectPath
-from jaxdata.testing.buckets import BucketServer, Faults
 from tests.builders import dataset
+from tests.storage.servers import BucketServer, Faults
 
 WAITS: dict[str, Callable[[BucketServer], object]] = {}
 SILENT = Faults(silent=1.0)

@@ -27,10 +27,10 @@ from jaxdata.storage import client, open_store, remote
 from jaxdata.storage.credentials import ENDPOINTS, credentials_of, service_of
 from jaxdata.storage.objects import is_url
 from jaxdata.storage.small_files import read_small, write_small
-from jaxdata.testing.buckets import BucketServer, Faults, bucket_server
-from jaxdata.testing.buckets.server import Scheme
 from tests.commands import run
 from tests.storage.buckets.conftest import use
+from tests.storage.servers import BucketServer, Faults, bucket_server
+from tests.storage.servers.server import Scheme
 
 NAME = "deep/a b+ü%20&<.bin"
 PIECE = 1000

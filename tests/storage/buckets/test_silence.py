@@ -15,9 +15,9 @@ from threading import Timer
 
 import pytest
 
-from jaxdata.testing.buckets import BucketServer, bucket_process, bucket_server
 from tests.storage.buckets.conftest import use
 from tests.storage.buckets.interrupted import WAITS, prepare
+from tests.storage.servers import BucketServer, bucket_process, bucket_server
 
 TIMES = 200
 

@@ -19,9 +19,9 @@ from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.storage import open_store, ranged_file
 from jaxdata.storage.objects import is_url, place_of
 from jaxdata.testing import write_dataset
-from jaxdata.testing.buckets import BucketServer, Faults
 from tests.converter.inputs.remote.conftest import convert, lines, upload, write_corpus
 from tests.dataset.trees import tree
+from tests.storage.servers import BucketServer, Faults
 
 
 def test_a_dataset_does_not_depend_on_where_its_inputs_are_nor_on_lines_that_break(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -46,8 +45,8 @@ def publish(
             spec=job.parameters.record_spec(task.masked),
             folder=folder,
         )
-        entry = partial(_source_entry, index=folder, checksums=checksums)
-        entries[name] = entry(job, task, merged, name, base, columns["lengths"])
+        written = {"index": folder, "checksums": checksums}
+        entries[name] = _source_entry(job, task, merged, name, base, columns["lengths"], written)
     files = {}
     if merged.first_bad:
         quarantine = f"{job.folder}/{_quarantine_name(base)}"
@@ -100,16 +99,13 @@ def _source_entry(
     name: str,
     base: dict[str, SourceEntry],
     lengths: NDArray[np.uint32],
-    *,
-    index: str,
-    checksums: dict[str, str],
+    written: dict[str, Any],
 ) -> SourceEntry:
     output, parameters, was = merged.outputs[name], job.parameters, base.get(name)
     known = max(base.values(), key=lambda entry: len(entry.inputs), default=None)
     own = parameters.of_source()
     if known:
         own["input_digests"] = known.parameters["input_digests"] + own["input_digests"]
-    generations = [*was.generations, was.as_generation()] if was else []
     content: dict[str, Any] = {
         "tokenizer": parameters.tokenizer.model_dump(exclude={"name"}),
         "dtype": parameters.dtype,
@@ -136,9 +132,8 @@ def _source_entry(
         statistics=derived(output.counts, lengths)
         | _of_conversions(merged, was.statistics if was else {})
         | ({"files_not_read": dict(job.unread)} if job.unread else {}),
-        index=index,
-        checksums=checksums,
-        generations=generations,
+        **written,
+        generations=[*was.generations, was.as_generation()] if was else [],
         views=was.views if was else {},
         side=side,
     )

@@ -72,16 +72,12 @@ def anchors(lengths: NDArray[np.uint32], spec: RecordSpec) -> NDArray[np.uint64]
     >>> anchors(np.full(9, 100, np.uint32), RecordSpec("uint16"))
     array([   0, 1952], dtype=uint64)
     """
-    return np.concatenate([np.empty(0, np.uint64), *anchor_chunks(lengths, spec)])
-
-
-def anchor_chunks(lengths: NDArray[np.uint32], spec: RecordSpec) -> Iterator[NDArray[np.uint64]]:
-    """The anchors in chunks, so that the bytes of documents are never all in memory."""
-    before = 0
-    for start in range(0, len(lengths), _CHUNK_DOCUMENTS):
+    found, before = [np.empty(0, np.uint64)], 0
+    for start in range(0, len(lengths), _CHUNK_DOCUMENTS):  # their bytes are never all in memory
         ends = before + np.cumsum(spec.stream_bytes(lengths[start : start + _CHUNK_DOCUMENTS]))
-        yield np.concatenate([[before], ends[:-1]])[::ANCHOR_EVERY].astype(np.uint64)
+        found.append(np.concatenate([[before], ends[:-1]])[::ANCHOR_EVERY].astype(np.uint64))
         before = int(ends[-1])
+    return np.concatenate(found)
 
 
 def write_index(

@@ -81,6 +81,15 @@ def toy_format(monkeypatch: pytest.MonkeyPatch) -> None:
     formats.register(ToyFormat())
 
 
+def test_formats_come_in_one_order_whichever_was_imported_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = formats.all_formats()
+    monkeypatch.setattr(formats, "_formats", dict(reversed(formats._formats.items())))
+    assert formats.all_formats() == found
+    assert [each.name for each in found] == sorted(each.name for each in found)
+
+
 CONVERT = ("convert", "--source", "web", "--tokenizer", "bytes")
 
 

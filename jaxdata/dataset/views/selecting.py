@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -112,17 +112,17 @@ class DocumentFields:
             InputError: the values of one are of different types.
             DatasetError: what was kept is damaged.
         """
-        records = _Records(partial(self._docs.index.kept_between, first, stop))
+        records = cache(partial(self._docs.index.kept_between, first, stop))  # parsed if asked for
         return {name: self._values(name, first, stop, records) for name in names}
 
-    def _values(self, name: str, first: int, stop: int, records: _Records) -> Any:
+    def _values(self, name: str, first: int, stop: int, records: Callable[[], list[Any]]) -> Any:
         if self._scores and name in self._scores.names:
             key = self._scores.key
             keys = self._values(key, first, stop, records) if key and key != name else None
             return self._scores.of(name, first, stop, keys)
         if name in self._kept or name.partition(".")[0] in self._kept:
             try:
-                found = [_looked_up(each, name) for each in records.get()]
+                found = [_looked_up(each, name) for each in records()]
             except TypeError:
                 raise InputError(
                     f"there is no field {name!r} in {self._docs.name}: what it names a part of is "
@@ -158,19 +158,6 @@ class DocumentFields:
                 "there are; jaxdata verify names what is damaged"
             )
         return pa.array(index.entry.inputs).take(pa.array(numbers))
-
-
-class _Records:
-    """What was kept of some documents, parsed when it is first asked for."""
-
-    def __init__(self, parse: Callable[[], list[dict[str, Any]]]) -> None:
-        self._parse = parse
-        self._records: list[dict[str, Any]] | None = None
-
-    def get(self) -> list[dict[str, Any]]:
-        if self._records is None:
-            self._records = self._parse()
-        return self._records
 
 
 def _looked_up(record: Mapping[str, Any], name: str) -> Any:

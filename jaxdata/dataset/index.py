@@ -22,7 +22,7 @@ from jaxdata.dataset.archive_members import (
     line_of_json,
     lines_of_json,
 )
-from jaxdata.dataset.manifest import SIDE_COLUMNS, SourceEntry
+from jaxdata.dataset.manifest import SIDE_COLUMNS, SourceEntry, ViewEntry
 from jaxdata.dataset.records import STREAM_START, RecordSpec
 from jaxdata.dataset.shards import page_count
 from jaxdata.storage import Store
@@ -32,11 +32,13 @@ class Columns(ABC):
     """The columns of an index, or of a view."""
 
     store: Store
+    entry: SourceEntry | ViewEntry
+    """what the manifest says of them"""
 
     @property
-    @abstractmethod
     def checksums(self) -> Mapping[str, str]:
         """Column -> sha256 of its values."""
+        return self.entry.checksums
 
     @property
     @abstractmethod
@@ -285,11 +287,6 @@ class SourceIndex(Columns):
         lengths = self.lengths.take(first + _STEPS, mode="clip")
         between = self.spec.stream_bytes(lengths) * (document - first > _STEPS)
         return np.asarray(self.anchors[anchor].astype(np.int64) + between.sum(axis=0), np.int64)
-
-    @property
-    def checksums(self) -> Mapping[str, str]:
-        """See `Columns`."""
-        return self.entry.checksums
 
     @property
     def columns(self) -> dict[str, tuple[type[np.generic], int | None]]:

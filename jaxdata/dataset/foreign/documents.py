@@ -108,18 +108,26 @@ class ForeignDocuments(Documents):
 
     def places(self, documents: Ints, starts: Ints, counts: Ints) -> Places:
         """See `Documents`."""
-        owner, item = np.arange(len(documents)), self._ranges.dtype.itemsize
-        part, offset = self._ranges.place(documents)
-        begin = offset + starts * item
-        found = Places(owner, part, begin, begin + counts * item)
+        tokens = self._places_of_tokens(documents, starts, counts)
         if not self._stores_masks:
-            return found
-        begin = offset // item + starts
-        masks = Places(owner, part + len(self._ranges.parts), begin, begin + counts)
-        return Places.join(found, masks)
+            return tokens
+        return Places.join(tokens, self._places_of_masks(documents, starts, counts))
 
-    def _gather(self, documents: Ints, file: Ints, start: Ints, stop: Ints) -> ByteRanges:
+    def _places_of_tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Places:
+        part, begin = self._ranges.place(documents)
+        item = self._ranges.dtype.itemsize
+        begin += starts * item
+        return Places(np.arange(len(documents)), part, begin, begin + counts * item)
+
+    def _places_of_masks(self, documents: Ints, starts: Ints, counts: Ints) -> Places:
+        part, begin = self._ranges.place(documents)
+        begin = begin // self._ranges.dtype.itemsize + starts
+        file = part + len(self._ranges.parts)
+        return Places(np.arange(len(documents)), file, begin, begin + counts)
+
+    def _gather(self, documents: Ints, found: Places) -> ByteRanges:
         """Ranges of files: of maps of them, or of pages of them where they lie in a bucket."""
+        _, file, start, stop = found
         if self._folder is not None:
             return self._folder.gather([each.name for each in self._files], file, start, stop)
         return self.pages.gather(self._in_pages(documents, file, start, stop))
@@ -155,10 +163,7 @@ class ForeignDocuments(Documents):
 
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         """See `Documents`; views of the memory maps where the files have uint16 or uint32."""
-        part, offset = self._ranges.place(documents)
-        item = self._ranges.dtype.itemsize
-        begin = offset + starts * item
-        found = self._gather(documents, part, begin, begin + counts * item)
+        found = self._gather(documents, self._places_of_tokens(documents, starts, counts))
         if self._as_is:
             return Gathered(found, np.arange(len(documents)))
         stored = np.frombuffer(found.join(), self._ranges.dtype)
@@ -167,10 +172,7 @@ class ForeignDocuments(Documents):
 
     def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         if self._stores_masks:
-            part, offset = self._ranges.place(documents)
-            begin = offset // self._ranges.dtype.itemsize + starts
-            part += len(self._ranges.parts)
-            found = self._gather(documents, part, begin, begin + counts)
+            found = self._gather(documents, self._places_of_masks(documents, starts, counts))
             return Gathered(found, np.arange(len(documents)))
         assert self._ranges.context is not None
         hidden = np.clip(self._ranges.context[documents] - starts, 0, counts)

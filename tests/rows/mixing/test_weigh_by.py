@@ -20,6 +20,7 @@ from jaxdata.rows.mixing.timeline import Apportionment
 from jaxdata.testing import distinct_documents, write_dataset
 from tests.converter.here import convert_here
 from tests.dataset.documents.test_foreign import write_datatrove, write_gpts
+from tests.dataset.strangers import edit_json, set_value
 
 ROOT = Path(__file__).parents[3]
 FORMAT_2 = ROOT / "tests/data/format-2"
@@ -98,11 +99,8 @@ def test_a_dataset_from_before_is_counted_once(tmp_path: Path) -> None:
 def test_a_stated_count_that_cannot_be_is_not_believed(tmp_path: Path, wrong: Any) -> None:
     docs = distinct_documents([30] * 9)
     write_dataset(tmp_path / "d", {"train/a": docs}, {"train/a": [np.arange(30) % 3 > 1] * 9})
-    path = tmp_path / "d/dataset.json"
-    manifest = json.loads(path.read_bytes())
-    manifest["sources"]["train/a"]["statistics"] = {"loss_tokens": wrong}
-    manifest.pop("sha256")
-    path.write_text(json.dumps(manifest))
+    change = set_value("sources", "train/a", "statistics", to={"loss_tokens": wrong})
+    edit_json(tmp_path / "d/dataset.json", change)
     rows = jaxdata.pack(jaxdata.open_dataset(tmp_path / "d").source("train", "a"), seq_len=16)
     assert rows.table.loss_tokens == loss_of(rows) == 90
 

@@ -281,12 +281,13 @@ class PackedRows(RowTable):
             return Segments.join([])
         placed = np.argsort(positions, kind="stable")
         positions = positions[placed]
-        visits = np.searchsorted(self._epoch(epoch)[1], positions, side="right")
+        of_epoch = self._epoch(epoch)
+        visits = np.searchsorted(of_epoch.ends, positions, side="right")
         edges = [0, *(np.flatnonzero(np.diff(visits)) + 1).tolist(), len(visits)]
         blocks = visits[edges[:-1]].tolist()
-        self._fetch_lengths(epoch, blocks)
+        self._fetch_lengths(epoch, of_epoch.order[blocks].tolist())
         found = [
-            self._in_block(epoch, visit, positions[a:b])
+            self._in_block(epoch, of_epoch, visit, positions[a:b])
             for visit, (a, b) in zip(blocks, pairwise(edges), strict=True)
         ]
         counts, *columns = (np.concatenate(each) for each in zip(*found, strict=True))
@@ -295,25 +296,23 @@ class PackedRows(RowTable):
         ascending = bool((placed[1:] > placed[:-1]).all())
         return segments if ascending else segments.take(np.argsort(row, kind="stable"))
 
-    def _fetch_lengths(self, epoch: int, visits: list[int]) -> None:
+    def _fetch_lengths(self, epoch: int, blocks: list[int]) -> None:
         """Ask for the lengths of all blocks to be planned at once, where they are in a bucket."""
         fetch = getattr(self._source.lengths, "fetch", None)
-        if fetch is None or len(visits) == 1:
+        if fetch is None or len(blocks) == 1:
             return
-        order, _ = self._epoch(epoch)
-        numbers = [block for block in order[visits].tolist() if not self._has_plan(epoch, block)]
+        numbers = [block for block in blocks if not PLANS.has((self._token, epoch, block))]
         if numbers:
             first = self._blocks.first[numbers]
             stop = first + self._blocks.documents[numbers]
             spans = list(zip(first.tolist(), stop.tolist(), strict=True))
             fetch(np.concatenate([self.planner.order.documents_of(span) for span in spans]))
 
-    def _has_plan(self, epoch: int, block: int) -> bool:
-        return PLANS.has((self._token, epoch, block))
-
-    def _in_block(self, epoch: int, visit: int, positions: Ints) -> tuple[AnyInts, ...]:
+    def _in_block(
+        self, epoch: int, of_epoch: _Epoch, visit: int, positions: Ints
+    ) -> tuple[AnyInts, ...]:
         """How many segments each of some rows of a block has, and the columns of all."""
-        order, ends = self._epoch(epoch)
+        order, ends = of_epoch
         plan, end = self._plan(epoch, int(order[visit])), int(ends[visit])
         if end - positions[-1] < plan.rows * _NEARLY_READ and visit + 1 < len(order):
             PLANS.prepare(*self._planning(epoch, int(order[visit + 1])))

@@ -147,7 +147,7 @@ class RowsJob:
 
 
 def unfinished_rows(store: Store) -> UnfinishedJob:
-    """What a job in this folder leaves behind when it is killed; its units are shards."""
+    """The unfinished job of a folder, left when it was killed; its units are shards."""
     return UnfinishedJob(store, kind="unfinished rows", parameters="work/recipe.json")
 
 
@@ -273,23 +273,20 @@ def materialize(
         with unfinished.writing(), leased(store, [""]) as lease:
             job = RowsJob(store.url, recipe, selection, stored_layout(layout), lease)
             done = _finished(store, recipe)  # another process may have been faster
-            done = done or _complete(job, workers or available_cores(), progress)
+            if done is None:
+                held = unfinished_rows(job.store())
+                _begin(held, recipe)
+                _write(held, job, workers or available_cores(), progress)
+                done = _publish(held, job)
     unfinished.end()
     clear(store, [])
     return done
 
 
-def _complete(job: RowsJob, workers: int, progress: Advance | None) -> RowSet:
-    unfinished = unfinished_rows(job.store())
-    _begin(unfinished, job.recipe)
-    _write(unfinished, job, workers, progress)
-    return _publish(unfinished, job)
-
-
 def _recipe(
     selection: Selection, layout: Named, record_format: str, shard_rows: int | None
 ) -> Recipe:
-    """What will be written; makes one row for the dtypes and shapes of its arrays."""
+    """The recipe of the rows to write; one row is made for the dtypes and shapes of its arrays."""
     if record_format not in RECORD_FORMATS:
         names = " | ".join(RECORD_FORMATS)
         raise InputError(f"record_format={record_format!r}: expected {names}")

@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxdata.base.ragged import Ints, consecutive
 from jaxdata.base.seeds import Permutation, derive, shuffled_groups
-from jaxdata.dataset.documents import Documents, tokens_of
+from jaxdata.dataset.documents import Documents, stated_lengths
 from jaxdata.rows.packing.plan_cache import cached_table
 from jaxdata.rows.packing.settings import PackSettings
 
@@ -45,7 +45,9 @@ def resolved(documents: Documents, settings: PackSettings) -> PackSettings:
 
 
 def _stored_bytes(documents: Documents) -> int:
-    return tokens_of(documents) * (documents.dtype.itemsize + documents.masked)
+    stated = stated_lengths(documents)
+    tokens = stated.tokens if stated else int(np.asarray(documents.lengths).sum(dtype=np.int64))
+    return tokens * (documents.dtype.itemsize + documents.masked)
 
 
 def order_of(documents: Documents, settings: PackSettings) -> DocumentOrder:

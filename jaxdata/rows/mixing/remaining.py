@@ -280,9 +280,6 @@ class SourceCursor(RowTable):
         return SourceCursor(whole, remainder, epoch, read)
 
 
-def cursor_of(table: RowTable) -> SourceCursor:
+def cursor_of(table: Any) -> SourceCursor:
     """The rows of a source, packed once or again."""
-    if isinstance(table, SourceCursor):
-        return table
-    assert isinstance(table, PackedRows)
-    return SourceCursor(table)
+    return table if isinstance(table, SourceCursor) else SourceCursor(table)

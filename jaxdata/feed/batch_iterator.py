@@ -68,6 +68,23 @@ class BatchIterator(Generic[B]):
     The other arguments are those of `jaxdata.Loader`.
     """
 
+    rows: Any
+    """the dataset of rows that it delivers"""
+    schedule: Schedule
+    """the steps of the run, and where it is"""
+    reiterable: bool
+    """whether an `iter()` at the end begins another pass"""
+    passes = 0
+    """whole passes over the rows before this one; 0 unless it is `reiterable`"""
+    wait_seconds = 0.0
+    """total seconds that `next` has waited for batches"""
+    _ended = _is_closed = _delivered_all = False
+    _amendments: Sequence[dict[str, Any]] = ()
+    """noted in the state that it resumed from"""
+    _read_before: ReadCounts | None = None
+    _choose: Callable[[Iterator[Span]], Iterator[Span]] = iter
+    """which of the next batches are made here"""
+
     def __init__(
         self,
         rows: Any,
@@ -89,7 +106,6 @@ class BatchIterator(Generic[B]):
         check_rows(rows)
         check_counts(num_workers=num_workers, prefetch=prefetch)
         self.rows = rows
-        """the dataset of rows that it delivers"""
         self._table = row_table(rows)
         known = known_rows(rows)
         self._underlying = known.table if known else None
@@ -100,7 +116,6 @@ class BatchIterator(Generic[B]):
         ramp, skipped = check_batch_size(batch_size), check_skips(skip_rows, len(rows))
         starts = known.section_starts if known else [0]
         self.schedule = Schedule(len(rows), ramp, skipped, drop_remainder, starts)
-        """the steps of the run, and where it is"""
         self._placements = {
             (size, section): placement_of(size, start)
             for _, size in ramp
@@ -110,19 +125,9 @@ class BatchIterator(Generic[B]):
         self._keyed = list(known.keyed) if known else []
         # A mixture has no rows beyond its end: every pass is the same.
         self._epoch_rows = len(rows) if have_epochs(rows) else 0
-        self._choose: Callable[[Iterator[Span]], Iterator[Span]] = iter
         self._run = identity_of(rows)
-        self._amendments: list[dict[str, Any]] = []
         self._stream = OpenStream(on_devices)
-        self._ended = self._is_closed = self._delivered_all = False
-        self.reiterable = reiterable
-        """whether an `iter()` at the end begins another pass"""
-        self.passes = 0
-        """whole passes over the rows before this one; 0 unless it is `reiterable`"""
-        self.wait_seconds = 0.0
-        """total seconds that `next` has waited for batches"""
-        self._board = board
-        self._read_before: ReadCounts | None = None
+        self.reiterable, self._board = reiterable, board
 
     @property
     def lock(self) -> Any:

@@ -336,8 +336,7 @@ class MixedDataset(RowDataset):
         >>> [len(longer[row]["inputs"]) for row in (0, 5, 6, len(longer) - 1)]
         [2, 2, 4, 4]
         """
-        from jaxdata.rows.mixing.amended_rows import amended
-        from jaxdata.rows.mixing.revision import Amendment
+        from jaxdata.rows.mixing.amended_rows import Amendment, amended
 
         tables = _tables(rows or {}, "amend")
         table = amended(self.table, row, Amendment(tables, phases, epochs, on_exhaustion))

@@ -110,7 +110,7 @@ def test_a_state_of_another_order_is_refused() -> None:
         loader(add_extra_token_to_sequence=0).set_state(state)
 
 
-def test_states_and_kept_orders_from_before_are_found(tmp_path: Path) -> None:
+def test_states_and_kept_orders_stay_the_same(tmp_path: Path) -> None:
     """Settings that came later are not in them."""
     source = jaxdata.ArrayDocuments(distinct_documents([7] * 21))
     rows = jaxdata.rows.megatron.gpt(source, seq_len=5, num_samples=40, reset=True, split="8,1,1")
@@ -125,7 +125,6 @@ def test_states_and_kept_orders_from_before_are_found(tmp_path: Path) -> None:
         "epochs": 2,
         "separate_last_epoch": True,
     }
-    blended(tmp_path)
     assert jaxdata.Loader(blended(tmp_path), batch_size=8).get_state()["fingerprint"] == (
         "02e43ab7bd52b053"
     )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.rows.mixing.phases import Phase, Recipe
-from jaxdata.rows.mixing.revision import RemainingDocuments, SourceCursor, numbers_of
+from jaxdata.rows.mixing.remaining import RemainingDocuments, SourceCursor, numbers_of
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.table import RowTable, Segments, TokenCounts
 

@@ -30,7 +30,7 @@ from jaxdata.converter.inputs.discovery import Inputs, Output, TextSuffix, find_
 from jaxdata.converter.inputs.files import InputFile
 from jaxdata.converter.inputs.formats.base import is_table
 from jaxdata.converter.inputs.formats.tables import check_strings
-from jaxdata.converter.inputs.given_records import takes_records
+from jaxdata.converter.inputs.given_records import files_of
 from jaxdata.converter.inputs.parsing import BadRecord, joined_text_of, parse
 from jaxdata.converter.inputs.reading import cut, raw_records
 from jaxdata.converter.inputs.streams import EXPANSION
@@ -286,7 +286,6 @@ _UNSAID = ("progress", "command")
 
 
 @takes_numpy_beside("inputs")
-@takes_records
 def convert(
     inputs: Inputs | Iterable[Any] = (),
     *,
@@ -371,25 +370,34 @@ def convert(
     ...                  source="pages", tokenizer="bytes")  # doctest: +SKIP
     """
     started, given = time.monotonic(), dict(locals())
-    said = command or _call(convert, given | given.pop("options"))
     _check(source, on_error, encoder)
     make_engine = choose_engine(engine, workers, ray_address)
     loaded = tokenizers.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
-    files, unread = _found(inputs, files_from, output, text_suffix)
-    parameters = _parameters(files, loaded, dict(options), split, template_text_ok)
-    job = Job(
-        url=open_store(output).url,
-        split=parameters.splits(split)[0],
-        source=source,
-        files=files,
-        parameters=parameters,
-        tokenizer_files=loaded.files(),
-        stop_at_bad=on_error == "fail",
-        max_expansion=max_expansion,
-        unread=unread,
-    )
-    conversion = Conversion.of(job, loaded, verify=verify_inputs, encoder=encoder, command=said)
-    entries, encoding = conversion.complete(make_engine, progress, resume=resume, append=append)
+    text_key = str(options.get("text_key", "text")).split(",")[0].strip()
+    with files_of(
+        inputs,
+        output,
+        files_from=files_from,
+        split=split,
+        text_key=text_key,
+        shared=engine != "local",
+    ) as paths:
+        said = command or _call(convert, given | given.pop("options") | {"inputs": paths})
+        files, unread = _found(paths, files_from, output, text_suffix)
+        parameters = _parameters(files, loaded, dict(options), split, template_text_ok)
+        job = Job(
+            url=open_store(output).url,
+            split=parameters.splits(split)[0],
+            source=source,
+            files=files,
+            parameters=parameters,
+            tokenizer_files=loaded.files(),
+            stop_at_bad=on_error == "fail",
+            max_expansion=max_expansion,
+            unread=unread,
+        )
+        conversion = Conversion.of(job, loaded, verify=verify_inputs, encoder=encoder, command=said)
+        entries, encoding = conversion.complete(make_engine, progress, resume=resume, append=append)
     return ConversionReport.of(job.url, job.folder, entries, time.monotonic() - started, encoding)
 
 

@@ -8,7 +8,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self, cast, get_args
 
@@ -39,63 +39,31 @@ from jaxdata.converter.job import Job
 from jaxdata.converter.parameters import Parameters, check_name, make_parameters
 from jaxdata.converter.receipts import Receipt
 from jaxdata.converter.statistics import ConversionReport
-from jaxdata.converter.tasks import Task
 from jaxdata.converter.tasks.lm import LmSettings
 from jaxdata.dataset.history import note_conversion
 from jaxdata.dataset.lease import clear, leased
 from jaxdata.dataset.manifest import MANIFEST, Manifest, SourceEntry, read_manifest
-from jaxdata.dataset.unfinished import UnfinishedJob
-from jaxdata.storage import Store, open_store
+from jaxdata.storage import open_store
 from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.encoders import EncoderName, EncodingSummary, check_encoder, library_of
 
 
-@dataclass(frozen=True)
-class Conversion:
-    """What is to be converted, and the sources that it is added to."""
+@dataclass
+class Conversion(ConversionRun):
+    """A conversion: of all files, the rest, those that are new, or none, by what is there."""
 
-    store: Store
-    job: Job
-    task: Task
-    base: dict[str, SourceEntry] = field(default_factory=dict)
-    """The existing sources that documents are appended to."""
-    verify: bool = False
-    """Whether inputs are read again that seem to be unchanged."""
-    encoder: EncoderName = "auto"
-    """What is to encode texts."""
-    tokenizer: Tokenizer | None = None
-    """The tokenizer, loaded; None to load it from the job."""
     command: str = ""
     """What the history of the dataset says was run."""
 
     @classmethod
-    def of(
-        cls,
-        job: Job,
-        tokenizer: Tokenizer,
-        *,
-        verify: bool,
-        encoder: EncoderName = "auto",
-        command: str = "",
-    ) -> Self:
+    def of(cls, job: Job, tokenizer: Tokenizer, **options: Any) -> Self:
         """The conversion of a job, not begun."""
-        task = job.task(tokenizer, job.cleaner())
-        made = cls(job.store(), job, task, verify=verify, encoder=encoder, tokenizer=tokenizer)
-        return replace(made, command=command)
-
-    @property
-    def _unfinished(self) -> UnfinishedJob:
-        return self.job.unfinished(self.store)
+        return cls(job.store(), job, job.task(tokenizer, job.cleaner()), tokenizer, **options)
 
     @property
     def _folders(self) -> list[str]:
         """The folders that it may write to."""
         return [self.job.folder, *self.outputs]
-
-    @property
-    def outputs(self) -> list[str]:
-        """The sources that it may write."""
-        return self.job.outputs(self.task)
 
     def complete(
         self,
@@ -130,7 +98,7 @@ class Conversion:
             finished = conversion.finished()  # another process may have been faster
             encoding = None
             if not finished:
-                finished, encoding = conversion._run(make_engine, progress)
+                finished, encoding = conversion.run(make_engine, progress)
                 conversion._note(finished, encoding, _made(finished, conversion.base))
             elif conversion._left_behind(finished):
                 conversion._note(finished, *conversion._of_receipts(finished))
@@ -146,8 +114,7 @@ class Conversion:
         """Write into the history what this conversion made, and what encoded it."""
         encoded = encoding.model_dump(mode="json")
         note_conversion(self.store, sorted(entries), self.command, made, encoded)
-        tokenizer = self.tokenizer or self.job.tokenizer()
-        note_encoders(self.store, tokenizer, encoding, made, self.command)
+        note_encoders(self.store, self.tokenizer, encoding, made, self.command)
 
     def _of_receipts(
         self, entries: dict[str, SourceEntry]
@@ -215,20 +182,6 @@ class Conversion:
             check_finished(manifest, name, self.job.parameters, self.store.url)
         check_dataset(manifest, self.job.parameters, self.store.url)
         return {name: manifest.sources[name] for name in found}
-
-    def _run(
-        self, make_engine: MakeEngine, progress: Callable[[int, int], None] | None
-    ) -> tuple[dict[str, SourceEntry], EncodingSummary]:
-        run = ConversionRun(
-            self.store,
-            self.job,
-            self.task,
-            self.base,
-            self.tokenizer or self.job.tokenizer(),
-            encoder=self.encoder,
-            verify=self.verify,
-        )
-        return run.run(make_engine, progress)
 
 
 def _made(entries: dict[str, SourceEntry], base: dict[str, SourceEntry]) -> dict[str, str]:

@@ -33,20 +33,21 @@ from jaxdata.tokenizers.encoders import EncoderDiffers, EncoderName, EncodingSum
 
 @dataclass
 class ConversionRun:
-    """A conversion in progress, and the units cut so far."""
+    """The units of a conversion, done by an engine, and its sources, published."""
 
     store: Store
     job: Job
     task: Task
-    base: dict[str, SourceEntry]
-    """The existing sources that documents are appended to."""
     tokenizer: Tokenizer
+    base: dict[str, SourceEntry] = field(default_factory=dict)
+    """The existing sources that documents are appended to."""
     encoder: EncoderName = "auto"
     """What is to encode texts."""
     verify: bool = False
     """Whether inputs are read again that seem to be unchanged."""
-    units: list[Unit] = field(default_factory=list)
-    stale: bool = False
+    units: list[Unit] = field(default_factory=list, init=False)
+    """Those that were cut so far."""
+    stale: bool = field(default=False, init=False)
     """Whether there may be shards of units that were done anew, or exist no more."""
 
     @property
@@ -54,7 +55,8 @@ class ConversionRun:
         return self.job.unfinished(self.store)
 
     @property
-    def _outputs(self) -> list[str]:
+    def outputs(self) -> list[str]:
+        """The sources that it may write."""
         return self.job.outputs(self.task)
 
     def run(
@@ -93,7 +95,7 @@ class ConversionRun:
         """Reject sources that another process published or added to, which the lease prevents."""
         if self.store.read(MANIFEST) is not None:
             manifest = read_manifest(self.store)
-            check_unchanged(manifest, self._outputs, self.base, self.store.url)
+            check_unchanged(manifest, self.outputs, self.base, self.store.url)
 
     def _convert(self, make_engine: MakeEngine, bar: _Bar) -> None:
         try:
@@ -174,7 +176,7 @@ class ConversionRun:
         if self.store.read(MANIFEST) is not None:
             sources = read_manifest(self.store).sources.values()
             named = named | {shard.name for entry in sources for shard in entry.all_shards}
-        for folder in self._outputs:
+        for folder in self.outputs:
             for name in self.store.list(f"{folder}/"):
                 own = name.endswith(".array_record") and name.rpartition("/")[0] == folder
                 if own and name not in named:
@@ -252,7 +254,7 @@ class ConversionRun:
         """The columns of hashes of each source; those of all streams are beside the first."""
         kept, first = self.job.parameters.hashes.columns, self.task.streams[0]
         having = {self.job.output(split, first) for split in self.job.splits}
-        return {name: kept if name in having else () for name in self._outputs}
+        return {name: kept if name in having else () for name in self.outputs}
 
 
 class _Bar:

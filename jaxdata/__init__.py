@@ -89,7 +89,7 @@ _ROOMS = {"errors": "jaxdata.base", "megatron": "jaxdata.rows"}
 __all__ = sorted(_PUBLIC)
 __version__ = VERSION
 
-__getattr__ = resolver(__name__, _PUBLIC)
+__getattr__ = resolver(__name__, _PUBLIC, _ROOMS)
 
 
 def __dir__() -> list[str]:

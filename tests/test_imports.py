@@ -127,7 +127,6 @@ LIBRARIES = {
     "google": "foreign/record_formats.py",
     "pyarrow": "converter/inputs dataset/views",
     "jinja2": "converter/chat look/report/page.py",
-    "matplotlib": "look/report",
     "ray": "converter/engines/ray.py",
     "ftfy": "converter/filters.py",
     "zstandard": "converter/inputs/streams.py",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -167,9 +166,10 @@ def _packing(report: ConversionReport, seq_len: int) -> Table:
 
 
 def _as_statistics(costs: Sequence[PackingCost], seq_len: int) -> dict[str, Any]:
-    counts = {cost.strategy: asdict(cost) for cost in costs}
-    for one in counts.values():
-        del one["strategy"]
+    names = ("rows", "slots", "padding", "dropped")
+    counts: dict[str, Any] = {
+        cost.strategy: {name: getattr(cost, name) for name in names} for cost in costs
+    }
     return {"seq_len": seq_len, **counts}
 
 

@@ -12,7 +12,7 @@ from typing import IO
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.converter.changes import check_unchanged, times_made, unfinished_changes
 from jaxdata.converter.encoder_use import EncoderUse
-from jaxdata.converter.engines import MakeEngine, Stopped
+from jaxdata.converter.engines import MakeEngine, ProgressSum, Stopped
 from jaxdata.converter.inputs.files import InputFile, changed_since, stamp_of
 from jaxdata.converter.inputs.reading import cut
 from jaxdata.converter.inputs.units import Unit
@@ -69,12 +69,12 @@ class ConversionRun:
         chosen = self._encoders.choose(self.job, self.tokenizer, progress)
         self.job = replace(self.job, encoder=chosen)
         self._begin()
-        bar = _Bar(sum(file.size for file in self.job.files), progress)
+        bar = ProgressSum(sum(file.size for file in self.job.files), progress)
         try:
             self._convert(make_engine, bar)
             if changed := changed_since(self.job.files):
                 self._look_again_at(changed)
-                self._convert(make_engine, _Bar(0, None))
+                self._convert(make_engine, ProgressSum(0, None))
         except Stopped as stopped:
             raise self._first_bad(stopped) from None
         with tempfile.TemporaryFile() as bad_lines:
@@ -97,19 +97,19 @@ class ConversionRun:
             manifest = read_manifest(self.store)
             check_unchanged(manifest, self.outputs, self.base, self.store.url)
 
-    def _convert(self, make_engine: MakeEngine, bar: _Bar) -> None:
+    def _convert(self, make_engine: MakeEngine, bar: ProgressSum) -> None:
         try:
             self._convert_units(make_engine, bar)
         except EncoderDiffers as differs:
             self.job = replace(self.job, encoder=self._encoders.distrust(self.job, differs))
             self.stale = True
-            self._convert_units(make_engine, _Bar(0, None))
+            self._convert_units(make_engine, ProgressSum(0, None))
 
     @property
     def _encoders(self) -> EncoderUse:
         return EncoderUse(self._unfinished, self.encoder)
 
-    def _convert_units(self, make_engine: MakeEngine, bar: _Bar) -> None:
+    def _convert_units(self, make_engine: MakeEngine, bar: ProgressSum) -> None:
         self.units.clear()
         workers = self.job.for_workers()
         make_engine(workers, bar.advance).run(self._units_to_do(bar))
@@ -182,7 +182,7 @@ class ConversionRun:
                 if own and name not in named:
                     self.store.delete(name)
 
-    def _units_to_do(self, bar: _Bar) -> Iterator[Unit]:
+    def _units_to_do(self, bar: ProgressSum) -> Iterator[Unit]:
         done, distrusted = self._unfinished.done(), self._encoders.distrusted
         for unit in self._cut():
             self.units.append(unit.without_data())
@@ -255,19 +255,6 @@ class ConversionRun:
         kept, first = self.job.parameters.hashes.columns, self.task.streams[0]
         having = {self.job.output(split, first) for split in self.job.splits}
         return {name: kept if name in having else () for name in self.outputs}
-
-
-class _Bar:
-    """Adds up the bytes done and tells the caller."""
-
-    def __init__(self, total: int, progress: Callable[[int, int], None] | None) -> None:
-        self._done, self._total, self._progress = 0, total, progress
-        self.advance(0)
-
-    def advance(self, size: int) -> None:
-        self._done += size
-        if self._progress:
-            self._progress(self._done, self._total)
 
 
 def _documents_of(receipt: Receipt, outputs: Sequence[str]) -> list[int]:

@@ -139,7 +139,7 @@ def _fetch(url: str, shards: Sequence[RowShard], number: int) -> Any:
     shard = shards[number]
     where, content = f"{url}/{shard.name}", hashlib.sha256()
     with tempfile.NamedTemporaryFile(prefix="jaxdata-") as copy:
-        for piece in open_store(url).scan(shard.name, shard.bytes):
+        for piece in open_store(url).scan(shard.name):
             content.update(piece)
             copy.write(piece)
         copy.flush()

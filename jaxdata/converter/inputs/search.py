@@ -21,7 +21,8 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.wording import shortened
 from jaxdata.converter.inputs.formats.base import OR_TEXTS, endings, is_readable, not_read
 from jaxdata.storage import cache_root
-from jaxdata.storage.objects import Facts, bare_url, is_url, place_of, public_url
+from jaxdata.storage.client import Facts
+from jaxdata.storage.objects import bare_url, is_url, place_of, public_url
 from jaxdata.storage.small_files import read_small
 
 _log = logging.getLogger("jaxdata")

@@ -326,29 +326,17 @@ def convert(
     _check(source, on_error, encoder)
     make_engine = choose_engine(engine, workers, ray_address)
     loaded = tokenizers.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
-    text_key = str(options.get("text_key", "text")).split(",")[0].strip()
-    with files_of(
-        inputs,
-        output,
-        files_from=files_from,
-        split=split,
-        text_key=text_key,
-        shared=engine != "local",
-    ) as paths:
+    spooling: dict[str, Any] = {
+        "split": split,
+        "text_key": _first_key(options),
+        "shared": engine != "local",
+    }
+    with files_of(inputs, output, files_from=files_from, **spooling) as paths:
         said = command or _call(convert, given | given.pop("options") | {"inputs": paths})
         files, unread = _found(paths, files_from, output, text_suffix)
         parameters = _parameters(files, loaded, dict(options), split, template_text_ok)
-        job = Job(
-            url=open_store(output).url,
-            split=parameters.splits(split)[0],
-            source=source,
-            files=files,
-            parameters=parameters,
-            tokenizer_files=loaded.files(),
-            stop_at_bad=on_error == "fail",
-            max_expansion=max_expansion,
-            unread=unread,
-        )
+        limits = {"stop_at_bad": on_error == "fail", "max_expansion": max_expansion}
+        job = _job(output, split, source, files, parameters, loaded, unread=unread, **limits)
         conversion = Conversion.of(job, loaded, verify=verify_inputs, encoder=encoder, command=said)
         entries, encoding = conversion.complete(make_engine, progress, resume=resume, append=append)
     return ConversionReport.of(job.url, job.folder, entries, time.monotonic() - started, encoding)
@@ -400,6 +388,31 @@ def _found(
     unread = Counter[str]()
     files = find_inputs(cast(Inputs, inputs), files_from, output, text_suffix, unread)
     return files, dict(sorted(unread.items()))
+
+
+def _first_key(options: Mapping[str, Any]) -> str:
+    """The key of records that are texts."""
+    return str(options.get("text_key", "text")).split(",")[0].strip()
+
+
+def _job(
+    output: str | os.PathLike[str],
+    split: str,
+    source: str,
+    files: list[InputFile],
+    parameters: Parameters,
+    tokenizer: Tokenizer,
+    **more: Any,
+) -> Job:
+    return Job(
+        url=open_store(output).url,
+        split=parameters.splits(split)[0],
+        source=source,
+        files=files,
+        parameters=parameters,
+        tokenizer_files=tokenizer.files(),
+        **more,
+    )
 
 
 def _parameters(

@@ -326,12 +326,8 @@ def convert(
     _check(source, on_error, encoder)
     make_engine = choose_engine(engine, workers, ray_address)
     loaded = tokenizers.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
-    spooling: dict[str, Any] = {
-        "split": split,
-        "text_key": _first_key(options),
-        "shared": engine != "local",
-    }
-    with files_of(inputs, output, files_from=files_from, **spooling) as paths:
+    spooling: Any = {"text_key": _first_key(options), "shared": engine != "local"}
+    with files_of(inputs, output, files_from=files_from, split=split, **spooling) as paths:
         said = command or _call(convert, given | given.pop("options") | {"inputs": paths})
         files, unread = _found(paths, files_from, output, text_suffix)
         parameters = _parameters(files, loaded, dict(options), split, template_text_ok)

@@ -14,7 +14,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.numbers import takes_numpy_beside
 from jaxdata.base.processes import available_cores
 from jaxdata.converter.inputs.discovery import Inputs, find_inputs
-from jaxdata.converter.inputs.given_records import told_apart
+from jaxdata.converter.inputs.given_records import files_or_records
 from jaxdata.converter.tasks.registry import task_names, task_options
 from jaxdata.feed.batches import HostPlacement, Placement
 from jaxdata.feed.layouts import Named
@@ -146,7 +146,7 @@ def _source(given: Any, epochs: int | None) -> TextSource:
     """Files where names of files are given, else records."""
     if isinstance(given, str | Path):
         return FileSource(find_inputs(given))
-    files, records = told_apart(given, "stream_text")
+    files, records = files_or_records(given, "stream_text")
     return FileSource(find_inputs(files)) if records is None else RecordSource(records, epochs)
 
 

@@ -80,8 +80,7 @@ def receipt(at: int, lengths: list[int], name: str = "train/web", bad: int = 0) 
     documents = [(length, 0, record) for record, length in enumerate(lengths)]
     outputs = {name: wrote(f"{name}/{at:05}", documents, counts={"characters": sum(lengths)})}
     wrong = [Quarantined(0, len(lengths) + n, "not JSON", b"x") for n in range(bad)]
-    records = [len(lengths) + bad]
-    return Receipt(records, outputs if lengths else {}, wrong, contents=["0" * 16])
+    return Receipt([len(lengths) + bad], outputs if lengths else {}, wrong, contents=["0" * 16])
 
 
 def test_a_source_is_what_its_receipts_say(dataset: Dataset) -> None:

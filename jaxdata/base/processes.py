@@ -120,8 +120,8 @@ def _nameless_file() -> IO[bytes]:
 
 
 _BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from jaxdata.base import processes; \
-processes._serve(*map(int, sys.argv[2:]))"
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from jaxdata.base import processes; processes._serve(*map(int, sys.argv[2:]))"
 )
 _ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",

@@ -3,7 +3,7 @@
     from jaxdata.clients import torchtitan
     config.dataloader = torchtitan.dataloader("run.yaml")  # in your function of a Trainer.Config
 
-torchtitan tells documents apart by positions that are 0. `dataloader` is for its trainer, of any
+torchtitan separates documents by positions that are 0. `dataloader` is for its trainer, of any
 version since 0.3.0; `Rows` is a node of the graph of datasets that later versions build with grain.
 """
 
@@ -20,8 +20,15 @@ from typing import Any
 import numpy as np
 
 from jaxdata.base.errors import InputError, SourceExhausted, StateMismatch
-from jaxdata.clients.agreement import Run, check_restarts, check_seq_len, check_vocabulary, measures
-from jaxdata.config import Config, build_rows, load_config, loader_arguments
+from jaxdata.clients.agreement import (
+    Run,
+    check_restarts,
+    check_seq_len,
+    check_vocabulary,
+    loader_of,
+    measures,
+)
+from jaxdata.config import Config, build_rows, load_config
 from jaxdata.feed.layouts import IGNORED
 from jaxdata.feed.layouts.base import long
 from jaxdata.rows.table import Batch
@@ -108,7 +115,7 @@ class Shape:
 
 
 class Batches:
-    """What torchtitan asks of a data loader; `dataloader` makes it a `BaseDataLoader`."""
+    """A data loader as torchtitan asks for it; `dataloader` makes it a `BaseDataLoader`."""
 
     def __init__(
         self, config: Any, *, dp_world_size: int, dp_rank: int, tokenizer: Any = None, **told: Any
@@ -119,17 +126,19 @@ class Batches:
         shape = Shape.of(run, **told)
         if tokenizer is not None:
             check_vocabulary(run, tokenizer.get_vocab_size(), "torchtitan's tokenizer")
-        arguments = loader_arguments(run, config.split)
-        arguments |= {
-            "batch_size": shape.rows * dp_world_size,
-            "layout": partial(layout, flat=shape.flat),
-        }
-        rows = build_rows(run, config.split)
-        self.loader = Loader(rows, rank=dp_rank, world_size=dp_world_size, **arguments)
+        self.loader = loader_of(
+            Loader,
+            run,
+            config.split,
+            batch_size=shape.rows * dp_world_size,
+            layout=partial(layout, flat=shape.flat),
+            rank=dp_rank,
+            world_size=dp_world_size,
+        )
         self._repeat, self._log_every = config.infinite or config.repeat, config.log_every
 
     def __iter__(self) -> Iterator[Any]:
-        """Batches to the end of the rows, or for ever in a validation of so many steps."""
+        """Batches to the end of the rows, again and again where the config repeats them."""
         while True:
             try:
                 for batch in self.loader:
@@ -146,7 +155,7 @@ class Batches:
             _observability().log_trace_scalar(measures(self.loader))
 
     def state_dict(self) -> dict[str, Any]:
-        """One string, the same on every rank, so that the checkpoint holds it once."""
+        """The state as one string, equal on every rank, so that the checkpoint holds it once."""
         return {_STATE: json.dumps(self.loader.get_state())}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:

@@ -50,14 +50,16 @@ class RowShard(Entry):
 
 
 def encode_receipt(shard: RowShard) -> bytes:
-    """What commits a shard before all of them are written."""
+    """The receipt of a shard, which commits it before all of them are written."""
     return with_checksum(shard.model_dump_json().encode())
 
 
 def decode_receipt(data: bytes, name: str) -> RowShard:
     """The shard of the receipt of file `name`; raises ValueError if it is damaged."""
-    # The receipts of an earlier jaxdata have no checksum.
-    shard = RowShard.model_validate_json(checked_bytes(data) or data)
+    content = checked_bytes(data)
+    if content is None:
+        raise ValueError("a receipt differs from its checksum")
+    shard = RowShard.model_validate_json(content)
     if shard.name != name:
         raise ValueError(f"it is the receipt of {shard.name}")
     return shard
@@ -98,7 +100,7 @@ class Recipe(Entry):
         return self.model_dump_json(indent=1).encode() + b"\n"
 
     def changes(self, now: Recipe) -> list[str]:
-        """What differs in another recipe, a line each."""
+        """The differences to another recipe, a line each."""
         facts = [
             itemized(json.loads(one.model_dump_json(include=set(Recipe.model_fields))))
             for one in (self, now)

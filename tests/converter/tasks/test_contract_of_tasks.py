@@ -35,7 +35,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "rejected_key": "rejected",
     },
     "fim": TEXTS | {
-        "fim_rate": 0.9, "spm_rate": 0.5, "fim_context": 0,
+        "fim_rate": 0.9, "spm_rate": 0.5, "fim_context": 2_048,
         "fim_prefix": None, "fim_middle": None, "fim_suffix": None,
     },
     "ids": {
@@ -156,5 +156,7 @@ def test_a_chat_template_is_looked_for_where_nothing_else_says_how_turns_are_wri
             template(**{affix: text}, chat_template="tokenizer")
     assert template(prompt_key="q") is None
     assert name == "dpo" or template(completion_key="a") is None
-    with pytest.raises(InputError, match=r"^chat_template=3: expected a file, 'tokenizer', 'none'"):
+    with pytest.raises(
+        InputError, match=r"^chat_template=3: expected a name, a file, 'tokenizer', 'none'"
+    ):
         template(chat_template=3)

@@ -17,8 +17,6 @@ from jaxdata.testing import assert_same_batches
 from tests.storage.buckets.conftest import use
 from tests.storage.servers import BucketServer, bucket_server
 
-pytest.importorskip("obstore", reason="needs jaxdata[buckets]")
-
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[BucketServer]:

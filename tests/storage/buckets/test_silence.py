@@ -35,7 +35,6 @@ def bucket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[BucketSe
 
 @pytest.mark.parametrize("name", WAITS)
 def test_nothing_waits_on_after_an_interrupt(bucket: BucketServer, name: str) -> None:
-    pytest.importorskip("obstore", reason="needs jaxdata[buckets]")
     timer = Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):

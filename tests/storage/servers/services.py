@@ -12,6 +12,7 @@ https://cloud.google.com/storage/docs/json_api/v1/objects and …/docs/xml-api
 from __future__ import annotations
 
 import hashlib
+import html
 import json
 import os
 import re
@@ -224,6 +225,12 @@ class S3Server:
             return Response(200)
         if not bucket or (self._buckets is not None and bucket not in self._buckets):
             return _xml_error(404, "NoSuchBucket", "The specified bucket does not exist")
+        if not name and request.method == "POST" and "delete" in request.query:
+            keys = re.findall("<Key>(.*?)</Key>", request.body.decode())
+            for key in keys:
+                self._objects.delete(f"{bucket}/{html.unescape(key)}")
+            deleted = (f"<Deleted><Key>{key}</Key></Deleted>" for key in keys)
+            return _xml("DeleteResult", "".join(deleted))
         if not name:
             return self._list(bucket, request) if request.method == "GET" else Response(200)
         if "uploads" in request.query or "uploadId" in request.query:
@@ -246,7 +253,11 @@ class S3Server:
         except ValueError as error:
             return _xml_error(416, "InvalidRange", str(error))
         start, stop = part or (0, entry.size)
-        told = {"ETag": etag, "Last-Modified": formatdate(entry.modified, usegmt=True)}
+        told = {
+            "ETag": etag,
+            "x-goog-generation": str(entry.generation),
+            "Last-Modified": formatdate(entry.modified, usegmt=True),
+        }
         told |= {"Accept-Ranges": "bytes", "Content-Type": "binary/octet-stream"}
         if part:
             told["Content-Range"] = f"bytes {start}-{stop - 1}/{entry.size}"
@@ -256,7 +267,10 @@ class S3Server:
         return Response(206 if part else 200, data, told)
 
     def _change(self, name: str, request: Request) -> Response:
-        etag = self._objects.etag(name) if self._objects.stat(name) else ""
+        entry = self._objects.stat(name)
+        etag, now = (self._objects.etag(name), str(entry.generation)) if entry else ("", "0")
+        if request.headers.get("x-goog-if-generation-match", now) != now:
+            return _xml_error(412, "PreconditionFailed", "A precondition did not hold: generation")
         if request.headers.get("if-match") and not etag:
             return _xml_error(404, "NoSuchKey", "The specified key does not exist.")
         if refused := _precondition(etag, request.headers, 412):
@@ -264,8 +278,9 @@ class S3Server:
         if request.method == "DELETE":
             self._objects.delete(name)
             return Response(204)
-        self._objects.write(name, request.body)
-        return Response(200, b"", {"ETag": self._objects.etag(name)})
+        written = str(self._objects.write(name, request.body).generation)
+        told = {"ETag": self._objects.etag(name), "x-goog-generation": written}
+        return Response(200, b"", told)
 
     def _list(self, bucket: str, request: Request) -> Response:
         asked = request.query

@@ -24,12 +24,11 @@ from jaxdata.base.ragged import Ints
 from jaxdata.dataset.documents import placed
 from jaxdata.dataset.views.kept_documents import base_of
 from jaxdata.look.terminal import counted, plain_table, printable
+from jaxdata.rows.lanes import DEAR
 from jaxdata.rows.mixing.mixture import Mixture
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.table import RowTable
 
-DEAR = 1.5
-"""downloads above that many times the dataset are warned of"""
 LEGEND = (
     "x data: bytes of all hosts over those of the dataset; held, cache: of a host at a time; a "
     "host: its bytes in an epoch; by arithmetic, of pages to a few per cent"
@@ -191,9 +190,7 @@ class _Source:
     def __init__(self, table: RowTable, cluster: Cluster, number: int, source: RowTable, rows: int):
         self.table, self.cluster, self.number = table, cluster, number
         self.source, self.rows = source, rows
-        self.documents = (source if table.sources else table).documents[
-            0 if table.sources else number
-        ]
+        self.documents = source.documents[0] if table.sources else table.documents[number]
         self.bytes = int(placed(base_of(self.documents)).file_sizes.sum())
         self.pages = max(-(-self.bytes // cluster.page_bytes), 1)
         self.steps = -(-len(table) // cluster.batch_size)
@@ -242,6 +239,8 @@ class _Source:
     def _pools(self, epochs: float) -> tuple[list[_Pool], float]:
         """Some of the run's pools, and how many there are for each of them."""
         source, hosts, size = self.source, self.cluster.hosts, self.cluster.batch_size
+        if not self.rows:
+            return [], 1.0
         if not self.chunk:
             whole = _Pool(
                 pages=self.pages,
@@ -311,21 +310,14 @@ def hosts_of(table: RowTable, rows: Ints, cluster: Cluster) -> tuple[Ints, Ints]
 
 
 def _total(sources: list[Costs]) -> Costs:
-    def total(name: str) -> Any:
-        return sum(getattr(each, name) for each in sources)
-
-    def both(way: str) -> Way:
-        return Way(*map(sum, zip(*(getattr(each, way) for each in sources), strict=True)))
-
+    added = ("rows", "file_bytes", "held_pages", "held_bytes", "rows_a_batch")
+    sums: dict[str, Any] = {name: sum(getattr(each, name) for each in sources) for name in added}
+    read = sum(each.file_bytes * each.epochs for each in sources)
     return Costs(
-        rows=total("rows"),
-        epochs=sum(each.file_bytes * each.epochs for each in sources) / max(total("file_bytes"), 1),
-        file_bytes=total("file_bytes"),
-        pages=both("pages"),
-        ranges=both("ranges"),
-        held_pages=total("held_pages"),
-        held_bytes=total("held_bytes"),
-        rows_a_batch=total("rows_a_batch"),
+        **sums,
+        epochs=read / max(sums["file_bytes"], 1),
+        pages=Way(*np.sum([each.pages for each in sources], axis=0).tolist()),
+        ranges=Way(*np.sum([each.ranges for each in sources], axis=0).tolist()),
         lanes=min(each.lanes for each in sources),
         chunk_bytes=min(each.chunk_bytes for each in sources),
     )

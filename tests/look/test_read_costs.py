@@ -129,6 +129,15 @@ def test_megatrons_order_deals_documents_and_an_amended_run_is_estimated(data: P
     assert 1 < found.over(found.pages) < 3
 
 
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_source_that_is_not_read_costs_nothing(data: Path, order: str) -> None:
+    alone = mixed(data, order, phases=[jaxdata.Phase(rows=64, weights={"web": 1, "code": 0})])
+    found = read_costs(alone.table, Cluster(2, 8, page_bytes=CHUNK))
+    unread = found.sources["code"]
+    assert (unread.rows, unread.pages, unread.ranges) == (0, Way(0, 0, 0), Way(0, 0, 0))
+    assert (unread.held_pages, found.total.pages) == (0, found.sources["web"].pages)
+
+
 def test_what_a_cluster_refuses() -> None:
     with pytest.raises(InputError, match=r"a batch of 12 rows cannot be divided among 8 hosts: "):
         Cluster(8, 12)

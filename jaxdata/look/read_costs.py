@@ -191,8 +191,9 @@ class _Source:
         self.table, self.cluster, self.number = table, cluster, number
         self.source, self.rows = source, rows
         self.documents = source.documents[0] if table.sources else table.documents[number]
-        self.bytes = int(placed(base_of(self.documents)).file_sizes.sum())
-        self.pages = max(-(-self.bytes // cluster.page_bytes), 1)
+        self.sizes = np.asarray(placed(base_of(self.documents)).file_sizes)
+        self.bytes = int(self.sizes.sum())
+        self.pages = max(int((-(-self.sizes // cluster.page_bytes)).sum()), 1)
         self.steps = -(-len(table) // cluster.batch_size)
         settings = source.settings if isinstance(source, PackedRows) else None
         self.chunk = (settings and settings.chunk_bytes) or 0
@@ -230,7 +231,7 @@ class _Source:
                 first_batch_bytes=self.bytes / len(self.source) * first,
             ),
             held_pages=held,
-            held_bytes=min(held * self.cluster.page_bytes, self.bytes),
+            held_bytes=held * self.bytes / self.pages,
             lanes=self.source.lanes,
             chunk_bytes=self.chunk,
             rows_a_batch=a_batch,
@@ -280,8 +281,9 @@ class _Source:
         some = np.unique(np.linspace(0, count - 1, min(count, 2**16)).astype(np.int64))
         lengths = np.asarray(self.documents.lengths[some], np.float64)
         beyond = float((lengths**2).mean() / lengths.mean() / 2)  # tokens of one cut anywhere
-        token, chunks = self.bytes / count / lengths.mean(), self.bytes / self.chunk
-        return chunks * (1 + beyond / self.source.seq_len), chunks * beyond * token
+        ends = int((-(-self.sizes // self.chunk) - 1).clip(0).sum())  # but those of files
+        token = self.bytes / count / float(lengths.mean())
+        return ends * (1 + beyond / self.source.seq_len), ends * beyond * token
 
     def _first_pages(self, rows: float) -> float:
         """Pages of which so many rows have parts: of a block each, as long as there are lanes."""

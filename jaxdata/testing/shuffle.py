@@ -192,7 +192,7 @@ def groups(placed: Placement, together: int) -> int:
     return placed.stretches * (placed.rows // placed.stretches // placed.batch // together)
 
 
-def _grouped(placed: Placement, of_rows: Floats, together: int, parts: int) -> Floats:
+def _grouped(placed: Placement, of_rows: NDArray[Any], together: int, parts: int) -> Floats:
     """Sums over the rows of each group; (stretches, groups, parts)."""
     by_batch = of_rows.reshape(placed.stretches, -1, parts, placed.batch // parts).sum(axis=3)
     whole = by_batch.shape[1] // together

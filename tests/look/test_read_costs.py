@@ -24,6 +24,7 @@ from jaxdata.look.read_costs import (
     read_costs,
     too_small,
 )
+from jaxdata.rows.lanes import downloads
 from tests import builders
 from tests.commands import run
 from tests.look.slow_count import SlowCount
@@ -127,6 +128,20 @@ def test_megatrons_order_deals_documents_and_an_amended_run_is_estimated(data: P
     found = read_costs(later.table, Cluster(2, 8, page_bytes=CHUNK)).total
     assert found.rows == len(later) == 500
     assert 1 < found.over(found.pages) < 3
+
+
+def test_a_loader_warns_of_the_same_factor(tmp_path: Path) -> None:
+    """Where pools have rows of every host, as those of large sources do."""
+    lengths = np.random.default_rng(0).integers(20, 120, 6_000).tolist()
+    builders.dataset(tmp_path / "d", {"web": lengths})
+    docs = jaxdata.open_dataset(tmp_path / "d").source("train", "web")
+    for lanes in (0, 4, 8):
+        order = {"chunk_bytes": CHUNK, "block_bytes": 2 * CHUNK, "lanes": lanes} if lanes else {}
+        table = jaxdata.pack(docs, seq_len=32, **order).table
+        for hosts in (1, 2, 3, 4, 8):
+            found = read_costs(table, Cluster(hosts, 192, page_bytes=CHUNK)).total
+            told = downloads(hosts, table.lanes, CHUNK if lanes else 0)
+            assert found.over(found.pages) == pytest.approx(told, rel=0.15)
 
 
 @pytest.mark.parametrize("order", ORDERS)

@@ -136,7 +136,7 @@ def _packing(report: ConversionReport, seq_len: int) -> Table:
 def _as_statistics(costs: Sequence[PackingCost], seq_len: int) -> dict[str, Any]:
     names = ("rows", "slots", "padding", "dropped")
     counts = {cost.strategy: {name: getattr(cost, name) for name in names} for cost in costs}
-    return {"seq_len": seq_len, **counts}
+    return {"seq_len": seq_len} | counts
 
 
 def _keep(output: str, packing: dict[str, dict[str, Any]]) -> None:

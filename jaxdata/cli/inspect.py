@@ -69,7 +69,7 @@ def _show_document(settings: Any, document: str, as_json: bool) -> None:
     from jaxdata.dataset.views.source_view import fate_lines
     from jaxdata.look.document import describe_document, document_text
     from jaxdata.look.terminal import printable
-    from jaxdata.look.trace import origin_line
+    from jaxdata.look.trace import came_from
 
     name, colon, number = document.rpartition(":")
     split, slash, source = name.partition("/")
@@ -83,9 +83,8 @@ def _show_document(settings: Any, document: str, as_json: bool) -> None:
         return
     console = Console()
     loss = f", {found['tokens_with_loss']:,} with loss" if found["masked"] else ""
-    click.echo(
-        f"{document}: {counted(found['length'], 'token')}{loss}{origin_line(found['origin'])}"
-    )
+    came = came_from(found["origin"])
+    click.echo(f"{document}: {counted(found['length'], 'token')}{loss}{came and ', from '}{came}")
     for line in fate_lines(found["view"]) if "view" in found else ():
         click.echo(printable(line))
     console.print(document_text(found), soft_wrap=True)

@@ -169,7 +169,8 @@ class PairLoader:
             layout=Pairs(trainer, across_documents),
             device=device,
         )
-        self._trainer, self._line, self._before = trainer, line, self.loader.get_state()
+        self._trainer, self._line = trainer, line
+        self._before: dict[str, Any] = self.loader.get_state()
         self._fetched: deque[Any] = deque(maxlen=2)  # targets; the script trains on the first
 
     def next(self) -> tuple[Any, Any]:

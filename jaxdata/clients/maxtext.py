@@ -116,7 +116,7 @@ def _iterators(run: Config, config: Any, mesh: Any) -> tuple[TrainIterator, Eval
     ]
     train = _loader(run, None, config.global_batch_size_to_load, shardings[0])
     if len(train) < config.steps:
-        _logger().warning(
+        logging.getLogger("jaxdata.clients.maxtext").warning(
             f"the rows end after step {len(train)}, before MaxText's steps={config.steps}: "
             "training stops there"
         )
@@ -238,10 +238,6 @@ class Position(grain.experimental.ElasticIterator):  # type: ignore[misc]
 
 def _maxtext(name: str) -> Any:
     return module_of(f"maxtext.{name}", "see https://github.com/AI-Hypercomputer/maxtext")
-
-
-def _logger() -> logging.Logger:
-    return logging.getLogger("jaxdata.clients.maxtext")
 
 
 if __name__ == "__main__":

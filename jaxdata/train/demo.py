@@ -310,14 +310,11 @@ class Demo:
     def _train(self) -> str:
         kill_after = self.size.steps // 2 + self.size.every // 3
         last = train_and_kill(self._arguments(), self.log, kill_after, self._say_inside)
-        saved = self._last_checkpoint()
+        records = read_log(self.log)
+        saved = max((r["step"] for r in records if r.get("event") == "checkpoint"), default=0)
         if not 0 < saved < last:
             raise JaxdataError(f"killed after step {last} with a checkpoint of step {saved}")
         return f"killed after step {last + 1}; the newest checkpoint is of step {saved}"
-
-    def _last_checkpoint(self) -> int:
-        records = read_log(self.log)
-        return max((r["step"] for r in records if r.get("event") == "checkpoint"), default=0)
 
     def _resume(self) -> str:
         train_on_hosts(self._arguments(), _RESUMED_HOSTS, self._say_inside)

@@ -18,7 +18,7 @@ from rich.cells import cell_len
 from jaxdata.base.wording import COLORS
 from jaxdata.look.report.gathering import Histogram, Report
 from jaxdata.look.report.share_curves import Event, ShareCurves
-from jaxdata.look.strategies import Comparison, PackingCost
+from jaxdata.look.strategies import Comparison
 from jaxdata.look.terminal import fit, printable
 
 FULL, PALE = 0.85, 0.38
@@ -210,17 +210,14 @@ def packing_chart(found: Comparison) -> Chart:
     colors = [color_name(number) for number in (0, 1, 5)]
     bars = []
     for cost in found.costs:
-        edges = [0, *accumulate((cost.real, cost.padding, cost.dropped))]
+        edges = [0.0, *accumulate((float(cost.real), cost.padding, cost.dropped))]
         parts = [(a, b, c, 1.0) for a, b, c in zip(edges[:-1], edges[1:], colors, strict=True)]
-        bars.append(Bar(cost.strategy, parts, _in_words(cost)))
+        whole = max(cost.real + cost.dropped, 1)
+        dropped = f", {100 * cost.dropped / whole:.1f} % dropped" if cost.dropped else ""
+        words = f"{cost.rows:,} rows, {100 * cost.padding_share:.2f} % padding{dropped}"
+        bars.append(Bar(cost.strategy, parts, words))
     key = [(name, color, 1.0) for name, color in zip(named, colors, strict=True)]
     return bar_chart("Packing strategies compared", bars, key=key)
-
-
-def _in_words(cost: PackingCost) -> str:
-    whole = max(cost.real + cost.dropped, 1)
-    dropped = f", {100 * cost.dropped / whole:.1f} % dropped" if cost.dropped else ""
-    return f"{cost.rows:,} rows, {100 * cost.padding_share:.2f} % padding{dropped}"
 
 
 def epochs_chart(curves: ShareCurves) -> Chart:

@@ -7,21 +7,20 @@ imports neither grain nor jax.
 The house, from the ground up; a room imports only from rooms above it in this list
 (tests/test_imports.py):
 
-    base           errors, words, seeds, settings, processes: stdlib and numpy
-    dataset        the format: storage, shards, index, manifest; open datasets, views, other formats
-    tokenizers     text to token ids and back
-    converter      text to a dataset
-    dedup          which documents are copies
-    rows           a table of rows: packing, mixing, pairs, Megatron's order; pack and mix for grain
-    feed           rows to batches: Loader, state, layouts, devices
-    torch          the same for torch's programs
-    foreign        other tools' files and parameters, rows as records
-    streaming      text without a dataset
-    look           what people look at: inspect, plan, trace, report, top
-    config         YAML to rows and a Loader
-    train          a small trainer, and the demo
-    testing        proofs of a run and of a trainer
-    clients, cli   ways into other people's trainers; the commands
+    base                        errors, seeds, hashes, settings, processes: stdlib and numpy
+    storage                     folders, buckets, the page cache of a host: bytes by name and range
+    tokenizers                  text to token ids and back
+    dataset                     the format: index, shards, manifest, views, other tools' files
+    converter                   text to a dataset
+    dedup                       which documents are copies
+    rows                        a table of rows: packing, mixing, pairs, Megatron's order
+    feed                        rows to batches: Loader, state, layouts, devices
+    foreign, streaming,         other tools' files and parameters; text without a dataset;
+    testing                     proofs of a run and of a trainer
+    look                        what people look at: inspect, plan, trace, report, top
+    config                      YAML to rows and a Loader
+    torch, train                the same for torch's programs; a small trainer, and the demo
+    clients, cli                ways into other people's trainers; the commands
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ if TYPE_CHECKING:  # for type checkers: the names that __getattr__ resolves
     from jaxdata.base.errors import StateMismatch as StateMismatch
     from jaxdata.base.errors import WorkerDied as WorkerDied
     from jaxdata.config import load as load
+    from jaxdata.converter.conversion import convert as convert
     from jaxdata.dataset.documents import ArrayDocuments as ArrayDocuments
     from jaxdata.dataset.opening import open_dataset as open_dataset
     from jaxdata.dataset.views.selecting import select as select
     from jaxdata.dedup.api import deduplicate as deduplicate
-    from jaxdata.dedup.one_pass import convert as convert
     from jaxdata.feed.checkpoint import LoaderRestore as LoaderRestore
     from jaxdata.feed.checkpoint import LoaderSave as LoaderSave
     from jaxdata.feed.loader import Loader as Loader
@@ -67,7 +66,7 @@ _PUBLIC = {
     "LoaderRestore": "jaxdata.feed.checkpoint",
     "LoaderSave": "jaxdata.feed.checkpoint",
     "Phase": "jaxdata.rows.mixing.phases",
-    "convert": "jaxdata.dedup.one_pass",
+    "convert": "jaxdata.converter.conversion",
     "deduplicate": "jaxdata.dedup.api",
     "evaluation_rows": "jaxdata.rows.map_datasets",
     "export": "jaxdata.foreign.export",
@@ -90,7 +89,7 @@ _ROOMS = {"errors": "jaxdata.base", "megatron": "jaxdata.rows"}
 __all__ = sorted(_PUBLIC)
 __version__ = VERSION
 
-__getattr__ = resolver(__name__, _PUBLIC)
+__getattr__ = resolver(__name__, _PUBLIC, _ROOMS)
 
 
 def __dir__() -> list[str]:

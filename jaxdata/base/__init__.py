@@ -1,1 +1,1 @@
-"""The ground: what is said, what is computed with, what runs beside. Only stdlib and numpy."""
+"""What every room stands on: errors, seeds, hashes, settings, processes. Stdlib and numpy only."""

@@ -2,9 +2,6 @@
 
 Each command has a file of its own, imported when the command is used, so that `jaxdata --help` is
 quick. To add one, add a line to `COMMANDS`.
-
-arguments  arguments that commands share
-views      commands about views
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Other people's trainers: the shortest honest way into each, imported when it is used."""
+"""Other people's trainers: the shortest way into each, one file a trainer.
+
+A client imports its trainer when it is used, and keeps its state in that trainer's own checkpoints.
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Self
 
 import grain
@@ -45,17 +46,49 @@ def main(arguments: Sequence[str]) -> None:
     interface = _maxtext("input_pipeline.input_pipeline_interface")
     training = _maxtext("trainers.pre_train.train")
     made: list[TrainIterator] = []
+    with _sought_by_step(training, settings, made) as has_step:
 
-    def create_and_measure(config: Any, mesh: Any) -> Any:
-        train, evaluation = _iterators(settings, config, mesh)
-        _add_measures(train.loader)
-        made.append(train)
-        return train, evaluation
+        def create_and_measure(config: Any, mesh: Any) -> Any:
+            train, evaluation = _iterators(settings, config, mesh, has_step)
+            _add_measures(train.loader)
+            made.append(train)
+            return train, evaluation
 
-    interface.create_data_iterator = create_and_measure
-    training.main(["maxtext", *rest])
+        interface.create_data_iterator = create_and_measure
+        training.main(["maxtext", *rest])
     if made and made[-1].failure is not None:
         raise made[-1].failure
+
+
+@contextmanager
+def _sought_by_step(training: Any, run: Config, made: Sequence[TrainIterator]) -> Iterator[bool]:
+    """Go on by a checkpoint's step where it has no position; yields whether MaxText tells the step.
+
+    MaxText asks for its first step when the checkpoint is loaded, and before the first batch.
+    """
+    plain = getattr(training, "get_first_step", None)
+    if plain is None:
+        yield False
+        return
+
+    def get_first_step(*given: Any) -> int:
+        step: int = plain(*given)
+        train = made[-1]
+        if step and not train.local_iterator.restored:
+            _check_skips(run)
+            train.loader.seek(step=step)
+            _logger().warning(
+                f"the checkpoint has no position of the data: going on by its step {step}, at "
+                f"row {train.loader.next_row}; whether it was of the same data and batch size is "
+                "not checked"
+            )
+        return step
+
+    training.get_first_step = get_first_step
+    try:
+        yield True
+    finally:
+        training.get_first_step = plain
 
 
 def _add_measures(loader: Loader) -> None:
@@ -104,11 +137,13 @@ def create_data_iterator(
         overrides: its fields, nested or by dotted names.
     """
     settings = load_config(run, overrides)
-    return lambda config, mesh: _iterators(settings, config, mesh)
+    return lambda config, mesh: _iterators(settings, config, mesh, has_step=False)
 
 
-def _iterators(run: Config, config: Any, mesh: Any) -> tuple[TrainIterator, EvalIterator | None]:
-    check(run, config)
+def _iterators(
+    run: Config, config: Any, mesh: Any, has_step: bool
+) -> tuple[TrainIterator, EvalIterator | None]:
+    check(run, config, has_step)
     rules = [config.logical_axis_rules, config.logical_axis_rules_for_eval]
     shardings = [
         _maxtext("utils.sharding").get_input_data_sharding(config, mesh, rules=rule)
@@ -134,8 +169,14 @@ def _loader(run: Config, split: str | None, batch_size: int, sharding: Any) -> L
     return made
 
 
-def check(run: Config, config: Any) -> None:
-    """Refuse a config of MaxText that the rows do not fit, or that would lose some of them."""
+def check(run: Config, config: Any, has_step: bool) -> None:
+    """Refuse a config of MaxText that the rows do not fit, or that would lose some of them.
+
+    Args:
+        run: the rows.
+        config: MaxText's.
+        has_step: whether the step of a checkpoint without position can be asked for.
+    """
     check_seq_len(run, config.max_target_length, "MaxText's max_target_length")
     check_vocabulary(run, config.vocab_size, "MaxText's vocab_size")
     batch = config.global_batch_size_to_load
@@ -148,6 +189,14 @@ def check(run: Config, config: Any) -> None:
     for name, wanted, why in _REFUSED:
         if getattr(config, name, wanted) != wanted:
             raise InputError(f"MaxText's {name}={getattr(config, name)} {why}: set it to {wanted}")
+    for name in _STATELESS:
+        if getattr(config, name, False):
+            if not has_step:
+                raise InputError(
+                    f"MaxText's {name}=True saves no position of the data: train with python -m "
+                    f"jaxdata.clients.maxtext, which goes on by the step, or set it to False"
+                )
+            _check_skips(run)
     if batch != config.global_batch_size_to_train_on:
         raise InputError(
             f"MaxText loads batches of {batch} rows and trains on "
@@ -158,8 +207,6 @@ def check(run: Config, config: Any) -> None:
 
 _REFUSED: list[tuple[str, Any, str]] = [
     ("dataset_type", "grain", "keeps no position of the data in checkpoints"),
-    ("enable_emergency_checkpoint", False, "keeps no position of the data in checkpoints"),
-    ("enable_multi_tier_checkpointing", False, "keeps no position of the data in checkpoints"),
     ("packing", True, "lets some attention kernels mix the documents of a row"),
     ("enable_rampup_batch_size", False, "loses the rows it holds back at every checkpoint"),
     ("expansion_factor_real_data", -1, "reads for other hosts; here each reads its own rows"),
@@ -168,6 +215,17 @@ _REFUSED: list[tuple[str, Any, str]] = [
     ("reuse_example_batch", 0, "trains on its first batch again and again"),
     ("use_tunix_gradient_accumulation", False, "weighs targets by how few their micro-batch has"),
 ]
+# Their checkpoints hold the model alone.
+_STATELESS = ("enable_emergency_checkpoint", "enable_multi_tier_checkpointing")
+
+
+def _check_skips(run: Config) -> None:
+    if run.loader.skip_rows:
+        raise InputError(
+            "loader.skip_rows with a checkpoint that has no position of the data: its step does "
+            "not tell which rows were skipped; remove loader.skip_rows, or train with MaxText's "
+            "ordinary checkpoints"
+        )
 
 
 class TrainIterator:
@@ -177,7 +235,7 @@ class TrainIterator:
         self.loader = loader
         self.local_iterator = Position(loader)
         self.failure: Exception | None = None
-        """what ended the batches, which MaxText takes for the end of its training"""
+        """the error that ended the batches; MaxText takes it for the end of its training"""
 
     def __iter__(self) -> Self:
         return self
@@ -200,7 +258,7 @@ class TrainIterator:
 
 
 class EvalIterator(TrainIterator):
-    """The same rows at every evaluation."""
+    """An iterator of the same rows at every evaluation."""
 
     def __iter__(self) -> Self:
         self.reset()
@@ -216,6 +274,8 @@ class Position(grain.experimental.ElasticIterator):  # type: ignore[misc]
     def __init__(self, loader: Loader) -> None:
         super(grain.experimental.ElasticIterator, self).__init__()
         self._loader = loader
+        self.restored = False
+        """whether the position was in a checkpoint"""
 
     def __iter__(self) -> Self:
         return self
@@ -230,6 +290,7 @@ class Position(grain.experimental.ElasticIterator):  # type: ignore[misc]
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Go on there, with any number of processes; raises StateMismatch for another run's."""
         self._loader.set_state(state)
+        self.restored = True
 
     def close(self) -> None:
         """Stop threads and worker processes."""

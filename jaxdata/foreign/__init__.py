@@ -1,4 +1,4 @@
-"""Other tools' parameters and statistics; documents and rows written for them."""
+"""Rows and documents as other tools' files, and the parameters of Cerebras' preprocessing."""
 
 from __future__ import annotations
 

@@ -39,12 +39,11 @@ from jaxdata.foreign.row_manifest import (
 )
 from jaxdata.rows.extras import check_extras
 from jaxdata.rows.map_datasets import (
+    identity_of,
+    known_rows,
     row_table,
-    section_starts,
-    underlying_identity,
-    underlying_keyed,
 )
-from jaxdata.rows.table import Batch
+from jaxdata.rows.table import Batch, KeyedRows
 from jaxdata.storage import Store, open_store, unwritable
 
 
@@ -67,7 +66,8 @@ class Selection:
                 f"rows {self.first}:{self.stop}: expected a range with 0 <= first < stop <= "
                 f"{len(self.rows)}, the number of rows there are"
             )
-        for start in section_starts(self.rows):
+        known = known_rows(self.rows)
+        for start in known.section_starts if known else ():
             if self.first < start < self.stop:
                 raise InputError(
                     f"rows {self.first}:{self.stop}: an amendment changes their shape at row "
@@ -95,16 +95,20 @@ class Selection:
             yield next(stream)[1]
 
     @property
+    def _keyed(self) -> Sequence[KeyedRows]:
+        known = known_rows(self.rows)
+        return known.keyed if known else ()
+
+    @property
     def lanes(self) -> int:
         """See `KeyedRows`."""
-        keyed = underlying_keyed(self.rows)
-        return keyed[0].lanes if keyed else 1
+        return self._keyed[0].lanes if self._keyed else 1
 
     def batch_key(self) -> NDArray[np.uint64]:
         """See `KeyedRows`; of all rows."""
         first = self._skips.ordinal(self.first)
         numbers = self._skips.rows(np.arange(first, first + len(self)))
-        return underlying_keyed(self.rows)[0].batch_key(numbers)
+        return self._keyed[0].batch_key(numbers)
 
     def _maker(self, sizes: Iterable[int]) -> BatchMaker:
         offsets = {size: np.arange(size) for size in sizes}
@@ -143,7 +147,7 @@ class RowsJob:
 
 
 def unfinished_rows(store: Store) -> UnfinishedJob:
-    """What a job in this folder leaves behind when it is killed; its units are shards."""
+    """The unfinished job of a folder, left when it was killed; its units are shards."""
     return UnfinishedJob(store, kind="unfinished rows", parameters="work/recipe.json")
 
 
@@ -282,7 +286,7 @@ def materialize(
 def _recipe(
     selection: Selection, layout: Named, record_format: str, shard_rows: int | None
 ) -> Recipe:
-    """What will be written; makes one row for the dtypes and shapes of its arrays."""
+    """The recipe of the rows to write; one row is made for the dtypes and shapes of its arrays."""
     if record_format not in RECORD_FORMATS:
         names = " | ".join(RECORD_FORMATS)
         raise InputError(f"record_format={record_format!r}: expected {names}")
@@ -299,7 +303,7 @@ def _recipe(
         skip_rows=selection.skip_rows,
         rows=len(selection),
         shard_rows=shard_rows or max(1, _SHARD_BYTES // row_bytes(fields)),
-        run=underlying_identity(selection.rows),
+        run=identity_of(selection.rows),
         lanes=selection.lanes,
     )
 

@@ -56,7 +56,7 @@ def row_dtype(fields: Sequence[Field]) -> np.dtype[Any]:
 
 
 def native(array: NDArray[Any]) -> NDArray[Any]:
-    """The same array in the byte order of this machine."""
+    """An array in the byte order of this machine."""
     return np.asarray(array, array.dtype.newbyteorder("="))
 
 

@@ -1,4 +1,7 @@
-"""What people look at: datasets, documents, rows, plans and runs, as tables, JSON and pages."""
+"""What people look at: a dataset, a row, a plan, a run.
+
+Each file makes plain values first, for `--json`, and tables of them for a terminal.
+"""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def _pieces(dataset: Dataset, tokens: NDArray[Any]) -> Iterator[dict[str, Any]]:
 
 
 def document_text(described: dict[str, Any]) -> Text:
-    """Its text, at most 4,000 characters.
+    """The text of a described document, at most 4,000 characters.
 
     Text without loss is in brackets. So are special tokens, in others: text that only looks like
     one ("<|im_start|>" in six pieces) is not.

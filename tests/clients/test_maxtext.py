@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,6 +37,7 @@ FITTING = {
     "eval_interval": -1,
     "steps": 6,
     "log_period": 2,
+    "enable_emergency_checkpoint": False,
     "logical_axis_rules": "train",
     "logical_axis_rules_for_eval": "eval",
 }
@@ -66,19 +68,23 @@ class StandIn:
     arguments: list[str] = field(default_factory=list)
     module: Any = None
     """its train.py"""
+    step: int = 0
+    """of its checkpoint"""
     stopped: str = ""
 
     def main(self, argv: list[str]) -> None:
         self.arguments = argv
         given = dict(each.split("=", 1) for each in argv[2:])
         config = SimpleNamespace(**{**FITTING, **self.changed, "steps": int(given["steps"])})
+        positions = not config.enable_emergency_checkpoint
         mesh = Mesh(jax.devices()[: self.devices], ("data",))
         iterator, _ = self.interface.create_data_iterator(config, mesh)
         saved = self.folder / "process_0.json"
         assert isinstance(iterator.local_iterator, grain.experimental.ElasticIterator)
-        if saved.exists():
+        if saved.exists() and positions:
             iterator.local_iterator.set_state(json.loads(saved.read_text()))
-        for step in range(config.steps):
+        first = self.module.get_first_step("model", self.step)
+        for step in range(first, first + config.steps):
             try:
                 self.losses += train(self.model, iterator, loss_of, 1)
             except (OSError, DatasetError) as failure:  # its loader_exception_guard, and its loop
@@ -86,7 +92,8 @@ class StandIn:
                 break
             self.metrics.append({"scalar": {}})
             self.logger(config).record_train_metrics(self.metrics[-1], step, 0.5)
-        saved.write_text(json.dumps(iterator.local_iterator.get_state()))
+        if positions:
+            saved.write_text(json.dumps(iterator.local_iterator.get_state()))
         iterator.local_iterator.close()
 
 
@@ -110,6 +117,7 @@ def trainer(stand_in: Callable[..., Any], tmp_path: Path) -> StandIn:
     stand_in("maxtext.common.metric_logger", MetricLogger=logger)
     made = StandIn(tmp_path, interface, logger)
     made.module = stand_in("maxtext.trainers.pre_train.train", main=made.main)
+    made.module.get_first_step = lambda model, state: state
     return made
 
 
@@ -146,6 +154,39 @@ def test_six_steps_by_hand(trainer: StandIn, run: Any, run_file: str) -> None:
     first, second, third = (each["scalar"] for each in trainer.metrics[:3])
     assert first.keys() == third.keys() > second.keys() == {"perf/step_time_seconds"}
     assert 0 < first["data/tokens/pages"] < third["data/tokens/pages"]
+
+
+def test_a_checkpoint_without_position_goes_on_by_its_step(
+    trainer: StandIn, run: Any, run_file: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Emergency checkpoints hold the model alone."""
+    trainer.changed = {"enable_emergency_checkpoint": True}
+    launch(run_file, 3)
+    trainer.step = 3
+    assert not caplog.records
+    launch(run_file, 1)
+    assert "has no position of the data: going on by its step 3, at row 24" in caplog.text
+    expected = [by_hand(Tiny(), rows) for rows in islice(jaxdata.load(run), 3, 4)]
+    trainer.model, trainer.losses = Tiny(), []
+    launch(run_file, 1)
+    assert trainer.losses == pytest.approx(expected, abs=CLOSE)
+
+
+def test_checkpoints_without_position_need_the_launcher(
+    trainer: StandIn, run: dict[str, Any], tmp_path: Path
+) -> None:
+    for name in ("enable_emergency_checkpoint", "enable_multi_tier_checkpointing"):
+        config = SimpleNamespace(**{**FITTING, name: True})
+        with pytest.raises(InputError, match=f"{name}=True saves no position of the data: train"):
+            maxtext.create_data_iterator(run)(config, mesh())
+    trainer.changed = {"enable_emergency_checkpoint": True}
+    skipping = {**run, "loader": {**run["loader"], "skip_rows": [[8, 16]]}}
+    (tmp_path / "skipping.yaml").write_text(json.dumps(skipping))
+    with pytest.raises(InputError, match="its step does not tell which rows were skipped"):
+        launch(f"jaxdata={tmp_path}/skipping.yaml", 1)
+    del trainer.module.get_first_step
+    with pytest.raises(InputError, match="enable_emergency_checkpoint=True saves no position"):
+        launch(f"jaxdata={tmp_path}/skipping.yaml", 1)
 
 
 def test_what_ended_the_data_is_raised_at_the_end(
@@ -220,8 +261,6 @@ def test_the_end_of_the_rows_stops_training(
         ({"reuse_example_batch": 1}, "reuse_example_batch=1 trains on its first batch again and"),
         ({"use_tunix_gradient_accumulation": True}, "weighs targets by how few their micro-batch"),
         ({"dataset_type": "synthetic"}, "keeps no position of the data in checkpoints"),
-        ({"enable_emergency_checkpoint": True}, "checkpoint=True keeps no position of the data"),
-        ({"enable_multi_tier_checkpointing": True}, "keeps no position of the data"),
     ],
 )
 def test_refused_before_the_first_step(
@@ -239,5 +278,5 @@ def test_a_position_of_maxtexts_own_data_is_refused(trainer: StandIn, run_file: 
 
 
 def test_it_says_that_maxtext_is_missing(run_file: str) -> None:
-    with pytest.raises(InputError, match="maxtext is not installed: see https"):
+    with pytest.raises(InputError, match="MaxText is not installed: see https"):
         launch(run_file, 1)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.converter.conversion import Conversion
 from jaxdata.converter.conversion_run import ConversionRun
@@ -183,26 +184,37 @@ def test_what_encoded_is_told_by_inspect_and_where_it_matters_by_the_report(
         shutil.rmtree(tmp_path / "moved")
 
 
-def test_an_encoder_caught_in_an_append_leaves_what_it_encoded_before(
+def test_an_encoder_caught_in_an_append_names_what_it_encoded_before(
     given: dict[str, Any],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It errs on a rare word that no sample had before; `inspect` tells the generations apart."""
+    """It errs on a rare word that no sample had before: in `beside`, too."""
     rare = [f"{'Syzygy' if n < 200 else 'Other'} text {n}" for n in range(1_000)]
     unseen = [text for text in rare if not drawn([text], some=False)]
-    first = write_lines(tmp_path / "first.jsonl", records("Other", *unseen[::-1]))
+    first = write_lines(tmp_path / "first.jsonl", records(*unseen[::-1]))
     more = write_lines(tmp_path / "more.jsonl", records(*(f"Syzygy {n}" for n in range(300))))
     use(monkeypatch, lambda text: "Syzygy" in text)
     fast = {"tokenizer": given["tokenizer"], "encoder": "fast"}
     run_here(first, tmp_path / "out", **fast)
+    words = ["convert", first, "--source", "web", "--tokenizer", given["tokenizer"]]
+    command(*words, "--output", tmp_path / "beside", "--encoder", "fast")
     run_here([first, more], tmp_path / "out", append=True, **fast)
-    assert "double 1.0 gives other ids than the library for 'Syzygy" in caplog.text
-    assert "convert those of double 1.0 again with --encoder library" in caplog.text
-    shown, count = inspected(tmp_path / "out"), len(unseen) + 1
+
+    caught = caplog.text
+    caplog.clear()  # its records hold what was raised, and so the files of that conversion
+    assert "double 1.0 gives other ids than the library for 'Syzygy" in caught
+    assert f"  train/web of {tmp_path}/out: jaxdata.convert(['{first}'], " in caught
+    assert f"  train/web of {tmp_path}/beside: " in caught
+    assert f"--output {tmp_path}/beside" in caught
+    assert "run its command with another --output and --encoder library" in caught
+    shown, count = inspected(tmp_path / "out"), len(unseen)
+    documents = len(jaxdata.open_dataset(tmp_path / "out").source("train", "web"))
+    assert documents == count + 300
     assert f"generation 0, documents 0 to {count - 1:,}: encoded by double 1.0" in shown
-    assert f"generation 1, documents {count:,} to {count + 299:,}: encoded by tokenizers " in shown
+    later = f"generation 1, documents {count:,} to {documents - 1:,}: encoded by tokenizers "
+    assert later in shown
     assert "(double 1.0 gives other ids than the library for 'Syzygy" in shown
 
 

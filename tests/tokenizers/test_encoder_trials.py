@@ -15,10 +15,13 @@ from jaxdata import tokenizers
 from jaxdata.base.errors import InputError, install_command
 from jaxdata.tokenizers import CannotEncode
 from jaxdata.tokenizers.encoders import (
+    EncodedDataset,
     Encoder,
     attach,
     choice,
     choose,
+    encoded_by,
+    note_encoded,
     trial,
 )
 from jaxdata.tokenizers.encoders import guarded as verdicts
@@ -153,3 +156,15 @@ def test_an_encoder_that_errs_in_its_trial_is_refused(monkeypatch: pytest.Monkey
     found = choose(made, "auto", text_bytes=2**40)
     assert found.name == "library"
     assert says in found.reasons[0]
+
+
+def test_what_an_encoder_encoded_is_remembered_once() -> None:
+    made = tokenizer(settings())
+    one, other = (
+        EncodedDataset(dataset=name, made={"train/web": "f"}, command="c", folder="/")
+        for name in ("a", "b")
+    )
+    for each in (one, other, one):
+        note_encoded(made, "double 1.0", each)
+    assert sorted(encoded_by(made, "double 1.0"), key=lambda each: each.dataset) == [one, other]
+    assert [*encoded_by(made, "double 2.0")] == []

@@ -22,7 +22,7 @@ from jaxdata.tokenizers.encoders import (
 )
 from jaxdata.tokenizers.encoders.base import CodePointSet
 from jaxdata.tokenizers.encoders.fast import FastokensEncoder
-from jaxdata.tokenizers.encoders.guarded import GuardedEncoder, drawn
+from jaxdata.tokenizers.encoders.guarded import GuardedEncoder, drawn, passage
 from tests.tokenizers import made
 
 
@@ -44,23 +44,32 @@ def test_chat_templates_special_tokens_are_the_librarys() -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "milliseconds", "line"),
+    ("texts", "cut", "milliseconds", "line"),
     [
-        (2, 9, "encoded by words 1; 2 of 9,000 texts compared, all equal"),
+        (2, 0, 9, "encoded by words 1; 2 of 9,000 texts compared, all equal"),
         (
             300,
+            0,
             100,
             "encoded by words 1, 5.0 times as fast as theirs 2; 300 of 9,000 texts compared, all "
             "equal: with 95 % confidence fewer than 1 in 100 differ",
         ),
-        (9_000, 9, "encoded by words 1; 9,000 of 9,000 texts compared, all equal"),
+        (
+            9_000,
+            120,
+            9,
+            "encoded by words 1; 9,000 of 9,000 texts compared, 120 of them by 4,096 of their "
+            "characters, all equal: with 95 % confidence fewer than 1 in 3,000 of what is compared "
+            "so differ",
+        ),
+        (9_000, 0, 9, "encoded by words 1; 9,000 of 9,000 texts compared, all equal"),
     ],
 )
 def test_a_summary_states_no_more_than_was_compared(
-    texts: int, milliseconds: int, line: str
+    texts: int, cut: int, milliseconds: int, line: str
 ) -> None:
     counts = {"all texts": 9_000, "own characters": 50_000, "own microseconds": 1_000_000}
-    both = {"both texts": texts, "both characters": 10 * milliseconds}
+    both = {"both texts": texts, "cut texts": cut, "both characters": 10 * milliseconds}
     of_words = counts | both | {"both microseconds": 1_000 * milliseconds}
     assert [*EncodingSummary(library="theirs 2", counts={"words 1": of_words}).lines()] == [line]
 
@@ -76,14 +85,30 @@ SHORT = [f"text {n}" for n in range(400)]
 
 
 @given(st.lists(st.sampled_from([*LONG, *SHORT, "", "\ud800"]), max_size=9), st.booleans())
-def test_texts_are_drawn_by_their_mark_and_at_the_beginning_the_shortest(
+def test_texts_are_drawn_by_their_mark_and_longer_ones_more_often(
     texts: list[str], some: bool
 ) -> None:
-    expected = [n for n, text in enumerate(texts) if mark(text) % 256 == 0]
-    shortest = min(range(len(texts)), key=lambda n: (len(texts[n]), n), default=None)
-    if some and not expected and shortest is not None:
-        expected = [shortest]
+    marks = [mark(text) for text in texts]
+    expected = [
+        n
+        for n, text in enumerate(texts)
+        if marks[n] % 256 < max(1, len(text) // 4_096) or (some and marks[n] == min(marks))
+    ]
     assert drawn(texts, some) == expected
+
+
+def test_passages_lie_anywhere_in_a_long_text() -> None:
+    for text in ("", "a" * 4_096):
+        assert passage(text) is text
+    places = set()
+    for number in range(300):
+        text = f"{number:05}" + "".join(f"{n:05}" for n in range(2_000))
+        found = passage(text)
+        assert len(found) == 4_096
+        start = mark(text) // 256 % (len(text) - 4_096)
+        assert found == text[start : start + 4_096]
+        places.add(start * 10 // (len(text) - 4_096))
+    assert places == {*range(10)}
 
 
 def test_the_beginning_of_a_text_is_shown_escaped() -> None:
@@ -143,7 +168,9 @@ def test_every_text_of_a_unit_is_counted_by_who_encoded_it(
                 count("own", some)
                 chosen = some if everything else [some[n] for n in drawn(some, first)]
                 first = first and not chosen
-                count("both", chosen)
+                count("both", chosen if everything else [text[:4_096] for text in chosen])
+                cut = 0 if everything else sum(len(text) > 4_096 for text in chosen)
+                counts["cut texts"] += cut
         timed = {name: n for name, n in guard.counts.items() if name.endswith("microseconds")}
         assert timed.keys() <= {"own microseconds", "both microseconds"}
         assert all(n >= 0 for n in timed.values())
@@ -176,19 +203,21 @@ def test_shorter_runs_and_shorter_texts_are_not_left() -> None:
 def test_a_difference_in_what_is_compared_is_an_error() -> None:
     class Wrong(Failing):
         def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-            return [ids[:-1] if len(ids) == 1 else ids for ids in ids_of(texts)]
+            return [ids[:-1] if len(ids) in (1, 4_096) else ids for ids in ids_of(texts)]
 
     def encode(text: str, **options: bool) -> list[int]:
         guard = GuardedEncoder(Wrong(), "fast 1", ids_of, CodePointSet([]), **options)  # type: ignore[arg-type]
         guard.encode(["fine"])
         return guard.encode([text])[0].tolist()
 
+    long = next(text for n in range(999) if drawn([text := f"{n} " * 20_000], False))
     missed, found = (
         next(one for one in map(chr, range(65, 10_000)) if bool(drawn([one], False)) is is_drawn)
         for is_drawn in (False, True)
     )
     assert encode(missed) == [], "it is not drawn"
-    for text, options in ((found, {}), (missed, {"everything": True})):
+    assert encode(long, everything=True) == [*map(ord, long)], "whole, it is right"
+    for text, options in ((long, {}), (found, {}), (missed, {"everything": True})):
         with pytest.raises(EncoderDiffers) as caught:
             encode(text, **options)
-        assert (caught.value.encoder, caught.value.text) == ("fast 1", text)
+        assert (caught.value.encoder, caught.value.text) == ("fast 1", passage(text))

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import click
 
-from jaxdata.converter.hashes import CHOICES
+from jaxdata.base.hashing import RULES
 from jaxdata.converter.inputs.streams import EXPANSION
 from jaxdata.converter.options import (
     CLEANING,
@@ -201,7 +201,7 @@ _DECLARED: dict[str, list[Callable[[Any], Any]]] = {
         ),
         click.option(
             "--dedup",
-            type=click.Choice(CHOICES),
+            type=click.Choice(["exact", *(f"exact:{rule}" for rule in RULES)]),
             help="Make the view 'exact', which leaves out documents that are exact copies: but for "
             "whitespace, or by another rule of jaxdata dedup --exact. All stay on disk.",
         ),

@@ -1,5 +1,1 @@
-"""Commands about views: those that make them, and `listing`, which shows and removes them.
-
-`choose` is `jaxdata select`, `dedup_command` is `jaxdata dedup`; `shown` is what a command says of
-the view that it made.
-"""
+"""Commands about views: those that make them, and the one that shows and removes them."""

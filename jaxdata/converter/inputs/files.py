@@ -12,14 +12,16 @@ from typing import IO, NamedTuple
 
 from jaxdata.converter.inputs.parsing import reading
 from jaxdata.converter.inputs.streams import Compression
-from jaxdata.storage.objects import Facts, RangedFile, place_of
+from jaxdata.storage.client import Facts
+from jaxdata.storage.objects import place_of
+from jaxdata.storage.ranged_file import RangedFile
 
 _EXPANSION = 4  # what gzip usually makes of text, for files too small to be worth looking
 
 
 @dataclass(frozen=True)
 class FileType:
-    """How to read a file; see `file_types`."""
+    """How to read a file; see `formats.base`."""
 
     format: str  # meaningless ("txt") for an archive
     compression: Compression = ""  # of the whole file

@@ -1,4 +1,7 @@
-"""A dataset and a run over it as one page to look at, which fetches nothing."""
+"""A dataset and a run over it as one page to look at, which fetches nothing.
+
+All is gathered once as plain values, then drawn.
+"""
 
 from jaxdata.look.report.gathering import Report, Subject, gather
 from jaxdata.look.report.page import check_installed, write_images, write_page

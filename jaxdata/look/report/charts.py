@@ -210,7 +210,7 @@ def packing_chart(found: Comparison) -> Chart:
     colors = [color_name(number) for number in (0, 1, 5)]
     bars = []
     for cost in found.costs:
-        edges = [0.0, *accumulate((float(cost.real), cost.padding, cost.dropped))]
+        edges = [0.0, *accumulate((cost.real, cost.padding, cost.dropped))]
         parts = [(a, b, c, 1.0) for a, b, c in zip(edges[:-1], edges[1:], colors, strict=True)]
         whole = max(cost.real + cost.dropped, 1)
         dropped = f", {100 * cost.dropped / whole:.1f} % dropped" if cost.dropped else ""

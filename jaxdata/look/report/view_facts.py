@@ -43,7 +43,7 @@ class ShownSpan:
     """A span that is masked or cut out; all printable."""
 
     said: list[str]
-    """what becomes of it, how often, and where it stays"""
+    """what becomes of the span, how often it occurs, and where it stays"""
     text: str
 
 

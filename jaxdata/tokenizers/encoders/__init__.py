@@ -1,7 +1,7 @@
 """Encoders: implementations of a tokenizer that are faster than its library, with its ids.
 
-`choice` chooses one for a tokenizer, after the trial of `trial`; `guarded` compares samples of what
-it encodes with the library. One file each: `fast` for byte-level BPE, `words` for SentencePiece's.
+An encoder knows the parts of the tokenizers that it takes, passes a trial against the library, and
+has samples compared in every unit of a conversion. What it may not encode goes to the library.
 """
 
 from __future__ import annotations
@@ -16,12 +16,16 @@ from jaxdata.tokenizers.encoders.choice import (
     refuse,
 )
 from jaxdata.tokenizers.encoders.guarded import (
+    EncodedDataset,
     EncoderDiffers,
     GuardedEncoder,
+    encoded_by,
+    note_encoded,
 )
 
 __all__ = [
     "Choice",
+    "EncodedDataset",
     "Encoder",
     "EncoderDiffers",
     "EncoderName",
@@ -31,6 +35,8 @@ __all__ = [
     "attach",
     "check_encoder",
     "choose",
+    "encoded_by",
     "library_of",
+    "note_encoded",
     "refuse",
 ]

@@ -14,6 +14,7 @@ from jaxdata.tokenizers.base import Tokenizer
 from jaxdata.tokenizers.encoders.base import CodePointSet, Encoder, EncoderName, Refused
 from jaxdata.tokenizers.encoders.fast import FastokensEncoder
 from jaxdata.tokenizers.encoders.guarded import (
+    PASSAGE,
     GuardedEncoder,
     Verdict,
     keep_verdict,
@@ -23,7 +24,8 @@ from jaxdata.tokenizers.encoders.trial import Progress, try_encoder
 from jaxdata.tokenizers.encoders.words import WordsEncoder
 
 _DOUBT = 3
-"""Where n drawn texts are equal, fewer than 3 / n of all differ, with 95 % confidence."""
+"""Where n drawn texts or passages are equal, fewer than 3 / n of all such differ, with 95 %
+confidence."""
 
 _TIMED = 10_000  # microseconds of the library: less says nothing of its speed
 
@@ -89,10 +91,17 @@ class EncodingSummary(BaseModel):
         texts, both, left = (self._count(name, f"{what} texts") for what in ("all", "both", "left"))
         ratio, timed = self._ratio(name), self._count(name, "both microseconds") >= _TIMED
         speed = f", {ratio:,.1f} times as fast as {self.library}" if ratio and timed else ""
-        sure = f": with 95 % confidence fewer than 1 in {both // _DOUBT:,} differ"
-        bound = sure if both >= 100 * _DOUBT and both + left < texts else ""
+        cut = self._count(name, "cut texts")
+        parts, what = (
+            (f", {cut:,} of them by {PASSAGE:,} of their characters", " of what is compared so")
+            if cut
+            else ("", "")
+        )
+        sure = f": with 95 % confidence fewer than 1 in {both // _DOUBT:,}{what} differ"
+        every = both + left >= texts and not cut
+        bound = sure if both >= 100 * _DOUBT and not every else ""
         rest = f"; {left:,} left to the library" if left else ""
-        compared = f"{both:,} of {texts:,} texts compared, all equal{bound}"
+        compared = f"{both:,} of {texts:,} texts compared{parts}, all equal{bound}"
         return f"encoded by {name}{speed}; {compared}{rest}"
 
 

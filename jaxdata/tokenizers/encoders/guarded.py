@@ -11,7 +11,7 @@ import time
 import unicodedata
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -60,15 +60,64 @@ def keep_verdict(tokenizer: Tokenizer, encoder: str, verdict: Verdict) -> None:
         keep(_name(tokenizer, encoder), None, write)
 
 
+class EncodedDataset(BaseModel):
+    """What an encoder encoded of a dataset, by a conversion on this machine.
+
+    Attributes:
+        dataset: its folder or URL.
+        made: the sources, and the fingerprint of the generation of each.
+        command: what was run.
+        folder: where it was run.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dataset: str
+    made: dict[str, str]
+    command: str
+    folder: str
+
+
+def note_encoded(tokenizer: Tokenizer, encoder: str, what: EncodedDataset) -> None:
+    """Remember what an encoder encoded, where the cache can be written."""
+    line = what.model_dump_json().encode() + b"\n"
+
+    def write(store: Store, name: str) -> None:
+        store.update(name, lambda before: (before or b"").replace(line, b"") + line)
+
+    with suppress(OSError, ValueError):
+        keep(_list_name(tokenizer, encoder), None, write)
+
+
+def encoded_by(tokenizer: Tokenizer, encoder: str) -> Iterator[EncodedDataset]:
+    """What an encoder encoded with a tokenizer, as far as this cache knows."""
+    for store, name in find_kept([_list_name(tokenizer, encoder)], None):
+        for line in (store.read(name) or b"").splitlines():
+            with suppress(ValueError):
+                yield EncodedDataset.model_validate_json(line)
+
+
 def _name(tokenizer: Tokenizer, encoder: str) -> str:
-    facts = "\n".join(_facts(tokenizer, encoder))
-    return f"encoders/{hashlib.sha256(facts.encode()).hexdigest()[:32]}.json"
+    return f"encoders/{_digest(_facts(tokenizer, encoder))}.json"
+
+
+def _list_name(tokenizer: Tokenizer, encoder: str) -> str:
+    """Of datasets: ids that are wrong are wrong whatever version of the library was there."""
+    return f"encoders/{_digest((encoder, *_files(tokenizer)))}.datasets.jsonl"
+
+
+def _digest(facts: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:32]
 
 
 def _facts(tokenizer: Tokenizer, encoder: str) -> Iterator[str]:
     """Whatever a verdict depends on."""
     yield from (f"trial {_TRIAL}", encoder, str(library_of(tokenizer.kind)))
     yield f"Python's Unicode {unicodedata.unidata_version}"
+    yield from _files(tokenizer)
+
+
+def _files(tokenizer: Tokenizer) -> Iterator[str]:
     for name, data in sorted(tokenizer.files().items()):
         yield f"{name} {hashlib.sha256(data).hexdigest()}"
 
@@ -77,6 +126,8 @@ Encode = Callable[[Sequence[str]], list[np.ndarray]]
 
 _ONE_IN = 256
 """Of how many texts one is encoded by the library too."""
+PASSAGE = 4_096
+"""Characters of a long text that are compared."""
 _HEAD = 64
 
 # The regular expressions of tiktoken fail, and print, from 999,999 spaces in a row: where it is the
@@ -112,8 +163,9 @@ class GuardedEncoder:
         everything: compare every text, not a sample.
 
     Attributes:
-        counts: texts, characters and microseconds of processor time: of "all" texts, of the
-            encoder's "own", of those "left" to the library, and of those that "both" encoded.
+        counts: texts, characters and microseconds of processor time: of all texts, of those that
+            the library encoded instead, and of those that both did; "cut texts" are those of the
+            last of which only a passage was compared.
     """
 
     def __init__(
@@ -159,15 +211,26 @@ class GuardedEncoder:
         except CannotEncode:
             return [None] if len(texts) == 1 else [self._own([text])[0] for text in texts]
         self._count("own", texts)
+        self._compare(texts, ids)
+        return list(ids)
+
+    def _compare(self, texts: Sequence[str], ids: Sequence[np.ndarray]) -> None:
         chosen = range(len(texts)) if self._everything else drawn(texts, self._first)
         self._first &= not chosen
-        compared = [texts[n] for n in chosen]
-        others = self._timed("both", self._library, compared)
-        self._count("both", compared)
-        for n, other in zip(chosen, others, strict=True):
-            if not np.array_equal(ids[n], other):
-                raise EncoderDiffers(self.name, texts[n])
-        return list(ids)
+        passages = texts if self._everything else [passage(texts[n]) for n in chosen]
+        # A passage alone is a text like any other: both must agree on it.
+        cut = [p for n, p in zip(chosen, passages, strict=True) if len(p) < len(texts[n])]
+        again = iter(self._encoder.encode(cut)) if cut else iter(())
+        mine = [
+            next(again) if len(p) < len(texts[n]) else ids[n]
+            for n, p in zip(chosen, passages, strict=True)
+        ]
+        theirs = self._timed("both", self._library, passages)
+        self._count("both", passages)
+        self.counts["cut texts"] += len(cut)
+        for text, one, other in zip(passages, mine, theirs, strict=True):
+            if not np.array_equal(one, other):
+                raise EncoderDiffers(self.name, text)
 
     def _timed(self, what: str, encode: Encode, texts: Sequence[str]) -> list[np.ndarray]:
         begin = time.thread_time_ns()
@@ -181,16 +244,20 @@ class GuardedEncoder:
 
 
 def drawn(texts: Sequence[str], some: bool) -> list[int]:
-    """The numbers of the texts that are compared: one in 256, by content.
+    """The numbers of the texts that are compared, by their content; with `some` at least one.
 
-    With `some` at least one: the shortest, where a long one could take longer than all others.
+    One text in 256 is drawn, of long ones as many more as they are longer than a passage.
 
-    >>> drawn(["one", "four"], True), drawn([], True)
-    ([0], [])
+    >>> drawn(["one", "two"], True) == drawn(["one", "two"], True), drawn([], True)
+    (True, [])
     """
-    found = [n for n, text in enumerate(texts) if _mark(text) % _ONE_IN == 0]
-    shortest = sorted(range(len(texts)), key=lambda n: len(texts[n]))[:1] if some else []
-    return found or shortest
+    marks = [_mark(text) for text in texts]
+    least = min(marks, default=0) if some else -1
+    return [
+        n
+        for n, mark in enumerate(marks)
+        if mark == least or mark % _ONE_IN < max(1, len(texts[n]) // PASSAGE)
+    ]
 
 
 def _with_long_runs(texts: Sequence[str]) -> Iterator[int]:
@@ -198,6 +265,14 @@ def _with_long_runs(texts: Sequence[str]) -> Iterator[int]:
     for number, text in enumerate(texts):
         if len(text) >= _RUN and _SPACES.search(text[:: _RUN // 8]):
             yield number
+
+
+def passage(text: str) -> str:
+    """A text, or a part of a long one, at a place that its content decides."""
+    if len(text) <= PASSAGE:
+        return text
+    start = _mark(text) // _ONE_IN % (len(text) - PASSAGE)
+    return text[start : start + PASSAGE]
 
 
 def _mark(text: str) -> int:

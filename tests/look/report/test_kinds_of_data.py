@@ -14,11 +14,11 @@ import jaxdata
 from jaxdata.base.errors import install_command
 from jaxdata.look.report import Subject, gather, gathering
 from jaxdata.testing import write_dataset
-from jaxdata.testing.buckets import bucket_server
 from tests import builders
 from tests.builders import dataset
 from tests.commands import run
 from tests.look.report.conftest import report
+from tests.storage.servers import bucket_server
 
 
 def text_of(page: Path) -> str:
@@ -86,7 +86,6 @@ def test_many_sources_are_tabled_and_the_largest_drawn(
 
 
 def test_little_is_read_from_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("obstore", reason="needs jaxdata[buckets]")
     monkeypatch.setenv("JAXDATA_CACHE", str(tmp_path / "cache"))
     with bucket_server("s3") as server:
         for name, value in server.env.items():

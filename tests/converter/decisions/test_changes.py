@@ -1,0 +1,298 @@
+"""What a conversion says of what is there: which sources it may resume, join, or be added to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.converter import changes as changed
+from jaxdata.converter import conversion, conversion_run
+from jaxdata.converter.changes import times_made
+from jaxdata.converter.job import Job
+from jaxdata.converter.parameters import Parameters
+from jaxdata.converter.receipts import MergedReceipts, Quarantined, RecordPlace
+from jaxdata.dataset.manifest import Generation, SourceEntry
+from tests.converter.decisions.made import BYTES, input_file, manifest, parameters, source
+
+INPUTS = st.dictionaries(st.sampled_from("abcde"), st.sampled_from(["one", "two"]))
+URL = "memory://dataset"
+
+
+def of_inputs(inputs: dict[str, str], **options: Any) -> Parameters:
+    return parameters(update={"inputs": inputs, "unit_bytes": 2**22 + len(inputs)}, **options)
+
+
+def fate(names: list[str], what: str) -> list[str]:
+    """What is said of the inputs that one thing happened to."""
+    if not names:
+        return []
+    more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+    return [f"input '{min(names)}'{more} {what}"]
+
+
+def told(was: dict[str, str], now: dict[str, str]) -> list[str]:
+    changed = [name for name in was if name in now and was[name] != now[name]]
+    return [
+        *fate([name for name in was if name not in now], "is missing"),
+        *fate([name for name in now if name not in was], "is new"),
+        *fate(changed, "has other content"),
+    ]
+
+
+@given(INPUTS, INPUTS)
+def test_of_other_inputs_the_first_of_each_kind_is_named(
+    was: dict[str, str], now: dict[str, str]
+) -> None:
+    begun, changes = of_inputs(was), told(was, now)
+    assert changed.unfinished_changes(begun.encode(), of_inputs(now)) == changes
+    said = refused(source(begun), of_inputs(now))
+    if not changes:
+        assert said is None, "it is finished"
+        return
+    added = was.items() < now.items()
+    what = "inputs" if added else "settings"
+    remedy = "Add these files with --append, or use" if added else "Use"
+    assert said == (
+        f"{URL} already has train/web with different {what}: {'; '.join(changes)}. "
+        f"{remedy} another --source or --output"
+    )
+
+
+def refused(entry: SourceEntry, wanted: Parameters) -> str | None:
+    was = manifest(wanted, web=entry)
+    try:
+        changed.check_finished(was, "train/web", wanted, URL)
+    except InputError as error:
+        return str(error)
+    return None
+
+
+def hashes(**hashes: Any) -> dict[str, Any]:
+    return {"hashes": parameters("a").hashes.model_copy(update=hashes)}
+
+
+LIBRARY = {"library": "tiktoken 0.14.0, Unicode 16"}
+ANOTHER = (
+    "the tokenizer's library was tiktoken 0.14.0, Unicode 16, is tiktoken 0.15.0, which could give "
+    "other ids (pip install 'tiktoken==0.14.0' brings the first one back)"
+)
+ABOUT = "--dedup and --minhash keep hashes; jaxdata dedup finds copies without them, too"
+HASHED, LATER = (hashes(exact_hash="letters", hashing=f"version {n}") for n in (1, 2))
+CHANGES: list[tuple[dict[str, Any], dict[str, Any], list[str]]] = [
+    ({}, LIBRARY, []),
+    (LIBRARY, {}, []),
+    (LIBRARY, LIBRARY, []),
+    (LIBRARY, {"library": "tiktoken 0.15.0"}, [ANOTHER]),
+    ({"first_file": 2}, {}, ["--append: the source had 2 input files, has 0"]),
+    ({"record_tokens": 9}, {"record_tokens": 8}, ["record_tokens was 9, is 8"]),
+    ({"unit_bytes": 1}, {"unit_bytes": 2}, ["unit_bytes was 1, is 2"]),
+    (HASHED, {}, ["exact_hash was 'letters', is None", ABOUT]),
+    ({}, hashes(minhash="14"), ["minhash was None, is '14'", ABOUT]),
+    (HASHED, LATER, ["hashes of documents were made by version 1, are by version 2"]),
+]
+
+
+@pytest.mark.parametrize(("was", "now", "changes"), CHANGES)
+def test_changes_since_a_beginning_are_named(
+    was: dict[str, Any], now: dict[str, Any], changes: list[str]
+) -> None:
+    begun, wanted = parameters("a", update=was), parameters("a", update=now)
+    assert changed.unfinished_changes(begun.encode(), wanted) == changes
+    with pytest.raises(ValueError, match="Parameters"):
+        changed.unfinished_changes(b"{}", wanted)
+
+
+def tokenizer(made: Parameters, **fields: Any) -> Parameters:
+    return made.model_copy(update={"tokenizer": made.tokenizer.model_copy(update=fields)})
+
+
+SHARED: list[tuple[dict[str, Any], str]] = [
+    ({"eod_id": 9}, "eod_id was 256, is 9"),
+    ({"bos_id": None, "pad_id": 1}, "bos_id was 2, is None; tokenizer pad_id was None, is 1"),
+    ({"kind": "hf", "files": {"a": "b"}}, "kind was 'bytes', is 'hf'"),
+    ({"vocab_size": 300}, "vocab_size was 257, is 300"),
+    ({"files": {"a": "b"}, "name": "x"}, "was 'bytes', is 'x' with other content"),
+]
+
+
+def test_a_source_of_another_tokenizer_or_size_of_records_does_not_join() -> None:
+    was, wanted = manifest(parameters("a")), parameters("b")
+    others = [(tokenizer(wanted, **fields), f"tokenizer {said}") for fields, said in SHARED]
+    for other, said in [
+        *others,
+        (parameters("b", record_tokens=7), "record_tokens was 16384, is 7"),
+    ]:
+        with pytest.raises(InputError) as caught:
+            changed.check_dataset(was, other, URL)
+        assert str(caught.value) == (
+            f"{URL}: all sources of a dataset share one tokenizer and record size: {said}. "
+            "Use the dataset's, or another --output"
+        )
+    changed.check_dataset(was, tokenizer(wanted, name="mine"), URL)
+
+
+def grown(*stages: Parameters, **options: Any) -> SourceEntry:
+    """A source that was made of the first inputs, and added to by those of the others."""
+    every: dict[str, str] = {}
+    generations: list[Generation] = []
+    for number, stage in enumerate(stages):
+        every |= stage.inputs
+        together = stage.model_copy(update={"inputs": dict(every)})
+        index = f"index-{number}" if number else "index"
+        entry = source(together, documents=number, generations=generations, index=index)
+        generations = [*generations, entry.as_generation()]
+    return entry
+
+
+def test_every_generation_of_a_source_is_known() -> None:
+    entry = grown(parameters("a"), parameters("b"), parameters("c"))
+    assert refused(entry, parameters("a")) is None
+    assert refused(entry, parameters("a", "b")) is None
+    assert refused(entry, parameters("a", "b", "c")) is None
+    said = refused(entry, parameters("b"))
+    assert said
+    assert "different settings: input 'a' (and 1 more) is missing. Use another" in said
+    assert times_made([entry]) == 3
+    assert times_made([source(parameters("a")), entry]) == 3
+    assert times_made([source(parameters("a"))]) == 1
+    assert times_made([]) == 0
+
+
+def test_a_finished_source_with_other_settings_is_refused_by_each() -> None:
+    made, now = (parameters("a", update={"library": f"tokenizers {n}"}) for n in (1, 2))
+    assert refused(source(made), now) is None, "there is nothing to encode"
+    said = refused(source(parameters("a")), parameters("a", "b", bos=True, strip=True))
+    assert said is not None
+    what = "bos was False, is True; strip was False, is True; input 'b' is new. Use another "
+    assert f"different settings: {what}" in said
+
+
+def test_a_source_that_another_changed_meanwhile_is_no_base() -> None:
+    entry, other = source(parameters("a")), source(parameters("b"))
+    was = manifest(parameters("a"), web=entry)
+    changed.check_unchanged(was, ["train/web"], {"train/web": entry}, URL)
+    changed.check_unchanged(was, ["train/new"], {}, URL)
+    for base in ({}, {"train/web": other}):
+        with pytest.raises(DatasetError) as caught:
+            changed.check_unchanged(was, ["train/new", "train/web"], base, URL)
+        assert str(caught.value) == (
+            f"{URL}: train/web was changed by another process while documents were added to it; "
+            "run the same command again"
+        )
+
+
+FREE = {"text_key": "body", "text_joiner": " ", "max_record_bytes": 9, "piece_bytes": 16}
+
+
+def test_documents_are_read_as_anybody_likes_but_made_by_the_same_settings() -> None:
+    entry = source(parameters("a", update={"library": "tiktoken 1", "unit_bytes": 5}))
+    for name, value in FREE.items():
+        for was in (entry, source(parameters("a", **{name: value}))):
+            changed.check_addition("train/web", was, parameters("b", **{name: value}))
+    wanted = parameters("b", bos=True, update={"library": "tiktoken 2"})
+    with pytest.raises(InputError) as caught:
+        changed.check_addition("train/web", entry, wanted)
+    assert str(caught.value) == (
+        "--append: train/web was made with different settings: bos was False, is True; the "
+        "tokenizer's library was tiktoken 1, is tiktoken 2, which could give other ids (pip "
+        "install 'tiktoken==1' brings the first one back). Use the same settings, or another "
+        "--source"
+    )
+
+
+def job(*names: str, **options: Any) -> Job:
+    files = [input_file(name) for name in names]
+    return Job(URL, "train", "web", files, parameters(*names, **options), {}, False, 2)
+
+
+def test_only_new_files_are_added_after_those_that_were_there() -> None:
+    first, second = parameters("a", "b"), parameters("a", "b", "c")
+    few, many = source(first), source(second)
+    dataset = manifest(first, web=few, other=many)
+    outputs = ["train/web", "val/web"]
+    made, entries = conversion._added_to(dataset, outputs, job("b", "c", "d"))
+    assert entries == {"train/web": few}
+    assert [file.name for file in made.files] == ["c", "d"]
+    assert made.parameters.first_file == 2
+    assert made.parameters.inputs == {name: f"digest of {name}" for name in "cd"}
+    made, entries = conversion._added_to(dataset, ["train/web", "train/other"], job("c", "d"))
+    assert entries == {"train/web": few, "train/other": many}
+    assert ([file.name for file in made.files], made.parameters.first_file) == (["d"], 3)
+    given = job("a")
+    assert conversion._added_to(manifest(first), ["train/web"], given) == (given, {}), "all is new"
+
+
+def test_a_file_of_a_known_name_with_other_content_is_not_added() -> None:
+    known = parameters("a", update={"inputs": {"a": "another digest"}})
+    dataset = manifest(known, web=source(known))
+    with pytest.raises(InputError) as caught:
+        conversion._added_to(dataset, ["train/web"], job("0", "a"))
+    assert str(caught.value).startswith(
+        "--append: 'a' was converted before with other content, and appending it would repeat"
+    )
+    other = parameters("a", bos=True)
+    with pytest.raises(InputError, match="train/web was made with different settings: bos was T"):
+        conversion._added_to(manifest(other, web=source(other)), ["train/web"], job("b"))
+
+
+def merged(
+    reasons: list[str], dropped: dict[str, int], keys: tuple[str, ...] = ("url", "body")
+) -> MergedReceipts:
+    made = MergedReceipts.__new__(MergedReceipts)
+    made._reasons, made.dropped = Counter(reasons), Counter(dropped)
+    bad = Quarantined(0, 2, reasons[0] if reasons else "", None, keys)
+    made.first_bad = (RecordPlace(input_file("a.jsonl"), 3), bad) if reasons else None
+    return made
+
+
+BAD, LACKS = "not JSON", "no key 'text'"
+NO_KEY = "no record has the key 'text'; /data/a.jsonl:3 has"
+UNUSABLE = "no record has a usable text:"
+FIRST = "the first is /data/a.jsonl:3. Are these the files, and"
+NOTHING: list[tuple[list[str], dict[str, int], str, str]] = [
+    ([], {}, "--a", "the input files are empty: there is no record in them"),
+    ([], {"short": 2_000, "by": 1}, "--a", "no document is left: 1 by, 2,000 short"),
+    ([LACKS], {"short": 1}, "--a", f"{NO_KEY} 'url', 'body': name one of these with --a"),
+    ([LACKS, BAD, BAD], {}, "--a", f"{UNUSABLE} 1 {LACKS}, 2 {BAD}; {FIRST} is --a right?"),
+    ([BAD], {}, "--a or --b", f"{UNUSABLE} 1 {BAD}; {FIRST} are --a or --b right?"),
+]
+
+
+@pytest.mark.parametrize(("reasons", "dropped", "options", "message"), NOTHING)
+def test_a_conversion_without_documents_says_why(
+    reasons: list[str], dropped: dict[str, int], options: str, message: str
+) -> None:
+    assert str(conversion_run._no_documents(merged(reasons, dropped), options)) == message
+
+
+def test_errors_name_the_place() -> None:
+    said = str(conversion_run._no_documents(merged([LACKS], {}, ()), "--a"))
+    assert said == f"{NO_KEY} no keys: name one of these with --a"
+    place = RecordPlace(input_file("a.jsonl"), 3)
+    assert str(conversion_run._bad_record(place, Quarantined(0, 2, "not JSON", None))) == (
+        "/data/a.jsonl:3: not JSON. Fix the record, or skip such records with --on-error quarantine"
+    )
+    assert str(conversion_run._modified_meanwhile(input_file("a.jsonl"), "d/work")) == (
+        "/data/a.jsonl was modified while it was converted. Delete d/work, run the same command "
+        "again, and do not modify inputs meanwhile"
+    )
+
+
+def test_a_call_is_told_of_without_its_defaults_and_what_is_no_value_by_its_name() -> None:
+    def convert(inputs: Any, *, output: Any, split: str = "train", **options: Any) -> None: ...
+
+    given: dict[str, Any] = {"inputs": [*"abcdefghi"], "output": Path("out"), "split": "train"}
+    given |= {"command": "x", "progress": print, "keep": ("url", 2), "more": {"a": True}}
+    given |= {"transform": str.upper, "tokenizer": BYTES, "other": object()}
+    assert conversion._call(convert, given) == (
+        "jaxdata.convert(['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', …], output='out', "
+        "keep=['url', 2], more={'a': True}, transform='str.upper', tokenizer='bytes', "
+        "other=<object>)"
+    )
+    assert conversion._call(convert, {"inputs": [*"abcdefgh"]}).endswith("'g', 'h'])")

@@ -1,0 +1,229 @@
+"""Hashes that a conversion keeps: the views made of them are those made of the decoded text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+import jaxdata
+from jaxdata.base.errors import InputError
+from jaxdata.dataset.manifest import ViewEntry, read_manifest
+from jaxdata.dataset.opening import open_dataset
+from jaxdata.dataset.verify import verify
+from jaxdata.dedup import DedupReport
+from jaxdata.storage import open_store
+from tests.commands import run
+from tests.converter.here import Here, run_here
+from tests.converter.test_convert import column, records, write_lines
+from tests.dedup.planted import dropped, find, made, prose
+
+SHARED = prose(1)
+SPACED = SHARED.replace(". ", ".\n\n ")
+NEAR = SHARED + " And this is the end."
+WEB = [SHARED, prose(2), SPACED, NEAR, prose(3, 2), prose(2), "", "?!", "日本語の文章です。", ""]
+WIKI = [NEAR, prose(4), SHARED.upper(), prose(3, 2), "日本語の文章です。"]
+
+
+def converted(inputs: Any, output: Path, rule: str = "whitespace", **options: Any) -> DedupReport:
+    """`jaxdata.convert` in this process, and the view without exact copies."""
+    run_here(inputs, output, exact_hash=rule, **options)
+    return find(output, name="exact", exact=rule, near=False)
+
+
+def views(dataset: Path, name: str) -> dict[str, ViewEntry]:
+    """What the manifest says of a view, by source: with a checksum of each of its columns."""
+    sources = read_manifest(open_store(dataset)).sources.items()
+    return {source: entry.views[name] for source, entry in sources if name in entry.views}
+
+
+def unread() -> Any:
+    """While it is entered, no text of a source can be read."""
+    return mock.patch(
+        "jaxdata.dedup.members.TokenTexts.texts", side_effect=AssertionError("text is read")
+    )
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The same sources with hashes and without."""
+    sources = {"train/web": WEB, "train/wiki": WIKI, "val/web": [NEAR, prose(9)]}
+    folder = tmp_path_factory.mktemp("both")
+    return made(folder / "kept", sources, minhash=True), made(folder / "plain", sources)
+
+
+@pytest.mark.parametrize("rule", ["whitespace", "letters", "none"])
+def test_the_view_is_the_one_of_the_decoded_text(tmp_path: Path, rule: str) -> None:
+    lines = write_lines(tmp_path / "a.jsonl", records(*WEB, *WIKI))
+    with unread():
+        report = converted(lines, tmp_path / "one", rule)
+    run_here(lines, tmp_path / "two")
+    find(tmp_path / "two", name="exact", sources=["web"], near=False, exact=rule)
+    assert report.views == views(tmp_path / "one", "exact") == views(tmp_path / "two", "exact")
+    spaced = {"none": set(), "whitespace": {0}, "letters": {0, 12}}  # the longest stays
+    lost = {*dropped(tmp_path / "one", "train/web", "exact")}
+    assert lost == {5, 9, 10, 13, 14} | spaced[rule]
+
+
+@pytest.mark.parametrize(
+    ("options", "hashed"),
+    [
+        ({"near": False}, ["train/web", "train/wiki"]),
+        ({"of": "bytes", "ngram": 10}, []),
+        ({"exact": "letters"}, []),
+        ({"bands": 20, "threshold": 0.5}, []),
+        ({"of": "ids"}, []),
+        (
+            {"sources": ["wiki", "web"], "against": ["val", "bench.jsonl"]},
+            ["train/wiki", "train/web", "val/web"],
+        ),
+    ],
+    ids=str,
+)
+def test_a_search_finds_the_same_with_them(
+    both: tuple[Path, Path], tmp_path: Path, options: dict[str, Any], hashed: list[str]
+) -> None:
+    against = [str(tmp_path / each) if "." in each else each for each in options.get("against", ())]
+    write_lines(tmp_path / "bench.jsonl", records(" ".join(prose(4).split()[20:50])))
+    reports = [find(data, **options | {"against": against}) for data in both]
+    kept, plain = (views(data, "d1") for data in both)
+    assert kept == plain
+    assert kept["train/web"].account.dropped
+    assert [report.hashed_before for report in reports] == [hashed, []]
+
+
+def test_no_text_is_read_to_hash(both: tuple[Path, Path], tmp_path: Path) -> None:
+    with unread():
+        assert "text read not at all" in find(both[0], threshold=0).summary()
+        with pytest.raises(AssertionError, match="text is read"):
+            find(both[1], threshold=0)
+        with pytest.raises(AssertionError, match="text is read"):
+            find(both[0])  # pairs are compared
+    said = find(both[0]).summary()
+    assert said.endswith(
+        "\nhashed when converted: train/web, train/wiki; text read only to compare likely copies"
+    )
+    bench = write_lines(tmp_path / "b.jsonl", records("one two"))
+    for near, also in ((True, " and to compare likely copies"), (False, "")):
+        said = find(both[0], against=[str(bench)], overlap=2, near=near).summary()
+        assert said.endswith(f"; text read only to look for words of benchmarks{also}")
+    assert "hashed" not in find(both[1]).summary()
+    with mock.patch("jaxdata.dedup.members.HASHING", "version 2, Unicode 15.0.0"):
+        assert find(both[0], threshold=0).hashed_before == [], "of another version"
+
+
+@pytest.mark.parametrize(
+    ("task", "options"),
+    [
+        ("dpo", {"separator": "\n"}),
+        ("fim", {"text_key": "chosen", "fim_prefix": 1, "fim_middle": 2, "fim_suffix": 3}),
+        ("lm", {"text_key": "prompt,chosen", "bos": True}),
+    ],
+    ids=["dpo", "fim", "joined"],
+)
+def test_other_tasks(tmp_path: Path, task: str, options: dict[str, Any]) -> None:
+    """What they store is not their text alone: tokens are decoded, as a search does."""
+    pairs = [(prose(5), prose(6)), (prose(5), prose(7)), (prose(5), prose(6) + " "), (NEAR, NEAR)]
+    lines = [
+        json.dumps({"prompt": one, "chosen": two, "rejected": prose(8)}).encode()
+        for one, two in (*pairs, pairs[1])
+    ]
+    source = write_lines(tmp_path / "a.jsonl", lines)
+    if options.get("bos"):
+        options = options | {"tokenizer": jaxdata.tokenizers.load("bytes", bos=7)}
+    with unread():
+        converted(source, tmp_path / "one", task=task, minhash=True, **options)
+    run_here(source, tmp_path / "two", task=task, **options)
+    find(tmp_path / "two", name="exact", exact="whitespace", near=False)
+    for data in (tmp_path / "one", tmp_path / "two"):
+        find(data)
+    for view in ("exact", "d1"):
+        assert views(tmp_path / "one", view) == views(tmp_path / "two", view)
+    assert views(tmp_path / "one", "exact")[
+        f"train/web{'/chosen' * (task == 'dpo')}"
+    ].account.dropped
+
+
+def test_appended_they_grow(tmp_path: Path) -> None:
+    first = write_lines(tmp_path / "a.jsonl", records(*WEB))
+    second = write_lines(tmp_path / "b.jsonl", records(*WIKI))
+    converted([first, second], tmp_path / "at once", minhash=True)
+    for files in ([first], [first, second]):
+        converted(files, tmp_path / "d", minhash=True, append=True)
+    for name in ("exact_hash", "band_hash"):
+        assert np.array_equal(column(tmp_path / "d", name), column(tmp_path / "at once", name))
+    grown, at_once = (views(tmp_path / name, "exact") for name in ("d", "at once"))
+    assert grown["train/web"].checksums == at_once["train/web"].checksums
+    assert verify(tmp_path / "d").whole
+    more = write_lines(tmp_path / "c.jsonl", records("more"))
+    says = r"--append: .* different settings: exact_hash was 'white.*; --dedup and --minhash keep "
+    with pytest.raises(InputError, match=says):
+        run_here(more, tmp_path / "d", append=True)
+    with (
+        mock.patch("jaxdata.converter.hashes.HASHING", "version 1, Unicode 99"),
+        pytest.raises(InputError, match=r"made by version 1, Unicode .*, are by .* Unicode 99"),
+    ):
+        run_here(more, tmp_path / "d", append=True, minhash=True)
+
+
+def command(lines: Path, output: Path, *options: str) -> str:
+    """What `jaxdata convert --dedup` prints."""
+    words = ("convert", lines, "--output", output, "--source", "web", "--tokenizer", "bytes")
+    with mock.patch("jaxdata.dedup.api.choose_engine", return_value=Here):
+        return run(*words, "--workers", "1", *options).stdout
+
+
+def test_copies_in_other_splits_are_left_out_too(tmp_path: Path) -> None:
+    texts = [prose(seed, 1) for seed in range(30)]
+    spaced = [text.replace(" ", "  ") for text in texts]
+    lines = write_lines(tmp_path / "a.jsonl", records(*texts, *spaced))
+    command(lines, tmp_path / "d", "--split-ratio", "train=50,val=50", "--dedup", "exact")
+    assert [*views(tmp_path / "d", "exact")] == ["train/web"]
+    kept = open_dataset(tmp_path / "d").source("train", "web", documents="exact")
+    held = open_dataset(tmp_path / "d").source("val", "web")
+    opened = open_dataset(tmp_path / "d")
+    words = [[opened.decode(doc["tokens"]).split() for doc in docs] for docs in (kept, held)]
+    assert words[0]
+    assert not [text for text in words[0] if text in words[1]]
+    reasons = {fate[0] for fate in dropped(tmp_path / "d", "train/web", "exact").values()}
+    assert reasons == {"exact copy", "exact copy in val"}
+
+
+def test_the_command_says_what_it_left_out(tmp_path: Path) -> None:
+    lines, data = write_lines(tmp_path / "a.jsonl", records(*WEB, SHARED.upper())), tmp_path / "d"
+    for again in (False, True):
+        with unread():
+            said = command(lines, data, "--dedup", "exact")
+        assert ("already complete" in said) == again
+        assert "\nexact copies in train/web: 3 of 11 documents, " in said
+        assert "\ntrain without them: documents: exact in a config, or --documents exact; " in said
+        assert f"jaxdata views {data} --remove exact" in said
+    assert "--dedup exact" in json.loads((data / "history.jsonl").read_text())["command"]
+    with unread():
+        said = command(lines, tmp_path / "e", "--dedup", "exact:letters", "--minhash")
+    assert "train/web: 4 of 11 documents, " in said
+
+
+def test_the_hashes_never_change(both: tuple[Path, Path]) -> None:
+    """Kept ones are compared with those of later versions, unless `hashing.VERSION` is raised."""
+    exact, bands = (column(both[0], name) for name in ("exact_hash", "band_hash"))
+    found = [int(each) for each in (*exact[:2], exact[-1], bands[0], bands[13])]
+    assert found == [
+        0x49DFA5986C9FAD94,
+        0xFD6AED593F98A31A,
+        0x7076A68E75884D4E,
+        0x805153648EDF29F9,
+        0x46CF992A1274DD4E,
+    ]
+
+
+def test_another_rule_than_there_is_is_refused(tmp_path: Path) -> None:
+    lines = write_lines(tmp_path / "a.jsonl", records("one"))
+    with pytest.raises(InputError, match=r"^exact_hash='near': expected one of none, whitespace"):
+        run_here(lines, tmp_path / "d", exact_hash="near")
+    with pytest.raises(InputError, match=r"'ids' reads no text that .*jaxdata dedup --of ids"):
+        run_here(lines, tmp_path / "d", task="ids", minhash=True)

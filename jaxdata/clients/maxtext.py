@@ -77,7 +77,7 @@ def _sought_by_step(training: Any, run: Config, made: Sequence[TrainIterator]) -
         if step and not train.local_iterator.restored:
             _check_skips(run)
             train.loader.seek(step=step)
-            _logger().warning(
+            logging.getLogger("jaxdata.clients.maxtext").warning(
                 f"the checkpoint has no position of the data: going on by its step {step}, at "
                 f"row {train.loader.next_row}; whether it was of the same data and batch size is "
                 "not checked"

@@ -273,9 +273,6 @@ class Passage:
     excerpt: str | None
     """the beginning of the passage as text; None if no tokenizer is known"""
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Piece(Passage):
@@ -404,7 +401,7 @@ class Explanation:
         if row is not None and row >= len(rows):
             raise InputError(f"the batch of step {step} has rows 0 to {len(rows) - 1}")
         chosen = rows if row is None else [rows[row]]
-        pieces = [piece.as_dict() for piece in self._tracer.rows(chosen)]
+        pieces = [asdict(piece) for piece in self._tracer.rows(chosen)]
         return {"step": step, "seq_len": self._tracer.seq_len(rows[0]), "pieces": pieces}
 
     def holding(self, text: str) -> list[tuple[str, int]]:
@@ -433,7 +430,7 @@ class Explanation:
             match = locate_text(self._decode, whole, text)
             start = max(match[0] - _CONTEXT, 0)
         passage = self._tracer.passage(source, document, start)
-        pieces = [piece.as_dict() for piece in self._tracer.pieces(source, document)]
+        pieces = [asdict(piece) for piece in self._tracer.pieces(source, document)]
         for piece in pieces:
             del piece["source"], piece["document"], piece["length"]
             if match is not None:
@@ -442,7 +439,7 @@ class Explanation:
             if self.next_row is not None:
                 piece["trained"] = piece["step"] is not None and piece["row"] < self.next_row
         view = described_fate(self._tracer.read(source), document)
-        return {**passage.as_dict(), "match": match, "pieces": pieces, **view}
+        return {**asdict(passage), "match": match, "pieces": pieces, **view}
 
 
 def decoder(dataset: Dataset) -> Any:

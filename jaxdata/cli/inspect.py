@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -104,7 +105,7 @@ def _show_row(settings: Any, row: int, as_json: bool) -> None:
     pieces = Tracer(loader, decoder(open_data(settings))).rows([row])
     arrays = loader.rows[row]
     if as_json:
-        found: dict[str, Any] = {"row": row, "pieces": [piece.as_dict() for piece in pieces]}
+        found: dict[str, Any] = {"row": row, "pieces": [asdict(piece) for piece in pieces]}
         click.echo(json.dumps(found | {name: array.tolist() for name, array in arrays.items()}))
         return
     console = Console()

@@ -140,11 +140,9 @@ def _new(folder: Store, names: list[str]) -> Store:
 def _check_absent(folder: Store, names: list[str]) -> None:
     for name in names:
         if folder.exists(name):
-            raise _exists(folder, name)
-
-
-def _exists(folder: Store, name: str) -> InputError:
-    return InputError(f"{folder.url}/{name} exists already: choose another output, or remove it")
+            raise InputError(
+                f"{folder.url}/{name} exists already: choose another output, or remove it"
+            )
 
 
 def _write_tokens(

@@ -88,19 +88,14 @@ def document_text(described: dict[str, Any]) -> Text:
         if inner and not part["loss"]:
             inner = Text.assemble((_NO_LOSS[0], "dim"), inner, (_NO_LOSS[1], "dim"))
         shown.append_text(inner)
-    size = sum(len(piece["text"]) for part in described["parts"] for piece in part["pieces"])
+    pieces = [piece for part in described["parts"] for piece in part["pieces"]]
+    size = sum(len(piece["text"]) for piece in pieces)
     if size > _MOST_CHARACTERS:
         rest = size - _MOST_CHARACTERS
         shown.append(f"\n… {rest:,} more characters (use --json)", "dim")
-    if found := _look_special(described):
+    if found := texts_like_tokens("\n".join(p["text"] for p in pieces if not p["special"])):
         shown.append(f"\ntext, and no special tokens: {printable(', '.join(found))}", "dim")
     return shown
-
-
-def _look_special(described: dict[str, Any]) -> list[str]:
-    """Parts of the text that look like special tokens, and are none."""
-    pieces = (piece for part in described["parts"] for piece in part["pieces"])
-    return texts_like_tokens("\n".join(each["text"] for each in pieces if not each["special"]))
 
 
 _COLORS = ("cyan", "yellow", "green", "magenta", "blue", "red")

@@ -113,16 +113,12 @@ def _source_table(sources: dict[str, Any]) -> Table:
             Text(printable(name)),
             f"{source['documents']:,}",
             f"{epoch['tokens']:,}",
-            *([_count(source["loss_tokens"])] * loss),
+            *(["" if source["loss_tokens"] is None else f"{source['loss_tokens']:,}"] * loss),
             f"{epoch['rows']:,}",
             f"{100 * filled:.2f}",
             f"{dropped['tokens_cropped']:,}",
         )
     return table
-
-
-def _count(known: int | None) -> str:
-    return "" if known is None else f"{known:,}"
 
 
 @dataclass(frozen=True)
@@ -312,7 +308,5 @@ def _left_out_before(statistics: dict[str, Any]) -> dict[str, int]:
     return {
         f"{kind}: {reason}": count
         for kind in ("quarantined", "dropped")
-        if isinstance(found := statistics.get(kind), dict)
-        for reason, count in found.items()
-        if isinstance(count, int)
+        for reason, count in statistics.get(kind, {}).items()
     }

@@ -65,8 +65,7 @@ class Delivery:
         if self._stream is None:
             return map_leaves(lambda _, leaf: self._moved(leaf), found)
         with torch.cuda.stream(self._stream):  # the current device of a thread may be another
-            pinned = map_leaves(lambda _, leaf: _pinned(leaf), found)
-            moved = map_leaves(lambda _, leaf: self._moved(leaf), pinned)
+            moved = map_leaves(lambda _, leaf: self._moved(leaf), found)
             return _Sent(moved, self._stream.record_event())
 
     def receive(self, batch: Any) -> Any:
@@ -89,6 +88,7 @@ class Delivery:
         # Only from pinned memory: other devices may read the memory of the host later, when it has
         # the next batch.
         pinned = self._stream is not None
+        value = value.pin_memory() if pinned else value
         moved = value if self.device is None else value.to(self.device, non_blocking=pinned)
         return moved.long() if self._long and moved.dtype == torch.int32 else moved
 
@@ -103,10 +103,6 @@ def _tensor(leaf: Any) -> Any:
         return leaf
     array = np.asarray(leaf)
     return torch.from_numpy(array) if array.ndim else array.item()
-
-
-def _pinned(value: Any) -> Any:
-    return value.pin_memory() if isinstance(value, torch.Tensor) else value
 
 
 def shard_of(rank: int | None, world_size: int | None) -> tuple[int, int]:

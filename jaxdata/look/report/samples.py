@@ -14,7 +14,7 @@ from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.views.kept_documents import in_source
 from jaxdata.look.terminal import printable, printable_lines
-from jaxdata.look.trace import origin_line, origin_of
+from jaxdata.look.trace import came_from, origin_of
 
 Decode = Callable[[Any], str]
 FAR_SAMPLES = 3
@@ -86,11 +86,6 @@ def _sample(name: str, documents: Documents, decode: Decode | None, document: in
     )
 
 
-def came_from(origin: dict[str, Any]) -> str:
-    """`a.jsonl line 17`; empty if unknown."""
-    return origin_line(origin).removeprefix(", from ")
-
-
 _DOCUMENTS = 400
 _COUNTED_TOKENS = 2_000  # of a document
 
@@ -123,16 +118,27 @@ class TokenFacts:
 
 def token_facts(dataset: Dataset, sources: Mapping[str, Documents]) -> TokenFacts:
     """Look at the tokens of documents spread evenly over each source."""
-    token_bytes = _token_bytes(dataset)
+    token_bytes: NDArray[np.int32] | None = None
+    try:
+        tokenizer = dataset.tokenizer
+        token_bytes = dataset.token_bytes
+        ids = {"EOD": tokenizer.eod_id, "BOS": tokenizer.bos_id, "padding": tokenizer.pad_id}
+        named = {
+            "tokenizer": f"{tokenizer.kind} {tokenizer.name}",
+            "vocabulary": f"{tokenizer.vocab_size:,} ids",
+            "special ids": ", ".join(f"{role} {n}" for role, n in ids.items() if n is not None),
+        }
+    except InputError as error:  # another tool's dataset, without a tokenizer
+        named = {"tokenizer": f"unknown: {error}"}
     seen: set[int] = set()
     found = []
     for name, documents in sources.items():
-        ids = _sampled_ids(documents)
-        used = np.unique(ids)
+        sample = _sampled_ids(documents)
+        used = np.unique(sample)
         seen.update(used.tolist())
-        found.append(_facts(name, documents, ids, len(used), token_bytes))
+        found.append(_facts(name, documents, sample, len(used), token_bytes))
     size = None if token_bytes is None else len(token_bytes)
-    return TokenFacts(_named(dataset), found, len(seen), size)
+    return TokenFacts(named, found, len(seen), size)
 
 
 def _sampled_ids(documents: Documents) -> NDArray[Any]:
@@ -158,23 +164,3 @@ def _facts(
         known = ids[ids < len(token_bytes)].astype(np.int64)
         rate = float(token_bytes[known].sum()) / len(ids)
     return SourceTokens(name, len(ids), used, rate, exact=False)
-
-
-def _token_bytes(dataset: Dataset) -> NDArray[np.int32] | None:
-    try:
-        return dataset.token_bytes
-    except InputError:  # another tool's dataset, without a tokenizer
-        return None
-
-
-def _named(dataset: Dataset) -> dict[str, str]:
-    try:
-        tokenizer = dataset.tokenizer
-    except InputError as error:
-        return {"tokenizer": f"unknown: {error}"}
-    ids = {"EOD": tokenizer.eod_id, "BOS": tokenizer.bos_id, "padding": tokenizer.pad_id}
-    return {
-        "tokenizer": f"{tokenizer.kind} {tokenizer.name}",
-        "vocabulary": f"{tokenizer.vocab_size:,} ids",
-        "special ids": ", ".join(f"{role} {n}" for role, n in ids.items() if n is not None),
-    }

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 from jaxdata.base.errors import JaxdataError
 from jaxdata.dataset.contract import Dataset
@@ -95,18 +94,11 @@ def _facts(
         view=view,
         account=entry.account,
         masked_tokens=sum(each.tokens for each in entry.account.masked.values()),
-        clusters=_clusters(entry.statistics),
+        clusters=entry.statistics.get("clusters", {}),
         state=("read here" if view == used else "") if fits else "of an earlier generation",
         examples=examples,
         spans=spans,
     )
-
-
-def _clusters(statistics: dict[str, Any]) -> dict[str, int]:
-    """The counts of clusters by size in a manifest, which anybody may have written."""
-    given = statistics.get("clusters")
-    sizes = given.items() if isinstance(given, dict) else ()
-    return {str(size): count for size, count in sizes if isinstance(count, int)}
 
 
 def _examples(base: ConvertedDocuments, view: str) -> Iterator[ShownCopy]:

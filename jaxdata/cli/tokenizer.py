@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from jaxdata import tokenizers
 from jaxdata.base.progress import Advance, progress_bar
-from jaxdata.cli.arguments.convert_options import token_texts
+from jaxdata.cli.options import token_texts
 from jaxdata.converter import texts
 from jaxdata.tokenizers.base import SPLITS
 

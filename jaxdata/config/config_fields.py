@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import MISSING, fields
-from typing import Annotated, Any, Literal, get_origin, get_type_hints
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -13,19 +12,18 @@ from pydantic import (
     Field,
     PlainValidator,
     Tag,
-    create_model,
     model_validator,
 )
 
 from jaxdata.base.errors import ConfigError
-from jaxdata.base.settings import Count, Natural, OneOf, Settings, known, whole
+from jaxdata.base.settings import Count, Settings, whole
 from jaxdata.config.storage_section import StorageSection
 from jaxdata.config.train_section import TrainSettings
-from jaxdata.feed.layouts import LAYOUTS, check_named
+from jaxdata.feed.layouts import check_named
 from jaxdata.feed.schedule import check_batch_size
 from jaxdata.feed.trees import MOST
 from jaxdata.rows.mixing.phases import OnExhaustion, Phase, WeighBy, check_phases, check_weights
-from jaxdata.rows.packing.settings import PackSettings
+from jaxdata.rows.packing.settings import PackSection
 
 TAGS = ("weights as numbers", "weights by a rule")
 """Names of the two forms of `mix`; pydantic puts them into error locations."""
@@ -90,35 +88,6 @@ def check_budgets(curriculum: Sequence[PhaseSection] | None) -> None:
         check_phases([phase.phase() for phase in curriculum])
 
 
-def section_of(settings: type, *, without: Sequence[str] = (), **defaults: Any) -> Any:
-    """A model with the fields of a dataclass; `defaults` are those that differ in a config.
-
-    Each field has `metadata` of `description`, `least` and `most` (of whole numbers; others have no
-    `least`) and `choices` (the values it may have, or None).
-    """
-    hints = get_type_hints(settings)
-    chosen: dict[str, Any] = {}
-    for each in fields(settings):
-        if each.name not in without:
-            default = defaults.get(each.name, each.default)
-            default = ... if default is MISSING else default
-            field = Field(default=default, description=each.metadata["description"])
-            chosen[each.name] = _checked(hints[each.name], each.metadata), field
-    return create_model(settings.__name__, __base__=Settings, **chosen)
-
-
-def _checked(hint: Any, metadata: Any) -> Any:
-    """The type of a field, with the checks of its metadata."""
-    if metadata["choices"] is not None:
-        plain = str if get_origin(hint) is Literal else hint  # the registry may have more names
-        return Annotated[plain, OneOf(metadata["choices"])]
-    if metadata["least"] is None:
-        return hint
-    number: Any = Count if metadata["least"] else Natural
-    number = Annotated[number, Field(le=metadata["most"])]
-    return number if hint is int else number | None
-
-
 RowPair = Annotated[list[int], Field(min_length=2, max_length=2)]
 
 
@@ -135,23 +104,9 @@ BatchSize = Annotated[
 ]
 
 
-def _layout(value: object) -> str | dict[str, Any]:
-    """A layout by name, perhaps with options; a module that it names is not imported yet."""
-    if isinstance(value, str) and ":" not in value:
-        return known(value, LAYOUTS)
-    return check_named(value)
-
-
 LayoutName = Annotated[
-    str | dict[str, Any], PlainValidator(_layout, json_schema_input_type=str | dict[str, Any])
+    str | dict[str, Any], PlainValidator(check_named, json_schema_input_type=str | dict[str, Any])
 ]
-
-
-_PACK_SECTION = section_of(PackSettings, without=("seed", "shuffle"), seq_len=2048)
-
-
-class PackSection(_PACK_SECTION):  # type: ignore[valid-type, misc]
-    """How documents become rows; the arguments of `jaxdata.pack`."""
 
 
 class LoaderSection(Settings):

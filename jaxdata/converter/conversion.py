@@ -13,7 +13,7 @@ from typing import Any, Literal, Self, cast, get_args
 
 from jaxdata import tokenizers
 from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.base.numbers import takes_numpy_beside
+from jaxdata.base.numbers import validated
 from jaxdata.converter.changes import check_known
 from jaxdata.converter.chat.formatting import check_template_text
 from jaxdata.converter.compatibility import (
@@ -241,7 +241,7 @@ def _made(entries: dict[str, SourceEntry], base: dict[str, SourceEntry]) -> dict
 OnError = Literal["quarantine", "fail"]
 
 
-@takes_numpy_beside("inputs")
+@validated
 @takes_records
 def convert(
     inputs: Inputs | Iterable[Any] = (),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from typing_extensions import TypeVar
 
 from jaxdata.base.errors import InputError, SourceExhausted
-from jaxdata.base.numbers import takes_numpy
+from jaxdata.base.numbers import validated
 from jaxdata.base.wording import counted
 from jaxdata.feed.batches import HostPlacement, Placement
 from jaxdata.feed.layouts import Named
@@ -87,14 +87,14 @@ class BatchIterator(Generic[B]):
         """Total seconds that `next` has waited for batches."""
         return self._pipeline.wait_seconds
 
-    @takes_numpy
+    @validated
     def batch_rows(self, step: int) -> NDArray[np.int64]:
         """Rows of the global batch of a step, past or future, by the sizes and skips it had."""
         if not 0 <= step < len(self):
             raise InputError(f"there is no step {step}: the steps are 0 to {len(self) - 1}")
         return self._pipeline.batch_rows(step)
 
-    @takes_numpy
+    @validated
     def step_of_row(self, row: int) -> tuple[int, int] | None:
         """The step that has a row, and the row's number in that batch; None if it is skipped."""
         return self._pipeline.find(row)
@@ -176,12 +176,12 @@ class BatchIterator(Generic[B]):
         """
         self._pipeline.set_state(state)
 
-    @takes_numpy
+    @validated
     def seek(self, *, step: int | None = None, row: int | None = None) -> None:
         """Go to a step (by the batch sizes that steps had) or to a row; takes no time."""
         self._pipeline.seek(step=step, row=row)
 
-    @takes_numpy
+    @validated
     def skip(self, first: int, stop: int) -> None:
         """Never deliver rows `[first, stop)` from here on; every host has to call it."""
         self._pipeline.skip(first, stop)
@@ -250,7 +250,7 @@ class Loader(BatchIterator[B], grain.DatasetIterator[B]):
     """
 
     @of_rows
-    @takes_numpy
+    @validated
     def __init__(
         self,
         rows: Any,

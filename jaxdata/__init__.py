@@ -7,21 +7,20 @@ imports neither grain nor jax.
 The house, from the ground up; a room imports only from rooms above it in this list
 (tests/test_imports.py):
 
-    base           errors, words, seeds, settings, processes: stdlib and numpy
-    dataset        the format: storage, shards, index, manifest; open datasets, views, other formats
-    tokenizers     text to token ids and back
-    converter      text to a dataset
-    dedup          which documents are copies
-    rows           a table of rows: packing, mixing, pairs, Megatron's order; pack and mix for grain
-    feed           rows to batches: Loader, state, layouts, devices
-    torch          the same for torch's programs
-    foreign        other tools' files and parameters, rows as records
-    streaming      text without a dataset
-    look           what people look at: inspect, plan, trace, report, top
-    config         YAML to rows and a Loader
-    train          a small trainer, and the demo
-    testing        proofs of a run and of a trainer
-    clients, cli   ways into other people's trainers; the commands
+    base                        errors, seeds, hashes, settings, processes: stdlib and numpy
+    storage                     folders, buckets, the page cache of a host: bytes by name and range
+    tokenizers                  text to token ids and back
+    dataset                     the format: index, shards, manifest, views, other tools' files
+    converter                   text to a dataset
+    dedup                       which documents are copies
+    rows                        a table of rows: packing, mixing, pairs, Megatron's order
+    feed                        rows to batches: Loader, state, layouts, devices
+    foreign, streaming,         other tools' files and parameters; text without a dataset;
+    testing                     proofs of a run and of a trainer
+    look                        what people look at: inspect, plan, trace, report, top
+    config                      YAML to rows and a Loader
+    torch, train                the same for torch's programs; a small trainer, and the demo
+    clients, cli                ways into other people's trainers; the commands
 """
 
 from __future__ import annotations

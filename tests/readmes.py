@@ -70,12 +70,18 @@ class Readme:
         return [name for row in rows for name in re.findall(r"`([^`]+)`", row.split(" | ")[0])]
 
 
+def of(room: str) -> Readme:
+    """The README of a room, or of a folder of one."""
+    (found,) = [path for path in PACKAGE.rglob("README.md") if path.parent.name == room]
+    return Readme(str(found.relative_to(ROOT)))
+
+
 TOP = Readme("README.md")
 OF_ROOMS = [Readme(f"jaxdata/{room}/README.md") for room in ROOMS]
-READMES = [TOP, *OF_ROOMS]
-STORAGE = Readme("jaxdata/format/storage/README.md")
-DOCUMENTS = [*READMES, STORAGE, Readme(".github/CONTRIBUTING.md"), Readme(".github/CHANGELOG.md")]
-
-
-def of(room: str) -> Readme:
-    return Readme(f"jaxdata/{room}/README.md")
+OF_FOLDERS = [Readme(str(path.relative_to(ROOT))) for path in sorted(PACKAGE.glob("*/*/README.md"))]
+READMES = [TOP, *OF_ROOMS, *OF_FOLDERS]
+DOCUMENTS = [
+    *READMES,
+    *(Readme(f".github/{name}.md") for name in ("CONTRIBUTING", "CHANGELOG")),
+    Readme("tests/README.md"),
+]

@@ -87,6 +87,9 @@ PRINTS = {
 # Blocks of text that hold commands: their output, or what one machine cannot run.
 NOT_RUN = (
     "$ jaxdata preview --config demo",
+    "$ jaxdata plan --config pod.yaml",
+    "$ jaxdata cache warm --config pod.yaml",
+    "$ jaxdata verify copy",
     "python -m jaxdata.clients.maxtext base.yml",
     "ray start --head",
     "pip install",
@@ -187,14 +190,15 @@ def check(example: str, printed: str) -> None:
 def reader(folder: Path) -> Reader:
     """One who has read the top README and what other rooms stand on: all share one dataset."""
     reader = Reader(folder)
-    for command in [*TOP.commands(), *of("exporter").commands()]:
+    exports = [each for each in of("foreign").commands() if each.startswith("jaxdata export")]
+    for command in [*TOP.commands(), *exports]:
         if command.startswith(("jaxdata tokenizer", "jaxdata convert", "jaxdata export")):
             reader.run(command)
     return reader
 
 
 DEAR = ["clients", "converter", "dedup", "look", "report", "streaming", "testing", "torch"]
-_DEAR_READMES = {f"jaxdata/{room}/README.md" for room in DEAR}
+_DEAR_READMES = {str(of(room)) for room in DEAR}
 """whose examples take longer than those of all others together"""
 
 
@@ -245,13 +249,13 @@ def python(readme: Readme, what: str) -> str:
 def test_what_it_calls_short_is_short() -> None:
     recipe = python(TOP, "jaxdata.mix(")
     assert len([line for line in recipe.splitlines() if line.strip()]) <= 13
-    assert len(python(of("format"), "data/mine/train").replace("\n\n", "\n").splitlines()) == 3
-    assert len(python(of("materializer"), "rows.json").split("\n\n")[1].strip().splitlines()) == 3
+    assert len(python(of("dataset"), "data/mine/train").replace("\n\n", "\n").splitlines()) == 3
+    assert len(python(of("foreign"), "rows.json").split("\n\n")[1].strip().splitlines()) == 3
 
 
 @pytest.mark.slow
 def test_three_lines_read_a_record(reader: Reader) -> None:
-    code = f"{python(of('format'), 'data/mine/train')}\nimport jaxdata\n" + (
+    code = f"{python(of('dataset'), 'data/mine/train')}\nimport jaxdata\n" + (
         "print(jaxdata.open_dataset('data/mine').decode(tokens[:40]))"
     )
     assert reader.run(code).startswith('"""')
@@ -259,8 +263,8 @@ def test_three_lines_read_a_record(reader: Reader) -> None:
 
 @pytest.mark.slow
 def test_rows_are_read_without_jaxdata(reader: Reader) -> None:
-    reader.follow(of("materializer"))
-    code = f"{python(of('materializer'), 'rows.json')}\nimport jaxdata\n" + (
+    reader.follow(of("foreign"))
+    code = f"{python(of('foreign'), 'rows.json')}\nimport jaxdata\n" + (
         "first = jaxdata.open_rows('rows')[0]\n"
         "print(all((row[name] == first[name]).all() for name in first))"
     )
@@ -269,7 +273,7 @@ def test_rows_are_read_without_jaxdata(reader: Reader) -> None:
 
 @pytest.mark.exhaustive
 def test_other_tools_data_is_mixed_in(reader: Reader) -> None:
-    (mixed,) = of("documents").blocks("yaml")
+    (mixed,) = of("dataset").blocks("yaml")
     (reader.folder / "mixed.yaml").write_text(mixed)
     assert "proved in" in reader.run("jaxdata selftest --config mixed.yaml --steps 4")
 
@@ -296,7 +300,7 @@ def test_the_configs_are_valid(tmp_path: Path) -> None:
             data = "" if re.search("^(dataset|sources):", block, re.MULTILINE) else "dataset: d\n"
             recipe.write_text(data + block)
             read[f"{readme} {number}"] = load_config(recipe)
-    curricula, amendments = (read[f"jaxdata/mixing/README.md {number}"] for number in (0, 1))
+    curricula, amendments = (read[f"{of('mixing')} {number}"] for number in (0, 1))
     assert [len(curricula.curriculum or []), len(amendments.amendments)] == [2, 2]
 
 

@@ -12,7 +12,7 @@ import click
 import pytest
 
 from tests.conftest import ROOT
-from tests.readmes import DOCUMENTS, OF_ROOMS, PACKAGE, READMES, ROOMS, STORAGE, TOP, Readme, of
+from tests.readmes import DOCUMENTS, OF_FOLDERS, OF_ROOMS, PACKAGE, READMES, TOP, Readme, of
 
 
 def test_the_top_one_is_short() -> None:
@@ -22,16 +22,11 @@ def test_the_top_one_is_short() -> None:
 
 
 def test_it_leads_to_every_room() -> None:
-    assert {f"jaxdata/{room}/README.md" for room in ROOMS} <= set(TOP.links())
-    ground = {path.name for path in PACKAGE.glob("*.py")} - {
-        "__init__.py",
-        "__main__.py",
-        "lazy.py",
-    }
-    assert ground <= set(TOP.named())
+    assert {str(readme) for readme in (*OF_ROOMS, *OF_FOLDERS)} <= set(TOP.links())
+    assert {path.name for path in PACKAGE.glob("*.py")} == {"__init__.py", "__main__.py"}
 
 
-@pytest.mark.parametrize("readme", OF_ROOMS, ids=str)
+@pytest.mark.parametrize("readme", [*OF_ROOMS, *OF_FOLDERS], ids=str)
 def test_every_room_has_its_signs(readme: Readme) -> None:
     """What it is for, its files, how to change it and how to add to it."""
     room = readme.folder.name
@@ -46,6 +41,38 @@ def test_every_room_has_its_signs(readme: Readme) -> None:
     assert {name for name in files if name.endswith(".py") or (readme.folder / name).is_dir()} <= (
         named | {name for name in files if f"`{name}/" in readme.prose}
     )
+
+
+# What somebody looks for: the words of the house that lead to its room, its place, a name there.
+SOUGHT = {
+    "who gets a padding slot": ("padding", "rows/packing/strategies/", "STRATEGIES"),
+    "the hash that splits documents": ("splits", "converter/splits.py", "def assign"),
+    "exhaustion of a source": ("exhaustion", "rows/mixing/timeline.py", "renormalize"),
+    "eviction of pages": ("eviction", "storage/pages/page_folder.py", "def _evict"),
+    "the S3 endpoint": ("endpoints", "storage/credentials.py", "AWS_ENDPOINT_URL"),
+    "a view's cut": ("views and their cuts", "dataset/views/cuts.py", "cut"),
+    "seeds of MinHash": ("hashes", "base/hashing.py", '"minhash"'),
+    "how a worker starts": ("how workers", "base/processes.py", "class Worker"),
+    "the schema of a config": ("schema", "config/annotated.py", "def config_schema"),
+    "side arrays": ("side arrays", "dataset/documents.py", "class SideArray"),
+    "the check of special tokens": (
+        "special tokens",
+        "converter/chat/formatting.py",
+        "def check_template_text",
+    ),
+    "the handler of Orbax": ("Orbax", "feed/checkpoint.py", "class LoaderHandler"),
+}
+
+
+@pytest.mark.parametrize("what", SOUGHT)
+def test_one_finds_it_by_the_house_and_one_readme(what: str) -> None:
+    words, place, name = SOUGHT[what]
+    room, _, inside = place.partition("/")
+    house = TOP.text.partition("## The house")[2].splitlines()
+    assert any(f"({of(room)})" in line and words in line for line in house)
+    assert inside in of(room).named()
+    files = [PACKAGE / place] if place.endswith(".py") else (PACKAGE / place).glob("*.py")
+    assert any(name in file.read_text() for file in files)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
@@ -136,7 +163,7 @@ def test_the_commands_and_options_it_names_exist() -> None:
     known = {*options(cli), *make_parser()._option_string_actions} | {
         f"--{name}" for name in Config.model_fields
     }
-    for readme in [*READMES, STORAGE]:
+    for readme in READMES:
         shown = "".join(readme.blocks("text")).replace("\\\n", "").splitlines()
         for span in [*readme.commands(), *shown, *readme.named()]:
             for option in re.findall(r"(?<![\w-])--[a-z][\w-]*", span):
@@ -163,11 +190,11 @@ def test_the_tables_say_what_there_is() -> None:
     assert set(of("packing").column("`strategy`")) == set(STRATEGIES)
     assert set(of("feed").column("`layout`")) == set(LAYOUTS)
     assert set(of("converter").column("task")) == choices("convert", "--task")
-    assert set(of("exporter").column("`--format`")) == choices("export", "--format")
-    assert set(of("materializer").column("`--record-format`")) == choices(
+    assert set(of("foreign").column("`--format`")) == choices("export", "--format")
+    assert set(of("foreign").column("`--record-format`")) == choices(
         "materialize", "--record-format"
     )
-    assert first_words(of("documents").column("`open_dataset(…)`")) == set(FORMATS)
+    assert first_words(of("dataset").column("`open_dataset(…)`")) == set(FORMATS)
     assert set(of("mixing").column("`on_exhaustion`")) == set(get_args(OnExhaustion))
     assert set(of("config").column("field")) == set(Config.model_fields)
     kinds = {*re.findall(r"(\w+):", SPECS), "bytes"}
@@ -197,8 +224,8 @@ def test_every_argument_of_cerebras_is_in_the_table() -> None:
     from jaxdata.foreign.cerebras import translate
     from jaxdata.foreign.cerebras_rules import RULES
 
-    for mode, here in re.findall(r"^\| (\w+) \| `--task (\w+)`", of("compat").text, re.MULTILINE):
+    for mode, here in re.findall(r"^\| (\w+) \| `--task (\w+)`", of("foreign").text, re.MULTILINE):
         given = {"mode": mode, "tokenizer_type": "NeoXTokenizer", "encoder_file": "t.json"}
         assert translate(given).options["task"] == here
-    section = of("compat").text.split("## From Cerebras")[1].split("\n## ")[0]
+    section = of("foreign").text.split("## From Cerebras")[1].split("\n## ")[0]
     assert set(RULES) <= set(re.findall(r"`(\w+)`", section))

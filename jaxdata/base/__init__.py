@@ -1,6 +1,1 @@
-"""The ground: what is said, what is computed with, and what runs beside. Only stdlib and numpy.
-
-Said: `errors`, `words`, `progress`. Computed with: `seeds`, `ragged`, `numbers`, `facts` (what rows
-are made from, for fingerprints), `settings`. Beside: `processes`, `threads`. `lazy` resolves names
-on first use.
-"""
+"""What every room stands on: errors, seeds, hashes, settings, processes. Stdlib and numpy only."""

@@ -235,7 +235,7 @@ def _powers() -> tuple[Hashes, Hashes]:
 
 
 def _batches(texts: Sequence[str]) -> Iterator[tuple[list[int], list[str]]]:
-    """Parts of texts of about `_AT_ONCE` characters together, and the text that each is of."""
+    """Parts of texts, some `_CHARACTERS_AT_ONCE` together, and the text that each is of."""
     numbers: list[int] = []
     parts: list[str] = []
     size = 0

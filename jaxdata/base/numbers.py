@@ -1,4 +1,4 @@
-"""Numbers of numpy, jax and torch as Python's own, where somebody gives them to the package.
+"""Numbers of numpy, jax and torch as Python's own, in public functions.
 
 What a caller passes goes into seeds, JSON states and exact arithmetic, where `np.int64(1)` would be
 another thing than `1`.

@@ -158,7 +158,7 @@ def refuse_model(trainer: Any, loader: Loader) -> None:
     counts = trainer.model_accepts_loss_kwargs or trainer.compute_loss_func is not None
 
     def loss_of_batch(batch: Any, times: int = 1) -> Any:
-        """As it trains; as if `times` as many targets were in the batches of an update."""
+        """The loss in training, as if `times` as many targets were in the batches of an update."""
         inputs = trainer._prepare_inputs(batch)
         targets = (inputs["shift_labels"] != -100).sum() * times if counts else None
         with torch.no_grad(), trainer.compute_loss_context_manager():
@@ -376,7 +376,7 @@ class _Batches(IterableDataset[Any]):
 
 
 class _Passes:
-    """What the Trainer takes for a `DataLoader`, and accelerate's `skip_first_batches` too."""
+    """A stand-in for the `DataLoader` of the Trainer and of accelerate's `skip_first_batches`."""
 
     batch_size = prefetch_factor = None
     drop_last = False
@@ -402,7 +402,7 @@ def _by_name(function: Any, given: tuple[Any, ...], named: dict[str, Any]) -> di
 
 
 def _any(something: Any) -> Any:
-    """The same, for type checkers: this class stands before a trainer."""
+    """`something`, of which type checkers know nothing: this class stands before a trainer."""
     return something
 
 

@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> None:
 
 @contextmanager
 def _sought_by_step(training: Any, run: Config, made: Sequence[TrainIterator]) -> Iterator[bool]:
-    """Where a checkpoint has no position of the data, go on by its step; whether MaxText tells it.
+    """Go on by a checkpoint's step where it has no position; yields whether MaxText tells the step.
 
     MaxText asks for its first step when the checkpoint is loaded, and before the first batch.
     """
@@ -227,7 +227,7 @@ class TrainIterator:
         self.loader = loader
         self.local_iterator = Position(loader)
         self.failure: Exception | None = None
-        """what ended the batches, which MaxText takes for the end of its training"""
+        """the error that ended the batches; MaxText takes it for the end of its training"""
 
     def __iter__(self) -> Self:
         return self
@@ -250,7 +250,7 @@ class TrainIterator:
 
 
 class EvalIterator(TrainIterator):
-    """The same rows at every evaluation."""
+    """An iterator of the same rows at every evaluation."""
 
     def __iter__(self) -> Self:
         self.reset()
@@ -267,7 +267,7 @@ class Position(grain.experimental.ElasticIterator):  # type: ignore[misc]
         super(grain.experimental.ElasticIterator, self).__init__()
         self._loader = loader
         self.restored = False
-        """whether it was in a checkpoint"""
+        """whether the position was in a checkpoint"""
 
     def __iter__(self) -> Self:
         return self

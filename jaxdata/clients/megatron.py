@@ -197,7 +197,7 @@ class TrainBatches:
 
 
 class EvalBatches(TrainBatches):
-    """The same micro-batches at every evaluation."""
+    """An iterator of the same micro-batches at every evaluation."""
 
     _split = "val"
     _micro_batch = "eval_micro_batch_size"

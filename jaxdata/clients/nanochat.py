@@ -82,5 +82,5 @@ def _loader(
 
 
 def _place(state: Mapping[str, Any]) -> dict[str, Any]:
-    """What nanochat's log prints of a state: here the pass, from 1, and the row."""
+    """The numbers of a state that nanochat's log prints: the pass, from 1, and the row."""
     return dict(zip(_PLACE, (1 + state.get("passes", 0), None, state["next_row"]), strict=True))

@@ -48,7 +48,7 @@ def install(run: Run, *, across_documents: bool = False) -> None:
 
 
 class Evaluation:
-    """The same batches each time, however many of them were read."""
+    """An iterable of the same batches each time, however many of them were read."""
 
     def __init__(self, loader: Loader) -> None:
         self.loader = loader

@@ -3,7 +3,7 @@
     from jaxdata.clients import torchtitan
     config.dataloader = torchtitan.dataloader("run.yaml")  # in your function of a Trainer.Config
 
-torchtitan tells documents apart by positions that are 0. `dataloader` is for its trainer, of any
+torchtitan separates documents by positions that are 0. `dataloader` is for its trainer, of any
 version since 0.3.0; `Rows` is a node of the graph of datasets that later versions build with grain.
 """
 
@@ -108,7 +108,7 @@ class Shape:
 
 
 class Batches:
-    """What torchtitan asks of a data loader; `dataloader` makes it a `BaseDataLoader`."""
+    """A data loader as torchtitan asks for it; `dataloader` makes it a `BaseDataLoader`."""
 
     def __init__(
         self, config: Any, *, dp_world_size: int, dp_rank: int, tokenizer: Any = None, **told: Any
@@ -129,7 +129,7 @@ class Batches:
         self._repeat, self._log_every = config.infinite or config.repeat, config.log_every
 
     def __iter__(self) -> Iterator[Any]:
-        """Batches to the end of the rows, or for ever in a validation of so many steps."""
+        """Batches to the end of the rows, again and again where the config repeats them."""
         while True:
             try:
                 for batch in self.loader:
@@ -146,7 +146,7 @@ class Batches:
             _observability().log_trace_scalar(measures(self.loader))
 
     def state_dict(self) -> dict[str, Any]:
-        """One string, the same on every rank, so that the checkpoint holds it once."""
+        """The state as one string, equal on every rank, so that the checkpoint holds it once."""
         return {_STATE: json.dumps(self.loader.get_state())}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:

@@ -19,7 +19,7 @@ from jaxdata.config.config_reader import ConfigValues, Location, section_in
 from jaxdata.config.storage_section import variable_of
 
 _NUMBER = r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?$"
-"""a number as `config_values` reads it; to editors, which read YAML 1.2, `1_000` is a text"""
+"""a number as `config_reader` reads it; to editors, which read YAML 1.2, `1_000` is a text"""
 
 
 class _Schema(GenerateJsonSchema):

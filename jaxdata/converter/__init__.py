@@ -4,19 +4,6 @@ A conversion is cut into units of work. Each unit writes its shards and then, as
 receipt. The index and, last, the manifest's entry are made from all receipts. So a conversion that
 was killed resumes where it stopped, and its bytes depend neither on that nor on the workers.
 
-In the order in which data passes:
-
-- `api`: the functions; `options`, `parameters`: what a user asks for, checked; `kept/`: what is
-  kept beside tokens.
-- `inputs/`: files found, cut into units, and read as records.
-- `compatibility`, `append`: whether it fits the dataset that exists.
-- `conversion`, `conversion_run`, `job`, `encoder_use`, `engines/`: what there is to do, units
-  handed to workers, what encodes there.
-- `worker`, `unit_reader`, `transform`, `filters`, `splits`, `document_batch`: a unit in a worker.
-- `tasks/`, `chat/`: records to tokens and loss masks.
-- `outputs`, `receipts`: shards, and the receipt that commits a unit.
-- `merged_receipts`, `statistics`, `publish`: receipts to index, manifest and report.
-
 Public names resolve when first used: a worker starts in a third less time without what only its
 parent needs.
 """

@@ -1,17 +1,7 @@
 """Duplicates: found, dropped by a view, and accounted for.
 
-From what a user names to a view:
-
-- `api`, `settings`: `deduplicate`, and what counts as a copy.
-- `compared`, `members`: sources and files, their documents numbered.
-- `member_texts`, `kept_signatures`: documents read, and what their conversion hashed.
-- `search_stages`, `units/`: a search from beginning to end, and its units of work.
-- `benchmarks/`: which documents have benchmarks in them, and where.
-- `components`, `survivors`, `outcome`: clusters of pairs, who stays, and the view.
-- `repeated_spans`: what has no loss, or is cut, in documents that stay.
-- `account_of_copies`, `side_by_side`, `span_examples`: counts, and examples.
-- `leaks`, `exact_leaks`: what a preview says of them.
-- `one_pass`: `jaxdata.convert`, which can make a view at once.
+A search hashes documents in units of work, finds equal hashes by sorted runs on disk, compares the
+pairs, and joins them to clusters, of which one document stays.
 
 Public names resolve when first used: a worker starts sooner without what only its parent needs.
 """

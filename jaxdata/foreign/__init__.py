@@ -1,4 +1,4 @@
-"""Parameters and statistics of other tools: `cerebras`, `data_params`, `short_rows`."""
+"""Rows and documents as other tools' files, and the parameters of Cerebras' preprocessing."""
 
 from __future__ import annotations
 

@@ -288,7 +288,7 @@ def _tokenizer_of(given: Mapping[str, Any]) -> str | None:
 
 
 def _silent(given: Mapping[str, Any], task: str) -> Iterator[str]:
-    """What Cerebras' program does where a file says nothing, and we do not."""
+    """Notes on what Cerebras' program does by default, and jaxdata does not."""
     there = "not in the file, so it is off; Cerebras' program"
     if given.get("use_ftfy") is None:
         yield f"use_ftfy: {there} has it on: give --ftfy --normalize NFC"

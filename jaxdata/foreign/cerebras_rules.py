@@ -33,7 +33,7 @@ class Arguments:
     given: Mapping[str, Any]
     mode: str
     task: str
-    """ours"""
+    """the task of jaxdata"""
     later: bool = False
     """whether the file is of release 2.3 or later"""
 
@@ -145,7 +145,7 @@ def least(value: Any, all_: Arguments) -> Any:
 
 
 def short(value: Any, all_: Arguments) -> Any:
-    """How many sequences are shortened: windows, but documents in LMData_VSL."""
+    """The share of sequences that are shortened: windows, but documents in LMData_VSL."""
     rate = share(value)
     if not rate:
         return {}
@@ -189,7 +189,7 @@ def seed(value: Any, all_: Arguments) -> Any:
 
 
 def separator(value: Any, all_: Arguments) -> dict[str, Any]:
-    """What is between a prompt and its completion."""
+    """The text between a prompt and its completion."""
     separator = {"separator": any_text(value)}
     # White space stays text; so does what releases from 2.3 on put there, as any other text.
     if not all_.later and value and not value.isspace():
@@ -273,7 +273,7 @@ SETUP: dict[str, Rule] = {
     "UNSAFE_skip_jsonl_decoding_errors": f"{NOT_NEEDED}bad records are set aside in "
     "quarantine.jsonl; --on-error fail stops at the first",
 }
-"""Where data comes from and goes to."""
+"""Rules of arguments about inputs, outputs and processes."""
 
 TOKENIZER: dict[str, Rule] = {
     **dict.fromkeys(
@@ -318,7 +318,7 @@ TEXT: dict[str, Rule] = {
     "fim_middle_tok": read_in(("FIM",), option("fim_middle", token)),
     "fim_suffix_tok": read_in(("FIM",), option("fim_suffix", token)),
 }
-"""What is read of a record, and what becomes of it."""
+"""Rules of arguments about records: the keys that are read, and the task."""
 
 ROWS: dict[str, Rule] = {
     "max_seq_length": length,
@@ -342,7 +342,7 @@ ROWS: dict[str, Rule] = {
     "seq_lengths_dtype": f"{NOT_NEEDED}segment_ids are int32",
     "inverted_mask": must_be_off("loss_mask is True where there is loss; remove it"),
 }
-"""What is decided of rows."""
+"""Rules of arguments about rows."""
 
 UNSUPPORTED: dict[str, Rule] = {
     **dict.fromkeys(

@@ -13,7 +13,7 @@ from jaxdata.storage import open_store
 
 
 def post_process(output: str, source: str, strategy: str = "best_fit") -> dict[str, Any]:
-    """What `data_params.json` has under "post-process".
+    """The entry "post-process" of `data_params.json`.
 
     Counts of documents and texts are of the whole conversion, those that were left out included,
     as there; counts of tokens are of rows, of the length that `--stats-seq-len` named. Padding is

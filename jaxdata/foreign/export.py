@@ -32,7 +32,7 @@ _DOCUMENTS_AT_ONCE = 2**16
 
 @dataclass(frozen=True)
 class ExportReport:
-    """What was written."""
+    """The files that were written, and their counts."""
 
     files: list[str]
     documents: int

@@ -143,7 +143,7 @@ class RowsJob:
 
 
 def unfinished_rows(store: Store) -> UnfinishedJob:
-    """What a job in this folder leaves behind when it is killed; its units are shards."""
+    """The unfinished job of a folder, left when it was killed; its units are shards."""
     return UnfinishedJob(store, kind="unfinished rows", parameters="work/recipe.json")
 
 
@@ -285,7 +285,7 @@ def _complete(job: RowsJob, workers: int, progress: Advance | None) -> RowSet:
 def _recipe(
     selection: Selection, layout: Named, record_format: str, shard_rows: int | None
 ) -> Recipe:
-    """What will be written; makes one row for the dtypes and shapes of its arrays."""
+    """The recipe of the rows to write; one row is made for the dtypes and shapes of its arrays."""
     if record_format not in RECORD_FORMATS:
         names = " | ".join(RECORD_FORMATS)
         raise InputError(f"record_format={record_format!r}: expected {names}")

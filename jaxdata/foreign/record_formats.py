@@ -61,7 +61,7 @@ def rows_in(batch: Batch) -> int:
 
 
 def native(array: NDArray[Any]) -> NDArray[Any]:
-    """The same array in the byte order of this machine."""
+    """An array in the byte order of this machine."""
     return np.asarray(array, array.dtype.newbyteorder("="))
 
 

@@ -50,7 +50,7 @@ class RowShard(Entry):
 
 
 def encode_receipt(shard: RowShard) -> bytes:
-    """What commits a shard before all of them are written."""
+    """The receipt of a shard, which commits it before all of them are written."""
     return with_checksum(shard.model_dump_json().encode())
 
 
@@ -98,7 +98,7 @@ class Recipe(Entry):
         return self.model_dump_json(indent=1).encode() + b"\n"
 
     def changes(self, now: Recipe) -> list[str]:
-        """What differs in another recipe, a line each."""
+        """The differences to another recipe, a line each."""
         facts = [
             itemized(json.loads(one.model_dump_json(include=set(Recipe.model_fields))))
             for one in (self, now)

@@ -169,7 +169,7 @@ def _unreadable(where: str, found: str) -> DatasetError:
 
 
 def _not_as_written(path: Path, shard: RowShard) -> str:
-    """What is wrong with a file, as far as can be seen without reading it."""
+    """Why a file cannot be the shard that was written, as far as can be seen without reading it."""
     if not path.is_file():
         return "there is no such file" if not path.exists() else "it is no plain file"
     size = path.stat().st_size

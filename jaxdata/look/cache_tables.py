@@ -14,7 +14,7 @@ from jaxdata.storage.pages.page_cache import network_line
 
 
 def cache_lines(found: Inventory) -> list[str]:
-    """What is there in all, a line each."""
+    """The totals of the cache, a line each."""
     shards, columns = _split(found.files)
     used = sum(each.bytes for each in found.files)
     needed = sum(each.needed_bytes for each in found.files)
@@ -60,12 +60,12 @@ def cache_table(found: Inventory) -> Table:
 
 
 def cache_json(found: Inventory) -> dict[str, Any]:
-    """The same, file by file."""
+    """The inventory as plain values, file by file."""
     return asdict(found) | {"folder": str(found.folder)}
 
 
 def cleared_line(done: Cleared) -> str:
-    """What was removed, and what stays."""
+    """The pages and files that were removed, and those that stay."""
     kept = f" and {counted(done.kept_files, 'kept file')} ({_mb(done.kept_bytes)})"
     line = f"{counted(done.pages, 'page')} ({_mb(done.bytes)}){kept if done.kept_files else ''} "
     line += "removed"
@@ -78,7 +78,7 @@ def cleared_line(done: Cleared) -> str:
 
 
 def verified_lines(found: Verified) -> list[str]:
-    """What was compared, and a line for each page that was not what had been written."""
+    """How many pages were compared, and a line for each damaged one."""
     lines = [f"damaged: {printable(each)}" for each in found.damaged]
     compared = f"{counted(found.pages, 'page')} ({_mb(found.bytes)}) compared: "
     if not lines:

@@ -71,7 +71,7 @@ def _pieces(dataset: Dataset, tokens: NDArray[Any]) -> Iterator[dict[str, Any]]:
 
 
 def document_text(described: dict[str, Any]) -> Text:
-    """Its text, at most 4,000 characters.
+    """The text of a described document, at most 4,000 characters.
 
     Text without loss is in brackets. So are special tokens, in others: text that only looks like
     one ("<|im_start|>" in six pieces) is not.
@@ -100,7 +100,7 @@ def document_text(described: dict[str, Any]) -> Text:
 
 
 def _look_special(described: dict[str, Any]) -> list[str]:
-    """What looks like special tokens, and is text."""
+    """Parts of the text that look like special tokens, and are none."""
     pieces = (piece for part in described["parts"] for piece in part["pieces"])
     return texts_like_tokens("\n".join(each["text"] for each in pieces if not each["special"]))
 

@@ -276,7 +276,7 @@ class Passage:
     """tokens of the document"""
     origin: Origin
     excerpt: str | None
-    """its beginning as text; None if no tokenizer is known"""
+    """the beginning of the passage as text; None if no tokenizer is known"""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -1,6 +1,5 @@
-"""A table of rows, and its rows as arrays.
+"""From documents to the rows of a run: tables of rows, and their rows as arrays.
 
-In the order in which data passes: `table` (the contract), `counts` (totals of rows), `intervals`
-(shares of a mixture), `reading` (tokens of segments), `arrays` or `compact` (batches, and the
-memory they reuse), `extras`, `side_arrays`.
+Which segments make up a row is known from lengths alone. Packing and mixing are tables on tables;
+reading and assembling come last, a whole batch at a time.
 """

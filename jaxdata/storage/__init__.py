@@ -1,10 +1,8 @@
 """Where bytes live: a folder on disk, or an object store.
 
-`contract` says what a store does, `local` and `remote` are the stores, `maps` maps files,
-`kvstores` opens buckets with `credentials`, `patience` waits for their answers, `ranges` reads
-exact ranges (near ones `merged`), `pages/` keeps pages on this host, `zarr` writes and describes
-arrays. A store holds named byte strings and one-dimensional arrays below a root; names are relative
-and use `/`. Nothing outside this room may assume a local path.
+A store holds named byte strings and one-dimensional arrays below a root; names are relative and use
+`/`. A folder is read through memory maps, a bucket by exact ranges or through a cache of pages that
+all processes of a host share. Nothing outside this room may assume a local path.
 """
 
 from __future__ import annotations

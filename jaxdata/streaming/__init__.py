@@ -1,7 +1,5 @@
 """Training batches straight from text, without a dataset.
 
-`api` is the front door. Then in the order in which data passes: `stream_recipe` is what decides the
-rows; `input_reader` (files) and `record_reader` (records of any iterable) meet the contract in
-`text_source` and read documents from any position; `text_blocks` tokenizes and packs a buffer
-of them and makes batches of the rows, `iterator` delivers these and keeps the state.
+Documents are read in order from any position, a buffer of them at a time is tokenized, shuffled and
+packed, and the state is a position in the input.
 """

@@ -10,12 +10,8 @@ makes the same proofs of a config.
         testing.assert_resumes_everywhere(make, steps=10)
         testing.assert_rows_conserve(make().rows)
 
-`datasets` makes data; `plans`, `conservation`, `contents` and `resuming` each check a promise, and
-`proofs` checks them all for a config. `trainer_check` checks what a trainer does with batches:
-`trainer_losses` and `trainer_nats` by its losses of `trainer_probes`, `trainer_run` which batches
-it gets. `document_places`, `shuffle_figures`, `shuffle_limits`, `shuffle_measure` and
-`shuffle_report` measure how well rows are shuffled. `buckets` has servers of gs:// and s3:// on
-this machine.
+Others measure how well rows are shuffled and what a trainer does with batches. `buckets` has
+servers of gs:// and s3:// on this machine.
 """
 
 from jaxdata.base.lazy import resolver

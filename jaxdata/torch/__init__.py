@@ -3,15 +3,6 @@
 loader = jaxdata.torch.Loader(rows, batch_size=256, device="cuda")       # by itself
 DataLoader(jaxdata.torch.Batches(rows, batch_size=256), batch_size=None, num_workers=4)
 StatefulDataLoader(jaxdata.torch.Loader(rows, batch_size=256), batch_size=None, num_workers=4)
-
-In the order in which data passes:
-
-ranks         the rank and world size of this process
-loader        `Loader`: the torch face of the pipeline in `feed`; `load` opens one from a config
-batches       `Batches`: whole batches by their number
-worker_steps  steps shared among the workers of a `DataLoader`, and their states
-tensors       numpy arrays as tensors, on the host or a device
-attention     segment ids as masks for torch's attention
 """
 
 from __future__ import annotations

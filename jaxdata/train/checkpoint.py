@@ -74,7 +74,7 @@ def set_aside(directory: Path, steps: list[int]) -> Path:
 
 
 def _steps(directory: Path) -> list[int]:
-    """Those of finished checkpoints, newest first."""
+    """The steps of finished checkpoints, newest first."""
     return sorted(int(each.name) for each in directory.glob("*") if each.name.isdigit())[::-1]
 
 
@@ -189,7 +189,7 @@ class Checkpoints:
 
 
 def _remove_unfinished(directory: Path) -> None:
-    """Those of killed processes.
+    """Remove the checkpoints that killed processes left unfinished.
 
     Orbax can do it too, in a thread that nobody can join: it prints a traceback if a run ends soon.
     """

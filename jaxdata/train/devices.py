@@ -70,7 +70,7 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-    """The same array on every device."""
+    """The sharding of an array that every device holds whole."""
     return NamedSharding(mesh, PartitionSpec())
 
 

@@ -108,7 +108,7 @@ def _step(name: str) -> str | None:
 
 
 def _last_first(names: set[str]) -> tuple[set[str], set[str]]:
-    """What is sent last and deleted first, the checksums; and the others."""
+    """The checksums, which are sent last and deleted first; and the other files."""
     last = {name for name in names if name.startswith("checksums/")}
     return last, names - last
 

@@ -360,7 +360,7 @@ class Trainer:
         progress.restart_clock()
 
     def _read_so_far(self) -> dict[str, Any]:
-        """What the log says of reading, beside the steps: the shares of sources, and of buckets."""
+        """A line of the log about reading: the shares of sources, and the requests to buckets."""
         if not self._log:
             return {}
         report, reads = self.loader.report(), self.loader.reads

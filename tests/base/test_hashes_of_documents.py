@@ -78,7 +78,7 @@ def test_texts_of_many_batches_have_the_hashes_of_each_word(texts: list[list[str
     """Batches are tiny here; the table of powers has the places of the largest and no more."""
     ngrams._powers.cache_clear()
     try:
-        with mock.patch.multiple(ngrams, _AT_ONCE=16, _MOST=32):
+        with mock.patch.multiple(ngrams, _CHARACTERS_AT_ONCE=16, _MOST=32):
             found = split(ngrams.word_pieces([" ".join(words) for words in texts]))
     finally:
         ngrams._powers.cache_clear()
@@ -96,7 +96,7 @@ def test_a_text_is_cut_at_the_last_space_of_a_part_and_without_one_anywhere() ->
         assert parts == [([0], ["abcdefgh"]), ([1, 2, 3, 4], ["", "ab", "c", "def"])]
         assert [*ngrams._batches(["abc", "def", "g"])] == [([0, 1], ["abc", "def"]), ([2], ["g"])]
         assert [*ngrams._batches([])] == []
-    assert ngrams._MOST >= 2 * ngrams._AT_ONCE, "there are powers for the largest batch"
+    assert ngrams._MOST >= 2 * ngrams._CHARACTERS_AT_ONCE, "there are powers for the largest batch"
 
 
 @given(TEXTS)

@@ -144,7 +144,7 @@ def test_a_unit_of_hashes_says_how_far_it_is(dataset: Any) -> None:
         ("hashes-001-0000000000", 2),
     ]
     said: list[float] = []
-    with mock.patch("jaxdata.dedup.minhash._AT_ONCE", 1):
+    with mock.patch("jaxdata.dedup.minhash._TOKENS_AT_ONCE", 1):
         for unit in units:
             worker_of(job)(unit, said.append)
     assert said == [0.5, 1, 1, 1, 1]

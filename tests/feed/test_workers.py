@@ -66,7 +66,7 @@ def test_a_killed_worker_is_an_error_and_no_hang() -> None:
     next(loader)
     for pid in set(children()) - set(others):
         os.kill(int(pid), signal.SIGKILL)
-    with pytest.raises(WorkerDied, match=r"worker_stream:serve\) ended early: SIGKILL"):
+    with pytest.raises(WorkerDied, match=r"streams.workers:serve\) ended early: SIGKILL"):
         list(loader)
     loader.close()
 

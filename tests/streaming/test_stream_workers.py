@@ -71,7 +71,7 @@ def test_a_killed_worker_is_named(files: list[Path], monkeypatch: pytest.MonkeyP
     made = stream(files, num_workers=2, epochs=None)
     next(made)
     os.kill(workers[0].pid, signal.SIGKILL)
-    with pytest.raises(WorkerDied, match=r"text_blocks:serve\) ended early: SIGKILL"):
+    with pytest.raises(WorkerDied, match=r"iterator:serve\) ended early: SIGKILL"):
         for _ in made:
             pass
     made.close()

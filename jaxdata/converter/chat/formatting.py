@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 from jaxdata.base.errors import InputError
 from jaxdata.base.settings import setting
 from jaxdata.converter.chat.conversations import Conversation
+from jaxdata.converter.chat.families import FORMATS
 from jaxdata.converter.chat.templates import ChatTemplate, find_template
 from jaxdata.converter.inputs.parsing import BadRecord
 from jaxdata.converter.tasks.base import Settings, Span
@@ -44,8 +45,8 @@ class TurnSettings(Settings):
     train_on: Literal["all", "last"] = setting("all", TRAIN_ON)
     chat_template: str | None = setting(
         None,
-        "Chat template: a file of Jinja, 'tokenizer' or 'none'.",
-        metavar="FILE",
+        f"Chat template: {', '.join(FORMATS)}, a file of Jinja, 'tokenizer' or 'none'.",
+        metavar="NAME",
         shown="the tokenizer's, if it has one",
     )
     """The template itself, when read; with it, none of the affixes above is written."""
@@ -66,7 +67,9 @@ class TurnSettings(Settings):
 def _template(given: Mapping[str, Any], tokenizer: Tokenizer) -> str | None:
     named = given.get("chat_template")
     if not isinstance(named, str | None):
-        raise InputError(f"chat_template={named!r}: expected a file, 'tokenizer', 'none' or None")
+        raise InputError(
+            f"chat_template={named!r}: expected a name, a file, 'tokenizer', 'none' or None"
+        )
     affixes = [name for name in AFFIXES if given.get(name)]
     if named not in (None, "none") and affixes:
         raise InputError(
@@ -135,7 +138,7 @@ class ConversationFormatter:
         if self._template is None and not any(getattr(self._settings, name) for name in AFFIXES):
             raise BadRecord(
                 "a conversation, and neither a chat template nor prefixes to write it with "
-                "(--chat-template, or --prompt-prefix and --completion-prefix)"
+                "(--chat-template chatml, say, or --prompt-prefix and --completion-prefix)"
             )
 
     def _check(self, conversation: Conversation) -> None:

@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 from jaxdata.base.errors import InputError, MissingExtra, WorkerDied
 from jaxdata.base.processes import Worker, forget_in_forks
 from jaxdata.converter.chat.conversations import Conversation
+from jaxdata.converter.chat.families import FORMATS, named_template
 from jaxdata.converter.inputs.parsing import BadRecord, plain_value
 from jaxdata.converter.tasks.base import Span
 from jaxdata.storage.small_files import read_small
@@ -183,7 +184,7 @@ def _encoded(value: dict[str, Any]) -> bytes:
 
 
 def find_template(given: str | None, tokenizer: Tokenizer) -> str | None:
-    """Return the template in a file, or the tokenizer's; None for "none", or if it has none.
+    """Return the template of a name or in a file, or the tokenizer's; None for "none".
 
     `given` may also be a template itself; None asks for the tokenizer's, if it has one.
     """
@@ -192,14 +193,20 @@ def find_template(given: str | None, tokenizer: Tokenizer) -> str | None:
     if given in (None, "tokenizer"):
         if given and tokenizer.chat_template is None:
             raise InputError(
-                f"tokenizer {tokenizer.name!r} has no chat template; give a Jinja file with "
-                "--chat-template FILE, or --chat-template none to use prefixes"
+                f"tokenizer {tokenizer.name!r} has no chat template; give one with "
+                f"--chat-template, by its name ({', '.join(FORMATS)}) or as a Jinja file, or "
+                "--chat-template none to use prefixes"
             )
         return tokenizer.chat_template
     assert given is not None
+    if given in FORMATS:
+        return named_template(given)
     if "{%" in given or "{{" in given:
         return given
     try:
         return read_small(given).decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--chat-template {given!r} cannot be read: {error}") from error
+        raise InputError(
+            f"--chat-template {given!r} is none of {', '.join(FORMATS)}, and no file that can be "
+            f"read: {error}"
+        ) from error

@@ -1,6 +1,6 @@
-"""Engines do the units of a job: `local` in processes of this machine, `ray` on a cluster.
+"""Engines do the units of a job: in processes of this machine, or on a Ray cluster.
 
-`base` is what both do. The dataset is the same to the byte.
+The dataset is the same to the byte.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ _EXPANSION = 4  # what gzip usually makes of text, for files too small to be wor
 
 @dataclass(frozen=True)
 class FileType:
-    """How to read a file; see `file_types`."""
+    """How to read a file; see `formats.base`."""
 
     format: str  # meaningless ("txt") for an archive
     compression: Compression = ""  # of the whole file

@@ -1,8 +1,4 @@
-"""Datasets of other tools, used in place: one file for each format, and this registry of them.
-
-`contract` says what a format is; `megatron`, `gpts`, `nanogpt` and `datatrove` are the formats;
-`mapped_files` and `token_ranges` are what their readers share.
-"""
+"""Datasets of other tools, used in place: one file for each format, and this registry of them."""
 
 from __future__ import annotations
 

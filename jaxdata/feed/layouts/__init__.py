@@ -3,12 +3,6 @@
 A layout is a function of a batch of numpy arrays, applied in the process that makes the batch,
 before any copy to a device. Every layout here gives the same loss, to the last target. To add one,
 add it to `LAYOUTS`: configs, commands and error messages take their choices from there.
-
-base         what a layout is
-to_hf        transformers, and TRL's preference pairs
-to_maxtext   MaxText
-to_megatron  Megatron-Core
-named        layouts by name, with options, from a module
 """
 
 from jaxdata.feed.layouts.base import Layout, native

@@ -1,5 +1,1 @@
-"""Streams of batches made elsewhere or ahead.
-
-`worker_stream` (by worker processes, through `shared` memory), `ahead_stream` (by a thread),
-`read_ahead` (of rows in a bucket).
-"""
+"""Streams of batches made by worker processes, or ahead of time by a thread."""

@@ -15,7 +15,7 @@ _ROWS_AT_ONCE = 2**20
 
 
 class BatchHosts:
-    """Every step of a run in the order of rows that batches have (see `rows/batch_order.py`).
+    """Every step of a run in the order of rows that batches have (see `rows/table.py`).
 
     Args:
         table: the rows of the run.
@@ -68,7 +68,7 @@ class BatchHosts:
 
 
 def _groups(steps: Ints, most: int) -> Iterator[tuple[Ints, slice]]:
-    """At most so many of the distinct numbers of an increasing array, and where they stand."""
+    """Groups of at most `most` distinct numbers of an increasing array, and their slices."""
     known = np.unique(steps)
     for first in range(0, len(known), most):
         some = known[first : first + most]

@@ -19,9 +19,9 @@ class Cluster:
     batch_size: int
     """rows of the global batch"""
     page_bytes: int = 2**20
-    """what a request of the page cache fetches"""
+    """bytes of a page, which the page cache fetches at once"""
     cache_bytes: int | None = None
-    """what a host's cache holds; None: as much as it needs"""
+    """bytes that a host's cache holds; None: as many as it needs"""
     gap_bytes: int = 2**8
     """exact ranges of a batch that lie as near as this are one request: headers lie between"""
 

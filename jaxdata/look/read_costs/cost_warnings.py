@@ -1,4 +1,4 @@
-"""What is dear about a run, and why; a cache that is too small."""
+"""Warnings: what makes reading a run expensive, and a cache that is too small."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ class Way:
     """requests"""
     bytes: float
     first_batch_bytes: float
-    """what the host that needs most fetches before its first batch"""
+    """bytes before the first batch, of the host that fetches most"""
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ class ReadCosts:
     sources: dict[str, SourceCosts]
     total: Costs
     exact: bool
-    """whether every row was followed"""
+    """whether every row was traced"""
     says: str
-    """what was followed, in words"""
+    """which rows were traced, in words"""
 
     def rows_a_batch(self, name: str) -> float:
         """Rows of a source in an average batch."""

@@ -23,7 +23,7 @@ _FIRST_ROWS = 512  # of the first batch, that are looked up
 
 
 class _Requests(NamedTuple):
-    """All requests for what was touched."""
+    """All requests for the bytes that rows are read from."""
 
     pages: Fetches
     spilled: Fetches

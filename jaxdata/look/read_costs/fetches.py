@@ -23,7 +23,7 @@ class Fetches(NamedTuple):
     """the step that needs it last: until then it is held"""
 
     def take(self, chosen: Ints) -> Fetches:
-        """Some of the requests."""
+        """The chosen requests."""
         return Fetches(*(column[chosen] for column in self))
 
 

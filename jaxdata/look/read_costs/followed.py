@@ -1,4 +1,4 @@
-"""Which rows are followed to the bytes that they are read from: all, or those of some segments."""
+"""Which rows are traced to the bytes that they are read from: all, or those of some segments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jaxdata.rows.packing.planner import ChunkOrder
 from jaxdata.rows.table import RowTable
 
 PIECES = 2**21
-"""segments of rows that are followed one by one; a longer run is sampled"""
+"""most segments of rows that are traced one by one; a longer run is sampled"""
 _KEYS = 2**25  # rows whose place in their batch is found
 _ROWS_OF_SEGMENT = 500  # about as many hold a part of it
 _LEAST_SEGMENTS, _MOST_SEGMENTS = 16, 256
@@ -24,17 +24,17 @@ _NOTHING = Touched(*[np.empty(0, np.int64)] * len(Touched._fields))
 
 
 class Followed(NamedTuple):
-    """The bytes touched by some rows, and how many there are for each that was followed."""
+    """The bytes that some rows are read from, and by how much to scale them up."""
 
     touched: Touched
     scale: dict[int, float]
-    """by source; one that is absent is not followed"""
+    """by source; one that is absent is not traced"""
     rows: int
     """rows of the run that the result is about"""
     exact: bool
-    """whether every row was followed"""
+    """whether every row was traced"""
     says: str
-    """what was followed, in words"""
+    """which rows were traced, in words"""
 
 
 def pieces_a_row(table: RowTable) -> float:
@@ -44,7 +44,7 @@ def pieces_a_row(table: RowTable) -> float:
 
 
 def follow(table: RowTable, files: Files, cluster: Cluster, pieces: int = PIECES) -> Followed:
-    """Follow all rows where they have at most so many segments, else those of some segments."""
+    """Trace all rows if they have at most `pieces` segments, else those of some segments."""
     rows = len(table)
     if rows * pieces_a_row(table) <= pieces:
         return _first_rows(table, files, cluster, rows, "every row was followed")
@@ -71,7 +71,7 @@ def _tables(table: RowTable) -> dict[str, PackedRows]:
 
 
 class _Sample:
-    """Segments chosen at random, followed through every row that holds a document of them."""
+    """Segments chosen at random, traced through every row that holds a document of them."""
 
     def __init__(self, table: RowTable, files: Files, cluster: Cluster) -> None:
         self._table, self._files, self._cluster = table, files, cluster
@@ -99,12 +99,12 @@ class _Sample:
         return Followed(Touched.join(touched), scale, len(self._table), False, says)
 
     def _number(self, share: float) -> int:
-        """Segments to follow of a source that has this share of the bytes."""
+        """The number of segments to trace of a source that has this share of the bytes."""
         affordable = max(_KEYS // (_ROWS_OF_SEGMENT * self._cluster.batch_size), _LEAST_SEGMENTS)
         return min(max(round(affordable * share), 1), _MOST_SEGMENTS)
 
     def _segment(self, source: int, rows: PackedRows, used: int, epoch: int, visit: int) -> Touched:
-        """What is touched of one segment of a block."""
+        """The bytes of one segment of a block, and who reads them."""
         starts, mine = segment_starts(rows), rows.block_rows(epoch, visit)
         mine = mine[mine < used]
         found = rows.segments(mine)

@@ -1,4 +1,4 @@
-"""The bytes that each host touches in each step."""
+"""The bytes that each host reads in each step."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Touched(NamedTuple):
     """end of the segment that the document was dealt with, in which it begins; else of the file"""
 
     def take(self, chosen: Ints) -> Self:
-        """Some of the ranges."""
+        """The chosen ranges."""
         return type(self)(*(column[chosen] for column in self))
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
-        """All ranges of several."""
+        """The ranges of all parts, end to end."""
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
 
@@ -66,7 +66,7 @@ class Files:
         return int(self._placed[source].file_sizes.sum())
 
     def touched(self, rows: Ints, step: Ints, host: Ints) -> Touched:
-        """What is read for some rows, in those steps and by those hosts."""
+        """The ranges that some rows are read from, each row in its step and by its host."""
         reads = ranges_to_read(self._table, self._table.segments(rows))
         ranges, row = self._table.origins(reads.ranges), reads.segments.row[reads.owner]
         epoch, parts = self._epochs(rows), list[Touched]()

@@ -33,14 +33,14 @@ class DrawnSegment:
     label: str
     """`web:17`"""
     short: str
-    """as much of it as there is room for"""
+    """as much of the label as there is room for"""
     left: float
     width: float
     says: str
     """which tokens of which document, in words"""
     origin: str
     text: str | None
-    """its beginning, printable; None if no tokenizer is known"""
+    """the beginning of its text, printable; None if no tokenizer is known"""
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ class BadRecord:
     place: str
     reason: str
     raw: str
-    """its beginning, printable"""
+    """the beginning of the record, printable"""
 
 
 def left_out(dataset: Dataset) -> list[LeftOut]:
@@ -195,7 +195,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """What a report is about.
+    """The dataset, and maybe the run, that a report is about.
 
     Attributes:
         dataset: where the documents are.
@@ -230,7 +230,7 @@ class Report:
     split: str
     samples: list[Sample]
     far: bool
-    """whether some of it lies in a bucket, of which less is read"""
+    """whether some sources lie in a bucket, of which less is read"""
     left_out: list[LeftOut]
     bad_records: list[BadRecord]
     tokens: TokenFacts | None = None

@@ -29,13 +29,13 @@ class Sample:
 
     source: str
     document: int
-    """its number in the source, through whatever view it is read"""
+    """the number of the document in the source, through whatever view it is read"""
     first: int
     """the token of that document at which this begins: 0 unless a view cuts it"""
     length: int
     """tokens, with EOD"""
     origin: str
-    """its input file and line; empty if unknown"""
+    """the document's input file and line; empty if unknown"""
     kept: dict[str, str]
     text: str | None
     """printable; None if no tokenizer is known"""
@@ -114,7 +114,7 @@ class TokenFacts:
     """The tokenizer, and its use."""
 
     named: dict[str, str]
-    """what is known of the tokenizer, in words"""
+    """facts about the tokenizer, by what they are called"""
     sources: list[SourceTokens]
     used: int
     """different ids in all samples"""

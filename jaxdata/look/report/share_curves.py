@@ -45,11 +45,11 @@ class ShareCurves:
     shares: dict[str, list[float]]
     """by source, (places - 1,): of the tokens between a place and the next"""
     asked: dict[str, list[float]]
-    """the same, by the weights"""
+    """shares that the weights ask for, of the shape of `shares`"""
     epochs: dict[str, float]
     """passes over each source in the whole run"""
     epochs_now: dict[str, float] | None
-    """the same so far; None for a run that has not begun"""
+    """passes over each source so far; None for a run that has not begun"""
     now: dict[str, int] | None
     """tokens of each source so far"""
     asked_now: dict[str, float]

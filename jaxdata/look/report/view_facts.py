@@ -44,7 +44,7 @@ class ShownSpan:
     """A span that is masked or cut out; all printable."""
 
     said: list[str]
-    """what becomes of it, how often, and where it stays"""
+    """what becomes of the span, how often it occurs, and where it stays"""
     text: str
 
 
@@ -104,7 +104,7 @@ def _facts(
 
 
 def _clusters(statistics: dict[str, Any]) -> dict[str, int]:
-    """As manifests have them, which others may have written."""
+    """The counts of clusters by size in a manifest, which anybody may have written."""
     given = statistics.get("clusters")
     sizes = given.items() if isinstance(given, dict) else ()
     return {str(size): count for size, count in sizes if isinstance(count, int)}

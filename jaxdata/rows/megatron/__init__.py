@@ -1,14 +1,12 @@
 """Megatron-Core's order of samples: a run can move from Megatron to JAX and see the same batches.
 
-rows = jaxdata.rows.megatron.gpt(source, seq_len=4096, seed=1234, num_samples=1_000_000)
+from jaxdata.rows import megatron
+
+rows = megatron.gpt(source, seq_len=4096, seed=1234, num_samples=1_000_000)
 loader = jaxdata.Loader(rows, batch_size=512)
 
 Row *i* is what Megatron's dataset gives for *i*, `inputs` its `tokens` and `targets` its `labels`;
 batch *s* of a loader is what its sequential sampler makes of step *s*.
-
-In the order in which data passes: `api`, `settings`, `masking` (EODs), `order` (documents and
-samples), `blending` (several datasets), `crossing` (targets beyond a document), `eods` (segments by
-ids), `gpt_rows` (the row tables).
 """
 
 from __future__ import annotations

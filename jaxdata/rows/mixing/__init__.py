@@ -1,7 +1,5 @@
-"""Several sources as one table of rows, by exact shares.
+"""Several sources as one table of rows, by exact shares of trained tokens, phase after phase.
 
-In the order in which data passes: `weights`, `phases`, `recipe` (what is asked), `apportion` (exact
-shares), `timeline` (phases as intervals, exhaustion), `mixture` (the row table),
-`preview` (what it will deliver), `concatenated` (sources in sequence), `amend/` (recipes that
-change during a run).
+What happens when a source is exhausted is known before row 0. An amended recipe is composed of
+mixtures, one after another; a plain mixture knows nothing of amendments.
 """

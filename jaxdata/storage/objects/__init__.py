@@ -1,10 +1,6 @@
 """Objects of buckets and web servers as inputs: how large they are, their names, their bytes.
 
-`contract` says what a place of objects does; `bucket` is Google's and Amazon's (`bucket_settings`
-says what the environment says of them), `web` a server, `memory` this process; `schemes` finds the
-one of a URL, and `public_urls` leaves its secrets out. `ranged_file` makes a file of an object,
-`object_path` what a path is for a file; `uploads` writes a large file. Datasets are read by
-`storage.remote`: an input has a size and a version, and is read from beginning to end.
+Unlike the files of a dataset, an input has a size and a version, and is read from beginning to end.
 """
 
 from jaxdata.storage.objects.contract import Facts, Place

@@ -1,9 +1,5 @@
 """The page cache: files of a bucket in pages, fetched once for a host, read as memory maps.
 
-`paged_files` reads ranges of files, `page_numbers` numbers their pages, `whole_files` compares
-files whose pages have no checksums; `page_cache` is the cache of the process, made of `page_folder`
-(what is here) and `page_fetcher` (what is coming), in the place that `own_folder` knows;
-`index_columns` copies those of an index, `far_column` only parts of long ones; `run_folder` marks
-the pages that a process needs, `claims` lets one process fetch a page for all; `read_counts`
-counts, `inventory` lists, compares and clears what is here.
+A page is fetched by one process, verified, and mapped by all. A run holds on to the pages that it
+needs; the others are evicted when the cache is full, those used longest ago first.
 """

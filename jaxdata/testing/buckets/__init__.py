@@ -1,19 +1,13 @@
 """Buckets on this machine, for tests: gs:// and s3:// without an account, and with faults.
 
-    from jaxdata.testing.buckets import Faults, bucket_server
+from jaxdata.testing.buckets import Faults, bucket_server
 
-    with bucket_server("gs") as server:
-        os.environ |= server.env
-        jaxdata.convert("texts", output=server.url("bucket/data"), source="web")
-        server.faults = Faults(latency=0.03, unavailable=0.1)
-        ...
-        print(server.counts)
-
-`http_messages` reads and writes HTTP; `objects` are what a bucket holds, `gcs_server` and
-`s3_server` (with `s3_uploads`) answer what clients ask of them; `faults` says what goes wrong,
-`request_log` counts, and `proxy` stands between clients and any server; `control` lets others look
-and switch, `server` is what they hold; `server_thread` and `serving` run all of it, and
-`server_process` does so in another process.
+with bucket_server("gs") as server:
+os.environ |= server.env
+jaxdata.convert("texts", output=server.url("bucket/data"), source="web")
+server.faults = Faults(latency=0.03, unavailable=0.1)
+...
+print(server.counts)
 """
 
 from jaxdata.testing.buckets.faults import Faults

@@ -1,11 +1,7 @@
 """Encoders: implementations of a tokenizer that are faster than its library, with its ids.
 
-`choice` chooses one for a tokenizer, `base` is their contract; one file each: `fastokens_core`, for
-byte-level BPE whose parts `byte_level` knows, and `words_core`, for SentencePiece BPE, which cuts
-texts by `sentencepiece_words` and keeps words in a `word_table`.
-What keeps the ids those of the library: the trial of `trial` on the texts of `naughty` and on all
-`code_points`, whose outcome `verdicts` keeps; what `library_tables` tells of the library; the
-samples of `guarded`; and what `summary` says of them.
+An encoder knows the parts of the tokenizers that it takes, passes a trial against the library, and
+has samples compared in every unit of a conversion. What it may not encode goes to the library.
 """
 
 from __future__ import annotations

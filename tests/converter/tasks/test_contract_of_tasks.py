@@ -157,5 +157,7 @@ def test_a_chat_template_is_looked_for_where_nothing_else_says_how_turns_are_wri
             template(**{affix: text}, chat_template="tokenizer")
     assert template(prompt_key="q") is None
     assert name == "dpo" or template(completion_key="a") is None
-    with pytest.raises(InputError, match=r"^chat_template=3: expected a file, 'tokenizer', 'none'"):
+    with pytest.raises(
+        InputError, match=r"^chat_template=3: expected a name, a file, 'tokenizer', 'none'"
+    ):
         template(chat_template=3)

@@ -86,9 +86,8 @@ def _task_option() -> click.Option:
 
 def _option(one: Option) -> click.Option:
     """The option of a field; None where it is not given, since a task may have its own default."""
-    made = click.Option(
-        [flag_of(one.name, one.field)], **{**values_of(one.field), "help": one.help}
-    )
+    values = {**values_of(one.field), "help": one.help, "default": None}
+    made = click.Option([flag_of(one.name, one.field)], **values)
     made.heading = one.heading  # type: ignore[attr-defined]
     return made
 
@@ -208,7 +207,7 @@ def _declared(command: Any) -> Any:
     """Give a command the options that no model has."""
     for heading, decorators in reversed(_DECLARED.items()):
         for decorate in reversed(decorators):
-            before = len(command.__click_params__)
+            before = len(getattr(command, "__click_params__", ()))
             command = decorate(command)
             for parameter in command.__click_params__[before:]:
                 parameter.heading = heading

@@ -54,7 +54,8 @@ def options_of(function: Function, **about: str | dict[str, Any]) -> Callable[[F
 
 def _added(command: Function, name: str, field: FieldInfo, more: dict[str, Any]) -> Function:
     default = None if field.default == () else field.default
-    told_of = {"default": default, "show_default": True, **values_of(field), **more}
+    shown = default is not None and default is not False
+    told_of = {"default": default, "show_default": shown, **values_of(field), **more}
     return click.option(flag_of(name, field), name, **told_of)(command)
 
 
@@ -69,23 +70,22 @@ def values_of(field: FieldInfo) -> dict[str, Any]:
     shown = told(field, "shown")
     default = f"  [default: {shown}]" if shown else ""
     found = {"help": f"{field.description}{default}", "hidden": bool(told(field, "hidden"))}
-    metavar = told(field, "metavar")
-    first, *others = (kind for kind in kinds_of(field.annotation) if kind is not NoneType)
+    kinds = [kind for kind in kinds_of(field.annotation) if kind is not NoneType]
+    first = kinds[0]
     if first is bool:
         return {**found, "is_flag": True}
-    if others:
+    if {*kinds} == {int, str}:
         return {**found, "type": token}
     if get_origin(first) is Literal:
         return {**found, "type": click.Choice(get_args(first), case_sensitive=False)}
     if first in (int, float):
         return {**found, "type": _number(field, whole=first is int)}
+    found["metavar"] = told(field, "metavar")
     if get_origin(first) is dict:
-        return {**found, "type": _json, "metavar": metavar}
-    return {
-        **found,
-        "type": _unescaped if told(field, "escapes") else str,
-        "metavar": metavar or "TEXT",
-    }
+        return {**found, "type": _json}
+    if told(field, "escapes"):
+        return {**found, "type": _unescaped, "metavar": found["metavar"] or "TEXT"}
+    return {**found, "type": str}
 
 
 def _number(field: FieldInfo, *, whole: bool) -> click.ParamType[Any]:

@@ -32,10 +32,11 @@ from jaxdata.feed.layouts import Named, check_layout, native
 from jaxdata.feed.report import RunReport, make_report
 from jaxdata.feed.same_rows import Board, compare_states
 from jaxdata.feed.schedule import Schedule, Share, Span, check_batch_size, check_skips
+from jaxdata.feed.settings import LoaderSection
 from jaxdata.feed.state import check_run, make_state, parse_state
 from jaxdata.feed.streams.ahead import AheadStream, FarStream, FirstFill
 from jaxdata.feed.streams.workers import WorkerStream
-from jaxdata.feed.trees import check_counts, check_rows, check_slots, is_on_host
+from jaxdata.feed.trees import check_rows, check_slots, is_on_host
 from jaxdata.rows.extras import check_extras
 from jaxdata.rows.map_datasets import (
     have_epochs,
@@ -79,7 +80,7 @@ class BatchPipeline:
         board: Board | None = None,
     ) -> None:
         check_rows(rows)
-        check_counts(num_workers=num_workers, prefetch=prefetch)
+        LoaderSection.checked(num_workers=num_workers, prefetch=prefetch)
         self.rows, self._table = rows, row_table(rows)
         self._underlying = underlying_table(rows)
         self._on_host = is_on_host(expand, on_devices, self._table is not None)

@@ -21,7 +21,8 @@ from jaxdata.feed.batches import HostPlacement, Placement
 from jaxdata.feed.layouts import Named
 from jaxdata.feed.layouts import layout as find_layout
 from jaxdata.feed.schedule import check_batch_size
-from jaxdata.feed.trees import check_counts, check_slots
+from jaxdata.feed.settings import LoaderSection
+from jaxdata.feed.trees import check_slots
 from jaxdata.rows.packing.settings import PackSettings
 from jaxdata.streaming.iterator import Buffer, TextRecipe, TextStream
 from jaxdata.streaming.readers import FileSource, RecordSource, TextSource
@@ -94,7 +95,7 @@ def stream_text(
     if buffer < 1:
         raise InputError(f"buffer={buffer}: expected 1 or more")
     workers = max(1, available_cores() - 1) if num_workers is None else num_workers
-    check_counts(num_workers=workers, prefetch=prefetch)
+    LoaderSection.checked(num_workers=workers, prefetch=prefetch)
     check_batch_size(batch_size)
     packing = {name: options.pop(name) for name in _PACKING if name in options}
     placement, part = _placed(sharding, shard, batch_size, seq_len)

@@ -161,20 +161,16 @@ _DECLARED: dict[str, list[Callable[[Any], Any]]] = {
     LIMITS: [
         options_of(
             run_conversion,
-            max_expansion={
-                "help": "Reject a compressed file that expands to more than this many times its "
-                "size.",
-                "type": click.IntRange(1),
-            },
+            max_expansion=(
+                "Reject a compressed file that expands to more than this many times its size.",
+                1,
+            ),
         ),
     ],
     EXECUTION: [
         options_of(
             run_conversion,
-            workers={
-                "help": "Worker processes.  [default: one per core]",
-                "type": click.IntRange(1),
-            },
+            workers=("Worker processes.  [default: one per core]", 1),
             engine="Run on this machine, or on a Ray cluster whose nodes all see inputs and "
             "output.",
             encoder="What encodes texts, always with the ids of the tokenizer's library: the "

@@ -70,7 +70,7 @@ class _Bytes(click.ParamType[Any]):
 @options_of(
     deduplicate,
     text_key="Key of the texts in files of --against; several with commas.",
-    workers={"help": "Processes.  [default: one per core]", "type": click.IntRange(1)},
+    workers=("Processes.  [default: one per core]", 1),
     engine="Processes of this machine, or a Ray cluster.",
     ray_address={"help": "The cluster.  [default: $RAY_ADDRESS]", "metavar": "HOST:PORT"},
     memory={

@@ -33,17 +33,22 @@ def options(model: type[BaseModel]) -> Callable[[Function], Function]:
     return decorate
 
 
-def options_of(function: Function, **about: str | dict[str, Any]) -> Callable[[Function], Function]:
+def options_of(
+    function: Function, **about: str | tuple[str, int] | dict[str, Any]
+) -> Callable[[Function], Function]:
     """Give a command some arguments of a function as options.
 
     Args:
         function: its signature has their types and defaults.
-        **about: by the name of an argument its help, or with it what click is told otherwise.
+        **about: by the name of an argument its help; with it the least value, or what click is told
+            otherwise.
     """
     types, parameters = types_of(function), inspect.signature(function).parameters
 
     def decorate(command: Function) -> Function:
         for name, given in reversed(about.items()):
+            if isinstance(given, tuple):
+                given = {"help": given[0], "type": click.IntRange(given[1])}
             more = {"help": given} if isinstance(given, str) else given
             field = FieldInfo(annotation=types[name], default=parameters[name].default)
             command = _added(command, name, field, more)

@@ -38,7 +38,7 @@ Examples:
     "numbers, whose field is `score`; in the order of the documents.",
     scores_key="Field by which the rows of --scores are found, instead of their order.",
     documents="View to choose from.  [default: all documents]",
-    seed={"help": "Of --weight.", "type": click.IntRange(0)},
+    seed=("Of --weight.", 0),
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
 def select(dataset: str, name: str, sources: str | None, as_json: bool, **given: Any) -> None:

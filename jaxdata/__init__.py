@@ -41,11 +41,11 @@ if TYPE_CHECKING:  # for type checkers: the names that __getattr__ resolves
     from jaxdata.base.errors import StateMismatch as StateMismatch
     from jaxdata.base.errors import WorkerDied as WorkerDied
     from jaxdata.config import load as load
+    from jaxdata.converter.conversion import convert as convert
     from jaxdata.dataset.documents import ArrayDocuments as ArrayDocuments
     from jaxdata.dataset.opening import open_dataset as open_dataset
     from jaxdata.dataset.views.selecting import select as select
     from jaxdata.dedup.api import deduplicate as deduplicate
-    from jaxdata.dedup.one_pass import convert as convert
     from jaxdata.feed.checkpoint import LoaderRestore as LoaderRestore
     from jaxdata.feed.checkpoint import LoaderSave as LoaderSave
     from jaxdata.feed.loader import Loader as Loader
@@ -66,7 +66,7 @@ _PUBLIC = {
     "LoaderRestore": "jaxdata.feed.checkpoint",
     "LoaderSave": "jaxdata.feed.checkpoint",
     "Phase": "jaxdata.rows.mixing.phases",
-    "convert": "jaxdata.dedup.one_pass",
+    "convert": "jaxdata.converter.conversion",
     "deduplicate": "jaxdata.dedup.api",
     "evaluation_rows": "jaxdata.rows.map_datasets",
     "export": "jaxdata.foreign.export",
@@ -89,7 +89,7 @@ _ROOMS = {"errors": "jaxdata.base", "megatron": "jaxdata.rows"}
 __all__ = sorted(_PUBLIC)
 __version__ = VERSION
 
-__getattr__ = resolver(__name__, _PUBLIC)
+__getattr__ = resolver(__name__, _PUBLIC, _ROOMS)
 
 
 def __dir__() -> list[str]:

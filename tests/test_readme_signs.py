@@ -158,11 +158,8 @@ MEGATRONS = {
 def test_the_commands_and_options_it_names_exist() -> None:
     from jaxdata.cli import COMMANDS, cli
     from jaxdata.config import Config
-    from jaxdata.testing.buckets.__main__ import make_parser
 
-    known = {*options(cli), *make_parser()._option_string_actions} | {
-        f"--{name}" for name in Config.model_fields
-    }
+    known = {*options(cli)} | {f"--{name}" for name in Config.model_fields}
     for readme in READMES:
         shown = "".join(readme.blocks("text")).replace("\\\n", "").splitlines()
         for span in [*readme.commands(), *shown, *readme.named()]:

@@ -33,7 +33,7 @@ def _origin() -> str | None:
     """
     from importlib.metadata import PackageNotFoundError, distribution  # slow to import
 
-    checkout = Path(__file__).parents[1]
+    checkout = Path(__file__).parents[2]
     try:
         found = distribution("jaxdata").read_text("direct_url.json")
     except PackageNotFoundError:

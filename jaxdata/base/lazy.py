@@ -12,11 +12,14 @@ from typing import Any
 
 
 def resolver(
-    package: str, public: Mapping[str, str] = MappingProxyType({})
+    package: str,
+    public: Mapping[str, str] = MappingProxyType({}),
+    rooms: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[str], Any]:
     """The `__getattr__` of a package.
 
-    `public` maps each name to the module that defines it; modules of the package resolve, too.
+    `public` maps each name to the module that defines it, `rooms` each module that goes by a short
+    name to the package that holds it; modules of the package resolve, too.
     """
 
     def resolve(name: str) -> Any:
@@ -24,6 +27,8 @@ def resolver(
             value = getattr(importlib.import_module(public[name]), name)
             setattr(sys.modules[package], name, value)
             return value
+        if name in rooms:
+            return importlib.import_module(f"{rooms[name]}.{name}")
         if not name.startswith("_") and find_spec(f"{package}.{name}"):
             return importlib.import_module(f"{package}.{name}")
         near = difflib.get_close_matches(name, public, 1)

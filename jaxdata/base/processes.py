@@ -119,8 +119,10 @@ def _nameless_file() -> IO[bytes]:
     return tempfile.TemporaryFile()
 
 
-_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); \
-from jaxdata.base import processes; processes._serve(*map(int, sys.argv[2:]))"
+_BOOT = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from jaxdata.base import processes; processes._serve(*map(int, sys.argv[2:]))"
+)
 _ENVIRONMENT = {
     "JAX_PLATFORMS": "cpu",
     "TOKENIZERS_PARALLELISM": "false",

@@ -67,7 +67,7 @@ def check_stop() -> None:
 
 
 def waited(future: Any) -> Any:
-    """The result of a future, of Python's or tensorstore's.
+    """The result of a future.
 
     Raises:
         Stopped: see `until`.

@@ -7,18 +7,19 @@ Options that decide what becomes of the text are fields of the converter's model
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from jaxdata.base.hashing import RULES
 from jaxdata.base.progress import progress_bar
+from jaxdata.base.wording import counted
 from jaxdata.cli.options import flag_of, options_of, token, token_texts, values_of
 from jaxdata.converter import ConversionReport
 from jaxdata.converter import convert as run_conversion
-from jaxdata.converter.hashes import CHOICES, rule_of
+from jaxdata.converter.hashes import RULE
 from jaxdata.converter.options import (
     CLEANING,
     EXECUTION,
@@ -37,6 +38,7 @@ from jaxdata.tokenizers import SPECS, load
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from jaxdata.dedup import DedupReport
     from jaxdata.look.strategies import PackingCost
 
 _HEADINGS = [OPTIONS, INPUT, TASK, CLEANING, SPLITS, LIMITS, EXECUTION]
@@ -147,7 +149,7 @@ _DECLARED: dict[str, list[Callable[[Any], Any]]] = {
         ),
         click.option(
             "--dedup",
-            type=click.Choice(CHOICES),
+            type=click.Choice(["exact", *(f"exact:{rule}" for rule in RULES)]),
             help="Make the view 'exact', which leaves out documents that are exact copies: but for "
             "whitespace, or by another rule of jaxdata dedup --exact. All stay on disk.",
         ),
@@ -210,6 +212,8 @@ def _declared(command: Any) -> Any:
     return command
 
 
+_VIEW = "exact"
+"""What --dedup calls the view that it makes."""
 _EPILOG = """\b
 Examples:
   jaxdata convert pages.jsonl --output data/mine --source web --tokenizer bytes
@@ -267,7 +271,7 @@ def convert(
     """
     if not inputs and not options["files_from"]:
         raise click.UsageError("give files, folders or globs to convert, or --files-from")
-    rule = rule_of(dedup) if dedup else None
+    rule = dedup and (dedup.partition(":")[2] or RULE)
     options["exact_hash"] = rule
     given = {name: value for name, value in options.items() if value is not None}
     loaded = load(tokenizer, eod=eod, bos=bos_token, pad=pad_token, add_special=add_special)
@@ -281,17 +285,45 @@ def convert(
                 command=click.get_current_context().find_root().obj,
                 **given,
             )
-        if rule:
-            from jaxdata.dedup.one_pass import leave_out_copies
-
-            how = {name: options[name] for name in ("workers", "engine", "ray_address")}
-            report = leave_out_copies(report, rule, stage=progress_bar, **how)
+        how = {name: options[name] for name in ("workers", "engine", "ray_address")}
+        found = _without_copies(report, exact=rule, **how) if rule else None
     except KeyboardInterrupt:
         raise click.Abort("Finished work is kept: the same command resumes") from None
     click.echo(report)
+    if found:
+        click.echo("\n".join(_copies(found)))
     click.echo(_next_command(report))
     if stats or stats_seq_len:
         _print_statistics(report, stats_seq_len)
+
+
+def _without_copies(report: ConversionReport, **how: Any) -> DedupReport:
+    """Make the view of what was converted that drops exact copies, from the hashes that were kept.
+
+    With several splits it is a view of the first one, without copies of documents of the others.
+    """
+    from jaxdata.dedup import deduplicate
+
+    first = report.sources[0].partition("/")[0]
+    own = [name for name in report.sources if name.startswith(f"{first}/")]
+    others = [name for name in report.sources if name not in own]
+    given = {"sources": own, "split": first, "against": others, "near": False, **how}
+    return deduplicate(report.output, _VIEW, stage=progress_bar, **given)
+
+
+def _copies(found: DedupReport) -> Iterator[str]:
+    """What the views leave out, and how to train with them."""
+    for source, view in found.views.items():
+        every, kept = view.account.source, view.account.kept
+        yield (
+            f"exact copies in {source}: {every.documents - kept.documents:,} of "
+            f"{counted(every.documents, 'document')}, {every.tokens - kept.tokens:,} of "
+            f"{counted(every.tokens, 'token')}"
+        )
+    yield (
+        f"train without them: documents: {_VIEW} in a config, or --documents {_VIEW}; they "
+        f"stay on disk, and jaxdata views {found.dataset} --remove {_VIEW} removes the list"
+    )
 
 
 def _print_statistics(report: ConversionReport, seq_len: int | None) -> None:
@@ -321,9 +353,10 @@ def _packing(report: ConversionReport, seq_len: int) -> Table:
 
 
 def _as_statistics(costs: Sequence[PackingCost], seq_len: int) -> dict[str, Any]:
-    counts = {cost.strategy: asdict(cost) for cost in costs}
-    for one in counts.values():
-        del one["strategy"]
+    names = ("rows", "slots", "padding", "dropped")
+    counts: dict[str, Any] = {
+        cost.strategy: {name: getattr(cost, name) for name in names} for cost in costs
+    }
     return {"seq_len": seq_len, **counts}
 
 

@@ -123,12 +123,7 @@ def _show_dataset(settings: Any, compare: bool, statistics: bool, as_json: bool)
 
     from jaxdata.config import open_data
     from jaxdata.look.dataset_summary import dataset_lines, dataset_table, describe_dataset
-    from jaxdata.look.strategies import (
-        compare_strategies,
-        describe_costs,
-        packing_bars,
-        packing_table,
-    )
+    from jaxdata.look.strategies import compare_strategies, describe_costs, packing_table
 
     dataset = open_data(settings)
     found, costs, seq_len = describe_dataset(dataset), [], settings.pack.seq_len
@@ -149,8 +144,6 @@ def _show_dataset(settings: Any, compare: bool, statistics: bool, as_json: bool)
     if compare:
         console.print()
         console.print(packing_table(costs, seq_len=seq_len))
-        for bar in packing_bars(costs, min(console.width, 80), plain=not console.is_terminal):
-            console.print(bar)
 
 
 def _print_statistics(dataset: Any, found: dict[str, Any], console: Any) -> None:

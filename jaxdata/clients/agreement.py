@@ -1,12 +1,13 @@
-"""What a trainer and a config have to agree on, and what its log says of the data.
+"""What clients share: a config's loader for a trainer, what both have to agree on, pairs.
 
 Trainers whose attention knows no documents get rows that are causal as a whole.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,28 @@ import numpy as np
 
 from jaxdata.base.errors import InputError
 from jaxdata.config import Config, build_rows, load_config, loader_arguments, open_data
+from jaxdata.feed.batch_iterator import BatchIterator
 from jaxdata.feed.layouts.base import long
-from jaxdata.feed.loader import BatchIterator
 from jaxdata.rows.table import Batch
 
 Run = str | Path | Mapping[str, Any] | Config
 """a config as `jaxdata.load` takes it"""
+
+
+def module_of(name: str, how: str) -> Any:
+    """A module of a trainer; raises InputError, with `how` to get it, where it is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as missing:
+        package = name.partition(".")[0]
+        if (missing.name or "").partition(".")[0] != package:
+            raise
+        raise InputError(f"{package} is not installed: {how}") from None
+
+
+def loader_of(make: Callable[..., Any], run: Config, split: str | None, **chosen: Any) -> Any:
+    """The loader of a config, made by a class, with the arguments that a trainer chooses."""
+    return make(build_rows(run, split), **{**loader_arguments(run, split), **chosen})
 
 
 def measures(loader: BatchIterator) -> dict[str, float]:
@@ -144,11 +161,16 @@ class PairLoader:
         check_seq_len(settings, seq_len, f"{trainer}'s sequence length")
         if vocab_size is not None:
             check_vocabulary(settings, vocab_size, f"{trainer}'s vocabulary")
-        arguments = loader_arguments(settings, split)
-        arguments["batch_size"] = rows * shard_of(None, None)[1]
-        arguments["layout"] = Pairs(trainer, across_documents)
-        self.loader = Loader(build_rows(settings, split), device=device, **arguments)
-        self._trainer, self._line, self._before = trainer, line, self.loader.get_state()
+        self.loader = loader_of(
+            Loader,
+            settings,
+            split,
+            batch_size=rows * shard_of(None, None)[1],
+            layout=Pairs(trainer, across_documents),
+            device=device,
+        )
+        self._trainer, self._line = trainer, line
+        self._before: dict[str, Any] = self.loader.get_state()
         self._fetched: deque[Any] = deque(maxlen=2)  # targets; the script trains on the first
 
     def next(self) -> tuple[Any, Any]:

@@ -14,7 +14,6 @@ these: in the mean of such means a target weighs by how few others its micro-bat
 from __future__ import annotations
 
 import asyncio
-import importlib
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -22,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from jaxdata.base.errors import InputError
-from jaxdata.clients.agreement import Run, check_seq_len, check_vocabulary
+from jaxdata.clients.agreement import Run, check_seq_len, check_vocabulary, module_of
 from jaxdata.config import build_rows, load_config
 from jaxdata.rows.table import Batch
 
@@ -79,7 +78,8 @@ def tokens_of(row: Batch) -> tuple[Any, Any, Any]:
 
 @cache
 def _examples() -> Any:
-    hax, data, models = map(_module, ("haliax", "levanter.data", "levanter.models.lm_model"))
+    names = ("haliax", "levanter.data", "levanter.models.lm_model")
+    hax, data, models = (module_of(name, "pip install marin-levanter") for name in names)
 
     class Examples(data.AsyncDataset):  # type: ignore[misc, name-defined]
         def __init__(self, rows: Any, Pos: Any) -> None:  # noqa: N803
@@ -107,12 +107,3 @@ def _examples() -> Any:
             return models.LmExample.causal(tokens, loss_weight=mask, segment_ids=ids)
 
     return Examples
-
-
-def _module(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as missing:
-        if (missing.name or "").split(".")[0] not in ("haliax", "levanter"):
-            raise
-        raise InputError("Levanter is not installed: pip install marin-levanter") from None

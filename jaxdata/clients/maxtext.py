@@ -8,7 +8,6 @@ runs MaxText's `trainers.pre_train.train` with its arguments. It checkpoints the
 
 from __future__ import annotations
 
-import importlib
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,8 +17,15 @@ from typing import Any, Self
 import grain
 
 from jaxdata.base.errors import InputError, JaxdataError, SourceExhausted
-from jaxdata.clients.agreement import Run, check_seq_len, check_vocabulary, measures
-from jaxdata.config import Config, build_rows, load_config, loader_arguments
+from jaxdata.clients.agreement import (
+    Run,
+    check_seq_len,
+    check_vocabulary,
+    loader_of,
+    measures,
+    module_of,
+)
+from jaxdata.config import Config, load_config
 from jaxdata.feed.loader import Loader
 
 _OURS = "jaxdata="
@@ -157,8 +163,10 @@ def _iterators(
 
 
 def _loader(run: Config, split: str | None, batch_size: int, sharding: Any) -> Loader:
-    arguments = {**loader_arguments(run, split), "layout": "maxtext", "batch_size": batch_size}
-    return Loader(build_rows(run, split), sharding=sharding, **arguments)
+    made: Loader = loader_of(
+        Loader, run, split, layout="maxtext", batch_size=batch_size, sharding=sharding
+    )
+    return made
 
 
 def check(run: Config, config: Any, has_step: bool) -> None:
@@ -290,14 +298,7 @@ class Position(grain.experimental.ElasticIterator):  # type: ignore[misc]
 
 
 def _maxtext(name: str) -> Any:
-    try:
-        return importlib.import_module(f"maxtext.{name}")
-    except ModuleNotFoundError as missing:
-        if missing.name != "maxtext":
-            raise
-        raise InputError(
-            "MaxText is not installed: see https://github.com/AI-Hypercomputer/maxtext"
-        ) from None
+    return module_of(f"maxtext.{name}", "see https://github.com/AI-Hypercomputer/maxtext")
 
 
 def _logger() -> logging.Logger:

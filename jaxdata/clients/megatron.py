@@ -11,7 +11,6 @@ change at any restart.
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +19,15 @@ from typing import Any, Self
 import numpy as np
 
 from jaxdata.base.errors import InputError, StateMismatch
-from jaxdata.clients.agreement import Run, check_seq_len, check_vocabulary, measures
-from jaxdata.config import Config, build_rows, load_config, loader_arguments
+from jaxdata.clients.agreement import (
+    Run,
+    check_seq_len,
+    check_vocabulary,
+    loader_of,
+    measures,
+    module_of,
+)
+from jaxdata.config import Config, load_config
 from jaxdata.feed.layouts import Layout, Megatron
 from jaxdata.rows.table import Batch
 
@@ -141,11 +147,9 @@ class TrainBatches:
         ranks = _parallel_state()
         rank, size = ranks.get_data_parallel_rank(), ranks.get_data_parallel_world_size()
         self._args, self._split = args, self._split and run.scored_split
-        rows_per_rank = getattr(args, self._micro_batch, args.micro_batch_size)
-        arguments = loader_arguments(run, self._split)
-        arguments |= {"batch_size": rows_per_rank * size, "layout": layout}
-        rows = build_rows(run, self._split)
-        self.loader = Loader(rows, rank=rank, world_size=size, **arguments)
+        rows = getattr(args, self._micro_batch, args.micro_batch_size) * size
+        chosen = {"batch_size": rows, "layout": layout, "rank": rank, "world_size": size}
+        self.loader = loader_of(Loader, run, self._split, **chosen)
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -246,11 +250,4 @@ def _parallel_state() -> Any:
 
 
 def _megatron(name: str) -> Any:
-    try:
-        return importlib.import_module(f"megatron.{name}")
-    except ModuleNotFoundError as missing:
-        if not (missing.name or "").startswith("megatron"):
-            raise
-        raise InputError(
-            "Megatron-LM is not installed: see https://github.com/NVIDIA/Megatron-LM"
-        ) from None
+    return module_of(f"megatron.{name}", "see https://github.com/NVIDIA/Megatron-LM")

@@ -8,14 +8,12 @@ The state lies in nanodo's own checkpoints, which hold grain's iterators: for ea
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import numpy as np
 
-from jaxdata.base.errors import InputError
-from jaxdata.clients.agreement import Run, check_alone, check_seq_len
-from jaxdata.config import build_rows, load_config, loader_arguments
+from jaxdata.clients.agreement import Run, check_alone, check_seq_len, loader_of, module_of
+from jaxdata.config import load_config
 from jaxdata.feed.loader import Loader
 from jaxdata.rows.table import Batch
 
@@ -37,12 +35,10 @@ def install(run: Run, *, across_documents: bool = False) -> None:
     def py_batched_tfds(*, split: str, batch_size: int, context_size: int, **_: Any) -> Any:
         check_seq_len(settings, context_size, "nanodo's context_size")
         chosen = None if split == settings.split else settings.scored_split
-        arguments = loader_arguments(settings, chosen)
-        arguments |= {"batch_size": batch_size, "layout": layout}
-        loader = Loader(build_rows(settings, chosen), **arguments)
+        loader = loader_of(Loader, settings, chosen, batch_size=batch_size, layout=layout)
         return loader if chosen is None else Evaluation(loader)
 
-    data = _nanodo_data()
+    data = module_of("nanodo.data", "see https://github.com/google-deepmind/nanodo")
     data.py_batched_tfds = py_batched_tfds
     data.get_in_out = in_and_out
 
@@ -61,14 +57,3 @@ class Evaluation:
 def in_and_out(in_BxLx3: Any, pad_id: int = 0) -> tuple[Any, Any, Any]:  # noqa: ARG001, N803
     """Inputs, targets and which of them count, (batch, seq_len) each, for nanodo's loss."""
     return in_BxLx3[..., 0], in_BxLx3[..., 1], in_BxLx3[..., 2].astype(bool)
-
-
-def _nanodo_data() -> Any:
-    try:
-        return importlib.import_module("nanodo.data")
-    except ModuleNotFoundError as missing:
-        if not (missing.name or "").startswith("nanodo"):
-            raise
-        raise InputError(
-            "nanodo is not installed: see https://github.com/google-deepmind/nanodo"
-        ) from None

@@ -20,8 +20,15 @@ from typing import Any
 import numpy as np
 
 from jaxdata.base.errors import InputError, SourceExhausted, StateMismatch
-from jaxdata.clients.agreement import Run, check_restarts, check_seq_len, check_vocabulary, measures
-from jaxdata.config import Config, build_rows, load_config, loader_arguments
+from jaxdata.clients.agreement import (
+    Run,
+    check_restarts,
+    check_seq_len,
+    check_vocabulary,
+    loader_of,
+    measures,
+)
+from jaxdata.config import Config, build_rows, load_config
 from jaxdata.feed.layouts import IGNORED
 from jaxdata.feed.layouts.base import long
 from jaxdata.rows.table import Batch
@@ -119,13 +126,15 @@ class Batches:
         shape = Shape.of(run, **told)
         if tokenizer is not None:
             check_vocabulary(run, tokenizer.get_vocab_size(), "torchtitan's tokenizer")
-        arguments = loader_arguments(run, config.split)
-        arguments |= {
-            "batch_size": shape.rows * dp_world_size,
-            "layout": partial(layout, flat=shape.flat),
-        }
-        rows = build_rows(run, config.split)
-        self.loader = Loader(rows, rank=dp_rank, world_size=dp_world_size, **arguments)
+        self.loader = loader_of(
+            Loader,
+            run,
+            config.split,
+            batch_size=shape.rows * dp_world_size,
+            layout=partial(layout, flat=shape.flat),
+            rank=dp_rank,
+            world_size=dp_world_size,
+        )
         self._repeat, self._log_every = config.infinite or config.repeat, config.log_every
 
     def __iter__(self) -> Iterator[Any]:

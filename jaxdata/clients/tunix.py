@@ -20,8 +20,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxdata.base.errors import InputError
-from jaxdata.clients.agreement import Run, check_vocabulary, measures
-from jaxdata.config import build_rows, load_config, loader_arguments
+from jaxdata.clients.agreement import Run, check_vocabulary, loader_of, measures
+from jaxdata.config import load_config
 from jaxdata.feed.loader import Loader
 
 _STATE = "jaxdata"
@@ -59,7 +59,7 @@ def attach(
     if (held := getattr(sizes, "vocab_size", None)) is not None:
         check_vocabulary(settings, held, "the model's vocab_size")
     train, evaluation = (
-        Loader(build_rows(settings, split), sharding=sharding, **loader_arguments(settings, split))
+        loader_of(Loader, settings, split, sharding=sharding)
         for split in (None, settings.scored_split)
     )
     hooks = Hooks(trainer, train, evaluation, log_every)

@@ -15,8 +15,8 @@ from jaxdata.dataset.contract import Dataset, source_names
 from jaxdata.feed.loader import Loader
 from jaxdata.rows.map_datasets import MixedDataset, mix, pack
 from jaxdata.rows.mixing.phases import Phase
+from jaxdata.rows.packing.dealing import resolved
 from jaxdata.rows.packing.packed_rows import PackedRows
-from jaxdata.rows.packing.planner import resolved
 from jaxdata.rows.packing.settings import PackSettings
 
 if TYPE_CHECKING:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,15 +15,13 @@ from typing import Any, Literal, Self, cast, get_args
 from jaxdata import tokenizers
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.numbers import validated
-from jaxdata.converter.changes import check_known
-from jaxdata.converter.chat.formatting import check_template_text
-from jaxdata.converter.compatibility import (
-    added_to,
-    call_text,
+from jaxdata.converter.changes import (
+    check_addition,
     check_dataset,
     check_finished,
-    with_kept_options,
+    check_known,
 )
+from jaxdata.converter.chat.formatting import check_template_text
 from jaxdata.converter.conversion_run import ConversionRun
 from jaxdata.converter.encoder_use import note_encoders
 from jaxdata.converter.engines import EngineName, MakeEngine, choose_engine
@@ -44,7 +43,7 @@ from jaxdata.converter.tasks import Task
 from jaxdata.converter.tasks.lm import LmSettings
 from jaxdata.dataset.history import note_conversion
 from jaxdata.dataset.lease import clear, leased
-from jaxdata.dataset.manifest import MANIFEST, SourceEntry, read_manifest
+from jaxdata.dataset.manifest import MANIFEST, Manifest, SourceEntry, read_manifest
 from jaxdata.dataset.unfinished import UnfinishedJob
 from jaxdata.storage import Store, open_store
 from jaxdata.tokenizers import Tokenizer
@@ -194,7 +193,7 @@ class Conversion:
         if self.store.read(MANIFEST) is None:
             return self
         manifest = read_manifest(self.store)
-        job, base = added_to(manifest, self.outputs, self.job)
+        job, base = _added_to(manifest, self.outputs, self.job)
         return replace(self, job=job, base=base)
 
     def _check_known(self, sources: dict[str, SourceEntry]) -> None:
@@ -238,7 +237,52 @@ def _made(entries: dict[str, SourceEntry], base: dict[str, SourceEntry]) -> dict
     return {name: of for name, of in now.items() if name not in base or base[name] != entries[name]}
 
 
+def _added_to(
+    manifest: Manifest, outputs: list[str], job: Job
+) -> tuple[Job, dict[str, SourceEntry]]:
+    """Return the job for files that are new to the sources that it may feed, and these sources.
+
+    Raises:
+        InputError: the sources have different settings, or a file of the same name.
+    """
+    known = manifest.sources
+    entries = {name: known[name] for name in outputs if name in known}
+    if not entries:
+        return job, {}
+    for name, entry in entries.items():
+        check_addition(name, entry, job.parameters)
+    # All were made at the same times; one may have got no document of the last files.
+    longest = max(entries.values(), key=lambda entry: len(entry.inputs))
+    new = _new_files(longest, job.parameters, job.files)
+    parameters = job.parameters.model_copy(
+        update={
+            "inputs": {file.name: job.parameters.inputs[file.name] for file in new},
+            "first_file": len(longest.inputs),
+        }
+    )
+    return replace(job, files=new, parameters=parameters), entries
+
+
+def _new_files(
+    entry: SourceEntry, parameters: Parameters, files: list[InputFile]
+) -> list[InputFile]:
+    digests = entry.parameters["input_digests"]
+    names = dict(zip(entry.inputs, digests, strict=True))
+    new = [file for file in files if parameters.inputs[file.name] not in digests]
+    same = next((file for file in new if file.name in names), None)
+    if same:
+        raise InputError(
+            f"--append: {same.name!r} was converted before with other content, and appending it "
+            "would repeat its documents. Give only new files, under new names: if two folders have "
+            "files of the same names, give their parent folder, or rename the files"
+        )
+    return new
+
+
 OnError = Literal["quarantine", "fail"]
+_SHOWN = 8
+_PLAIN = str | int | float | bool | None
+_UNSAID = ("progress", "command")
 
 
 @validated
@@ -311,10 +355,9 @@ def convert(
         command: what `history.jsonl`, beside the manifest, says was run; None for this call. URLs
             are kept there without names, passwords and signatures.
         **options: task, cleaning, splits and limits: see :class:`Options`. `minhash=True` keeps
-            hashes of each document's text in the index, with which `deduplicate` hashes none.
-            `dedup="exact"` (or "exact:letters", "exact:none"), in `jaxdata.convert`, makes the view
-            `exact` of the source, without exact copies; `exact_hash="whitespace"` (or another of
-            its rules) keeps what it is made of.
+            hashes of each document's text in the index, with which `deduplicate` hashes none;
+            `exact_hash="whitespace"` (or "letters", "none") keeps those of exact copies alone, for
+            `jaxdata.deduplicate(output, "exact", exact="whitespace", near=False)` after it.
 
     Raises:
         InputError: there is nothing to convert, or it does not fit the dataset; the message says
@@ -328,13 +371,12 @@ def convert(
     ...                  source="pages", tokenizer="bytes")  # doctest: +SKIP
     """
     started, given = time.monotonic(), dict(locals())
-    said = command or call_text(convert, given | given.pop("options"))
+    said = command or _call(convert, given | given.pop("options"))
     _check(source, on_error, encoder)
     make_engine = choose_engine(engine, workers, ray_address)
     loaded = tokenizers.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
     files, unread = _found(inputs, files_from, output, text_suffix)
-    chosen = with_kept_options(options, output, split, source)
-    parameters = _parameters(files, loaded, chosen, split, template_text_ok)
+    parameters = _parameters(files, loaded, dict(options), split, template_text_ok)
     job = Job(
         url=open_store(output).url,
         split=parameters.splits(split)[0],
@@ -349,6 +391,38 @@ def convert(
     conversion = Conversion.of(job, loaded, verify=verify_inputs, encoder=encoder, command=said)
     entries, encoding = conversion.complete(make_engine, progress, resume=resume, append=append)
     return ConversionReport.of(job.url, job.folder, entries, time.monotonic() - started, encoding)
+
+
+def _call(function: Callable[..., Any], arguments: Mapping[str, Any]) -> str:
+    """The call of a function with some arguments, without those that are its defaults.
+
+    Of long lists the first are named, and of objects that are no values the type or name.
+
+    >>> def convert(inputs, *, output, split="train", **options): ...
+    >>> _call(convert, {"inputs": ["a"], "output": "b", "split": "train", "bos": True})
+    "jaxdata.convert(['a'], output='b', bos=True)"
+    """
+    known = inspect.signature(function).parameters
+    said = []
+    for name, value in arguments.items():
+        if name in _UNSAID or (name in known and value == known[name].default):
+            continue
+        said.append(_text(value) if name == "inputs" else f"{name}={_text(value)}")
+    return f"jaxdata.{function.__name__}({', '.join(said)})"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if isinstance(value, _PLAIN):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        more = ["…"] if len(value) > _SHOWN else []
+        return f"[{', '.join([*map(_text, value[:_SHOWN]), *more])}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_text(key)}: {_text(one)}' for key, one in value.items())}}}"
+    name = getattr(value, "name", None) or getattr(value, "__qualname__", None)
+    return repr(name) if isinstance(name, str) else f"<{type(value).__name__}>"
 
 
 def _check(source: str, on_error: str, encoder: str) -> None:

@@ -6,17 +6,11 @@ import io
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import IO
 
 from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.converter.changes import times_made
-from jaxdata.converter.compatibility import (
-    bad_record,
-    check_unchanged,
-    modified_meanwhile,
-    no_documents,
-    unfinished_changes,
-)
+from jaxdata.converter.changes import check_unchanged, times_made, unfinished_changes
 from jaxdata.converter.encoder_use import EncoderUse
 from jaxdata.converter.engines import MakeEngine, Stopped
 from jaxdata.converter.inputs.files import InputFile, changed_since, stamp_of
@@ -24,8 +18,8 @@ from jaxdata.converter.inputs.reading import cut
 from jaxdata.converter.inputs.units import Unit
 from jaxdata.converter.job import Job
 from jaxdata.converter.publish import publish
-from jaxdata.converter.receipts import MergedReceipts, Receipt
-from jaxdata.converter.splits import assign, documents_of, is_assigned
+from jaxdata.converter.receipts import MergedReceipts, Quarantined, Receipt, RecordPlace
+from jaxdata.converter.splits import SplitEnds, assign
 from jaxdata.converter.tasks import Task
 from jaxdata.dataset.history import InputHashes, hashes_name
 from jaxdata.dataset.index import SourceIndex
@@ -125,7 +119,7 @@ class ConversionRun:
         """Take files as they are now, if they are not others; their units are then compared."""
         known = self.job.parameters.inputs
         if other := next((file for file in changed if file.digest != known[file.name]), None):
-            raise modified_meanwhile(other, f"{self.store.url}/{self.job.folder}")
+            raise _modified_meanwhile(other, f"{self.store.url}/{self.job.folder}")
         now = {file.name: file for file in changed}
         self.job = replace(self.job, files=[now.get(file.name, file) for file in self.job.files])
         self.verify, self.stale = False, True
@@ -141,10 +135,10 @@ class ConversionRun:
 
     def _publish(self, merged: MergedReceipts) -> dict[str, SourceEntry]:
         if merged.first_bad and self.job.stop_at_bad:
-            raise bad_record(*merged.first_bad)
+            raise _bad_record(*merged.first_bad)
         if not merged.fed:
             self._unfinished.end()  # so that the same with a better --text-key is not refused
-            raise no_documents(merged, self.job.parameters.task.key_options)
+            raise _no_documents(merged, self.job.parameters.task.key_options)
         if self.stale:
             self._discard_shards(merged.shards)
         self._check_unchanged()  # before anything is written that it may have published
@@ -164,10 +158,7 @@ class ConversionRun:
             contents=contents,
         )
         name = hashes_name(self.job.folder, times_made(self.base.values()))
-        if contents:
-            self.store.write(name, hashes.encode())
-        else:
-            self.store.delete(name)
+        self.store.write(name, hashes.encode())
 
     def _begin(self) -> None:
         """Write the parameters; if units were finished before, check that they fit."""
@@ -211,19 +202,18 @@ class ConversionRun:
     def _seems_unchanged(self, unit: Unit) -> bool:
         """Tell whether a unit that is done need not be read again."""
         was = self._unfinished.receipt(unit.name, Receipt.decode)  # perhaps of other parts
-        known = not was.stamp or was.stamp == stamp_of(unit.files)  # an earlier jaxdata wrote none
-        return known and not self.verify
+        return was.stamp == stamp_of(unit.files) and not self.verify
 
     def _units_to_reassign(self) -> Iterator[Unit]:
         """The units with documents of another split than the first, and where it begins."""
         outputs = [self.job.output(name, self.task.streams[0]) for name in self.job.splits]
         receipts = [self._receipt(u) for u in self.units]
-        counts = [sum(documents_of(receipt, outputs)) for receipt in receipts]
+        counts = [sum(_documents_of(receipt, outputs)) for receipt in receipts]
         assigned = assign(self.job.parameters.split_ratio or "", counts)
         wanted = {
             unit.name: ends
             for unit, receipt, ends in zip(self.units, receipts, assigned, strict=True)
-            if not is_assigned(receipt, outputs, ends)
+            if not _is_assigned(receipt, outputs, ends)
         }
         for unit in self._cut():
             if unit.name in wanted:
@@ -255,7 +245,7 @@ class ConversionRun:
         if stopped.failure:
             return InputError(f"{merged.last}: {stopped.failure}")
         assert merged.first_bad is not None
-        return bad_record(*merged.first_bad)
+        return _bad_record(*merged.first_bad)
 
     @property
     def _hashes(self) -> dict[str, Sequence[str]]:
@@ -276,3 +266,51 @@ class _Bar:
         self._done += size
         if self._progress:
             self._progress(self._done, self._total)
+
+
+def _documents_of(receipt: Receipt, outputs: Sequence[str]) -> list[int]:
+    """How many documents a unit wrote to each of some sources."""
+    wrote = receipt.outputs
+    return [len(wrote[name].lengths) if name in wrote else 0 for name in outputs]
+
+
+def _is_assigned(receipt: Receipt, outputs: Sequence[str], ends: SplitEnds) -> bool:
+    """Tell whether a unit was written with this assignment; `outputs` has one of each split."""
+    wanted = [end - start for start, end in pairwise([0, *ends])]
+    return _documents_of(receipt, outputs) == wanted
+
+
+def _modified_meanwhile(file: InputFile, folder: str) -> InputError:
+    """The error for an input that became another one under a conversion in `folder`."""
+    return InputError(
+        f"{file.where} was modified while it was converted. Delete {folder}, run the same command "
+        "again, and do not modify inputs meanwhile"
+    )
+
+
+def _bad_record(place: RecordPlace, bad: Quarantined) -> InputError:
+    """The error for the record that a conversion stopped at."""
+    return InputError(
+        f"{place}: {bad.reason}. Fix the record, or skip such records with --on-error quarantine"
+    )
+
+
+def _no_documents(merged: MergedReceipts, options: str) -> InputError:
+    """The error for a conversion without documents; `options` choose the fields that are read."""
+    if merged.first_bad is None and merged.dropped:
+        counts = ", ".join(f"{n:,} {reason}" for reason, n in sorted(merged.dropped.items()))
+        return InputError(f"no document is left: {counts}")
+    if merged.first_bad is None:
+        return InputError("the input files are empty: there is no record in them")
+    place, first = merged.first_bad
+    (reason, *others) = reasons = merged.reasons
+    if reason.startswith("no key ") and not others:
+        return InputError(
+            f"no record has the key {reason.removeprefix('no key ')}; {place} has "
+            f"{', '.join(map(repr, first.keys)) or 'no keys'}: name one of these with {options}"
+        )
+    counts = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
+    return InputError(
+        f"no record has a usable text: {counts}; the first is {place}. "
+        f"Are these the files, and {'is' if ' ' not in options else 'are'} {options} right?"
+    )

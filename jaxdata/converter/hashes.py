@@ -1,4 +1,4 @@
-"""The hashes of texts that `--minhash` and `--dedup` keep, made with the texts at hand."""
+"""The hashes of texts that `--minhash` and `--dedup` keep in the index, for `jaxdata dedup`."""
 
 from __future__ import annotations
 
@@ -26,29 +26,11 @@ from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.base import runs_of_texts
 
 RULE: ExactRule = "whitespace"
-VIEW = "exact"
-"""The view without exact copies that a conversion makes."""
-CHOICES = (VIEW, *(f"{VIEW}:{rule}" for rule in get_args(ExactRule)))
-"""What asks for it: by the default rule, or by one that is named."""
 OF: NgramOf = "words"
 NGRAM, BANDS, ROWS = 5, 14, 8
 """The MinHash that is kept, and that searches use unless told otherwise."""
 HASHING = f"version {VERSION}, Unicode {UNICODE}"
 """What makes hashes: those of another one do not compare."""
-
-
-def rule_of(dedup: str) -> ExactRule:
-    """The rule for exact copies that is asked for; raises InputError if it is none of `CHOICES`.
-
-    >>> rule_of("exact"), rule_of("exact:letters")
-    ('whitespace', 'letters')
-    """
-    if dedup not in CHOICES:
-        raise InputError(
-            f"dedup={dedup!r}: expected {', '.join(CHOICES)}; near copies are found by jaxdata "
-            "dedup after the conversion, which minhash (--minhash) prepares"
-        )
-    return cast(ExactRule, dedup.partition(":")[2] or RULE)
 
 
 def minhash_fact(of: str, ngram: int, bands: int, rows: int) -> str:

@@ -159,5 +159,5 @@ class _Shard:
             kept=b"".join(self._kept),
             counts=self._counts,
             sides=sides,
-            hashes={name: np.concatenate(parts) for name, parts in self._hashes.items()},
+            hashes={name: np.concatenate(parts).ravel() for name, parts in self._hashes.items()},
         )

@@ -178,8 +178,7 @@ class Parameters(Declared):
     hashes: KeptHashes = KeptHashes()
     tokenizer: TokenizerEntry
     library: str | None = None
-    """The library that decides the ids, with its version; None for our own, or if an earlier
-    jaxdata began."""
+    """The library that decides the ids, with its version; None for our own."""
     first_file: int = 0
     """The number of the first input, where documents are added to a source."""
     inputs: dict[str, str]

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.facts import digest
-from jaxdata.converter.changes import times_made
-from jaxdata.converter.compatibility import check_dataset, check_unchanged
+from jaxdata.converter.changes import check_dataset, check_unchanged, times_made
 from jaxdata.converter.job import Job
 from jaxdata.converter.receipts import MergedReceipts
 from jaxdata.converter.statistics import DROPPED, derived

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import io
 import json
 import tempfile
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
+from pydantic import AfterValidator, ConfigDict, GetPydanticSchema, PlainSerializer, TypeAdapter
 
 from jaxdata.converter.changes import joined_content
 from jaxdata.converter.inputs.files import InputFile
@@ -28,7 +28,7 @@ from jaxdata.converter.inputs.units import Unit
 from jaxdata.converter.statistics import COUNTED
 from jaxdata.dataset.archive_members import Member, MemberTable
 from jaxdata.dataset.checksums import checked_bytes, with_checksum
-from jaxdata.dataset.index import HASH_COLUMNS, SourceIndex
+from jaxdata.dataset.index import SourceIndex
 from jaxdata.dataset.manifest import Count, ShardEntry
 from jaxdata.dataset.shards import page_count
 
@@ -37,37 +37,42 @@ Members = dict[int, list[tuple[int, Member]]]
 the part, and which record of which file it is."""
 
 
-_NUMBERS: TypeAdapter[Any] = TypeAdapter(
-    tuple[
-        list[Count],
-        list[dict[str, Count]],
-        list[tuple[Count, Count, str]],
-        dict[Count, list[tuple[Count, tuple[str, str, Count]]]],
+_CONFIG = ConfigDict(strict=True, ser_json_bytes="base64", val_json_bytes="base64")
+
+
+def _array(dtype: str) -> Any:
+    """How a receipt has a column of its documents: its bytes, little-endian."""
+    column = Annotated[
+        bytes,
+        AfterValidator(lambda data: np.frombuffer(data, dtype)),
+        PlainSerializer(lambda array: array.astype(dtype).tobytes(), return_type=bytes),
     ]
-)
-"""Records of parts; counts; places and reasons of bad records; members."""
-_HASHES: TypeAdapter[tuple[list[str], str]] = TypeAdapter(tuple[list[str], str])
-"""Contents of parts; stamp."""
-_ENCODED: TypeAdapter[tuple[str, dict[str, int]]] = TypeAdapter(tuple[str, dict[str, int]])
-"""Encoder; what it counted."""
+    return GetPydanticSchema(lambda _, schema: schema(column))
+
+
+_Column = Annotated[NDArray[np.uint32], _array("<u4")]
+_Hashes = Annotated[NDArray[np.uint64], _array("<u8")]
 
 
 @dataclass(frozen=True)
 class Quarantined:
     """A record without a usable text."""
 
-    part: int  # its number in the unit
-    record: int  # its number in the part, from 0
+    __pydantic_config__ = _CONFIG
+    part: Count  # its number in the unit
+    record: Count  # its number in the part, from 0
     reason: str
     raw: bytes | None  # None for a null in a table
     keys: tuple[str, ...] = ()  # of an object that lacks the text key
 
 
-class SideReceipt(NamedTuple):
+@dataclass(frozen=True)
+class SideReceipt:
     """What a unit wrote of a side array."""
 
+    __pydantic_config__ = _CONFIG
     shard: ShardEntry
-    pages: NDArray[np.uint32]
+    pages: _Column
     """checksums of the shard's pages"""
 
 
@@ -80,22 +85,23 @@ class OutputReceipt:
         lengths: uint32 (documents,), tokens of each document with EOD.
         part: uint32 (documents,), the part each document came from.
         record: uint32 (documents,), its record's number in that part, from 0.
-        pages: uint32 (pages,), checksums of the shard's pages; none if an earlier jaxdata wrote it.
+        pages: uint32 (pages,), checksums of the shard's pages.
         kept: a line of JSON for each document with the fields to keep; empty if there are none.
         counts: statistics that add up over units.
         sides: the shards of side arrays, by name.
-        hashes: uint64 (documents, n), the columns of `HASH_COLUMNS` that are kept.
+        hashes: uint64 (documents * n,), the columns of `HASH_COLUMNS` that are kept.
     """
 
+    __pydantic_config__ = _CONFIG
     shard: ShardEntry
-    lengths: NDArray[np.uint32]
-    part: NDArray[np.uint32]
-    record: NDArray[np.uint32]
-    pages: NDArray[np.uint32]
+    lengths: _Column
+    part: _Column
+    record: _Column
+    pages: _Column
     kept: bytes = b""
     counts: Counter[str] = field(default_factory=Counter)
     sides: dict[str, SideReceipt] = field(default_factory=dict)
-    hashes: dict[str, NDArray[np.uint64]] = field(default_factory=dict)
+    hashes: dict[str, _Hashes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -112,13 +118,14 @@ class Receipt:
             several documents, and so on. Over all outputs of one stream, documents + quarantined +
             dropped + blank = records + added.
         members: where files of archives begin.
-        contents: the hash of each part's records; empty if an earlier jaxdata wrote the receipt.
-        stamp: of the unit's files before they were read, see `identity.stamp_of`.
+        contents: the hash of each part's records.
+        stamp: of the unit's files before they were read, see `files.stamp_of`.
         encoder: what encoded the texts, "fastokens 0.3.5"; "" for the tokenizer's own library.
         encoding: what the encoder counted.
     """
 
-    records: list[int]
+    __pydantic_config__ = _CONFIG
+    records: list[Count]
     outputs: dict[str, OutputReceipt]
     quarantined: list[Quarantined]
     dropped: Counter[str] = field(default_factory=Counter)
@@ -130,21 +137,8 @@ class Receipt:
     encoding: Counter[str] = field(default_factory=Counter)
 
     def encode(self) -> bytes:
-        """Its bytes: a line of JSON, the columns of each output, and a checksum."""
-        header = {
-            "records": self.records,
-            "outputs": {name: _header(output) for name, output in self.outputs.items()},
-            "quarantined": [_encode_quarantined(one) for one in self.quarantined],
-            "dropped": self.dropped,
-            "counts": self.counts,
-            "members": list(self.members.items()),
-            "contents": self.contents,
-            "stamp": self.stamp,
-            "encoder": self.encoder,
-            "encoding": self.encoding,
-        }
-        columns = [_columns(output) for output in self.outputs.values()]
-        return with_checksum(b"".join([json.dumps(header).encode(), b"\n", *columns]))
+        """Its bytes: JSON, and a checksum."""
+        return with_checksum(_receipts().dump_json(self))
 
     @classmethod
     def decode(cls, data: bytes) -> Receipt:
@@ -152,27 +146,7 @@ class Receipt:
         content = checked_bytes(data)
         if content is None:
             raise ValueError("a receipt differs from its checksum")
-        file = io.BytesIO(content)
-        header = json.loads(file.readline())
-        hashes = header.get("contents", []), header.get("stamp", "")
-        contents, stamp = _HASHES.validate_python(hashes, strict=True)
-        encoded = header.get("encoder", ""), header.get("encoding", {})
-        encoder, encoding = _ENCODED.validate_python(encoded, strict=True)
-        return cls(
-            records=header["records"],
-            outputs={name: _output(fields, file) for name, fields in header["outputs"].items()},
-            quarantined=[_decode_quarantined(one) for one in header["quarantined"]],
-            dropped=Counter(header["dropped"]),
-            counts=Counter(header["counts"]),
-            members={
-                part: [(record, Member(*member)) for record, member in starts]
-                for part, starts in header["members"]
-            },
-            contents=contents,
-            stamp=stamp,
-            encoder=encoder,
-            encoding=Counter(encoding),
-        )
+        return _receipts().validate_json(content)
 
     def check(
         self,
@@ -184,18 +158,17 @@ class Receipt:
 
         `outputs` have the columns of hashes of each, `sides` are the side arrays of all.
         """
-        counts = [self.dropped, self.counts, *(wrote.counts for wrote in self.outputs.values())]
-        bad = [(one.part, one.record, one.reason) for one in self.quarantined]
-        _NUMBERS.validate_python((self.records, counts, bad, self.members))
         places = [one.part for one in self.quarantined] + list(self.members)
         for name, wrote in self.outputs.items():
             places.append(int(wrote.part.max(initial=0)))
             shard, lengths = wrote.shard, wrote.lengths
             if name not in outputs or shard.name.rpartition("/")[0] != name:
                 raise ValueError(f"it wrote {shard.name} for {name}")
+            if len({len(column) for column in (lengths, wrote.part, wrote.record)}) > 1:
+                raise ValueError(f"its columns of {shard.name} are of unequal lengths")
             if shard.tokens != int(lengths.sum(dtype=np.int64)) or not lengths.all():
                 raise ValueError(f"its lengths are not those of {shard.tokens} tokens")
-            if len(wrote.pages) not in (0, page_count([shard])):
+            if len(wrote.pages) != page_count([shard]):
                 raise ValueError(f"it has checksums of {len(wrote.pages)} pages of {shard.name}")
             if wrote.sides.keys() != {*sides}:
                 raise ValueError(f"it has the side arrays {', '.join(wrote.sides)}")
@@ -203,8 +176,8 @@ class Receipt:
                 _check_beside(shard, side)
             if wrote.hashes.keys() != {*outputs[name]}:
                 raise ValueError(f"it has the hashes {', '.join(wrote.hashes)}")
-        counted = {len(self.records), len(self.contents) or parts}
-        if counted != {parts} or not all(0 <= place < parts for place in places):
+        same = {len(self.records), len(self.contents)} == {parts}
+        if not same or not all(place < parts for place in places):
             raise ValueError(f"it is not of {parts} parts of files")
 
 
@@ -216,59 +189,13 @@ def _check_beside(shard: ShardEntry, side: SideReceipt) -> None:
         raise ValueError(f"{side.shard.name} is not beside {shard.name}")
 
 
-def _header(output: OutputReceipt) -> dict[str, Any]:
-    shard = output.shard.model_dump()
-    sizes = {"pages": len(output.pages), "kept_bytes": len(output.kept)}
-    header = {"shard": shard, **sizes, "counts": output.counts}
-    if output.sides:
-        header["sides"] = {name: side.shard.model_dump() for name, side in output.sides.items()}
-    if output.hashes:
-        header["hashes"] = [*output.hashes]
-    return header
-
-
-def _columns(output: OutputReceipt) -> bytes:
-    columns = np.stack([output.lengths, output.part, output.record]).astype("<u4")
-    pages = [output.pages, *(side.pages for side in output.sides.values())]
-    own, *others = (each.astype("<u4").tobytes() for each in pages)
-    hashes = (each.astype("<u8").tobytes() for each in output.hashes.values())
-    return b"".join([columns.tobytes(), own, output.kept, *others, *hashes])
-
-
-def _output(fields: dict[str, Any], file: io.BytesIO) -> OutputReceipt:
-    shard = ShardEntry(**fields["shard"])
-    columns = np.frombuffer(file.read(3 * 4 * shard.documents), "<u4")
-    lengths, part, record = columns.reshape(3, shard.documents)
-    pages = np.frombuffer(file.read(4 * fields.get("pages", 0)), "<u4")
-    kept = file.read(fields["kept_bytes"])
-    counts, sides = Counter(fields["counts"]), {}
-    for name, entry in fields.get("sides", {}).items():
-        beside = ShardEntry(**entry)
-        sides[name] = SideReceipt(beside, np.frombuffer(file.read(4 * page_count([beside])), "<u4"))
-    hashes = {}
-    for name in fields.get("hashes", []):
-        width = HASH_COLUMNS[name]
-        column = np.frombuffer(file.read(8 * width * shard.documents), "<u8")
-        hashes[name] = column.reshape(shard.documents, width)
-    return OutputReceipt(shard, lengths, part, record, pages, kept, counts, sides, hashes)
-
-
-def _encode_quarantined(one: Quarantined) -> dict[str, Any]:
-    # latin-1 is a bijection between bytes and the first 256 characters.
-    return asdict(one) | {"raw": None if one.raw is None else one.raw.decode("latin-1")}
-
-
-def _decode_quarantined(fields: dict[str, Any]) -> Quarantined:
-    raw = fields["raw"]
-    return Quarantined(
-        **fields
-        | {"raw": None if raw is None else raw.encode("latin-1"), "keys": tuple(fields["keys"])}
-    )
+@cache
+def _receipts() -> TypeAdapter[Receipt]:
+    return TypeAdapter(Receipt)
 
 
 _COLUMNS = {"lengths": np.uint32, "origin_file": np.uint32, "origin_row": np.uint64}
 _PIECE_BYTES = 2**20
-_UNKNOWN = "?"
 
 
 class _LongColumn:
@@ -310,7 +237,8 @@ class MergedOutput:
         output = cls()
         output._extend(index.lengths, index.origin_file, index.origin_row)
         output.shards += index.entry.shards
-        output._pages += [] if index.pages is None else [index.pages]
+        assert index.pages is not None
+        output._pages.append(index.pages)
         for name, side in index.sides.items():
             output._add_side(name, side.entry.shards, side.pages)
         known = index.entry.statistics.items()
@@ -354,7 +282,7 @@ class MergedOutput:
     def _add_side(
         self, name: str, shards: Sequence[ShardEntry], pages: NDArray[np.uint32] | None
     ) -> None:
-        assert pages is not None  # side arrays have always had them
+        assert pages is not None
         self.sides.setdefault(name, []).extend(shards)
         self._side_pages[name].append(pages)
 
@@ -374,10 +302,9 @@ class MergedOutput:
         }
 
     @property
-    def pages(self) -> NDArray[np.uint32] | None:
-        """Checksums of the pages of all shards; None if an earlier jaxdata wrote some of them."""
-        pages = np.concatenate([np.empty(0, np.uint32), *self._pages])
-        return pages if len(pages) == page_count(self.shards) else None
+    def pages(self) -> NDArray[np.uint32]:
+        """Checksums of the pages of all shards."""
+        return np.concatenate(self._pages)
 
     @property
     def side_pages(self) -> dict[str, NDArray[np.uint32]]:
@@ -437,7 +364,7 @@ class MergedReceipts:
 
     def add(self, unit: Unit, receipt: Receipt) -> None:
         """Append the next unit."""
-        for part, content in zip(unit.parts, receipt.contents or [_UNKNOWN], strict=False):
+        for part, content in zip(unit.parts, receipt.contents, strict=True):
             self._contents[part.file] += content
         numbers = np.array([self._first_file + part.file for part in unit.parts], np.uint32)
         first = self._number(unit, receipt)
@@ -480,9 +407,7 @@ class MergedReceipts:
 
     @property
     def contents(self) -> dict[str, str]:
-        """The hash of each input, by name; nothing if an earlier jaxdata read one."""
-        if any(_UNKNOWN in content for content in self._contents):
-            return {}
+        """The hash of each input, by name."""
         pairs = zip(self._files, self._contents, strict=True)
         return {file.name: joined_content(content) for file, content in pairs}
 

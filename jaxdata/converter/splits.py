@@ -15,11 +15,10 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any
 
 from jaxdata.base.errors import InputError
-from jaxdata.converter.receipts import Receipt
 
 _ALL = 2**64
 
@@ -96,15 +95,3 @@ def assign(ratio: str, counts: Sequence[int]) -> list[SplitEnds]:
         found.append(tuple(min(max(end - start, 0), count) for end in ends))
         start += count
     return found
-
-
-def documents_of(receipt: Receipt, outputs: Sequence[str]) -> list[int]:
-    """How many documents a unit wrote to each of some sources."""
-    wrote = receipt.outputs
-    return [len(wrote[name].lengths) if name in wrote else 0 for name in outputs]
-
-
-def is_assigned(receipt: Receipt, outputs: Sequence[str], ends: SplitEnds) -> bool:
-    """Tell whether a unit was written with this assignment; `outputs` has one of each split."""
-    wanted = [end - start for start, end in pairwise([0, *ends])]
-    return documents_of(receipt, outputs) == wanted

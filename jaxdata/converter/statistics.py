@@ -7,7 +7,7 @@ the documents that were written.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from jaxdata.base.wording import counted, reasons, sized
 from jaxdata.converter.document_batch import Documents
-from jaxdata.converter.hashes import VIEW
 from jaxdata.converter.tasks import Encoded
-from jaxdata.dataset.manifest import SourceEntry, ViewEntry
+from jaxdata.dataset.manifest import SourceEntry
 from jaxdata.tokenizers.encoders import EncodingSummary
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
@@ -104,7 +103,6 @@ class ConversionReport:
         files: inputs that were read.
         files_not_read: number of files in the same folders of kinds that are not read, by suffix.
         bytes: the size of the shards.
-        views: by source, the view without exact copies, where one was asked for.
     """
 
     output: str
@@ -123,7 +121,6 @@ class ConversionReport:
     files: int = 0
     files_not_read: dict[str, int] = field(default_factory=dict)
     bytes: int = 0
-    views: Mapping[str, ViewEntry] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -162,8 +159,8 @@ class ConversionReport:
         )
 
     def __str__(self) -> str:
-        """Return lines for people: what was read, what was written, how; and of its copies."""
-        return "\n".join([self._read(), self._wrote(), self._took(), *self._copies()])
+        """Return lines for people: what was read, what was written, and how."""
+        return "\n".join([self._read(), self._wrote(), self._took()])
 
     def _read(self) -> str:
         size = f", {sized(self.text_bytes)} of text" if self.text_bytes else ""  # ids have none
@@ -199,18 +196,3 @@ class ConversionReport:
         encoding = self.encoding
         encoded = encoding.lines() if encoding and encoding.remarkable else ()
         return "; ".join([f"took {self.seconds:,.1f} s, {rate}/s", *encoded])
-
-    def _copies(self) -> Iterator[str]:
-        """What the views leave out, and how to train with them."""
-        for source, view in self.views.items():
-            every, kept = view.account.source, view.account.kept
-            yield (
-                f"exact copies in {source}: {every.documents - kept.documents:,} of "
-                f"{counted(every.documents, 'document')}, {every.tokens - kept.tokens:,} of "
-                f"{counted(every.tokens, 'token')}"
-            )
-        if self.views:
-            yield (
-                f"train without them: documents: {VIEW} in a config, or --documents {VIEW}; they "
-                f"stay on disk, and jaxdata views {self.output} --remove {VIEW} removes the list"
-            )

@@ -173,7 +173,7 @@ def damage_of_file(
     """Read a file and compare it with its checksum; `look` gets each buffer and its offset."""
     content, read = hashlib.sha256(), 0
     try:
-        for buffer in store.scan(name, size):
+        for buffer in store.scan(name):
             content.update(buffer)
             if look:
                 look(buffer, read)

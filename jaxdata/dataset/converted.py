@@ -172,10 +172,7 @@ class ConvertedDocuments(RangedDocuments):
     def pages(self) -> PagedFiles:
         """See `Far`."""
         assert isinstance(self.store, RemoteStore)
-        files = [
-            StoredFile(each.name, each.bytes, each.sha256, each.sha256)
-            for each in self.entry.shards
-        ]
+        files = [StoredFile(each.name, each.bytes, each.sha256) for each in self.entry.shards]
         return PagedFiles(self.store, files, lambda: self.index.pages)
 
     def page_ranges(self, documents: Ints, starts: Ints, counts: Ints) -> PageRanges:

@@ -180,12 +180,13 @@ def leased(store: Store, folders: Iterable[str], *, wait: bool = False) -> Itera
         renewing = in_background(renew, name="jaxdata-lease", stopped=done)
         try:
             yield lease
-            clear(store, ())  # of workers that were ended
         except Exception as error:
             with suppress(Stopped), within(_LEAVING_SECONDS):
                 lease.check(store, error)  # another process at work may be the cause
             raise
         finally:
+            with suppress(Stopped), within(_LEAVING_SECONDS):
+                clear(store, ())  # what workers were writing that were ended
             done.set()
             renewing.join()
 

@@ -58,7 +58,7 @@ def sources_of(
     if split not in dataset.splits:
         raise InputError(f"no split {split!r}: the dataset has {', '.join(dataset.splits)}")
     given = dataset.splits[split] if names is None else names
-    full = [name if name in dataset.names else f"{split}/{name}" for name in given]
+    full = [name if _is_source(dataset, name) else f"{split}/{name}" for name in given]
     members = _members(dataset, full, view=view, against=False)
     if names is not None and len({*full}) < len(full):
         raise InputError(f"a source is named twice in {', '.join(names)}")
@@ -78,7 +78,7 @@ def against_of(
     for name in names:
         if name in dataset.splits:
             full += [f"{name}/{source}" for source in dataset.splits[name]]
-        elif name in dataset.names or f"{name}/{_SIDES[0]}" in dataset.names:
+        elif _is_source(dataset, name):
             full.append(name)
         elif _may_be_files(name):
             files.append(name)
@@ -90,6 +90,11 @@ def against_of(
             )
     members = _members(dataset, [name for name in full if name not in own], against=True)
     return members, files
+
+
+def _is_source(dataset: Dataset, name: str) -> bool:
+    """Whether a name with its split is a source, or preference pairs."""
+    return name in dataset.names or f"{name}/{_SIDES[0]}" in dataset.names
 
 
 def _may_be_files(name: str) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, islice
@@ -17,10 +18,12 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.processes import forget_in_forks
 from jaxdata.base.ragged import Ints
 from jaxdata.dataset.documents import far, side_arrays
-from jaxdata.feed.layouts import Layout
+from jaxdata.feed.layouts import Layout, native
 from jaxdata.feed.schedule import Share, Span
 from jaxdata.rows.arrays import HOST_BUFFERS, BufferPool, assemble, compact
 from jaxdata.rows.extras import side_names
+from jaxdata.rows.lanes import DEAR, downloads
+from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.reading import FarRanges, far_ranges
 from jaxdata.rows.table import Batch, RowTable
 from jaxdata.storage import PagedFiles, page_cache
@@ -44,8 +47,6 @@ def choose_pages(tables: Mapping[str, RowTable], share: float, sides: Collection
         (*need, name) for name, table in tables.items() for need in _needs(table, share, sides)
     ]
     for need, pages, name in sorted(wanted, key=lambda each: each[0]):
-        if pages is None:
-            continue
         pages.by_pages = need <= room
         pages.dealt_by_pages = need < pages.size
         if pages.by_pages:
@@ -64,7 +65,7 @@ def choose_pages(tables: Mapping[str, RowTable], share: float, sides: Collection
 
 def _needs(
     table: RowTable, share: float, sides: Collection[str]
-) -> Iterator[tuple[int, PagedFiles | None]]:
+) -> Iterator[tuple[int, PagedFiles]]:
     """Bytes that are open at a time, of a source in a bucket and of its side arrays."""
     documents, opened = table.documents[0], table.open_bytes
     bucket = far(documents)
@@ -72,11 +73,39 @@ def _needs(
     arrays = side_arrays(documents)
     found += [(arrays[name].pages, arrays[name].dtype) for name in sides]
     for pages, dtype in found:
-        if pages is None:
-            yield 0, None
-            continue
-        item = dtype.itemsize / documents.dtype.itemsize
-        yield (pages.size if opened is None else min(pages.size, int(opened * item * share))), pages
+        if pages is not None:
+            item = dtype.itemsize / documents.dtype.itemsize
+            most = pages.size if opened is None else int(opened * item * share)
+            yield min(pages.size, most), pages
+
+
+def warn_of_downloads(tables: Iterable[RowTable], hosts: int) -> None:
+    """Say what hosts download, where it is far more than the dataset, and what to change.
+
+    Args:
+        tables: one epoch of each source.
+        hosts: that share a batch, each with a cache of its own.
+    """
+    found = []
+    for table in tables:
+        if isinstance(table, PackedRows) and table.settings.shuffle and far(table.documents[0]):
+            times = downloads(hosts, table.lanes, table.settings.chunk_bytes or 0)
+            found.append((table.stored_bytes * (times - 1), table))
+    more, size = sum(extra for extra, _ in found), sum(each.stored_bytes for _, each in found)
+    if not more > (DEAR - 1) * size:
+        return
+    _, worst = max(found, key=lambda each: each[0])
+    lanes = 2 ** (hosts - 1).bit_length()
+    add = f"lanes: {lanes}" if worst.settings.chunk_bytes else f"chunk_bytes: {2**20}"
+    _log.warning(
+        "%d hosts download %.1f times the bytes of the dataset, through pages of which each host "
+        "fetches its own, most of all for %s: add %s to the section pack of the config, or to the "
+        "arguments of jaxdata.pack",
+        hosts,
+        1 + more / size,
+        worst.documents[0].name,
+        add,
+    )
 
 
 # Rows that are planned and located in one pass, and their limits: a pass costs about 0.1 ms and
@@ -97,6 +126,11 @@ class Placement(Protocol):
     @property
     def rows(self) -> Ints:
         """Offsets in the global batch of the rows that are needed here, increasing."""
+        ...
+
+    @property
+    def hosts(self) -> int:
+        """Processes that share a batch."""
         ...
 
     @property
@@ -123,39 +157,46 @@ class HostPlacement:
                 f"batch_size={batch_size} cannot be divided among {shards} shards: batch_size is "
                 f"that of all shards together; choose a multiple of {shards}"
             )
-        each = batch_size // shards
+        self.hosts, each = shards, batch_size // shards
         self.rows = np.arange(number * each, (number + 1) * each)
 
     def place(self, batch: Batch) -> Batch:
         return batch
 
 
-class BatchMaker(Protocol):
+class BatchMaker(ABC):
     """Makes this process's rows of global batches; pickled for worker processes."""
 
-    def together(self, span: Span) -> int:
-        """The number of batches like this one that are best made in one call."""
-        ...
+    layout: Layout
 
     @property
     def is_far(self) -> bool:
         """Whether rows are read from a bucket, which wants to know beforehand which."""
-        ...
+        return False
 
-    def far_ranges(self, spans: Sequence[Span]) -> Iterator[FarRanges]:
+    def together(self, _span: Span) -> int:
+        """The number of batches like this one that are best made in one call."""
+        return 1
+
+    def far_ranges(self, _spans: Sequence[Span]) -> Iterator[FarRanges]:
         """What some batches are made of, as far as it lies in buckets."""
-        ...
+        return iter(())
 
-    def make(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Batch]:
+    def make(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Any]:
         """The local rows of some global batches, in order, in memory of `buffers` where it can.
 
         Rows beyond the last are padding, all zeros: masked, and in no segment.
         """
-        ...
+        made = self.arrays(spans, buffers)
+        return made if self.layout is native else map(self.layout, made)
+
+    @abstractmethod
+    def arrays(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Batch]:
+        """The same in jaxdata's own layout."""
 
 
 @dataclass(frozen=True)
-class TableBatches:
+class TableBatches(BatchMaker):
     """Batches assembled at once from a row table."""
 
     tables: Sequence[RowTable]
@@ -164,6 +205,7 @@ class TableBatches:
     extras: tuple[str, ...] = ()
     on_host: bool = True
     """False for compact batches, which devices expand"""
+    layout: Layout = native
 
     def together(self, span: Span) -> int:
         """See `BatchMaker`; a call has a cost for each source, however many rows it reads."""
@@ -197,7 +239,7 @@ class TableBatches:
             sides = side_names(self.extras)
             yield from far_ranges(self.tables[section], np.concatenate(rows), sides)
 
-    def make(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Batch]:
+    def arrays(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Batch]:
         for (section, _), alike in groupby(spans, lambda span: (span.section, span.size)):
             same = list(alike)
             table, size = self.tables[section], self.share.size(same[0])
@@ -209,26 +251,14 @@ class TableBatches:
 
 
 @dataclass(frozen=True)
-class DatasetBatches:
+class DatasetBatches(BatchMaker):
     """Batches of rows that a `MapDataset` gives one by one, as after `rows.map(f)`."""
 
     rows: Any
     share: Share
-    is_far = False
+    layout: Layout = native
 
-    def together(self, span: Span) -> int:  # noqa: ARG002 - one like any other
-        """See `BatchMaker`; rows are read one by one in any case."""
-        return 1
-
-    def far_ranges(self, spans: Sequence[Span]) -> Iterator[FarRanges]:  # noqa: ARG002
-        """Nothing is known of what transformed rows read."""
-        return iter(())
-
-    def make(
-        self,
-        spans: Sequence[Span],
-        buffers: BufferPool = HOST_BUFFERS,  # noqa: ARG002 - rows are stacked
-    ) -> Iterator[Batch]:
+    def arrays(self, spans: Sequence[Span], _: Any = None) -> Iterator[Batch]:
         for span in spans:
             rows = [self._row(row) for row in self.share.rows([span])[0].tolist()]
             yield _stack(rows, rows[0] if rows else self._row(0), self.share.size(span))
@@ -247,27 +277,6 @@ def _stack(rows: list[Batch], like: Batch, size: int) -> Batch:
     empty = {name: np.zeros_like(value) for name, value in like.items()}
     complete = rows + [empty] * (size - len(rows))
     return {name: np.stack([row[name] for row in complete]) for name in like}
-
-
-@dataclass(frozen=True)
-class LayoutBatches:
-    """The batches of another `BatchMaker`, in a layout."""
-
-    maker: BatchMaker
-    layout: Layout
-
-    def together(self, span: Span) -> int:
-        return self.maker.together(span)
-
-    @property
-    def is_far(self) -> bool:
-        return self.maker.is_far
-
-    def far_ranges(self, spans: Sequence[Span]) -> Iterator[FarRanges]:
-        return self.maker.far_ranges(spans)
-
-    def make(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Batch]:
-        return map(self.layout, self.maker.make(spans, buffers))
 
 
 def prefetch(maker: BatchMaker, spans: Sequence[Span]) -> int:

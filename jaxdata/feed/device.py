@@ -202,6 +202,8 @@ class DevicePlacement:
             device: SingleDeviceSharding(device, memory_kind=sharding.memory_kind)
             for device in self._shards
         }
+        devices: Any = sharding.device_set
+        self.hosts = len({device.process_index for device in devices})
         needed = [np.arange(*rows) for rows, _ in self._shards.values()]
         self.rows: NDArray[np.int64] = np.unique(np.concatenate(needed))
         """offsets in the global batch of the rows that this process reads, increasing"""

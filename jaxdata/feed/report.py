@@ -33,11 +33,6 @@ class SourceReport:
     planned: float | None
     """the share that the weights ask for so far; None where nothing is mixed"""
 
-    @property
-    def documents(self) -> int:
-        """The older name of `documents_begun`."""
-        return self.documents_begun
-
 
 @dataclass(frozen=True)
 class RunReport:
@@ -58,11 +53,6 @@ class RunReport:
     """whole passes before this one, whose rows are not counted"""
     reads: ReadCounts | None = None
     """what this host's process and its workers fetched from buckets; None where nothing is far"""
-
-    @property
-    def documents(self) -> int:
-        """The older name of `documents_begun`."""
-        return self.documents_begun
 
     @property
     def padding_share(self) -> float:

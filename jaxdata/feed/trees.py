@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from os import PathLike
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import numpy as np
 
 from jaxdata.base.errors import InputError
 from jaxdata.dataset.contract import Dataset
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def of_rows(made: F) -> F:
-    """An `__init__` that looks at its rows first: what is none is said before what is missing."""
-
-    @functools.wraps(made)
-    def checked(self: Any, rows: Any, *given: Any, **named: Any) -> None:
-        check_rows(rows)
-        made(self, rows, *given, **named)
-
-    return checked  # type: ignore[return-value]
 
 
 def check_rows(rows: Any) -> None:

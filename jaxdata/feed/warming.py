@@ -11,10 +11,10 @@ from typing import Any
 from jaxdata.base.errors import InputError
 from jaxdata.base.progress import Advance
 from jaxdata.dataset.documents import far
+from jaxdata.feed.batch_iterator import BatchIterator
 from jaxdata.feed.batches import MOST_OPEN, BatchMaker, HostPlacement
-from jaxdata.feed.pipeline import BatchPipeline
 from jaxdata.feed.schedule import Span
-from jaxdata.rows.map_datasets import underlying_table
+from jaxdata.rows.map_datasets import known_rows
 from jaxdata.storage import PagedFiles, page_cache, read_counts
 
 _AT_ONCE = 8
@@ -75,18 +75,18 @@ def warm(
         DatasetError: the bucket refuses.
     """
     began, before = time.perf_counter(), read_counts()
-    pipeline = BatchPipeline(
+    run = BatchIterator(
         open_rows(),
         lambda size, _row: HostPlacement(size, shard),
         batch_size=batch_size,
         skip_rows=skip_rows,
         drop_remainder=drop_remainder,
     )
-    sources = _far_files(pipeline.rows)
-    total = len(pipeline.schedule)
+    sources = _far_files(run.rows)
+    total = len(run.schedule)
     wanted = total if steps is None else min(steps, total)
-    job = _Warming([*sources.values()], pipeline.maker(), progress)
-    done = job.run(islice(pipeline.schedule.spans(), wanted), wanted)
+    job = _Warming([*sources.values()], run.maker(), progress)
+    done = job.run(islice(run.schedule.spans(), wanted), wanted)
     counts = read_counts() - before
     return Warmed(
         done,
@@ -168,9 +168,9 @@ class _Warming:
 
 def _far_files(rows: Any) -> dict[str, PagedFiles]:
     """The files of each source that lies in a bucket."""
-    table = underlying_table(rows)
-    found = {}
-    for _, part in [] if table is None else table.sections():
+    known = known_rows(rows)
+    table, found = known.table if known else None, {}
+    for _, part in table.sections() if table else ():
         for name, one in part.sources.items():
             if (bucket := far(one.documents[0])) is not None:
                 found[name] = bucket.pages

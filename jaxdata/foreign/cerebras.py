@@ -12,7 +12,7 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.settings import read_yaml
 from jaxdata.base.wording import nearest
 from jaxdata.foreign.cerebras_modes import LATER, TASKS, mapping, mode_of, row_lengths, text
-from jaxdata.foreign.cerebras_rules import RULES, Arguments
+from jaxdata.foreign.cerebras_rules import RULES, Arguments, result_of
 from jaxdata.storage.small_files import read_small
 
 TOLD_BY = ("read_hook", "read_hook_kwargs", "data", "custom_tokenizer", "tokenizer_params")
@@ -119,13 +119,16 @@ def _hook(value: Any, given: Mapping[str, Any], made: Rewritten) -> None:
             f"sep_token: not in the file: {_SEPARATOR!r} is written between prompt and completion, "
             "as there; sep_token: null leaves it out"
         )
-    for unread in ("sep_token",) * (name in _CHATS) + ("chat_template",) * (name in _PLAIN):
-        if made.given.pop(unread, None):
-            made.notes.append(f"{unread}: not needed: {name} does not use it")
+    unread = "sep_token" if name in _CHATS else "chat_template" if name in _PLAIN else ""
+    if made.given.pop(unread, None):
+        made.notes.append(f"{unread}: not needed: {name} does not use it")
 
 
 def _keys(name: str, arguments: dict[str, Any], made: Rewritten) -> None:
-    role, assistant = (arguments.pop(f"{one}_role{key}", None) for one, key in _ROLE_KEYS)
+    role, assistant = (
+        arguments.pop("multi_turn_role_key", None),
+        arguments.pop("assistant_role", None),
+    )
     if role not in (None, *_ROLES):
         raise InputError(
             f"multi_turn_role_key: {role!r}; roles are read under {' or '.join(map(repr, _ROLES))}:"
@@ -141,9 +144,6 @@ def _keys(name: str, arguments: dict[str, Any], made: Rewritten) -> None:
     optional = "prompt_key" if name == "dpo_read_hook" else ""
     if missing := [key for key in known if key not in arguments and key != optional]:
         raise InputError(f"read_hook_kwargs lacks {missing[0]}")
-
-
-_ROLE_KEYS = (("multi_turn", "_key"), ("assistant", ""))
 
 
 def _tokenizer(given: Mapping[str, Any], made: Rewritten) -> None:
@@ -245,9 +245,8 @@ def _check_names(given: Mapping[str, Any]) -> None:
 
 
 def _apply(argument: str, value: Any, arguments: Arguments, made: Translation) -> None:
-    rule = RULES[argument]
     try:
-        result = rule if isinstance(rule, str) else rule(value, arguments)
+        result = result_of(argument, value, arguments)
     except InputError as error:
         raise InputError(f"{argument}={value!r}: {error}") from None
     if isinstance(result, str):

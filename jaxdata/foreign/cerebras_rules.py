@@ -33,7 +33,7 @@ class Arguments:
     given: Mapping[str, Any]
     mode: str
     task: str
-    """the task of jaxdata"""
+    """ours"""
     later: bool = False
     """whether the file is of release 2.3 or later"""
 
@@ -47,54 +47,6 @@ class Arguments:
         """Whether documents are joined to rows that are all full."""
         packs = self.given.get("pack_sequences")
         return self.mode in ("LMData", "FIM") and (packs is None or flag(packs))
-
-
-Rule = str | Callable[[Any, Arguments], Any]
-"""A note, or a function of a value and all arguments that gives options or a note, or raises
-InputError."""
-
-
-def option(name: str, read: Callable[[Any], Any] = text) -> Rule:
-    """The rule of an argument that is an option."""
-    return lambda value, _: {name: read(value)}
-
-
-def nothing(*_: Any) -> dict[str, Any]:
-    """The rule of an argument that others ask for."""
-    return {}
-
-
-def read_in(modes: tuple[str, ...], rule: Rule) -> Rule:
-    """A rule for some modes; the others read the argument neither there nor here."""
-
-    def only(value: Any, all_: Arguments) -> Any:
-        if all_.mode not in modes:
-            return f"{NOT_NEEDED}{all_.mode} does not read it"
-        return rule if isinstance(rule, str) else rule(value, all_)
-
-    return only
-
-
-def must_be_off(reason: str) -> Rule:
-    """The rule of what is not supported, and why."""
-
-    def check(value: Any, _: Arguments) -> dict[str, Any]:
-        if value not in (False, "False", 0, "", [], {}):
-            raise InputError(reason)
-        return {}
-
-    return check
-
-
-def must_be(expected: str, reason: str) -> Rule:
-    """The rule of an argument that has one value here."""
-
-    def check(value: Any, _: Arguments) -> dict[str, Any]:
-        if value != expected:
-            raise InputError(f"expected {expected!r}, {reason}")
-        return {}
-
-    return check
 
 
 def inputs(value: Any, all_: Arguments) -> Any:
@@ -145,7 +97,7 @@ def least(value: Any, all_: Arguments) -> Any:
 
 
 def short(value: Any, all_: Arguments) -> Any:
-    """The share of sequences that are shortened: windows, but documents in LMData_VSL."""
+    """How many sequences are shortened: windows, but documents in LMData_VSL."""
     rate = share(value)
     if not rate:
         return {}
@@ -189,7 +141,7 @@ def seed(value: Any, all_: Arguments) -> Any:
 
 
 def separator(value: Any, all_: Arguments) -> dict[str, Any]:
-    """The text between a prompt and its completion."""
+    """What is between a prompt and its completion."""
     separator = {"separator": any_text(value)}
     # White space stays text; so does what releases from 2.3 on put there, as any other text.
     if not all_.later and value and not value.isspace():
@@ -218,15 +170,20 @@ def truncation(value: Any, all_: Arguments) -> dict[str, Any]:
     )
 
 
-def key_in_turns(name: str) -> Rule:
-    """The rule of a key that may be within the objects of `multi_turn_key`."""
+def prompt_key(key: Any, all_: Arguments) -> dict[str, str]:
+    """The field of the prompt, perhaps within the objects of `multi_turn_key`."""
+    return {"prompt_key": _in_turns(key, all_)}
 
-    def translate(key: Any, all_: Arguments) -> dict[str, str]:
-        turns = all_.task == "sft" and all_.given.get("multi_turn_key")
-        inside = turns and not all_.given.get("multi_turn_content_key")
-        return {name: f"{turns}.{text(key)}" if inside else text(key)}
 
-    return translate
+def completion_key(key: Any, all_: Arguments) -> dict[str, str]:
+    """The field of the completion, as that of the prompt."""
+    return {"completion_key": _in_turns(key, all_)}
+
+
+def _in_turns(key: Any, all_: Arguments) -> str:
+    turns = all_.task == "sft" and all_.given.get("multi_turn_key")
+    inside = turns and not all_.given.get("multi_turn_content_key")
+    return f"{turns}.{text(key)}" if inside else text(key)
 
 
 def turns(value: Any, all_: Arguments) -> dict[str, Any]:
@@ -235,144 +192,170 @@ def turns(value: Any, all_: Arguments) -> dict[str, Any]:
     return {"messages_key": text(value)} if alternating else {"pairs": "turns"}
 
 
+def known_role(role: str) -> Callable[[Any, Arguments], Any]:
+    """The name of a role, which has one value here."""
+
+    def check(value: Any, _: Arguments) -> dict[str, Any]:
+        if value != role:
+            raise InputError(f"expected {role!r}, the role that chat templates know")
+        return {}
+
+    return check
+
+
+def longest_prompt(value: Any, _: Arguments) -> str:
+    """Tokens of a prompt, which pairs are limited to."""
+    return f"{AT_LOAD}jaxdata.pairs(max_prompt={whole(value, 1)})"
+
+
 _LM = ("LMData", "LMData_VSL", "FIM")
-_SUMMARIZATION = ("Summarization", "Summarization_VSL")
-_KNOWN_ROLE = "the role that chat templates know"
+_SFT = ("Summarization", "Summarization_VSL")
+_FIM, _DPO = ("FIM",), ("DPO",)
 
+OPTIONS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "output_dir": ("output", text),
+    "output_name": ("source", text),
+    "processes": ("workers", lambda value: whole(value) or None),
+    "eos_id": ("eod", token),
+    "pad_id": ("pad_token", token),
+    "wikitext_detokenize": ("wikitext", flag),
+    "jsonl_key": ("text_key", text),
+    "chosen_key": ("chosen_key", text),
+    "rejected_key": ("rejected_key", text),
+    "multi_turn_content_key": ("content_key", text),
+    "prompt_prefix": ("prompt_prefix", any_text),
+    "completion_prefix": ("completion_prefix", any_text),
+    "eos_after_prompt": ("eod_after_prompt", flag),
+    "chat_template": ("chat_template", text),
+    "fim_rate": ("fim_rate", share),
+    "spm_rate": ("spm_rate", share),
+    "fim_prefix_tok": ("fim_prefix", token),
+    "fim_middle_tok": ("fim_middle", token),
+    "fim_suffix_tok": ("fim_suffix", token),
+}
+"""Arguments that are an option: its name, and what reads the value."""
 
-def _whole_or_none(value: object) -> int | None:
-    return whole(value) or None
-
-
-SETUP: dict[str, Rule] = {
-    "params": f"{NOT_NEEDED}it is this file",
-    **dict.fromkeys(("mode", "dataset_processor", "training_objective", "use_vsl"), nothing),
-    "module": f"{NOT_NEEDED}the processor's name says which task it is",
+DERIVED: dict[str, Callable[[Any, Arguments], Any]] = {
     "input_dir": inputs,
     "metadata_files": files_from,
-    "output_dir": option("output"),
-    "output_name": option("source"),
-    "processes": option("workers", _whole_or_none),
-    **dict.fromkeys(
-        ("num_nodes", "rank", "slurm"), f"{NOT_NEEDED}--engine ray converts on several nodes"
-    ),
-    **dict.fromkeys(("data_splits", "context_splits"), splits),
-    "data_splits_dir": f"{NOT_NEEDED}splits are made in the dataset",
-    "split_seed": f"{NOT_NEEDED}a document's split follows from its text",
-    "files_per_record": f"{NOT_NEEDED}the input decides the shards",
-    "write_in_batch": f"{NOT_NEEDED}shards are written in batches",
-    "write_chunk_size": f"{NOT_NEEDED}the input decides the shards",
-    "write_remainder": f"{NOT_NEEDED}nothing remains, because documents are stored whole",
-    "resume_from_checkpoint": f"{NOT_NEEDED}the same command resumes where it stopped",
-    "display_pbar": f"{NOT_NEEDED}a progress bar is shown on a terminal",
-    **dict.fromkeys(
-        ("max_chunk_size", "read_chunk_size"),
-        f"{NOT_NEEDED}results do not depend on how the input is cut for workers",
-    ),
-    "fraction_of_RAM_alloted": f"{NOT_NEEDED}memory is bounded",
-    "UNSAFE_skip_jsonl_decoding_errors": f"{NOT_NEEDED}bad records are set aside in "
-    "quarantine.jsonl; --on-error fail stops at the first",
-}
-"""Rules of arguments about inputs, outputs and processes."""
-
-TOKENIZER: dict[str, Rule] = {
-    **dict.fromkeys(
-        ("tokenizer_type", "vocab_file", "encoder_file", "huggingface_tokenizer"), nothing
-    ),
-    "auth_token": f"{NOT_NEEDED}nothing is downloaded: download the tokenizer's folder first",
-    "eos_id": option("eod", token),
-    "pad_id": option("pad_token", token),
-    **dict.fromkeys(
-        ("split_text_to_tokenize", "chunk_len_to_split"),
-        f"{NOT_NEEDED}long texts are split where no token changes",
-    ),
-    "remove_bos_in_chunks": f"{NOT_NEEDED}tokenizers add no BOS",
-}
-
-TEXT: dict[str, Rule] = {
+    "data_splits": splits,
+    "context_splits": splits,
     "use_ftfy": ftfy,
     "ftfy_normalizer": normal_form,
-    "wikitext_detokenize": option("wikitext", flag),
-    "jsonl_key": read_in(_LM, option("text_key")),
-    "prompt_key": read_in((*_SUMMARIZATION, "DPO"), key_in_turns("prompt_key")),
-    "completion_key": read_in(_SUMMARIZATION, key_in_turns("completion_key")),
-    "chosen_key": read_in(("DPO",), option("chosen_key")),
-    "rejected_key": read_in(("DPO",), option("rejected_key")),
-    "multi_turn_key": read_in(_SUMMARIZATION, turns),
-    "multi_turn_content_key": read_in(_SUMMARIZATION, option("content_key")),
-    "sep_token": read_in(_SUMMARIZATION, separator),
-    "prompt_prefix": read_in(_SUMMARIZATION, option("prompt_prefix", any_text)),
-    "completion_prefix": read_in(_SUMMARIZATION, option("completion_prefix", any_text)),
-    "eos_after_prompt": read_in(_SUMMARIZATION, option("eod_after_prompt", flag)),
-    "end_of_turn_token": f"{NOT_NEEDED}an answer ends with what the chat template writes after it",
-    "user_role": read_in(("DPO",), must_be("user", _KNOWN_ROLE)),
-    "assistant_role": read_in(("DPO",), must_be("assistant", _KNOWN_ROLE)),
-    "chat_template": read_in((*_SUMMARIZATION, "DPO"), option("chat_template")),
-    **dict.fromkeys(
-        ("response_delimiter", "respose_delimiter"),
-        f"{NOT_NEEDED}the record says where its prompt ends",
-    ),
-    "fim_rate": read_in(("FIM",), option("fim_rate", share)),
-    "spm_rate": read_in(("FIM",), option("spm_rate", share)),
-    "fim_prefix_tok": read_in(("FIM",), option("fim_prefix", token)),
-    "fim_middle_tok": read_in(("FIM",), option("fim_middle", token)),
-    "fim_suffix_tok": read_in(("FIM",), option("fim_suffix", token)),
-}
-"""Rules of arguments about records: the keys that are read, and the task."""
-
-ROWS: dict[str, Rule] = {
+    "prompt_key": prompt_key,
+    "completion_key": completion_key,
+    "multi_turn_key": turns,
+    "sep_token": separator,
+    "user_role": known_role("user"),
+    "assistant_role": known_role("assistant"),
     "max_seq_length": length,
     "min_sequence_len": least,
-    "short_seq_prob": read_in(_LM, short),
-    "fold_long_doc": read_in(("LMData_VSL",), fold),
-    "truncate_to_msl": read_in(_SUMMARIZATION, truncation),
-    "max_prompt_length": read_in(
-        ("DPO",), lambda value, _: f"{AT_LOAD}jaxdata.pairs(max_prompt={whole(value, 1)})"
-    ),
-    "pack_sequences": read_in((*_LM, *_SUMMARIZATION), packing),
-    "shuffle": f"{AT_LOAD}rows are shuffled anew in every epoch",
-    "shuffle_seed": f"{AT_LOAD}jaxdata.pack(seed=…)",
+    "short_seq_prob": short,
+    "fold_long_doc": fold,
+    "truncate_to_msl": truncation,
+    "max_prompt_length": longest_prompt,
+    "pack_sequences": packing,
     "seed": seed,
-    "token_limit": must_be_off(
-        "everything is converted: jaxdata.Phase(tokens=…) limits what is trained; remove it"
-    ),
-    "input_ids_dtype": f"{NOT_NEEDED}rows are int32; on disk tokens are uint16 where they can be",
-    "input_mask_dtype": f"{NOT_NEEDED}loss masks are bool",
-    "position_ids_dtype": f"{NOT_NEEDED}positions are int32",
-    "seq_lengths_dtype": f"{NOT_NEEDED}segment_ids are int32",
-    "inverted_mask": must_be_off("loss_mask is True where there is loss; remove it"),
 }
-"""Rules of arguments about rows."""
+"""Arguments whose options, or note, depend on the others too."""
 
-UNSUPPORTED: dict[str, Rule] = {
-    **dict.fromkeys(
-        ("mlm_fraction", "mlm_with_gather"),
-        must_be_off("masked language modelling is not supported"),
-    ),
-    **dict.fromkeys(
-        ("excluded_tokens", "ignore_index"), f"{NOT_NEEDED}masked language modelling reads it only"
-    ),
-    "semantic_loss_weight": must_be_off("a token has loss or has none; remove it"),
-    "semantic_drop_mask": must_be_off("leave parts of a record out with --transform; remove it"),
-    "semantic_attention_mask": must_be_off("attention follows from segment_ids; remove it"),
-    **dict.fromkeys(
-        ("is_multimodal", "multimodal"), must_be_off("jaxdata reads text only, and no images")
-    ),
-    **dict.fromkeys(
-        (
-            "image_dir",
-            "image_key",
-            "image_token",
-            "num_patches",
-            "max_num_img",
-            "register_special_image_token",
-            "use_single_image_token",
-            "multi_modal_non_image_ex_key",
-            "multi_modal_remove_text_prompt",
-            "system_prompt_style",
-        ),
-        f"{NOT_NEEDED}there are no images",
-    ),
+ELSEWHERE = (
+    *("mode", "dataset_processor", "training_objective", "use_vsl"),
+    *("tokenizer_type", "vocab_file", "encoder_file", "huggingface_tokenizer"),
+)
+"""Arguments that say the mode and the tokenizer."""
+
+NOT_SUPPORTED = {
+    "token_limit": "everything is converted: jaxdata.Phase(tokens=…) limits what is trained; "
+    "remove it",
+    "inverted_mask": "loss_mask is True where there is loss; remove it",
+    "mlm_fraction": "masked language modelling is not supported",
+    "mlm_with_gather": "masked language modelling is not supported",
+    "semantic_loss_weight": "a token has loss or has none; remove it",
+    "semantic_drop_mask": "leave parts of a record out with --transform; remove it",
+    "semantic_attention_mask": "attention follows from segment_ids; remove it",
+    "is_multimodal": "jaxdata reads text only, and no images",
+    "multimodal": "jaxdata reads text only, and no images",
 }
+"""Arguments that must be off, and why."""
 
-RULES: dict[str, Rule] = SETUP | TOKENIZER | TEXT | ROWS | UNSUPPORTED
+WITHOUT_EFFECT = {
+    "params": "it is this file",
+    "module": "the processor's name says which task it is",
+    **dict.fromkeys(("num_nodes", "rank", "slurm"), "--engine ray converts on several nodes"),
+    "data_splits_dir": "splits are made in the dataset",
+    "split_seed": "a document's split follows from its text",
+    "files_per_record": "the input decides the shards",
+    "write_in_batch": "shards are written in batches",
+    "write_chunk_size": "the input decides the shards",
+    "write_remainder": "nothing remains, because documents are stored whole",
+    "resume_from_checkpoint": "the same command resumes where it stopped",
+    "display_pbar": "a progress bar is shown on a terminal",
+    "max_chunk_size": "results do not depend on how the input is cut for workers",
+    "read_chunk_size": "results do not depend on how the input is cut for workers",
+    "fraction_of_RAM_alloted": "memory is bounded",
+    "UNSAFE_skip_jsonl_decoding_errors": "bad records are set aside in quarantine.jsonl; "
+    "--on-error fail stops at the first",
+    "auth_token": "nothing is downloaded: download the tokenizer's folder first",
+    "split_text_to_tokenize": "long texts are split where no token changes",
+    "chunk_len_to_split": "long texts are split where no token changes",
+    "remove_bos_in_chunks": "tokenizers add no BOS",
+    "end_of_turn_token": "an answer ends with what the chat template writes after it",
+    "response_delimiter": "the record says where its prompt ends",
+    "respose_delimiter": "the record says where its prompt ends",
+    "input_ids_dtype": "rows are int32; on disk tokens are uint16 where they can be",
+    "input_mask_dtype": "loss masks are bool",
+    "position_ids_dtype": "positions are int32",
+    "seq_lengths_dtype": "segment_ids are int32",
+    "excluded_tokens": "masked language modelling reads it only",
+    "ignore_index": "masked language modelling reads it only",
+    **dict.fromkeys(("image_dir", "image_key", "image_token"), "there are no images"),
+    **dict.fromkeys(("num_patches", "max_num_img"), "there are no images"),
+    "register_special_image_token": "there are no images",
+    "use_single_image_token": "there are no images",
+    "multi_modal_non_image_ex_key": "there are no images",
+    "multi_modal_remove_text_prompt": "there are no images",
+    "system_prompt_style": "there are no images",
+}
+"""Arguments that are not needed, and why."""
+
+AT_ROWS = {
+    "shuffle": "rows are shuffled anew in every epoch",
+    "shuffle_seed": "jaxdata.pack(seed=…)",
+}
+"""Arguments that are decided when rows are made, and how."""
+
+READ_BY: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("jsonl_key", "short_seq_prob"), _LM),
+    **dict.fromkeys(("prompt_key", "chat_template"), (*_SFT, *_DPO)),
+    **dict.fromkeys(("completion_key", "multi_turn_key", "multi_turn_content_key"), _SFT),
+    **dict.fromkeys(("sep_token", "prompt_prefix", "completion_prefix"), _SFT),
+    **dict.fromkeys(("eos_after_prompt", "truncate_to_msl"), _SFT),
+    **dict.fromkeys(("chosen_key", "rejected_key", "user_role", "assistant_role"), _DPO),
+    **dict.fromkeys(("fim_rate", "spm_rate"), _FIM),
+    **dict.fromkeys(("fim_prefix_tok", "fim_middle_tok", "fim_suffix_tok"), _FIM),
+    "max_prompt_length": _DPO,
+    "fold_long_doc": ("LMData_VSL",),
+    "pack_sequences": (*_LM, *_SFT),
+}
+"""The modes that read an argument, where not all do."""
+
+RULES = {*OPTIONS, *DERIVED, *ELSEWHERE, *NOT_SUPPORTED, *WITHOUT_EFFECT, *AT_ROWS}
+"""All arguments."""
+
+
+def result_of(argument: str, value: Any, all_: Arguments) -> dict[str, Any] | str:
+    """The options that an argument asks for, or a note; raises InputError for what cannot be."""
+    if all_.mode not in READ_BY.get(argument, (all_.mode,)):
+        return f"{NOT_NEEDED}{all_.mode} does not read it"
+    if argument in OPTIONS:
+        name, read = OPTIONS[argument]
+        return {name: read(value)}
+    if argument in NOT_SUPPORTED and value not in (False, "False", 0, "", [], {}):
+        raise InputError(NOT_SUPPORTED[argument])
+    if argument in WITHOUT_EFFECT:
+        return NOT_NEEDED + WITHOUT_EFFECT[argument]
+    if argument in AT_ROWS:
+        return AT_LOAD + AT_ROWS[argument]
+    found: dict[str, Any] | str = DERIVED[argument](value, all_) if argument in DERIVED else {}
+    return found

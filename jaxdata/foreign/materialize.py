@@ -39,12 +39,11 @@ from jaxdata.foreign.row_manifest import (
 )
 from jaxdata.rows.extras import check_extras
 from jaxdata.rows.map_datasets import (
+    identity_of,
+    known_rows,
     row_table,
-    section_starts,
-    underlying_identity,
-    underlying_keyed,
 )
-from jaxdata.rows.table import Batch
+from jaxdata.rows.table import Batch, KeyedRows
 from jaxdata.storage import Store, open_store, unwritable
 
 
@@ -67,7 +66,8 @@ class Selection:
                 f"rows {self.first}:{self.stop}: expected a range with 0 <= first < stop <= "
                 f"{len(self.rows)}, the number of rows there are"
             )
-        for start in section_starts(self.rows):
+        known = known_rows(self.rows)
+        for start in known.section_starts if known else ():
             if self.first < start < self.stop:
                 raise InputError(
                     f"rows {self.first}:{self.stop}: an amendment changes their shape at row "
@@ -95,16 +95,20 @@ class Selection:
             yield next(stream)[1]
 
     @property
+    def _keyed(self) -> Sequence[KeyedRows]:
+        known = known_rows(self.rows)
+        return known.keyed if known else ()
+
+    @property
     def lanes(self) -> int:
         """See `KeyedRows`."""
-        keyed = underlying_keyed(self.rows)
-        return keyed[0].lanes if keyed else 1
+        return self._keyed[0].lanes if self._keyed else 1
 
     def batch_key(self) -> NDArray[np.uint64]:
         """See `KeyedRows`; of all rows."""
         first = self._skips.ordinal(self.first)
         numbers = self._skips.rows(np.arange(first, first + len(self)))
-        return underlying_keyed(self.rows)[0].batch_key(numbers)
+        return self._keyed[0].batch_key(numbers)
 
     def _maker(self, sizes: Iterable[int]) -> BatchMaker:
         offsets = {size: np.arange(size) for size in sizes}
@@ -269,17 +273,14 @@ def materialize(
         with unfinished.writing(), leased(store, [""]) as lease:
             job = RowsJob(store.url, recipe, selection, stored_layout(layout), lease)
             done = _finished(store, recipe)  # another process may have been faster
-            done = done or _complete(job, workers or available_cores(), progress)
+            if done is None:
+                held = unfinished_rows(job.store())
+                _begin(held, recipe)
+                _write(held, job, workers or available_cores(), progress)
+                done = _publish(held, job)
     unfinished.end()
     clear(store, [])
     return done
-
-
-def _complete(job: RowsJob, workers: int, progress: Advance | None) -> RowSet:
-    unfinished = unfinished_rows(job.store())
-    _begin(unfinished, job.recipe)
-    _write(unfinished, job, workers, progress)
-    return _publish(unfinished, job)
 
 
 def _recipe(
@@ -302,7 +303,7 @@ def _recipe(
         skip_rows=selection.skip_rows,
         rows=len(selection),
         shard_rows=shard_rows or max(1, _SHARD_BYTES // row_bytes(fields)),
-        run=underlying_identity(selection.rows),
+        run=identity_of(selection.rows),
         lanes=selection.lanes,
     )
 

@@ -55,18 +55,13 @@ def row_dtype(fields: Sequence[Field]) -> np.dtype[Any]:
     return np.dtype([(name, dtype, tuple(shape)) for name, dtype, shape in fields])
 
 
-def rows_in(batch: Batch) -> int:
-    """Rows of a batch."""
-    return len(next(iter(batch.values())))
-
-
 def native(array: NDArray[Any]) -> NDArray[Any]:
     """An array in the byte order of this machine."""
     return np.asarray(array, array.dtype.newbyteorder("="))
 
 
 def _encode_plain(batch: Batch, fields: Sequence[Field]) -> Iterator[bytes]:
-    rows = np.empty(rows_in(batch), row_dtype(fields))
+    rows = np.empty(len(batch[fields[0][0]]), row_dtype(fields))
     for name, _, _ in fields:
         rows[name] = batch[name]
     return (row.tobytes() for row in rows)
@@ -77,11 +72,8 @@ def _decode_plain(record: bytes, fields: Sequence[Field]) -> Batch:
     return {name: native(row[name]) for name, _, _ in fields}
 
 
-PLAIN = RecordFormat(_encode_plain, _decode_plain)
-
-
 def _encode_example(batch: Batch, fields: Sequence[Field]) -> Iterator[bytes]:
-    for number in range(rows_in(batch)):
+    for number in range(len(batch[fields[0][0]])):
         row = {name: batch[name][number] for name, _, _ in fields}
         yield encode_example(row | _column_of_maxtext(row))
 
@@ -101,9 +93,6 @@ def _decode_example(record: bytes, fields: Sequence[Field]) -> Batch:
     return {name: native(row[name].astype(dtype).reshape(shape)) for name, dtype, shape in fields}
 
 
-TF_EXAMPLE = RecordFormat(_encode_example, _decode_example)
-
-
 def encode_example(row: dict[str, NDArray[Any]]) -> bytes:
     """The serialized Example of named arrays: integers as int64 lists, others as float lists.
 
@@ -113,7 +102,7 @@ def encode_example(row: dict[str, NDArray[Any]]) -> bytes:
     >>> decode_example(data)["inputs"].tolist()
     [5, 300]
     """
-    example = _message("Example")()
+    example = _example()()
     features = example.features.feature
     for name, array in row.items():
         if array.dtype.kind == "f":
@@ -129,7 +118,7 @@ def decode_example(data: bytes) -> dict[str, NDArray[Any]]:
     from google.protobuf.message import DecodeError
 
     try:
-        example = _message("Example").FromString(data)
+        example = _example().FromString(data)
     except DecodeError as error:
         raise ValueError(f"no Example: {error}") from error
     return {name: _values(feature) for name, feature in example.features.feature.items()}
@@ -142,51 +131,39 @@ def _values(feature: Any) -> NDArray[Any]:
 
 
 @cache
-def _message(name: str) -> Any:
-    from google.protobuf import message_factory
+def _example() -> Any:
+    """The class of an Example, in a pool of our own: the default one may hold TensorFlow's."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
-    return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"jaxdata.{name}"))
-
-
-@cache
-def _pool() -> Any:
-    """A pool of our own: the default one holds TensorFlow's messages if that is imported."""
-    from google.protobuf import descriptor_pb2, descriptor_pool
-
-    proto = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(
-        name="jaxdata/example.proto", package="jaxdata", syntax="proto3"
-    )
-    repeated, optional = proto.LABEL_REPEATED, proto.LABEL_OPTIONAL
-    for name, kind in (("FloatList", proto.TYPE_FLOAT), ("Int64List", proto.TYPE_INT64)):
-        _field(file.message_type.add(name=name), "value", 1, repeated, kind)
-    feature = file.message_type.add(name="Feature")
-    feature.oneof_decl.add(name="kind")
-    for number, name in ((2, "FloatList"), (3, "Int64List")):
-        kind = f"{name.removesuffix('List').lower()}_list"
-        _field(feature, kind, number, optional, name).oneof_index = 0
-    features = file.message_type.add(name="Features")
-    entry = features.nested_type.add(name="FeatureEntry")
-    entry.options.map_entry = True
-    _field(entry, "key", 1, optional, proto.TYPE_STRING)
-    _field(entry, "value", 2, optional, "Feature")
-    _field(features, "feature", 1, repeated, "Features.FeatureEntry")
-    _field(file.message_type.add(name="Example"), "features", 1, optional, "Features")
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return pool
+    pool.Add(text_format.Parse(_MESSAGES, descriptor_pb2.FileDescriptorProto()))
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("jaxdata.Example"))
 
 
-def _field(message: Any, name: str, number: int, label: Any, kind: Any) -> Any:
-    """Add a field of a plain type, or of the message that `kind` names."""
-    field = message.field.add(name=name, number=number, label=label)
-    if isinstance(kind, str):
-        field.type, field.type_name = field.TYPE_MESSAGE, f".jaxdata.{kind}"
-    else:
-        field.type = kind
-    return field
+_MESSAGES = """
+name: "jaxdata/example.proto" package: "jaxdata" syntax: "proto3"
+message_type { name: "FloatList"
+  field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_FLOAT } }
+message_type { name: "Int64List"
+  field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_INT64 } }
+message_type { name: "Feature" oneof_decl { name: "kind" }
+  field { name: "float_list" number: 2 label: LABEL_OPTIONAL oneof_index: 0
+    type: TYPE_MESSAGE type_name: ".jaxdata.FloatList" }
+  field { name: "int64_list" number: 3 label: LABEL_OPTIONAL oneof_index: 0
+    type: TYPE_MESSAGE type_name: ".jaxdata.Int64List" } }
+message_type { name: "Features"
+  nested_type { name: "FeatureEntry" options { map_entry: true }
+    field { name: "key" number: 1 label: LABEL_OPTIONAL type: TYPE_STRING }
+    field { name: "value" number: 2 label: LABEL_OPTIONAL
+      type: TYPE_MESSAGE type_name: ".jaxdata.Feature" } }
+  field { name: "feature" number: 1 label: LABEL_REPEATED
+    type: TYPE_MESSAGE type_name: ".jaxdata.Features.FeatureEntry" } }
+message_type { name: "Example"
+  field { name: "features" number: 1 label: LABEL_OPTIONAL
+    type: TYPE_MESSAGE type_name: ".jaxdata.Features" } }
+"""
 
-
-__all__ = ["RECORD_FORMATS", "RecordFormat", "fields_of", "row_bytes"]
-
-RECORD_FORMATS: dict[str, RecordFormat] = {"plain": PLAIN, "tf_example": TF_EXAMPLE}
+RECORD_FORMATS = {
+    "plain": RecordFormat(_encode_plain, _decode_plain),
+    "tf_example": RecordFormat(_encode_example, _decode_example),
+}

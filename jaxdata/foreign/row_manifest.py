@@ -56,8 +56,10 @@ def encode_receipt(shard: RowShard) -> bytes:
 
 def decode_receipt(data: bytes, name: str) -> RowShard:
     """The shard of the receipt of file `name`; raises ValueError if it is damaged."""
-    # The receipts of an earlier jaxdata have no checksum.
-    shard = RowShard.model_validate_json(checked_bytes(data) or data)
+    content = checked_bytes(data)
+    if content is None:
+        raise ValueError("a receipt differs from its checksum")
+    shard = RowShard.model_validate_json(content)
     if shard.name != name:
         raise ValueError(f"it is the receipt of {shard.name}")
     return shard

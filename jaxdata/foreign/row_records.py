@@ -21,7 +21,7 @@ from jaxdata.dataset.checksums import damage_of_array
 from jaxdata.dataset.verify import Verification, file_check, totals, verify_files
 from jaxdata.foreign.record_formats import RECORD_FORMATS
 from jaxdata.foreign.row_manifest import BATCH_KEY, ROWS, RowSet, RowShard, read_rowset
-from jaxdata.rows.map_datasets import KeyedDataset
+from jaxdata.rows.map_datasets import KnownRows
 from jaxdata.rows.table import Key, KeyedRows
 from jaxdata.storage import open_store
 
@@ -64,7 +64,7 @@ _MOST_COPIES = 4
 """Shards of a bucket that are on this machine; rows are mostly read in order."""
 
 
-class MaterializedRows(KeyedDataset):
+class MaterializedRows(KnownRows):
     """Rows that `jaxdata materialize` wrote, in order. Made by :func:`open_rows`."""
 
     def __init__(self, url: str, rowset: RowSet) -> None:
@@ -122,7 +122,6 @@ class MaterializedRows(KeyedDataset):
         return open_store(self._url).read_array(BATCH_KEY, np.uint64, len(self))
 
     def identity(self) -> dict[str, Any]:
-        """The facts that determine every row, by name, as in a loader's state."""
         shards = [shard.sha256 for shard in self.rowset.shards]
         return {"data": digest(shards)[:8], "rows": len(self)}
 
@@ -140,7 +139,7 @@ def _fetch(url: str, shards: Sequence[RowShard], number: int) -> Any:
     shard = shards[number]
     where, content = f"{url}/{shard.name}", hashlib.sha256()
     with tempfile.NamedTemporaryFile(prefix="jaxdata-") as copy:
-        for piece in open_store(url).scan(shard.name, shard.bytes):
+        for piece in open_store(url).scan(shard.name):
             content.update(piece)
             copy.write(piece)
         copy.flush()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
-from rich.text import Text
 
 from jaxdata.base.seeds import derive
 from jaxdata.dataset.documents import Documents
@@ -23,11 +22,18 @@ from jaxdata.rows.packing.strategies import STRATEGIES
 class PackingCost:
     """One epoch of some sources with one strategy; in slots (= tokens), except `rows`."""
 
-    strategy: str
+    strategy: StrategyName
     rows: int
     slots: int
     padding: int
     dropped: int
+    cuts: float | None = None
+    """of a thousand documents, where they were counted"""
+
+    @property
+    def description(self) -> str:
+        """What the strategy does."""
+        return STRATEGIES[self.strategy].description
 
     @property
     def real(self) -> int:
@@ -94,25 +100,8 @@ def packing_table(costs: Sequence[PackingCost], *, seq_len: int) -> Table:
 
 def describe_costs(costs: Sequence[PackingCost]) -> list[dict[str, Any]]:
     """The comparison as plain JSON values."""
-    return [asdict(c) | {"real": c.real, "padding_share": c.padding_share} for c in costs]
-
-
-def packing_bars(costs: Sequence[PackingCost], width: int, *, plain: bool) -> Iterator[Text]:
-    """The slots of each strategy as a bar of at most `width` columns; in ASCII if `plain`."""
-    real, padding, dropped = "#.x" if plain else "█░x"
-    room = width - 10
-    most = max((cost.slots + cost.dropped for cost in costs), default=0) or 1
-    for cost in costs:
-        line = Text(f"{cost.strategy:<9} ")
-        for character, count, color in (
-            (real, cost.real, "green"),
-            (padding, cost.padding, "yellow"),
-            (dropped, cost.dropped, "red"),
-        ):
-            line.append(character * round(room * count / most), color)
-        line.truncate(width)
-        yield line
-    yield Text(f"{'':<10}{real} tokens of the text, {padding} padding, {dropped} dropped")
+    names = ("strategy", "rows", "slots", "padding", "dropped", "real", "padding_share")
+    return [{name: getattr(cost, name) for name in names} for cost in costs]
 
 
 MOST_PLANNED = 400_000
@@ -121,19 +110,10 @@ _MOST_ROWS = 50_000  # of a source, whose segments are counted
 
 
 @dataclass(frozen=True)
-class StrategyCost(PackingCost):
-    """One epoch of a split with one strategy, and how often it cuts documents."""
-
-    cuts: float
-    """a thousand documents"""
-    description: str
-
-
-@dataclass(frozen=True)
 class Comparison:
     """The strategies on the same documents."""
 
-    costs: list[StrategyCost]
+    costs: list[PackingCost]
     planned: int
     """documents that were planned"""
     documents: int
@@ -165,9 +145,8 @@ def compare(sources: Sequence[Documents], *, seq_len: int) -> Comparison:
     some = [_sampled(each, share) for each in sources if len(each)]
     planned = sum(map(len, some))
     costs = compare_strategies(some, seq_len=seq_len) if some else []
-    by_name = zip(STRATEGIES, costs, strict=bool(some))
-    made = [_with_cuts(cost, strategy, some, seq_len) for strategy, cost in by_name]
-    return Comparison(made, planned, documents)
+    with_cuts = [replace(cost, cuts=_cuts(cost.strategy, some, seq_len)) for cost in costs]
+    return Comparison(with_cuts, planned, documents)
 
 
 def _sampled(documents: Documents, share: float) -> _Lengths:
@@ -178,15 +157,12 @@ def _sampled(documents: Documents, share: float) -> _Lengths:
     return _Lengths(documents, np.sort(order.choice(len(documents), count, replace=False)))
 
 
-def _with_cuts(
-    cost: PackingCost, strategy: StrategyName, sources: Sequence[Any], seq_len: int
-) -> StrategyCost:
+def _cuts(strategy: StrategyName, sources: Sequence[Any], seq_len: int) -> float:
+    """How often a strategy cuts a thousand documents."""
     begun = continued = 0
     for documents in sources:
         table = pack(documents, seq_len=seq_len, strategy=strategy).table
         found = table.segments(np.arange(min(len(table), _MOST_ROWS)))
         begun += int(np.count_nonzero(found.start == 0))
         continued += int(np.count_nonzero(found.start))
-    cuts = 1_000 * continued / begun if begun else 0.0
-    described = STRATEGIES[strategy].description
-    return StrategyCost(**vars(cost), cuts=cuts, description=described)
+    return 1_000 * continued / begun if begun else 0.0

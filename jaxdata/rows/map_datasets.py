@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, SupportsIndex, overload
 
@@ -35,25 +36,48 @@ from jaxdata.rows.table import (
 )
 
 
-class KeyedDataset(grain.MapDataset[Batch]):
-    """Rows of which some know their place in a batch."""
+class KnownRows(grain.MapDataset[Batch]):
+    """Rows that say what they are: the base of all datasets of rows that are not transformed."""
+
+    table: RowTable | None = None
+    """what `Loader` reads at once; None: rows are read one by one"""
+    ends = False
+    """whether there are no rows beyond the last; else they are those of further epochs"""
 
     @property
     def keyed(self) -> Sequence[KeyedRows]:
-        """The rows of each section, whose numbers are those of the dataset; none: none do."""
+        """The rows of each section, where they know their place in a batch; none: they do not."""
         return ()
 
+    @property
+    def section_starts(self) -> Sequence[int]:
+        """First rows of the sections in which rows have one shape."""
+        return [0]
 
-class RowDataset(KeyedDataset):
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """The named facts that determine every row, for the state of a loader."""
+
+
+class RowDataset(KnownRows):
     """A row table as a `MapDataset` of `Row`s: `len`, `[]`, `.map`, `.batch` … work on it."""
+
+    table: RowTable
 
     def __init__(self, table: RowTable) -> None:
         super().__init__()
-        self.table = table
+        self.table, self.ends = table, table.ends
 
     @property
     def keyed(self) -> Sequence[KeyedRows]:
         return [table for _, table in self.table.sections()]
+
+    @property
+    def section_starts(self) -> Sequence[int]:
+        return [start for start, _ in self.table.sections()]
+
+    def identity(self) -> dict[str, Any]:
+        return self.table.identity()
 
     def __len__(self) -> int:
         return len(self.table)
@@ -92,55 +116,35 @@ class RowDataset(KeyedDataset):
 
 def row_table(rows: Any) -> RowTable | None:
     """The table of a dataset of rows, or None if its rows were transformed."""
-    return rows.table if isinstance(rows, RowDataset) else None
+    return rows.table if isinstance(rows, KnownRows) else None
 
 
-def section_starts(rows: Any) -> list[int]:
-    """First rows of the sections in which rows have one shape; the first is 0."""
-    table = underlying_table(rows)
-    return [0] if table is None else [0, *(start for start, _ in table.sections()[1:])]
-
-
-def underlying_table(rows: Any) -> RowTable | None:
-    """The table of rows, or of the rows they were made of one by one."""
-    found = _underlying(rows)
-    return found.table if isinstance(found, RowDataset) else None
+def known_rows(rows: Any) -> KnownRows | None:
+    """What is known of rows: they themselves, or the rows that they were made of one by one."""
+    if isinstance(rows, KnownRows):
+        return rows
+    parents: Any = getattr(rows, "parents", ())
+    one = len(parents) == 1 and len(parents[0]) == len(rows)
+    return known_rows(parents[0]) if one else None
 
 
 def have_epochs(rows: Any) -> bool:
     """Whether rows beyond the last are those of further epochs, as grain has it; of a mix not."""
-    if isinstance(rows, RowDataset):
-        return not rows.table.ends
+    if isinstance(rows, KnownRows):
+        return not rows.ends
     return all(map(have_epochs, getattr(rows, "parents", ())))
 
 
-def underlying_keyed(rows: Any) -> Sequence[KeyedRows]:
-    """By section, the rows that know their place in a batch, under a dataset of rows."""
-    found = _underlying(rows)
-    return found.keyed if found else ()
-
-
-def _underlying(rows: Any) -> KeyedDataset | None:
-    """A dataset of rows, or the one they were made of one by one."""
-    if isinstance(rows, KeyedDataset):
-        return rows
-    parents: Any = getattr(rows, "parents", ())
-    one = len(parents) == 1 and len(parents[0]) == len(rows)
-    return _underlying(parents[0]) if one else None
-
-
-def underlying_identity(rows: Any) -> dict[str, Any]:
-    """The identity of the table under a transformed dataset of rows."""
-    if isinstance(rows, RowDataset):
-        return rows.table.identity()
-    if hasattr(rows, "identity"):
-        return dict(rows.identity())
-    parents: Any = getattr(rows, "parents", ())
-    if underlying_table(rows) is not None:
-        return underlying_identity(parents[0])
+def identity_of(rows: Any) -> dict[str, Any]:
+    """The identity of rows; of transformed ones that of the rows below, and their number."""
+    if isinstance(rows, KnownRows):
+        return rows.identity()
+    known = known_rows(rows)
+    if known is not None and known.table is not None:
+        return known.identity()
     facts: dict[str, Any] = {"length": len(rows)}
-    for number, parent in enumerate(parents):
-        inner = underlying_identity(parent)
+    for number, parent in enumerate(getattr(rows, "parents", ())):
+        inner = identity_of(parent)
         facts.update(inner if not number else {f"{number}.{k}": v for k, v in inner.items()})
     return facts
 
@@ -282,11 +286,6 @@ class MixedDataset(RowDataset):
         return self.table.intervals
 
     @property
-    def stretches(self) -> Sequence[Interval]:
-        """The older name of `intervals`."""
-        return self.table.intervals
-
-    @property
     def exhaustions(self) -> Sequence[Exhaustion]:
         """Where sources run dry (`source`, `phase`, `row`); empty with "refuse"."""
         return self.table.exhaustions
@@ -416,7 +415,7 @@ def _tables(rows: Any, what: str) -> dict[str, PackedRows]:
 
 
 __all__ = [
-    "KeyedDataset",
+    "KnownRows",
     "MixedDataset",
     "PackedDataset",
     "RowDataset",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import grain
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,6 +14,7 @@ from jaxdata.base.seeds import Permutation, derive
 from jaxdata.dataset.custom import as_documents
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.views.kept_documents import KeptDocuments, identified, in_source
+from jaxdata.rows.map_datasets import KnownRows
 from jaxdata.rows.table import MOST_SLOTS, Batch, row_number, rows_of_epochs
 
 
@@ -122,7 +122,7 @@ def pairs(
     return PairDataset(sides, seq_len, most, seed, shuffle)
 
 
-class PairDataset(grain.MapDataset[Batch]):
+class PairDataset(KnownRows):
     """Rows of preference pairs; made by :func:`pairs`."""
 
     def __init__(
@@ -191,7 +191,6 @@ class PairDataset(grain.MapDataset[Batch]):
         return PairDataset(self._sides, *self._settings, rows)
 
     def identity(self) -> dict[str, Any]:
-        """The named facts that determine every row, for the state of a loader."""
         names = ("seq_len", "max_prompt", "seed", "shuffle")
         facts = identified({docs.name: docs for docs in self._sides}) | {"pairs": True}
         return facts | dict(zip(names, self._settings, strict=True))

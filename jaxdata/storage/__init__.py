@@ -1,8 +1,8 @@
 """Where bytes live: a folder on disk, or an object store.
 
 A store holds named byte strings and one-dimensional arrays below a root; names are relative and use
-`/`. A folder is read through memory maps, a bucket by exact ranges or through a cache of pages that
-all processes of a host share. Nothing outside this room may assume a local path.
+`/`. One client asks all buckets, and what it fetched of a dataset is kept on this host in pages.
+Inputs are objects with a version. Nothing outside this room may assume a local path.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 
 from jaxdata.base.errors import InputError
 from jaxdata.storage.contract import Store, unwritable
+from jaxdata.storage.credentials import BUCKETS
 from jaxdata.storage.local import LocalStore, local_path
 from jaxdata.storage.maps import map_file, map_handle
 from jaxdata.storage.pages.page_cache import (
@@ -21,8 +22,7 @@ from jaxdata.storage.pages.page_cache import (
     read_counts,
 )
 from jaxdata.storage.pages.page_folder import PAGE_BYTES
-from jaxdata.storage.pages.page_numbers import PageRanges, StoredFile
-from jaxdata.storage.pages.paged_files import PagedFiles
+from jaxdata.storage.pages.paged_files import PagedFiles, PageRanges, StoredFile
 from jaxdata.storage.pages.read_counts import ReadCounts
 from jaxdata.storage.remote import RemoteStore
 from jaxdata.storage.zarr import array_files, scan_array
@@ -52,14 +52,16 @@ __all__ = [
 
 
 def open_store(url: str | os.PathLike[str]) -> Store:
-    """Open the root of a dataset: a local path, `gs://…`, `s3://…` or `memory://…`."""
+    """Open the root of a dataset: a local path, `gs://…`, `s3://…`, `az://…` or `memory://…`."""
     text = os.fspath(url)
     scheme, separator, rest = text.partition("://")
     if not separator:
         return LocalStore(text)
     if scheme == "file":
         return LocalStore(rest)
-    if scheme in ("gs", "s3", "memory"):
+    if scheme in (*BUCKETS, "memory"):
         return RemoteStore(text)
     msc = "; give what the profile of msc:// stands for" if scheme == "msc" else ""
-    raise InputError(f"cannot open {text!r}: expected a local path, gs://, s3:// or memory://{msc}")
+    raise InputError(
+        f"cannot open {text!r}: expected a local path, gs://, s3://, az:// or memory://{msc}"
+    )

@@ -55,7 +55,7 @@ def keep(name: str, beside: Store | None, write: Callable[[Store, str], None]) -
     assert _KEPT.fullmatch(name), f"{name}: `jaxdata cache clear --all` has to know such names"
     *stores, last = _stores(beside)
     for store in stores:
-        with suppress(OSError, ValueError):  # tensorstore raises ValueError for a refused write
+        with suppress(OSError, ValueError):
             return store, _write(store, name, beside, write)
     return last, _write(last, name, beside, write)
 

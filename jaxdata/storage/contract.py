@@ -51,10 +51,8 @@ class Store(Protocol):
             DatasetError: a file is missing, or ends before a range does.
         """
 
-    def scan(self, name: str, size: int | None = None) -> Iterator[memoryview | bytes]:
+    def scan(self, name: str) -> Iterator[memoryview | bytes]:
         """The content from beginning to end, in buffers; each is valid until the next one.
-
-        `size` is how many bytes are expected, where that is known; they may be more or fewer.
 
         Nothing is mapped: if the disk cannot read the file, this raises OSError, whereas touching
         a mapped page would end the process.
@@ -63,14 +61,14 @@ class Store(Protocol):
             DatasetError: the file is missing.
         """
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, data: bytes | memoryview) -> None:
         """Write the whole content atomically: a reader sees all of it or the old content."""
 
     def update(self, name: str, change: Callable[[bytes | None], bytes | None]) -> None:
         """Replace the content by `change(content)`; safe between processes.
 
-        None is a name that does not exist. `change` is called again if another process was faster;
-        if it raises, nothing changes.
+        None is a name that does not exist; in a bucket, one that is about to is empty for a moment.
+        `change` is called again if another process was faster; if it raises, nothing changes.
         """
 
     def fenced(self, fence: Fence) -> Store:
@@ -78,7 +76,7 @@ class Store(Protocol):
 
         `fence` raises where this process may not write any more. What it lets pass is not delayed
         beyond a write by whoever may write then: local files change under a lock that `update` also
-        takes, objects of a bucket only if nobody else has changed them since.
+        takes, objects of a bucket are written only if nobody else has changed them since.
         """
 
     def create(self, name: str) -> AbstractContextManager[Path]:
@@ -154,7 +152,7 @@ def too_large(url: str, size: int, most: int) -> DatasetError:
 
 
 class Unwritten(DatasetError, ValueError):
-    """A bucket does not take an object; a ValueError, as the one that tensorstore raises."""
+    """A bucket does not take an object; a ValueError for those who can do without it."""
 
 
 def unwritable(path: str | os.PathLike[str], error: Exception) -> OSError:

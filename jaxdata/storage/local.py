@@ -1,7 +1,4 @@
-"""A dataset in a folder, written by rename and read through memory maps.
-
-Reading never calls tensorstore, which aborts in a forked child.
-"""
+"""A dataset in a folder, written by rename and read through memory maps, in forked children too."""
 
 from __future__ import annotations
 
@@ -78,7 +75,7 @@ class LocalStore(MappedFolder):
     def written_at(self, name: str) -> int | None:
         return self._path(name).stat().st_mtime_ns
 
-    def scan(self, name: str, size: int | None = None) -> Iterator[memoryview]:  # noqa: ARG002
+    def scan(self, name: str) -> Iterator[memoryview]:
         buffer = memoryview(bytearray(_SCAN_BYTES))
         try:
             with open_plain(self._path(name)) as file:
@@ -88,7 +85,7 @@ class LocalStore(MappedFolder):
         except FileNotFoundError:
             raise missing(str(self._path(name))) from None
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, data: bytes | memoryview) -> None:
         with self.create(name) as path:
             path.write_bytes(data)
 
@@ -165,8 +162,7 @@ class LocalStore(MappedFolder):
                 folders[:] = folders if below else []
 
     def write_array(self, name: str, array: NDArray[Any]) -> str:
-        self.delete(f"{name}/")
-        return zarr.write({"driver": "file", "path": f"{self._path(name).resolve()}/"}, array)
+        return zarr.write(self, name, array)
 
     def read_array(
         self,

@@ -1,4 +1,4 @@
-"""Waiting for a bucket: second tries, limits of time, and words where it takes long."""
+"""Waiting for a bucket: second tries, limits of time, words where it takes long or is refused."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.threads import TICK, check_stop, pause
-from jaxdata.storage.contract import truncated
-from jaxdata.storage.credentials import bucket_of, service_of
-from jaxdata.storage.kvstores import reason
-from jaxdata.storage.refusals import Done, is_denied, refusal
+from jaxdata.storage.contract import Unwritten, truncated
+from jaxdata.storage.credentials import bucket_of, credentials_of, service_of
 
 _log = logging.getLogger("jaxdata")
 
+Done = Literal["read", "listed", "written"]
+"""What is asked of a bucket."""
 _SECOND_TRY = 4.0
 """seconds after which an unanswered request is sent again, and whichever answers first counts"""
 _TRY = 20.0
 """seconds after which both are given up, and a little more for each byte"""
-_LEAST_RATE = 2**19
+LEAST_RATE = 2**19
+"""bytes a second of a line that is not given up"""
 _SAY = 30.0
 """seconds between lines about a stall"""
 _SAY_FIRST = 10.0
@@ -33,9 +34,10 @@ _DENIED_LIMIT = 60.0
 """seconds in which a bucket that has answered may refuse: credentials are rotated"""
 _FIRST_PAUSE, _MOST_PAUSE = 0.05, 5.0
 _SHORT_TRIES = 3
-_PASSING = ("ABORTED", "UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "INTERNAL")
 _VARIABLE = "JAXDATA_STORAGE_SECONDS"
-_AN_ANSWER = "http_response_code"
+_BUSY = (408, 425, 429, *range(500, 600))
+_DENIED = (401, 403)
+_EXPIRED = ("AccessDenied", "ExpiredToken", "TokenRefreshRequired")
 
 _reached: set[str] = set()
 """buckets whose service has answered this process, whatever it said"""
@@ -54,12 +56,38 @@ def limit_seconds() -> float:
         raise InputError(f"{_VARIABLE}={text!r}: expected a number of seconds") from None
 
 
+class Failed(Exception):
+    """A request that failed.
+
+    Args:
+        said: what the bucket said, or what became of the connection.
+        status: of the answer; 0 if none came, None if the client did not even ask.
+    """
+
+    def __init__(self, said: str, status: int | None = 0) -> None:
+        super().__init__(said)
+        self.said, self.status = said, status
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether another try may do."""
+        return self.status == 0 or self.status in _BUSY
+
+    @property
+    def is_denied(self) -> bool:
+        """Whether other credentials would do."""
+        return self.status in _DENIED or any(each in self.said for each in _EXPIRED)
+
+
+class Short(Failed):
+    """An answer has fewer bytes than the object."""
+
+
 class Request:
     """A request that is under way; `result` waits for its answer.
 
     Args:
-        ask: sends it, and returns a future (see `waited`) that raises ValueError with a status as
-            tensorstore's before what the bucket says.
+        ask: sends it, and returns a future that raises `Failed`.
         url: of what is asked for, for messages.
         part: bytes that are asked for; None for a whole object.
         done: what is asked; only what is read is sent again where no answer comes.
@@ -85,9 +113,9 @@ class Request:
                 try:
                     found = self._answer(stall)
                 except TimeoutError:
-                    stall.failed(f"no answer in {self._seconds:.0f} s")
-                except (ValueError, RuntimeError) as error:
-                    stall.failed(reason(error), answered=_AN_ANSWER in str(error))
+                    stall.failed(Failed(f"no answer in {self._seconds:.0f} s"))
+                except Failed as error:
+                    stall.failed(error)
                     if not (self._may_pass(error) or stall.may_be_let()):
                         raise self._refusal(error) from None
                 else:
@@ -103,15 +131,13 @@ class Request:
         for each in self._sent:
             each.cancel()
 
-    def _may_pass(self, error: Exception) -> bool:
-        """Whether another try may do; a body that came short looks like an object's end."""
-        said = str(error)
-        if self._done == "written":  # its store has tried for a minute
-            return False
-        return said.startswith(_PASSING) or ("OUT_OF_RANGE" in said and self.tries < _SHORT_TRIES)
+    def _may_pass(self, error: Failed) -> bool:
+        if isinstance(error, Short):  # as some proxies cut answers
+            return self.tries < _SHORT_TRIES
+        return error.may_pass
 
-    def _refusal(self, error: Exception) -> DatasetError:
-        if self._part is not None and "OUT_OF_RANGE" in str(error):
+    def _refusal(self, error: Failed) -> DatasetError:
+        if self._part is not None and (isinstance(error, Short) or error.status == 416):
             return truncated(self.url, self._part.stop)
         return refusal(self.url, error, self._done)
 
@@ -124,14 +150,14 @@ class Request:
     @property
     def _seconds(self) -> float:
         size: int = self._part.stop - self._part.start if self._part else 0
-        return _TRY + size / _LEAST_RATE
+        return _TRY + size / LEAST_RATE
 
     def _answer(self, stall: _Stall) -> Any:
         sent = time.monotonic()
         while True:
             for each in self._sent:
                 try:
-                    return self._whole(each.result(timeout=TICK))
+                    return each.result(timeout=TICK)
                 except TimeoutError:
                     stall.check()
             waited = time.monotonic() - sent
@@ -141,15 +167,6 @@ class Request:
                 raise TimeoutError
             if waited > _SECOND_TRY and len(self._sent) == 1:
                 self._send(also=True)
-
-    def _whole(self, found: Any) -> Any:
-        """The answer, if it has all the bytes that were asked for; some proxies cut it short."""
-        part = self._part
-        if part is not None and found.state == "value":
-            size, expected = len(found.value), part.stop - part.start
-            if size < expected:
-                raise ValueError(f"UNAVAILABLE: {size:,} bytes came, not {expected:,}")
-        return found
 
 
 class _Stall:
@@ -162,9 +179,9 @@ class _Stall:
         self._pause, self._why = _FIRST_PAUSE, "no answer"
         self._denied = False
 
-    def failed(self, why: str, answered: bool = False) -> None:
-        self._why, self._denied = why, is_denied(why)
-        if answered:
+    def failed(self, error: Failed) -> None:
+        self._why, self._denied = error.said, error.is_denied
+        if error.status:
             _reached.add(self._bucket)
 
     def ended(self) -> None:
@@ -227,3 +244,32 @@ class _Stall:
             self.check()
             pause(min(TICK, remains))
         self._pause = min(2 * self._pause, _MOST_PAUSE)
+
+
+def refusal(url: str, error: Failed, done: Done = "read") -> DatasetError:
+    """The error for a request that a bucket refuses, and would again."""
+    kind = Unwritten if done == "written" else DatasetError
+    return kind(f"{url} cannot be {done}: {error.said.rstrip('.')}. {_meaning(url, error, done)}")
+
+
+def no_such_bucket(url: str) -> str:
+    """What is said of a bucket that is not there."""
+    used = credentials_of(url).words
+    return f"There is no bucket {bucket_of(url)}, or {_lower(used)} may not see it: check its name"
+
+
+def _meaning(url: str, error: Failed, done: Done) -> str:
+    bucket, used = bucket_of(url), credentials_of(url).words
+    verb = {"read": "read", "listed": "list", "written": "write"}[done]
+    if error.is_denied:
+        return f"{used} may not {verb} it: use others, or let these {verb} {bucket}"
+    if "redirect" in error.said.lower() or error.status == 301:
+        return f"{bucket} is in another region: AWS_REGION names it"
+    if error.status == 404:
+        return no_such_bucket(url)
+    return f"Look whether {bucket} is there and {_lower(used)} may {verb} it"
+
+
+def _lower(words: str) -> str:
+    """In the middle of a sentence; names keep their capitals."""
+    return words[:1].lower() + words[1:]

@@ -4,34 +4,66 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
 
 from jaxdata.base.ragged import Ints
+from jaxdata.storage import client
+from jaxdata.storage.client import Found
 from jaxdata.storage.contract import missing, overwritten
-from jaxdata.storage.merged import merged
 from jaxdata.storage.pages.read_counts import READS
 from jaxdata.storage.patience import Request
 
-Read = Callable[[str, slice], Any]
 Range = tuple[int, int, int]
 """number of the file, first byte, byte after the last"""
+GAP_BYTES = 2**12
+"""that lie between two ranges and are fetched rather than asked for apart"""
+
+
+class Extents(NamedTuple):
+    """Merged ranges; int64 (extents,) each but the last."""
+
+    file: Ints
+    start: Ints
+    stop: Ints
+    owner: Ints
+    """(ranges,) the extent that holds each range"""
+
+
+def merged(file: Ints, start: Ints, stop: Ints, gap: int = GAP_BYTES) -> Extents:
+    """The fewest extents that hold some ranges, if gaps of up to `gap` bytes are closed.
+
+    >>> found = merged(np.array([0, 1, 0]), np.array([0, 5, 8]), np.array([4, 9, 12]), 4)
+    >>> [column.tolist() for column in found]
+    [[0, 1], [0, 5], [12, 9], [0, 1, 0]]
+    """
+    order = np.lexsort((start, file))
+    files, starts, stops = file[order], start[order], stop[order]
+    # The furthest end so far in a file: files lie apart by more than any has bytes.
+    apart = files * (int(stops.max(initial=0)) + gap + 1)
+    reach = np.maximum.accumulate(apart + stops)
+    begins = np.append(True, apart[1:] + starts[1:] > reach[:-1] + gap)[: len(order)]
+    first = np.flatnonzero(begins)
+    last = np.append(first[1:], len(order))[: len(first)] - 1
+    owner = np.empty_like(order)
+    owner[order] = np.cumsum(begins) - 1
+    return Extents(files[first], starts[first], (reach - apart)[last], owner)
 
 
 class ExactRanges:
     """Ranges of files, each file being the same object from the first request on.
 
     Args:
-        read: `(name, slice)` -> a tensorstore future.
         url: of the folder of the files.
         names: of the files.
-        read_ahead: the same, for what nobody waits for yet.
     """
 
-    def __init__(self, read: Read, url: str, names: Sequence[str], read_ahead: Read) -> None:
-        self._read, self._url, self._names, self._read_ahead = read, url, names, read_ahead
+    def __init__(self, url: str, names: Sequence[str]) -> None:
+        self._url, self._names = url, names
         self._lock = threading.Lock()
-        self._generations: dict[int, bytes] = {}
+        self._tags: dict[int, str] = {}
         self._ahead: OrderedDict[Range, Extent] = OrderedDict()
         self.ahead_bytes = 0
 
@@ -78,21 +110,18 @@ class ExactRanges:
 
     def send(self, file: int, start: int, stop: int, ahead: bool = False) -> Request:
         """A request for a range."""
-        name, part = self._names[file], slice(start, stop)
-        read = self._read_ahead if ahead else self._read
-        return Request(lambda: read(name, part), f"{self._url}/{name}", part)
+        url = f"{self._url}/{self._names[file]}"
+        return client.get(url, start, stop, "ahead" if ahead else "reading")
 
     def value(self, request: Request, file: int) -> bytes:
         """The answer to a request; raises DatasetError if it is not from the file as it was."""
-        found = request.result()
-        if found.state == "missing":
+        found: Found | None = request.result()
+        if found is None:
             raise missing(request.url)
-        generation = bytes(found.stamp.generation)
-        if self._generations.setdefault(file, generation) != generation:
+        if self._tags.setdefault(file, found.facts.tag) != found.facts.tag:
             raise overwritten(request.url)
-        value: bytes = found.value
-        READS.add(gets=request.tries, bytes=len(value))
-        return value
+        READS.add(gets=request.tries, bytes=len(found.value))
+        return found.value
 
 
 class Extent:
@@ -102,7 +131,7 @@ class Extent:
         self, ranges: ExactRanges, file: int, start: int, stop: int, ahead: bool = False
     ) -> None:
         self._ranges, self._file, self._start = ranges, file, start
-        self._request: Request | None = ranges.send(file, start, stop, ahead)
+        self._request = ranges.send(file, start, stop, ahead) if start < stop else None
         self._data = b""
 
     @property

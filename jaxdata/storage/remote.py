@@ -1,41 +1,34 @@
-"""A dataset in an object store, through tensorstore's KvStore."""
+"""A dataset in a bucket: the objects below a URL, as files and arrays."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxdata.base.errors import DatasetError
 from jaxdata.base.ragged import ByteRanges, Ints
-from jaxdata.storage import zarr
+from jaxdata.storage import client, zarr
+from jaxdata.storage.client import Found
 from jaxdata.storage.contract import MOST_READ, Fence, missing, too_large
-from jaxdata.storage.credentials import GOOGLE, bucket_of, endpoint_of
-from jaxdata.storage.kvstores import (
-    Purpose,
-    answer_to_anybody,
-    context_for,
-    kvstore_spec,
-    open_kvstore,
-    process_context,
-)
-from jaxdata.storage.objects.uploads import upload
-from jaxdata.storage.pages.far_column import FarColumn
-from jaxdata.storage.pages.index_columns import cached_column
+from jaxdata.storage.credentials import BUCKETS
+from jaxdata.storage.pages.index_columns import FarColumn, cached_column
 from jaxdata.storage.patience import Request
 from jaxdata.storage.ranges import ExactRanges
-from jaxdata.storage.refusals import no_such_bucket
-from jaxdata.storage.streamed import scan_object
 
 _MOST_COPIED = 2**26
 """bytes of an array that is copied whole; of a longer one spans are fetched"""
-_TOGETHER = 64  # objects that are deleted at a time
-_NO_NAME = "\x01"
+_TOGETHER = 1000  # objects that are deleted at a time
+_PIECE = 2**24
+_AT_ONCE = 3
 
 
 class RemoteStore:
@@ -46,7 +39,6 @@ class RemoteStore:
     def __init__(self, url: str, fence: Fence | None = None) -> None:
         self.url = url.rstrip("/")
         self._fence = fence
-        self._opened: dict[Purpose, Any] = {}
 
     def __reduce__(self) -> tuple[type[RemoteStore], tuple[str]]:
         return RemoteStore, (self.url,)
@@ -54,34 +46,24 @@ class RemoteStore:
     def fenced(self, fence: Fence) -> RemoteStore:
         return RemoteStore(self.url, fence)
 
-    def _kvstore(self, purpose: Purpose = "reading") -> Any:
-        """Opened once, as each time would cost more than a request; refused in a forked process."""
-        process_context()
-        if purpose not in self._opened:
-            self._opened[purpose] = open_kvstore(self.url, purpose)
-        return self._opened[purpose]
+    def _url(self, name: str) -> str:
+        return f"{self.url}/{name}"
 
     def read(self, name: str, most: int | None = MOST_READ) -> bytes | None:
-        result = self._request(name).result()
-        if result.state == "missing":
+        found: Found | None = client.get(self._url(name)).result()
+        if found is None:
             return None
-        value: bytes = result.value
-        if most is not None and len(value) > most:
-            raise too_large(f"{self.url}/{name}", len(value), most)
-        return value
+        if most is not None and len(found.value) > most:
+            raise too_large(self._url(name), len(found.value), most)
+        return found.value
 
     def check_bucket(self) -> None:
         """Raise DatasetError if there is no such bucket: to reads, an object is missing."""
-        if self.url.startswith("gs://"):  # of which a list is as empty
-            address = endpoint_of(self.url)[1] or GOOGLE
-            status, _ = answer_to_anybody(f"{address}/{bucket_of(self.url).removeprefix('gs://')}")
-            if status == 404:
-                raise no_such_bucket(self.url)
-        elif self.url.startswith("s3://"):
-            self.list(_NO_NAME)  # raises where there is none
+        if self.url.startswith(BUCKETS):
+            next(client.listed(self._url("-/")), None)
 
     def exists(self, name: str) -> bool:
-        return bool(self._stat(name).state != "missing")
+        return client.look(self._url(name)) is not None
 
     def written_at(self, name: str) -> int | None:  # noqa: ARG002
         return None
@@ -91,100 +73,97 @@ class RemoteStore:
 
     def ranges(self, names: Sequence[str]) -> ExactRanges:
         """Ranges of files of these names."""
-        return ExactRanges(self._read_range, self.url, names, self._read_ahead)
+        return ExactRanges(self.url, names)
 
-    def _read_range(self, name: str, part: slice) -> Any:
-        return self._kvstore().read(name, byte_range=part)
+    def scan(self, name: str) -> Iterator[bytes]:
+        url = self._url(name)
+        facts = client.look(url)
+        if facts is None:
+            raise missing(url)
+        starts = range(0, facts.size, _PIECE)
+        asked = (client.get(url, start, min(start + _PIECE, facts.size)) for start in starts)
+        sent = deque(islice(asked, _AT_ONCE))
+        while sent:
+            found = sent.popleft().result()
+            if found is None or found.facts.tag != facts.tag:
+                raise DatasetError(f"{url} changed while it was read: run the same command again")
+            yield found.value
+            sent.extend(islice(asked, 1))
 
-    def _read_ahead(self, name: str, part: slice) -> Any:
-        return self._kvstore("ahead").read(name, byte_range=part)
+    def write(self, name: str, data: bytes | memoryview) -> None:
+        if len(data) > client.MOST_WHOLE:
+            self._put_parts(name, len(data), lambda part: _cut(data, part))
+        elif self._fence is None:
+            client.put(self._url(name), data)
+        else:  # only as it was when the fence let it pass
+            written = False
+            while not written:
+                found = client.look(self._url(name))
+                self._fence()
+                written = client.put(self._url(name), data, found or "create")
 
-    def _request(self, name: str) -> Request:
-        kvstore = self._kvstore()
-        return Request(lambda: kvstore.read(name), f"{self.url}/{name}")
+    def _put_parts(self, name: str, size: int, pieces: Callable[[int], Iterable[Any]]) -> None:
+        """Write a large object; the fence is asked when only its end is missing."""
 
-    def _stat(self, name: str) -> Any:
-        """What is known of an object without its content."""
-        kvstore, nothing = self._kvstore(), slice(0, 0)
-        asked = Request(lambda: kvstore.read(name, byte_range=nothing), f"{self.url}/{name}")
-        return asked.result()
+        def fenced(part: int) -> Iterator[Any]:
+            yield from pieces(part)
+            if self._fence:
+                self._fence()
 
-    def scan(self, name: str, size: int | None = None) -> Iterator[bytes]:
-        return scan_object(partial(self._read_range, name), f"{self.url}/{name}", size)
-
-    def write(self, name: str, data: bytes) -> None:
-        self._put(name, data)
-
-    def _put(self, name: str, data: bytes | None) -> None:
-        """Write an object, or delete it; behind a fence only as it was when that let it pass."""
-        if self._fence is None:
-            self._write(name, data).result()
-            return
-        written = False
-        while not written:
-            found = self._stat(name)
-            self._fence()
-            written = self._swapped(name, data, found)
-
-    def _swapped(self, name: str, data: bytes | None, found: Any) -> bool:
-        """Write an object if it is as it was found; False if another writer was faster."""
-        # The answer has a generation if it was written.
-        if self._write(name, data, if_equal=found.stamp.generation).result().generation:
-            return True
-        if found.state == "missing":
-            self.check_bucket()  # of one that is not there, S3 says the same
-        return False
-
-    def _write(self, name: str, data: bytes | None, **condition: Any) -> Request:
-        kvstore = self._kvstore("writing")
-        return Request(
-            lambda: kvstore.write(name, data, **condition), f"{self.url}/{name}", done="written"
-        )
+        if self.url.startswith(BUCKETS):
+            client.put_parts(self._url(name), size, fenced)
+        else:
+            client.put(self._url(name), b"".join(fenced(size)))
 
     @contextmanager
     def create(self, name: str) -> Iterator[Path]:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "file"
             yield path
-            if not upload(f"{self.url}/{name}", path, self._fence):
+            if (size := path.stat().st_size) > client.MOST_WHOLE:
+                self._put_parts(name, size, partial(_read_parts, path))
+            else:
                 self.write(name, path.read_bytes())
 
     def update(self, name: str, change: Callable[[bytes | None], bytes | None]) -> None:
-        while True:
-            result = self._request(name).result()
+        url, written = self._url(name), False
+        while not written:
+            found: Found | None = client.get(url).result()
             if self._fence:
                 self._fence()
-            data = change(None if result.state == "missing" else result.value)
-            if self._swapped(name, data, result):
+            data = change(None if found is None else found.value)
+            if data is None and found is None:
                 return
+            # No bucket deletes an object only if it is still the same: it is empty for a moment.
+            written = client.put(url, data or b"", "create" if found is None else found.facts)
+            if written and data is None:
+                client.delete([url])
 
     def list(self, prefix: str = "") -> list[str]:
-        kvstore = self._kvstore()
-        below = kvstore.KeyRange(prefix, _after(prefix))
-        asked = Request(lambda: kvstore.list(below), f"{self.url}/", done="listed")
-        names = sorted(key.decode() for key in asked.result())
-        if not (prefix or names):
-            self.check_bucket()
-        return names
+        below = len(self._url(""))
+        return sorted(url[below:] for url, _ in client.listed(self._url(prefix)))
 
     def delete(self, prefix: str) -> None:
-        if not prefix.endswith("/"):
-            self._put(prefix, None)
+        if prefix.endswith("/"):
+            urls = [self._url(name) for name in self.list(prefix)]
+            for start in range(0, len(urls), _TOGETHER):
+                if self._fence:
+                    self._fence()
+                client.delete(urls[start : start + _TOGETHER])
             return
-        names = self.list(prefix)
-        for start in range(0, len(names), _TOGETHER):
-            if self._fence:
-                self._fence()
-            some = names[start : start + _TOGETHER]
-            for one in [self._write(name, None) for name in some]:
-                one.result()
+        url = self._url(prefix)
+        while self._fence:  # no bucket compares before it deletes
+            found = client.look(url)
+            self._fence()
+            if client.look(url) == found:
+                break
+        client.delete([url])
 
     def sweep(self, *, below: bool = True) -> None:
         """Nothing to do: objects appear whole or not at all."""
 
     def write_array(self, name: str, array: NDArray[Any]) -> str:
-        zarr.make_room(self, name, array)
-        return zarr.write(kvstore_spec(f"{self.url}/{name}"), array, context=context_for("writing"))
+        return zarr.write(self, name, array)
 
     def read_array(
         self,
@@ -214,9 +193,8 @@ class RemoteStore:
     def _whole(self, name: str, stored: zarr.StoredArray, sha256: str | None) -> NDArray[Any]:
         if sha256 and (mapped := self._cached(name, stored, sha256)) is not None:
             return np.frombuffer(mapped, stored.dtype)
-        asked = [self._request(each) for each in stored.chunks]  # all run concurrently
-        chunks = [_value(request) for request in asked]
-        return zarr.joined(self, stored, chunks)
+        asked = [client.get(self._url(each)) for each in stored.chunks]  # all run concurrently
+        return zarr.joined(self, stored, [_value(request) for request in asked])
 
     def _cached(self, name: str, stored: zarr.StoredArray, sha256: str) -> memoryview | None:
         """The values of an array from this host's cache; None if that has no room for them."""
@@ -230,18 +208,22 @@ class RemoteStore:
             return ranges.send(chunk, begin, begin + stop - start)
 
         edges = [*range(0, total, stored.chunk_bytes), total]
-        label = f"{self.url}\n{name}"
-        return cached_column(f"{self.url}/{name}", sha256, edges, send, label)
+        return cached_column(self._url(name), sha256, edges, send, f"{self.url}\n{name}")
 
 
 def _value(request: Request) -> bytes:
-    result = request.result()
-    if result.state == "missing":
+    found: Found | None = request.result()
+    if found is None:
         raise missing(request.url)
-    value: bytes = result.value
-    return value
+    return found.value
 
 
-def _after(prefix: str) -> str:
-    """The first name behind all that begin with a prefix; "" for no end."""
-    return prefix and prefix[:-1] + chr(ord(prefix[-1]) + 1)
+def _cut(data: bytes | memoryview, size: int) -> Iterator[memoryview]:
+    whole = memoryview(data)
+    return (whole[start : start + size] for start in range(0, len(whole), size))
+
+
+def _read_parts(path: Path, size: int) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while part := file.read(size):
+            yield part

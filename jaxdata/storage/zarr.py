@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError
-from jaxdata.base.threads import waited
-from jaxdata.storage.contract import Store, missing, truncated, unwritable
+from jaxdata.storage.contract import Store, missing, truncated
 
 _CHUNK_BYTES = 2**32  # a chunk is one file, which readers map whole; object stores take 5 GB
 _MOST_CHUNKS = 2**16
@@ -22,42 +21,33 @@ _DTYPES = {np.dtype(code).name: np.dtype(f"<{code}") for code in np.typecodes["A
 _RESTORE = "restore it from a copy, or convert the source again"
 
 
-def write(kvstore: Any, array: NDArray[Any], context: Any = None) -> str:
-    """Write `array` with tensorstore to the root of a KvStore (its spec or URL).
-
-    There is no other array, as after :func:`make_room`.
+def write(store: Store, name: str, array: NDArray[Any]) -> str:
+    """Write an array; its description last.
 
     Returns:
         The sha256 of its values, little-endian, in hex.
     """
-    import tensorstore
-
     little = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
-    spec = {"driver": "zarr3", "kvstore": kvstore, "metadata": _metadata(*_layout(array))}
-    # Chunks of zeros are written like the others: a reader maps every chunk.
-    spec["store_data_equal_to_fill_value"] = True
-    try:
-        opened = tensorstore.open(spec, open=True, create=True, context=context)
-        writing = waited(opened).write(little)
-        content = hashlib.sha256(little.data)  # meanwhile
-        waited(writing)
-    except (ValueError, MemoryError, RuntimeError) as error:
-        where = kvstore if isinstance(kvstore, str) else kvstore["path"]
-        raise unwritable(where, error) from error
-    return content.hexdigest()
+    data = little.view(np.uint8).data
+    size, chunk, dtype = _layout(array)
+    described = json.dumps(_metadata(size, chunk, dtype), separators=(",", ":"), sort_keys=True)
+    _make_room(store, name, described.encode())
+    step = chunk * array.itemsize
+    for number, start in enumerate(range(0, len(data), step)):
+        part = data[start : start + step]
+        # A reader maps every chunk: the last is as long as the others.
+        whole = part if len(part) == step else bytes(part).ljust(step, b"\0")
+        store.write(f"{name}/c/{number}", whole)
+    store.write(f"{name}/zarr.json", described.encode())
+    return hashlib.sha256(data).hexdigest()
 
 
-def make_room(store: Store, name: str, array: NDArray[Any]) -> None:
+def _make_room(store: Store, name: str, description: bytes) -> None:
     """Delete another array that is there; one as long is overwritten, chunk by chunk.
 
     So an array that two processes write to a bucket, who both have it right, is never missing.
     """
-    data = store.read(f"{name}/zarr.json")
-    try:
-        same = data is not None and json.loads(data) == _metadata(*_layout(array))
-    except (ValueError, RecursionError):
-        same = False
-    if not same:
+    if store.read(f"{name}/zarr.json") != description:
         store.delete(f"{name}/")
 
 
@@ -159,7 +149,7 @@ def array_files(
 
     def buffers(chunk: str) -> Iterator[memoryview | bytes]:
         nonlocal left
-        for buffer in store.scan(chunk, found.chunk_bytes):
+        for buffer in store.scan(chunk):
             content.update(buffer[: max(left, 0)])
             left -= len(buffer)
             yield buffer
@@ -172,7 +162,7 @@ def _scan(store: Store, array: StoredArray) -> Iterator[memoryview | bytes]:
     left, expected = array.size * array.dtype.itemsize, array.chunk_bytes
     for chunk in array.chunks:
         size = 0
-        for buffer in store.scan(chunk, expected):
+        for buffer in store.scan(chunk):
             size += len(buffer)
             if size > expected:
                 raise DatasetError(

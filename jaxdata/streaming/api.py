@@ -15,8 +15,7 @@ from jaxdata.base.numbers import validated
 from jaxdata.base.processes import available_cores
 from jaxdata.converter.inputs.discovery import Inputs, find_inputs
 from jaxdata.converter.inputs.given_records import told_apart
-from jaxdata.converter.parameters import default_of
-from jaxdata.converter.tasks.registry import kept_by_sources, task_names, task_options
+from jaxdata.converter.tasks.registry import task_names, task_options
 from jaxdata.feed.batches import HostPlacement, Placement
 from jaxdata.feed.layouts import Named
 from jaxdata.feed.layouts import layout as find_layout
@@ -81,7 +80,7 @@ def stream_text(
         layout: names and masks of a batch, as for a Loader.
         **options: how rows are packed, as for `jaxdata.pack`: `strategy`, `overlap`, `positions`,
             `max_segments`; and how text is read, as for `jaxdata.convert`: `text_key`, `bos`,
-            `task` and its settings (`fim_context` is 0 unless given), `transform`, cleaning,
+            `task` and its settings, `transform`, cleaning,
             limits of length.
 
     Returns:
@@ -114,15 +113,11 @@ def stream_text(
 
 
 def _completed(options: dict[str, Any], seed: int) -> Any:
-    """The options of the task, with the seed if it makes random choices.
-
-    Those whose default changed mean what they did before: states do not tell who chose them.
-    """
+    """The options of the task, with the seed if it makes random choices."""
     task = options.get("task", "lm")
     if task not in task_names():
         return options
-    before = {name: default_of(name, task) for name in kept_by_sources(task)}
-    return before | options | ({"seed": seed} if "seed" in task_options(task) else {})
+    return options | ({"seed": seed} if "seed" in task_options(task) else {})
 
 
 def _placed(

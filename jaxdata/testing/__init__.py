@@ -10,8 +10,7 @@ makes the same proofs of a config.
         testing.assert_resumes_everywhere(make, steps=10)
         testing.assert_rows_conserve(make().rows)
 
-Others measure how well rows are shuffled and what a trainer does with batches. `buckets` has
-servers of gs:// and s3:// on this machine.
+Others measure how well rows are shuffled and what a trainer does with batches.
 """
 
 from jaxdata.base.lazy import resolver

@@ -50,17 +50,6 @@ _IN_FOLDERS = {
     "tokenizer_config.json": "hf",
 }
 """What the name of a file, or of one in a folder, says of a tokenizer's kind."""
-_SIGNS = {
-    "hf": re.compile(rb"\s*\{"),
-    "tiktoken": re.compile(rb"[A-Za-z0-9+/]+=* \d+\r?\n"),
-    "sentencepiece": re.compile(rb"\n"),  # the first field of its message
-}
-"""How files of each kind begin."""
-_CONTENTS = {
-    "hf": "JSON, as Hugging Face's tokenizer.json",
-    "tiktoken": "ranks of tiktoken",
-    "sentencepiece": "a model of SentencePiece",
-}
 _CLASSES = {
     "sentencepiece": "jaxdata.tokenizers.sentencepiece:SentencePieceTokenizer",
     "hf": "jaxdata.tokenizers.huggingface:HuggingFaceTokenizer",
@@ -115,15 +104,11 @@ def _load(spec: str, chosen: Mapping[str, SpecialToken]) -> Tokenizer:
     if kind == "bytes":
         return _class("bytes")(**chosen)  # type: ignore[no-any-return]
     with ExitStack() as copies:
-        found = [copies.enter_context(local_copy(one, _ENDINGS)) for one in _places(kind, where)]
+        places = where.split(",") if kind == "gpt2" else [where]
+        found = [copies.enter_context(local_copy(one, _ENDINGS)) for one in places]
         if is_url(where):
             where = ",".join(map(str, found))
         return _load_local(kind, where, found[0], spec, chosen)
-
-
-def _places(kind: str, where: str) -> list[str]:
-    """The files or folders that a spec names."""
-    return where.split(",") if kind == "gpt2" else [where]
 
 
 def _load_local(
@@ -132,8 +117,7 @@ def _load_local(
     if kind == "tiktoken":
         return _load_tiktoken(where, path, chosen)
     if kind == "sentencepiece":
-        model = _of_kind(kind, _read(path, spec), spec)
-        return _class(kind)(model, name=path.name, **chosen)  # type: ignore[no-any-return]
+        return _class(kind)(_read(path, spec), name=path.name, **chosen)  # type: ignore[no-any-return]
     files = _hugging_face_files(spec, where, path) if kind == "hf" else _gpt2_files(spec, where)
     return _class("hf")(files, name=path.name, **chosen)  # type: ignore[no-any-return]
 
@@ -145,7 +129,7 @@ def _hugging_face_files(spec: str, where: str, path: Path) -> dict[str, bytes]:
         return read_folder(path)
     if not path.exists() and re.fullmatch(rf"[\w.-]+|{_HUB_NAME}", where) and not path.suffix:
         raise InputError(f"tokenizer {spec!r}: there is no such file or folder; {_download(where)}")
-    return {TOKENIZER: _of_kind("hf", _read(path, spec), spec)}
+    return {TOKENIZER: _read(path, spec)}
 
 
 def _gpt2_files(spec: str, where: str) -> dict[str, bytes]:
@@ -198,8 +182,7 @@ def _load_tiktoken(where: str, path: Path, chosen: Mapping[str, SpecialToken]) -
         }
         return tokenizer.from_folder(files, where, **chosen)  # type: ignore[no-any-return]
     if path.suffix == ".tiktoken" or path.is_file():
-        spec = f"tiktoken:{where}"
-        ranks = _of_kind("tiktoken", _read(path, spec), spec)
+        ranks = _read(path, f"tiktoken:{where}")
         return tokenizer.from_ranks(path, ranks, **chosen)  # type: ignore[no-any-return]
     return tokenizer.published(where, **chosen)  # type: ignore[no-any-return]
 
@@ -214,17 +197,6 @@ def _read(path: Path, spec: str) -> bytes:
         return read_plain(path)
     except OSError as error:
         raise InputError(f"tokenizer {spec!r}: cannot read {path}: {error.strerror}") from error
-
-
-def _of_kind(kind: str, data: bytes, spec: str) -> bytes:
-    """The content of a tokenizer's file; raises InputError if it is one of another kind."""
-    found = next((name for name, sign in _SIGNS.items() if sign.match(data)), kind)
-    if found != kind:
-        where = spec.partition(":")[2]
-        raise InputError(
-            f"tokenizer {spec!r}: the file is {_CONTENTS[found]}: give {found}:{where}"
-        )
-    return data
 
 
 def _meant(spec: str) -> str | None:

@@ -40,6 +40,19 @@ def split_rule(name: str, digits: int | None = None) -> str:
     return re.sub(r"\\p\{N\}(\+|\{1,3\})", lambda _: rf"\p{{N}}{{1,{digits}}}", rule)
 
 
+def _alphabet() -> dict[str, int]:
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {
+        chr(256 + place): byte for place, byte in enumerate(others)
+    }
+
+
+BYTE_ALPHABET = _alphabet()
+"""The byte that each character of a token of byte-level BPE stands for, in the order of GPT-2's
+ids: printable ones first, as they are."""
+
+
 # The rules, as tiktoken and as model files write them.
 KNOWN_SPLITS = frozenset(
     {

@@ -15,15 +15,13 @@ from jaxdata.base.errors import InputError, MissingExtra
 from jaxdata.base.numbers import validated
 from jaxdata.storage.objects import is_url, plain_path
 from jaxdata.storage.small_files import write_small
-from jaxdata.tokenizers.base import SPLITS, cut_between_words, split_rule
+from jaxdata.tokenizers.base import BYTE_ALPHABET, SPLITS, cut_between_words, split_rule
+from jaxdata.tokenizers.huggingface import byte_level_json
+from jaxdata.tokenizers.training import check_special
 
 END = "<|endoftext|>"
 _PAD = "<pad>"
 _PART = 2**16  # characters
-_PRINTABLE = frozenset((*range(33, 127), *range(161, 173), *range(174, 256)))
-_BYTES = (*sorted(_PRINTABLE), *sorted({*range(256)} - _PRINTABLE))
-"""The bytes in the order of their ids: as GPT-2 has them, printable ones first."""
-
 Pair = tuple[str, str]
 
 
@@ -74,7 +72,7 @@ def train_byte_level(
     merges = _learned(corpus, rule, vocab_size - len(names))
     if not corpus.bytes:
         raise InputError("there is no text to train a tokenizer on; is --text-key right?")
-    tokens = [*_alphabet(), *map("".join, merges)]
+    tokens = [*BYTE_ALPHABET, *map("".join, merges)]
     if len(tokens) + len(names) < vocab_size:
         raise InputError(
             f"cannot train a vocabulary of {vocab_size} on {corpus.bytes:,} bytes of text: it has "
@@ -108,13 +106,7 @@ class Corpus:
 
 
 def _special(asked: Sequence[str], *, padding: bool) -> list[str]:
-    if isinstance(asked, str):
-        raise InputError(f"special={asked!r}: expected a list of texts")
-    for number, text in enumerate(asked):
-        if not text.strip() or not text.isprintable():
-            raise InputError(f"special token {text!r}: expected a printable text")
-        if text in asked[:number]:
-            raise InputError(f"special token {text!r}: it is there twice")
+    check_special(asked)
     return list(dict.fromkeys([END, *asked, *([_PAD] if padding else [])]))
 
 
@@ -148,7 +140,7 @@ def _learned(texts: Iterable[str], rule: str, size: int) -> list[Pair]:
         ]
     )
     trainer = trainers.BpeTrainer(
-        vocab_size=size, initial_alphabet=_alphabet(), show_progress=False
+        vocab_size=size, initial_alphabet=[*BYTE_ALPHABET], show_progress=False
     )
     tokenizer.train_from_iterator(texts, trainer)
     return [(left, right) for left, right in json.loads(tokenizer.to_str())["model"]["merges"]]
@@ -173,44 +165,16 @@ def _write(
     write_small(f"{where}/ranks.tiktoken", _ranks(ids, numbers))
     write_small(f"{where}/encoding.json", _json(encoding))
     write_small(f"{where}/tokenizer_config.json", _json(config))
-    write_small(f"{where}/tokenizer.json", _json(_tokenizer_json(ids, numbers, merges, rule)))
-
-
-def _tokenizer_json(
-    ids: dict[str, int], special: dict[str, int], merges: list[Pair], rule: str
-) -> dict[str, Any]:
-    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    added = [{"id": i, "content": text, **plain, "special": True} for text, i in special.items()]
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
-    split = {"type": "Split", "pattern": {"Regex": rule}, "behavior": "Isolated", "invert": False}
-    steps = [split, {**byte_level, "use_regex": False}]
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": sorted(added, key=lambda token: token["id"]),
-        "normalizer": None,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
-        "post_processor": None,
-        "decoder": {**byte_level, "use_regex": True},
-        "model": {"type": "BPE", "vocab": ids, "merges": merges},
-    }
+    write_small(f"{where}/tokenizer.json", byte_level_json(ids, merges, numbers, rule))
 
 
 def _ranks(ids: dict[str, int], special: dict[str, int]) -> bytes:
-    byte_of = dict(zip(_alphabet(), _BYTES, strict=True))
     lines = (
-        base64.b64encode(bytes(byte_of[c] for c in token)) + b" %d\n" % number
+        base64.b64encode(bytes(map(BYTE_ALPHABET.__getitem__, token))) + b" %d\n" % number
         for token, number in ids.items()
         if token not in special
     )
     return b"".join(lines)
-
-
-def _alphabet() -> list[str]:
-    """How GPT-2 writes each of the `_BYTES`: printable ones as they are, others from U+0100 on."""
-    others = map(chr, range(256, 512))
-    return [chr(byte) if byte in _PRINTABLE else next(others) for byte in _BYTES]
 
 
 def _json(content: Any) -> bytes:

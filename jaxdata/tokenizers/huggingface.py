@@ -217,24 +217,37 @@ def tokenizer_json(merges: bytes, vocabulary: bytes, name: str) -> bytes:
     if not all(len(pair) == 2 for pair in pairs):
         wrong = next(" ".join(pair) for pair in pairs if len(pair) != 2)
         raise InputError(f"{name!r}: the merge {wrong!r} is not two pieces and a space between")
-    return json.dumps(_settings(ids, pairs), ensure_ascii=False).encode()
+    special = {_END: ids[_END]} if _END in ids else {}
+    return byte_level_json(ids, pairs, special)
 
 
-def _settings(ids: dict[str, int], pairs: list[list[str]]) -> dict[str, Any]:
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+def byte_level_json(
+    ids: Mapping[str, int],
+    merges: Sequence[Sequence[str]],
+    special: Mapping[str, int],
+    rule: str | None = None,
+) -> bytes:
+    """Byte-level BPE as a `tokenizer.json`; words are split by a rule, or as GPT-2 does."""
     plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    end = {"id": ids.get(_END), "content": _END, **plain, "special": True}
-    return {
+    added = [{"id": i, "content": text, **plain, "special": True} for text, i in special.items()]
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    words: dict[str, Any] = {**byte_level, "use_regex": rule is None}
+    if rule is not None:
+        split = {"type": "Split", "pattern": {"Regex": rule}, "behavior": "Isolated"}
+        steps = [{**split, "invert": False}, words]
+        words = {"type": "Sequence", "pretokenizers": steps}
+    settings = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [end] if _END in ids else [],
+        "added_tokens": sorted(added, key=lambda token: int(str(token["id"]))),
         "normalizer": None,
-        "pre_tokenizer": {**byte_level, "use_regex": True},
+        "pre_tokenizer": words,
         "post_processor": None,
-        "decoder": byte_level,
-        "model": {"type": "BPE", "vocab": ids, "merges": pairs},
+        "decoder": {**byte_level, "use_regex": True},
+        "model": {"type": "BPE", "vocab": ids, "merges": merges},
     }
+    return json.dumps(settings, ensure_ascii=False, indent=1).encode() + b"\n"
 
 
 _log = logging.getLogger("jaxdata")

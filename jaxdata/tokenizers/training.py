@@ -109,21 +109,24 @@ def train(
     return corpus.bytes
 
 
-def _checked(special: Sequence[str]) -> list[str]:
+def check_special(special: Sequence[str]) -> None:
+    """Refuse what cannot be the texts of special tokens."""
     if isinstance(special, str):
         raise InputError(f"special={special!r}: expected a list of texts")
     for number, text in enumerate(special):
         if not text.strip() or not text.isprintable():
-            reason = "expected a printable text"
-        elif text in _OWN:
-            reason = "every model has it; leave it out"
-        elif _BYTE.fullmatch(text):
-            reason = "it is the name of a byte; give another"
-        elif text in special[:number]:
-            reason = "it is there twice"
-        else:
-            continue
-        raise InputError(f"special token {text!r}: {reason}")
+            raise InputError(f"special token {text!r}: expected a printable text")
+        if text in special[:number]:
+            raise InputError(f"special token {text!r}: it is there twice")
+
+
+def _checked(special: Sequence[str]) -> list[str]:
+    check_special(special)
+    for text in special:
+        if text in _OWN:
+            raise InputError(f"special token {text!r}: every model has it; leave it out")
+        if _BYTE.fullmatch(text):
+            raise InputError(f"special token {text!r}: it is the name of a byte; give another")
     return list(special)
 
 

@@ -18,9 +18,8 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 from jaxdata.base.errors import InputError, StateMismatch
 from jaxdata.base.numbers import validated
 from jaxdata.config import Config, build_rows, load_config, loader_arguments
+from jaxdata.feed.batch_iterator import BatchIterator
 from jaxdata.feed.batches import HostPlacement
-from jaxdata.feed.loader import BatchIterator
-from jaxdata.feed.pipeline import BatchPipeline
 from jaxdata.feed.same_rows import Board
 from jaxdata.feed.state import SavedState, are_sizes, is_row, parse_state, refused, sealed, shown
 from jaxdata.feed.trees import is_array, map_leaves
@@ -257,19 +256,19 @@ class Loader(BatchIterator, IterableDataset[Tensors]):
     ) -> None:
         for name in {"sharding", "shard"} & set(settings):
             raise InputError(f"{name}= is for arrays: give rank= and world_size= for tensors")
-        super().__init__()
         shard = shard_of(rank, world_size)
-        self._delivery = delivery = Delivery(device, long)
-        self._turn: Turn | None = None
+        delivery = Delivery(device, long)
         given = {"batch_size": batch_size, "device": device, "long": long, **settings}
-        self._arguments = {**given, "rank": shard[0], "world_size": shard[1]}
-        self._pipeline = BatchPipeline(
+        super().__init__(
             rows,
             lambda size, _: TensorPlacement(size, shard, delivery),
             batch_size=batch_size,
             board=board_of(*shard),
             **settings,
         )
+        self._delivery = delivery
+        self._turn: Turn | None = None
+        self._arguments = {**given, "rank": shard[0], "world_size": shard[1]}
 
     def __iter__(self) -> Self:
         info = get_worker_info()
@@ -279,7 +278,7 @@ class Loader(BatchIterator, IterableDataset[Tensors]):
 
     def _become_worker(self, turn: Turn) -> None:
         """Leave threads and processes to the original of this copy, and make batches directly."""
-        if self._pipeline.reiterable:
+        if self.reiterable:
             raise InputError(
                 "reiterable=True in a worker of a DataLoader: the loader that the workers were "
                 "copied from would stay in its first pass. Use this loader by itself, with "
@@ -292,7 +291,7 @@ class Loader(BatchIterator, IterableDataset[Tensors]):
                 "itself, with num_workers of its own"
             )
         self._turn = turn
-        self._pipeline.become_copy(lambda spans: islice(spans, turn.ahead, None, turn.workers))
+        self.become_copy(lambda spans: islice(spans, turn.ahead, None, turn.workers))
 
     def __next__(self) -> Tensors:
         batch: Tensors = self._delivery.receive(super().__next__())

@@ -22,9 +22,9 @@ from jaxdata.storage import close_caches
 from jaxdata.storage.pages.own_folder import place_of
 from jaxdata.storage.pages.page_folder import PageFolder
 from jaxdata.testing import write_dataset
-from jaxdata.testing.buckets import BucketServer, Faults, bucket_server
 from tests import builders, commands
 from tests.storage.buckets.conftest import use
+from tests.storage.servers import BucketServer, Faults, bucket_server
 
 
 @pytest.fixture(params=["gs", pytest.param("s3", marks=pytest.mark.exhaustive)])

@@ -213,7 +213,7 @@ def test_a_state_of_another_iteration_is_refused(
 
 
 def test_it_says_that_megatron_is_missing(missing: None, run: Any) -> None:
-    with pytest.raises(InputError, match="Megatron-LM is not installed: see https"):
+    with pytest.raises(InputError, match="megatron is not installed: see https"):
         megatron.provider(run)((8, 8, 0))
 
 

@@ -329,7 +329,7 @@ def test_levanter_refuses_what_its_loss_would_get_wrong(run: Any) -> None:
 
 def test_they_say_what_is_missing(run: Any, missing: None) -> None:
     levanter._examples.cache_clear()
-    with pytest.raises(InputError, match="Levanter is not installed: pip install marin"):
+    with pytest.raises(InputError, match="haliax is not installed: pip install marin"):
         levanter.examples(run, SimpleNamespace(size=SEQ_LEN + 1))
     with pytest.raises(InputError, match="nanodo is not installed: see https"):
         nanodo.install(run)

@@ -13,8 +13,8 @@ import pytest
 from jaxdata.base.errors import ConfigError
 from jaxdata.config import load, load_config, storage_section
 from jaxdata.config.storage_section import _VARIABLES, StorageSection, use_storage
-from jaxdata.testing.buckets import bucket_process
 from tests.builders import dataset
+from tests.storage.servers import bucket_process
 
 NAMES = {name for each in _VARIABLES for name in (each.name, *each.others)}
 

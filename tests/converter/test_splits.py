@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
+from jaxdata.converter.conversion_run import _documents_of, _is_assigned
 from jaxdata.converter.receipts import Receipt
-from jaxdata.converter.splits import Ratio, assign, documents_of, is_assigned, read_ratio
+from jaxdata.converter.splits import Ratio, assign, read_ratio
 from tests.converter.decisions.made import wrote
 
 shares = st.lists(st.integers(0, 50), min_size=1, max_size=5).filter(any)
@@ -112,7 +113,7 @@ def test_a_unit_is_written_as_assigned_or_not() -> None:
     documents = [(3, 0, record) for record in range(5)]
     outputs = {"train/a": wrote("train/a/x", documents[:3]), "test/a": wrote("t", documents[3:])}
     receipt, names = Receipt([5], outputs, []), ["train/a", "val/a", "test/a"]
-    assert documents_of(receipt, names) == [3, 0, 2]
-    assert is_assigned(receipt, names, (3, 3, 5))
+    assert _documents_of(receipt, names) == [3, 0, 2]
+    assert _is_assigned(receipt, names, (3, 3, 5))
     for ends in [(3, 4, 5), (2, 3, 5), (3, 3, 4), (5, 5, 5), (3, 3, 6)]:
-        assert not is_assigned(receipt, names, ends)
+        assert not _is_assigned(receipt, names, ends)

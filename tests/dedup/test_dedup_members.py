@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +16,6 @@ import pytest
 from jaxdata.base.errors import InputError
 from jaxdata.dataset.opening import open_dataset
 from jaxdata.dataset.views.writing import write_views
-from jaxdata.dedup import one_pass
 from jaxdata.dedup.api import _sides, against_of, sources_of
 from jaxdata.dedup.job import DedupJob, Workbench
 from jaxdata.dedup.members import KeptSignatures, Member, Members, PairTexts
@@ -54,7 +52,7 @@ def test_the_two_sides_of_pairs_are_one_member(dataset: Any) -> None:
     every = sources_of(dataset, "train", None, None)
     assert facts(every) == [(aa, 1, (aa,), False, ""), prefs, (web, 2, (web,), False, "")]
     assert len({member.fingerprint for member in every}) == 3
-    for name in ("prefs", "prefs/rejected", "train/prefs/chosen"):
+    for name in ("prefs", "train/prefs", "prefs/rejected", "train/prefs/chosen"):
         assert facts(sources_of(dataset, "train", [name, "web"], None)) == [
             prefs,
             (web, 2, (web,), False, ""),
@@ -201,68 +199,3 @@ def test_a_search_says_how_far_it_has_come(tmp_path: Path) -> None:
         label: (total, total) for label, total in totals.items()
     }
     assert all(steps == sorted({*steps}) for steps in said.values())
-
-
-@dataclass(frozen=True)
-class Report:
-    """A conversion's, as far as it matters."""
-
-    source: str
-    sources: list[str]
-    output: str = "d"
-    views: Any = None
-
-
-def test_a_conversion_leaves_out_copies_of_its_first_split() -> None:
-    def asked(rule: Any, report: Any, **how: Any) -> dict[str, Any]:
-        found = SimpleNamespace(views={"train/web": 1})
-        with mock.patch.object(one_pass, "deduplicate", return_value=found) as called:
-            assert one_pass.leave_out_copies(report, rule, **how).views == found.views
-        assert called.call_args.args == ("d", "exact")
-        given = dict(called.call_args.kwargs)
-        assert given.pop("near") is False
-        return given
-
-    default = {"workers": None, "engine": "local", "ray_address": None, "stage": None}
-    both = Report("train/web", ["train/web", "val/web", "train/x"])
-    assert asked("whitespace", both, workers=3) == default | {
-        "sources": ["train/web", "train/x"],
-        "split": "train",
-        "against": ["val/web"],
-        "exact": None,
-        "workers": 3,
-    }
-    none = Report("train/web", ["val/web", "test/web"])
-    assert asked("letters", none, engine="ray", ray_address="a") == default | {
-        "sources": ["val/web"],
-        "split": "val",
-        "against": ["test/web"],
-        "exact": "letters",
-        "engine": "ray",
-        "ray_address": "a",
-    }
-
-
-def test_a_conversion_is_asked_for_hashes_where_copies_are_left_out() -> None:
-    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
-
-    def door(*given: Any, **named: Any) -> str:
-        calls.append((given, named))
-        return "report"
-
-    opened: Any = one_pass.takes_dedup(door)
-    with mock.patch.object(one_pass, "leave_out_copies", return_value="left") as leaves:
-        assert opened("a", output="d") == "report"
-        assert not leaves.called
-        assert opened(inputs="a", output="d", workers=2, dedup="exact:letters") == "left"
-    assert leaves.call_args == mock.call("report", "letters", workers=2)
-    (plain, (given, named)) = calls
-    assert plain == (("a",), {"output": "d"})
-    assert given == ()
-    assert {
-        "inputs": "a",
-        "output": "d",
-        "workers": 2,
-        "exact_hash": "letters",
-    }.items() <= named.items()
-    assert named["command"].endswith("('a', output='d', workers=2, dedup='exact:letters')")

@@ -17,16 +17,17 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import Ints
 from jaxdata.feed import batches
 from jaxdata.feed.batches import (
+    BatchMaker,
     DatasetBatches,
     DirectStream,
     HostPlacement,
-    LayoutBatches,
     OpenStream,
     PlacedStream,
     TableBatches,
     make_in_groups,
     prefetch,
 )
+from jaxdata.feed.layouts import native
 from jaxdata.feed.schedule import Schedule, Share, Skips, Span
 from jaxdata.rows.table import Key
 from tests.rows.test_assembling import GivenRows, Segment, Source, row_of
@@ -209,13 +210,13 @@ def test_rows_that_became_none_are_refused_and_a_batch_without_rows_looks_like_t
     )
 
 
-class Maker:
+class Maker(BatchMaker):
     """Makes texts of spans, and notes what it was asked."""
 
     is_far = True
 
-    def __init__(self, *limits: int) -> None:
-        self.limits = limits
+    def __init__(self, *limits: int, layout: Any = native) -> None:
+        self.limits, self.layout = limits, layout
         self.groups: list[int] = []
 
     def together(self, span: Span) -> int:
@@ -228,7 +229,7 @@ class Maker:
     def prefetch(self, ranges: Any) -> None:
         self.groups.append(len(ranges))
 
-    def make(self, spans: Any, buffers: Any = None) -> Iterator[str]:
+    def arrays(self, spans: Any, buffers: Any = None) -> Iterator[Any]:
         self.groups.append(len(spans))
         self.buffers = buffers
         return (f"batch {span.first}" for span in spans)
@@ -255,18 +256,23 @@ def test_groups_double_up_to_what_is_best_made_together(limits: list[int], count
     assert direct.groups == expected
 
 
-def test_a_layout_is_applied_to_each_batch_and_changes_nothing_else() -> None:
-    maker, spans, pool = Maker(3, 4), [Span(0, 2), Span(1, 6)], object()
-    laid: Any = LayoutBatches(maker, lambda batch: f"<{batch}>")
+def test_a_layout_is_applied_to_each_batch() -> None:
+    maker, pool = Maker(3, layout=lambda batch: f"<{batch}>"), object()
+    spans = [Span(0, 2), Span(1, 6)]
     groups = iter([spans, []])
-    made = make_in_groups(laid, lambda _: next(groups), pool)
+    made = make_in_groups(maker, lambda _: next(groups), pool)
     assert [*made] == [(spans[0], "<batch 0>"), (spans[1], "<batch 1>")]
     assert maker.buffers is pool
-    assert [laid.together(span) for span in spans] == [3, 4]
-    assert laid.is_far
-    assert [ranges.nbytes for _, ranges in laid.far_ranges(spans)] == [2, 6]
-    assert prefetch(laid, spans) == 8, "what is fetched beforehand is told in bytes"
+    assert [*maker.arrays(spans)] == ["batch 0", "batch 1"]
+    assert prefetch(maker, spans) == 8, "what is fetched beforehand is told in bytes"
     assert maker.groups[-2:] == [2, 6]
+
+
+def test_rows_that_are_given_one_by_one_are_neither_far_nor_made_together() -> None:
+    maker = DatasetBatches([], Share({4: np.arange(4)}, Skips(), [8]))
+    assert not maker.is_far
+    assert maker.together(Span(0, 4)) == 1
+    assert [*maker.far_ranges([Span(0, 4)])] == []
 
 
 class Counting:

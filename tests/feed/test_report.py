@@ -154,7 +154,7 @@ def test_a_report_adds_up_the_rows_that_were_delivered(
 
 
 def check(found: RunReport | SourceReport, rows: list[Row]) -> None:
-    assert found.documents == found.documents_begun == sum(row.begun for row in rows)
+    assert found.documents_begun == sum(row.begun for row in rows)
     assert found.documents_finished == sum(row.finished for row in rows)
     assert found.tokens == sum(row.tokens for row in rows)
     assert found.padding == sum(row.padding for row in rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from rich.console import Console
 
 import jaxdata
 from jaxdata.look.document import row_lines
-from jaxdata.look.strategies import compare_strategies, packing_bars, packing_table, rows_saved
+from jaxdata.look.strategies import compare_strategies, packing_table, rows_saved
 from jaxdata.look.terminal import excerpt, fit, printable
 from jaxdata.look.trace import Tracer, decoder
 from tests import builders, commands
@@ -138,14 +139,8 @@ def test_strategies_side_by_side(folder: Path) -> None:
     expected = compare_strategies(sources, seq_len=64)
     assert numbers == [(cost.strategy, cost.rows, cost.padding) for cost in expected]
     out = run("--config", config)
-    bars = {line.split()[0]: line for line in out.splitlines() if "##" in line}
-    assert list(bars) == ["pad", "concat", "crop", "best_fit"]
-    assert bars["pad"].count(".") > bars["best_fit"].count(".")
-    most = max(cost["slots"] + cost["dropped"] for cost in found)
     for cost in found:
-        drawn = bars[cost["strategy"]]
-        for mark, slots in (("#", cost["real"]), (".", cost["padding"]), ("x", cost["dropped"])):
-            assert drawn.count(mark) == pytest.approx(70 * slots / most, abs=1)
+        assert re.search(rf"\b{cost['strategy']} +{cost['rows']:,} ", out)
 
 
 def test_costs_add_up_and_are_those_of_the_plans() -> None:
@@ -176,7 +171,6 @@ def test_nothing_is_compared_without_documents() -> None:
     costs = compare_strategies([jaxdata.ArrayDocuments([])], seq_len=8)
     assert [cost.padding_share for cost in costs] == [0.0] * 4
     assert rows_saved(costs) == 0.0
-    assert [line.plain.strip() for line in packing_bars(costs, 80, plain=True)][:1] == ["pad"]
 
 
 @pytest.mark.parametrize("arguments", [[], ["--row", "2"], ["--document", "train/wide:3"]])

@@ -220,5 +220,5 @@ def test_remote_reads_after_a_fork_are_refused_and_local_ones_work(tmp_path: Pat
 
 
 def test_an_unknown_scheme_is_refused() -> None:
-    with pytest.raises(InputError, match="expected a local path, gs://, s3:// or memory://"):
+    with pytest.raises(InputError, match="expected a local path, gs://, s3://, az:// or memory://"):
         open_store("ftp://host/dataset")

@@ -14,9 +14,10 @@ import numpy as np
 import tokenizers as hf
 
 from jaxdata.tokenizers import Tokenizer
+from jaxdata.tokenizers.base import BYTE_ALPHABET as ALPHABET
 from jaxdata.tokenizers.base import CL100K_SPLIT, O200K_SPLIT
 from jaxdata.tokenizers.encoders import Encoder
-from jaxdata.tokenizers.encoders.fast import ALPHABET, DEEPSEEK
+from jaxdata.tokenizers.encoders.fast import DEEPSEEK
 from jaxdata.tokenizers.huggingface import HuggingFaceTokenizer
 
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}

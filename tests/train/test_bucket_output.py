@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from jaxdata.base.errors import InputError
-from jaxdata.testing.buckets import BucketServer, Faults, bucket_server
 from jaxdata.train import output_folder
 from jaxdata.train.output_folder import BucketOutput, open_output
+from tests.storage.servers import BucketServer, Faults, bucket_server
 from tests.train.test_train import command, config, dataset, environment, facts, run, steps_of
 
 __all__ = ["config", "dataset"]

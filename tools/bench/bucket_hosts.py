@@ -18,7 +18,7 @@ from harness import Line, Report, arguments, machine, parse
 
 import jaxdata
 from jaxdata.look.read_costs import Cluster, read_costs
-from jaxdata.testing.buckets import Faults, bucket_process
+from tests.storage.servers import Faults, bucket_process
 
 HOST = """
 import sys, jaxdata

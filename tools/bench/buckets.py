@@ -22,7 +22,7 @@ from harness import Line, Report, arguments, machine, parse
 
 import jaxdata
 from jaxdata.testing import write_dataset
-from jaxdata.testing.buckets import BucketServer, Faults, bucket_process
+from tests.storage.servers import BucketServer, Faults, bucket_process
 
 BUCKET, SHARDS = "buckets", 32
 

@@ -27,7 +27,7 @@ from jaxdata.dataset.index import anchors
 from jaxdata.dataset.manifest import Manifest, ShardEntry, SourceEntry, TokenizerEntry
 from jaxdata.dataset.records import STREAM_START, RecordSpec, file_offset
 from jaxdata.storage import PAGE_BYTES, open_store
-from jaxdata.testing.buckets import Faults, bucket_process
+from tests.storage.servers import Faults, bucket_process
 
 BUCKET, SOURCE, SEQ_LEN = "buckets", "train/web", 2048
 SHARD_DOCUMENTS, TEMPLATE = 2**21, 2**22

@@ -12,6 +12,7 @@ import gc
 import json
 import os
 import platform
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -37,6 +38,7 @@ __all__ = [
 ]
 
 Work = Callable[[], float]
+sys.path.append(str(Path(__file__).parents[2]))  # servers of buckets: tests.storage.servers
 _CLOCKS = {"wall": time.perf_counter, "cpu": time.thread_time}
 _clock = _CLOCKS["wall"]
 

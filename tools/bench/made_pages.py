@@ -15,9 +15,12 @@ from corpus import lengths_of
 from numpy.typing import NDArray
 
 from jaxdata.dataset.documents import Places, StatedLengths
+from jaxdata.rows.lanes import Lanes
 from jaxdata.rows.packing.block_plan import BlockPlan, BlockTable
-from jaxdata.rows.packing.packed_rows import Lanes, PackedRows
-from jaxdata.rows.packing.planner import ChunkOrder, Planner, resolved
+from jaxdata.rows.packing.dealing import ChunkOrder, resolved
+from jaxdata.rows.packing.packed_rows import PackedRows
+from jaxdata.rows.packing.plan_memory import PLANS
+from jaxdata.rows.packing.planner import Planner
 from jaxdata.rows.packing.settings import PackSettings
 
 __all__ = ["MadePages", "SampledRows"]
@@ -110,7 +113,7 @@ class SampledRows(PackedRows):
         self._blocks = BlockTable(**columns)
         self._rows = int(each.sum())
         self._lanes = Lanes(self._rows, self.settings.lanes or 1)
-        self._make_caches()
+        self._token, self._counted = PLANS.owned_by(self), {}
 
     @property
     def summary(self) -> Any:

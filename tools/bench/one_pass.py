@@ -42,10 +42,15 @@ def _search(dataset: str, **options: Any) -> Callable[[Path], None]:
     return search
 
 
+def _exact_copies(folder: Path) -> None:
+    _conversion("exact", exact_hash="whitespace")(folder)
+    deduplicate(folder / "exact", "exact", near=False, workers=1)
+
+
 CONVERSIONS: dict[str, Callable[[Path], None]] = {
     "convert": _conversion("plain"),
     "convert --minhash": _conversion(_KEPT, minhash=True),
-    "convert --dedup exact": _conversion("exact", dedup="exact"),
+    "convert --dedup exact": _exact_copies,
 }
 _KINDS: dict[str, dict[str, Any]] = {
     "dedup": {},

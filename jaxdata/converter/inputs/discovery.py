@@ -2,40 +2,20 @@
 
 from __future__ import annotations
 
-import glob
-import json
 import os
 import posixpath
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from functools import partial
 from itertools import takewhile
 from pathlib import Path
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.threads import Threads
-from jaxdata.base.wording import shortened
 from jaxdata.converter.inputs.files import InputFile, Look, look_at, look_at_object
-from jaxdata.converter.inputs.formats.base import (
-    OR_TEXTS,
-    Texts,
-    endings,
-    is_readable,
-    kind_of,
-    not_read,
-)
-from jaxdata.converter.inputs.hub import downloaded, hub_hint, is_hub
-from jaxdata.converter.inputs.object_names import (
-    IS_DATASET,
-    Objects,
-    Wanted,
-    WantedFiles,
-    expand_url,
-    text_suffixes,
-)
-from jaxdata.storage.contract import MOST_READ
-from jaxdata.storage.objects import bare_url, is_url, plain_path, public_url, read_object
+from jaxdata.converter.inputs.formats.base import Texts, kind_of
+from jaxdata.converter.inputs.hub import downloaded, is_hub
+from jaxdata.converter.inputs.search import Objects, Search, text_suffixes
+from jaxdata.storage.objects import bare_url, is_url, plain_path, public_url
 from jaxdata.storage.small_files import read_small
 
 _TAIL = 16
@@ -63,7 +43,7 @@ def find_inputs(
     Raises:
         InputError: nothing was found, or a file has an unsupported suffix.
     """
-    wanted = Wanted(output, text_suffixes(text_suffix), Counter() if unread is None else unread)
+    wanted = Search(output, text_suffixes(text_suffix), Counter() if unread is None else unread)
     given = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     every = [*map(plain_path, given), *_listed(files_from)]
     every = [path for one in every for path in (downloaded(one) if is_hub(one) else (one,))]
@@ -93,9 +73,8 @@ def _from_several_places(found: Sequence[Sequence[InputFile]]) -> list[InputFile
     return [files[name] for name in sorted(files)]
 
 
-def _found_files(given: Sequence[str], wanted: Wanted) -> list[InputFile]:
-    made = WantedFiles(wanted, lambda path: Path(path).read_bytes())
-    found = (path for one in given for path in _expand(Path(one).expanduser(), made))
+def _found_files(given: Sequence[str], wanted: Search) -> list[InputFile]:
+    found = (path for one in given for path in wanted.paths(Path(one).expanduser()))
     paths = {os.path.abspath(path) for path in found}  # noqa: PTH100 (links stay links)
     if not paths:
         raise InputError("no input files were given; give files, folders or globs")
@@ -104,11 +83,10 @@ def _found_files(given: Sequence[str], wanted: Wanted) -> list[InputFile]:
     return [_input_file(root, name, look_at(f"{root}/{name}"), wanted.texts) for name in names]
 
 
-def _found_objects(urls: Sequence[str], wanted: Wanted) -> list[InputFile]:
-    made = WantedFiles(wanted, lambda url: read_object(url, MOST_READ))
+def _found_objects(urls: Sequence[str], wanted: Search) -> list[InputFile]:
     with Threads(_AT_ONCE) as threads:
         objects: Objects = {}
-        for some in threads.map(partial(expand_url, made=made), urls):
+        for some in threads.map(wanted.objects, urls):
             objects |= some
         root = _shared_folder([*map(bare_url, objects)])
 
@@ -177,108 +155,3 @@ def _beside(folder: str, given: str) -> str:
         return str(Path(folder, Path(given).expanduser()))
     scheme, _, below = folder.partition("://")
     return f"{scheme}://{posixpath.normpath(f'{below}/{given}')}{'/' * given.endswith('/')}"
-
-
-def _expand(given: Path, made: WantedFiles) -> Iterator[str]:
-    """Give the files of a file, a folder (recursive) or a glob."""
-    if os.path.isdir(given):  # noqa: PTH112 - false where a name is too long, which Path raises
-        yield from _search(given, made)
-    elif os.path.exists(given):  # noqa: PTH110
-        if not os.path.isfile(given):  # noqa: PTH113
-            raise InputError(
-                f"{given} is a device or a pipe; expected a file or folder. Lines of JSON from a "
-                "pipe are read as -, standard input"
-            )
-        yield _supported(str(given), made)
-    else:
-        matches = glob.glob(str(given), recursive=True)  # noqa: PTH207
-        files = [match for match in matches if Path(match).is_file()]
-        if not files:
-            raise _not_found(str(given))
-        yield from (_supported(file, made) for file in files)
-
-
-def _not_found(given: str) -> InputError:
-    what = ", and no file matches this glob" if glob.has_magic(given) else ""
-    named = Path(given).suffix or "/" in given
-    texts = (
-        '; strings are paths: give texts as records, [{"text": …}, …], or as a generator of them'
-    )
-    is_text = " " in given or not named
-    return InputError(
-        f"{shortened(given)}: no such file or folder{what}{hub_hint(given)}{texts * is_text}"
-    )
-
-
-def _search(folder: Path, made: WantedFiles) -> list[str]:
-    """Supported files below a folder; skips hidden files and folders, and links to folders."""
-    if made.is_dataset(str(folder), {entry.name for entry in _entries(str(folder))}):
-        raise InputError(f"{folder} {IS_DATASET}")
-    if (folder / "dataset_dict.json").is_file():
-        names = sorted(path.name for path in folder.iterdir() if path.is_dir())
-        raise InputError(
-            f"the folder {folder} contains several splits of a Hugging Face dataset; give one of "
-            f"{', '.join(str(folder / name) for name in names)}"
-        )
-    found: list[str] = []
-    folders = [str(folder)]
-    while folders:
-        entries = _entries(inside := folders.pop())
-        if made.is_left_out(inside, {entry.name for entry in entries}):
-            continue
-        folders += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
-        if saved := _saved_files(entries):
-            found += saved
-            continue
-        found += [one.path for one in entries if one.is_file() and made.takes(one.name)]
-    if not found:
-        raise InputError(f"the folder {folder} contains no file that ends in {endings()}{OR_TEXTS}")
-    return found
-
-
-def _entries(folder: str) -> list[os.DirEntry[str]]:
-    """What lies in a folder and is not hidden; nothing if it may not be read."""
-    with suppress(PermissionError), os.scandir(folder) as entries:
-        return [entry for entry in entries if not entry.name.startswith(".")]
-    return []
-
-
-def _saved_files(entries: list[os.DirEntry[str]]) -> list[str]:
-    """The files of a dataset that `save_to_disk` of Hugging Face's datasets wrote.
-
-    None that a cache left beside them; nothing if the folder is no such dataset.
-    """
-    paths = {entry.name: entry.path for entry in entries if entry.is_file()}
-    if not {"state.json", "dataset_info.json"} <= paths.keys():
-        return []
-    try:
-        state = json.loads(Path(paths["state.json"]).read_bytes())
-        names = [Path(one["filename"]).name for one in state["_data_files"]]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError(
-            f"{paths['state.json']} was not written by save_to_disk ({error!r}): save the "
-            "dataset again"
-        ) from None
-    if missing := [name for name in names if name not in paths]:
-        folder = Path(paths["state.json"]).parent
-        raise InputError(f"{folder} lacks {missing[0]!r}, a part of the dataset; save it again")
-    return [paths[name] for name in names]
-
-
-def _of_tokens(file: Path) -> str | None:
-    """What is said of a file of token ids, by its suffix; None of other files."""
-    if file.suffix not in {".bin", ".idx"}:
-        return None
-    pair = all(file.with_suffix(suffix).exists() for suffix in (".bin", ".idx"))
-    spec = f"megatron:{file.with_suffix('')}" if pair else f"nanogpt:{file}"
-    tool = "Megatron" if pair else "nanoGPT"
-    return (
-        f"if {tool} wrote it, it has token ids, not text, and is trained on as it is: give {spec} "
-        "in the place of a dataset"
-    )
-
-
-def _supported(file: str, made: WantedFiles) -> str:
-    if not is_readable(file, made.texts):
-        raise InputError(f"{file}: {_of_tokens(Path(file)) or not_read()}")
-    return file

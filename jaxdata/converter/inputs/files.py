@@ -12,7 +12,9 @@ from typing import IO, NamedTuple
 
 from jaxdata.converter.inputs.parsing import reading
 from jaxdata.converter.inputs.streams import Compression
-from jaxdata.storage.objects import Facts, RangedFile, place_of
+from jaxdata.storage.client import Facts
+from jaxdata.storage.objects import place_of
+from jaxdata.storage.ranged_file import RangedFile
 
 _EXPANSION = 4  # what gzip usually makes of text, for files too small to be worth looking
 

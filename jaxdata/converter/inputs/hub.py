@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,16 +12,13 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from jaxdata.base.errors import InputError
-from jaxdata.base.threads import Threads, left_alone, waited
 from jaxdata.converter.inputs.formats.base import endings, is_readable, named_format
-from jaxdata.converter.inputs.object_names import glob_pattern, has_wildcard
+from jaxdata.converter.inputs.search import glob_pattern, has_wildcard
 
 _URL = re.compile(
     r"hf://datasets/(?P<repo>[\w.-]+/[\w.-]+)"
     r"(?:@(?P<revision>refs/(?:convert|pr)/[\w.-]+|[^/]+))?(?:/(?P<path>.*))?"
 )
-_AT_ONCE = 8
-"""files that are downloaded at a time"""
 _SHOWN = 8
 _ABOUT = re.compile(r"(^|/)(dataset_infos?|dataset_dict|state|.*config)\.json$")
 """files that say something of others"""
@@ -47,17 +45,6 @@ def is_hub(given: str) -> bool:
     return given.startswith("hf://")
 
 
-def hub_hint(given: str | Path) -> str:
-    """What to say of a path that is not there and looks like the name of a data set.
-
-    >>> hub_hint("user/name"), hub_hint("data/a.jsonl")
-    ('; the data set of the Hugging Face Hub is hf://datasets/user/name', '')
-    """
-    name = str(given)
-    looks_so = re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name) and not is_readable(name)
-    return f"; the data set of the Hugging Face Hub is hf://datasets/{given}" if looks_so else ""
-
-
 def downloaded(url: str) -> list[str]:
     """Download a file, those of a folder or glob, or the data files of a whole data set.
 
@@ -73,18 +60,26 @@ def downloaded(url: str) -> list[str]:
     """
     repo = _repo_of(url)
     try:
-        import huggingface_hub  # noqa: F401
+        from huggingface_hub import HfApi, constants, snapshot_download
     except ImportError:
         raise InputError(
             f"{url} is on the Hugging Face Hub: pip install huggingface_hub and run the same "
             f"again, or {_by_hand(repo)}"
         ) from None
+    get = partial(snapshot_download, repo.name, repo_type="dataset", revision=repo.revision)
     with _asking(repo):
-        sha, names = _listed(repo)
-    chosen = _chosen(repo, names)
-    with _asking(repo), Threads(_AT_ONCE) as threads:
-        _file(repo, repo.revision, chosen[0])  # notes which commit the revision is, for later
-        return threads.map(partial(_file, repo, sha), chosen)
+        if constants.HF_HUB_OFFLINE:
+            kept = Path(get(local_files_only=True, allow_patterns=[]))  # whatever is there
+            files = (path for path in kept.rglob("*") if path.is_file())
+            names = sorted(path.relative_to(kept).as_posix() for path in files)
+        else:
+            api = HfApi()
+            names = sorted(
+                api.list_repo_files(repo.name, revision=repo.revision, repo_type="dataset")
+            )
+        chosen = _chosen(repo, names)
+        folder = get(allow_patterns=[*map(glob.escape, chosen)])
+    return [f"{folder}/{name}" for name in chosen]
 
 
 def _repo_of(url: str) -> _Repo:
@@ -104,29 +99,6 @@ def _by_hand(repo: _Repo) -> str:
         f"download it (hf download {repo.name} --repo-type dataset{revision} --local-dir {folder}) "
         f"and give the folder {folder}"
     )
-
-
-def _listed(repo: _Repo) -> tuple[str, list[str]]:
-    """The commit of the revision, and the files in it; of what is in the cache where offline."""
-    from huggingface_hub import HfApi, constants, snapshot_download
-
-    if constants.HF_HUB_OFFLINE:
-        kept = snapshot_download(
-            repo.name, repo_type="dataset", revision=repo.revision, local_files_only=True
-        )
-        names = (path.relative_to(kept) for path in Path(kept).rglob("*") if path.is_file())
-        return Path(kept).name, sorted(map(Path.as_posix, names))
-    sha = HfApi().dataset_info(repo.name, revision=repo.revision).sha
-    assert sha is not None
-    return sha, sorted(HfApi().list_repo_files(repo.name, revision=sha, repo_type="dataset"))
-
-
-def _file(repo: _Repo, revision: str | None, name: str) -> str:
-    from huggingface_hub import hf_hub_download
-
-    get = partial(hf_hub_download, repo.name, name, repo_type="dataset", revision=revision)
-    path: str = waited(left_alone(get))
-    return path
 
 
 def _chosen(repo: _Repo, names: Sequence[str]) -> list[str]:
@@ -195,6 +167,8 @@ def _asking(repo: _Repo) -> Iterator[None]:
 
     try:
         yield
+    except InputError:
+        raise
     except errors.GatedRepoError:
         raise InputError(
             f"{repo.url} is gated: accept its terms at "

@@ -104,9 +104,6 @@ class Settings(Declared):
     """What records become, in a few words for `--help`."""
     key_options: ClassVar[str] = "--text-key"
     """The options that name the fields to read."""
-    kept_by_sources: ClassVar[tuple[str, ...]] = ()
-    """Options that, where nobody gives them, an existing source decides by what it was made with:
-    their default changed."""
     has_texts: ClassVar[bool] = True
     """Whether documents are made of texts; what cleans or counts characters is refused if not."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from math import ceil
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
@@ -71,7 +71,6 @@ _KNOWN = (
     ("<\uff5cfim\u2581begin\uff5c>", "<\uff5cfim\u2581end\uff5c>", "<\uff5cfim\u2581hole\uff5c>"),
 )
 _OWN = "the tokenizer's"
-_CONTEXT = 2_048
 _LEAST = 64  # room for the sentinels and any character
 
 
@@ -93,18 +92,11 @@ class FimSettings(TextSettings):
     fim_middle: SpecialToken = setting(None, "Token before the middle, by text or id.", shown=_OWN)
     fim_suffix: SpecialToken = setting(None, "Token before the suffix, by text or id.", shown=_OWN)
     fim_context: Annotated[int, AfterValidator(_check_context)] = setting(
-        0,
+        2_048,
         "Rearrange documents of more tokens than this in pieces that fit it: the seq_len to train "
         "with. 0: whole, however long.",
-        shown=str(_CONTEXT),
     )
-    """0 is what was done before there was this parameter."""
     seed: int = setting(0, SEED)
-    kept_by_sources: ClassVar[tuple[str, ...]] = ("fim_context",)
-
-    @classmethod
-    def completed(cls, given: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
-        return {"fim_context": _CONTEXT} | super().completed(given, tokenizer)
 
 
 class Sentinels(NamedTuple):

@@ -58,11 +58,6 @@ def task_options(*names: str) -> dict[str, Option]:
     return options_of(own) | options_of({"": [Settings]})
 
 
-def kept_by_sources(task: str) -> set[str]:
-    """The options of a task that an existing source decides where nobody gives them."""
-    return set(_registered(task).settings.kept_by_sources)
-
-
 def check_takes(task: str, option: str, why: str) -> None:
     """Raise InputError unless a task has an option; `why` says why not every task has it."""
     _registered(task)

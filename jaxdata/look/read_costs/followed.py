@@ -11,8 +11,8 @@ from jaxdata.look.read_costs.batch_hosts import BatchHosts
 from jaxdata.look.read_costs.cluster import Cluster
 from jaxdata.look.read_costs.touched import Files, Touched, home_bytes
 from jaxdata.rows.mixing.mixture import Mixture
+from jaxdata.rows.packing.dealing import ChunkOrder
 from jaxdata.rows.packing.packed_rows import PackedRows
-from jaxdata.rows.packing.planner import ChunkOrder
 from jaxdata.rows.table import RowTable
 
 PIECES = 2**21

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-import re
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
@@ -14,17 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from jaxdata.base.errors import MissingExtra
-from jaxdata.look.report.charts import charts, length_charts
-from jaxdata.look.report.drawing import short
+from jaxdata.look.report.charts import charts, length_charts, short
 from jaxdata.look.report.gathering import Report
 from jaxdata.look.terminal import counted, printable
 
 
 def check_installed() -> None:
-    """Raise MissingExtra for what a page is made with, before a report is gathered for minutes."""
-    for package in ("jinja2", "matplotlib"):
-        if find_spec(package) is None:
-            raise MissingExtra("report", package)
+    """Raise MissingExtra without Jinja2, before a report is gathered for minutes."""
+    if find_spec("jinja2") is None:
+        raise MissingExtra("report", "jinja2")
 
 
 def fill(template: str, **values: Any) -> str:
@@ -33,10 +30,9 @@ def fill(template: str, **values: Any) -> str:
     Raises:
         MissingExtra: jinja2 is not installed.
     """
-    try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-    except ImportError as error:
-        raise MissingExtra("report", "jinja2") from error
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    check_installed()
     loader = PackageLoader("jaxdata.look.report")
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
     environment.filters |= {
@@ -49,10 +45,8 @@ def fill(template: str, **values: Any) -> str:
 
 def ours(text: str) -> Any:
     """A text that is not escaped: a file of ours, or SVG whose texts are escaped already."""
-    try:
-        from markupsafe import Markup
-    except ImportError as error:
-        raise MissingExtra("report", "jinja2") from error
+    from markupsafe import Markup
+
     return Markup(text)  # noqa: S704 - see above
 
 
@@ -81,7 +75,7 @@ def write_page(report: Report, path: str | os.PathLike[str]) -> None:
     whatever text a dataset holds, nothing in it runs and nothing is fetched.
 
     Raises:
-        MissingExtra: jinja2 or matplotlib is not installed.
+        MissingExtra: jinja2 is not installed.
     """
     write_whole(Path(path), page(report))
 
@@ -99,8 +93,8 @@ def page(report: Report) -> str:
         sources=list(report.described["sources"].items()),
         documents=_total(report, "documents"),
         tokens=_total(report, "tokens"),
-        charts={name: ours(draw()) for name, draw in charts(report)},
-        length_charts=[(name, ours(svg)) for name, svg in length_charts(report)],
+        charts={name: ours(chart.inline()) for name, chart in charts(report).items()},
+        length_charts=[(name, ours(chart.inline())) for name, chart in length_charts(report)],
         version=_version(),
         style=ours(style),
         script=ours(script),
@@ -175,35 +169,19 @@ def _parts(report: Report) -> Iterator[tuple[str, str]]:
             yield anchor, name[0].upper() + name[1:]
 
 
-_SIZE = re.compile(r'viewBox="0 0 (\S+) ([^"]+)"')
-_MARGIN = 12
-
-
 def write_images(report: Report, folder: str | os.PathLike[str]) -> list[str]:
     """Write the charts of a report, and its batch, as SVG files; returns their names.
 
     Each carries its colours for light and dark, so that it reads in both where a page shows it.
 
     Raises:
-        MissingExtra: jinja2 or matplotlib is not installed.
+        MissingExtra: jinja2 is not installed.
     """
     colors = text_of("colors.css")
-    made = {f"{name}.svg": _standing_alone(draw(), colors) for name, draw in charts(report)}
+    made = {f"{name}.svg": chart.file(colors) for name, chart in charts(report).items()}
     if report.batch:
         made["batch.svg"] = fill("batch_image.svg.j2", batch=report.batch, colors=ours(colors))
     Path(folder).mkdir(parents=True, exist_ok=True)
     for name, image in made.items():
         write_whole(Path(folder) / name, image)
     return list(made)
-
-
-def _standing_alone(svg: str, colors: str) -> str:
-    """A chart with the colours that it names, on a ground of its own."""
-    head, end, rest = svg.partition("</desc>")
-    width, height = (float(each) + 2 * _MARGIN for each in _SIZE.findall(head)[0])
-    place = f'width="{width:g}" height="{height:g}"'
-    font = "system-ui, -apple-system, 'Segoe UI', sans-serif"
-    head = re.sub(r' (width|height|viewBox)="[^"]*"', "", head)
-    box = f'<svg viewBox="{-_MARGIN} {-_MARGIN} {width:g} {height:g}" {place} font-family="{font}" '
-    ground = f'<rect x="{-_MARGIN}" y="{-_MARGIN}" {place} rx="8" fill="var(--surface)" />'
-    return head.replace("<svg ", box, 1) + end + f"<style>{colors}</style>{ground}" + rest

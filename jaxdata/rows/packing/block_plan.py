@@ -1,4 +1,9 @@
-"""What a packing strategy is, and its result for a block: the plan of the rows."""
+"""A block packed: windows of its documents, the rows that they are in, and the plan of these rows.
+
+A strategy cuts documents into windows and says which windows share a row. From that come the totals
+of the block, which a run needs of every block before its first row, and, when rows of the block are
+read, its plan: their segments, row by row.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +12,177 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from jaxdata.base.ragged import AnyInts, Ints, consecutive, stable_order
+from jaxdata.base.ragged import AnyInts, Ints, consecutive, expand, stable_order
 from jaxdata.base.seeds import shuffled_groups
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows of the documents of one block, in document order; (windows,) each.
+
+    A window of `slots` (input, target) pairs covers the tokens `[start, start + slots]`. A window
+    that does not begin its document starts with `overlap` slots of masked context: tokens whose
+    targets were trained in the previous window.
+    """
+
+    document: AnyInts
+    start: AnyInts
+    slots: AnyInts
+    overlap: int
+    cropped: int = 0
+    """documents whose end is in no window"""
+
+    def context(self, start: AnyInts) -> AnyInts:
+        """Slots of masked context in windows that begin at `start`; 0 where a document begins."""
+        return (start > 0) * start.dtype.type(self.overlap)
+
+    def part(self, first: int, stop: int, document: int) -> Windows:
+        """Some of them, of a block that begins with a document."""
+        mine = slice(first, stop)
+        return Windows(
+            self.document[mine] - self.document.dtype.type(document),
+            self.start[mine],
+            self.slots[mine],
+            self.overlap,
+        )
+
+    def size(self, rows: int) -> BlockSize:
+        """Their totals in `rows` rows."""
+        filled = int(self.slots.sum(dtype=np.int64))
+        continued = int(np.count_nonzero(self.start))
+        overlap, begun = continued * self.overlap, len(self.start) - continued
+        return BlockSize(rows, filled, filled - overlap, overlap, begun, begun - self.cropped)
+
+
+def window_counts(lengths: ArrayLike, seq_len: int, overlap: int) -> AnyInts:
+    """Windows of each document; int64 (documents,).
+
+    >>> window_counts([1, 2, 9, 10], seq_len=4, overlap=0).tolist()
+    [0, 1, 2, 3]
+    """
+    return _counted(np.asarray(lengths), seq_len, overlap)[0].astype(np.int64, copy=False)
+
+
+def _counted(lengths: AnyInts, seq_len: int, overlap: int) -> tuple[AnyInts, AnyInts]:
+    """Windows of each document, and the documents that have several."""
+    counts = (lengths > 1).astype(lengths.dtype)
+    long = np.flatnonzero(lengths > seq_len + 1)
+    counts[long] -= (seq_len + 1 - lengths[long]) // (seq_len - overlap)
+    return counts, long
+
+
+def cut_windows(lengths: ArrayLike, seq_len: int, overlap: int) -> Windows:
+    """Cut documents of `lengths` tokens into windows of at most `seq_len` pairs.
+
+    >>> cut_windows([9], seq_len=4, overlap=1).slots.tolist()
+    [4, 4, 2]
+    """
+    given = np.asarray(lengths)
+    counts, long = _counted(given, seq_len, overlap)
+    document = np.repeat(np.arange(len(given), dtype=given.dtype), counts)
+    start = np.zeros(len(document), given.dtype)
+    slots = given[document]
+    slots -= 1
+    several = np.flatnonzero(slots > seq_len)  # few: the others begin at 0
+    _, number = expand(counts[long])
+    begin = number * (seq_len - overlap)
+    start[several], slots[several] = begin, np.minimum(slots[several] - begin, seq_len)
+    return Windows(document, start, slots, overlap)
+
+
+class RowItems(NamedTuple):
+    """The items of rows, end to end."""
+
+    counts: AnyInts
+    """(rows,) items of each row"""
+    items: Ints
+    """(items,) their numbers"""
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return len(self.counts)
+
+    def numbered(self, items: Ints) -> RowItems:
+        """The same rows of `items`: item *k* is `items[k]`."""
+        return RowItems(self.counts, items[self.items])
+
+    @classmethod
+    def chain(cls, parts: Sequence[RowItems]) -> RowItems:
+        """The rows of several."""
+        return cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def rows_in_order(row: Ints) -> RowItems:
+    """The items of rows, from the row of each item; -1 is none.
+
+    >>> rows_in_order(np.array([7, -1, 5, 7]))
+    RowItems(counts=array([1, 2]), items=array([2, 0, 3]))
+    """
+    placed = np.flatnonzero(row >= 0)
+    numbers = row[placed]
+    numbers = numbers - (numbers.min() if len(numbers) else 0)
+    order = stable_order(numbers, int(numbers.max(initial=0)))
+    edges = np.flatnonzero(np.diff(numbers[order], prepend=-1))
+    return RowItems(np.diff(edges, append=len(order)), placed[order])
+
+
+@dataclass(frozen=True)
+class BinAssignment:
+    """Items assigned to rows, run by run: `each` items to each of `count` rows."""
+
+    runs: NDArray[np.int64]
+    """(runs, 5): first row, count, items already in each row, each, slots of every item; in order
+    of placing"""
+    rows: int
+    """number of rows"""
+    items: Callable[[], AnyInts]
+    """gives (items,): the number of each item, in order of placing"""
+
+    def slots(self) -> AnyInts:
+        """(items,) slots of each, in order of placing."""
+        _, count, _, each, slots = self.runs.T
+        return np.repeat(slots, count * each)
+
+    def lay_out(self) -> tuple[AnyInts, AnyInts]:
+        """With rows end to end: (rows,) items of each, (items,) position of each item."""
+        first, count, held, each, _ = self.runs.T
+        begun, ended = (np.bincount(at, each, self.rows + 1) for at in (first, first + count))
+        in_row = np.cumsum(begun - ended).astype(np.int64)
+        row_starts = np.cumsum(in_row) - in_row
+        # Row by row of every run, and then item by item of every row:
+        row = consecutive(first, count)
+        begin = row_starts[row] + np.repeat(held, count)
+        return in_row[:-1], consecutive(begin, np.repeat(each, count))
+
+    def by_row(self) -> RowItems:
+        """The items of each row, in order of placing."""
+        counts, position = self.lay_out()
+        item = np.empty(len(position), np.int64)
+        item[position] = self.items()
+        return RowItems(counts, item)
+
+
+@dataclass(frozen=True)
+class PackedWindows:
+    """Windows, each in one row (see `Packed`)."""
+
+    windows: Windows
+    rows: int
+    by_row: Callable[[], RowItems]
+    """gives the windows of each row"""
+
+    def size(self) -> BlockSize:
+        return self.windows.size(self.rows)
+
+    def plan(self) -> BlockPlan:
+        counts, item = self.by_row()
+        columns = (self.windows.document, self.windows.start, self.windows.slots)
+        document, start, slots = (column[item] for column in columns)
+        context = self.windows.context(start)
+        return BlockPlan(np.append(0, np.cumsum(counts)), document, start, slots, context)
 
 
 @dataclass(frozen=True)
@@ -100,28 +273,6 @@ class BlockSize:
     """documents whose first slot is in a row"""
     finished: int
     """documents whose last token is in a row"""
-
-
-class BlockTable(NamedTuple):
-    """Totals of each block of a source, as in `BlockSize`; int64 (blocks,) each."""
-
-    first: Ints
-    """first document, in shuffled order"""
-    documents: Ints
-    rows: Ints
-    targets: Ints
-    """tokens of its documents, without the first of each"""
-    trained: Ints
-    filled: Ints
-    overlap: Ints
-    begun: Ints
-    finished: Ints
-
-    @classmethod
-    def of(cls, columns: Ints) -> BlockTable:
-        """The table of lines (blocks, 8): where all documents are kept, as many end as begin."""
-        lines = columns.T
-        return cls(*np.concatenate([lines, lines[-1:]])[: len(cls._fields)])
 
 
 class Packed(Protocol):

@@ -5,106 +5,50 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any
-from weakref import WeakMethod
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jaxdata.base.progress import Advance
+from jaxdata.base.errors import DatasetError
+from jaxdata.base.progress import Advance, progress_bar
 from jaxdata.base.ragged import AnyInts, Ints, consecutive
 from jaxdata.base.seeds import Permutation, derive
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.views.kept_documents import identified
+from jaxdata.rows.lanes import Lanes
 from jaxdata.rows.packing.block_plan import BlockPlan
-from jaxdata.rows.packing.kept_plan import (
-    TARGETS,
-    Targets,
-    all_targets,
-    block_table,
-    counted_loss_tokens,
-    known_loss_tokens,
-    other_plan,
-)
+from jaxdata.rows.packing.dealing import resolved
+from jaxdata.rows.packing.plan_cache import cached_table
 from jaxdata.rows.packing.plan_memory import PLANS, Key
-from jaxdata.rows.packing.planner import FEW_BLOCKS, Planner, resolved
+from jaxdata.rows.packing.planner import FEW_BLOCKS, Planner
 from jaxdata.rows.packing.settings import PackSettings, PackSummary
 from jaxdata.rows.packing.strategies import STRATEGIES
 from jaxdata.rows.table import Key as BatchKey
 from jaxdata.rows.table import RowTable, Segments, TokenCounts, cyclic_key
 
-
-class Lanes:
-    """The rows of an epoch, in block order, cut into lanes that differ by at most a row.
-
-    Row *j* of the epoch lies in lane `bitreverse(j mod count)` at place `j div count`: consecutive
-    rows are spread evenly over the lanes. A *position* is a place in block order.
-
-    Args:
-        rows: rows of an epoch.
-        count: number of lanes, a power of two.
-
-    >>> Lanes(6, 4).position(np.arange(6)).tolist()
-    [0, 3, 2, 5, 1, 4]
-    """
-
-    def __init__(self, rows: int, count: int) -> None:
-        self.rows, self.count = rows, count
-
-    @cached_property
-    def _reversed(self) -> Ints:
-        """(lanes,) the bit-reversed number of each; its own inverse."""
-        numbers, bits = np.arange(self.count), self.count.bit_length() - 1
-        found = np.zeros_like(numbers)
-        for bit in range(bits):
-            found |= (numbers >> bit & 1) << (bits - 1 - bit)
-        return found
-
-    @cached_property
-    def starts(self) -> Ints:
-        """(lanes + 1,) the position where each lane begins."""
-        return np.append(0, np.cumsum(self._held(self.rows)))
-
-    def _held(self, rows: int) -> Ints:
-        """(lanes,) how many of the first `rows` rows lie in each lane."""
-        return rows // self.count + (self._reversed < rows % self.count)
-
-    def position(self, rows: Ints) -> Ints:
-        """Where rows of the epoch lie in block order; (rows,)."""
-        place, turn = np.divmod(rows, self.count)
-        found: Ints = self.starts[self._reversed[turn]] + place
-        return found
-
-    def lane(self, positions: Ints) -> Ints:
-        """The lane of each position; (positions,)."""
-        found: Ints = np.searchsorted(self.starts, positions, side="right") - 1
-        return found
-
-    def row(self, positions: Ints) -> Ints:
-        """The inverse of `position`."""
-        lane = self.lane(positions)
-        return (positions - self.starts[lane]) * self.count + self._reversed[lane]
-
-    def visited(self, positions: Ints, rows: int) -> NDArray[np.bool_]:
-        """Whether positions are those of the first `rows` rows; (positions,)."""
-        lane = self.lane(positions)
-        return positions - self.starts[lane] < self._held(rows)[lane]
-
-    def visited_before(self, positions: Ints, rows: int) -> Ints:
-        """How many positions of the first `rows` rows come before each; (positions,)."""
-        held = self._held(rows)
-        lane = np.minimum(self.lane(positions), self.count - 1)
-        before = np.cumsum(held) - held
-        return np.asarray(before[lane] + np.minimum(positions - self.starts[lane], held[lane]))
-
-
 _NO_EPOCH = -1
+_DOCUMENTS, _TARGETS = 4_096, 2**22
+"""whose masks are read together, about"""
 _NEARLY_READ = 0.25
 """share of a block's rows that are left when the next block is planned"""
 _OPEN = 1.25  # blocks of a lane whose pages are needed at a time; 1.05 measured in a long run
-_CACHED_COUNTS = 64  # every report asks for the counts at the starts of phases
+_CACHED_COUNTS = 64
+
+
+class _Epoch(NamedTuple):
+    """The blocks in the order in which an epoch visits them."""
+
+    order: Ints
+    ends: Ints
+    """(blocks,) rows up to the end of each"""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return self.order.nbytes + self.ends.nbytes
 
 
 class PackedRows(RowTable):
@@ -121,26 +65,14 @@ class PackedRows(RowTable):
         self.settings = settings = resolved(documents, settings)
         self.seq_len, self.positions = settings.seq_len, settings.positions
         self._source, self.planner = documents, Planner(documents, settings)
-        self._blocks = block_table(self.planner, progress)
+        self._blocks = self.planner.kept_table(progress)
         self._rows = int(self._blocks.rows.sum())
         self._lanes = Lanes(self._rows, settings.lanes or 1)
-        self._make_caches()
+        self._token = PLANS.owned_by(self)
+        self._counted: dict[int, TokenCounts] = {}
         if self.planner.packed:
             for block in range(self.blocks):
                 self._packed_plan(block)
-
-    def _make_caches(self) -> None:
-        self._number = PLANS.owned_by(self)
-        self._epoch: Callable[[int], tuple[Ints, Ints]] = _cached(self._epoch_order, 2)
-        self._counts: Callable[[int], TokenCounts] = _cached(self._count, _CACHED_COUNTS)
-
-    def __getstate__(self) -> dict[str, Any]:
-        caches = ("_number", "_epoch", "_counts")
-        return {name: value for name, value in vars(self).items() if name not in caches}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._make_caches()
 
     def __len__(self) -> int:
         return self._rows
@@ -171,26 +103,32 @@ class PackedRows(RowTable):
     @cached_property
     def loss_tokens(self) -> int:
         """Targets with loss of one epoch, after stored masks; these may have to be read."""
-        known, documents = self.known_loss_tokens, self._source
+        known, trained = self.known_loss_tokens, self.summary.trained_tokens
         if known is not None:
             return known
         # Where every target is in a row, the count does not depend on how they are packed.
-        key = {"data": documents.fingerprint} if self._keeps_all else self.planner.key()
-        targets = all_targets(documents) if self._keeps_all else self._targets_of_epoch()
-        return counted_loss_tokens(documents, self.summary.trained_tokens, key, targets)
+        keeps_all = STRATEGIES[self.settings.strategy].keeps_all
+        key = {"data": self._source.fingerprint} if keeps_all else self.planner.key()
+        targets = all_targets(self._source) if keeps_all else self._targets_of_epoch()
+        count = partial(_with_loss, self._source, targets, trained)
+
+        def holds(kept: Ints) -> bool:
+            return kept.shape == (1,) and 0 <= kept[0] <= trained
+
+        return int(cached_table(self._source, {"counts": "loss_tokens", **key}, count, holds)[0])
 
     @property
     def known_loss_tokens(self) -> int | None:
         """The same, if no mask must be read to know it; else None."""
         trained = self.summary.trained_tokens
-        return known_loss_tokens(self._source, trained, keeps_all=self._keeps_all)
-
-    @property
-    def _keeps_all(self) -> bool:
-        return STRATEGIES[self.settings.strategy].keeps_all
+        if not self._source.masked:
+            return trained
+        keeps_all = STRATEGIES[self.settings.strategy].keeps_all
+        stated = getattr(self._source, "loss_tokens", None) if keeps_all else None
+        return stated if isinstance(stated, int) and 0 <= stated <= trained else None
 
     def _targets_of_epoch(self) -> Iterator[Targets]:
-        step = max(1, TARGETS // self.seq_len)
+        step = max(1, _TARGETS // self.seq_len)
         for start in range(0, len(self), step):
             yield self.targets(np.arange(start, min(start + step, len(self))))
 
@@ -200,7 +138,11 @@ class PackedRows(RowTable):
         return {self._source.name: self}
 
     def token_counts(self, rows: int) -> dict[str, TokenCounts]:
-        return {self._source.name: self._counts(rows)}
+        if rows not in self._counted:
+            # Every report asks for the counts at the starts of phases.
+            self._counted = dict(list(self._counted.items())[-_CACHED_COUNTS:])
+            self._counted[rows] = self._count(rows)
+        return {self._source.name: self._counted[rows]}
 
     def epochs(self, rows: int) -> dict[str, Fraction]:
         return {self._source.name: Fraction(rows, max(len(self), 1))}
@@ -293,9 +235,13 @@ class PackedRows(RowTable):
         """Of each lane the block that it is in, and of some the next, too."""
         if self.settings.shuffle and not self.settings.chunk_bytes:
             return None
+        return int(_OPEN * self.lanes * self.stored_bytes / max(self.blocks, 1))
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of the tokens, and masks, of all documents."""
         tokens = int(self._blocks.targets.sum()) + len(self._source)
-        size = tokens * (self._source.dtype.itemsize + self._source.masked)
-        return int(_OPEN * self.lanes * size / max(self.blocks, 1))
+        return tokens * (self._source.dtype.itemsize + self._source.masked)
 
     @property
     def blocks(self) -> int:
@@ -363,7 +309,7 @@ class PackedRows(RowTable):
             fetch(np.concatenate([self.planner.order.documents_of(span) for span in spans]))
 
     def _has_plan(self, epoch: int, block: int) -> bool:
-        return PLANS.has((self._number, epoch, block))
+        return PLANS.has((self._token, epoch, block))
 
     def _in_block(self, epoch: int, visit: int, positions: Ints) -> tuple[AnyInts, ...]:
         """How many segments each of some rows of a block has, and the columns of all."""
@@ -393,7 +339,7 @@ class PackedRows(RowTable):
 
     def _planning(self, epoch: int, block: int) -> tuple[Key, Callable[[], BlockPlan]]:
         """What a plan is kept by, and how it is made."""
-        return (self._number, epoch, block), partial(self._plan_block, epoch, block)
+        return (self._token, epoch, block), partial(self._plan_block, epoch, block)
 
     def _plan_block(self, epoch: int, block: int) -> BlockPlan:
         """The plan of a block, its rows in the order of an epoch."""
@@ -404,7 +350,7 @@ class PackedRows(RowTable):
         """The plan of a block, its rows as they were packed; few may be read in many epochs."""
         pack = partial(self._pack_block, block)
         few = self.blocks <= FEW_BLOCKS
-        return PLANS.get((self._number, _NO_EPOCH, block), pack) if few else pack()
+        return PLANS.get((self._token, _NO_EPOCH, block), pack) if few else pack()
 
     def _pack_block(self, block: int) -> BlockPlan:
         """Pack a block."""
@@ -412,16 +358,24 @@ class PackedRows(RowTable):
         documents, plan = self.planner.plan((first, first + int(self._blocks.documents[block])))
         planned = len(plan.row_starts) - 1, int(plan.slots.sum(dtype=np.int64))
         if planned != (self._blocks.rows[block], self._blocks.filled[block]):
-            raise other_plan(self._source)
+            where = self._source.store.url if self._source.store else ""
+            raise DatasetError(
+                f"{where}: the lengths of {self._source.name} are not those that were planned: "
+                f"jaxdata verify {where} names what is damaged; if nothing is, delete {where}/plans"
+            )
         # Plans are cached: 32 bits, where they suffice, halve the memory.
         small = np.int32 if max(len(self._source), int(plan.start.max(initial=0))) < 2**31 else int
         columns = (documents.take(plan.document), plan.start, plan.slots, plan.context)
         return BlockPlan(plan.row_starts, *(each.astype(small, copy=False) for each in columns))
 
-    def _epoch_order(self, epoch: int) -> tuple[Ints, Ints]:
+    def _epoch(self, epoch: int) -> _Epoch:
         """The blocks in the order of an epoch, and the rows up to the end of each."""
-        order = self._shuffled(len(self._blocks.rows), "blocks", epoch)
-        return order, np.cumsum(self._blocks.rows[order])
+
+        def make() -> _Epoch:
+            order = self._shuffled(len(self._blocks.rows), "blocks", epoch)
+            return _Epoch(order, np.cumsum(self._blocks.rows[order]))
+
+        return PLANS.get((self._token, epoch), make)
 
     def _shuffled(self, count: int, *names: str | int) -> Ints:
         positions = np.arange(count)
@@ -431,7 +385,26 @@ class PackedRows(RowTable):
         return Permutation(count, key)(positions)
 
 
-def _cached(method: Callable[..., Any], most: int) -> Callable[..., Any]:
-    """Cache a method's last results without a reference cycle to its object."""
-    weak = WeakMethod(method)
-    return lru_cache(most)(lambda *args: weak()(*args))  # type: ignore[misc]
+Targets = tuple[Ints, Ints, Ints]
+"""Ranges of targets: document, first token, number of tokens."""
+
+
+def all_targets(documents: Documents) -> Iterator[Targets]:
+    """Every token of every document but the first, in the order of the documents."""
+    for start in range(0, len(documents), _DOCUMENTS):
+        numbers = np.arange(start, min(start + _DOCUMENTS, len(documents)))
+        counts = np.maximum(documents.lengths[numbers].astype(np.int64) - 1, 0)
+        cuts = np.searchsorted(np.cumsum(counts), np.arange(_TARGETS, counts.sum(), _TARGETS))
+        for some, targets in zip(np.split(numbers, cuts), np.split(counts, cuts), strict=True):
+            yield some, np.ones_like(some), targets
+
+
+def _with_loss(documents: Documents, targets: Iterator[Targets], total: int) -> Ints:
+    """Read the masks of all targets, in order, and count those with loss; int64 (1,)."""
+    found = done = 0
+    with progress_bar("counting targets with loss") as progress:
+        for document, first, count in targets:
+            masks = documents.masks(document, first, count).views.join()
+            found += int(np.count_nonzero(np.frombuffer(masks, np.uint8)))
+            progress(done := done + int(count.sum()), total)
+    return np.array([found])

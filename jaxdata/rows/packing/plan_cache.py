@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import math
-import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -30,20 +28,13 @@ Shape = tuple[str, int]
 """(dtype, length)"""
 Origin = tuple[Path, Sequence[Shape]]
 
-# What `np.save` writes before a table of int64; nothing else is evaluated.
-_TABLE = re.compile(
-    rb"\x93NUMPY\x01\x00..\{'descr': '<i8', 'fortran_order': False, "
-    rb"'shape': \((\d{1,15}),(?: (\d{1,3}))?\), \} *\n",
-    re.DOTALL,
-)
 
-
-def _names(key: dict[str, Any], documents: Documents, prefix: str, suffix: str) -> list[str]:
-    """Names of the file of a key: the one that is written, and that of an earlier jaxdata."""
-    stated, keys = stated_lengths(documents), [key]
-    if stated and stated.sha256:
-        keys.insert(0, key | {"lengths": stated.sha256})
-    return [f"plans/{prefix}{digest(each)[:32]}{suffix}" for each in keys]
+def _name(key: dict[str, Any], documents: Documents, prefix: str, suffix: str) -> str:
+    """The name of the file of a key."""
+    stated = stated_lengths(documents)
+    if stated:  # others may claim the same fingerprint
+        key = key | {"lengths": stated.sha256}
+    return f"plans/{prefix}{digest(key)[:32]}{suffix}"
 
 
 def cached_table(
@@ -64,15 +55,15 @@ def cached_table(
     store = documents.store
     if store is None:
         return compute()
-    names = _names(key, documents, "", ".npy")
-    for place, name in find_kept(names, store):
+    name = _name(key, documents, "", ".npy")
+    for place, kept in find_kept([name], store):
         with suppress(DatasetError, OSError):  # a file as large as no plan
-            found = _decode(place.read(name))
+            found = _decode(place.read(kept))
             if found is not None and holds(found):
                 return found
     table = compute()
     with suppress(OSError, ValueError):  # it is computed again next time
-        keep(names[0], store, lambda place, name: place.write(name, _encode(table)))
+        keep(name, store, lambda place, free: place.write(free, _encode(table)))
     return table
 
 
@@ -85,13 +76,16 @@ def _encode(table: Ints) -> bytes:
 def _decode(data: bytes | None) -> Ints | None:
     """The table, or None where there is none, or a damaged one."""
     content = None if data is None else checked_bytes(data)
-    header = None if content is None else _TABLE.match(content)
-    if content is None or header is None:
+    if content is None:
         return None
-    shape = [int(count) for count in header.groups() if count is not None]
-    if len(content) - header.end() != 8 * math.prod(shape):
+    file = io.BytesIO(content)
+    try:
+        np.lib.format.read_magic(file)
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        found = np.frombuffer(content, dtype, offset=file.tell()).reshape(shape)
+    except ValueError:
         return None
-    return np.frombuffer(content, "<i8", offset=header.end()).reshape(shape)
+    return found if dtype == np.int64 else None
 
 
 class CachedArrays:
@@ -141,8 +135,8 @@ def cached_arrays(
             file.write(content.digest())
 
     beside = store if isinstance(store, LocalStore) else None
-    names = _names(key, documents, prefix, CACHED_ARRAYS)
-    return cached_file(names, write, beside, lambda path: _mapped(path, shapes))
+    name = _name(key, documents, prefix, CACHED_ARRAYS)
+    return cached_file([name], write, beside, lambda path: _mapped(path, shapes))
 
 
 def _mapped(path: Path, shapes: Sequence[Shape]) -> CachedArrays | None:

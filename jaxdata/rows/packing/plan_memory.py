@@ -9,8 +9,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from itertools import count
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, TypeVar
 
 from jaxdata.base.processes import forget_in_forks
@@ -21,14 +21,14 @@ _SHARE = 1 / 8
 """of the machine's memory, or of the part of it that the process may use"""
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """of a container: control groups, versions 2 and 1"""
-Key = tuple[int, ...]
+Key = tuple[Any, ...]
 T = TypeVar("T")
 
 
 class PlanMemory:
     """Values with `nbytes`, by key; beyond `most` bytes, those used longest ago are dropped.
 
-    A key begins with the number of its owner.
+    A key begins with the token of its owner.
 
     Several threads may use it. In a forked copy of the process nothing is under way.
     """
@@ -36,8 +36,7 @@ class PlanMemory:
     def __init__(self, most: int) -> None:
         self.most = most
         self._held: OrderedDict[Key, Any] = OrderedDict()
-        self._owners: count[int] = count()
-        self._gone: deque[int] = deque()
+        self._gone: deque[str] = deque()
         self.forget()
         forget_in_forks(self)
 
@@ -95,7 +94,9 @@ class PlanMemory:
 
     def _keep(self, key: Key, value: T) -> T:
         with self._lock:
-            self._drop_gone()
+            gone = {self._gone.popleft() for _ in range(len(self._gone))}
+            for old in [old for old in self._held if old[0] in gone] if gone else ():
+                self._bytes -= self._held.pop(old).nbytes
             if key not in self._held:
                 self._held[key] = value
                 self._bytes += value.nbytes  # type: ignore[attr-defined]
@@ -103,30 +104,12 @@ class PlanMemory:
                 self._bytes -= self._held.popitem(last=False)[1].nbytes
         return value
 
-    def owned_by(self, owner: Any) -> int:
-        """A number that begins the keys of `owner`; its values are dropped when it is gone."""
-        number = next(self._owners)
-        weakref.finalize(owner, self._drop, number).atexit = False
-        return number
-
-    def _drop(self, number: int) -> None:
-        """Drop the values of an owner, at once or with the next that is kept.
-
-        The garbage collector calls it at any time, also in a thread that holds the lock.
-        """
-        self._gone.append(number)
-        if self._lock.acquire(blocking=False):
-            try:
-                self._drop_gone()
-            finally:
-                self._lock.release()
-
-    def _drop_gone(self) -> None:
-        gone = set[int]()
-        while self._gone:
-            gone.add(self._gone.popleft())
-        for key in [key for key in self._held if key[0] in gone] if gone else []:
-            self._bytes -= self._held.pop(key).nbytes
+    def owned_by(self, owner: Any) -> str:
+        """A token that begins the keys of `owner`; what it had goes with the next that is kept."""
+        token = token_hex(8)
+        # The garbage collector calls it at any time, also in a thread that holds the lock.
+        weakref.finalize(owner, self._gone.append, token).atexit = False
+        return token
 
 
 def _most() -> int:

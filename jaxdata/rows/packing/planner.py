@@ -1,14 +1,17 @@
-"""Planning one source: documents are dealt to blocks, and blocks are packed."""
+"""Blocks of a source packed: the totals of each, once for all epochs, and the plan of any.
+
+The totals say how many rows there are before the first is read. They take a few bytes a block, are
+computed side by side on all cores, and are kept, so that hosts that start later only read them.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,181 +19,31 @@ from numpy.typing import NDArray
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.processes import Pool, answer_tasks, available_cores
 from jaxdata.base.progress import Advance
-from jaxdata.base.ragged import AnyInts, Ints, consecutive
-from jaxdata.base.seeds import Permutation, derive, shuffled_groups
-from jaxdata.dataset.documents import Documents, stated_lengths
-from jaxdata.rows.packing.block_plan import BlockPlan, BlockSize, BlockTable, Packed
+from jaxdata.base.ragged import AnyInts, Ints
+from jaxdata.base.seeds import derive
+from jaxdata.dataset.documents import Documents, check_lengths, stated_lengths
+from jaxdata.rows.packing.block_plan import BlockPlan, Packed, window_counts
+from jaxdata.rows.packing.dealing import BLOCK_DOCUMENTS, DocumentOrder, Span, order_of
 from jaxdata.rows.packing.plan_cache import cached_table
 from jaxdata.rows.packing.settings import PackSettings
 from jaxdata.rows.packing.strategies import STRATEGIES
-from jaxdata.rows.packing.windows import window_counts
-
-BLOCK_DOCUMENTS = 65_536
-"""single documents that are packed together"""
-_SMALL_BYTES = 2**31
-_CHUNK_BYTES, _BLOCK_BYTES = 2**20, 2**23
-_BLOCKS_A_LANE, _MOST_LANES = 8, 2**12
-Span = tuple[int, int]
-"""(first, stop): positions in the shuffled order of documents"""
 
 
-def resolved(documents: Documents, settings: PackSettings) -> PackSettings:
-    """The settings with numbers where they leave the choice; unshuffled rows have one lane."""
-    if not settings.shuffle:
-        return settings.model_copy(update={"chunk_bytes": 0, "block_bytes": None, "lanes": 1})
-    chunk, block, lanes = settings.chunk_bytes, settings.block_bytes, settings.lanes
-    if chunk is None:
-        chunk = _CHUNK_BYTES if _stored_bytes(documents) >= _SMALL_BYTES else 0
-    if block is None and chunk:
-        block = _BLOCK_BYTES
-    if lanes is None:
-        blocks = _stored_bytes(documents) // block if chunk and block else 0
-        lanes = min(2 ** max((blocks // _BLOCKS_A_LANE).bit_length() - 1, 0), _MOST_LANES)
-    found = {"chunk_bytes": chunk, "block_bytes": block, "lanes": lanes}
-    return settings.model_copy(update=found)
+class BlockTable(NamedTuple):
+    """Totals of each block of a source; int64 (blocks,) each."""
 
-
-def _stored_bytes(documents: Documents) -> int:
-    stated = stated_lengths(documents)
-    tokens = stated.tokens if stated else int(np.asarray(documents.lengths).sum(dtype=np.int64))
-    return tokens * (documents.dtype.itemsize + documents.masked)
-
-
-def order_of(documents: Documents, settings: PackSettings) -> DocumentOrder:
-    """The order of the documents of a source under `resolved` settings."""
-    return (ChunkOrder if settings.chunk_bytes else SingleOrder)(documents, settings)
-
-
-class DocumentOrder(ABC):
-    """Documents by their position in an order, and the blocks that the order is cut into."""
-
-    @abstractmethod
-    def spans(self) -> list[Span]:
-        """The blocks."""
-
-    @abstractmethod
-    def documents_at(self, positions: Ints) -> Ints:
-        """Documents at some positions; int64 (positions,)."""
-
-    @abstractmethod
-    def position(self, document: int) -> int:
-        """The inverse of `documents_at`."""
-
-    def documents_of(self, span: Span) -> Ints:
-        """The documents of a block."""
-        return self.documents_at(np.arange(*span))
-
-    def documents_of_each(self, spans: Sequence[Span]) -> tuple[Ints, Ints]:
-        """The documents of consecutive blocks, end to end, and (blocks,) how many each has."""
-        counts = np.array([stop - first for first, stop in spans], np.int64)
-        documents = self.documents_at(np.arange(spans[0][0], spans[-1][1]))
-        return documents, counts
-
-
-class SingleOrder(DocumentOrder):
-    """Single documents in a keyed order, or in that of the dataset; so many to a block."""
-
-    def __init__(self, documents: Documents, settings: PackSettings) -> None:
-        self._total, self._shuffle = len(documents), settings.shuffle
-        self._block = BLOCK_DOCUMENTS
-        if settings.block_bytes is not None:
-            size = max(_stored_bytes(documents), 1)
-            self._block = max(settings.block_bytes * self._total // size, 1)
-        key = derive(settings.seed, "deal", documents.name)
-        self._order = Permutation(self._total, key)
-
-    def spans(self) -> list[Span]:
-        starts = range(0, self._total, self._block)
-        return [(first, min(first + self._block, self._total)) for first in starts]
-
-    def documents_at(self, positions: Ints) -> Ints:
-        return self._order(positions) if self._shuffle else positions
-
-    def position(self, document: int) -> int:
-        return int(self._order.inverse(document)) if self._shuffle else document
-
-
-class ChunkOrder(DocumentOrder):
-    """Chunks in a keyed order, so many to a block, whose documents come in a keyed order.
-
-    A chunk is the documents whose first byte lies in the same page of `chunk_bytes`; a block has
-    `block_bytes` of chunks.
-    """
-
-    def __init__(self, documents: Documents, settings: PackSettings) -> None:
-        self.documents, self.settings = documents, settings
-        self._chunk_bytes = settings.chunk_bytes or _CHUNK_BYTES
-        self._chunks = max((settings.block_bytes or _BLOCK_BYTES) // self._chunk_bytes, 1)
-        """of a block"""
-
-    @cached_property
-    def starts(self) -> Ints:
-        """(chunks + 1,) the first document of each chunk."""
-        size = self._chunk_bytes
-        return cached_table(self.documents, {"chunks": size}, lambda: self._cut(size), self._holds)
-
-    def _cut(self, size: int) -> Ints:
-        return np.append(0, self.documents.page_ends(size))
-
-    def _holds(self, starts: Ints) -> bool:
-        """Whether kept starts can be those of the documents."""
-        ends = (
-            starts.ndim == 1 and len(starts) and (starts[0], starts[-1]) == (0, len(self.documents))
-        )
-        return bool(ends and (np.diff(starts) > 0).all())
-
-    @cached_property
-    def _order(self) -> Permutation:
-        key = derive(self.settings.seed, "segments", self.documents.name)
-        return Permutation(len(self.starts) - 1, key)
-
-    @cached_property
-    def _firsts(self) -> Ints:
-        """(blocks + 1,) the position where each block begins."""
-        chunks = self._order(np.arange(len(self._order)))
-        counts = np.diff(self.starts)[chunks]
-        ends = np.append(0, np.cumsum(counts))
-        return np.append(ends[: -1 : self._chunks], ends[-1])
-
-    def spans(self) -> list[Span]:
-        return list(pairwise(self._firsts.tolist()))
-
-    def documents_at(self, positions: Ints) -> Ints:
-        found = np.empty_like(positions)
-        block = np.searchsorted(self._firsts, positions, side="right") - 1
-        for number in np.unique(block).tolist():
-            mine = np.flatnonzero(block == number)
-            found[mine] = self._block(number)[positions[mine] - self._firsts[number]]
-        return found
-
-    def documents_of(self, span: Span) -> Ints:
-        return self.documents_of_each([span])[0]
-
-    def documents_of_each(self, spans: Sequence[Span]) -> tuple[Ints, Ints]:
-        first = int(np.searchsorted(self._firsts, spans[0][0], side="right")) - 1
-        edges = self._firsts[first : first + len(spans) + 1]
-        if list(pairwise(edges.tolist())) != list(spans):  # blocks that `MAX_WINDOWS` ends
-            return super().documents_of_each(spans)
-        return self._blocks(first, first + len(spans)), np.diff(edges)
-
-    def position(self, document: int) -> int:
-        chunk = int(np.searchsorted(self.starts, document, side="right")) - 1
-        block = int(self._order.inverse(chunk)) // self._chunks
-        return int(self._firsts[block] + np.flatnonzero(self._block(block) == document)[0])
-
-    def _block(self, number: int) -> Ints:
-        """The documents of a block."""
-        return self._blocks(number, number + 1)
-
-    def _blocks(self, first: int, stop: int) -> Ints:
-        """The documents of some blocks, end to end."""
-        places = np.arange(first * self._chunks, min(stop * self._chunks, len(self._order)))
-        chunks = self._order(places)
-        counts = self.starts[chunks + 1] - self.starts[chunks]
-        found = consecutive(self.starts[chunks], counts)
-        names = self.settings.seed, "pool", self.documents.name
-        keys = [derive(*names, number) for number in range(first, stop)]
-        return found[shuffled_groups(np.diff(self._firsts[first : stop + 1]), keys)]
+    first: Ints
+    """first document, in shuffled order"""
+    documents: Ints
+    targets: Ints
+    """tokens of its documents, without the first of each"""
+    rows: Ints
+    """this and what follows: see `BlockSize`"""
+    filled: Ints
+    trained: Ints
+    overlap: Ints
+    begun: Ints
+    finished: Ints
 
 
 MAX_WINDOWS = 2**20
@@ -252,7 +105,8 @@ class Planner:
         documents = self.order.documents_of(span)
         packed = self.packed.pop(span, None)
         if packed is None:
-            (packed,) = self._pack(self._lengths(documents), np.array([0, len(documents)]))
+            bounds = np.array([0, len(documents)])
+            (packed,) = pack_blocks(self._lengths(documents), bounds, self.settings)
         plan = packed.plan()
         if not self.settings.shuffle:
             return documents, plan.in_document_order()
@@ -261,13 +115,36 @@ class Planner:
         key = derive(self.settings.seed, self.documents.name, "segments", span[0])
         return documents, plan.in_random_order(key)
 
-    @property
-    def columns(self) -> int:
-        """Columns of the table: the last is left out where every document that begins also ends."""
-        return len(BlockTable._fields) - STRATEGIES[self.settings.strategy].keeps_all
+    def kept_table(self, progress: Advance | None = None) -> BlockTable:
+        """The totals of each block, computed unless they are kept.
+
+        Raises:
+            DatasetError: lengths to be planned are not those that were written.
+        """
+
+        def compute() -> Ints:
+            check_lengths(self.documents)  # which planning reads anyway
+            return self.table(progress)
+
+        return BlockTable(*cached_table(self.documents, self.key(), compute, self._holds).T)
+
+    def _holds(self, lines: Ints) -> bool:
+        """Whether kept lines cover all documents, and rows hold no more than they can."""
+        if lines.shape[1:] != (len(BlockTable._fields),) or (lines < 0).any():
+            return False
+        table, stated = BlockTable(*lines.T), stated_lengths(self.documents)
+        covers = (
+            np.append(table.first, len(self.documents)) == np.append(0, table.documents).cumsum()
+        )
+        fits = (table.trained <= table.filled) & (
+            table.filled <= table.rows * self.settings.seq_len
+        )
+        targets = stated and stated.tokens - len(self.documents)
+        right = targets in (None, int(table.targets.sum()))
+        return bool(covers.all() and fits.all() and right)
 
     def table(self, progress: Advance | None = None) -> Ints:
-        """One line a block, int64 (blocks, `columns`): the columns of `BlockTable`."""
+        """One line a block, int64 (blocks, 9): the columns of `BlockTable`."""
         lines: list[list[int]] = []
         if progress:
             progress(0, len(self._spans))
@@ -280,7 +157,7 @@ class Planner:
             lines.append(line)
             if progress:
                 progress(done, len(self._spans))
-        return np.asarray(lines, np.int64).reshape(len(lines), self.columns)
+        return np.asarray(lines, np.int64).reshape(-1, len(BlockTable._fields))
 
     def measure(self, spans: Sequence[Span]) -> list[list[int] | None]:
         """The lines of some blocks in the table; None for more than `MAX_WINDOWS` windows."""
@@ -304,12 +181,12 @@ class Planner:
             np.add.reduceat(each, bounds[:-1], dtype=np.int64) for each in (lengths, lengths == 0)
         )
         targets = (tokens - counts + empty).tolist()
-        blocks = self._pack(lengths, bounds)
+        blocks = pack_blocks(lengths, bounds, self.settings)
         if len(self._spans) <= FEW_BLOCKS:
             self.packed.update(zip(spans, blocks, strict=True))
         lines = zip(spans, counts.tolist(), targets, blocks, strict=True)
         return [
-            _line(first, documents, of_block, packed.size())[: self.columns]
+            [first, documents, of_block, *astuple(packed.size())]
             for (first, _), documents, of_block, packed in lines
         ]
 
@@ -364,15 +241,6 @@ class Planner:
     def _windows(self, lengths: NDArray[np.unsignedinteger]) -> NDArray[np.integer]:
         signed = lengths.astype(np.int64)
         return window_counts(signed, self.settings.seq_len, self.settings.overlap)
-
-    def _pack(self, lengths: NDArray[np.unsignedinteger], bounds: Ints) -> Sequence[Packed]:
-        return pack_blocks(lengths, bounds, self.settings)
-
-
-def _line(first: int, documents: int, targets: int, size: BlockSize) -> list[int]:
-    """A line of `BlockTable`."""
-    counted = (size.trained, size.filled, size.overlap, size.begun, size.finished)
-    return [first, documents, size.rows, targets, *counted]
 
 
 def _groups(spans: Sequence[Span], documents: int, most: int) -> Iterator[Sequence[Span]]:

@@ -10,6 +10,8 @@ CRC-32, begun with its name, which are compared when a process maps it.
 from __future__ import annotations
 
 import errno
+import fcntl
+import hashlib
 import logging
 import os
 import secrets
@@ -24,7 +26,6 @@ from pathlib import Path
 
 from jaxdata.base.errors import DatasetError
 from jaxdata.storage.maps import map_file, open_plain
-from jaxdata.storage.pages.claims import Claims
 from jaxdata.storage.pages.own_folder import (
     CLAIMS,
     COLUMN,
@@ -53,6 +54,9 @@ _PAUSE_SECONDS = 60.0
 _MOST_MAPS = 2**13
 _SLACK = 1 / 32
 """of the limit: bytes that a process adds before it looks at all pages again"""
+
+_SET_LOCK = getattr(fcntl, "F_OFD_SETLK", None)
+"""of an open file, not of a process; where there is none, two processes may fetch the same page"""
 
 
 def key_of(sha256: str) -> str:
@@ -283,6 +287,39 @@ class PageFolder:
         READS.move_to(None)
         self._run.close()
         self.claims.close()
+
+
+class Claims:
+    """Claims on names: one process of the host fetches a page, the others wait for it.
+
+    A claim is a lock on one byte of a file, which nobody writes: the kernel drops it with the
+    process.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def take(self, name: str) -> bool:
+        """Whether no other process had the name; this one has it now."""
+        return self._set(name, fcntl.F_WRLCK)
+
+    def release(self, name: str) -> None:
+        """Let others have it."""
+        self._set(name, fcntl.F_UNLCK)
+
+    def _set(self, name: str, kind: int) -> bool:
+        if _SET_LOCK is None:
+            return True
+        digest = hashlib.blake2b(name.encode(), digest_size=7).digest()
+        lock = struct.pack("hhqqi", kind, os.SEEK_SET, int.from_bytes(digest), 1, 0)
+        with suppress(BlockingIOError, PermissionError):
+            fcntl.fcntl(self._file, _SET_LOCK, lock)
+            return True
+        return False
+
+    def close(self) -> None:
+        """Release all."""
+        os.close(self._file)
 
 
 def is_whole(path: str | Path, name: str) -> bool:

@@ -1,11 +1,13 @@
-"""Files of a bucket whose pages are cached on this host."""
+"""Files of a bucket whose pages are cached on this host: their numbers, checksums and ranges."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +15,10 @@ from numpy.typing import NDArray
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.ragged import ByteRanges, Ints
 from jaxdata.base.threads import check_stop
-from jaxdata.storage.kvstores import process_context
-from jaxdata.storage.pages.page_cache import PageCache, page_cache
-from jaxdata.storage.pages.page_fetcher import Wanted
-from jaxdata.storage.pages.page_folder import PAGE_BYTES
-from jaxdata.storage.pages.page_numbers import Checksums, PageNumbers, PageRanges, StoredFile
+from jaxdata.storage.client import refuse_fork
+from jaxdata.storage.pages.page_cache import PageCache, Wanted, page_cache
+from jaxdata.storage.pages.page_folder import PAGE_BYTES, key_of
 from jaxdata.storage.pages.read_counts import READS
-from jaxdata.storage.pages.whole_files import WholeFiles
 from jaxdata.storage.ranges import ExactRanges
 from jaxdata.storage.remote import RemoteStore
 
@@ -30,7 +29,92 @@ _PAGE_SECONDS = 0.25
 _LEAST_USE = 1 / 4
 _MOST_AHEAD = 2**28
 """bytes of ranges that are asked for ahead, where pages are of no use"""
+_PAGES_A_FILE = 2**24
 Bools = NDArray[np.bool_]
+Checksums = Callable[[], NDArray[np.uint32] | None]
+"""The CRC-32 of every page of all files; None where they are not known, as of foreign files."""
+
+
+class StoredFile(NamedTuple):
+    """What is known of a file before it is read."""
+
+    name: str
+    size: int
+    version: str
+    """what no other content has: its sha256, or what the bucket calls this version of it"""
+
+
+class PageRanges(NamedTuple):
+    """Ranges of bytes of files; (ranges,) each."""
+
+    file: Ints
+    start: Ints
+    stop: Ints
+    home: Bools
+    """whether the page of a range is worth fetching for it, where documents are read in any
+    order"""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all."""
+        return int((self.stop - self.start).sum())
+
+
+class PageNumbers:
+    """A number for each page of some files in a bucket."""
+
+    def __init__(self, url: str, files: Sequence[StoredFile], checksums: Checksums) -> None:
+        self._url, self._files, self._read_checksums = url, files, checksums
+        self._first = np.cumsum([0, *(-(-file.size // PAGE_BYTES) for file in files)])
+
+    @cached_property
+    def _checksums(self) -> NDArray[np.uint32] | None:
+        return self._read_checksums()
+
+    def of(self, file: Ints, start: Ints) -> Ints:
+        """The page that a byte of a file lies in."""
+        return file * _PAGES_A_FILE + start // PAGE_BYTES
+
+    def range(self, number: int) -> tuple[int, int, int]:
+        """The file of a page, its first byte and the byte after its last."""
+        file, page = divmod(number, _PAGES_A_FILE)
+        start = page * PAGE_BYTES
+        return file, start, min(start + PAGE_BYTES, self._files[file].size)
+
+    @property
+    def count(self) -> int:
+        """Pages of all files."""
+        return int(self._first[-1])
+
+    def size_of(self, number: int) -> int:
+        """How many a page has."""
+        _, start, stop = self.range(number)
+        return stop - start
+
+    def label(self, number: int) -> tuple[str, str]:
+        """The checksum of the file of a page, and what `PageFolder.label` says of it."""
+        file = self._files[number // _PAGES_A_FILE]
+        return file.version, f"{self._url}\n{file.name}"
+
+    def name(self, number: int) -> str:
+        """What the cache calls a page: it is the same in every copy of the file."""
+        file, start, stop = self.range(number)
+        return f"{key_of(self._files[file].version)}/{start}-{stop}"
+
+    def is_whole(self, number: int, data: bytes) -> bool:
+        """Whether a page is what was written, as far as that is known."""
+        file, page = divmod(number, _PAGES_A_FILE)
+        known = self._checksums
+        return known is None or zlib.crc32(data) == known[self._first[file] + page]
+
+    def damage(self, number: int) -> DatasetError:
+        """The error for a page that is not."""
+        file, start, stop = self.range(number)
+        return DatasetError(
+            f"{self._url}/{self._files[file].name}: bytes {start:,} to {stop:,} are not what was "
+            "written: restore it from a copy; jaxdata verify "
+            f"{self._url} names what is damaged"
+        )
 
 
 class PagedFiles:
@@ -62,20 +146,9 @@ class PagedFiles:
     def _cache(self) -> PageCache | None:
         return page_cache()
 
-    @cached_property
-    def _whole(self) -> WholeFiles | None:
-        """What compares files whose pages have no checksums."""
-        if self._cache is None or not self._pages.only_of_files:
-            return None
-        return WholeFiles(
-            self._pages,
-            self._cache.folder,
-            lambda number: self._exact.fetch(*self._pages.range(number)),
-        )
-
     def gather(self, ranges: PageRanges) -> ByteRanges:
         """The bytes of some ranges (see `Store`)."""
-        process_context()  # refuses a forked process, whatever is cached
+        refuse_fork()  # refuses a forked process, whatever is cached
         began, size = time.perf_counter(), ranges.nbytes
         try:
             return self._gather(ranges)
@@ -96,7 +169,7 @@ class PagedFiles:
         views = ByteRanges([data or b"" for data in maps], which[found], within[found], stops)
         if not len(late):
             return views
-        self._want(numbers[np.unique(which[~here & self._by_page(home)])])
+        self.prefetch_pages(numbers[np.unique(which[~here & self._by_page(home)])])
         copies = ByteRanges.of(self._exact.read(file[late], start[late], stop[late]))
         order = np.argsort(np.concatenate([found, late]))
         return ByteRanges.chain([views, copies]).take(order)
@@ -119,7 +192,7 @@ class PagedFiles:
 
     def prefetch(self, ranges: PageRanges) -> None:
         """Begin to fetch what holds some ranges, which are soon read, in this order."""
-        process_context()
+        refuse_fork()
         file, start, stop, home = ranges
         numbers = self.pages_of(ranges)
         absent = numbers[self.prefetch_pages(numbers)]
@@ -128,12 +201,6 @@ class PagedFiles:
             alone |= np.isin(self._pages.of(file, start), absent)
         self._exact.forget(_MOST_AHEAD)
         self._exact.ask(*(column[alone] for column in (file, start, stop)))
-
-    def prefetch_pages(self, numbers: Ints) -> Bools:
-        """Begin to fetch pages in this order; returns which are not here yet."""
-        if self._whole is not None:
-            self._damaged |= self._whole.compare()
-        return self._want(numbers)
 
     def pages_of(self, ranges: PageRanges) -> Ints:
         """The pages that are worth fetching for some ranges, in the order of these."""
@@ -166,8 +233,8 @@ class PagedFiles:
         fetch = partial(self._fetch, number)
         return Wanted(self._pages.name(number), self._pages.size_of(number), fetch)
 
-    def _want(self, numbers: Ints) -> Bools:
-        """Have pages fetched that are not here; returns which these are."""
+    def prefetch_pages(self, numbers: Ints) -> Bools:
+        """Begin to fetch pages in this order; returns which are not here yet."""
         if (cache := self._cache) is None:
             return np.ones(len(numbers), bool)
         self._check_use(cache)
@@ -188,8 +255,6 @@ class PagedFiles:
             raise error
         self._fetched += len(data)
         READS.add(pages=1)
-        if self._whole is not None:
-            self._whole.fetched(number)
         return [data]
 
     def _check_use(self, cache: PageCache) -> None:

@@ -106,11 +106,9 @@ class EncodingSummary(BaseModel):
 
 
 ENCODERS: list[type[Encoder]] = [FastokensEncoder, WordsEncoder]
-WORTH_LOADING = {"hf": 2 * 2**20, "tiktoken": 128 * 2**20}
-"""Bytes of text from which `auto` takes an encoder, by the kind of tokenizer: to make one takes a
-worker half a second, of ranks two, in which tiktoken itself encodes 30 MB."""
 WORTH_A_TRIAL = 64 * 2**20
-"""Bytes of text from which `auto` waits for a trial that was not made yet."""
+"""Bytes of text from which `auto` takes an encoder that needs a trial: that takes 5 to 20 seconds,
+and to make the encoder half a second of each worker."""
 
 
 _log = logging.getLogger("jaxdata")
@@ -148,7 +146,7 @@ def choose(
     Args:
         tokenizer: the tokenizer.
         asked: what `--encoder` says.
-        text_bytes: bytes of text to encode, for `auto`: see `WORTH_LOADING`, `WORTH_A_TRIAL`.
+        text_bytes: bytes of text to encode, for `auto`: see `WORTH_A_TRIAL`.
         without: versions that gave other ids on the text, which are not chosen.
         progress: called with the texts of a trial that are done, and their total.
 
@@ -158,21 +156,19 @@ def choose(
     check_encoder(asked)
     if asked == "library":
         return Choice()
-    if asked == "auto" and text_bytes < WORTH_LOADING.get(tokenizer.kind, 0):
-        return Choice()
     reasons = []
     for kind in ENCODERS:
-        named = asked == kind.name
-        if not named and (asked not in ("auto", "verify") or tokenizer.kind not in kind.kinds):
+        if asked not in (kind.name, "auto", "verify"):
             continue
-        worth = asked != "auto" or text_bytes >= WORTH_A_TRIAL
+        if asked != kind.name and tokenizer.kind not in kind.kinds:
+            continue
+        if asked == "auto" and kind.needs_trial and text_bytes < WORTH_A_TRIAL:
+            continue
         try:
-            found = _verdict(kind, tokenizer, without, worth, progress)
+            version, verdict = _admitted(kind, tokenizer, without, progress)
         except Refused as reason:
             reasons.append(f"{kind.name}: {reason}")
-            continue
-        if found:
-            version, verdict = found
+        else:
             return Choice(kind.name, version, tuple(verdict.left), asked == "verify", (*reasons,))
     if asked not in ("auto", "verify"):
         raise InputError(
@@ -188,17 +184,13 @@ def check_encoder(asked: str) -> None:
         raise InputError(f"encoder={asked!r}; expected one of {get_args(EncoderName)}")
 
 
-def _verdict(
+def _admitted(
     kind: type[Encoder],
     tokenizer: Tokenizer,
     without: frozenset[str],
-    worth: bool,
     progress: Progress | None,
-) -> tuple[str, Verdict] | None:
-    """The version of an encoder and the verdict that admits it; raises Refused.
-
-    None where there is none, and a trial is not worth its time.
-    """
+) -> tuple[str, Verdict]:
+    """The version of an encoder and the verdict that admits it; raises Refused."""
     if tokenizer.kind not in kind.kinds:
         raise Refused(f"it is not for {tokenizer.kind} tokenizers")
     version = kind.version()
@@ -209,8 +201,6 @@ def _verdict(
         kind(tokenizer)
         verdict = Verdict()
     elif verdict is None:
-        if not worth:
-            return None
         _log.warning("trying %s on the tokenizer %r: some seconds, once", version, tokenizer.name)
         verdict = try_encoder(kind, tokenizer, progress)
         keep_verdict(tokenizer, version, verdict)

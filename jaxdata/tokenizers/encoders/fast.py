@@ -15,6 +15,7 @@ import numpy as np
 
 from jaxdata.base.errors import install_command
 from jaxdata.tokenizers.base import (
+    BYTE_ALPHABET,
     CL100K_SPLIT,
     GPT2_SPLIT,
     KNOWN_SPLITS,
@@ -63,7 +64,7 @@ def _check_model(model: Mapping[str, Any]) -> None:
     for part in ("byte_fallback", "continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(part):
             raise Refused(f"its model has {part}")
-    lacking = {byte for char, byte in ALPHABET.items() if char not in model["vocab"]}
+    lacking = {byte for char, byte in BYTE_ALPHABET.items() if char not in model["vocab"]}
     if lacking - _NOT_IN_UTF8:
         raise Refused(f"its vocabulary lacks {len(lacking)} of the 256 bytes")
 
@@ -129,9 +130,9 @@ def _check_whole_words(model: Mapping[str, Any], added: list[dict[str, Any]]) ->
     if not model.get("ignore_merges"):
         return
     pairs = (pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"])
-    made = {*ALPHABET, *map("".join, pairs)}
+    made = {*BYTE_ALPHABET, *map("".join, pairs)}
     no_words = {one["content"] for one in added if _NO_WORD.search(one["content"])}
-    unmade = {t for t in model["vocab"].keys() - made - no_words if ALPHABET.keys() >= {*t}}
+    unmade = {t for t in model["vocab"].keys() - made - no_words if BYTE_ALPHABET.keys() >= {*t}}
     if unmade:
         count, one = len(unmade), min(unmade)
         raise Refused(f"it takes whole words for tokens, {count} of which no merge makes: {one!r}")
@@ -146,19 +147,6 @@ def _steps(setting: Any, several: str) -> Iterator[dict[str, Any]]:
             yield from _steps(one, several)
     else:
         yield {name: value for name, value in setting.items() if name != "trim_offsets"}
-
-
-def _alphabet() -> dict[str, int]:
-    """GPT-2's alphabet, which writes every byte as one printable character."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {
-        chr(256 + place): byte for place, byte in enumerate(others)
-    }
-
-
-ALPHABET = _alphabet()
-"""The byte that each character of a token stands for."""
 
 
 _PINNED = "0.3.5"

@@ -48,10 +48,7 @@ def wrote(
         for side in sides
     }
     made = {
-        column: np.arange(len(lengths) * HASH_COLUMNS[column], dtype=np.uint64).reshape(
-            -1, HASH_COLUMNS[column]
-        )
-        for column in hashes
+        column: np.arange(len(lengths) * HASH_COLUMNS[column], dtype=np.uint64) for column in hashes
     }
     given = shard(name, lengths, size)
     return OutputReceipt(given, *columns, pages_of(size), kept, Counter(counts or {}), beside, made)

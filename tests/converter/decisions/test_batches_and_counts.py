@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
 from jaxdata.converter import worker as unit_reader
-from jaxdata.converter.compatibility import call_text
+from jaxdata.converter.conversion import _call
 from jaxdata.converter.conversion_run import _Bar
 from jaxdata.converter.document_batch import Document, Documents, in_pieces
 from jaxdata.converter.inputs.parsing import TextPiece, Unreadable
@@ -206,22 +205,6 @@ def test_a_report_says_what_was_read_and_written(changes: dict[str, Any], lines:
     assert str(replace(REPORT, **changes)).splitlines() == lines
 
 
-def test_a_report_says_what_copies_views_leave_out() -> None:
-    def view(documents: int, tokens: int) -> Any:
-        every, kept = (
-            SimpleNamespace(documents=n, tokens=m) for n, m in ((2_000, 9_000), (documents, tokens))
-        )
-        return SimpleNamespace(account=SimpleNamespace(source=every, kept=kept))
-
-    made = replace(REPORT, views={"a": view(500, 1_000), "b": view(2_000, 9_000)})
-    assert str(made).splitlines()[3:] == [
-        "exact copies in a: 1,500 of 2,000 documents, 8,000 of 9,000 tokens",
-        "exact copies in b: 0 of 2,000 documents, 0 of 9,000 tokens",
-        "train without them: documents: exact in a config, or --documents exact; they stay on "
-        "disk, and jaxdata views out --remove exact removes the list",
-    ]
-
-
 def test_texts_are_taken_at_once_where_all_records_are_usual() -> None:
     of = unit_reader._plain_texts
     assert of([b'{"t": "a"}', '{"t": "é"}'.encode()], "t") == (["a", "é"], [1, 2])
@@ -251,7 +234,7 @@ def called(inputs: Any, *, output: Any, split: str = "train", **options: Any) ->
 
 def test_a_call_is_told_without_its_defaults() -> None:
     def of(**given: Any) -> str:
-        return call_text(called, given).removeprefix("jaxdata.called(").removesuffix(")")
+        return _call(called, given).removeprefix("jaxdata.called(").removesuffix(")")
 
     assert of(inputs=Path("a"), output="b", split="train", command="c", progress=print) == (
         "'a', output='b'"

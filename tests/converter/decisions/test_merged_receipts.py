@@ -42,13 +42,11 @@ REASONS = ["not JSON", "no text"]
 class Made(NamedTuple):
     units: list[tuple[Unit, Receipt]]
     first_file: int
-    contents: bool
 
 
 @st.composite
 def made(draw: st.DrawFn) -> Made:
     """Units of one to three parts; a file is in several units, one after the other."""
-    contents = draw(st.booleans())
     numbers = sorted(draw(st.lists(st.integers(0, len(FILES) - 1), min_size=1, max_size=6)))
     units = []
     while numbers:
@@ -85,12 +83,12 @@ def made(draw: st.DrawFn) -> Made:
             Counter({"too short": draw(st.integers(0, 3))}),
             Counter({"blank": kinds.count("blank")}),
             members,
-            [f"{unit.name}{part}".rjust(16, "0") for part in range(len(parts))] * contents,
+            [f"{unit.name}{part}".rjust(16, "0") for part in range(len(parts))],
             encoder=draw(st.sampled_from(["", "fast 1"])),
             encoding=Counter({"all texts": draw(st.integers(0, 3))}),
         )
         units.append((unit, receipt))
-    return Made(units, draw(st.sampled_from([0, 3])), contents)
+    return Made(units, draw(st.sampled_from([0, 3])))
 
 
 def _at(places: list[Any], kinds: list[str], wanted: str) -> list[Any]:
@@ -137,14 +135,13 @@ def test_receipts_together_say_what_counting_record_by_record_does(given: Made) 
     check_quarantine(merged, lines.getvalue(), given, numbers)
     joined = [""] * len(FILES)
     for unit, receipt in given.units:
-        for part, content in zip(unit.parts, receipt.contents, strict=given.contents):
+        for part, content in zip(unit.parts, receipt.contents, strict=True):
             joined[part.file] += content
     expected = [
         hashlib.sha256(one.encode()).hexdigest()[:16] if len(one) > 16 else one for one in joined
     ]
     names = [file.name for file in FILES]
-    known = dict(zip(names, expected, strict=True)) if given.contents else {}
-    assert merged.contents == known, "an earlier jaxdata kept none"
+    assert merged.contents == dict(zip(names, expected, strict=True))
 
 
 def check_output(name: str, output: MergedOutput, given: Made, numbers: Numbers) -> None:
@@ -173,7 +170,6 @@ def check_output(name: str, output: MergedOutput, given: Made, numbers: Numbers)
     assert output.shards == shards
     assert output.sides == {"weight": [side.shard for side in weights]}
     assert output.side_pages["weight"].tolist() == [p for s in weights for p in s.pages]
-    assert output.pages is not None
     assert output.pages.tolist() == pages
     assert output.counts == Counter({"characters": len(rows)})
     hashes = output.hashes["exact_hash"]
@@ -239,20 +235,6 @@ def test_places_read_well() -> None:
     inner = RecordPlace(FILES[2], 9, Member("x.json", "row", 4))
     assert str(inner) == "/data/c.tar: x.json:4"
     assert inner.as_json() == {"file": "c.tar", "member": "x.json", "row": 4}
-
-
-def test_a_page_whose_checksum_is_missing_leaves_all_unknown() -> None:
-    output = MergedOutput()
-    assert output.pages is not None
-    assert (len(output.pages), output.members, output.hashes) == (0, {}, {})
-    assert output.kept.tolist() == []
-    own = wrote("train/a/x", [(2, 0, 0)], size=PAGE_BYTES)
-    before = type(own)(own.shard, own.lengths, own.part, own.record, own.pages[:0])
-    files, rows = np.array([0], np.uint32), np.array([1], np.uint64)
-    output.add(files, rows, own, {})
-    assert output.pages is not None
-    output.add(files, rows, before, {})
-    assert output.pages is None
 
 
 def test_members_without_a_document_are_not_kept() -> None:

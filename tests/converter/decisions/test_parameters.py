@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
-from jaxdata.converter.compatibility import unfinished_changes
+from jaxdata.converter.changes import unfinished_changes
 from jaxdata.converter.hashes import KeptHashes
 from jaxdata.converter.inputs.units import PIECE_BYTES, RECORD_BYTES
 from jaxdata.converter.parameters import (

@@ -29,7 +29,6 @@ from jaxdata.converter.inputs.formats.base import (
     kind_of,
     named_format,
 )
-from jaxdata.converter.inputs.object_names import glob_pattern
 from jaxdata.converter.inputs.parsing import (
     BadRecord,
     TextPiece,
@@ -43,6 +42,7 @@ from jaxdata.converter.inputs.parsing import (
     text_of,
     too_long,
 )
+from jaxdata.converter.inputs.search import glob_pattern
 from jaxdata.converter.inputs.streams import unpacked, unpacked_head
 from jaxdata.converter.inputs.units import ReadSettings
 from jaxdata.dataset.archive_members import Member

@@ -36,7 +36,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "rejected_key": "rejected",
     },
     "fim": TEXTS | {
-        "fim_rate": 0.9, "spm_rate": 0.5, "fim_context": 0,
+        "fim_rate": 0.9, "spm_rate": 0.5, "fim_context": 2_048,
         "fim_prefix": None, "fim_middle": None, "fim_suffix": None,
     },
     "ids": {

@@ -197,22 +197,15 @@ def test_pieces_belong_to_their_record_and_limits_count_that(tmp_path: Path) -> 
         assert sum(entry["statistics"][name] for entry in entries) == sum(map(len, kept)), name
 
 
-def test_a_source_of_the_old_rule_keeps_its_bytes_and_is_added_to_by_it(tmp_path: Path) -> None:
+def test_documents_stay_whole_where_asked_to(tmp_path: Path) -> None:
     texts = [CODE[start:] for start in (0, 9_000, 14_000, len(CODE) - 40)]
     write(tmp_path / "in/in.jsonl", [{"text": text} for text in texts])
     fim(tmp_path, fim_context=0)
     (entry,) = manifest(tmp_path / "out")["sources"].values()
     golden = "ffcbf73f2ee5f73e4aa3dd0f0d0fdc1b19910b845d55fa532402fceab76024be"
     assert [shard["sha256"] for shard in entry["shards"]] == [golden]
-    assert "fim_context" not in entry["parameters"], "as it was recorded before"
-    assert fim(tmp_path).already_complete, "the same command again, without the option"
-    write(tmp_path / "in/more.jsonl", [{"text": CODE[99:]}])
-    with pytest.raises(InputError, match="fim_context was 0, is 4096"):
-        fim(tmp_path, append=True, fim_context=4_096)
-    assert fim(tmp_path, append=True).documents == 5, "whole, as the source was"
-    fim(tmp_path, "new")
-    (entry,) = manifest(tmp_path / "new")["sources"].values()
-    assert entry["parameters"]["fim_context"] == 2_048
+    with pytest.raises(InputError, match="fim_context was 0, is 2048"):
+        fim(tmp_path, append=True)
 
 
 @pytest.mark.filterwarnings("ignore:stream_text")
@@ -225,5 +218,3 @@ def test_streams_rearrange_pieces_where_asked_to(tmp_path: Path) -> None:
             for number in range(1, ids.max() + 1):
                 assert {1, 2, 3} <= {*inputs[ids == number].tolist()}
     assert asked.get_state()["run"]["fim_context"] == 512
-    state = jaxdata.stream_text(file, **common, **FIM).get_state()
-    assert "fim_context" not in state["run"], "states of before go on"

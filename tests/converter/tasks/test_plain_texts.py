@@ -392,7 +392,7 @@ def test_a_context_has_room_for_a_piece() -> None:
         with pytest.raises(InputError, match="expected 64 tokens or more, or 0 to rearrange docum"):
             task_of("fim", **FIM, fim_context=context)
     assert task_of("fim", **FIM)._settings.fim_context == 2_048
-    assert FimSettings().fim_context == 0
+    assert FimSettings().fim_context == 2_048
     with pytest.raises(InputError) as caught:
         task_of("fim")
     assert str(caught.value) == (

@@ -14,10 +14,8 @@ from jaxdata.base.errors import DatasetError
 from jaxdata.dataset.foreign import source_name
 from jaxdata.storage.pages.read_counts import ENTRIES, READS
 from jaxdata.testing import assert_same_batches
-from jaxdata.testing.buckets import BucketServer, bucket_server
 from tests.storage.buckets.conftest import use
-
-pytest.importorskip("obstore", reason="needs jaxdata[buckets]")
+from tests.storage.servers import BucketServer, bucket_server
 
 
 @pytest.fixture(scope="module")

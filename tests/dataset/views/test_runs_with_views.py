@@ -21,11 +21,11 @@ from jaxdata.testing import (
     distinct_documents,
     write_dataset,
 )
-from jaxdata.testing.buckets import bucket_server
 from tests import commands
 from tests.dataset.trees import copy_tree
 from tests.dataset.views.made import convert_records, dropping, kept, masking, write
 from tests.storage.buckets.conftest import use
+from tests.storage.servers import bucket_server
 
 LENGTHS = [4 + n % 9 for n in range(80)]
 DROPPED = [*range(0, 80, 4), 79]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -98,3 +99,45 @@ def test_the_least_that_is_open_is_read_by_pages_as_far_as_a_cache_has_room(
                 f"cache of {most // 1_000_000} MB has no room left: they are fetched by exact"
             )
     assert [said[: len(start)] for said, start in zip(warnings, expected, strict=True)] == expected
+
+
+def made(name: str, size: int, lanes: int, chunk_bytes: int, *, shuffle: bool = True) -> Any:
+    """Packed rows of a source in a bucket, of which only this is known."""
+    rows = object.__new__(page_choice.PackedRows)
+    settings = SimpleNamespace(shuffle=shuffle, chunk_bytes=chunk_bytes)
+    vars(rows).update(documents=[SimpleNamespace(name=name)], settings=settings)
+    vars(rows).update(_lanes=SimpleNamespace(count=lanes), bytes=size)
+    return rows
+
+
+MIB = 2**20
+DOWNLOADS: dict[str, tuple[int, list[Any], str]] = {
+    "one host": (1, [made("web", 9, 1, 0)], ""),
+    "documents dealt one by one": (
+        4,
+        [made("web", 9, 1, 0)],
+        "4 hosts download 4.0 .* web: add chunk_bytes: 1048576 to",
+    ),
+    "few lanes": (12, [made("web", 9, 8, MIB)], "12 hosts download 2.0 .* web: add lanes: 16 to"),
+    "lanes for all": (8, [made("web", 9, 64, MIB)], ""),
+    "a small source": (8, [made("web", 90, 64, MIB), made("code", 1, 1, 0)], ""),
+    "a large one": (
+        8,
+        [made("web", 90, 64, MIB), made("code", 10, 1, 0)],
+        "8 hosts download 1.7 .* code: add chunk",
+    ),
+    "exactly as much": (2, [made("web", 5, 2, MIB), made("code", 5, 1, 0)], ""),
+    "evaluation": (8, [made("val", 90, 1, 0, shuffle=False)], ""),
+}
+
+
+@pytest.mark.parametrize("name", DOWNLOADS)
+def test_hosts_that_download_a_dataset_again_and_again_are_told_once(
+    name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts, tables, says = DOWNLOADS[name]
+    monkeypatch.setattr(page_choice.PackedRows, "stored_bytes", property(lambda t: t.bytes))
+    monkeypatch.setattr(page_choice, "far", lambda documents: documents)
+    page_choice.warn_of_downloads(tables, hosts)
+    assert len(caplog.messages) == bool(says)
+    assert re.match(says, "".join(caplog.messages))

@@ -71,8 +71,8 @@ class Run:
         self.schedule, self.rows, self.files = Schedule(len(pages), [(0, 1)]), self, files
         self._pages, self.clock, self.counts = pages, iter([10.0, 12.5]), ReadCounts(gets=3)
         self.progress = list[tuple[int, int]]()
-        patch.setattr(warming, "BatchPipeline", self._make)
-        patch.setattr(warming, "underlying_table", lambda rows: rows)
+        patch.setattr(warming, "BatchIterator", self._make)
+        patch.setattr(warming, "known_rows", lambda rows: SimpleNamespace(table=rows))
         patch.setattr(warming, "far", lambda documents: documents)
         patch.setattr(warming, "page_cache", lambda: cache)
         patch.setattr(warming, "read_counts", lambda: self.counts)
@@ -193,6 +193,6 @@ def test_without_a_bucket_or_a_cache_there_is_nothing_to_fetch(monkeypatch: Patc
         InputError, match="there is no cache to fetch into: let JAXDATA_CACHE name a"
     ):
         run.warm()
-    monkeypatch.setattr(warming, "underlying_table", lambda rows: None)
+    monkeypatch.setattr(warming, "known_rows", lambda rows: None)
     with pytest.raises(InputError, match="nothing to fetch"):
         run.warm()

@@ -11,8 +11,8 @@ import pytest
 
 import jaxdata
 from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.testing.buckets import BucketServer, bucket_server
 from tests.storage.buckets.conftest import use
+from tests.storage.servers import BucketServer, bucket_server
 
 
 @pytest.fixture(scope="module", params=["gs", pytest.param("s3", marks=pytest.mark.exhaustive)])

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.dataset.documents import StatedLengths
-from jaxdata.rows.packing.planner import ChunkOrder, Planner, resolved
+from jaxdata.rows.packing.dealing import ChunkOrder, resolved
+from jaxdata.rows.packing.planner import Planner
 from jaxdata.rows.packing.settings import PackSettings
 from jaxdata.testing import (
     assert_exactly_once,

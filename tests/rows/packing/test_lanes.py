@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxdata.rows.packing.packed_rows import Lanes
+from jaxdata.rows.lanes import Lanes
 
 
 @given(st.integers(0, 3000), st.sampled_from([1, 2, 8, 512]), st.data())

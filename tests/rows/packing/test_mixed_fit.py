@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import jaxdata
+from jaxdata.rows.packing.block_plan import RowItems, rows_in_order
+from jaxdata.rows.packing.mixed_fit import place_online
 from jaxdata.rows.packing.planner import pack_blocks
-from jaxdata.rows.packing.pooled_rows import place_online, rows_in_order
 from jaxdata.rows.packing.settings import PackSettings
 from jaxdata.rows.packing.strategies.best_fit import assign_best_fit, assign_mixed
 from jaxdata.rows.packing.strategies.crop import crop_online
-from jaxdata.rows.packing.windows import RowItems
 from jaxdata.testing import shuffle_quality
 
 SEQ_LEN = 2048

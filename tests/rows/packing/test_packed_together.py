@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 import jaxdata
 from jaxdata.rows.packing import planner
-from jaxdata.rows.packing.block_plan import BlockPlan
-from jaxdata.rows.packing.mixed_fit import scattered
+from jaxdata.rows.packing.block_plan import BlockPlan, rows_in_order
+from jaxdata.rows.packing.mixed_fit import PooledRows, SizeStock, scattered
 from jaxdata.rows.packing.planner import Planner, pack_blocks
-from jaxdata.rows.packing.pooled_rows import PooledRows, SizeStock, rows_in_order
 from jaxdata.rows.packing.settings import PackSettings
 from tests.builders import dataset
 from tests.rows.packing.blocks import pack_block
@@ -89,7 +88,7 @@ def test_the_table_does_not_depend_on_what_is_planned_together(
     monkeypatch.setattr(planner, "MAX_WINDOWS", 2 * largest)  # of all that are packed together
     assert lines(docs, settings) == expected
     made = Planner(docs, settings)
-    for first, count, rows, *_ in expected:
+    for first, count, _, rows, *_ in expected:
         assert made.plan((first, first + count))[1].rows == rows
 
 

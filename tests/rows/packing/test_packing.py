@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from jaxdata.rows.packing.block_plan import BlockPlan
+from jaxdata.rows.packing.block_plan import BinAssignment, BlockPlan
 from jaxdata.rows.packing.strategies import STRATEGIES
 from jaxdata.rows.packing.strategies.best_fit import assign_best_fit
 from jaxdata.rows.packing.strategies.crop import assign_crop
-from jaxdata.rows.packing.windows import BinAssignment
 from tests.rows.packing.blocks import pack_block
 
 lengths_lists = st.lists(st.integers(0, 60), max_size=60)
@@ -40,9 +39,9 @@ def slow_best_fit(sizes: list[int], capacity: int, limit: int) -> list[tuple[int
 
 def rows_of_items(placement: BinAssignment) -> NDArray[np.int64]:
     """The row of each item, in order of placing; each comes behind those placed there before."""
-    row_starts, place = placement.lay_out()
-    assert sorted(place.tolist()) == list(range(row_starts[-1]))
-    row = np.searchsorted(row_starts, place, side="right") - 1
+    counts, place = placement.lay_out()
+    assert sorted(place.tolist()) == list(range(counts.sum()))
+    row = np.searchsorted(np.cumsum(counts), place, side="right")
     assert place[np.argsort(row, kind="stable")].tolist() == list(range(len(place)))
     return row
 

@@ -104,7 +104,7 @@ def test_so_many_bytes_are_open_as_the_blocks_of_its_lanes_have() -> None:
     assert table.open_bytes == 4 * 5 * size // (4 * table.blocks)
     assert repr(table).endswith(" rows of 64, best_fit of 'documents')")
     assert "trained tokens" in table.html("a title")
-    assert packed_rows.PLANS.has((table._number, 0, 0)) is False
+    assert packed_rows.PLANS.has((table._token, 0, 0)) is False
 
 
 class Fetching:

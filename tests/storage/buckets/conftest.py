@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import gc
-import os
 from collections.abc import Iterator
 
 import pytest
-import tensorstore
 
-from jaxdata.storage import kvstores, patience
-from jaxdata.testing.buckets import BucketServer, bucket_server
-
-_RETRIES = {"max_retries": 100, "initial_delay": "1ms", "max_delay": "10ms"}
+from jaxdata.storage import client, patience
+from tests.storage.servers import BucketServer, bucket_server
 
 
 def use(server: BucketServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lead this process to a server, as if it had just begun."""
     for name, value in server.env.items():
         monkeypatch.setenv(name, value)
-    # As it is, tensorstore waits for a second before it tries again.
-    quick = {"gcs_request_retries": _RETRIES, "s3_request_retries": _RETRIES}
-    monkeypatch.setattr(kvstores, "_contexts", {os.getpid(): tensorstore.Context(quick)})
+    monkeypatch.setattr(client, "_stores", {})
+    monkeypatch.setattr(patience, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(patience, "_MOST_PAUSE", 0.01)
     for state in ("_reached", "_allowed", "_denied"):
         monkeypatch.setattr(patience, state, type(getattr(patience, state))())
     monkeypatch.setattr(patience, "_DENIED_LIMIT", 0.2)
 
 
 def served(kind: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[BucketServer]:
-    gc.collect()  # an open store of this bucket would lead to the server before
     with bucket_server(kind) as server:  # type: ignore[arg-type]
         use(server, monkeypatch)
         yield server

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import signal
 import sys
-import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -19,10 +18,10 @@ import jaxdata
 from jaxdata.cli import _unraisable
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.dataset.lease import leased
-from jaxdata.storage import Store, open_store
-from jaxdata.storage.objects import ObjectPath, uploads
-from jaxdata.testing.buckets import BucketServer, Faults
+from jaxdata.storage import Store, client, open_store
+from jaxdata.storage.objects import ObjectPath
 from tests.builders import dataset
+from tests.storage.servers import BucketServer, Faults
 
 WAITS: dict[str, Callable[[BucketServer], object]] = {}
 SILENT = Faults(silent=1.0)
@@ -66,9 +65,8 @@ def send_many(server: BucketServer) -> None:
 @waits
 def upload_in_parts(server: BucketServer) -> None:
     server.faults = SILENT
-    with tempfile.NamedTemporaryFile() as file, patch.object(uploads, "_MOST_WHOLE", 0):
-        Path(file.name).write_bytes(bytes(2**20))
-        uploads.upload(server.url("bkt/upload"), Path(file.name), None)
+    with patch.object(client, "MOST_WHOLE", 0), _store(server).create("upload") as path:
+        path.write_bytes(bytes(2**20))
 
 
 @waits

@@ -17,10 +17,10 @@ import jaxdata
 from jaxdata.base.errors import DatasetError
 from jaxdata.storage import close_caches
 from jaxdata.testing import assert_same_batches
-from jaxdata.testing.buckets import BucketServer, Faults
 from tests.builders import dataset, documents
 from tests.conftest import ROOT
 from tests.converter.here import run_here
+from tests.storage.servers import BucketServer, Faults
 
 SHARDS = 10
 

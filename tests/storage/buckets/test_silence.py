@@ -15,9 +15,9 @@ from threading import Timer
 
 import pytest
 
-from jaxdata.testing.buckets import BucketServer, bucket_process, bucket_server
 from tests.storage.buckets.conftest import use
 from tests.storage.buckets.interrupted import WAITS, prepare
+from tests.storage.servers import BucketServer, bucket_process, bucket_server
 
 TIMES = 200
 
@@ -35,7 +35,6 @@ def bucket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[BucketSe
 
 @pytest.mark.parametrize("name", WAITS)
 def test_nothing_waits_on_after_an_interrupt(bucket: BucketServer, name: str) -> None:
-    pytest.importorskip("obstore", reason="needs jaxdata[buckets]")
     timer = Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):

@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jaxdata.base.ragged import Ints
-from jaxdata.storage.merged import merged
-from jaxdata.storage.pages.far_column import SPAN, FarColumn
+from jaxdata.storage.pages.index_columns import SPAN, FarColumn
+from jaxdata.storage.ranges import merged
 
 SIZE = 40 * SPAN + 5
 

@@ -21,8 +21,7 @@ from pathlib import Path
 import pytest
 
 from jaxdata.storage.pages import page_folder
-from jaxdata.storage.pages.claims import Claims
-from jaxdata.storage.pages.page_folder import PageFolder
+from jaxdata.storage.pages.page_folder import Claims, PageFolder
 from jaxdata.storage.pages.read_counts import READS
 from tests.conftest import ROOT
 
@@ -160,7 +159,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 def test_a_claim_is_one_process_s_and_ends_with_it(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from jaxdata.storage.pages.claims import "
+        "import sys; from pathlib import Path; from jaxdata.storage.pages.page_folder import "
         "Claims; print(Claims(Path(sys.argv[1])).take('a'), flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "claims")]

@@ -18,15 +18,12 @@ from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.threads import Stopped, until
-from jaxdata.storage.pages import far_column, index_columns, page_cache, page_fetcher, paged_files
+from jaxdata.storage.pages import index_columns, page_cache, paged_files
 from jaxdata.storage.pages.index_columns import cached_column
-from jaxdata.storage.pages.page_cache import PageCache
-from jaxdata.storage.pages.page_fetcher import PageFetcher, Wanted
+from jaxdata.storage.pages.page_cache import PageCache, PageFetcher, Wanted
 from jaxdata.storage.pages.page_folder import PageFolder
-from jaxdata.storage.pages.page_numbers import PageNumbers, PageRanges, StoredFile
-from jaxdata.storage.pages.paged_files import PagedFiles
+from jaxdata.storage.pages.paged_files import PagedFiles, PageNumbers, PageRanges, StoredFile
 from jaxdata.storage.pages.read_counts import READS
-from jaxdata.storage.pages.whole_files import WholeFiles
 
 PAGE = 100
 SIZES = (250, 0, 100, 1_733)
@@ -40,13 +37,13 @@ CHECKSUMS = np.array(
 
 @pytest.fixture(autouse=True)
 def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("paged_files", "page_folder", "page_numbers"):
+    for module in ("paged_files", "page_folder"):
         monkeypatch.setattr(f"jaxdata.storage.pages.{module}.PAGE_BYTES", PAGE)
 
 
 def stored() -> list[StoredFile]:
     hashes = [hashlib.sha256(data).hexdigest() for data in FILES]
-    return [StoredFile(f"f{n}", SIZES[n], hashes[n], hashes[n]) for n in range(len(FILES))]
+    return [StoredFile(f"f{n}", SIZES[n], hashes[n]) for n in range(len(FILES))]
 
 
 class Bucket:
@@ -90,6 +87,12 @@ def ranges(*given: tuple[int, int, int], home: Sequence[bool] = ()) -> PageRange
     return PageRanges(*columns, np.array(home or [True] * len(given)))
 
 
+def of_files(files: PagedFiles, *wanted: int) -> list[int]:
+    """The numbers of all pages of some files."""
+    places = [(file, page * PAGE) for file, page in NUMBERS if file in wanted]
+    return [int(files._pages.of(np.array([f]), np.array([at]))[0]) for f, at in places]
+
+
 def opened() -> PageCache:
     cache = page_cache.page_cache()
     assert cache
@@ -106,12 +109,12 @@ def settled(cache: PageCache) -> None:
 def test_pages_are_numbered_file_by_file() -> None:
     pages = PageNumbers("gs://bkt", stored(), lambda: CHECKSUMS)
     assert pages.count == len(NUMBERS) == 22
-    every = [number for file in range(len(SIZES)) for number in pages.of_file(file)]
+    begins = [(np.array([file]), np.array([page * PAGE])) for file, page in NUMBERS]
+    every = [int(pages.of(*begin)[0]) for begin in begins]
     assert len({*every}) == 22
     for number, (file, page) in zip(every, NUMBERS, strict=True):
         start, stop = page * PAGE, min(page * PAGE + PAGE, SIZES[file])
         assert pages.range(number) == (file, start, stop)
-        assert pages.file_of(number) == file
         assert pages.size_of(number) == stop - start
         for byte in (start, stop - 1):
             assert pages.of(np.array([file]), np.array([byte])).tolist() == [number]
@@ -125,16 +128,8 @@ def test_pages_are_numbered_file_by_file() -> None:
             f"gs://bkt/f{file}: bytes {start:,} to {stop:,} are not what was written: restore it "
             "from a copy; jaxdata verify gs://bkt names what is damaged"
         )
-    assert "gs://bkt/f3: its bytes, of which some were read" in str(pages.file_damage(3))
-    assert pages.sha256_of(2) == hashlib.sha256(FILES[2]).hexdigest()
-
-
-def test_only_files_that_all_have_a_checksum_and_no_pages_that_do_are_compared_whole() -> None:
-    some = [*stored(), StoredFile("g", 1, "v")]
-    assert PageNumbers("", stored(), lambda: None).only_of_files
-    assert not PageNumbers("", some, lambda: None).only_of_files
-    assert not PageNumbers("", stored(), lambda: CHECKSUMS).only_of_files
-    assert PageNumbers("", some, lambda: None).is_whole(0, b"anything")
+    foreign = PageNumbers("", [StoredFile("g", 1, "v")], lambda: None)
+    assert foreign.is_whole(0, b"anything")
 
 
 RANGES = st.lists(
@@ -234,7 +229,7 @@ def test_ahead_of_need_pages_are_wanted_in_order_and_the_rest_is_asked_for(behin
     files.__dict__["_cache"] = cache
     given = [(3, 510, 520), (0, 210, 220), (0, 10, 20), (3, 530, 540)]
     asked = ranges(*given, home=[True, True, False, True])
-    pages = [each for file in (0, 3) for each in files._pages.of_file(file)]
+    pages = of_files(files, 0, 3)
     assert files.pages_of(asked).tolist() == [pages[8], pages[2], pages[0]]
     assert [files.size_of(page) for page in pages[1:4]] == [100, 50, 100]
     assert (files.page_count, files.size) == (22, sum(SIZES))
@@ -271,7 +266,7 @@ def test_without_a_cache_all_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_pages_come_once_and_what_failed_is_fetched_when_it_is_needed() -> None:
     bucket = Bucket()
     files, cache = by_page(bucket), opened()
-    pages = files._pages.of_file(0) + files._pages.of_file(2)
+    pages = of_files(files, 0, 2)
     for _ in range(2):
         files.prefetch_pages(np.array(pages[:2]))
         settled(cache)
@@ -292,7 +287,7 @@ def test_a_damaged_page_is_fetched_twice_and_then_refused(
 ) -> None:
     bucket, right = Bucket(), Bucket.fetch
     files = by_page(bucket)
-    page = files._pages.of_file(3)[2]
+    page = of_files(files, 3)[2]
 
     def damaged(self: Bucket, file: int, start: int, stop: int) -> bytes:
         data = right(self, file, start, stop)
@@ -333,63 +328,11 @@ def test_pages_are_given_up_where_less_than_a_quarter_was_used(
         )
 
 
-class Kept:
-    """Stands in for a `PageFolder`."""
-
-    def __init__(self) -> None:
-        self.pages: dict[str, memoryview] = {}
-        self.removed: list[str] = []
-
-    def has(self, name: str) -> bool:
-        return name in self.pages
-
-    def get(self, names: Sequence[str]) -> list[memoryview | None]:
-        return [self.pages.get(name) for name in names]
-
-    def remove(self, names: Sequence[str]) -> None:
-        self.removed += names
-
-
-@pytest.mark.parametrize("damaged", [False, True])
-@pytest.mark.parametrize("footer", range(5))
-def test_a_file_is_compared_once_when_at_most_a_sixteenth_and_a_page_at_its_end_is_missing(
-    footer: int, damaged: bool
-) -> None:
-    pages, folder, fetched = PageNumbers("gs://bkt", stored(), lambda: None), Kept(), list[int]()
-
-    def content(number: int) -> memoryview:
-        file, start, stop = pages.range(number)
-        return memoryview(FILES[file])[start:stop]
-
-    def fetch(number: int) -> memoryview:
-        fetched.append(number)
-        return content(number)
-
-    whole = WholeFiles(pages, folder, fetch)  # type: ignore[arg-type]
-    numbers = pages.of_file(3)
-    body = numbers[: len(numbers) - footer]
-    folder.pages = {pages.name(n): content(n) for n in body[:3]}  # another process had them
-    if damaged:
-        folder.pages[pages.name(body[0])] = memoryview(b"?" * PAGE)
-    for number in reversed(body[3:]):
-        assert not whole.compare()
-        whole.fetched(number)
-        folder.pages[pages.name(number)] = content(number)
-    found = whole.compare()
-    enough = footer <= 2
-    assert fetched == (numbers[len(body) :] if enough else [])
-    assert [*found] == (numbers if enough and damaged else [])
-    assert all("gs://bkt/f3: its bytes" in str(error) for error in found.values())
-    assert folder.removed == [pages.name(number) for number in found]
-    whole.fetched(body[-1])
-    assert not whole.compare(), "once"
-
-
 def test_pages_come_in_the_order_in_which_they_are_wanted_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_fetcher, "_THREADS", 1)
-    monkeypatch.setattr(page_fetcher, "_BEHIND", 3)
+    monkeypatch.setattr(page_cache, "_THREADS", 1)
+    monkeypatch.setattr(page_cache, "_BEHIND", 3)
     folder = PageFolder(tmp_path, 10**6)
     fetcher, first, got = PageFetcher(folder), threading.Event(), list[str]()
     begun = threading.Event()
@@ -476,8 +419,8 @@ def test_a_page_that_another_process_fetches_is_waited_for(tmp_path: Path) -> No
 def test_threads_grow_with_what_is_wanted_and_end_when_idle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_fetcher, "_THREADS", 3)
-    monkeypatch.setattr(page_fetcher, "_IDLE_SECONDS", 0.001)
+    monkeypatch.setattr(page_cache, "_THREADS", 3)
+    monkeypatch.setattr(page_cache, "_IDLE_SECONDS", 0.001)
     folder = PageFolder(tmp_path, 10**6)
     fetcher, go, begun = PageFetcher(folder), threading.Event(), threading.Semaphore(0)
 
@@ -628,7 +571,7 @@ def opened_or_none() -> PageCache | None:
 
 def test_a_long_column_takes_only_what_an_index_takes() -> None:
     data = np.arange(20_000, dtype=np.int32)
-    column = far_column.FarColumn(
+    column = index_columns.FarColumn(
         len(data), data.dtype, lambda a, b: pytest.fail(f"{a} to {b}"), lambda: data
     )
     assert column[np.empty(0, np.int64)].tolist() == []

@@ -24,13 +24,11 @@ from jaxdata.base.threads import (
 from jaxdata.storage import patience
 from jaxdata.storage.contract import Unwritten
 from jaxdata.storage.credentials import ENDPOINTS
-from jaxdata.storage.patience import Request
+from jaxdata.storage.patience import Failed, Request, Short
 
 
 class Answer:
-    """A future as tensorstore's: a value, an error, or silence."""
-
-    state = "value"
+    """A future: a value, an error, or silence."""
 
     def __init__(self, said: Any) -> None:
         self._said = said
@@ -67,7 +65,7 @@ def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "_TRY", 0.05)
 
 
-BUSY = ValueError("ABORTED: All 3 retry attempts failed [http_response_code='503']")
+BUSY = Failed("503 Service Unavailable", 503)
 
 
 @pytest.mark.parametrize(
@@ -75,19 +73,19 @@ BUSY = ValueError("ABORTED: All 3 retry attempts failed [http_response_code='503
     [
         ((None,), None),
         ((BUSY, BUSY), None),
-        ((ValueError("UNAVAILABLE: busy"), ValueError("ABORTED: All 4 attempts failed")), None),
-        ((b"conte",), slice(0, 7)),
-        ((ValueError("OUT_OF_RANGE: 5"), ValueError("OUT_OF_RANGE: 5")), slice(0, 7)),
+        ((Failed("connection reset"), Failed("429 Slow Down", 429)), None),
+        ((Short("5 bytes came, not 7"),) * 2, slice(0, 7)),
     ],
 )
 def test_what_may_pass_is_asked_again(answers: Any, part: slice | None) -> None:
     asked = request(*answers, b"content", part=part)
     assert asked.result().value == b"content"
     assert asked.tries == len(answers) + 1
-    short = request(ValueError("OUT_OF_RANGE: 5"), part=slice(0, 7))
-    with pytest.raises(DatasetError, match="gs://bkt/a ends before byte 7"):
-        short.result()
-    assert short.tries == 3
+    for failed, tries in ((Short("5 bytes came, not 7"), 3), (Failed("416 of 5 bytes", 416), 1)):
+        short = request(failed, part=slice(0, 7))
+        with pytest.raises(DatasetError, match="gs://bkt/a ends before byte 7"):
+            short.result()
+        assert short.tries == tries
 
 
 def test_a_refusal_is_final_and_says_who_was_refused(
@@ -95,44 +93,44 @@ def test_a_refusal_is_final_and_says_who_was_refused(
 ) -> None:
     (tmp_path / "me.json").touch()
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "me.json"))
-    asked = request(ValueError("PERMISSION_DENIED: Forbidden [source locations='…']"))
+    asked = request(Failed("403 Forbidden", 403))
     with pytest.raises(DatasetError) as caught:
         asked.result()
     assert str(caught.value) == (
-        "gs://bkt/a cannot be read: PERMISSION_DENIED: Forbidden. The account in "
+        "gs://bkt/a cannot be read: 403 Forbidden. The account in "
         f"{tmp_path}/me.json (GOOGLE_APPLICATION_CREDENTIALS) may not read it: use others, or let "
         "these read gs://bkt"
     )
 
 
-DENIED = "PERMISSION_DENIED: Forbidden [http_response_code='403']"
+DENIED = Failed("403 Forbidden", 403)
 
 
 @pytest.mark.parametrize(
-    "said",
+    "denied",
     [
         DENIED,
-        "UNAUTHENTICATED: 401",
-        "INVALID_ARGUMENT: ExpiredToken: The provided token has expired",
+        Failed("401 Unauthorized", 401),
+        Failed("400 Bad Request: ExpiredToken: The provided token has expired", 400),
     ],
 )
 def test_what_was_allowed_may_be_refused_for_a_while_that_all_requests_share(
-    said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    denied: Failed, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert request(b"content").result()
-    assert request(ValueError(said), ValueError(said), b"content").result().value == b"content"
-    short = said.split(" [")[0]
+    assert request(denied, denied, b"content").result().value == b"content"
+    short = denied.said
     assert caplog.messages == [
         f"gs://bkt/a is refused ({short}), but was not before: trying again for 60 s, in case "
         "credentials are being rotated"
     ]
     monkeypatch.setattr(patience, "_DENIED_LIMIT", 0.05)
     for most in (1_000, 1):
-        asked = request(ValueError(said))
+        asked = request(denied)
         with pytest.raises(DatasetError, match=f"^gs://bkt/a cannot be read: {short}. .* may not"):
             asked.result()
         assert asked.tries <= most
-    asked = Request(lambda: Answer(ValueError(DENIED)), "gs://bkt/a", done="written")
+    asked = Request(lambda: Answer(DENIED), "gs://bkt/a", done="written")
     with pytest.raises(Unwritten, match=r"^gs://bkt/a cannot be written: .* may not write it"):
         asked.result()
     assert asked.tries == 1, "it was allowed to read"
@@ -146,7 +144,7 @@ def test_what_was_allowed_may_be_refused_for_a_while_that_all_requests_share(
         (
             "s3://bkt/a",
             {"AWS_S3_ENDPOINT_URL": "http://minio:9000/"},
-            "http://minio:9000 (AWS_S3_ENDPOINT_URL) has not answered for 0 s (ABORTED: no such "
+            "http://minio:9000 (AWS_S3_ENDPOINT_URL) has not answered for 0 s (no such "
             "host). Look whether that is the service, and whether this machine reaches it; "
             "JAXDATA_STORAGE_SECONDS sets how long to wait",
         ),
@@ -161,7 +159,7 @@ def test_a_service_that_never_answers_is_named(
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(patience, "_FIRST_LIMIT", 0.05)
     with pytest.raises(DatasetError) as caught:
-        Request(lambda: Answer(ValueError("ABORTED: no such host [curl_code='6']")), url).result()
+        Request(lambda: Answer(Failed("no such host")), url).result()
     assert str(caught.value).startswith(f"{url} cannot be read: {said}")
 
 
@@ -172,9 +170,9 @@ def test_a_stall_is_said_once_and_names_a_service_that_has_not_answered_yet(
     monkeypatch.setattr(patience, "_SAY_FIRST" if first else "_SAY", 0.03)
     monkeypatch.setattr(patience, "_reached", set() if first else {"gs://bkt"})
     monkeypatch.delenv("TENSORSTORE_GCS_HTTP_URL", raising=False)
-    request(*[ValueError("UNAVAILABLE: no route")] * 6, b"content").result()
+    request(*[Failed("no route")] * 6, b"content").result()
     at = " at https://storage.googleapis.com" if first else ""
-    said = f"waiting for gs://bkt/a{at} since 0 s (UNAVAILABLE: no route)"
+    said = f"waiting for gs://bkt/a{at} since 0 s (no route)"
     assert caplog.messages.count(said) >= 1
 
 

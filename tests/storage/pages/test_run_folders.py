@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jaxdata.storage.pages import claims, run_folder
-from jaxdata.storage.pages.claims import Claims
+from jaxdata.storage.pages import page_folder, run_folder
+from jaxdata.storage.pages.page_folder import Claims
 from jaxdata.storage.pages.read_counts import ENTRIES, READS, Counter, ReadCounts
 from jaxdata.storage.pages.run_folder import RunFolder, counts_of_family, sweep, under_way
 from tests.leftovers import descriptors
@@ -47,7 +47,7 @@ def test_a_name_is_claimed_once_until_it_is_released_or_its_file_is_closed(tmp_p
 def test_without_locks_of_open_files_everybody_has_every_claim(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claims, "_SET_LOCK", None)
+    monkeypatch.setattr(page_folder, "_SET_LOCK", None)
     both = [Claims(tmp_path / "claims") for _ in range(2)]
     assert [each.take("a") for each in both] == [True, True]
     for each in both:

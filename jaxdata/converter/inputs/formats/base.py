@@ -161,8 +161,12 @@ def reader_of(kind: FileType) -> Format:
 
 
 def is_table(kind: FileType) -> bool:
-    """Whether a file is a table of columns."""
-    return reader_of(kind).table and not kind.archive
+    """Whether a file is a table of columns.
+
+    >>> is_table(FileType("parquet")), is_table(FileType("txt", archive=True))
+    (True, False)
+    """
+    return reader_of(kind).table
 
 
 def counted(kind: FileType) -> str:

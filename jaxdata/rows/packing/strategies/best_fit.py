@@ -9,15 +9,22 @@ import struct
 from collections import defaultdict
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.ragged import AnyInts, descending_order, size_classes
-from jaxdata.rows.packing.block_plan import Packed, Strategy
-from jaxdata.rows.packing.mixed_fit import mixed_rows
-from jaxdata.rows.packing.pooled_rows import PooledBlock, PooledRows, pack_anew, place_rest
-from jaxdata.rows.packing.windows import AssignedWindows, BinAssignment, cut_windows
+from jaxdata.rows.packing.block_plan import (
+    BinAssignment,
+    Packed,
+    PackedWindows,
+    RowItems,
+    Strategy,
+    cut_windows,
+    rows_in_order,
+)
+from jaxdata.rows.packing.mixed_fit import PooledRows, mixed_rows, pack_anew, place_rest
 
 Run = tuple[int, int, int, int]
 """(first row, rows, items already in each row, items added to each row)"""
@@ -147,15 +154,20 @@ def _between(groups: dict[int, list[Run]], size: int, last: int) -> list[int]:
 
 def assign_mixed(sizes: AnyInts, bounds: AnyInts, capacity: int, limit: int) -> PooledRows:
     """Place the items of some blocks, in random order, so that rows mix sizes: see `mixed_fit`."""
+
+    def assign(*given: Any) -> RowItems:
+        return assign_best_fit(*given).by_row()
+
     rows = mixed_rows(sizes, bounds, capacity, limit)
-    place_rest(rows, assign_best_fit)
-    pack_anew(rows, assign_best_fit)
+    place_rest(rows, assign)
+    pack_anew(rows, assign)
     return rows
 
 
 def _pack(lengths: AnyInts, seq_len: int, overlap: int, limit: int) -> Packed:
     windows = cut_windows(lengths, seq_len, overlap)
-    return AssignedWindows(windows, assign_best_fit(windows.slots, seq_len, limit))
+    assigned = assign_best_fit(windows.slots, seq_len, limit)
+    return PackedWindows(windows, assigned.rows, assigned.by_row)
 
 
 def _pack_mixed(
@@ -167,7 +179,7 @@ def _pack_mixed(
     row, counts = rows.close()
     parts = zip(bounds.tolist(), pairwise(begins.tolist()), counts.tolist(), strict=False)
     return [
-        AssignedWindows(windows.part(a, b, first), PooledBlock(row[a:b], count))
+        PackedWindows(windows.part(a, b, first), count, partial(rows_in_order, row[a:b]))
         for first, (a, b), count in parts
     ]
 

@@ -9,10 +9,16 @@ from itertools import pairwise
 import numpy as np
 
 from jaxdata.base.ragged import AnyInts, Ints, descending_order, size_classes
-from jaxdata.rows.packing.block_plan import Packed, Strategy
+from jaxdata.rows.packing.block_plan import (
+    BinAssignment,
+    Packed,
+    PackedWindows,
+    RowItems,
+    Strategy,
+    Windows,
+    rows_in_order,
+)
 from jaxdata.rows.packing.mixed_fit import mixed_rows
-from jaxdata.rows.packing.pooled_rows import rows_in_order
-from jaxdata.rows.packing.windows import AssignedWindows, BinAssignment, RowItems, Windows
 
 _LOOPED = 2048
 """items that a Python loop may place"""
@@ -106,7 +112,8 @@ def crop_online(sizes: AnyInts, capacity: int, limit: int) -> tuple[RowItems, An
             del waiting[bisect_left(waiting, (given[item], item))]
             following.remove(item)
         rows.append(row)
-    return RowItems.of_lists(rows), slots
+    counts, items = np.array(list(map(len, rows)), np.int64), [item for row in rows for item in row]
+    return RowItems(counts, np.array(items, np.int64)), slots
 
 
 def _pack(lengths: AnyInts, seq_len: int, _: int, limit: int) -> Packed:
@@ -114,7 +121,7 @@ def _pack(lengths: AnyInts, seq_len: int, _: int, limit: int) -> Packed:
     assignment = assign_crop(lengths[document] - 1, seq_len, limit)
     slots = np.empty(len(document), lengths.dtype)
     slots[assignment.items()] = assignment.slots()
-    return AssignedWindows(_beginnings(document, slots, lengths), assignment)
+    return PackedWindows(_beginnings(document, slots, lengths), assignment.rows, assignment.by_row)
 
 
 def _pack_mixed(
@@ -136,12 +143,12 @@ def _pack_mixed(
 
 def _with_rest(
     document: AnyInts, slots: AnyInts, row: Ints, lengths: AnyInts, seq_len: int, limit: int
-) -> AssignedWindows:
+) -> PackedWindows:
     """Crop the documents of a block that are in no row."""
     left = np.flatnonzero(row < 0)
     last, slots[left] = _crop_left(slots[left], seq_len, limit)
     assigned = RowItems.chain([rows_in_order(row), last.numbered(left)])
-    return AssignedWindows(_beginnings(document, slots, lengths), assigned)
+    return PackedWindows(_beginnings(document, slots, lengths), assigned.rows, lambda: assigned)
 
 
 def _crop_left(sizes: AnyInts, capacity: int, limit: int) -> tuple[RowItems, AnyInts]:
@@ -150,7 +157,7 @@ def _crop_left(sizes: AnyInts, capacity: int, limit: int) -> tuple[RowItems, Any
         return crop_online(sizes, capacity, limit)
     last, slots = assign_crop(sizes, capacity, limit), sizes.copy()
     slots[last.items()] = last.slots()
-    return RowItems.of(last), slots
+    return last.by_row(), slots
 
 
 def _beginnings(document: AnyInts, slots: AnyInts, lengths: AnyInts) -> Windows:

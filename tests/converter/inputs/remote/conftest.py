@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from jaxdata.testing.buckets import BucketServer, bucket_server
 from tests.converter.here import run_here
 from tests.converter.inputs.made import FORMATS
 from tests.storage.buckets.conftest import use
+from tests.storage.servers import BucketServer, bucket_server
 
 
 @pytest.fixture(params=["gs", pytest.param("s3", marks=pytest.mark.exhaustive)])

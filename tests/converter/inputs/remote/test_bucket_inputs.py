@@ -13,17 +13,15 @@ import pyarrow as pa
 import pytest
 
 import jaxdata
-from jaxdata.base.errors import InputError, install_command
+from jaxdata.base.errors import InputError
 from jaxdata.converter.conversion import texts
 from jaxdata.converter.inputs.discovery import find_inputs
-from jaxdata.storage import open_store
-from jaxdata.storage.objects import is_url, place_of, ranged_file
+from jaxdata.storage import open_store, ranged_file
+from jaxdata.storage.objects import is_url, place_of
 from jaxdata.testing import write_dataset
-from jaxdata.testing.buckets import BucketServer, Faults
 from tests.converter.inputs.remote.conftest import convert, lines, upload, write_corpus
 from tests.dataset.trees import tree
-
-pytest.importorskip("obstore", reason="needs jaxdata[buckets]")
+from tests.storage.servers import BucketServer, Faults
 
 
 def test_a_dataset_does_not_depend_on_where_its_inputs_are_nor_on_lines_that_break(
@@ -160,12 +158,6 @@ def test_inputs_in_memory_and_named_as_files(tmp_path: Path) -> None:
     for name in ("memory://test_bucket_inputs/raw/", f"file://{tmp_path}/a.jsonl"):
         assert len(list(texts(name))) == 2
     assert not is_url(f"file://{tmp_path}")
-
-
-def test_without_obstore_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "obstore", None)
-    with pytest.raises(jaxdata.MissingExtra, match=re.escape(install_command("buckets"))):
-        find_inputs("gs://bucket/a.jsonl")
 
 
 def test_what_is_made_here_is_left_out(s3: BucketServer) -> None:

@@ -21,11 +21,10 @@ from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
 from jaxdata.converter.inputs.discovery import find_inputs
-from jaxdata.storage.objects import RangedFile, ranged_file
+from jaxdata.storage import ranged_file
+from jaxdata.storage.ranged_file import RangedFile
 from tests.converter.inputs.remote.conftest import convert, lines
 from tests.dataset.trees import tree
-
-pytest.importorskip("obstore", reason="needs jaxdata[buckets]")
 
 
 class Ranges(SimpleHTTPRequestHandler):

@@ -14,9 +14,9 @@ import jaxdata
 import jaxdata.torch
 from jaxdata.base import processes as lifeline
 from jaxdata.base.errors import InputError
-from jaxdata.feed import pipeline
+from jaxdata.feed import batch_iterator
+from jaxdata.feed.batch_iterator import BatchIterator
 from jaxdata.feed.batches import HostPlacement, OpenStream
-from jaxdata.feed.pipeline import BatchPipeline
 from jaxdata.feed.schedule import Span
 from jaxdata.feed.settings import LoaderSection
 from jaxdata.feed.trees import check_slots
@@ -27,8 +27,8 @@ ROWS = jaxdata.pack(jaxdata.ArrayDocuments(distinct_documents([20] * 60)), seq_l
 Patch = pytest.MonkeyPatch
 
 
-def make(**given: Any) -> BatchPipeline:
-    return BatchPipeline(
+def make(**given: Any) -> BatchIterator:
+    return BatchIterator(
         ROWS, lambda size, _: HostPlacement(size, (0, 1)), **{"batch_size": 8, **given}
     )
 
@@ -36,18 +36,16 @@ def make(**given: Any) -> BatchPipeline:
 def test_without_options_it_makes_two_batches_ahead_in_this_process() -> None:
     defaults = {"num_workers": 0, "prefetch": 2, "drop_remainder": False, "skip_rows": ()}
     defaults |= {"expand": "host", "layout": "jaxdata", "extras": (), "reiterable": False}
-    for made in (jaxdata.Loader, BatchPipeline):
+    for made in (jaxdata.Loader, BatchIterator):
         found = signature(made).parameters
         assert {name: found[name].default for name in defaults} == defaults
-    assert signature(BatchPipeline).parameters["on_devices"].default is False
+    assert signature(BatchIterator).parameters["on_devices"].default is False
 
 
 @pytest.mark.parametrize("face", [jaxdata.Loader, jaxdata.torch.Loader])
-def test_what_is_no_rows_is_said_first(face: Any) -> None:
+def test_what_is_no_rows_is_said(face: Any) -> None:
     with pytest.raises(InputError, match="a loader is given rows, not a str: pack a source first"):
         face("data/mine", batch_size=8, num_workers=-1)
-    with pytest.raises(InputError, match="a loader is given rows, not a str: pack a source first"):
-        jaxdata.Loader("data/mine")
 
 
 def test_so_many_workers_batches_ahead_and_slots_are_taken() -> None:
@@ -76,21 +74,28 @@ def test_streams_are_those_that_its_settings_need(
             inner = made if name == "Ahead" else []
             return [*inner, (name, *(arg for arg in args if isinstance(arg, int)))]
 
-        monkeypatch.setattr(pipeline, f"{name}Stream", opened)
-    monkeypatch.setattr(pipeline, "PlacedStream", lambda made, place: [*made, place(*BATCH)])
-    fetched = iter([ReadCounts(gets=3), ReadCounts(gets=10), ReadCounts(gets=12)])
-    monkeypatch.setattr(pipeline, "read_counts", lambda: next(fetched))
-    monkeypatch.setattr(pipeline, "FirstFill", lambda made, reads: [*made, reads().gets])
+        monkeypatch.setattr(batch_iterator, f"{name}Stream", opened)
+    monkeypatch.setattr(batch_iterator, "PlacedStream", lambda made, place: [*made, place(*BATCH)])
+    fetched = iter(map(ReadCounts, (3, 10, 12, 13)))
+    monkeypatch.setattr(batch_iterator, "read_counts", lambda: next(fetched))
+    monkeypatch.setattr(batch_iterator, "FirstFill", lambda made, reads: [*made, reads().gets])
     one = make(num_workers=workers, prefetch=prefetch)
     assert one.reads is None
-    placement = SimpleNamespace(works=works, place=lambda batch: batch * 2)
+    told = list[tuple[int, int]]()
+    monkeypatch.setattr(
+        batch_iterator, "warn_of_downloads", lambda tables, hosts: told.append((len(tables), hosts))
+    )
+    placement = SimpleNamespace(works=works, hosts=3, place=lambda batch: batch * 2)
     one._placements = {(8, 0): placement, (8, 1): SimpleNamespace(works=False)}
-    monkeypatch.setattr(BatchPipeline, "maker", lambda _: SimpleNamespace(is_far=is_far))
+    monkeypatch.setattr(BatchIterator, "maker", lambda _: SimpleNamespace(is_far=is_far))
     made = [("Worker", workers, prefetch)] if workers else [("Far",) if is_far else ("Direct",)]
     expected = [*made, *[7] * is_far, 22]
     ahead = bool(prefetch) and (works or not workers)
     assert one._open() == [*expected, *[("Ahead", prefetch)] * ahead]
     assert one.reads == (ReadCounts(gets=9) if is_far else None)
+    assert told == [(1, 3)] * is_far
+    one._made(one.maker(), iter([]))
+    assert told == [(1, 3)] * is_far, "once"
 
 
 BATCH = Span(0, 8), 11
@@ -98,10 +103,10 @@ BATCH = Span(0, 8), 11
 
 def test_it_waits_as_long_as_its_batches_take(monkeypatch: Patch) -> None:
     clock = (2.0**at for at in count(4))
-    monkeypatch.setattr(pipeline, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr(batch_iterator, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     one = make(prefetch=0)
     for waited in (16.0, 16.0 + 64.0):
-        one.next()
+        next(one)
         assert one.wait_seconds == waited
 
 
@@ -109,7 +114,7 @@ def test_a_closed_one_does_nothing_more() -> None:
     one = jaxdata.Loader(ROWS, batch_size=8, prefetch=1)
     state, closes = one.get_state(), []
     stream = SimpleNamespace(close=lambda: closes.append(1))
-    one._pipeline._stream.get(lambda: stream)
+    one._stream.get(lambda: stream)
     one.close()
     assert closes == [1]
     for call in (
@@ -128,7 +133,7 @@ def test_a_closed_one_does_nothing_more() -> None:
 def test_a_copy_of_the_process_makes_the_batches_it_chooses() -> None:
     one = make(num_workers=2, prefetch=2)
     one.become_copy(lambda spans: (span for span in spans if span.first % 16 == 8))
-    assert_same_batches([one.next()], [*jaxdata.Loader(ROWS, batch_size=8)][1:2])
+    assert_same_batches([next(one)], [*jaxdata.Loader(ROWS, batch_size=8)][1:2])
     assert one.schedule.next_row == 16
 
 

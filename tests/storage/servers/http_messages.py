@@ -96,17 +96,6 @@ async def read_request(
     return Request(method, target, headers, body)
 
 
-async def read_response(reader: asyncio.StreamReader, method: str) -> Response:
-    """The response to a request of this method."""
-    first, headers = await read_head(reader)
-    status = int(first.split(" ", 2)[1])
-    if status == 100:
-        return await read_response(reader, method)
-    bodiless = method == "HEAD" or status in _BODILESS
-    body = b"" if bodiless else await read_body(reader, headers)
-    return Response(status, body, headers)
-
-
 async def read_head(reader: asyncio.StreamReader) -> tuple[str, dict[str, str]]:
     """The first line of a message, and its headers by name in lower case."""
     head = await reader.readuntil(b"\r\n\r\n")

@@ -15,9 +15,10 @@ from jaxdata.base.errors import InputError
 from jaxdata.dataset.manifest import ViewEntry, read_manifest
 from jaxdata.dataset.opening import open_dataset
 from jaxdata.dataset.verify import verify
+from jaxdata.dedup import DedupReport
 from jaxdata.storage import open_store
 from tests.commands import run
-from tests.converter.here import Here, in_this_process, run_here
+from tests.converter.here import Here, run_here
 from tests.converter.test_convert import column, records, write_lines
 from tests.dedup.planted import dropped, find, made, prose
 
@@ -28,11 +29,10 @@ WEB = [SHARED, prose(2), SPACED, NEAR, prose(3, 2), prose(2), "", "?!", "日本�
 WIKI = [NEAR, prose(4), SHARED.upper(), prose(3, 2), "日本語の文章です。"]
 
 
-def converted(inputs: Any, output: Path, **options: Any) -> Any:
-    """`jaxdata.convert` in this process."""
-    made_with = {"source": "web", "tokenizer": "bytes"} | options
-    with in_this_process(), mock.patch("jaxdata.dedup.api.choose_engine", return_value=Here):
-        return jaxdata.convert(inputs, output=output, **made_with)
+def converted(inputs: Any, output: Path, rule: str = "whitespace", **options: Any) -> DedupReport:
+    """`jaxdata.convert` in this process, and the view without exact copies."""
+    run_here(inputs, output, exact_hash=rule, **options)
+    return find(output, name="exact", exact=rule, near=False)
 
 
 def views(dataset: Path, name: str) -> dict[str, ViewEntry]:
@@ -59,12 +59,10 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.mark.parametrize("rule", ["whitespace", "letters", "none"])
 def test_the_view_is_the_one_of_the_decoded_text(tmp_path: Path, rule: str) -> None:
     lines = write_lines(tmp_path / "a.jsonl", records(*WEB, *WIKI))
-    asked = "exact" if rule == "whitespace" else f"exact:{rule}"
     with unread():
-        report = converted(lines, tmp_path / "one", dedup=asked)
+        report = converted(lines, tmp_path / "one", rule)
     run_here(lines, tmp_path / "two")
-    how = {} if rule == "whitespace" else {"exact": rule}
-    find(tmp_path / "two", name="exact", sources=["web"], near=False, **how)
+    find(tmp_path / "two", name="exact", sources=["web"], near=False, exact=rule)
     assert report.views == views(tmp_path / "one", "exact") == views(tmp_path / "two", "exact")
     spaced = {"none": set(), "whitespace": {0}, "letters": {0, 12}}  # the longest stays
     lost = {*dropped(tmp_path / "one", "train/web", "exact")}
@@ -138,9 +136,9 @@ def test_other_tasks(tmp_path: Path, task: str, options: dict[str, Any]) -> None
     if options.get("bos"):
         options = options | {"tokenizer": jaxdata.tokenizers.load("bytes", bos=7)}
     with unread():
-        converted(source, tmp_path / "one", task=task, dedup="exact", minhash=True, **options)
+        converted(source, tmp_path / "one", task=task, minhash=True, **options)
     run_here(source, tmp_path / "two", task=task, **options)
-    find(tmp_path / "two", name="exact", near=False)
+    find(tmp_path / "two", name="exact", exact="whitespace", near=False)
     for data in (tmp_path / "one", tmp_path / "two"):
         find(data)
     for view in ("exact", "d1"):
@@ -153,9 +151,9 @@ def test_other_tasks(tmp_path: Path, task: str, options: dict[str, Any]) -> None
 def test_appended_they_grow(tmp_path: Path) -> None:
     first = write_lines(tmp_path / "a.jsonl", records(*WEB))
     second = write_lines(tmp_path / "b.jsonl", records(*WIKI))
-    converted([first, second], tmp_path / "at once", dedup="exact", minhash=True)
+    converted([first, second], tmp_path / "at once", minhash=True)
     for files in ([first], [first, second]):
-        converted(files, tmp_path / "d", dedup="exact", minhash=True, append=True)
+        converted(files, tmp_path / "d", minhash=True, append=True)
     for name in ("exact_hash", "band_hash"):
         assert np.array_equal(column(tmp_path / "d", name), column(tmp_path / "at once", name))
     grown, at_once = (views(tmp_path / name, "exact") for name in ("d", "at once"))
@@ -164,20 +162,27 @@ def test_appended_they_grow(tmp_path: Path) -> None:
     more = write_lines(tmp_path / "c.jsonl", records("more"))
     says = r"--append: .* different settings: exact_hash was 'white.*; --dedup and --minhash keep "
     with pytest.raises(InputError, match=says):
-        converted(more, tmp_path / "d", append=True)
+        run_here(more, tmp_path / "d", append=True)
     with (
         mock.patch("jaxdata.converter.hashes.HASHING", "version 1, Unicode 99"),
         pytest.raises(InputError, match=r"made by version 1, Unicode .*, are by .* Unicode 99"),
     ):
-        converted(more, tmp_path / "d", append=True, dedup="exact", minhash=True)
+        run_here(more, tmp_path / "d", append=True, minhash=True)
+
+
+def command(lines: Path, output: Path, *options: str) -> str:
+    """What `jaxdata convert --dedup` prints."""
+    words = ("convert", lines, "--output", output, "--source", "web", "--tokenizer", "bytes")
+    with mock.patch("jaxdata.dedup.api.choose_engine", return_value=Here):
+        return run(*words, "--workers", "1", *options).stdout
 
 
 def test_copies_in_other_splits_are_left_out_too(tmp_path: Path) -> None:
     texts = [prose(seed, 1) for seed in range(30)]
     spaced = [text.replace(" ", "  ") for text in texts]
     lines = write_lines(tmp_path / "a.jsonl", records(*texts, *spaced))
-    report = converted(lines, tmp_path / "d", split_ratio="train=50,val=50", dedup="exact")
-    assert [*report.views] == ["train/web"]
+    command(lines, tmp_path / "d", "--split-ratio", "train=50,val=50", "--dedup", "exact")
+    assert [*views(tmp_path / "d", "exact")] == ["train/web"]
     kept = open_dataset(tmp_path / "d").source("train", "web", documents="exact")
     held = open_dataset(tmp_path / "d").source("val", "web")
     opened = open_dataset(tmp_path / "d")
@@ -189,19 +194,18 @@ def test_copies_in_other_splits_are_left_out_too(tmp_path: Path) -> None:
 
 
 def test_the_command_says_what_it_left_out(tmp_path: Path) -> None:
-    lines = write_lines(tmp_path / "a.jsonl", records(*WEB))
-    words = ("convert", lines, "--output", tmp_path / "d", "--source", "web")
+    lines, data = write_lines(tmp_path / "a.jsonl", records(*WEB, SHARED.upper())), tmp_path / "d"
     for again in (False, True):
-        with mock.patch("jaxdata.dedup.api.choose_engine", return_value=Here):
-            said = run(*words, "--tokenizer", "bytes", "--workers", "1", "--dedup", "exact").stdout
+        with unread():
+            said = command(lines, data, "--dedup", "exact")
         assert ("already complete" in said) == again
-        assert "\nexact copies in train/web: 3 of 10 documents, " in said
+        assert "\nexact copies in train/web: 3 of 11 documents, " in said
         assert "\ntrain without them: documents: exact in a config, or --documents exact; " in said
-        assert f"jaxdata views {tmp_path}/d --remove exact" in said
-    assert "--dedup exact" in json.loads((tmp_path / "d/history.jsonl").read_text())["command"]
-    converted(lines, tmp_path / "e", dedup="exact:letters")
-    command = json.loads((tmp_path / "e/history.jsonl").read_text())["command"]
-    assert command.endswith("source='web', tokenizer='bytes', dedup='exact:letters')")
+        assert f"jaxdata views {data} --remove exact" in said
+    assert "--dedup exact" in json.loads((data / "history.jsonl").read_text())["command"]
+    with unread():
+        said = command(lines, tmp_path / "e", "--dedup", "exact:letters", "--minhash")
+    assert "train/web: 4 of 11 documents, " in said
 
 
 def test_the_hashes_never_change(both: tuple[Path, Path]) -> None:
@@ -219,7 +223,7 @@ def test_the_hashes_never_change(both: tuple[Path, Path]) -> None:
 
 def test_another_rule_than_there_is_is_refused(tmp_path: Path) -> None:
     lines = write_lines(tmp_path / "a.jsonl", records("one"))
-    with pytest.raises(InputError, match=r"^dedup='near': expected exact, exact:none, .*minhash"):
-        converted(lines, tmp_path / "d", dedup="near")
+    with pytest.raises(InputError, match=r"^exact_hash='near': expected one of none, whitespace"):
+        run_here(lines, tmp_path / "d", exact_hash="near")
     with pytest.raises(InputError, match=r"'ids' reads no text that .*jaxdata dedup --of ids"):
-        converted(lines, tmp_path / "d", task="ids", minhash=True)
+        run_here(lines, tmp_path / "d", task="ids", minhash=True)

@@ -1,7 +1,7 @@
-"""The pipeline of a loader: a schedule, the streams that make its batches, their placements.
+"""An iterator of global batches: a schedule, the streams that make its batches, their placements.
 
-`BatchPipeline` opens streams at any row and closes them. Its faces are `BatchIterator`, and with it
-`feed.loader.Loader` for grain and `torch.loader.Loader` for torch.
+`BatchIterator` opens streams at any row and closes them. The loaders for grain and for torch are
+made of it; what they add is where batches go.
 """
 
 from __future__ import annotations
@@ -11,24 +11,27 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
-from typing import Any
+from typing import Any, Generic, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import TypeVar
 
 from jaxdata.base.errors import InputError, SourceExhausted, StateMismatch
+from jaxdata.base.numbers import validated
+from jaxdata.base.wording import counted
 from jaxdata.feed.batches import (
     BatchMaker,
     DatasetBatches,
     DirectStream,
-    LayoutBatches,
     OpenStream,
     PlacedStream,
     Placement,
     Stream,
     TableBatches,
+    warn_of_downloads,
 )
-from jaxdata.feed.layouts import Named, check_layout, native
+from jaxdata.feed.layouts import Named, check_layout
 from jaxdata.feed.report import RunReport, make_report
 from jaxdata.feed.same_rows import Board, compare_states
 from jaxdata.feed.schedule import Schedule, Share, Span, check_batch_size, check_skips
@@ -40,18 +43,22 @@ from jaxdata.feed.trees import check_rows, check_slots, is_on_host
 from jaxdata.rows.extras import check_extras
 from jaxdata.rows.map_datasets import (
     have_epochs,
+    identity_of,
+    known_rows,
     row_table,
-    section_starts,
-    underlying_identity,
-    underlying_keyed,
-    underlying_table,
 )
 from jaxdata.rows.table import Batch, RowTable, in_batch_order
 from jaxdata.storage import ReadCounts, read_counts
 
+B = TypeVar("B", default=dict[str, Any])
+"""a batch: a dict of arrays, or what a layout of your own returns"""
 
-class BatchPipeline:
-    """Batches of rows, from any row on.
+
+class BatchIterator(Generic[B]):
+    """An iterator of global batches: the members that every loader has.
+
+    It passes over its rows once; with `reiterable`, an `iter()` at the end begins the next pass.
+    Several threads may share one: each batch comes once, to one of them.
 
     Args:
         rows: the result of `jaxdata.pack` or `mix`, or any `MapDataset` of rows.
@@ -79,63 +86,96 @@ class BatchPipeline:
         reiterable: bool = False,
         board: Board | None = None,
     ) -> None:
+        super().__init__()
         check_rows(rows)
         LoaderSection.checked(num_workers=num_workers, prefetch=prefetch)
-        self.rows, self._table = rows, row_table(rows)
-        self._underlying = underlying_table(rows)
+        self.rows = rows
+        """the dataset of rows that it delivers"""
+        self._table = row_table(rows)
+        known = known_rows(rows)
+        self._underlying = known.table if known else None
         self._on_host = is_on_host(expand, on_devices, self._table is not None)
         self._layout = check_layout(layout, self._on_host)
         self._extras = check_extras(extras, self._table)
         self._num_workers, self._prefetch = num_workers, prefetch
         ramp, skipped = check_batch_size(batch_size), check_skips(skip_rows, len(rows))
-        starts = section_starts(rows)
+        starts = known.section_starts if known else [0]
         self.schedule = Schedule(len(rows), ramp, skipped, drop_remainder, starts)
+        """the steps of the run, and where it is"""
         self._placements = {
             (size, section): placement_of(size, start)
             for _, size in ramp
             for section, start in enumerate(starts)
         }
         _check_memory(self._placements.values(), self._underlying)
-        self._keyed = list(underlying_keyed(rows))
+        self._keyed = list(known.keyed) if known else []
         # A mixture has no rows beyond its end: every pass is the same.
         self._epoch_rows = len(rows) if have_epochs(rows) else 0
         self._choose: Callable[[Iterator[Span]], Iterator[Span]] = iter
-        self._run = underlying_identity(rows)
+        self._run = identity_of(rows)
         self._amendments: list[dict[str, Any]] = []
         self._stream = OpenStream(on_devices)
-        self.ended = self.closed = self._delivered_all = False
-        self.reiterable, self.passes = reiterable, 0
-        self.wait_seconds, self._board = 0.0, board
+        self._ended = self._is_closed = self._delivered_all = False
+        self.reiterable = reiterable
+        """whether an `iter()` at the end begins another pass"""
+        self.passes = 0
+        """whole passes over the rows before this one; 0 unless it is `reiterable`"""
+        self.wait_seconds = 0.0
+        """total seconds that `next` has waited for batches"""
+        self._board = board
         self._read_before: ReadCounts | None = None
 
     @property
+    def lock(self) -> Any:
+        """Held by a thread while it reads or moves; hold it to do several things at once."""
+        return self._stream.lock
+
+    @property
     def source_names(self) -> list[str]:
-        """Names of the sources; empty for transformed rows."""
+        """Names of the sources by their number in a batch's `source`; none for transformed rows."""
         return [] if self._table is None else self._table.names
 
     @property
-    def lock(self) -> Any:
-        """Held by the thread that reads or moves: each batch comes once, whoever asks for it."""
-        return self._stream.lock
+    def batch_sizes(self) -> list[tuple[int, int]]:
+        """The batch sizes asked for, as `[(row, batch size from there on), …]`."""
+        return self.schedule.ramp
 
-    def next(self) -> Any:
-        """The next batch; at the end raises StopIteration, or the error that halts the run."""
+    @property
+    def next_row(self) -> int:
+        """The next row to deliver; the number of rows at the end."""
+        return self.schedule.next_row
+
+    @property
+    def step(self) -> int:
+        """Steps before the next row, by the batch sizes they had."""
+        return self.schedule.step
+
+    def __len__(self) -> int:
+        """Steps from row 0 to the end."""
+        return len(self.schedule)
+
+    def __repr__(self) -> str:
+        rows, size = counted(len(self.rows), "row"), len(self)
+        batches = f"{size:,} batch{'es' * (size != 1)}"
+        return f"Loader({rows} in {batches}, at row {self.next_row:,})"
+
+    def __next__(self) -> B:
         with self.lock:
             self._check_open()
             started = time.perf_counter()
             try:
-                if self.ended:
+                if self._ended:
                     raise StopIteration
                 if self._board is not None:
                     self._stream.get(self._open)  # makes the first batch meanwhile
                     compare_states(self._board, self.get_state())
                     self._board = None
-                batch = self._stream.next(self._open, self.schedule.advance)
+                batch: B = self._stream.next(self._open, self.schedule.advance)
                 self._delivered_all = self.schedule.at_end
                 return batch
             except StopIteration:
                 self._check_open()
-                self.ended = True
+                self._ended = True
                 raise self.halt() or StopIteration from None
             except Exception:
                 self._check_open()
@@ -143,26 +183,26 @@ class BatchPipeline:
             finally:
                 self.wait_seconds += time.perf_counter() - started
 
-    def begin(self) -> None:
-        """Begin to iterate: at the end a new pass, where there may be one."""
+    def __iter__(self) -> Self:
         with self.lock:
             self._check_open()
             halted = self.halt() is not None
             if self.reiterable and self.schedule.at_end and not halted:
                 self._go_to_pass(self.passes + 1)
-            elif self.ended or (self._delivered_all and not halted):
+            elif self._ended or (self._delivered_all and not halted):
                 raise InputError(
                     "this loader is at its end: it iterates over its rows once. To start again "
                     "call reset(), or seek(step=…) or seek(row=…); or make it with reiterable=True"
                 )
+        return self
 
     def _go_to_pass(self, number: int) -> None:
         with self._moving():
             self.passes = number
             self.schedule.seek(0)
 
-    def start(self) -> None:
-        """Begin to make the next batches."""
+    def start_prefetch(self) -> None:
+        """Start to make batches before the first is requested."""
         with self.lock:
             self._check_open()
             self._stream.get(self._open)
@@ -181,6 +221,8 @@ class BatchPipeline:
         before = self._read_before
         if maker.is_far and before is None:
             before = self._read_before = read_counts()
+            tables = [each for part in self._parts for each in part.sources.values()]
+            warn_of_downloads(tables, next(iter(self._placements.values())).hosts)
         stream: Stream
         if self._num_workers:
             stream = WorkerStream(maker, spans, self._num_workers, self._prefetch)
@@ -188,51 +230,81 @@ class BatchPipeline:
             stream = FarStream(maker, spans) if maker.is_far else DirectStream(maker, spans)
         return stream if before is None else FirstFill(stream, lambda: read_counts() - before)
 
+    @property
+    def _parts(self) -> list[RowTable]:
+        """The rows of each section, if they are not transformed."""
+        return [] if self._table is None else [table for _, table in self._table.sections()]
+
     def maker(self) -> BatchMaker:
         """Makes this process's rows of batches."""
         offsets = {size: where.rows for (size, _), where in self._placements.items()}
         shift = self._epoch_rows * self.passes
         share = Share(offsets, self.schedule.skips, self.schedule.ends, self._keyed, shift)
-        maker: BatchMaker
         if self._table is None:
-            maker = DatasetBatches(self.rows, share)
-        else:
-            tables = [table for _, table in self._table.sections()]
-            maker = TableBatches(tables, share, self._extras, self._on_host)
-        return maker if self._layout is native else LayoutBatches(maker, self._layout)
+            return DatasetBatches(self.rows, share, self._layout)
+        return TableBatches(self._parts, share, self._extras, self._on_host, self._layout)
 
     def sample(self) -> Batch:
-        """The first batch, or this process's rows of it, in jaxdata's own layout."""
-        maker = self.maker()
-        maker = maker.maker if isinstance(maker, LayoutBatches) else maker
-        return next(iter(maker.make([Span(0, self.schedule.ramp[0][1])])))
+        """The first batch, or this process's rows of it: numpy arrays, in jaxdata's layout."""
+        return next(self.maker().arrays([Span(0, self.schedule.ramp[0][1])]))
 
     def deliver(self, batch: Batch) -> Any:
-        """A batch like `sample()`, laid out and placed as those of the loader are."""
+        """A batch of your own arrays, laid out and placed as this loader's are; it does not move.
+
+        Args:
+            batch: the five arrays of rows, with as many rows as this process gets of a batch.
+        """
         if not self._on_host:
             raise InputError("expand='device' delivers no arrays of your own: use expand='host'")
         return next(iter(self._placements.values())).place(self._layout(batch))
 
+    @validated
     def batch_rows(self, step: int) -> NDArray[np.int64]:
+        """Rows of the global batch of a step, past or future, by the sizes and skips it had."""
+        if not 0 <= step < len(self):
+            raise InputError(f"there is no step {step}: the steps are 0 to {len(self) - 1}")
         rows = self.schedule.batch_rows(step)
         return in_batch_order(self._keyed[0], rows) if self._keyed else rows
 
-    def find(self, row: int) -> tuple[int, int] | None:
+    @validated
+    def step_of_row(self, row: int) -> tuple[int, int] | None:
+        """The step that has a row, and the row's number in that batch; None if it is skipped."""
         found = self.schedule.find(row)
         if found is None or not self._keyed or self._keyed[0].lanes == 1:
             return found
         return found[0], int(np.flatnonzero(self.batch_rows(found[0]) == row)[0])
 
     def report(self) -> RunReport:
+        """The report of all hosts together so far, source by source, against the plan.
+
+        Computed from lengths up to the next row, so it is the same on every host and after any
+        seek or resume; only `reads`, what was fetched from buckets, is this host's own. In a later
+        pass it counts that pass. Raises InputError for transformed rows.
+        """
         first = self._epoch_rows * self.passes
         return make_report(self._table, self.schedule, self.reads, self.passes, first)
 
+    def scalars(self) -> dict[str, float]:
+        """The report as flat numbers for a trainer's logger, and `wait_seconds`, this process's.
+
+        Of rows whose tokens cannot be counted, as transformed ones, only the position.
+        """
+        try:
+            found = self.report().scalars()
+        except InputError:
+            found = {"row": self.next_row, "pass": self.passes}
+        return {**found, "wait_seconds": self.wait_seconds}
+
     @property
     def reads(self) -> ReadCounts | None:
-        """What was fetched from buckets here since it began; None where no row is in one."""
+        """What this process and its running workers have fetched from buckets since it began.
+
+        None where rows are local, and before the first batch is asked for.
+        """
         return None if self._read_before is None else read_counts() - self._read_before
 
     def halt(self) -> SourceExhausted | None:
+        """The error that ends the run, if its mixture halts before the budget is met."""
         return None if self._underlying is None else self._underlying.end()
 
     def _planned(self) -> list[dict[str, Any]]:
@@ -240,6 +312,7 @@ class BatchPipeline:
         return [] if self._underlying is None else self._underlying.amendments
 
     def get_state(self) -> dict[str, Any]:
+        """The loader's position as plain JSON values, the same on every host."""
         with self.lock:
             at = self.schedule
             amendments = sorted([*self._planned(), *self._amendments], key=itemgetter("row"))
@@ -248,6 +321,11 @@ class BatchPipeline:
             return make_state(self._run, at.next_row, at.history, skips, amendments, passes)
 
     def set_state(self, state: Mapping[str, Any]) -> None:
+        """Resume where a state was taken; raises StateMismatch naming every fact that differs.
+
+        The skips of the state hold, and those of this loader. Amendments at the state's row or
+        later may differ from those of the run that the state was taken in.
+        """
         saved = parse_state(state)
         exhaustions = () if self._underlying is None else self._underlying.exhaustions
         first_dry = min((each.row for each in exhaustions), default=math.inf)
@@ -265,7 +343,9 @@ class BatchPipeline:
             self._amendments, self.passes = noted, saved.passes
             self.schedule.restore(saved.next_row, saved.batch_sizes, saved.skips)
 
+    @validated
     def seek(self, *, step: int | None = None, row: int | None = None) -> None:
+        """Go to a step (by the batch sizes that steps had) or to a row; takes no time."""
         if (step is None) == (row is None):
             raise InputError("seek takes step=… or row=…, one of them")
         target, last = (step, len(self.schedule)) if row is None else (row, len(self.rows))
@@ -277,9 +357,12 @@ class BatchPipeline:
             (self.schedule.seek_step if row is None else self.schedule.seek)(target)
 
     def reset(self) -> None:
+        """Go back to the first row, of the first pass."""
         self._go_to_pass(0)
 
+    @validated
     def skip(self, first: int, stop: int) -> None:
+        """Never deliver rows `[first, stop)` from here on; every host has to call it."""
         ranges = check_skips([(first, stop)], len(self.rows))
         with self._moving():
             self.schedule.skip(ranges)
@@ -290,7 +373,7 @@ class BatchPipeline:
         with self.lock:
             self._check_open()
             self._stream.close()
-            self.ended = self._delivered_all = False
+            self._ended = self._delivered_all = False
             yield
 
     def become_copy(self, choose: Callable[[Iterator[Span]], Iterator[Span]]) -> None:
@@ -302,13 +385,26 @@ class BatchPipeline:
         self._board = None
 
     def close(self) -> None:
-        self.closed = True
+        """Stop threads and worker processes; the loader cannot be used afterwards."""
+        self._is_closed = True
         self._stream.close()  # a thread that waits for a batch lets go of the lock
         with self.lock:
             self._stream.close()
 
+    async def save(self, directory: Any) -> Any:
+        """For Orbax's checkpointables: one process writes the state of now to the `directory`."""
+        from jaxdata.feed.checkpoint import save_later
+
+        return save_later(directory, self.get_state())
+
+    async def load(self, directory: Any) -> Any:
+        """For Orbax's checkpointables: from the `directory`, on any number of processes."""
+        from jaxdata.feed.checkpoint import load_later
+
+        return load_later(directory, self)
+
     def _check_open(self) -> None:
-        if self.closed:
+        if self._is_closed:
             raise InputError("this loader is closed: make another")
 
 

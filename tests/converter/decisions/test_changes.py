@@ -11,16 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.converter import compatibility
-from jaxdata.converter import compatibility as append
+from jaxdata.converter import changes as changed
+from jaxdata.converter import conversion, conversion_run
 from jaxdata.converter.changes import times_made
-from jaxdata.converter.compatibility import call_text
 from jaxdata.converter.job import Job
 from jaxdata.converter.parameters import Parameters
 from jaxdata.converter.receipts import MergedReceipts, Quarantined, RecordPlace
 from jaxdata.dataset.manifest import Generation, SourceEntry
-from jaxdata.dataset.unfinished import UnfinishedJob
-from jaxdata.storage import open_store
 from tests.converter.decisions.made import BYTES, input_file, manifest, parameters, source
 
 INPUTS = st.dictionaries(st.sampled_from("abcde"), st.sampled_from(["one", "two"]))
@@ -53,7 +50,7 @@ def test_of_other_inputs_the_first_of_each_kind_is_named(
     was: dict[str, str], now: dict[str, str]
 ) -> None:
     begun, changes = of_inputs(was), told(was, now)
-    assert compatibility.unfinished_changes(begun.encode(), of_inputs(now)) == changes
+    assert changed.unfinished_changes(begun.encode(), of_inputs(now)) == changes
     said = refused(source(begun), of_inputs(now))
     if not changes:
         assert said is None, "it is finished"
@@ -70,7 +67,7 @@ def test_of_other_inputs_the_first_of_each_kind_is_named(
 def refused(entry: SourceEntry, wanted: Parameters) -> str | None:
     was = manifest(wanted, web=entry)
     try:
-        compatibility.check_finished(was, "train/web", wanted, URL)
+        changed.check_finished(was, "train/web", wanted, URL)
     except InputError as error:
         return str(error)
     return None
@@ -106,9 +103,9 @@ def test_changes_since_a_beginning_are_named(
     was: dict[str, Any], now: dict[str, Any], changes: list[str]
 ) -> None:
     begun, wanted = parameters("a", update=was), parameters("a", update=now)
-    assert compatibility.unfinished_changes(begun.encode(), wanted) == changes
+    assert changed.unfinished_changes(begun.encode(), wanted) == changes
     with pytest.raises(ValueError, match="Parameters"):
-        compatibility.unfinished_changes(b"{}", wanted)
+        changed.unfinished_changes(b"{}", wanted)
 
 
 def tokenizer(made: Parameters, **fields: Any) -> Parameters:
@@ -132,12 +129,12 @@ def test_a_source_of_another_tokenizer_or_size_of_records_does_not_join() -> Non
         (parameters("b", record_tokens=7), "record_tokens was 16384, is 7"),
     ]:
         with pytest.raises(InputError) as caught:
-            compatibility.check_dataset(was, other, URL)
+            changed.check_dataset(was, other, URL)
         assert str(caught.value) == (
             f"{URL}: all sources of a dataset share one tokenizer and record size: {said}. "
             "Use the dataset's, or another --output"
         )
-    compatibility.check_dataset(was, tokenizer(wanted, name="mine"), URL)
+    changed.check_dataset(was, tokenizer(wanted, name="mine"), URL)
 
 
 def grown(*stages: Parameters, **options: Any) -> SourceEntry:
@@ -179,11 +176,11 @@ def test_a_finished_source_with_other_settings_is_refused_by_each() -> None:
 def test_a_source_that_another_changed_meanwhile_is_no_base() -> None:
     entry, other = source(parameters("a")), source(parameters("b"))
     was = manifest(parameters("a"), web=entry)
-    compatibility.check_unchanged(was, ["train/web"], {"train/web": entry}, URL)
-    compatibility.check_unchanged(was, ["train/new"], {}, URL)
+    changed.check_unchanged(was, ["train/web"], {"train/web": entry}, URL)
+    changed.check_unchanged(was, ["train/new"], {}, URL)
     for base in ({}, {"train/web": other}):
         with pytest.raises(DatasetError) as caught:
-            compatibility.check_unchanged(was, ["train/new", "train/web"], base, URL)
+            changed.check_unchanged(was, ["train/new", "train/web"], base, URL)
         assert str(caught.value) == (
             f"{URL}: train/web was changed by another process while documents were added to it; "
             "run the same command again"
@@ -197,10 +194,10 @@ def test_documents_are_read_as_anybody_likes_but_made_by_the_same_settings() -> 
     entry = source(parameters("a", update={"library": "tiktoken 1", "unit_bytes": 5}))
     for name, value in FREE.items():
         for was in (entry, source(parameters("a", **{name: value}))):
-            compatibility.check_addition("train/web", was, parameters("b", **{name: value}))
+            changed.check_addition("train/web", was, parameters("b", **{name: value}))
     wanted = parameters("b", bos=True, update={"library": "tiktoken 2"})
     with pytest.raises(InputError) as caught:
-        compatibility.check_addition("train/web", entry, wanted)
+        changed.check_addition("train/web", entry, wanted)
     assert str(caught.value) == (
         "--append: train/web was made with different settings: bos was False, is True; the "
         "tokenizer's library was tiktoken 1, is tiktoken 2, which could give other ids (pip "
@@ -219,29 +216,29 @@ def test_only_new_files_are_added_after_those_that_were_there() -> None:
     few, many = source(first), source(second)
     dataset = manifest(first, web=few, other=many)
     outputs = ["train/web", "val/web"]
-    made, entries = append.added_to(dataset, outputs, job("b", "c", "d"))
+    made, entries = conversion._added_to(dataset, outputs, job("b", "c", "d"))
     assert entries == {"train/web": few}
     assert [file.name for file in made.files] == ["c", "d"]
     assert made.parameters.first_file == 2
     assert made.parameters.inputs == {name: f"digest of {name}" for name in "cd"}
-    made, entries = append.added_to(dataset, ["train/web", "train/other"], job("c", "d"))
+    made, entries = conversion._added_to(dataset, ["train/web", "train/other"], job("c", "d"))
     assert entries == {"train/web": few, "train/other": many}
     assert ([file.name for file in made.files], made.parameters.first_file) == (["d"], 3)
     given = job("a")
-    assert append.added_to(manifest(first), ["train/web"], given) == (given, {}), "all is new"
+    assert conversion._added_to(manifest(first), ["train/web"], given) == (given, {}), "all is new"
 
 
 def test_a_file_of_a_known_name_with_other_content_is_not_added() -> None:
     known = parameters("a", update={"inputs": {"a": "another digest"}})
     dataset = manifest(known, web=source(known))
     with pytest.raises(InputError) as caught:
-        append.added_to(dataset, ["train/web"], job("0", "a"))
+        conversion._added_to(dataset, ["train/web"], job("0", "a"))
     assert str(caught.value).startswith(
         "--append: 'a' was converted before with other content, and appending it would repeat"
     )
     other = parameters("a", bos=True)
     with pytest.raises(InputError, match="train/web was made with different settings: bos was T"):
-        append.added_to(manifest(other, web=source(other)), ["train/web"], job("b"))
+        conversion._added_to(manifest(other, web=source(other)), ["train/web"], job("b"))
 
 
 def merged(
@@ -271,47 +268,20 @@ NOTHING: list[tuple[list[str], dict[str, int], str, str]] = [
 def test_a_conversion_without_documents_says_why(
     reasons: list[str], dropped: dict[str, int], options: str, message: str
 ) -> None:
-    assert str(compatibility.no_documents(merged(reasons, dropped), options)) == message
+    assert str(conversion_run._no_documents(merged(reasons, dropped), options)) == message
 
 
 def test_errors_name_the_place() -> None:
-    said = str(compatibility.no_documents(merged([LACKS], {}, ()), "--a"))
+    said = str(conversion_run._no_documents(merged([LACKS], {}, ()), "--a"))
     assert said == f"{NO_KEY} no keys: name one of these with --a"
     place = RecordPlace(input_file("a.jsonl"), 3)
-    assert str(compatibility.bad_record(place, Quarantined(0, 2, "not JSON", None))) == (
+    assert str(conversion_run._bad_record(place, Quarantined(0, 2, "not JSON", None))) == (
         "/data/a.jsonl:3: not JSON. Fix the record, or skip such records with --on-error quarantine"
     )
-    assert str(compatibility.modified_meanwhile(input_file("a.jsonl"), "d/work")) == (
+    assert str(conversion_run._modified_meanwhile(input_file("a.jsonl"), "d/work")) == (
         "/data/a.jsonl was modified while it was converted. Delete d/work, run the same command "
         "again, and do not modify inputs meanwhile"
     )
-
-
-FIM = {"task": "fim", "fim_prefix": 1, "fim_middle": 2, "fim_suffix": 3}
-
-
-def kept(url: str, options: dict[str, Any], split: str = "train") -> dict[str, Any]:
-    return compatibility.with_kept_options(options, url, split, "web")
-
-
-def test_a_source_keeps_the_options_whose_default_changed(tmp_path: Path) -> None:
-    url = str(tmp_path / "d")
-    assert kept(url, FIM) == FIM, "there is none yet"
-    made = parameters("a", **FIM, fim_context=512)
-    store = open_store(url)
-    store.write("dataset.json", manifest(made, web=source(made)).encode())
-    assert kept(url, FIM) == {"fim_context": 512} | FIM
-    ratio = FIM | {"split_ratio": "val=1,train=9"}
-    assert kept(url, ratio, "none") == {"fim_context": 512} | ratio
-    assert kept(url, FIM, "val") == FIM, "a source of another split"
-    given = FIM | {"fim_context": 99}
-    assert kept(url, given) == given
-    assert kept(url, {"bos": True}) == {"bos": True}
-    begun = UnfinishedJob(store, "train/web")
-    begun.begin(parameters("a", **FIM, fim_context=0).encode())
-    assert kept(url, FIM) == {"fim_context": 0} | FIM, "what was begun comes first"
-    begun.begin(parameters("a").encode())
-    assert kept(url, FIM) == FIM, "another task"
 
 
 def test_a_call_is_told_of_without_its_defaults_and_what_is_no_value_by_its_name() -> None:
@@ -320,9 +290,9 @@ def test_a_call_is_told_of_without_its_defaults_and_what_is_no_value_by_its_name
     given: dict[str, Any] = {"inputs": [*"abcdefghi"], "output": Path("out"), "split": "train"}
     given |= {"command": "x", "progress": print, "keep": ("url", 2), "more": {"a": True}}
     given |= {"transform": str.upper, "tokenizer": BYTES, "other": object()}
-    assert call_text(convert, given) == (
+    assert conversion._call(convert, given) == (
         "jaxdata.convert(['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', …], output='out', "
         "keep=['url', 2], more={'a': True}, transform='str.upper', tokenizer='bytes', "
         "other=<object>)"
     )
-    assert call_text(convert, {"inputs": [*"abcdefgh"]}).endswith("'g', 'h'])")
+    assert conversion._call(convert, {"inputs": [*"abcdefgh"]}).endswith("'g', 'h'])")

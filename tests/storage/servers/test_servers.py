@@ -1,4 +1,4 @@
-"""The servers of buckets themselves (`jaxdata.testing.buckets`): answers, faults, counts."""
+"""The servers of buckets themselves (`tests.storage.servers`): answers, faults, counts."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from jaxdata.testing.buckets import BucketServer, Faults, bucket_process, bucket_server, fault_proxy
-from jaxdata.testing.buckets.faults import KINDS, Draws
-from jaxdata.testing.buckets.http_messages import Request
-from jaxdata.testing.buckets.server import Scheme
+from tests.storage.servers import BucketServer, Faults, bucket_process, bucket_server
+from tests.storage.servers.faults import KINDS, Draws
+from tests.storage.servers.http_messages import Request
+from tests.storage.servers.server import Scheme
 
 CONTENT = bytes(range(200)) * 5
 PLACE = "/storage/v1/b/bkt/o/a?alt=media"
@@ -27,16 +27,6 @@ def s3() -> Iterator[BucketServer]:
     with bucket_server("s3") as server:
         server.write("bkt/a", CONTENT)
         yield server
-
-
-@pytest.fixture(params=["inside", "in front"])
-def faulty(request: pytest.FixtureRequest, s3: BucketServer) -> Iterator[BucketServer]:
-    """A server with faults of its own, and a proxy in front of one that has none."""
-    if request.param == "inside":
-        yield s3
-        return
-    with fault_proxy(s3.address) as proxy:
-        yield proxy
 
 
 def connect(server: BucketServer, timeout: float | None = None) -> http.client.HTTPConnection:
@@ -103,20 +93,12 @@ def test_a_server_in_a_process_of_its_own_has_objects_as_files_and_nothing_outsi
         server.faults = Faults(forbidden=1.0, path="bkt/none", methods="GET")
         server.write("bkt/a", b"0123456789")
         (tmp_path / "all/bkt/b").write_bytes(b"by hand")
-        with fault_proxy(server.address, "gs") as proxy:
-            for name, expected in (
-                ("a", 200),
-                ("b", 200),
-                ("none", 403),
-                ("..%2F..%2Fsecret", 404),
-            ):
-                path = PLACE.replace("/a", f"/{name}")
-                assert [plain(each, path=path)[0] for each in (proxy, server)] == [expected] * 2
-            assert plain(proxy, path=PLACE, Range="bytes=3-4")[1] == b"34"
-            with pytest.raises(ValueError, match="belong to the server behind this proxy"):
-                proxy.names()
+        expected = {"a": 200, "b": 200, "none": 403, "..%2F..%2Fsecret": 404}
+        for name, status in expected.items():
+            assert plain(server, path=PLACE.replace("/a", f"/{name}"))[0] == status
+        assert plain(server, path=PLACE, Range="bytes=3-4")[1] == b"34"
         counts = server.counts
-        assert (counts.requests, counts.faults) == (9, {"forbidden": 2})
+        assert (counts.requests, counts.faults) == (5, {"forbidden": 1})
         assert server.names() == ["bkt/a", "bkt/b"]
         with pytest.raises(LookupError, match="there is no objects/bkt/c"):
             server.read("bkt/c")
@@ -124,7 +106,7 @@ def test_a_server_in_a_process_of_its_own_has_objects_as_files_and_nothing_outsi
 
 
 def test_the_command_prints_the_environment(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "jaxdata.testing.buckets", "--folder", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.storage.servers", "--folder", str(tmp_path)]
     with subprocess.Popen([*command, "--scheme", "s3"], stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout
         address = run.stdout.readline().split()[1]
@@ -144,57 +126,57 @@ RAISED: dict[str, type[Exception]] = {
 
 
 @pytest.mark.parametrize("fault", [*STATUSES, *RAISED, "short"])
-def test_a_fault_is_delivered_and_noted(faulty: BucketServer, s3: BucketServer, fault: str) -> None:
+def test_a_fault_is_delivered_and_noted(s3: BucketServer, fault: str) -> None:
     if fault in ("reset", "lost"):  # of a write, which was not done, and which was
-        faulty.faults = Faults(**{fault: 1.0}, methods="PUT")  # type: ignore[arg-type]
+        s3.faults = Faults(**{fault: 1.0}, methods="PUT")  # type: ignore[arg-type]
         with pytest.raises(ConnectionResetError):
-            plain(faulty, "PUT", body=b"new")
+            plain(s3, "PUT", body=b"new")
         assert s3.read("bkt/a") == (CONTENT if fault == "reset" else b"new")
         s3.write("bkt/a", CONTENT)
-        faulty.clear()
-    faulty.faults = Faults(**{fault: 1.0})  # type: ignore[arg-type]
+        s3.clear()
+    s3.faults = Faults(**{fault: 1.0})  # type: ignore[arg-type]
     sent = 0
     if fault in STATUSES:
         said = f"{fault}, for a test".encode()
-        assert plain(faulty)[:2] == (STATUSES[fault], said)
+        assert plain(s3)[:2] == (STATUSES[fault], said)
         sent = len(said)
     elif fault == "short":
-        assert plain(faulty)[:2] == (200, CONTENT[:500]), "its length says so, too"
+        assert plain(s3)[:2] == (200, CONTENT[:500]), "its length says so, too"
         sent = 500
     else:
         with pytest.raises(RAISED[fault]) as raised:
-            plain(faulty, timeout=0.2 if fault == "silent" else None)
+            plain(s3, timeout=0.2 if fault == "silent" else None)
         assert not isinstance(raised.value, http.client.RemoteDisconnected), "closed, not reset"
         if isinstance(raised.value, http.client.IncompleteRead):
             assert (raised.value.partial, raised.value.expected) == (CONTENT[:500], 500)
             sent = 500
-    assert [(one.fault, one.sent) for one in faulty.requests] == [(fault, sent)]
-    assert faulty.counts.faults == {fault: 1}
-    faulty.faults = ()
-    assert plain(faulty)[:2] == (200, CONTENT)
+    assert [(one.fault, one.sent) for one in s3.requests] == [(fault, sent)]
+    assert s3.counts.faults == {fault: 1}
+    s3.faults = ()
+    assert plain(s3)[:2] == (200, CONTENT)
 
 
-def test_latency_and_bandwidth_take_their_time(faulty: BucketServer) -> None:
-    faulty.faults = [Faults(latency=0.02), Faults(latency=0.02, bandwidth=50_000)]
+def test_latency_and_bandwidth_take_their_time(s3: BucketServer) -> None:
+    s3.faults = [Faults(latency=0.02), Faults(latency=0.02, bandwidth=50_000)]
     began = time.monotonic()
     with ThreadPoolExecutor(4) as pool:
-        for found in pool.map(lambda _: plain(faulty), range(4)):
+        for found in pool.map(lambda _: plain(s3), range(4)):
             assert found[:2] == (200, CONTENT)
     assert time.monotonic() - began >= 0.04 + 4 * 0.02, "bytes go one after the other"
-    counts = faulty.counts
+    counts = s3.counts
     assert (counts.requests, counts.statuses, counts.sent) == (4, {200: 4}, 4_000)
 
 
-def test_only_some_requests_go_wrong(faulty: BucketServer, s3: BucketServer) -> None:
-    faulty.faults = [
+def test_only_some_requests_go_wrong(s3: BucketServer) -> None:
+    s3.faults = [
         Faults(unavailable=1.0, path="bkt/b*"),
         Faults(unavailable=1.0, methods="HEAD PUT"),
         Faults(forbidden=1.0, after=2),
     ]
     s3.write("bkt/b1", b"")
-    assert [plain(faulty)[0] for _ in range(4)] == [200, 200, 403, 403]
+    assert [plain(s3)[0] for _ in range(4)] == [200, 200, 403, 403]
     asked = (("GET", "/bkt/b1"), ("PUT", "/bkt/a"), ("DELETE", "/bkt/a"))
-    assert [plain(faulty, *each)[0] for each in asked] == [503, 503, 403]
+    assert [plain(s3, *each)[0] for each in asked] == [503, 503, 403]
 
 
 def test_shares_are_what_was_asked_for_and_the_same_in_any_order() -> None:

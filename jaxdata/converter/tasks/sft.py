@@ -136,7 +136,9 @@ _USUAL = ("messages", "conversations")  # keys of conversations, where none is n
 
 
 def _split(keys: Any) -> Any:
-    return tuple(keys.split(",")) if isinstance(keys, str) else keys
+    if isinstance(keys, str):
+        return tuple(keys.split(","))
+    return tuple(keys) if isinstance(keys, list) else keys  # as JSON has them
 
 
 Keys = Annotated[tuple[str, ...], BeforeValidator(_split)]

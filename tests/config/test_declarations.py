@@ -133,7 +133,7 @@ def test_no_command_has_an_option_without_help() -> None:
 
 
 def test_the_schema_has_every_field_with_its_description() -> None:
-    schema = json.loads((Path(__file__).parents[1] / "configs/schema.json").read_text())
+    schema = json.loads((Path(__file__).parents[2] / "configs/schema.json").read_text())
     for model in (PackSection, LoaderSection):
         shown = schema["$defs"][model.__name__]["properties"]
         assert shown.keys() == model.model_fields.keys()

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from jaxdata.cli.arguments.run_config import OVERRIDABLE
+from jaxdata.cli.config import OVERRIDABLE
 
 _EPILOG = """\b
 Examples:

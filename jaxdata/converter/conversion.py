@@ -14,7 +14,7 @@ from typing import Any, Literal, Self, cast, get_args
 
 from jaxdata import tokenizers
 from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.base.numbers import takes_numpy_beside
+from jaxdata.base.numbers import validated
 from jaxdata.converter.changes import (
     check_addition,
     check_dataset,
@@ -238,7 +238,7 @@ _PLAIN = str | int | float | bool | None
 _UNSAID = ("progress", "command")
 
 
-@takes_numpy_beside("inputs")
+@validated
 def convert(
     inputs: Inputs | Iterable[Any] = (),
     *,

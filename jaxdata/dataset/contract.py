@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jaxdata.base.errors import InputError
-from jaxdata.base.numbers import takes_numpy
+from jaxdata.base.numbers import validated
 from jaxdata.base.wording import nearest, table_html
 from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.views.kept_documents import kept_documents
@@ -80,7 +80,7 @@ class Dataset(ABC):
             splits.setdefault(split, []).append(source)
         return splits
 
-    @takes_numpy
+    @validated
     def source(
         self,
         split: str,

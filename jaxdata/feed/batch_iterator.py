@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from typing_extensions import TypeVar
 
 from jaxdata.base.errors import InputError, SourceExhausted, StateMismatch
-from jaxdata.base.numbers import takes_numpy
+from jaxdata.base.numbers import validated
 from jaxdata.base.wording import counted
 from jaxdata.feed.batches import (
     BatchMaker,
@@ -35,10 +35,11 @@ from jaxdata.feed.layouts import Named, check_layout
 from jaxdata.feed.report import RunReport, make_report
 from jaxdata.feed.same_rows import Board, compare_states
 from jaxdata.feed.schedule import Schedule, Share, Span, check_batch_size, check_skips
+from jaxdata.feed.settings import LoaderSection
 from jaxdata.feed.state import check_run, make_state, parse_state
 from jaxdata.feed.streams.ahead import AheadStream, FarStream, FirstFill
 from jaxdata.feed.streams.workers import WorkerStream
-from jaxdata.feed.trees import check_counts, check_rows, check_slots, is_on_host
+from jaxdata.feed.trees import check_rows, check_slots, is_on_host
 from jaxdata.rows.extras import check_extras
 from jaxdata.rows.map_datasets import (
     have_epochs,
@@ -104,7 +105,7 @@ class BatchIterator(Generic[B]):
     ) -> None:
         super().__init__()
         check_rows(rows)
-        check_counts(num_workers=num_workers, prefetch=prefetch)
+        LoaderSection.checked(num_workers=num_workers, prefetch=prefetch)
         self.rows = rows
         self._table = row_table(rows)
         known = known_rows(rows)
@@ -262,7 +263,7 @@ class BatchIterator(Generic[B]):
             raise InputError("expand='device' delivers no arrays of your own: use expand='host'")
         return next(iter(self._placements.values())).place(self._layout(batch))
 
-    @takes_numpy
+    @validated
     def batch_rows(self, step: int) -> NDArray[np.int64]:
         """Rows of the global batch of a step, past or future, by the sizes and skips it had."""
         if not 0 <= step < len(self):
@@ -270,7 +271,7 @@ class BatchIterator(Generic[B]):
         rows = self.schedule.batch_rows(step)
         return in_batch_order(self._keyed[0], rows) if self._keyed else rows
 
-    @takes_numpy
+    @validated
     def step_of_row(self, row: int) -> tuple[int, int] | None:
         """The step that has a row, and the row's number in that batch; None if it is skipped."""
         found = self.schedule.find(row)
@@ -347,7 +348,7 @@ class BatchIterator(Generic[B]):
             self._amendments, self.passes = noted, saved.passes
             self.schedule.restore(saved.next_row, saved.batch_sizes, saved.skips)
 
-    @takes_numpy
+    @validated
     def seek(self, *, step: int | None = None, row: int | None = None) -> None:
         """Go to a step (by the batch sizes that steps had) or to a row; takes no time."""
         if (step is None) == (row is None):
@@ -364,7 +365,7 @@ class BatchIterator(Generic[B]):
         """Go back to the first row, of the first pass."""
         self._go_to_pass(0)
 
-    @takes_numpy
+    @validated
     def skip(self, first: int, stop: int) -> None:
         """Never deliver rows `[first, stop)` from here on; every host has to call it."""
         ranges = check_skips([(first, stop)], len(self.rows))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
-from jaxdata.base.numbers import takes_numpy
+from jaxdata.base.numbers import validated
 from jaxdata.base.progress import Advance
 from jaxdata.dataset.custom import as_documents
 from jaxdata.dataset.documents import Documents
@@ -38,7 +38,7 @@ class ExportReport:
     bytes: int
 
 
-@takes_numpy
+@validated
 def export(
     source: Any,
     output: str | os.PathLike[str],

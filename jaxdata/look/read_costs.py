@@ -21,8 +21,6 @@ from rich.text import Text
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import Ints
-from jaxdata.dataset.documents import placed
-from jaxdata.dataset.views.kept_documents import base_of
 from jaxdata.look.terminal import counted, plain_table, printable
 from jaxdata.rows.lanes import DEAR
 from jaxdata.rows.mixing.mixture import Mixture
@@ -191,7 +189,7 @@ class _Source:
         self.table, self.cluster, self.number = table, cluster, number
         self.source, self.rows = source, rows
         self.documents = source.documents[0] if table.sources else table.documents[number]
-        self.sizes = np.asarray(placed(base_of(self.documents)).file_sizes)
+        self.sizes = np.asarray(self.documents.base.file_sizes)
         self.bytes = int(self.sizes.sum())
         self.pages = max(int((-(-self.sizes // cluster.page_bytes)).sum()), 1)
         self.steps = -(-len(table) // cluster.batch_size)

@@ -16,7 +16,7 @@ from torch import distributed
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from jaxdata.base.errors import InputError, StateMismatch
-from jaxdata.base.numbers import takes_numpy
+from jaxdata.base.numbers import validated
 from jaxdata.config import Config, build_rows, load_config, loader_arguments
 from jaxdata.feed.batch_iterator import BatchIterator
 from jaxdata.feed.batches import HostPlacement
@@ -238,7 +238,7 @@ class Loader(BatchIterator, IterableDataset[Tensors]):
     ([torch.Size([2, 2])], 2)
     """
 
-    @takes_numpy
+    @validated
     def __init__(
         self,
         rows: Any,
@@ -411,7 +411,7 @@ class Batches(Dataset[Tensors]):
     (2, torch.Size([1, 2]))
     """
 
-    @takes_numpy
+    @validated
     def __init__(
         self,
         rows: Any,
@@ -452,7 +452,7 @@ class Batches(Dataset[Tensors]):
         if self._loader.step != self._first + number:
             self._loader.seek(step=self._first + number)
 
-    @takes_numpy
+    @validated
     def get_state(self, batches: int) -> dict[str, Any]:
         """The state after training on the first `batches` of these.
 

@@ -13,12 +13,12 @@ import pytest
 
 import jaxdata
 from jaxdata.base.errors import InputError
+from jaxdata.base.settings import setting
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.converter.inputs.formats import base as formats
 from jaxdata.converter.inputs.formats.base import Format
 from jaxdata.converter.inputs.parsing import text_of
 from jaxdata.converter.inputs.units import ReadSettings
-from jaxdata.converter.options import option
 from jaxdata.converter.parameters import Parameters, make_parameters, options
 from jaxdata.converter.tasks import Encoded, Prepared, Record, Settings, Task, registry
 from jaxdata.tokenizers import Tokenizer, load
@@ -30,9 +30,9 @@ class ToySettings(Settings):
     makes: ClassVar[str] = "words, one a document"
 
     name: Literal["toy"] = "toy"
-    shout: bool = option(False, "Write words in capitals.")
-    longest: int = option(9, "Longest word that is kept.", ge=1)
-    mark: str = option("", "Text before each word.", escapes=True)
+    shout: bool = setting(False, "Write words in capitals.")
+    longest: int = setting(9, "Longest word that is kept.", ge=1)
+    mark: str = setting("", "Text before each word.", escapes=True)
 
 
 class ToyTask(Task):
@@ -147,4 +147,4 @@ def test_a_format_is_one_class_and_its_registration(tmp_path: Path) -> None:
 def test_every_option_is_described() -> None:
     for name, one in options().items():
         assert one.help, name
-        assert one.told("heading"), name
+        assert one.heading, name

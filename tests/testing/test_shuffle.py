@@ -165,7 +165,10 @@ def test_every_strategy_is_measured(strategy: str) -> None:
 
 
 def test_a_sorted_corpus_that_is_not_shuffled_is_flagged() -> None:
-    table = PackedRows(documents(np.sort(SOME)), PackSettings(128, "concat", shuffle=False))
+    table = PackedRows(
+        documents(np.sort(SOME)),
+        PackSettings.checked(seq_len=128, strategy="concat", shuffle=False),
+    )
     (found,) = shuffle_quality(
         jaxdata.rows.map_datasets.PackedDataset(table), batch_size=16, hosts=4
     )

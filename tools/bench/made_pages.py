@@ -101,7 +101,7 @@ class SampledRows(PackedRows):
     def __init__(self, documents: MadePages, **settings: Any) -> None:
         made: Any = documents
         self.documents, self._source = (made,), made
-        self.settings = resolved(made, PackSettings(**settings))
+        self.settings = resolved(made, PackSettings.checked(**settings))
         self.seq_len, self.positions = self.settings.seq_len, self.settings.positions
         self.planner = Planner(made, self.settings)
         order = self.planner.order

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import model_validator
 
+from jaxdata.base.settings import setting
 from jaxdata.converter.inputs.parsing import BadRecord, field_of
-from jaxdata.converter.options import INPUT, Keys, option
+from jaxdata.converter.options import INPUT, Keys
 from jaxdata.converter.tasks.base import (
     Clean,
     Dropped,
@@ -74,29 +75,29 @@ class IdsSettings(Settings):
     has_texts: ClassVar[bool] = False
 
     name: Literal["ids"] = "ids"
-    ids_key: str = option(
+    ids_key: str = setting(
         "input_ids", "Key of the ids: a list of whole numbers.", heading=INPUT, metavar="KEY"
     )
-    mask_key: str | None = option(
+    mask_key: str | None = setting(
         None,
         "Key of a loss mask, as long as the ids: 1 or true where the token at the same place has "
         "loss when it is predicted.",
         heading=INPUT,
         metavar="KEY",
     )
-    labels_key: str | None = option(
+    labels_key: str | None = setting(
         None,
         f"Key of labels, instead of a mask: the ids again, with {NO_LOSS} where there is no loss.",
         heading=INPUT,
         metavar="KEY",
     )
-    ids_end: Literal["add", "keep"] = option(
+    ids_end: Literal["add", "keep"] = setting(
         "add",
         "What ends documents: 'add' adds the end-of-document token where it is not the last id; "
         "'keep' stores ids as they end, as for a corpus of chunks.",
     )
 
-    keep_per_token: Keys = option(
+    keep_per_token: Keys = setting(
         (),
         "Keys of lists as long as the ids, separated by commas (weight,language:uint8): side "
         "arrays of the documents, which batches have on request. A type is needed where no table "

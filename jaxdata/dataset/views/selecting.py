@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.base.numbers import takes_numpy
+from jaxdata.base.numbers import validated
 from jaxdata.base.progress import Advance
 from jaxdata.base.ragged import Ints
 from jaxdata.base.seeds import derive
@@ -179,7 +179,7 @@ REASONS = ("where", "where is unknown", "weight")
 _AT_ONCE = 2**16  # documents
 
 
-@takes_numpy
+@validated
 def select(
     dataset: str | os.PathLike[str],
     name: str,

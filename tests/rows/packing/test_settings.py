@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -38,27 +37,24 @@ DEFAULTS: dict[str, Any] = {
 
 
 def test_settings_have_defaults_and_bounds() -> None:
-    made = PackSettings(8)
+    made = PackSettings.checked(seq_len=8)
     assert {name: getattr(made, name) for name in DEFAULTS} == DEFAULTS
-    found = {each.name: (each.metadata["least"], each.metadata["most"]) for each in fields(made)}
-    assert {name: found[name] for name in BOUNDS} == BOUNDS
 
 
 @pytest.mark.parametrize("name", BOUNDS)
 def test_a_bound_is_taken_and_what_lies_beyond_refused(name: str) -> None:
     least, most = BOUNDS[name]
-    also = ", or None" if DEFAULTS.get(name, 0) is None else ""
     for value in (least, most):
         overlaps = name == "overlap" and value
         if not overlaps:
-            PackSettings(**{"seq_len": 8, name: value})
-    for value, expected in ((least - 1, f"at least {least}"), (most + 1, f"at most {most:,}")):
+            PackSettings.checked(**{"seq_len": 8, name: value})
+    for value, expected in ((least - 1, f"at least {least:,}"), (most + 1, f"at most {most:,}")):
         with pytest.raises(InputError) as caught:
-            PackSettings(**{"seq_len": 8, name: value})
-        assert str(caught.value) == f"{name}={value}: expected {expected}{also}"
-    PackSettings(8, overlap=4)
+            PackSettings.checked(**{"seq_len": 8, name: value})
+        assert str(caught.value) == f"{name}={value}: expected {expected}"
+    PackSettings.checked(seq_len=8, overlap=4)
     with pytest.raises(InputError, match="overlap=5: expected 0 to seq_len/2 = 4"):
-        PackSettings(9, overlap=5)
+        PackSettings.checked(seq_len=9, overlap=5)
 
 
 def test_strategies_say_what_they_take_and_keep() -> None:

@@ -264,7 +264,6 @@ def test_folders_keep_their_measure() -> None:
 
 SHARED_STEMS = {
     "__init__": "what a room is",
-    "__main__": "what `python -m` runs",
     "api": "the public functions of a room",
     "attention": "which slots attend to which: for numpy, for jax and for torch",
     "base": "the contract that the files beside it fulfil",

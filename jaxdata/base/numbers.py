@@ -10,8 +10,8 @@ import functools
 import inspect
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
-from types import MappingProxyType, NoneType, UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from types import MappingProxyType, NoneType, SimpleNamespace, UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -114,11 +114,11 @@ def validated(function: F) -> F:
 
 def types_of(function: Callable[..., Any]) -> dict[str, Any]:
     """The type of each argument of a function; `Any` where only type checkers know its names."""
-    names, found = inspect.unwrap(function).__globals__, {}
+    names, found = inspect.unwrap(function).__globals__, dict[str, Any]()
     for each in inspect.signature(function).parameters.values():
-        hint: Any = each.annotation
+        alone = SimpleNamespace(__annotations__={"hint": each.annotation})
         try:
-            hint = eval(hint, names) if isinstance(hint, str) else hint  # noqa: S307 - our own text
+            hint = get_type_hints(alone, names, include_extras=True)["hint"]
         except (NameError, AttributeError):
             hint = Any
         found["**" if each.kind is each.VAR_KEYWORD else each.name] = hint

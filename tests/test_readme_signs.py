@@ -54,7 +54,7 @@ SOUGHT = {
     "seeds of MinHash": ("hashes", "base/hashing.py", '"minhash"'),
     "how a worker starts": ("how workers", "base/processes.py", "class Worker"),
     "the schema of a config": ("schema", "config/annotated.py", "def config_schema"),
-    "side arrays": ("side arrays", "dataset/documents.py", "class SideArray"),
+    "side arrays": ("side arrays", "dataset/documents.py", "def side("),
     "the check of special tokens": (
         "special tokens",
         "converter/chat/formatting.py",

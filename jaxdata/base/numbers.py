@@ -10,10 +10,11 @@ import functools
 import inspect
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
-from types import MappingProxyType
-from typing import Any, TypeVar
+from types import MappingProxyType, NoneType, UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import numpy as np
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.wording import nearest
@@ -22,6 +23,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _BITS = 64
 _MAPPINGS = (dict, OrderedDict, defaultdict, Counter, MappingProxyType)
+_NUMBERS = {int, float, bool}
+_SOMEWHERE = list[float]  # of arguments of `**`, which may hold numbers
+_WORDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "True or False",
+    str: "a text",
+    tuple[int, int]: "two whole numbers",
+    NoneType: "None",
+}
 
 
 def plain(value: Any) -> Any:
@@ -34,57 +45,14 @@ def plain(value: Any) -> Any:
     """
     if type(value) in (list, tuple):
         return type(value)(map(plain, value))
-    if isinstance(value, _MAPPINGS) and type(value) in _MAPPINGS:
+    if type(value) in _MAPPINGS:
         return {plain(key): plain(inner) for key, inner in value.items()}
     if getattr(value, "shape", None) != ():
         return value
     scalar: Any = np.asarray(value)[()]
-    return _own(scalar) if isinstance(scalar, np.generic) else value
-
-
-def _own(scalar: np.generic) -> Any:
-    found = scalar.item()
-    return float(str(scalar)) if isinstance(found, float | np.floating) else found
-
-
-def takes_numpy(door: F) -> F:
-    """Let a function, or what makes the objects of a class, take numpy's numbers as Python's.
-
-    What a function's signature says to be an `int` has to be one: no float, not even a whole one,
-    no flag and no text. A class checks its own arguments.
-
-    Raises:
-        InputError: by the function, where an argument is no whole number; its name is in there.
-
-    >>> takes_numpy(repr)(np.int64(3))
-    '3'
-    """
-    if isinstance(door, type):
-        made: Any = door
-        made.__init__ = _opened(made.__init__, lambda *_: None)
-        return door
-    return _opened(door, _check_of(door))
-
-
-def takes_numpy_beside(data: str) -> Callable[[F], F]:
-    """The same for a function whose first argument, `data`, holds texts: it stays as it is."""
-    return lambda door: _opened(door, _check_of(door), data)
-
-
-_Check = Callable[[tuple[Any, ...], dict[str, Any]], None]
-
-
-def _opened(door: F, check: _Check, data: str | None = None) -> F:
-    @functools.wraps(door)
-    def called(*given: Any, **named: Any) -> Any:
-        texts = {data: named.pop(data)} if data in named else {}
-        first = 0 if data is None else 1
-        values = (*given[:first], *(_taken("an argument", each) for each in given[first:]))
-        names = {name: _taken(name, value) for name, value in named.items()}
-        check(values, names)
-        return door(*values, **texts, **names)
-
-    return called  # type: ignore[return-value]
+    if not isinstance(scalar, np.generic):
+        return value
+    return float(str(scalar)) if isinstance(scalar, np.floating) else scalar.item()
 
 
 def check_width(value: Any) -> None:
@@ -98,59 +66,111 @@ def check_width(value: Any) -> None:
         check_width([*value.values()])
 
 
-def _taken(name: str, value: Any) -> Any:
+def own(value: Any) -> Any:
+    """A value that somebody gave as Python's own, whose numbers have at most 64 bits."""
+    found = plain(value)
+    check_width(found)
+    return found
+
+
+def validated(function: F) -> F:
+    """Have a function take the numbers of numpy, jax and torch, and refuse what is no number.
+
+    Arguments whose types have numbers in them, and those of `**`, become Python's own. Where a type
+    is a number and nothing else, pydantic validates it, strictly: no float is an `int`, not even a
+    whole one, and no flag or text a number.
+
+    Raises:
+        InputError: by the function, where an argument is of another type; its name is in there.
+
+    >>> @validated
+    ... def times(count: int, of: int | None = None): return count
+    >>> times(np.int64(3))
+    3
+    >>> times(3.0)
+    Traceback (most recent call last):
+    jaxdata.base.errors.InputError: count=3.0: expected a whole number
+    """
+    types: dict[str, Any] = {}
+
+    @functools.wraps(function)
+    def called(*given: Any, **named: Any) -> Any:
+        if not types:
+            types.update(types_of(function))
+        taken = [
+            _taken(name, value, types[name]) for name, value in zip(types, given, strict=False)
+        ]
+        for name, value in named.items():
+            if name not in types and "**" not in types:
+                raise TypeError(
+                    f"{function.__qualname__}() got an unexpected keyword argument {name!r}"
+                    f"{nearest(name, types)}"
+                )
+            named[name] = _taken(name, value, types.get(name, _SOMEWHERE))
+        return function(*taken, *given[len(taken) :], **named)
+
+    return called  # type: ignore[return-value]
+
+
+def types_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """The type of each argument of a function; `Any` where only type checkers know its names."""
+    names, found = inspect.unwrap(function).__globals__, {}
+    for each in inspect.signature(function).parameters.values():
+        hint: Any = each.annotation
+        try:
+            hint = eval(hint, names) if isinstance(hint, str) else hint  # noqa: S307 - our own text
+        except (NameError, AttributeError):
+            hint = Any
+        found["**" if each.kind is each.VAR_KEYWORD else each.name] = hint
+    return found
+
+
+def _taken(name: str, value: Any, hint: Any) -> Any:
+    if not _NUMBERS & {*_parts(hint)}:
+        return value
     try:
-        own = plain(value)
-        check_width(own)
-        return own
+        found = own(value)
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
-    except RecursionError:
-        raise InputError(f"{name}: lists or mappings too deep in each other") from None
+    if _WORDS.keys() >= {*kinds_of(hint)}:
+        try:
+            _adapter(hint).validate_python(tuple(found) if type(found) is list else found)
+        except ValidationError:
+            raise InputError(f"{name}={found!r}: expected {in_words(hint)}") from None
+    return found
 
 
-def _check_of(door: Callable[..., Any]) -> _Check:
-    """Refuses what is no number, or no whole one, where the signature says it is."""
-    try:
-        parameters = inspect.signature(door).parameters.values()
-    except ValueError:  # one written in C
-        return lambda *_: None
-    order = [each.name for each in parameters]
-    hints = {each.name: str(each.annotation).split(" | ") for each in parameters}
-    hints = {name: hint for name, hint in hints.items() if _NUMBERS.issuperset(hint)}
-    closed = all(each.kind is not each.VAR_KEYWORD for each in parameters)
-
-    def check(given: tuple[Any, ...], named: dict[str, Any]) -> None:
-        for name in named if closed else ():
-            if name not in order:
-                raise TypeError(
-                    f"{door.__qualname__}() got an unexpected keyword argument {name!r}"
-                    f"{nearest(name, order)}"
-                )
-        for name, value in (*zip(order, given, strict=False), *named.items()):
-            if name in hints and not _fits(value, hints[name]):
-                what = _SAID.get(hints[name][0], "a whole number")
-                also = ", or None" if "None" in hints[name] else ""
-                raise InputError(f"{name}={value!r}: expected {what}{also}")
-
-    return check
+@functools.cache
+def _adapter(hint: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(hint, config=ConfigDict(strict=True))
 
 
-_PAIR = "tuple[int, int]"
-_SAID = {_PAIR: "two whole numbers", "float": "a number"}
-_NUMBERS = {"int", "float", "bool", "None", _PAIR}
+def _parts(hint: Any) -> list[Any]:
+    inner = hint if isinstance(hint, list) else get_args(hint)  # a list: what a callable takes
+    return [part for each in inner for part in _parts(each)] if inner else [hint]
 
 
-def _fits(value: Any, hint: list[str]) -> bool:
-    """Tell whether a value is what a hint of whole numbers says."""
-    if value is None:
-        return "None" in hint
-    if hint[0] == _PAIR:
-        pair = isinstance(value, list | tuple) and len(value) == 2
-        return pair and all(is_whole(each) for each in value)
-    if "float" in hint:
-        return is_number(value)
-    return is_whole(value) or "bool" in hint
+def kinds_of(hint: Any) -> list[Any]:
+    """The types of a value, None's own among them.
+
+    >>> kinds_of(int | None)
+    [<class 'int'>, <class 'NoneType'>]
+    """
+    if get_origin(hint) is Annotated:
+        return kinds_of(get_args(hint)[0])
+    if get_origin(hint) in (Union, UnionType):
+        return [kind for each in get_args(hint) for kind in kinds_of(each)]
+    return [hint]
+
+
+def in_words(hint: Any) -> str | None:
+    """What a value of a type of numbers and texts is; None of other types.
+
+    >>> in_words(float | str | None)
+    'a number or a text or None'
+    """
+    kinds = kinds_of(hint)
+    return " or ".join(_WORDS[kind] for kind in kinds) if _WORDS.keys() >= {*kinds} else None
 
 
 def is_number(value: Any) -> bool:

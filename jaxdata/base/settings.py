@@ -1,10 +1,10 @@
-"""The base of every section of a config: strict models, counts in scientific notation, and YAML."""
+"""The base of every declaration of settings, counts in scientific notation, and YAML."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import yaml
 from pydantic import (
@@ -14,12 +14,16 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
+    ValidationError,
+    field_validator,
 )
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
 from pydantic_core.core_schema import CoreSchema, no_info_after_validator_function
 
-from jaxdata.base.errors import ConfigError
-from jaxdata.base.numbers import check_width
-from jaxdata.base.wording import shortened
+from jaxdata.base.errors import ConfigError, InputError
+from jaxdata.base.numbers import check_width, in_words, own
+from jaxdata.base.wording import nearest, shortened
 
 _MOST_WHOLE = 2**62
 _LARGEST_YAML = 2**20
@@ -28,9 +32,83 @@ _DEEPEST = 50
 
 
 class Settings(BaseModel):
-    """A frozen section of a config; rejects unknown fields and silent conversions."""
+    """One declaration of what can be set: a section of a config, the arguments of a function.
+
+    Frozen; rejects unknown fields and silent conversions, and takes numbers of numpy as Python's.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _own(cls, value: Any) -> Any:
+        return own(value)
+
+    @classmethod
+    def checked(cls, **given: Any) -> Self:
+        """The settings that a function was given.
+
+        Raises:
+            InputError: a value is wrong; the message says what is expected.
+        """
+        try:
+            return cls(**given)
+        except ValidationError as error:
+            raise InputError(refusal(cls, error)) from None
+
+    @classmethod
+    def among(cls, given: Mapping[str, Any]) -> Self:
+        """The same of those arguments of a function that are fields; `given` is its `locals()`."""
+        return cls.checked(**{name: given[name] for name in cls.model_fields if name in given})
+
+
+def setting(default: Any, description: str, **more: Any) -> Any:
+    r"""Declare a field that a command has as an option, made by `jaxdata.cli.options`.
+
+    Args:
+        default: its value where nobody sets it.
+        description: what it does, in a sentence that is understood alone: the help of the option.
+        **more: for the option, `metavar`, what `--help` calls the value; `shown`, what it gives as
+            the default, where the value does not say it; `heading`, where it lists the option;
+            `hidden`, to leave it out; `escapes`, to take \n and \t as typed for a new line and a
+            tab. Others are constraints of :func:`pydantic.Field`.
+    """
+    extra = {name: more.pop(name, None) for name in _OF_OPTIONS}
+    given = {"default_factory": default} if isinstance(default, type) else {"default": default}
+    return Field(description=description, json_schema_extra=extra, **given, **more)
+
+
+_OF_OPTIONS = ("metavar", "shown", "heading", "hidden", "escapes")
+
+
+def told(field: FieldInfo, name: str) -> Any:
+    """What :func:`setting` was told of a field that pydantic does not know."""
+    extra = field.json_schema_extra
+    return extra.get(name) if isinstance(extra, dict) else None
+
+
+_BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "below"}
+
+
+def _short(bound: float) -> str:
+    return f"{bound:,}" if isinstance(bound, int) else f"{bound:g}"
+
+
+def refusal(model: type[BaseModel], error: ValidationError) -> str:
+    """The first error of a model's fields, as a function says it of its arguments."""
+    first = error.errors(include_url=False)[0]
+    name, context = ".".join(map(str, first["loc"])), first.get("ctx", {})
+    if first["type"] == "value_error":
+        return f"{name}: {context['error']}" if name else str(context["error"])
+    if first["type"] == "extra_forbidden":
+        return f"there is no setting {name!r}{nearest(name, model.model_fields)}"
+    hint = model.model_fields[str(first["loc"][0])].annotation
+    if in_words(hint):  # not the one of several types that is meant
+        name = str(first["loc"][0])
+    bounds = [f"{says} {_short(context[key])}" for key, says in _BOUNDS.items() if key in context]
+    plain = context.get("expected") if first["type"] == "literal_error" else in_words(hint)
+    expected = bounds[0] if bounds else plain or first["msg"].removeprefix("Input should be ")
+    return f"{name}={first['input']!r}: expected {expected}"
 
 
 def whole(value: object) -> object:
@@ -50,7 +128,9 @@ Natural = Annotated[int, Field(ge=0, le=_MOST_WHOLE)]
 
 @dataclass(frozen=True)
 class OneOf:
-    """Accept a name of a registry only; the registry is looked up when a value is checked.
+    """Accept a name of a registry only, of which the annotated `Literal` may know but some.
+
+    The registry is looked up when a value is checked.
 
     >>> from pydantic import TypeAdapter
     >>> TypeAdapter(Annotated[str, OneOf({"pad": 1, "crop": 2})]).validate_python("crop")
@@ -59,10 +139,8 @@ class OneOf:
 
     names: Collection[str]
 
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        return no_info_after_validator_function(self._check, handler(source))
+    def __get_pydantic_core_schema__(self, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return no_info_after_validator_function(self._check, handler(str))
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -70,15 +148,13 @@ class OneOf:
         return handler(schema) | {"enum": sorted(self.names)}
 
     def _check(self, value: str) -> str:
-        return known(value, self.names)
-
-
-def known(value: str, names: Collection[str]) -> str:
-    """A value that is one of some names."""
-    if value not in names:
-        *others, last = map(repr, sorted(names))
-        raise ValueError(f"should be {', '.join(others)} or {last}, got {value!r}")
-    return value
+        if value not in self.names:
+            *others, last = map(repr, sorted(self.names))
+            expected = f"{', '.join(others)} or {last}"
+            raise PydanticCustomError(
+                "literal_error", "Input should be {expected}", {"expected": expected}
+            )
+        return value
 
 
 def read_yaml(

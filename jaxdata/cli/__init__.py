@@ -1,7 +1,8 @@
 """The `jaxdata` command.
 
 Each command has a file of its own, imported when the command is used, so that `jaxdata --help` is
-quick. To add one, add a line to `COMMANDS`.
+quick. To add one, add a line to `COMMANDS`. `options` makes options of fields of settings; `config`
+gives a command CONFIG and overrides.
 """
 
 from __future__ import annotations
@@ -27,14 +28,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "convert": ("jaxdata.cli.convert:convert", "Convert raw text files to a dataset."),
     "tokenizer": ("jaxdata.cli.tokenizer:tokenizer", "Train a tokenizer on raw text files."),
     "inspect": ("jaxdata.cli.inspect:inspect", "Show a dataset, one document, or one row."),
-    "dedup": (
-        "jaxdata.cli.views.dedup_command:dedup",
-        "Find duplicates and make a view without them.",
-    ),
+    "dedup": ("jaxdata.cli.dedup:dedup", "Find duplicates and make a view without them."),
     "report": ("jaxdata.cli.report_page:report", "Write one page about a dataset or a run."),
     "verify": ("jaxdata.cli.verify:verify", "Compare a dataset's files with their checksums."),
-    "select": ("jaxdata.cli.views.choose:select", "Choose documents by their fields, as a view."),
-    "views": ("jaxdata.cli.views.listing:views", "Show or remove the views of a dataset."),
+    "select": ("jaxdata.cli.views:select", "Choose documents by their fields, as a view."),
+    "views": ("jaxdata.cli.views:views", "Show or remove the views of a dataset."),
     "config": (
         "jaxdata.cli.config:config",
         "Show every field of a config and where it was set.",
@@ -46,7 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Show, fill or clear what this host keeps of buckets.",
     ),
     "train": ("jaxdata.cli.train:train", "Train a small language model on a dataset."),
-    "top": ("jaxdata.cli.top:top", "Watch a training run."),
+    "top": ("jaxdata.cli.train:top", "Watch a training run."),
     "trace": (
         "jaxdata.cli.trace:trace",
         "Show the documents of a batch, or the steps of a document.",

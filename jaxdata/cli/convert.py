@@ -1,19 +1,38 @@
-"""`jaxdata convert`."""
+"""`jaxdata convert`.
+
+Options that decide what becomes of the text are fields of the converter's models (see
+`converter.options`) and are generated from them. The others are declared here.
+"""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from jaxdata.base.hashing import RULES
 from jaxdata.base.progress import progress_bar
 from jaxdata.base.wording import counted
-from jaxdata.cli.arguments.convert_options import ConvertCommand, declared, token, token_texts
+from jaxdata.cli.options import flag_of, options_of, token, token_texts, values_of
 from jaxdata.converter import ConversionReport
 from jaxdata.converter import convert as run_conversion
 from jaxdata.converter.hashes import RULE
+from jaxdata.converter.options import (
+    CLEANING,
+    EXECUTION,
+    INPUT,
+    LIMITS,
+    OPTIONS,
+    SPLITS,
+    TASK,
+    Option,
+)
+from jaxdata.converter.parameters import options
+from jaxdata.converter.tasks.registry import task_names
+from jaxdata.foreign.cerebras import read_params
 from jaxdata.tokenizers import SPECS, load
 
 if TYPE_CHECKING:
@@ -21,6 +40,177 @@ if TYPE_CHECKING:
 
     from jaxdata.dedup import DedupReport
     from jaxdata.look.strategies import PackingCost
+
+_HEADINGS = [OPTIONS, INPUT, TASK, CLEANING, SPLITS, LIMITS, EXECUTION]
+
+
+class _ConvertCommand(click.Command):
+    """`jaxdata convert`, with the options of the converter's models and of every task."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options under their headings."""
+        shown = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        for heading, some in groupby(shown, key=_heading):
+            with formatter.section(heading):
+                formatter.write_dl(list(filter(None, (one.get_help_record(ctx) for one in some))))
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The options by heading; the same objects all through one invocation."""
+        made: list[click.Parameter] | None = ctx.meta.get(__name__)
+        if made is None:
+            generated = map(_option, options().values())
+            made = sorted([_task_option(), *super().get_params(ctx), *generated], key=_order)
+            ctx.meta[__name__] = made
+        return made
+
+
+def _heading(parameter: click.Parameter) -> str:
+    heading: str = getattr(parameter, "heading", OPTIONS)
+    return heading
+
+
+def _order(parameter: click.Parameter) -> tuple[int, bool]:
+    return _HEADINGS.index(_heading(parameter)), parameter.name == "help"
+
+
+def _task_option() -> click.Option:
+    made = click.Option(
+        ["--task"],
+        type=click.Choice(list(task_names())),
+        default="lm",
+        show_default=True,
+        is_eager=True,
+        help=" ".join(f"{name}: {says}." for name, says in task_names().items()),
+    )
+    made.heading = TASK  # type: ignore[attr-defined]
+    return made
+
+
+def _option(one: Option) -> click.Option:
+    """The option of a field; None where it is not given, since a task may have its own default."""
+    values = {**values_of(one.field), "help": one.help, "default": None}
+    made = click.Option([flag_of(one.name, one.field)], **values)
+    made.heading = one.heading  # type: ignore[attr-defined]
+    return made
+
+
+def _cerebras(context: click.Context, _: Any, value: str | None) -> None:
+    """Take defaults from a file: the command line overrides it, and it overrides our defaults."""
+    if value is None:
+        return
+    task = context.params.get("task")
+    typed = context.get_parameter_source("task") == click.core.ParameterSource.COMMANDLINE
+    found = read_params(value, task if typed else None)
+    context.params["task"] = found.options["task"]
+    length = {"stats_seq_len": found.seq_len} if found.seq_len else {}
+    context.default_map = {**(context.default_map or {}), **found.options, **length}
+    for note in found.notes:
+        click.echo(f"{value}: {note}", err=True)
+
+
+_DECLARED: dict[str, list[Callable[[Any], Any]]] = {
+    INPUT: [
+        options_of(
+            run_conversion,
+            files_from={
+                "help": "File that lists more inputs, one per line. May be given several times.",
+                "multiple": True,
+                "metavar": "FILE",
+            },
+            text_suffix={
+                "help": "More suffixes of text files, separated by commas (.py,.rs): each file is "
+                "a document.",
+                "default": "",
+                "metavar": "SUFFIXES",
+            },
+        ),
+    ],
+    TASK: [
+        click.option(
+            "--cerebras-params",
+            metavar="FILE",
+            callback=_cerebras,
+            expose_value=False,
+            help="YAML file of Cerebras' preprocessing. Options on the command line override it.",
+        ),
+        options_of(
+            run_conversion,
+            template_text_ok="Let the chat template, prefixes and separator write what looks like "
+            "a special token (<|im_start|>) and is none of the tokenizer. Without it, that is "
+            "refused.",
+        ),
+    ],
+    SPLITS: [
+        options_of(
+            run_conversion,
+            split="Split of the documents: train, val, …",
+            append="Append documents from new files to an existing source. Running jobs are "
+            "unaffected.",
+        ),
+        click.option(
+            "--dedup",
+            type=click.Choice(["exact", *(f"exact:{rule}" for rule in RULES)]),
+            help="Make the view 'exact', which leaves out documents that are exact copies: but for "
+            "whitespace, or by another rule of jaxdata dedup --exact. All stay on disk.",
+        ),
+        click.option(
+            "--minhash",
+            is_flag=True,
+            help="Keep hashes of each document (128 bytes), with which jaxdata dedup hashes no "
+            "text.",
+        ),
+    ],
+    LIMITS: [
+        options_of(
+            run_conversion,
+            max_expansion=(
+                "Reject a compressed file that expands to more than this many times its size.",
+                1,
+            ),
+        ),
+    ],
+    EXECUTION: [
+        options_of(
+            run_conversion,
+            workers=("Worker processes.  [default: one per core]", 1),
+            engine="Run on this machine, or on a Ray cluster whose nodes all see inputs and "
+            "output.",
+            encoder="What encodes texts, always with the ids of the tokenizer's library: the "
+            "library itself, a faster one for byte-level BPE (jaxdata[fast]), words for "
+            "SentencePiece BPE, or whichever can; verify encodes every text twice and compares.",
+            ray_address={
+                "help": "Ray cluster to join.  [default: $RAY_ADDRESS, or the one this machine is "
+                "in]",
+                "metavar": "HOST:PORT",
+            },
+            resume="Resume an unfinished conversion; fail if there is none.",
+            verify_inputs="Read inputs that were converted before again, and compare them with "
+            "what was read then. Without it only files are read again that may have changed.",
+        ),
+        click.option(
+            "--stats", is_flag=True, help="At the end, print the whole table of what was counted."
+        ),
+        click.option(
+            "--stats-seq-len",
+            type=click.IntRange(1),
+            metavar="TOKENS",
+            help="Also rows of this length and their padding for each packing strategy.",
+        ),
+    ],
+}
+"""The options that no model has, by heading."""
+
+
+def _declared(command: Any) -> Any:
+    """Give a command the options that no model has."""
+    for heading, decorators in reversed(_DECLARED.items()):
+        for decorate in reversed(decorators):
+            before = len(getattr(command, "__click_params__", ()))
+            command = decorate(command)
+            for parameter in command.__click_params__[before:]:
+                parameter.heading = heading
+    return command
+
 
 _VIEW = "exact"
 """What --dedup calls the view that it makes."""
@@ -35,17 +225,14 @@ To resume an interrupted conversion, give the same command again.
 """
 
 
-@click.command(cls=ConvertCommand, epilog=_EPILOG)
+@click.command(cls=_ConvertCommand, epilog=_EPILOG)
 @click.argument("inputs", nargs=-1, metavar="INPUT...")
 @click.option("--output", required=True, help="Dataset to write: a folder or URL.")
 @click.option("--source", required=True, help="Name of these documents, such as 'web'.")
 @click.option("--tokenizer", required=True, metavar="SPEC", help=f"Tokenizer: {SPECS}.")
-@click.option(
-    "--on-error",
-    type=click.Choice(["quarantine", "fail"]),
-    default="quarantine",
-    show_default=True,
-    help="Set records without usable text aside in quarantine.jsonl, or stop at the first.",
+@options_of(
+    run_conversion,
+    on_error="Set records without usable text aside in quarantine.jsonl, or stop at the first.",
 )
 @click.option("--eod", type=token, metavar="TOKEN", help="End-of-document token, by text or id.")
 @click.option(
@@ -59,7 +246,7 @@ To resume an interrupted conversion, give the same command again.
     metavar="TOKENS",
     help="Special tokens to add to the vocabulary where it lacks them, separated by commas.",
 )
-@declared
+@_declared
 def convert(
     inputs: tuple[str, ...],
     output: str,

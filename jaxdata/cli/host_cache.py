@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jaxdata.cli.arguments.run_config import OVERRIDABLE, read_config, takes_config
+from jaxdata.cli.config import OVERRIDABLE, read_config, takes_config
 
 if TYPE_CHECKING:
     from jaxdata.feed.warming import Warmed

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import click
 
-from jaxdata.cli.arguments.run_config import OVERRIDABLE
+from jaxdata.cli.config import OVERRIDABLE
 
 _EPILOG = """\b
 Examples:
@@ -69,7 +70,7 @@ def _show_document(settings: Any, document: str, as_json: bool) -> None:
     from jaxdata.dataset.views.source_view import fate_lines
     from jaxdata.look.document import describe_document, document_text
     from jaxdata.look.terminal import printable
-    from jaxdata.look.trace import origin_line
+    from jaxdata.look.trace import came_from
 
     name, colon, number = document.rpartition(":")
     split, slash, source = name.partition("/")
@@ -83,9 +84,8 @@ def _show_document(settings: Any, document: str, as_json: bool) -> None:
         return
     console = Console()
     loss = f", {found['tokens_with_loss']:,} with loss" if found["masked"] else ""
-    click.echo(
-        f"{document}: {counted(found['length'], 'token')}{loss}{origin_line(found['origin'])}"
-    )
+    came = came_from(found["origin"])
+    click.echo(f"{document}: {counted(found['length'], 'token')}{loss}{came and ', from '}{came}")
     for line in fate_lines(found["view"]) if "view" in found else ():
         click.echo(printable(line))
     console.print(document_text(found), soft_wrap=True)
@@ -105,7 +105,7 @@ def _show_row(settings: Any, row: int, as_json: bool) -> None:
     pieces = Tracer(loader, decoder(open_data(settings))).rows([row])
     arrays = loader.rows[row]
     if as_json:
-        found: dict[str, Any] = {"row": row, "pieces": [piece.as_dict() for piece in pieces]}
+        found: dict[str, Any] = {"row": row, "pieces": [asdict(piece) for piece in pieces]}
         click.echo(json.dumps(found | {name: array.tolist() for name, array in arrays.items()}))
         return
     console = Console()

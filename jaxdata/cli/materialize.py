@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from jaxdata.base.wording import counted
-from jaxdata.cli.arguments.run_config import OVERRIDABLE, read_config, takes_config
+from jaxdata.cli.config import OVERRIDABLE, read_config, takes_config
 from jaxdata.feed.layouts import LAYOUTS
 from jaxdata.foreign.record_formats import RECORD_FORMATS
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from jaxdata.base.wording import counted
-from jaxdata.cli.arguments.run_config import OVERRIDABLE, read_config, takes_config
+from jaxdata.cli.config import OVERRIDABLE, read_config, takes_config
 
 
 @click.command(
@@ -38,9 +38,8 @@ def plan(config: str, overrides: tuple[str, ...], as_json: bool, **given: Any) -
 
     For each source and in total: GETs, bytes downloaded over those of the dataset, pages that a
     host holds at a time, the cache for them, and what comes before the first batch. Two ways are
-    compared: pages that a host fetches once and keeps while it needs them, and exact ranges,
-    merged in each batch. Only lengths and the plan are read; of a long run some segments are
-    followed, and the output says so.
+    compared: pages that a host fetches once and keeps while it needs them, and exact ranges. Only
+    lengths and the plan are read; figures of pages are right to a few per cent.
 
     \b
         jaxdata plan --config pretrain.yaml --hosts 64 --batch-size 512
@@ -104,7 +103,7 @@ def _print_costs(costs: Any, console: Any) -> None:
 
     for table in cost_tables(costs):
         console.print(table)
-    click.echo(f"{LEGEND}\n{costs.says}")
+    click.echo(LEGEND)
     for warning in dear(costs):
         click.echo(f"dear: {warning}")
     if refused := too_small(costs):

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from jaxdata.base.wording import counted
-from jaxdata.cli.arguments.run_config import OVERRIDABLE, read_config, takes_config
+from jaxdata.cli.config import OVERRIDABLE, read_config, takes_config
 
 _REASONS = {"documents_without_target": "documents of a single token"}
 

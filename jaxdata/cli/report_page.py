@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from jaxdata.base.progress import progress_bar
-from jaxdata.cli.arguments.run_config import OVERRIDABLE, read_config, takes_config
+from jaxdata.cli.config import OVERRIDABLE, read_config, takes_config
 
 if TYPE_CHECKING:
     from jaxdata.config import Config

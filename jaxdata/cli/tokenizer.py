@@ -13,9 +13,8 @@ from click.core import ParameterSource
 
 from jaxdata import tokenizers
 from jaxdata.base.progress import Advance, progress_bar
-from jaxdata.cli.arguments.convert_options import token_texts
+from jaxdata.cli.options import options_of, token_texts
 from jaxdata.converter import texts
-from jaxdata.tokenizers.base import SPLITS
 
 _BYTE_LEVEL = "byte-level"
 _ONLY = {"split": True, "character_coverage": False}
@@ -47,21 +46,17 @@ Byte-level BPE, as of GPT-4, for transformers and tiktoken:
     help="The model file to write; with byte-level the folder, which will hold tokenizer.json "
     "for hf:FOLDER and transformers, and ranks.tiktoken for tiktoken:FOLDER.",
 )
-@click.option(
-    "--vocab-size",
-    type=click.IntRange(300),
-    default=8192,
-    show_default=True,
-    help="Number of tokens.",
-)
-@click.option(
-    "--digits",
-    type=click.IntRange(1),
-    help="Maximum digits per token: with 2, 12345 becomes 12, 34 and 5; so it is with byte-level "
-    "if nothing is given.",
+@options_of(
+    tokenizers.train,
+    vocab_size=("Number of tokens.", 300),
+    digits=(
+        "Maximum digits per token: with 2, 12345 becomes 12, 34 and 5; so it is with byte-level if "
+        "nothing is given.",
+        1,
+    ),
 )
 @click.option("--text-key", default="text", show_default=True, help="Key or column of the text.")
-@click.option("--max-bytes", type=click.IntRange(1), help="Train on at most this many bytes.")
+@options_of(tokenizers.train, max_bytes=("Train on at most this many bytes.", 1))
 @click.option(
     "--model-type",
     type=click.Choice(["bpe", "unigram", _BYTE_LEVEL]),
@@ -70,32 +65,26 @@ Byte-level BPE, as of GPT-4, for transformers and tiktoken:
     help="SentencePiece's BPE or unigram; or byte-level BPE, whose words a rule splits "
     "(needs jaxdata[hf]).",
 )
-@click.option(
-    "--split",
-    type=click.Choice(list(SPLITS)),
-    default="gpt4",
-    show_default=True,
-    help="Rule that splits texts into words, with byte-level.",
+@options_of(
+    tokenizers.train_byte_level, split="Rule that splits texts into words, with byte-level."
 )
-@click.option(
-    "--character-coverage",
-    type=click.FloatRange(0, 1, min_open=True),
-    default=0.9995,
-    show_default=True,
-    help="Share of the text whose characters get a token; rarer ones are written in bytes.",
-)
-@click.option(
-    "--special",
-    type=token_texts,
-    multiple=True,
-    metavar="TOKENS",
-    help="Special tokens to reserve an id for, separated by commas, such as "
-    "'<|fim_prefix|>,<|fim_middle|>,<|fim_suffix|>'. May be given several times.",
-)
-@click.option(
-    "--pad-id",
-    type=click.IntRange(0),
-    help="Id of a padding token, <pad>; SentencePiece: 3 or more. The ids after it move up.",
+@options_of(
+    tokenizers.train,
+    character_coverage={
+        "help": "Share of the text whose characters get a token; rarer ones are written in bytes.",
+        "type": click.FloatRange(0, 1, min_open=True),
+    },
+    special={
+        "help": "Special tokens to reserve an id for, separated by commas, such as "
+        "'<|fim_prefix|>,<|fim_middle|>,<|fim_suffix|>'. May be given several times.",
+        "type": token_texts,
+        "multiple": True,
+        "metavar": "TOKENS",
+    },
+    pad_id=(
+        "Id of a padding token, <pad>; SentencePiece: 3 or more. The ids after it move up.",
+        0,
+    ),
 )
 @click.pass_context
 def train(

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from jaxdata.cli.arguments.run_config import OVERRIDABLE, read_config, takes_config
+from jaxdata.cli.config import OVERRIDABLE, read_config, takes_config
 
 _EPILOG = """\b
 Examples:

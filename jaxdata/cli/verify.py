@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     "--threads", type=click.IntRange(1), help="Files to read at once.  [default: one per core]"
 )
 def verify(path: str, as_json: bool, threads: int | None) -> int:
-    """Compare every file of a dataset with its checksum, and the index with the records.
+    """Compare every file of a dataset with its checksum.
 
     PATH is the folder or URL of a dataset, or of rows exported by `jaxdata materialize`. Every file
     is read once. Damaged files are listed, with the damage and the remedy.

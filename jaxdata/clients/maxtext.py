@@ -77,9 +77,9 @@ def _sought_by_step(training: Any, run: Config, made: Sequence[TrainIterator]) -
         if step and not train.local_iterator.restored:
             _check_skips(run)
             train.loader.seek(step=step)
-            _logger().warning(
-                f"the checkpoint has no position of the data: going on by its step {step}, at row "
-                f"{train.loader.next_row}; whether it was of the same data and batch size is "
+            logging.getLogger("jaxdata.clients.maxtext").warning(
+                f"the checkpoint has no position of the data: going on by its step {step}, at "
+                f"row {train.loader.next_row}; whether it was of the same data and batch size is "
                 "not checked"
             )
         return step
@@ -151,7 +151,7 @@ def _iterators(
     ]
     train = _loader(run, None, config.global_batch_size_to_load, shardings[0])
     if len(train) < config.steps:
-        _logger().warning(
+        logging.getLogger("jaxdata.clients.maxtext").warning(
             f"the rows end after step {len(train)}, before MaxText's steps={config.steps}: "
             "training stops there"
         )
@@ -299,10 +299,6 @@ class Position(grain.experimental.ElasticIterator):  # type: ignore[misc]
 
 def _maxtext(name: str) -> Any:
     return module_of(f"maxtext.{name}", "see https://github.com/AI-Hypercomputer/maxtext")
-
-
-def _logger() -> logging.Logger:
-    return logging.getLogger("jaxdata.clients.maxtext")
 
 
 if __name__ == "__main__":

@@ -152,7 +152,8 @@ class Batches:
 
     def _log(self) -> None:
         if self._log_every and self.loader.step % self._log_every == 0:
-            _observability().log_trace_scalar(measures(self.loader))
+            log = importlib.import_module("torchtitan.observability.structured_logger")
+            log.log_trace_scalar(measures(self.loader))
 
     def state_dict(self) -> dict[str, Any]:
         """The state as one string, equal on every rank, so that the checkpoint holds it once."""
@@ -247,7 +248,3 @@ def _base() -> Any:
             if missing.name is None or not missing.name.startswith("torchtitan"):
                 raise
     raise InputError("torchtitan is not installed: pip install torchtitan")
-
-
-def _observability() -> Any:
-    return importlib.import_module("torchtitan.observability.structured_logger")

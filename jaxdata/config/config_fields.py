@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import MISSING, fields
-from typing import Annotated, Any, Literal, get_origin, get_type_hints
+from typing import Annotated
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Discriminator,
     Field,
-    PlainValidator,
     Tag,
-    create_model,
     model_validator,
 )
 
 from jaxdata.base.errors import ConfigError
-from jaxdata.base.settings import Count, Natural, OneOf, Settings, known, whole
+from jaxdata.base.settings import Count, Settings
 from jaxdata.config.storage_section import StorageSection
 from jaxdata.config.train_section import TrainSettings
-from jaxdata.feed.layouts import LAYOUTS, check_named
-from jaxdata.feed.schedule import check_batch_size
-from jaxdata.feed.trees import MOST
+from jaxdata.feed.settings import LoaderSection
 from jaxdata.rows.mixing.phases import OnExhaustion, Phase, WeighBy, check_phases, check_weights
-from jaxdata.rows.packing.settings import PackSettings
+from jaxdata.rows.packing.settings import PackSection
 
 TAGS = ("weights as numbers", "weights by a rule")
 """Names of the two forms of `mix`; pydantic puts them into error locations."""
@@ -88,115 +83,6 @@ def check_budgets(curriculum: Sequence[PhaseSection] | None) -> None:
     """Reject a phase without a budget that is not the last."""
     if curriculum is not None:
         check_phases([phase.phase() for phase in curriculum])
-
-
-def section_of(settings: type, *, without: Sequence[str] = (), **defaults: Any) -> Any:
-    """A model with the fields of a dataclass; `defaults` are those that differ in a config.
-
-    Each field has `metadata` of `description`, `least` and `most` (of whole numbers; others have no
-    `least`) and `choices` (the values it may have, or None).
-    """
-    hints = get_type_hints(settings)
-    chosen: dict[str, Any] = {}
-    for each in fields(settings):
-        if each.name not in without:
-            default = defaults.get(each.name, each.default)
-            default = ... if default is MISSING else default
-            field = Field(default=default, description=each.metadata["description"])
-            chosen[each.name] = _checked(hints[each.name], each.metadata), field
-    return create_model(settings.__name__, __base__=Settings, **chosen)
-
-
-def _checked(hint: Any, metadata: Any) -> Any:
-    """The type of a field, with the checks of its metadata."""
-    if metadata["choices"] is not None:
-        plain = str if get_origin(hint) is Literal else hint  # the registry may have more names
-        return Annotated[plain, OneOf(metadata["choices"])]
-    if metadata["least"] is None:
-        return hint
-    number: Any = Count if metadata["least"] else Natural
-    number = Annotated[number, Field(le=metadata["most"])]
-    return number if hint is int else number | None
-
-
-RowPair = Annotated[list[int], Field(min_length=2, max_length=2)]
-
-
-def _batch_size(value: object) -> int | list[tuple[int, int]]:
-    """A number or a ramp, with the checks of the loader."""
-    size = whole(value)
-    ramp = check_batch_size(size)
-    return size if isinstance(size, int) else ramp
-
-
-BatchSize = Annotated[
-    int | list[tuple[int, int]],
-    PlainValidator(_batch_size, json_schema_input_type=int | list[RowPair]),
-]
-
-
-def _layout(value: object) -> str | dict[str, Any]:
-    """A layout by name, perhaps with options; a module that it names is not imported yet."""
-    if isinstance(value, str) and ":" not in value:
-        return known(value, LAYOUTS)
-    return check_named(value)
-
-
-LayoutName = Annotated[
-    str | dict[str, Any], PlainValidator(_layout, json_schema_input_type=str | dict[str, Any])
-]
-
-
-_PACK_SECTION = section_of(PackSettings, without=("seed", "shuffle"), seq_len=2048)
-
-
-class PackSection(_PACK_SECTION):  # type: ignore[valid-type, misc]
-    """How documents become rows; the arguments of `jaxdata.pack`."""
-
-
-class LoaderSection(Settings):
-    """How rows become batches; the arguments of `jaxdata.Loader`."""
-
-    batch_size: BatchSize = Field(
-        default=32,
-        description="rows in a global batch, over all hosts; or sizes by the row they begin at: "
-        "[[0, 256], [100_000, 512]]",
-    )
-    num_workers: int = Field(
-        default=0,
-        ge=0,
-        le=MOST["num_workers"],
-        description="worker processes; 0: a thread of this process",
-    )
-    prefetch: int = Field(
-        default=2, ge=0, le=MOST["prefetch"], description="batches prepared ahead"
-    )
-    drop_remainder: bool = Field(default=False, description="drop an incomplete last batch")
-    reiterable: bool = Field(
-        default=False, description="begin the rows again with each pass, for trainers that do"
-    )
-    expand: Literal["host", "device"] = Field(
-        default="host", description="where batches are expanded; device: an eighth of the transfer"
-    )
-    layout: LayoutName = Field(
-        default="jaxdata",
-        description="trainer whose array names, dtypes and masks a batch has; with options: "
-        "{megatron: {cu_seqlens: true}}; or one of your own: my_module:function",
-    )
-    skip_rows: list[RowPair] = Field(
-        default_factory=list,
-        description="ranges of rows to skip, as [first, stop]: [[48_000, 48_800]]",
-    )
-    extras: list[str] = Field(
-        default_factory=list,
-        description="additional arrays: source, document, or side arrays of the data by name",
-    )
-
-    @property
-    def first_batch_size(self) -> int:
-        """The batch size at row 0."""
-        sizes = self.batch_size
-        return sizes if isinstance(sizes, int) else sizes[0][1]
 
 
 class SourceSection(Settings):

@@ -17,7 +17,6 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from jaxdata.base.errors import ConfigError, DatasetError
-from jaxdata.base.numbers import takes_numpy
 from jaxdata.base.settings import read_yaml
 from jaxdata.base.wording import shortened
 from jaxdata.config.config_fields import TAGS, Config
@@ -188,7 +187,6 @@ _EXPECTED = {
 }
 
 
-@takes_numpy
 def load_config(
     config: str | Path | Mapping[str, Any] | Config, overrides: Mapping[str, Any] | None = None
 ) -> Config:

@@ -17,7 +17,7 @@ from jaxdata.rows.map_datasets import MixedDataset, mix, pack
 from jaxdata.rows.mixing.phases import Phase
 from jaxdata.rows.packing.dealing import resolved
 from jaxdata.rows.packing.packed_rows import PackedRows
-from jaxdata.rows.packing.settings import PackSettings, RowArguments
+from jaxdata.rows.packing.settings import PackSettings
 
 if TYPE_CHECKING:
     from jaxdata.dataset.contract import Dataset
@@ -115,11 +115,11 @@ def _amended(
     on_exhaustion = [each.on_exhaustion for each in sections if each.on_exhaustion]
     names, known = source_names(dataset, config.split), mixed.sources
     wanted = _weighed(curriculum, names) if curriculum else list(known)
-    packing, repacks = PackSettings(seed=config.seed, **settings), bool(packing_of(sections))
+    packing = PackSettings.checked(seed=config.seed, **settings)
     given = [
         name
         for name in wanted
-        if repacks or name not in known or _differs(known[name].table, packing)
+        if packing_of(sections) or name not in known or _differs(known[name].table, packing)
     ]
     return mixed.amend(
         row,
@@ -323,6 +323,6 @@ def build_rows(config: Config, split: str | None = None, *, shuffle: bool = True
     training = split in (None, config.split)
     if training and shuffle:
         return curriculum_rows(dataset, config)
-    pack = config.pack.model_dump(include={"seq_len", *RowArguments.__annotations__})
+    pack = config.pack.model_dump(exclude={"chunk_bytes", "block_bytes", "lanes"})
     most = None if training else config.eval_tokens
     return evaluation_rows(dataset, split or config.split, eval_tokens=most, **pack)

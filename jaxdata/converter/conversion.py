@@ -8,13 +8,13 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self, cast, get_args
 
 from jaxdata import tokenizers
 from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.base.numbers import takes_numpy_beside
+from jaxdata.base.numbers import validated
 from jaxdata.converter.changes import (
     check_addition,
     check_dataset,
@@ -30,7 +30,7 @@ from jaxdata.converter.inputs.discovery import Inputs, Output, TextSuffix, find_
 from jaxdata.converter.inputs.files import InputFile
 from jaxdata.converter.inputs.formats.base import is_table
 from jaxdata.converter.inputs.formats.tables import check_strings
-from jaxdata.converter.inputs.given_records import takes_records
+from jaxdata.converter.inputs.given_records import files_of
 from jaxdata.converter.inputs.parsing import BadRecord, joined_text_of, parse
 from jaxdata.converter.inputs.reading import cut, raw_records
 from jaxdata.converter.inputs.streams import EXPANSION
@@ -39,63 +39,31 @@ from jaxdata.converter.job import Job
 from jaxdata.converter.parameters import Parameters, check_name, make_parameters
 from jaxdata.converter.receipts import Receipt
 from jaxdata.converter.statistics import ConversionReport
-from jaxdata.converter.tasks import Task
 from jaxdata.converter.tasks.lm import LmSettings
 from jaxdata.dataset.history import note_conversion
 from jaxdata.dataset.lease import clear, leased
 from jaxdata.dataset.manifest import MANIFEST, Manifest, SourceEntry, read_manifest
-from jaxdata.dataset.unfinished import UnfinishedJob
-from jaxdata.storage import Store, open_store
+from jaxdata.storage import open_store
 from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.encoders import EncoderName, EncodingSummary, check_encoder, library_of
 
 
-@dataclass(frozen=True)
-class Conversion:
-    """What is to be converted, and the sources that it is added to."""
+@dataclass
+class Conversion(ConversionRun):
+    """A conversion: of all files, the rest, those that are new, or none, by what is there."""
 
-    store: Store
-    job: Job
-    task: Task
-    base: dict[str, SourceEntry] = field(default_factory=dict)
-    """The existing sources that documents are appended to."""
-    verify: bool = False
-    """Whether inputs are read again that seem to be unchanged."""
-    encoder: EncoderName = "auto"
-    """What is to encode texts."""
-    tokenizer: Tokenizer | None = None
-    """The tokenizer, loaded; None to load it from the job."""
     command: str = ""
     """What the history of the dataset says was run."""
 
     @classmethod
-    def of(
-        cls,
-        job: Job,
-        tokenizer: Tokenizer,
-        *,
-        verify: bool,
-        encoder: EncoderName = "auto",
-        command: str = "",
-    ) -> Self:
+    def of(cls, job: Job, tokenizer: Tokenizer, **options: Any) -> Self:
         """The conversion of a job, not begun."""
-        task = job.task(tokenizer, job.cleaner())
-        made = cls(job.store(), job, task, verify=verify, encoder=encoder, tokenizer=tokenizer)
-        return replace(made, command=command)
-
-    @property
-    def _unfinished(self) -> UnfinishedJob:
-        return self.job.unfinished(self.store)
+        return cls(job.store(), job, job.task(tokenizer, job.cleaner()), tokenizer, **options)
 
     @property
     def _folders(self) -> list[str]:
         """The folders that it may write to."""
         return [self.job.folder, *self.outputs]
-
-    @property
-    def outputs(self) -> list[str]:
-        """The sources that it may write."""
-        return self.job.outputs(self.task)
 
     def complete(
         self,
@@ -130,7 +98,7 @@ class Conversion:
             finished = conversion.finished()  # another process may have been faster
             encoding = None
             if not finished:
-                finished, encoding = conversion._run(make_engine, progress)
+                finished, encoding = conversion.run(make_engine, progress)
                 conversion._note(finished, encoding, _made(finished, conversion.base))
             elif conversion._left_behind(finished):
                 conversion._note(finished, *conversion._of_receipts(finished))
@@ -146,8 +114,7 @@ class Conversion:
         """Write into the history what this conversion made, and what encoded it."""
         encoded = encoding.model_dump(mode="json")
         note_conversion(self.store, sorted(entries), self.command, made, encoded)
-        tokenizer = self.tokenizer or self.job.tokenizer()
-        note_encoders(self.store, tokenizer, encoding, made, self.command)
+        note_encoders(self.store, self.tokenizer, encoding, made, self.command)
 
     def _of_receipts(
         self, entries: dict[str, SourceEntry]
@@ -216,20 +183,6 @@ class Conversion:
         check_dataset(manifest, self.job.parameters, self.store.url)
         return {name: manifest.sources[name] for name in found}
 
-    def _run(
-        self, make_engine: MakeEngine, progress: Callable[[int, int], None] | None
-    ) -> tuple[dict[str, SourceEntry], EncodingSummary]:
-        run = ConversionRun(
-            self.store,
-            self.job,
-            self.task,
-            self.base,
-            self.tokenizer or self.job.tokenizer(),
-            encoder=self.encoder,
-            verify=self.verify,
-        )
-        return run.run(make_engine, progress)
-
 
 def _made(entries: dict[str, SourceEntry], base: dict[str, SourceEntry]) -> dict[str, str]:
     """The sources that have changed, and the fingerprint of each."""
@@ -285,8 +238,7 @@ _PLAIN = str | int | float | bool | None
 _UNSAID = ("progress", "command")
 
 
-@takes_numpy_beside("inputs")
-@takes_records
+@validated
 def convert(
     inputs: Inputs | Iterable[Any] = (),
     *,
@@ -371,25 +323,18 @@ def convert(
     ...                  source="pages", tokenizer="bytes")  # doctest: +SKIP
     """
     started, given = time.monotonic(), dict(locals())
-    said = command or _call(convert, given | given.pop("options"))
     _check(source, on_error, encoder)
     make_engine = choose_engine(engine, workers, ray_address)
     loaded = tokenizers.load(tokenizer) if isinstance(tokenizer, str) else tokenizer
-    files, unread = _found(inputs, files_from, output, text_suffix)
-    parameters = _parameters(files, loaded, dict(options), split, template_text_ok)
-    job = Job(
-        url=open_store(output).url,
-        split=parameters.splits(split)[0],
-        source=source,
-        files=files,
-        parameters=parameters,
-        tokenizer_files=loaded.files(),
-        stop_at_bad=on_error == "fail",
-        max_expansion=max_expansion,
-        unread=unread,
-    )
-    conversion = Conversion.of(job, loaded, verify=verify_inputs, encoder=encoder, command=said)
-    entries, encoding = conversion.complete(make_engine, progress, resume=resume, append=append)
+    spooling: Any = {"text_key": _first_key(options), "shared": engine != "local"}
+    with files_of(inputs, output, files_from=files_from, split=split, **spooling) as paths:
+        said = command or _call(convert, given | given.pop("options") | {"inputs": paths})
+        files, unread = _found(paths, files_from, output, text_suffix)
+        parameters = _parameters(files, loaded, dict(options), split, template_text_ok)
+        limits = {"stop_at_bad": on_error == "fail", "max_expansion": max_expansion}
+        job = _job(output, split, source, files, parameters, loaded, unread=unread, **limits)
+        conversion = Conversion.of(job, loaded, verify=verify_inputs, encoder=encoder, command=said)
+        entries, encoding = conversion.complete(make_engine, progress, resume=resume, append=append)
     return ConversionReport.of(job.url, job.folder, entries, time.monotonic() - started, encoding)
 
 
@@ -439,6 +384,31 @@ def _found(
     unread = Counter[str]()
     files = find_inputs(cast(Inputs, inputs), files_from, output, text_suffix, unread)
     return files, dict(sorted(unread.items()))
+
+
+def _first_key(options: Mapping[str, Any]) -> str:
+    """The key of records that are texts."""
+    return str(options.get("text_key", "text")).split(",")[0].strip()
+
+
+def _job(
+    output: str | os.PathLike[str],
+    split: str,
+    source: str,
+    files: list[InputFile],
+    parameters: Parameters,
+    tokenizer: Tokenizer,
+    **more: Any,
+) -> Job:
+    return Job(
+        url=open_store(output).url,
+        split=parameters.splits(split)[0],
+        source=source,
+        files=files,
+        parameters=parameters,
+        tokenizer_files=tokenizer.files(),
+        **more,
+    )
 
 
 def _parameters(

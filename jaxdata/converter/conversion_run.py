@@ -12,7 +12,7 @@ from typing import IO
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.converter.changes import check_unchanged, times_made, unfinished_changes
 from jaxdata.converter.encoder_use import EncoderUse
-from jaxdata.converter.engines import MakeEngine, Stopped
+from jaxdata.converter.engines import MakeEngine, ProgressSum, Stopped
 from jaxdata.converter.inputs.files import InputFile, changed_since, stamp_of
 from jaxdata.converter.inputs.reading import cut
 from jaxdata.converter.inputs.units import Unit
@@ -33,20 +33,21 @@ from jaxdata.tokenizers.encoders import EncoderDiffers, EncoderName, EncodingSum
 
 @dataclass
 class ConversionRun:
-    """A conversion in progress, and the units cut so far."""
+    """The units of a conversion, done by an engine, and its sources, published."""
 
     store: Store
     job: Job
     task: Task
-    base: dict[str, SourceEntry]
-    """The existing sources that documents are appended to."""
     tokenizer: Tokenizer
+    base: dict[str, SourceEntry] = field(default_factory=dict)
+    """The existing sources that documents are appended to."""
     encoder: EncoderName = "auto"
     """What is to encode texts."""
     verify: bool = False
     """Whether inputs are read again that seem to be unchanged."""
-    units: list[Unit] = field(default_factory=list)
-    stale: bool = False
+    units: list[Unit] = field(default_factory=list, init=False)
+    """Those that were cut so far."""
+    stale: bool = field(default=False, init=False)
     """Whether there may be shards of units that were done anew, or exist no more."""
 
     @property
@@ -54,7 +55,8 @@ class ConversionRun:
         return self.job.unfinished(self.store)
 
     @property
-    def _outputs(self) -> list[str]:
+    def outputs(self) -> list[str]:
+        """The sources that it may write."""
         return self.job.outputs(self.task)
 
     def run(
@@ -67,12 +69,12 @@ class ConversionRun:
         chosen = self._encoders.choose(self.job, self.tokenizer, progress)
         self.job = replace(self.job, encoder=chosen)
         self._begin()
-        bar = _Bar(sum(file.size for file in self.job.files), progress)
+        bar = ProgressSum(sum(file.size for file in self.job.files), progress)
         try:
             self._convert(make_engine, bar)
             if changed := changed_since(self.job.files):
                 self._look_again_at(changed)
-                self._convert(make_engine, _Bar(0, None))
+                self._convert(make_engine, ProgressSum(0, None))
         except Stopped as stopped:
             raise self._first_bad(stopped) from None
         with tempfile.TemporaryFile() as bad_lines:
@@ -93,21 +95,21 @@ class ConversionRun:
         """Reject sources that another process published or added to, which the lease prevents."""
         if self.store.read(MANIFEST) is not None:
             manifest = read_manifest(self.store)
-            check_unchanged(manifest, self._outputs, self.base, self.store.url)
+            check_unchanged(manifest, self.outputs, self.base, self.store.url)
 
-    def _convert(self, make_engine: MakeEngine, bar: _Bar) -> None:
+    def _convert(self, make_engine: MakeEngine, bar: ProgressSum) -> None:
         try:
             self._convert_units(make_engine, bar)
         except EncoderDiffers as differs:
             self.job = replace(self.job, encoder=self._encoders.distrust(self.job, differs))
             self.stale = True
-            self._convert_units(make_engine, _Bar(0, None))
+            self._convert_units(make_engine, ProgressSum(0, None))
 
     @property
     def _encoders(self) -> EncoderUse:
         return EncoderUse(self._unfinished, self.encoder)
 
-    def _convert_units(self, make_engine: MakeEngine, bar: _Bar) -> None:
+    def _convert_units(self, make_engine: MakeEngine, bar: ProgressSum) -> None:
         self.units.clear()
         workers = self.job.for_workers()
         make_engine(workers, bar.advance).run(self._units_to_do(bar))
@@ -174,13 +176,13 @@ class ConversionRun:
         if self.store.read(MANIFEST) is not None:
             sources = read_manifest(self.store).sources.values()
             named = named | {shard.name for entry in sources for shard in entry.all_shards}
-        for folder in self._outputs:
+        for folder in self.outputs:
             for name in self.store.list(f"{folder}/"):
                 own = name.endswith(".array_record") and name.rpartition("/")[0] == folder
                 if own and name not in named:
                     self.store.delete(name)
 
-    def _units_to_do(self, bar: _Bar) -> Iterator[Unit]:
+    def _units_to_do(self, bar: ProgressSum) -> Iterator[Unit]:
         done, distrusted = self._unfinished.done(), self._encoders.distrusted
         for unit in self._cut():
             self.units.append(unit.without_data())
@@ -252,20 +254,7 @@ class ConversionRun:
         """The columns of hashes of each source; those of all streams are beside the first."""
         kept, first = self.job.parameters.hashes.columns, self.task.streams[0]
         having = {self.job.output(split, first) for split in self.job.splits}
-        return {name: kept if name in having else () for name in self._outputs}
-
-
-class _Bar:
-    """Adds up the bytes done and tells the caller."""
-
-    def __init__(self, total: int, progress: Callable[[int, int], None] | None) -> None:
-        self._done, self._total, self._progress = 0, total, progress
-        self.advance(0)
-
-    def advance(self, size: int) -> None:
-        self._done += size
-        if self._progress:
-            self._progress(self._done, self._total)
+        return {name: kept if name in having else () for name in self.outputs}
 
 
 def _documents_of(receipt: Receipt, outputs: Sequence[str]) -> list[int]:

@@ -8,15 +8,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from jaxdata.base.errors import MissingExtra
-from jaxdata.converter.options import CLEANING, OptionModel, option
+from jaxdata.base.settings import Settings, setting
+from jaxdata.converter.options import CLEANING
 from jaxdata.converter.tasks.base import Clean, Dropped, Encoded
 
 
 def _limit(what: str) -> Any:
-    return option(None, f"Drop documents of {what}.", heading=CLEANING, least=1)
+    return setting(None, f"Drop documents of {what}.", heading=CLEANING, ge=1)
 
 
-class LengthFilter(OptionModel):
+class LengthFilter(Settings):
     """Limits on the length of documents; a part of the parameters."""
 
     min_chars: int | None = _limit("fewer characters, counted after cleaning")
@@ -50,18 +51,18 @@ class LengthFilter(OptionModel):
         return streams
 
 
-class Cleaning(OptionModel):
+class Cleaning(Settings):
     """Cleaning of every text, in this order; a part of the parameters."""
 
-    strip: bool = option(False, "Remove white space at both ends of texts.", heading=CLEANING)
-    ftfy: bool = option(
+    strip: bool = setting(False, "Remove white space at both ends of texts.", heading=CLEANING)
+    ftfy: bool = setting(
         False, "Repair wrongly decoded text (needs the extra 'clean').", heading=CLEANING
     )
     """ftfy leaves text in no normal form."""
-    normalize: Literal["NFC", "NFD", "NFKC", "NFKD"] | None = option(
+    normalize: Literal["NFC", "NFD", "NFKC", "NFKD"] | None = setting(
         None, "Convert text to a Unicode normal form.", heading=CLEANING
     )
-    wikitext: bool = option(
+    wikitext: bool = setting(
         False, "Undo the tokenisation of the WikiText corpora.", heading=CLEANING
     )
 

@@ -20,7 +20,7 @@ from jaxdata.base.hashing import (
     ngrams,
     word_pieces,
 )
-from jaxdata.converter.options import OptionModel
+from jaxdata.base.settings import Settings
 from jaxdata.converter.tasks import Encoded, Task
 from jaxdata.tokenizers import Tokenizer
 from jaxdata.tokenizers.base import runs_of_texts
@@ -42,7 +42,7 @@ def minhash_fact(of: str, ngram: int, bands: int, rows: int) -> str:
     return f"{bands} bands of {rows} hashes, {ngram} {of}"
 
 
-class KeptHashes(OptionModel):
+class KeptHashes(Settings):
     """Which hashes are kept; a part of the parameters."""
 
     exact_hash: ExactRule | None = None

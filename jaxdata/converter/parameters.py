@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ValidationError
 
 from jaxdata.base.errors import InputError
+from jaxdata.base.settings import Settings as Declared
+from jaxdata.base.settings import setting
 from jaxdata.base.wording import nearest
 from jaxdata.converter.filters import Cleaning, LengthFilter
 from jaxdata.converter.hashes import KeptHashes
@@ -25,8 +26,6 @@ from jaxdata.converter.options import (
     SPLITS,
     Keys,
     Option,
-    OptionModel,
-    option,
     options_of,
     split_keys,
 )
@@ -112,23 +111,23 @@ _OF_DATASET = {"record_tokens", "tokenizer", "first_file", "inputs"}
 _ALWAYS = {"text_key", "bos", "unit_bytes"}  # written even where they are the default
 
 
-class Parameters(OptionModel):
+class Parameters(Declared):
     """Everything that decides what a conversion writes; not the number of workers."""
 
     task: TaskSettings
-    record_tokens: int = option(
-        16_384, "Store longer documents in several records.", heading=OPTIONS, least=1
+    record_tokens: int = setting(
+        16_384, "Store longer documents in several records.", heading=OPTIONS, ge=1
     )
-    unit_bytes: int = option(
+    unit_bytes: int = setting(
         UNIT_BYTES,
         "Text in a unit of work, about.",
-        least=1,
+        ge=1,
         hidden=True,
         shown="4 to 64 MiB, by the size of the corpus",
     )
     cleaning: Cleaning = Cleaning()
     limits: LengthFilter = LengthFilter()
-    transform: str | None = option(
+    transform: str | None = setting(
         None,
         "Function that is given each record as a dict, and returns a record, a list of records, or "
         "None to drop it. The module may be in the working directory.",
@@ -137,37 +136,37 @@ class Parameters(OptionModel):
     )
     transform_digest: str | None = None
     """16 hex digits over the file that holds it."""
-    keep: Keys = option(
+    keep: Keys = setting(
         (),
         "Keys whose values are kept in the index, separated by commas (url,lang).",
         heading=INPUT,
         metavar="KEYS",
     )
-    split_ratio: str | None = option(
+    split_ratio: str | None = setting(
         None,
         "Assign documents to several splits by a hash of each: train=98,val=1,test=1. A document "
         "always goes to the same split.",
         heading=SPLITS,
         metavar="NAME=SHARE,...",
     )
-    split_by: str | None = option(
+    split_by: str | None = setting(
         None,
         "Assign by a hash of this key's value: all documents with the same url go to one split.",
         heading=SPLITS,
         metavar="KEY",
     )
-    split_contiguous: bool = option(
+    split_contiguous: bool = setting(
         False,
         "Assign by position, as Megatron does: the first 98 % of the documents, and so on.",
         heading=SPLITS,
     )
-    max_record_bytes: int = option(
+    max_record_bytes: int = setting(
         RECORD_BYTES,
         "Quarantine lines, text files and values of more bytes than this.",
         heading=LIMITS,
-        least=1,
+        ge=1,
     )
-    piece_bytes: int = option(
+    piece_bytes: int = setting(
         PIECE_BYTES,
         "Read a text file of more than 16 times this many bytes in pieces of about this size. In "
         "task lm without a transform they are one document, cut between words: only the last ends "
@@ -290,7 +289,7 @@ def _tokenizer_entry(tokenizer: Tokenizer) -> TokenizerEntry:
     )
 
 
-Model = TypeVar("Model", bound=BaseModel)
+Model = TypeVar("Model", bound=Declared)
 
 
 def options() -> dict[str, Option]:
@@ -333,8 +332,8 @@ def make_parameters(
         own["keep_per_token"] = with_types(own["keep_per_token"], files, transform)
     known = {
         "task": make_settings(task, tokenizer, own) if isinstance(task, str) else task,
-        "cleaning": _make(Cleaning, given),
-        "limits": _make(LengthFilter, given),
+        "cleaning": _taken(Cleaning, given),
+        "limits": _taken(LengthFilter, given),
         "transform": transform_name(transform),
         "transform_digest": transform_digest(transform),
         "tokenizer": _tokenizer_entry(tokenizer),
@@ -344,21 +343,12 @@ def make_parameters(
     if unknown := given.keys() - options().keys():
         name = sorted(unknown)[0]
         raise TypeError(f"convert() has no argument {name!r}{nearest(name, options())}")
-    return _valid(Parameters, known | given)
+    return Parameters.checked(**known | given)
 
 
-def _make(model: type[Model], given: dict[str, Any]) -> Model:
+def _taken(model: type[Model], given: dict[str, Any]) -> Model:
     """Take what a model wants out of what is given."""
-    return _valid(model, {name: given.pop(name) for name in model.model_fields if name in given})
-
-
-def _valid(model: type[Model], fields: dict[str, Any]) -> Model:
-    try:
-        return model(**fields)
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(map(str, first["loc"]))
-        raise InputError(f"{name}={first.get('input')!r}: {first['msg']}") from None
+    return model.checked(**{name: given.pop(name) for name in model.model_fields if name in given})
 
 
 def check_name(role: str, name: str) -> None:

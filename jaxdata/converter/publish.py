@@ -31,8 +31,8 @@ def publish(
     entries = {}
     for name in [name for name in merged.outputs if name in merged.fed]:
         output, (split, _, source) = merged.outputs[name], name.partition("/")
-        columns = output.columns()
-        entry = _source_entry(job, task, merged, name, base, columns["lengths"])
+        columns, was = output.columns(), base.get(name)
+        folder = f"index-{len(was.generations) + 1}" if was else "index"
         checksums = write_index(
             store,
             split,
@@ -43,9 +43,10 @@ def publish(
             pages=output.pages,
             side_pages={side: (task.side[side], all_) for side, all_ in output.side_pages.items()},
             spec=job.parameters.record_spec(task.masked),
-            folder=entry.index,
+            folder=folder,
         )
-        entries[name] = entry.model_copy(update={"checksums": checksums})
+        written = {"index": folder, "checksums": checksums}
+        entries[name] = _source_entry(job, task, merged, name, base, columns["lengths"], written)
     files = {}
     if merged.first_bad:
         quarantine = f"{job.folder}/{_quarantine_name(base)}"
@@ -98,13 +99,13 @@ def _source_entry(
     name: str,
     base: dict[str, SourceEntry],
     lengths: NDArray[np.uint32],
+    written: dict[str, Any],
 ) -> SourceEntry:
     output, parameters, was = merged.outputs[name], job.parameters, base.get(name)
     known = max(base.values(), key=lambda entry: len(entry.inputs), default=None)
     own = parameters.of_source()
     if known:
         own["input_digests"] = known.parameters["input_digests"] + own["input_digests"]
-    generations = [*was.generations, was.as_generation()] if was else []
     content: dict[str, Any] = {
         "tokenizer": parameters.tokenizer.model_dump(exclude={"name"}),
         "dtype": parameters.dtype,
@@ -131,8 +132,8 @@ def _source_entry(
         statistics=derived(output.counts, lengths)
         | _of_conversions(merged, was.statistics if was else {})
         | ({"files_not_read": dict(job.unread)} if job.unread else {}),
-        index=f"index-{len(generations)}" if generations else "index",
-        generations=generations,
+        **written,
+        generations=[*was.generations, was.as_generation()] if was else [],
         views=was.views if was else {},
         side=side,
     )

@@ -164,7 +164,7 @@ class Receipt:
             shard, lengths = wrote.shard, wrote.lengths
             if name not in outputs or shard.name.rpartition("/")[0] != name:
                 raise ValueError(f"it wrote {shard.name} for {name}")
-            if len({len(column) for column in (lengths, wrote.part, wrote.record)}) > 1:
+            if {len(each) for each in (lengths, wrote.part, wrote.record)} != {shard.documents}:
                 raise ValueError(f"its columns of {shard.name} are of unequal lengths")
             if shard.tokens != int(lengths.sum(dtype=np.int64)) or not lengths.all():
                 raise ValueError(f"its lengths are not those of {shard.tokens} tokens")
@@ -237,7 +237,6 @@ class MergedOutput:
         output = cls()
         output._extend(index.lengths, index.origin_file, index.origin_row)
         output.shards += index.entry.shards
-        assert index.pages is not None
         output._pages.append(index.pages)
         for name, side in index.sides.items():
             output._add_side(name, side.entry.shards, side.pages)
@@ -279,10 +278,7 @@ class MergedOutput:
         for name, column in hashes.items():
             self._hashes[name].add(np.ascontiguousarray(column).data)
 
-    def _add_side(
-        self, name: str, shards: Sequence[ShardEntry], pages: NDArray[np.uint32] | None
-    ) -> None:
-        assert pages is not None
+    def _add_side(self, name: str, shards: Sequence[ShardEntry], pages: NDArray[np.uint32]) -> None:
         self.sides.setdefault(name, []).extend(shards)
         self._side_pages[name].append(pages)
 

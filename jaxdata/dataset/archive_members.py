@@ -99,13 +99,7 @@ def line_of_json(lines: NDArray[np.uint8], ends: NDArray[np.uint64], number: int
     start, stop = int(ends[number - 1]) if number else 0, int(ends[number])
     if not start <= stop <= min(len(lines), start + _LINE_BYTES):
         raise ValueError(f"a line from byte {start} to {stop} of {len(lines)}")
-    try:
-        fields = json.loads(lines[start:stop].tobytes())
-    except RecursionError:
-        raise ValueError("a line that is nested too deep") from None
-    if not isinstance(fields, dict):
-        raise ValueError("a line that is no object")
-    return fields
+    return _objects([lines[start:stop].tobytes()])[0]
 
 
 def lines_of_json(
@@ -116,8 +110,12 @@ def lines_of_json(
     found = lines[a:b].tobytes().split(b"\n")[: stop - first]
     if len(found) != stop - first:
         raise ValueError(f"{len(found)} lines for {stop - first} documents")
+    return _objects(found)
+
+
+def _objects(lines: list[bytes]) -> list[dict[str, Any]]:
     try:
-        fields = [json.loads(line) for line in found]
+        fields = [json.loads(line) for line in lines]
     except RecursionError:
         raise ValueError("a line that is nested too deep") from None
     if not all(isinstance(each, dict) for each in fields):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -56,61 +56,47 @@ def encode_json(model: BaseModel) -> bytes:
     return json.dumps(fields | {_KEY: digest(fields)}, indent=1, sort_keys=True).encode() + b"\n"
 
 
-def read_json(
-    store: Store, name: str, model: type[_Model], version: int, *, compare: bool = True
-) -> _Model | None:
+def read_json(store: Store, name: str, model: type[_Model], version: int) -> _Model | None:
     """The model in a JSON file, as :func:`decode_json` decodes it; None if there is no file."""
     url = f"{store.url}/{name}"
     try:
         data = store.read(name)
     except OSError as error:
         raise DatasetError(f"{url} cannot be read: {error.strerror or error}") from error
-    return None if data is None else decode_json(data, url, model, version, compare=compare)
+    return None if data is None else decode_json(data, url, model, version)
 
 
-def decode_json(
-    data: bytes, url: str, model: type[_Model], version: int | None = None, *, compare: bool = True
-) -> _Model:
-    """The model in a JSON file.
+def decode_json(data: bytes, url: str, model: type[_Model], version: int) -> _Model:
+    """The model in a JSON file that `encode_json` made.
 
     Args:
         data: its content.
         url: what messages call it.
         model: says what it may hold.
-        version: the format version it must have; None if it has none.
-        compare: raise also if it differs from its checksum. Files of an earlier jaxdata have none.
+        version: the format version it must have.
 
     Raises:
         DatasetError: the file is not a `model` of this `version`, or differs from its checksum.
     """
     try:
         fields = json.loads(data)
-        if version is not None and fields["version"] != version:
+        if fields["version"] != version:
             raise DatasetError(
                 f"{url} has format version {_line(str(fields['version']), 20)}; this jaxdata "
                 f"reads version {version}: make it again, or install the jaxdata that wrote it"
             )
-        whole = _without_checksum(fields)
+        whole = _is_whole(fields)
         found = model.model_validate(fields)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DatasetError(f"{url} is damaged ({_cause(error)}): restore it from a copy") from None
-    if compare and whole is False:
-        raise DatasetError(
-            f"{url} differs from its checksum: restore it from a copy; if you edited it, "
-            f'remove its line "{_KEY}"'
-        )
+    if not whole:
+        raise DatasetError(f"{url} differs from its checksum: restore it from a copy")
     return found
 
 
-def json_checksum_holds(data: bytes) -> bool | None:
-    """Whether a decodable JSON file equals its checksum; None if it has none."""
-    return _without_checksum(json.loads(data))
-
-
-def _without_checksum(fields: dict[str, Any]) -> bool | None:
-    """Remove the checksum of some fields; whether they equal it, None if there was none."""
-    expected = fields.pop(_KEY, None)
-    return None if expected is None else bool(expected == digest(fields))
+def _is_whole(fields: dict[str, Any]) -> bool:
+    """Remove the checksum of some fields; whether they equal it."""
+    return bool(fields.pop(_KEY, None) == digest(fields))
 
 
 def _cause(error: Exception) -> str:
@@ -139,7 +125,6 @@ def _line(text: str, most: int = 300) -> str:
 
 
 _DIFFERS = "its content differs from its checksum"
-_Buffer = memoryview | bytes
 
 
 @dataclass(frozen=True)
@@ -156,32 +141,22 @@ class Damage:
         return f"{self.file}: {self.what}{self.remedy and '; '}{self.remedy}"
 
 
-def damage_of_manifest(store: Store, name: str) -> tuple[tuple[Damage, ...], tuple[str, ...]]:
-    """The damage of a decodable file that describes others, and its name if it has no checksum."""
-    holds = json_checksum_holds(store.read(name) or b"{}")
-    damage = Damage(name, f"{_DIFFERS}, so what it says of other files may be wrong")
-    return () if holds in (None, True) else (damage,), (name,) if holds is None else ()
-
-
 def damage_of_file(
     store: Store,
     name: str,
     sha256: str,
     size: int | None = None,
-    look: Callable[[_Buffer, int], None] | None = None,
 ) -> list[Damage]:
-    """Read a file and compare it with its checksum; `look` gets each buffer and its offset."""
+    """Read a file, which may be known to have `size` bytes, and compare it with its checksum."""
     content, read = hashlib.sha256(), 0
     try:
         for buffer in store.scan(name):
             content.update(buffer)
-            if look:
-                look(buffer, read)
             read += len(buffer)
             if size is not None and read > size:
                 return [Damage(name, f"it has more than {size:,} bytes")]
     except (DatasetError, OSError, ValueError) as error:
-        return [unreadable(name, error)]
+        return [_unreadable(name, error)]
     if size is not None and read != size:
         return [Damage(name, f"it has {read:,} bytes, not {size:,}")]
     return [] if content.hexdigest() == sha256 else [Damage(name, _DIFFERS)]
@@ -196,42 +171,36 @@ def damage_of_cached(store: Store, name: str) -> list[Damage]:
     return [Damage(name, what, "delete it; it is computed again when needed")] * bool(what)
 
 
-def damage_of_hashes(store: Store, name: str) -> list[Damage]:
-    """Compare a file of hashes of inputs with its own checksum."""
+def damage_of_json(store: Store, name: str, remedy: str) -> list[Damage]:
+    """Compare a JSON file with its own checksum."""
     try:
-        holds = json_checksum_holds(store.read(name) or b"")
+        whole = _is_whole(json.loads(store.read(name) or b""))
     except (DatasetError, OSError) as error:
-        return [unreadable(name, error)]
-    except (ValueError, TypeError, AttributeError, RecursionError):  # no JSON, or no object
-        holds = False
-    remedy = "restore it, or delete it: then inputs that changed are not noticed"
-    return [] if holds else [Damage(name, _DIFFERS, remedy)]
+        return [_unreadable(name, error)]
+    except (LookupError, ValueError, TypeError, AttributeError, RecursionError):
+        whole = False  # no JSON, or no object
+    return [] if whole else [Damage(name, _DIFFERS, remedy)]
 
 
 def damage_of_array(
-    store: Store, name: str, sha256: str | None, dtype: type[np.generic], size: int | None
+    store: Store, name: str, sha256: str, dtype: type[np.generic], size: int | None
 ) -> list[Damage]:
-    """Read an array of `size` entries, and compare it with its checksum; None if unknown."""
+    """Read an array of `size` entries (None: any number), and compare it with its checksum."""
+    content = hashlib.sha256()
     try:
         stored, buffers = scan_array(store, name)
         if stored.dtype != dtype:
             return [Damage(name, f"it is of {stored.dtype.name}, not {dtype.__name__}")]
         if size is not None and stored.size != size:
             return [Damage(name, f"it has {stored.size:,} entries, not {size:,}")]
-        content = _sha256(buffers)
+        for buffer in buffers:
+            content.update(buffer)
     except (DatasetError, OSError, ValueError) as error:
-        return [unreadable(name, error)]
-    return [] if sha256 in (None, content) else [Damage(name, _DIFFERS)]
+        return [_unreadable(name, error)]
+    return [] if content.hexdigest() == sha256 else [Damage(name, _DIFFERS)]
 
 
-def _sha256(buffers: Iterable[_Buffer]) -> str:
-    content = hashlib.sha256()
-    for buffer in buffers:
-        content.update(buffer)
-    return content.hexdigest()
-
-
-def unreadable(file: str, error: Exception) -> Damage:
+def _unreadable(file: str, error: Exception) -> Damage:
     """The damage of a file that cannot be read."""
     if isinstance(error, OSError) and error.strerror:
         return Damage(file, f"it cannot be read: {error.strerror}")

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from jaxdata.base.errors import InputError
-from jaxdata.base.numbers import takes_numpy
+from jaxdata.base.numbers import validated
 from jaxdata.base.wording import nearest, table_html
-from jaxdata.dataset.documents import Documents, tokens_of
+from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.views.kept_documents import kept_documents
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Dataset(ABC):
 
     def _repr_html_(self) -> str:
         found = {name: self[name] for name in self}
-        rows = [(name, len(docs), tokens_of(docs), _masks(docs)) for name, docs in found.items()]
+        rows = [(name, len(docs), docs.total_tokens, _masks(docs)) for name, docs in found.items()]
         return table_html(self.url, ["source", "documents", "tokens", "loss masks"], rows)
 
     def __contains__(self, name: object) -> bool:
@@ -80,7 +80,7 @@ class Dataset(ABC):
             splits.setdefault(split, []).append(source)
         return splits
 
-    @takes_numpy
+    @validated
     def source(
         self,
         split: str,

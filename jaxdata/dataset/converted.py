@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError
 from jaxdata.base.ragged import AnyInts, Ints, expand
-from jaxdata.dataset.documents import (
-    Gathered,
-    Places,
-    RangedDocuments,
-    SideArray,
-    StatedLengths,
-    run_ends,
-)
+from jaxdata.dataset.documents import Documents, Gathered, Places, StatedLengths, run_ends
 from jaxdata.dataset.index import SourceIndex
 from jaxdata.dataset.manifest import SourceEntry
 from jaxdata.dataset.records import STREAM_BLOCK, RecordSpec, file_offset
 from jaxdata.storage import PAGE_BYTES, PagedFiles, PageRanges, RemoteStore, Store, StoredFile
 
-if TYPE_CHECKING:
-    pass
-
 Offsets = Callable[[Any, Any], Ints]
 _SIZE_BYTES = np.arange(4)  # of the eight that hold a record's size: none reaches 4 GiB
 
 
-class ConvertedDocuments(RangedDocuments):
+class ConvertedDocuments(Documents):
     """One source of a dataset on disk (see `Documents`)."""
+
+    store: Store
+    entry: SourceEntry
 
     def __init__(
         self,
@@ -67,7 +60,7 @@ class ConvertedDocuments(RangedDocuments):
     @property
     def stated_lengths(self) -> StatedLengths:
         """What the manifest says of them."""
-        return StatedLengths(self.entry.tokens, self.entry.checksums.get("length"))
+        return StatedLengths(self.entry.tokens, self.entry.checksums["length"])
 
     def check_lengths(self) -> None:
         """Compare them with the manifest; raises DatasetError if they are others."""
@@ -77,27 +70,21 @@ class ConvertedDocuments(RangedDocuments):
         return self.entry.documents
 
     @cached_property
-    def side(self) -> dict[str, SideArray]:
-        """Arrays of one value a token beside the tokens, by name; in shards of their own."""
-        found = {}
-        for name, index in self.index.sides.items():
-            stored = ConvertedDocuments(self.store, self.name, index.entry, index.spec, index)
-            pages = None if self.store.local else stored.pages
-            found[name] = SideArray(stored.dtype, stored.tokens, pages, stored.page_ranges)
+    def side(self) -> Mapping[str, Documents]:
+        """Side arrays by name: the same documents, in shards of their own."""
+        return {
+            name: ConvertedDocuments(self.store, self.name, index.entry, index.spec, index)
+            for name, index in self.index.sides.items()
+        }
+
+    @cached_property
+    def loss_tokens(self) -> int | None:
+        """Targets with loss after stored masks, as conversions counted."""
+        found: int | None = self.entry.statistics.get("loss_tokens")
         return found
 
-    @property
-    def loss_tokens(self) -> Any:
-        """Targets with loss after stored masks, as conversions counted; None if one did not."""
-        before = (each.statistics for each in self.entry.generations)
-        known = all("loss_tokens" in statistics for statistics in before)
-        return self.entry.statistics.get("loss_tokens") if known else None
-
     def origin(self, index: int) -> tuple[str, int]:
-        """The input file of a document, and its line (from 1) or row (from 0) there.
-
-        For an archive, the file within it: `("pages.tar: a.jsonl", 17)`.
-        """
+        """See `Documents`; always known."""
         document = range(len(self))[index]
         file, row = self.index.origin(document)
         if member := self.index.member(document):
@@ -105,7 +92,6 @@ class ConvertedDocuments(RangedDocuments):
         return file, row
 
     def kept(self, index: int) -> dict[str, Any]:
-        """The metadata of a document that `--keep` kept."""
         return self.index.kept(range(len(self))[index])
 
     def page_ends(self, size: int) -> Ints:
@@ -133,7 +119,7 @@ class ConvertedDocuments(RangedDocuments):
         return ends
 
     def places(self, documents: Ints, starts: Ints, counts: Ints) -> Places:
-        """See `Placed`."""
+        """See `Documents`."""
         spec, (whole, spans) = self.spec, self._spans(documents, starts, counts)
         found = [spans.places(whole, spec.token_offset, spec.item)]
         if self.masked:
@@ -170,13 +156,13 @@ class ConvertedDocuments(RangedDocuments):
 
     @cached_property
     def pages(self) -> PagedFiles:
-        """See `Far`."""
+        """See `Documents`."""
         assert isinstance(self.store, RemoteStore)
         files = [StoredFile(each.name, each.bytes, each.sha256) for each in self.entry.shards]
         return PagedFiles(self.store, files, lambda: self.index.pages)
 
     def page_ranges(self, documents: Ints, starts: Ints, counts: Ints) -> PageRanges:
-        """See `Far`."""
+        """See `Documents`."""
         return self._in_pages(self.places(documents, starts, counts), documents)
 
     def _in_pages(self, found: Places, documents: Ints) -> PageRanges:

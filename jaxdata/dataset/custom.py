@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from functools import cached_property, partial
+from copy import copy
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.ragged import Ints
-from jaxdata.dataset.documents import Documents, Gathered, GivenRanges, RangedDocuments, SideArray
+from jaxdata.dataset.documents import Documents, Gathered, GivenRanges
 from jaxdata.dataset.manifest import as_type, check_side
 
 _SAMPLED = 64
@@ -20,9 +21,8 @@ _SAMPLED = 64
 
 def as_documents(docs: Any) -> Documents:
     """Return documents as they are, or wrap an object with `lengths` and items; else InputError."""
-    if hasattr(docs, "lengths") and hasattr(docs, "tokens"):
-        documents: Documents = docs
-        return documents
+    if isinstance(docs, Documents):
+        return docs
     if hasattr(docs, "lengths") and hasattr(docs, "__getitem__"):
         return CustomDocuments(docs)
     raise InputError(
@@ -32,7 +32,7 @@ def as_documents(docs: Any) -> Documents:
     )
 
 
-class CustomDocuments(RangedDocuments):
+class CustomDocuments(Documents):
     """The documents of an object with `lengths` and `[index]` (see `Documents`).
 
     Args:
@@ -43,17 +43,17 @@ class CustomDocuments(RangedDocuments):
             of its items, of one value a token, and their dtypes.
     """
 
-    store = None
-
     def __init__(self, source: Any) -> None:
-        self._source = source
+        self._source, self._field = source, "tokens"
         self.name = str(getattr(source, "name", "documents"))
-        self._lengths = self._whole_lengths()
+        self.lengths = self._whole_lengths()
         self.dtype = np.dtype("<u4")
         self.loss_tokens = getattr(source, "loss_tokens", None)
         first = source[0] if len(self) else None
         self.masked = isinstance(first, Mapping) and "loss_mask" in first
-        for name, dtype in getattr(source, "side", {}).items():
+        self._items_have_masks = self.masked
+        self._side: Mapping[str, Any] = getattr(source, "side", {})
+        for name, dtype in self._side.items():
             check_side(name, dtype)
 
     @property
@@ -83,23 +83,22 @@ class CustomDocuments(RangedDocuments):
         return lengths
 
     @cached_property
-    def side(self) -> dict[str, SideArray]:
-        """Arrays of one value a token beside the tokens, by name."""
-        declared = getattr(self._source, "side", {}).items()
-        dtypes = {name: np.dtype(dtype).newbyteorder("<") for name, dtype in declared}
-        return {n: SideArray(dtype, partial(self._values, n, dtype)) for n, dtype in dtypes.items()}
+    def side(self) -> Mapping[str, Documents]:
+        """Side arrays by name: the same documents, with values in place of tokens."""
+        return {name: self._of_values(name, dtype) for name, dtype in self._side.items()}
 
-    @property
-    def lengths(self) -> NDArray[np.uint32]:
-        """Tokens of each document, uint32 (documents,)."""
-        return self._lengths
+    def _of_values(self, name: str, dtype: Any) -> CustomDocuments:
+        found = copy(self)
+        found._field, found.dtype = name, np.dtype(dtype).newbyteorder("<")
+        found.masked, found._side = False, {}
+        return found
 
     @cached_property
     def fingerprint(self) -> str:
         """The source's own, else a digest of all lengths and an even sample of documents."""
         if hasattr(self._source, "fingerprint"):
             return str(self._source.fingerprint)
-        content = hashlib.sha256(self._lengths.tobytes())
+        content = hashlib.sha256(self.lengths.tobytes())
         for number in np.unique(np.linspace(0, len(self) - 1, _SAMPLED).astype(int)).tolist():
             for array in self[number].values() if len(self) else ():
                 content.update(array.tobytes())
@@ -107,6 +106,8 @@ class CustomDocuments(RangedDocuments):
 
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         given = GivenRanges(self._called, documents, starts, counts)
+        if self._field != "tokens":
+            return self._values(given)
         stored = np.concatenate([np.empty(0, np.uint8), *self._ranges("tokens", given)])
         return Gathered.cut(given.as_ids(stored, self.dtype), counts)
 
@@ -115,20 +116,17 @@ class CustomDocuments(RangedDocuments):
         stored = np.concatenate([np.empty(0, np.uint8), *self._ranges("loss_mask", given)])
         return Gathered.cut(given.as_mask(stored), counts)
 
-    def _values(
-        self, name: str, dtype: np.dtype[Any], documents: Ints, starts: Ints, counts: Ints
-    ) -> Gathered:
-        parts = [np.empty(0, dtype)]
-        given = GivenRanges(self._called, documents, starts, counts)
-        for document, part in zip(documents.tolist(), self._ranges(name, given), strict=True):
-            values = as_type(part, dtype)  # one by one: together, they may all become floats
+    def _values(self, given: GivenRanges) -> Gathered:
+        parts, ranges = [np.empty(0, self.dtype)], self._ranges(self._field, given)
+        for document, part in zip(given.documents.tolist(), ranges, strict=True):
+            values = as_type(part, self.dtype)  # one by one: together, they may all become floats
             if values is None:
                 raise DatasetError(
-                    f"{self._called}: {name!r} of document {document} holds a number that "
-                    f"{dtype.name} does not hold; give another dtype in its `side`"
+                    f"{self._called}: {self._field!r} of document {document} holds a number that "
+                    f"{self.dtype.name} does not hold; give another dtype in its `side`"
                 )
             parts.append(values)
-        return Gathered.cut(np.concatenate(parts), counts)
+        return Gathered.cut(np.concatenate(parts), given.counts)
 
     def _ranges(self, field: str, given: GivenRanges) -> Iterator[NDArray[Any]]:
         columns = given.documents.tolist(), given.starts.tolist(), given.counts.tolist()
@@ -140,17 +138,17 @@ class CustomDocuments(RangedDocuments):
         found = item if isinstance(item, Mapping) else {"tokens": item}
         if field not in found:
             raise DatasetError(f"{self._called}: document {document} has no {field!r}")
-        if "loss_mask" in found and not self.masked:
+        if "loss_mask" in found and not self._items_have_masks:
             raise DatasetError(
                 f"{self._called}: document {document} has a 'loss_mask', document 0 has none; "
                 "expected all or none"
             )
         array, values = np.asarray(found[field]), _values_of(field)
-        if array.shape != (self._lengths[document],):
+        if array.shape != (self.lengths[document],):
             size = f"{array.size} {values}" if array.ndim == 1 else f"the shape {array.shape}"
             raise DatasetError(
                 f"{self._called}: document {document} has {size}, expected "
-                f"{self._lengths[document]} by its lengths; lengths and items must agree"
+                f"{self.lengths[document]} by its lengths; lengths and items must agree"
             )
         if len(array) and array.dtype.kind not in ("iuf" if field == "tokens" else "biuf"):
             raise DatasetError(

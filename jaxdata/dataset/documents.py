@@ -1,7 +1,7 @@
 """Documents of one source: lengths for the planner, ranges of tokens for rows.
 
-`Documents` is the contract; `ArrayDocuments` holds them in memory. Token ids and masks of others
-are checked one by one.
+`Documents` is the contract of every source; `DerivedDocuments` are ranges of others, such as those
+that a view lists; `ArrayDocuments` are in memory.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from copy import copy
+from functools import cached_property
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,10 +20,11 @@ from numpy.typing import ArrayLike, NDArray
 from jaxdata.base.errors import DatasetError, InputError, JaxdataError
 from jaxdata.base.ragged import ByteRanges, Ints
 from jaxdata.base.wording import counted
-from jaxdata.dataset.manifest import check_side
+from jaxdata.dataset.manifest import SourceEntry, check_side
 from jaxdata.storage import PagedFiles, PageRanges, Store
+from jaxdata.storage.pages.index_columns import FarColumn
 
-_DOCUMENTS_AT_ONCE = 2**20  # documents
+_DOCUMENTS_AT_ONCE = 2**20
 Document = dict[str, NDArray[Any]]
 
 
@@ -46,42 +48,147 @@ class Gathered(NamedTuple):
         return Gathered(views, np.insert(self.range, at, ranges))
 
 
-class Documents(Protocol):
+class StatedLengths(NamedTuple):
+    """What is known of the lengths of a source before they are read."""
+
+    tokens: int
+    """their sum"""
+    sha256: str
+    """of what they follow from, in hex"""
+
+
+class Places(NamedTuple):
+    """Ranges of bytes that hold some ranges of tokens; int64 (places,) each."""
+
+    owner: Ints
+    """number of the range of tokens that each belongs to"""
+    file: Ints
+    start: Ints
+    stop: Ints
+
+    @classmethod
+    def join(cls, *parts: Places) -> Places:
+        """All places of several lookups."""
+        return cls(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+class Documents(ABC):
     """Documents that can be packed: the contract of every source.
 
     A document is a run of tokens ending with EOD (other tools may omit it). Planning needs only
-    `lengths`; `tokens` and `masks` read only the ranges they are asked for.
+    `lengths`; `tokens` and `masks` read only the ranges they are asked for. A new kind of documents
+    sets the attributes and implements `tokens`, and `masks` if it stores any; the other methods
+    answer questions that only some sources raise.
     """
 
-    @property
-    def name(self) -> str:
-        """`"<split>/<source>"`; seeds are derived from it."""
-        ...
+    name: str
+    """`"<split>/<source>"`; seeds are derived from it"""
+    dtype: np.dtype[Any]
+    """the type of the tokens: an unsigned integer of 16 or 32 bits"""
+    masked: bool = False
+    """whether the source stores loss masks"""
+    store: Store | None = None
+    """the dataset, in which plans can be cached; None for documents in memory"""
+    entry: SourceEntry | None = None
+    """what the manifest of a converted dataset says of the source"""
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
-        """A digest of the content; nothing else changes it."""
-        ...
+        """A digest of the content; nothing else changes it. Each source sets or computes it."""
+        raise NotImplementedError
 
-    @property
-    def masked(self) -> bool:
-        """Whether the source stores loss masks."""
-        ...
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of the tokens: an unsigned integer of 16 or 32 bits."""
-        ...
-
-    @property
-    def store(self) -> Store | None:
-        """The dataset, in which plans can be cached; None for documents in memory."""
-        ...
-
-    @property
+    @cached_property
     def lengths(self) -> NDArray[Any]:
-        """Tokens of each document, (documents,) unsigned integers."""
-        ...
+        """Tokens of each document, (documents,) unsigned integers; set or computed likewise."""
+        raise NotImplementedError
+
+    @cached_property
+    def loss_tokens(self) -> int | None:
+        """Targets with loss after all masks, where that is known without reading them."""
+        return None
+
+    @abstractmethod
+    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
+        """Tokens `[starts[k], starts[k] + counts[k])` of `documents[k]`, for every *k*.
+
+        As bytes of `dtype`, little-endian.
+        """
+
+    def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
+        """Stored masks of the same ranges, a byte each (1: has loss when it is a target)."""
+        raise NotImplementedError
+
+    @property
+    def side(self) -> Mapping[str, Documents]:
+        """Side arrays by name: one value a token beside the tokens.
+
+        Each is the same documents, with values of any whole or floating type in place of tokens.
+        """
+        return {}
+
+    @property
+    def stated_lengths(self) -> StatedLengths | None:
+        """What the description of the source says of its lengths; None if nothing."""
+        return None
+
+    @property
+    def total_tokens(self) -> int:
+        """Tokens of all documents; lengths are read only where their sum is not stated."""
+        stated = self.stated_lengths
+        return (
+            int(np.asarray(self.lengths).sum(dtype=np.int64)) if stated is None else stated.tokens
+        )
+
+    def check_lengths(self) -> None:
+        """Raise DatasetError if the source can tell that its lengths are not those written."""
+        return
+
+    def fetch_lengths(self, documents: Ints) -> None:
+        """Fetch the lengths of some documents in one go, if they lie in a bucket."""
+        column: Any = self.lengths
+        if isinstance(column, FarColumn):
+            column.fetch(documents)
+
+    @property
+    def is_far(self) -> bool:
+        """Whether the documents lie in a bucket, and ranges of them are fetched ahead."""
+        return self.store is not None and not self.store.local
+
+    @property
+    def pages(self) -> PagedFiles:
+        """The files, of documents in a bucket."""
+        raise NotImplementedError
+
+    def page_ranges(self, documents: Ints, starts: Ints, counts: Ints) -> PageRanges:
+        """The bytes of `pages` that ranges of tokens, and of masks, are read from."""
+        raise NotImplementedError
+
+    @property
+    def base(self) -> Documents:
+        """The source itself, of which these documents may be ranges (see `DerivedDocuments`)."""
+        return self
+
+    def in_base(self, documents: Ints, starts: Ints) -> tuple[Ints, Ints]:
+        """Documents and tokens as `base` numbers them."""
+        return documents, starts
+
+    def origin(self, index: int) -> tuple[str, int] | None:
+        """The input file of a document, and its line (from 1) or row (from 0); None if unknown.
+
+        For an archive, the file within it: `("pages.tar: a.jsonl", 17)`.
+        """
+        del index
+        return None
+
+    def kept(self, index: int) -> dict[str, Any]:
+        """The metadata of a document that `--keep` kept."""
+        del index
+        return {}
+
+    @property
+    def sequences(self) -> Documents:
+        """What Megatron calls sequences, as documents; each document is one unless files differ."""
+        return self
 
     def page_ends(self, size: int) -> Ints:
         """Where pages of `size` bytes end; int64 (pages,).
@@ -89,120 +196,86 @@ class Documents(Protocol):
         A page is the documents whose first byte lies between two multiples of `size` in a file;
         its end is the number of the document after its last. Pages without documents are left out.
         """
-        ...
+        item, before = self.dtype.itemsize + self.masked, 0
 
-    def __len__(self) -> int: ...
+        def pages(numbers: Ints) -> Ints:
+            nonlocal before
+            ends = before + np.cumsum(self.lengths[numbers].astype(np.int64)) * item
+            starts, before = np.append(before, ends[:-1]), int(ends[-1])
+            return starts // size
 
-    def __getitem__(self, index: int) -> Document:
-        """`{"tokens": (n,) integers}` and, where masked, `"loss_mask"`: (n,) bool.
+        return run_ends(pages, len(self))
 
-        Where the source has side arrays, each by its name: (n,) of its dtype.
-        """
-        ...
-
-    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
-        """Tokens `[starts[k], starts[k] + counts[k])` of `documents[k]`, for every *k*.
-
-        As bytes of `dtype`, little-endian.
-        """
-        ...
-
-    def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
-        """Stored masks of the same ranges, a byte each (1: has loss when it is a target)."""
-        ...
-
-
-class Far(Documents, Protocol):
-    """Documents in a bucket, of which ranges are fetched ahead."""
+    @cached_property
+    def _before(self) -> Ints:
+        """(documents + 1,) tokens before each, and all."""
+        return np.append(0, np.cumsum(np.asarray(self.lengths).astype(np.int64)))
 
     @property
-    def pages(self) -> PagedFiles:
-        """Their files."""
-        ...
+    def file_sizes(self) -> Ints:
+        """Bytes of each file up to the end of its last document; int64 (files,)."""
+        return self.first_bytes(np.array([len(self)]))[1]
 
-    def page_ranges(self, documents: Ints, starts: Ints, counts: Ints) -> PageRanges:
-        """The bytes of these files that ranges of tokens, and of masks, are read from."""
-        ...
+    def first_bytes(self, documents: Ints) -> tuple[Ints, Ints]:
+        """The file of some documents, and the byte in it where each begins."""
+        item = self.dtype.itemsize + self.masked
+        return np.zeros_like(documents), self._before[documents] * item
 
+    def places(self, documents: Ints, starts: Ints, counts: Ints) -> Places:
+        """The bytes that ranges of tokens are read from, and those of their stored masks.
 
-def far(documents: Documents) -> Far | None:
-    """The documents, if they lie in a bucket and can be fetched ahead."""
-    known: Any = documents
-    local = documents.store is None or documents.store.local
-    return None if local or not hasattr(known, "page_ranges") else known
-
-
-class SideArray(NamedTuple):
-    """An array beside the tokens of a source: one value for each token of each document."""
-
-    dtype: np.dtype[Any]
-    """little-endian"""
-    read: Callable[[Ints, Ints, Ints], Gathered]
-    """the values of ranges, as `Documents.tokens` reads these"""
-    pages: PagedFiles | None = None
-    """its files, where they lie in a bucket"""
-    page_ranges: Callable[[Ints, Ints, Ints], PageRanges] | None = None
-    """see `Far`"""
-
-    def through(self, find: Callable[[Ints, Ints], tuple[Ints, Ints]]) -> SideArray:
-        """The same array of documents that are parts of others.
-
-        Args:
-            find: numbers of documents, and tokens in them -> those of the others.
+        Unless a source knows its files, as if one file held the tokens and masks of each document.
         """
+        owner, item = np.arange(len(documents)), self.dtype.itemsize
+        file, first = self.first_bytes(documents)
+        begin = first + starts * item
+        tokens = Places(owner, file, begin, begin + counts * item)
+        if not self.masked:
+            return tokens
+        begin = first + np.asarray(self.lengths[documents], np.int64) * item + starts
+        return Places.join(tokens, Places(owner, file, begin, begin + counts))
 
-        def found(ask: Callable[[Ints, Ints, Ints], Any]) -> Callable[[Ints, Ints, Ints], Any]:
-            return lambda documents, starts, counts: ask(*find(documents, starts), counts)
+    def __len__(self) -> int:
+        return len(self.lengths)
 
-        ask = self.page_ranges
-        return SideArray(
-            self.dtype, found(self.read), self.pages, None if ask is None else found(ask)
-        )
+    @overload
+    def __getitem__(self, index: int) -> Document: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Document]: ...
+    def __getitem__(self, index: int | slice) -> Document | list[Document]:
+        """`{"tokens": (n,) integers}`, and where there are any, `"loss_mask"`: (n,) bool.
 
+        Side arrays by their names: (n,) each.
+        """
+        if isinstance(index, slice):
+            return [self._document(number) for number in range(len(self))[index]]
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"no document {index}: {len(self):,} are numbered from 0")
+        return self._document(index)
 
-def side_arrays(documents: Documents) -> Mapping[str, SideArray]:
-    """The side arrays of documents, by name: their `side`, if they have any."""
-    return getattr(documents, "side", {})
+    def _document(self, index: int) -> Document:
+        item: Document = {"tokens": self.read(index)}
+        if self.masked:
+            mask = self._range(self.masks, np.dtype(np.uint8), index, 0, None)
+            item["loss_mask"] = mask.astype(bool)
+        return item | {name: values.read(index) for name, values in self.side.items()}
 
+    def read(self, index: int, start: int = 0, stop: int | None = None) -> NDArray[Any]:
+        """Read tokens `[start, stop)` of one document, and nothing else of it."""
+        return self._range(self.tokens, self.dtype.newbyteorder("<"), index, start, stop)
 
-class StatedLengths(NamedTuple):
-    """What is known of the lengths of a source before they are read."""
-
-    tokens: int
-    """their sum"""
-    sha256: str | None
-    """of them as little-endian uint32, in hex; None if an earlier jaxdata wrote the source"""
-
-
-def stated_lengths(documents: Documents) -> StatedLengths | None:
-    """What the description of a source says of its lengths; None if nothing."""
-    return getattr(documents, "stated_lengths", None)
-
-
-def tokens_of(documents: Documents) -> int:
-    """The tokens of a source, with EODs; lengths are read only where its description has no sum."""
-    stated = stated_lengths(documents)
-    return int(documents.lengths.sum(dtype=np.int64)) if stated is None else stated.tokens
-
-
-def check_lengths(documents: Documents) -> None:
-    """Raise DatasetError if a source can tell that its lengths are not those that were written."""
-    check = getattr(documents, "check_lengths", None)
-    if check is not None:
-        check()
-
-
-def page_ends(documents: Documents, size: int) -> Ints:
-    """`Documents.page_ends` of one file that holds tokens, and masks, end to end."""
-    item, before = documents.dtype.itemsize + documents.masked, 0
-
-    def pages(numbers: Ints) -> Ints:
-        nonlocal before
-        ends = before + np.cumsum(documents.lengths[numbers].astype(np.int64)) * item
-        starts, before = np.append(before, ends[:-1]), int(ends[-1])
-        return starts // size
-
-    return run_ends(pages, len(documents))
+    def _range(
+        self,
+        method: Callable[[Ints, Ints, Ints], Gathered],
+        dtype: np.dtype[Any],
+        index: int,
+        start: int,
+        stop: int | None,
+    ) -> NDArray[Any]:
+        document = range(len(self))[index]
+        start, stop, _ = slice(start, stop).indices(int(self.lengths[document]))
+        one = (np.array([value]) for value in (document, start, max(stop - start, 0)))
+        return np.frombuffer(bytearray(method(*one).views.join()), dtype)
 
 
 def run_ends(numbers_of: Callable[[Ints], Ints], total: int) -> Ints:
@@ -222,68 +295,74 @@ def run_ends(numbers_of: Callable[[Ints], Ints], total: int) -> Ints:
     return np.concatenate([*found, np.full(min(total, 1), total)])
 
 
-class RangedDocuments(ABC):
-    """Documents read by ranges: `[index]` and `read` follow from `tokens` and `masks`."""
+class DerivedDocuments(Documents):
+    """Documents that are ranges of others, or those with other masks: no token is copied.
 
-    masked: bool
-    dtype: np.dtype[Any]
+    Args:
+        source: the others.
+    """
 
-    @property
-    def side(self) -> Mapping[str, SideArray]:
-        """Arrays of one value a token beside the tokens, by name."""
-        return {}
+    def __init__(self, source: Documents) -> None:
+        self.source = source
+        self.name, self.store = source.name, source.store
+        self.dtype, self.masked = source.dtype, source.masked
 
-    @property
-    @abstractmethod
+    def in_source(self, documents: Ints, starts: Ints) -> tuple[Ints, Ints]:
+        """Documents and tokens as `source` numbers them."""
+        return documents, starts
+
+    @cached_property
     def lengths(self) -> NDArray[Any]:
-        """See `Documents`."""
+        return self.source.lengths
 
-    @abstractmethod
+    @cached_property
+    def fingerprint(self) -> str:
+        return self.source.fingerprint
+
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
-        """See `Documents`."""
+        return self.source.tokens(*self.in_source(documents, starts), counts)
 
-    @abstractmethod
     def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
-        """See `Documents`."""
+        return self.source.masks(*self.in_source(documents, starts), counts)
 
-    def page_ends(self, size: int) -> Ints:
-        """See `Documents`."""
-        return page_ends(self, size)  # type: ignore[arg-type]
+    @property
+    def side(self) -> Mapping[str, Documents]:
+        return {name: _Beside(values, self) for name, values in self.source.side.items()}
 
-    def __len__(self) -> int:
-        return len(self.lengths)
+    @property
+    def pages(self) -> PagedFiles:
+        return self.source.pages
 
-    @overload
-    def __getitem__(self, index: int) -> Document: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Document]: ...
-    def __getitem__(self, index: int | slice) -> Document | list[Document]:
-        if isinstance(index, slice):
-            return [self._document(number) for number in range(len(self))[index]]
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"no document {index}: {len(self):,} are numbered from 0")
-        return self._document(index)
+    def page_ranges(self, documents: Ints, starts: Ints, counts: Ints) -> PageRanges:
+        return self.source.page_ranges(*self.in_source(documents, starts), counts)
 
-    def _document(self, index: int) -> Document:
-        item: Document = {"tokens": self.read(index)}
-        if self.masked:
-            mask = self._range(self.masks, np.dtype(np.uint8), index, 0, None)
-            item["loss_mask"] = mask.astype(bool)
-        for name, side in self.side.items():
-            item[name] = self._range(side.read, side.dtype, index, 0, None)
-        return item
+    @property
+    def base(self) -> Documents:
+        return self.source.base
 
-    def read(self, index: int, start: int = 0, stop: int | None = None) -> NDArray[Any]:
-        """Read tokens `[start, stop)` of one document, and nothing else of it."""
-        return self._range(self.tokens, self.dtype.newbyteorder("<"), index, start, stop)
+    def in_base(self, documents: Ints, starts: Ints) -> tuple[Ints, Ints]:
+        return self.source.in_base(*self.in_source(documents, starts))
 
-    def _range(
-        self, method: Any, dtype: np.dtype[Any], index: int, start: int, stop: int | None
-    ) -> NDArray[Any]:
-        document = range(len(self))[index]
-        start, stop, _ = slice(start, stop).indices(int(self.lengths[document]))
-        one = (np.array([value]) for value in (document, start, max(stop - start, 0)))
-        return np.frombuffer(bytearray(method(*one).views.join()), dtype)
+    def origin(self, index: int) -> tuple[str, int] | None:
+        return self.source.origin(self._one_in_source(index))
+
+    def kept(self, index: int) -> dict[str, Any]:
+        return self.source.kept(self._one_in_source(index))
+
+    def _one_in_source(self, index: int) -> int:
+        number = np.array([range(len(self))[index]])
+        return int(self.in_source(number, np.zeros_like(number))[0][0])
+
+
+class _Beside(DerivedDocuments):
+    """A side array of derived documents: the source's, found where their tokens are."""
+
+    def __init__(self, values: Documents, derived: DerivedDocuments) -> None:
+        super().__init__(values)
+        self._derived, self.lengths = derived, derived.lengths
+
+    def in_source(self, documents: Ints, starts: Ints) -> tuple[Ints, Ints]:
+        return self._derived.in_source(documents, starts)
 
 
 LARGEST_ID = 2**31 - 1  # rows are int32
@@ -325,89 +404,10 @@ class GivenRanges(NamedTuple):
             )
 
 
-class Places(NamedTuple):
-    """Ranges of bytes that hold some ranges of tokens; int64 (places,) each."""
-
-    owner: Ints
-    """number of the range of tokens that each belongs to"""
-    file: Ints
-    start: Ints
-    stop: Ints
-
-    @classmethod
-    def join(cls, *parts: Places) -> Places:
-        """All places of several lookups."""
-        return cls(*map(np.concatenate, zip(*parts, strict=True)))
-
-
-class Placed(Protocol):
-    """Documents whose files and bytes are known."""
-
-    @property
-    def file_sizes(self) -> Ints:
-        """Bytes of each file up to the end of its last document; int64 (files,)."""
-        ...
-
-    def first_bytes(self, documents: Ints) -> tuple[Ints, Ints]:
-        """The file of some documents, and the byte in it where each begins."""
-        ...
-
-    def places(self, documents: Ints, starts: Ints, counts: Ints) -> Places:
-        """The bytes of tokens `[starts[k], starts[k] + counts[k])` of `documents[k]`.
-
-        Those of their stored masks are among them.
-        """
-        ...
-
-
-class OneFile:
-    """Documents as one file that holds the tokens, and masks, of each, end to end.
-
-    So they are numbered into pages by `page_ends`, unless they know their files.
-    """
-
-    def __init__(self, documents: Documents) -> None:
-        self._documents = documents
-        self._item, self._masked = documents.dtype.itemsize, documents.masked
-
-    @cached_property
-    def _edges(self) -> Ints:
-        """(documents + 1,) the byte where each document begins, and the end."""
-        numbers = np.arange(len(self._documents))
-        lengths = np.asarray(self._documents.lengths[numbers], np.int64)
-        return np.append(0, np.cumsum(lengths * (self._item + self._masked)))
-
-    @property
-    def file_sizes(self) -> Ints:
-        """See `Placed`."""
-        return self._edges[-1:]
-
-    def first_bytes(self, documents: Ints) -> tuple[Ints, Ints]:
-        """See `Placed`."""
-        return np.zeros_like(documents), self._edges[documents]
-
-    def places(self, documents: Ints, starts: Ints, counts: Ints) -> Places:
-        """See `Placed`."""
-        owner, file = np.arange(len(documents)), np.zeros_like(documents)
-        begin = self._edges[documents] + starts * self._item
-        tokens = Places(owner, file, begin, begin + counts * self._item)
-        if not self._masked:
-            return tokens
-        lengths = np.asarray(self._documents.lengths[documents], np.int64)
-        begin = self._edges[documents] + lengths * self._item + starts
-        return Places.join(tokens, Places(owner, file, begin, begin + counts))
-
-
-def placed(documents: Documents) -> Placed:
-    """The documents themselves where they know their files, else as one file."""
-    known: Any = documents
-    return known if hasattr(known, "places") else OneFile(documents)
-
-
 _TOKENS_AT_ONCE = 2**20  # tokens
 
 
-class ArrayDocuments(RangedDocuments):
+class ArrayDocuments(Documents):
     """Documents in memory, for tests and small experiments.
 
     Args:
@@ -426,8 +426,6 @@ class ArrayDocuments(RangedDocuments):
     ([3, 2], [7, 0], [1.0, 0.0])
     """
 
-    store = None
-
     def __init__(
         self,
         tokens: Sequence[ArrayLike],
@@ -437,8 +435,8 @@ class ArrayDocuments(RangedDocuments):
     ) -> None:
         self.name, self.masked = name, masks is not None
         documents = [_array("tokens", number, ids) for number, ids in enumerate(tokens)]
-        self._lengths = np.array([len(document) for document in documents], np.uint32)
-        counts = self._lengths.astype(np.int64)
+        self.lengths = np.array([len(document) for document in documents], np.uint32)
+        counts = self.lengths.astype(np.int64)
         self._first = np.cumsum(counts) - counts
         numbers, starts = np.arange(len(counts)), np.zeros_like(counts)
         given = GivenRanges(f"{type(self).__name__} {name!r}", numbers, starts, counts, InputError)
@@ -471,23 +469,18 @@ class ArrayDocuments(RangedDocuments):
         arrays = [_array(what, number, values) for number, values in enumerate(given)]
         if len(arrays) != len(self):
             raise InputError(f"{what} of {counted(len(arrays), 'document')}, tokens of {len(self)}")
-        for number, (array, length) in enumerate(zip(arrays, self._lengths.tolist(), strict=True)):
+        for number, (array, length) in enumerate(zip(arrays, self.lengths.tolist(), strict=True)):
             if array.shape != (length,):
                 raise InputError(
                     f"document {number}: {length} tokens, {what} of shape {array.shape}"
                 )
         return arrays
 
-    @property
-    def lengths(self) -> NDArray[np.uint32]:
-        """Tokens of each document, uint32 (documents,)."""
-        return self._lengths
-
     @cached_property
     def fingerprint(self) -> str:
         """The sha256 of all tokens, masks and side arrays."""
         content = hashlib.sha256()
-        for array in (self._lengths, self._tokens, self._masks):
+        for array in (self.lengths, self._tokens, self._masks):
             for first in range(0, len(array), _TOKENS_AT_ONCE):
                 content.update(array[first : first + _TOKENS_AT_ONCE].astype(np.int64).tobytes())
         for name, values in self._side.items():
@@ -495,13 +488,16 @@ class ArrayDocuments(RangedDocuments):
             content.update(values.tobytes())
         return content.hexdigest()
 
-    @property
-    def side(self) -> dict[str, SideArray]:
-        """Arrays of one value a token beside the tokens, by name."""
-        return {
-            name: SideArray(values.dtype, partial(self._slices, values))
-            for name, values in self._side.items()
-        }
+    @cached_property
+    def side(self) -> Mapping[str, Documents]:
+        """Side arrays by name: the same documents, with values in place of tokens."""
+        return {name: self._of_values(values) for name, values in self._side.items()}
+
+    def _of_values(self, values: NDArray[Any]) -> ArrayDocuments:
+        found = copy(self)
+        found.dtype, found._tokens = values.dtype, values
+        found.masked, found._side = False, {}
+        return found
 
     def __repr__(self) -> str:
         return (

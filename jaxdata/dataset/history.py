@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from jaxdata.base.version import VERSION
 from jaxdata.dataset.checksums import decode_json, encode_json
@@ -73,12 +73,6 @@ class InputHashes(Entry):
     def encode(self) -> bytes:
         return encode_json(self)
 
-    @model_serializer(mode="wrap")
-    def _as_before(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """No `arrays` where there are none, as in files that an earlier jaxdata reads."""
-        fields: dict[str, Any] = serialize(self)
-        return fields if self.arrays else {k: v for k, v in fields.items() if k != "arrays"}
-
 
 def hashes_name(folder: str, times: int) -> str:
     """The name for a folder to which files were appended so many times."""
@@ -130,7 +124,7 @@ def note_conversion(
 def read_history(store: Store) -> list[dict[str, Any]]:
     """The conversions, the first one first: date, version, sources and command of each, and more.
 
-    Lines that are none are passed over; nothing is known of datasets of an earlier jaxdata.
+    Lines that are none are passed over.
     """
     lines = (store.read(HISTORY) or b"").splitlines()
     return [found for line in lines if (found := _read(line))]

@@ -22,7 +22,7 @@ from jaxdata.dataset.archive_members import (
     line_of_json,
     lines_of_json,
 )
-from jaxdata.dataset.manifest import MANIFEST, SIDE_COLUMNS, SourceEntry
+from jaxdata.dataset.manifest import SIDE_COLUMNS, SourceEntry, ViewEntry
 from jaxdata.dataset.records import STREAM_START, RecordSpec
 from jaxdata.dataset.shards import page_count
 from jaxdata.storage import Store
@@ -32,11 +32,13 @@ class Columns(ABC):
     """The columns of an index, or of a view."""
 
     store: Store
+    entry: SourceEntry | ViewEntry
+    """what the manifest says of them"""
 
     @property
-    @abstractmethod
     def checksums(self) -> Mapping[str, str]:
-        """Column -> sha256 of its values, where it is known."""
+        """Column -> sha256 of its values."""
+        return self.entry.checksums
 
     @property
     @abstractmethod
@@ -49,7 +51,7 @@ class Columns(ABC):
 
     def _column(self, name: str) -> NDArray[Any]:
         dtype, size = self.columns[name]
-        sha256 = self.checksums.get(name)
+        sha256 = self.checksums[name]
         return self.store.read_array(self.file(name), dtype, size, sha256=sha256)
 
 
@@ -72,16 +74,12 @@ def anchors(lengths: NDArray[np.uint32], spec: RecordSpec) -> NDArray[np.uint64]
     >>> anchors(np.full(9, 100, np.uint32), RecordSpec("uint16"))
     array([   0, 1952], dtype=uint64)
     """
-    return np.concatenate([np.empty(0, np.uint64), *anchor_chunks(lengths, spec)])
-
-
-def anchor_chunks(lengths: NDArray[np.uint32], spec: RecordSpec) -> Iterator[NDArray[np.uint64]]:
-    """The anchors in chunks, so that the bytes of documents are never all in memory."""
-    before = 0
-    for start in range(0, len(lengths), _CHUNK_DOCUMENTS):
+    found, before = [np.empty(0, np.uint64)], 0
+    for start in range(0, len(lengths), _CHUNK_DOCUMENTS):  # their bytes are never all in memory
         ends = before + np.cumsum(spec.stream_bytes(lengths[start : start + _CHUNK_DOCUMENTS]))
-        yield np.concatenate([[before], ends[:-1]])[::ANCHOR_EVERY].astype(np.uint64)
+        found.append(np.concatenate([[before], ends[:-1]])[::ANCHOR_EVERY].astype(np.uint64))
         before = int(ends[-1])
+    return np.concatenate(found)
 
 
 def write_index(
@@ -93,9 +91,9 @@ def write_index(
     origin_file: NDArray[np.uint32],
     origin_row: NDArray[np.uint64],
     spec: RecordSpec,
+    pages: NDArray[np.uint32],
     kept: NDArray[np.uint8] | None = None,
     more: Mapping[str, NDArray[Any]] = MappingProxyType({}),
-    pages: NDArray[np.uint32] | None = None,
     side_pages: Mapping[str, tuple[str, NDArray[np.uint32]]] = MappingProxyType({}),
     folder: str = "index",
 ) -> dict[str, str]:
@@ -105,7 +103,7 @@ def write_index(
     or row from 0 in that file) are of shape (documents,), in the order of the shards; `kept` has a
     line of JSON for each document with its kept fields, uint8 (bytes,); `more` are columns as they
     are: those of a `MemberTable`, if documents came from archives, and of `HASH_COLUMNS`; `pages`
-    are the checksums of the pages of all shards, uint32 (pages,), None where some are unknown;
+    are the checksums of the pages of all shards, uint32 (pages,);
     `side_pages` have the dtype of each side array, and the checksums of its pages. `folder` differs
     each time that documents are appended.
     """
@@ -114,11 +112,10 @@ def write_index(
         "anchor": anchors(lengths, spec),
         "origin_file": np.asarray(origin_file, np.uint32),
         "origin_row": np.asarray(origin_row, np.uint64),
+        "page": np.asarray(pages, np.uint32),
     }
     if kept is not None:
         columns |= {"kept": kept, "kept_end": _line_ends(kept)}
-    if pages is not None:
-        columns["page"] = np.asarray(pages, np.uint32)
     columns |= more
     for name, (dtype, checksums) in side_pages.items():
         columns[f"{name}.anchor"] = anchors(lengths, spec.of_side(dtype))
@@ -146,12 +143,6 @@ class SourceIndex(Columns):
     @cached_property
     def lengths(self) -> NDArray[np.uint32]:
         """Tokens of each document with EOD, uint32 (documents,)."""
-        documents = sum(shard.documents for shard in self.entry.shards)
-        if documents != self.entry.documents:
-            raise DatasetError(
-                f"{self.store.url}: {self.name} has {self.entry.documents:,} documents, its "
-                f"shards together {documents:,}: restore {MANIFEST} from a copy"
-            )
         return self._column("length")
 
     def check_lengths(self) -> None:
@@ -162,8 +153,7 @@ class SourceIndex(Columns):
         """
         same = int(self.lengths.sum(dtype=np.int64)) == self.entry.tokens
         for name, column in (("length", self.lengths), ("anchor", self.anchors)):
-            expected = self.entry.checksums.get(name)  # an earlier jaxdata wrote none
-            same &= expected in (None, hashlib.sha256(column.data).hexdigest())
+            same &= self.entry.checksums[name] == hashlib.sha256(column.data).hexdigest()
         if not same:
             raise self.other()
 
@@ -210,9 +200,9 @@ class SourceIndex(Columns):
             ) from error
 
     @cached_property
-    def pages(self) -> NDArray[np.uint32] | None:
-        """Checksums of the pages of all shards (`page_checksums`); None in older datasets."""
-        return self._column("page") if "page" in self.entry.checksums else None
+    def pages(self) -> NDArray[np.uint32]:
+        """Checksums of the pages of all shards (`page_checksums`)."""
+        return self._column("page")
 
     @cached_property
     def member_columns(self) -> dict[str, NDArray[Any]]:
@@ -299,11 +289,6 @@ class SourceIndex(Columns):
         return np.asarray(self.anchors[anchor].astype(np.int64) + between.sum(axis=0), np.int64)
 
     @property
-    def checksums(self) -> Mapping[str, str]:
-        """See `Columns`."""
-        return self.entry.checksums
-
-    @property
     def columns(self) -> dict[str, tuple[type[np.generic], int | None]]:
         """See `Columns`."""
         documents = self.entry.documents
@@ -312,11 +297,10 @@ class SourceIndex(Columns):
             "anchor": (np.uint64, -(-documents // ANCHOR_EVERY)),
             "origin_file": (np.uint32, documents),
             "origin_row": (np.uint64, documents),
+            "page": (np.uint32, page_count(self.entry.shards)),
         }
         if self.entry.parameters.get("keep"):
             columns |= {"kept": (np.uint8, None), "kept_end": (np.uint64, documents)}
-        if "page" in self.entry.checksums:
-            columns["page"] = (np.uint32, page_count(self.entry.shards))
         if self._has_members:
             columns |= {name: (dtype, None) for name, dtype in COLUMNS.items()}
         columns |= {name: (np.uint64, HASH_COLUMNS[name] * documents) for name in self.hashed}

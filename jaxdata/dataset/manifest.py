@@ -135,6 +135,8 @@ def as_type(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any] | None:
 
 
 FORMAT_VERSION = 2
+COLUMNS = ("length", "anchor", "origin_file", "origin_row", "page")
+"""Columns that every index has."""
 SIDE_COLUMNS = ("anchor", "page")
 """Columns of the index that a side array has of its own, as `<name>.<column>`."""
 
@@ -191,7 +193,7 @@ class Generation(Entry):
     inputs: Count
     fingerprint: str
     index: FolderName
-    checksums: dict[str, str] = {}
+    checksums: dict[str, str]
     parameters: Facts
     statistics: Facts
 
@@ -273,8 +275,8 @@ class SourceEntry(Entry):
     statistics: Facts
     index: FolderName = "index"
     """The folder of its columns."""
-    checksums: dict[str, str] = {}
-    """Column -> sha256 of its values, little-endian; empty if an earlier jaxdata wrote it."""
+    checksums: dict[str, str]
+    """Column -> sha256 of its values, little-endian."""
     generations: list[Generation] = []
     """What it was before each time that documents were appended."""
     views: dict[FolderName, ViewEntry] = {}
@@ -285,8 +287,6 @@ class SourceEntry(Entry):
     @model_validator(mode="after")
     def _only_grew(self) -> SourceEntry:
         """Each addition kept what was there, and has an index of its own."""
-        if not self.generations:
-            return self
         stages = [*self.generations, self.as_generation()]
         for name in ("documents", "tokens", "shards", "inputs"):
             counts = [getattr(stage, name) for stage in stages]
@@ -334,10 +334,25 @@ class SourceEntry(Entry):
     def of_side(self, name: str) -> SourceEntry:
         """A side array as a source whose tokens are its values."""
         known = {column: f"{name}.{column}" for column in SIDE_COLUMNS} | {"length": "length"}
-        sums = {own: self.checksums[its] for own, its in known.items() if its in self.checksums}
+        sums = {own: self.checksums[its] for own, its in known.items()}
         shards = self.side[name].shards
         changed = {"shards": shards, "checksums": sums, "masked": False, "side": {}}
         return self.model_copy(update=changed)
+
+    def check_sums(self, name: str) -> None:
+        """Raise ValueError unless its shards add up to it, and its columns have checksums.
+
+        So for each of its generations; `name` is what messages call it.
+        """
+        for stage in [*self.generations, self.as_generation()]:
+            shards = self.shards[: stage.shards]
+            for what in ("documents", "tokens"):
+                count, total = getattr(stage, what), sum(getattr(each, what) for each in shards)
+                if count != total:
+                    raise ValueError(f"{name} has {count:,} {what}, its shards together {total:,}")
+            for column in COLUMNS:
+                if column not in stage.checksums:
+                    raise ValueError(f"{name} has no checksum of its column {column!r}")
 
     def at(self, generation: int) -> SourceEntry:
         """What it was after so many additions, 0 for the first conversion; raises IndexError."""
@@ -373,6 +388,26 @@ class Manifest(Entry):
     files: dict[FileName, str] = {}
     """Name of another file, for example of quarantined records -> sha256 of its content."""
 
+    @model_validator(mode="after")
+    def _can_be(self) -> Manifest:
+        """Shards are named once, and have the documents, tokens and bytes that are said of them."""
+        seen: set[str] = set()
+        for name, entry in self.sources.items():
+            entry.check_sums(name)
+            kinds = [(np.dtype(self.dtype).itemsize + entry.masked, entry.shards)]
+            kinds += [(np.dtype(side.dtype).itemsize, side.shards) for side in entry.side.values()]
+            for item, shards in kinds:
+                for shard in shards:
+                    if shard.name in seen:
+                        raise ValueError(f"it names {shard.name} twice")
+                    seen.add(shard.name)
+                    if shard.tokens * item > shard.bytes or shard.documents > shard.tokens:
+                        raise ValueError(
+                            f"{shard.name} cannot hold {shard.documents:,} documents of "
+                            f"{shard.tokens:,} tokens in {shard.bytes:,} bytes"
+                        )
+        return self
+
     def record_spec(self, source: str) -> RecordSpec:
         """How documents of `"<split>/<source>"` are cut into records."""
         return RecordSpec(self.dtype, self.sources[source].masked, self.record_tokens)
@@ -381,17 +416,9 @@ class Manifest(Entry):
         return encode_json(self)
 
 
-def read_manifest(store: Store, *, compare: bool = True) -> Manifest:
-    """The manifest of a dataset.
-
-    Args:
-        store: the dataset.
-        compare: raise if it differs from its checksum; :func:`verify` reports it instead.
-
-    Raises:
-        DatasetError: it is missing, unreadable or not as it was written.
-    """
-    manifest = read_json(store, MANIFEST, Manifest, FORMAT_VERSION, compare=compare)
+def read_manifest(store: Store) -> Manifest:
+    """The manifest of a dataset; raises DatasetError if it is missing or not as it was written."""
+    manifest = read_json(store, MANIFEST, Manifest, FORMAT_VERSION)
     if manifest is None:
         if isinstance(store, RemoteStore):
             store.check_bucket()

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from jaxdata.base.errors import DatasetError, InputError, JaxdataError
-from jaxdata.base.numbers import takes_numpy
+from jaxdata.base.numbers import validated
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.converted import ConvertedDocuments
 from jaxdata.dataset.documents import Documents
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jaxdata.tokenizers import Tokenizer
 
 
-@takes_numpy
+@validated
 def open_dataset(
     path: str | os.PathLike[str], *, tokenizer: str | None = None, eod_id: int | None = None
 ) -> Dataset:

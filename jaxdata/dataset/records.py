@@ -110,14 +110,6 @@ class RecordSpec:
         sizes = self._record_bytes(tokens)
         return np.asarray(ends - sizes, np.int64), sizes
 
-    def size_fields(self, lengths: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(stream offset, value) of the uint64 with the size of the record in every chunk's header.
-
-        In a file of documents of `lengths` tokens, as for `record_spans`.
-        """
-        starts, sizes = self.record_spans(lengths)
-        return np.asarray(starts - _overhead(sizes) + _SIZE_FIELD, np.int64), sizes
-
     def token_offset(self, lengths: ArrayLike, token: ArrayLike) -> NDArray[np.int64]:
         """Stream offset of a token from the beginning of its document's first chunk."""
         # numpy divides by a scalar with SIMD, but its divmod does not.
@@ -138,9 +130,9 @@ class RecordSpec:
     def size_field(
         self, lengths: ArrayLike, token: ArrayLike
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(stream offset, value) of the size in the header of a token's record.
+        """(stream offset, value) of the uint64 with the size of a token's record, in its header.
 
-        From the beginning of the document's first chunk; the value is as in `size_fields`.
+        From the beginning of the document's first chunk.
         """
         record = np.asarray(token, np.int64) // self.record_tokens
         sizes = self._record_bytes(self._tokens_in_record(lengths, record))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset.manifest import ShardEntry
@@ -57,14 +57,10 @@ class ShardWriter:
         self._lengths = [np.concatenate(self._lengths)]
         return self._lengths[0]
 
-    def add(self, tokens: ArrayLike, mask: ArrayLike | None = None) -> None:
-        """Append one document: its tokens with EOD and, where the source has masks, its mask."""
-        self.extend([np.asarray(tokens)], None if mask is None else [np.asarray(mask)])
-
     def extend(
         self, documents: Sequence[NDArray[Any]], masks: Sequence[NDArray[Any]] | None = None
     ) -> None:
-        """Append several documents, which is faster than one by one."""
+        """Append documents: their tokens with EOD and, where the source has masks, their masks."""
         lengths = np.fromiter(map(len, documents), np.uint32, len(documents))
         if not lengths.all():
             raise InputError("a document must have tokens: the empty text is one EOD")

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.facts import differences, digest
-from jaxdata.base.numbers import takes_numpy
+from jaxdata.base.numbers import validated
 from jaxdata.base.progress import Advance
 from jaxdata.base.wording import nearest
 from jaxdata.converter.engines import EngineName, MakeEngine, choose_engine
@@ -137,7 +136,7 @@ _UNITS, _SMALLEST, _LARGEST = 256, 2**20, 2**26
 """Units of a large dataset; and tokens of one."""
 
 
-@takes_numpy
+@validated
 def deduplicate(
     dataset: str | os.PathLike[str],
     name: str,
@@ -189,7 +188,7 @@ def deduplicate(
     if documents == name:
         raise InputError(f"the view {documents!r} cannot be made of itself: use another name")
     make_engine = choose_engine(engine, workers, ray_address)
-    chosen = _checked(settings)
+    chosen = DedupSettings.checked(**settings)
     opened = _opened(dataset)
     ours = sources_of(opened, split, sources, documents)
     others, files = against_of(opened, against, ours)
@@ -204,17 +203,6 @@ def deduplicate(
     check_no_pairs(job)
     search = _Run(opened, job, make_engine, memory, stage or _silent, benchmarks)
     return search.report(started, text_key if files else None)
-
-
-def _checked(settings: dict[str, Any]) -> DedupSettings:
-    try:
-        return DedupSettings(**settings)
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(map(str, first["loc"]))
-        given = f"{name}={first['input']!r}: " if name else ""
-        says = first["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
-        raise InputError(f"{given}{says}") from None
 
 
 def _opened(dataset: str | os.PathLike[str]) -> ConvertedDataset:

@@ -162,7 +162,7 @@ def spans_of_source(dataset: Dataset, source: str, view: str, most: int) -> Iter
 
 def _with_view(dataset: Dataset, source: str, view: str) -> Any:
     """The documents of a source through a view; None where it has no such view."""
-    entry: Any = getattr(dataset[source], "entry", None)
+    entry = dataset[source].entry
     if entry is None or view not in entry.views:
         return None
     split, _, name = source.partition("/")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -24,13 +24,14 @@ from jaxdata.base.hashing import (
     word_pieces,
 )
 from jaxdata.base.hashing import VERSION as HASHES
+from jaxdata.base.processes import Report
 from jaxdata.base.ragged import AnyInts, Ints, expand
 from jaxdata.dataset.lease import Lease
 from jaxdata.dataset.opening import open_dataset
 from jaxdata.dataset.unfinished import UnfinishedJob
 from jaxdata.dedup.members import KeptSignatures, Members, MemberTexts, Numbers, open_texts
 from jaxdata.dedup.settings import DedupSettings
-from jaxdata.dedup.sorted_runs import Layout, decode_layout
+from jaxdata.dedup.sorted_runs import Columns, Layout, decode_layout, encode_layout, encode_run
 from jaxdata.storage import Store, open_store
 
 VERSION = 2
@@ -155,14 +156,7 @@ class DedupJob:
             "against": [member.name for member in every if member.against],
             "fingerprints": {member.name: member.fingerprint for member in every},
         }
-        settings = self.settings.model_dump()
-        if not self.settings.repeats:  # as before there were any
-            del settings["repeats"]
-        defaults = {"repeats_action": "mask", "decontaminate": None, "compared_with": "cluster"}
-        for name, unset in defaults.items():
-            if settings[name] == unset:
-                del settings[name]
-        return made | settings | compared
+        return made | self.settings.model_dump() | compared
 
     @property
     def overlaps(self) -> bool:
@@ -339,6 +333,15 @@ class Workbench:
     def runs(self, units: Iterable[str]) -> dict[str, Layout]:
         """The runs that units have written, by the names of their files."""
         return {self.run_file(unit): self._layout(unit) for unit in units}
+
+    def write_run(
+        self, unit: DedupUnit, sections: Mapping[str, Columns], fences: Hashes, report: Report
+    ) -> None:
+        """Write what a unit found, sorted within its sections, and then its receipt."""
+        data, layout = encode_run(sections, fences)
+        report(1.0)
+        self.store.write(self.run_file(unit.name), data)
+        self.unfinished.commit(unit.name, encode_layout(layout))
 
     def run_file(self, unit: str) -> str:
         """Where a unit writes its run."""

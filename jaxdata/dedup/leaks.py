@@ -169,7 +169,7 @@ def _searches(docs: Any) -> Iterator[dict[str, Any]]:
     """The parameters of the views that documents are read through, those below them too."""
     if not isinstance(docs, KeptDocuments):
         return
-    views: dict[str, Any] = docs.base.entry.views
+    views: dict[str, Any] = docs.base.entry.views if docs.base.entry else {}
     view, passed = views.get(docs.view.name), set[str]()
     while view is not None:
         yield view.parameters

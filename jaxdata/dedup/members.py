@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import orjson
@@ -124,23 +125,22 @@ def minhash_of(settings: DedupSettings) -> str:
     return minhash_fact(settings.of, settings.ngram, settings.bands, settings.rows)
 
 
-class MemberTexts(Protocol):
+class MemberTexts(ABC):
     """The documents of a member, by their number in it."""
 
-    @property
-    def lengths(self) -> NDArray[Any]:
-        """How long each is, in tokens with EOD (benchmarks: in characters)."""
-        ...
+    lengths: NDArray[Any]
+    """How long each is, in tokens with EOD (benchmarks: in characters)."""
 
+    @abstractmethod
     def texts(self, documents: Ints) -> list[str]: ...
 
+    @abstractmethod
     def ids(self, documents: Ints) -> list[NDArray[Any]]:
         """Their tokens, without special ones."""
-        ...
 
-    def kept(self, settings: DedupSettings) -> KeptSignatures:
+    def kept(self, settings: DedupSettings) -> KeptSignatures:  # noqa: ARG002
         """The hashes that the conversion kept, as far as the settings make these."""
-        ...
+        return KeptSignatures({})
 
 
 def open_texts(member: Member, dataset: Dataset, unfinished: UnfinishedJob) -> MemberTexts:
@@ -179,39 +179,30 @@ def open_side(dataset: Dataset, name: str, view: str | None) -> Side:
     return Side(kept.base, np.unique(kept.document), kept.fingerprint)
 
 
-class TokenTexts:
-    """See `MemberTexts`; a source."""
+class TokenTexts(MemberTexts):
+    """A source."""
 
     def __init__(self, side: Side, dataset: Dataset) -> None:
         self._documents, self._numbers, _ = side
         self._dataset = dataset
-        self._special: NDArray[Any] | None = None
 
     @cached_property
-    def lengths(self) -> NDArray[Any]:
+    def lengths(self) -> NDArray[Any]:  # type: ignore[override]
         every = self._documents.lengths
         return every if self._numbers is None else every[self._numbers]
 
     def texts(self, documents: Ints) -> list[str]:
-        return [self._dataset.decode(ids) for ids in self._read(documents)]
+        return [self._dataset.decode(ids) for ids in self.tokens(documents)]
 
     def ids(self, documents: Ints) -> list[NDArray[Any]]:
-        special = self._special_ids()
-        return [ids[~np.isin(ids, special)] for ids in self._read(documents)]
-
-    def tokens(self, documents: Ints) -> list[NDArray[Any]]:
-        """All their tokens."""
-        return self._read(documents)
+        special = special_ids(self._dataset.tokenizer)
+        return [ids[~np.isin(ids, special)] for ids in self.tokens(documents)]
 
     def kept(self, settings: DedupSettings) -> KeptSignatures:
         return KeptSignatures.of(self._documents, self._numbers, settings)
 
-    def _special_ids(self) -> NDArray[Any]:
-        if self._special is None:
-            self._special = special_ids(self._dataset.tokenizer)
-        return self._special
-
-    def _read(self, documents: Ints) -> list[NDArray[Any]]:
+    def tokens(self, documents: Ints) -> list[NDArray[Any]]:
+        """All their tokens."""
         counts = self.lengths[documents].astype(np.int64)
         of = documents if self._numbers is None else self._numbers[documents].astype(np.int64)
         found = self._documents.tokens(of, np.zeros_like(counts), counts)
@@ -225,16 +216,12 @@ def special_ids(tokenizer: Tokenizer) -> NDArray[np.int64]:
     return np.array([each for each in known if each is not None], np.int64)
 
 
-class PairTexts:
-    """See `MemberTexts`; sources whose documents of a number belong together."""
+class PairTexts(MemberTexts):
+    """Sources whose documents of a number belong together."""
 
     def __init__(self, sides: Sequence[TokenTexts]) -> None:
         self._sides = sides
-
-    @property
-    def lengths(self) -> NDArray[Any]:
-        lengths = [side.lengths.astype(np.int64) for side in self._sides]
-        return lengths[0] + sum(lengths[1:])
+        self.lengths = np.sum([side.lengths.astype(np.int64) for side in sides], axis=0)
 
     def texts(self, documents: Ints) -> list[str]:
         sides = (side.texts(documents) for side in self._sides)
@@ -249,8 +236,8 @@ class PairTexts:
         return self._sides[0].kept(settings)
 
 
-class FileTexts:
-    """See `MemberTexts`; a benchmark file."""
+class FileTexts(MemberTexts):
+    """A benchmark file."""
 
     def __init__(self, texts: list[str], dataset: Dataset) -> None:
         self._texts, self._dataset = texts, dataset
@@ -261,6 +248,3 @@ class FileTexts:
 
     def ids(self, documents: Ints) -> list[NDArray[Any]]:
         return self._dataset.tokenizer.encode(self.texts(documents))
-
-    def kept(self, settings: DedupSettings) -> KeptSignatures:  # noqa: ARG002
-        return KeptSignatures({})

@@ -28,7 +28,7 @@ from jaxdata.dedup.job import (
     even_cuts,
 )
 from jaxdata.dedup.members import Numbers
-from jaxdata.dedup.sorted_runs import Columns, encode_layout, encode_run, even_fences, read_part
+from jaxdata.dedup.sorted_runs import Columns, even_fences, read_part
 
 _TOKENS_AT_ONCE = 2**16
 """Tokens that are read at a time."""
@@ -57,10 +57,7 @@ def write_signatures(bench: Workbench, unit: SignatureUnit, report: Report) -> N
         if content.pieces is not None and bench.looks_in(unit.member):
             found.append(_of_benchmarks(bench, content.pieces, here.start))
         report(here.stop / count)
-    data, layout = encode_run(_sections(bench, whole, bands, found), HASH_FENCES)
-    report(1.0)
-    bench.store.write(bench.run_file(unit.name), data)
-    bench.unfinished.commit(unit.name, encode_layout(layout))
+    bench.write_run(unit, _sections(bench, whole, bands, found), HASH_FENCES, report)
 
 
 def _sections(
@@ -142,10 +139,7 @@ def write_candidates(bench: Workbench, unit: CandidateUnit, report: Report) -> N
         hashes, documents = columns[0][alive], documents[alive]
         sections = near_pairs(hashes, bench.lengths(documents), documents)
     found: dict[str, Columns] = {name: [np.unique(pairs)] for name, pairs in sections.items()}
-    data, layout = encode_run(found, pair_fences(bench.members.total))
-    report(1.0)
-    bench.store.write(bench.run_file(unit.name), data)
-    bench.unfinished.commit(unit.name, encode_layout(layout))
+    bench.write_run(unit, found, pair_fences(bench.members.total), report)
 
 
 def exact_pairs(high: Hashes, low: Hashes, documents: Numbers) -> Pairs:

@@ -226,27 +226,13 @@ def views_of_sources(
 
     `spans` occur before; their documents are numbered across members.
     """
-    members, settings = bench.members, bench.settings
-    kinds = ["exact copy", "near copy"]
-    if bench.job.overlaps and settings.overlap_action == "drop":
-        kinds.append(overlap_reason(settings))
-    lost, _ = members.places(dropped.documents)
+    made = _Views(bench, clusters, dropped, spans, dataset, places)
     found = {}
-    for which, member in enumerate(members.each):
+    for which, member in enumerate(bench.members.each):
         if not member.against:
-            taken = _taken(dropped, lost == which)
-            mine = _of_member(members, taken, which, dataset, places, kinds)
-            if bench.job.overlaps and settings.overlap_action != "drop":
-                ranges = _of_benchmarks(bench, clusters, which, dataset)
-                reason, action = overlap_reason(settings), settings.overlap_action
-                mine = _without(members, which, mine, ranges, action, reason, dataset, places)
-            if settings.repeats:
-                owner, number = members.places(spans.document)
-                ranges = spans._replace(document=number).take(owner == which)
-                reason, action = REPEATED_SPAN, settings.repeats_action
-                mine = _without(members, which, mine, ranges, action, reason, dataset, places)
+            view = made.of_member(which)
             for side in member.sides:
-                found[side] = _over(dataset, side, member, mine)
+                found[side] = _over(dataset, side, member, view)
     return found
 
 
@@ -257,64 +243,82 @@ def overlap_reason(settings: DedupSettings) -> str:
     return f"{settings.overlap} {settings.of} in a row"
 
 
-def _of_benchmarks(
-    bench: Workbench, clusters: Clusters, which: int, dataset: Dataset
-) -> TokenRanges:
-    """The n-grams of benchmarks in a member's documents."""
-    member, number = bench.members.places(clusters.tainted)
-    return benchmark_spans(bench, which, number[member == which], clusters.shared, dataset)
+@dataclass(frozen=True)
+class _Views:
+    """Makes the views of members; see :func:`views_of_sources`."""
 
+    bench: Workbench
+    clusters: Clusters
+    dropped: Dropped
+    spans: TokenRanges
+    dataset: Dataset
+    places: Mapping[str, list[int]]
 
-def _without(
-    members: Members,
-    which: int,
-    view: SourceView,
-    ranges: TokenRanges,
-    action: str,
-    reason: str,
-    dataset: Dataset,
-    places: Mapping[str, list[int]],
-) -> SourceView:
-    """The view with more ranges masked or cut, in documents by their numbers in the member."""
-    source, number = _in_sources(members, ranges.first[:, 1], dataset, places)
-    ranges = ranges._replace(
-        document=_in_source(members.each[which], ranges.document, dataset, places),
-        reason=ranges.reason + len(view.reasons),
-        first=np.column_stack([source, number, ranges.first[:, 2]]),
-    )
-    reasons = [*view.reasons, reason]
-    if action == "cut":
-        return replace(view, reasons=reasons, cut=TokenRanges.join([view.cut, ranges]))
-    return replace(view, reasons=reasons, masked=TokenRanges.join([view.masked, ranges]))
+    def of_member(self, which: int) -> SourceView:
+        """The view of one member, in numbers of its source."""
+        settings, members = self.bench.settings, self.bench.members
+        view = self._without_copies(which)
+        if self.bench.job.overlaps and settings.overlap_action != "drop":
+            member, number = members.places(self.clusters.tainted)
+            mine, shared = number[member == which], self.clusters.shared
+            ranges = benchmark_spans(self.bench, which, mine, shared, self.dataset)
+            reason = overlap_reason(settings)
+            view = self._without(which, view, ranges, settings.overlap_action, reason)
+        if settings.repeats:
+            owner, number = members.places(self.spans.document)
+            ranges = self.spans._replace(document=number).take(owner == which)
+            view = self._without(which, view, ranges, settings.repeats_action, REPEATED_SPAN)
+        return view
 
+    def _without_copies(self, which: int) -> SourceView:
+        members, settings = self.bench.members, self.bench.settings
+        kinds = ["exact copy", "near copy"]
+        if self.bench.job.overlaps and settings.overlap_action == "drop":
+            kinds.append(overlap_reason(settings))
+        lost, documents = members.places(self.dropped.documents)
+        mine, own = lost == which, members.each[which]
+        member, number = self._in_sources(self.dropped.survivors[mine])
+        survivors, reasons, reason_of = _names(members.each, kinds)
+        return SourceView(
+            documents=len(self.dataset[own.sides[0]]),
+            dropped=self._in_source(which, documents[mine]),
+            reason=(reason_of[member] * len(kinds) + self.dropped.kind[mine]).astype(np.uint8),
+            reasons=reasons,
+            survivor_source=member.astype(np.int32),
+            survivor=number,
+            survivors=survivors,
+        )
 
-def _taken(dropped: Dropped, chosen: Any) -> Dropped:
-    return Dropped(*(getattr(dropped, name)[chosen] for name in Dropped.__dataclass_fields__))
+    def _without(
+        self, which: int, view: SourceView, ranges: TokenRanges, action: str, reason: str
+    ) -> SourceView:
+        """The view with more ranges masked or cut, in documents by their numbers in the member."""
+        source, number = self._in_sources(ranges.first[:, 1])
+        ranges = ranges._replace(
+            document=self._in_source(which, ranges.document),
+            reason=ranges.reason + len(view.reasons),
+            first=np.column_stack([source, number, ranges.first[:, 2]]),
+        )
+        reasons = [*view.reasons, reason]
+        if action == "cut":
+            return replace(view, reasons=reasons, cut=TokenRanges.join([view.cut, ranges]))
+        return replace(view, reasons=reasons, masked=TokenRanges.join([view.masked, ranges]))
 
+    def _in_sources(self, numbers: AnyInts) -> tuple[Ints, Ints]:
+        """The member of each document, and its number in the source, or its place in the file."""
+        member, number = self.bench.members.places(numbers)
+        for each in np.unique(member).tolist():
+            of = member == each
+            number[of] = self._in_source(each, number[of])
+        return member, number
 
-def _of_member(
-    members: Members,
-    dropped: Dropped,
-    which: int,
-    dataset: Dataset,
-    places: Mapping[str, list[int]],
-    kinds: Sequence[str],
-) -> SourceView:
-    """The view of one member, in numbers of its source."""
-    _, documents = members.places(dropped.documents)
-    member, number = _in_sources(members, dropped.survivors, dataset, places)
-    survivors, reasons, reason_of = _names(members.each, kinds)
-    own = members.each[which]
-    total = len(dataset[own.sides[0]])
-    return SourceView(
-        documents=total,
-        dropped=_in_source(own, documents, dataset, places),
-        reason=(reason_of[member] * len(kinds) + dropped.kind).astype(np.uint8),
-        reasons=reasons,
-        survivor_source=member.astype(np.int32),
-        survivor=number,
-        survivors=survivors,
-    )
+    def _in_source(self, which: int, numbers: Ints) -> Ints:
+        """Documents by their numbers in the source, or by their places in the file."""
+        member = self.bench.members.each[which]
+        if not member.sides:
+            return np.array(self.places[member.name], np.int64)[numbers]
+        listed = open_side(self.dataset, member.sides[0], member.view).numbers
+        return numbers if listed is None else listed[numbers].astype(np.int64)
 
 
 def _names(members: Sequence[Member], kinds: Sequence[str]) -> tuple[list[str], list[str], Ints]:
@@ -329,27 +333,6 @@ def _names(members: Sequence[Member], kinds: Sequence[str]) -> tuple[list[str], 
 def _where(member: Member) -> str:
     """Where the copy is that stays, for a reason: in a split, or in a benchmark."""
     return f" in {member.name.partition('/')[0]}" if member.sides else " in a benchmark"
-
-
-def _in_sources(
-    members: Members, numbers: AnyInts, dataset: Dataset, places: Mapping[str, list[int]]
-) -> tuple[Ints, Ints]:
-    """The member of each document, and its number in the source, or its place in the file."""
-    member, number = members.places(numbers)
-    for each in np.unique(member).tolist():
-        of = member == each
-        number[of] = _in_source(members.each[each], number[of], dataset, places)
-    return member, number
-
-
-def _in_source(
-    member: Member, numbers: Ints, dataset: Dataset, places: Mapping[str, list[int]]
-) -> Ints:
-    """Documents by their numbers in the source, or by their places in the file."""
-    if not member.sides:
-        return np.array(places[member.name], np.int64)[numbers]
-    listed = open_side(dataset, member.sides[0], member.view).numbers
-    return numbers if listed is None else listed[numbers].astype(np.int64)
 
 
 def _over(dataset: Dataset, side: str, member: Member, view: SourceView) -> SourceView:

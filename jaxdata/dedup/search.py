@@ -18,7 +18,7 @@ from jaxdata.base.hashing import Hashes
 from jaxdata.base.processes import Report, answer_tasks
 from jaxdata.base.progress import Advance
 from jaxdata.base.ragged import AnyInts
-from jaxdata.converter.engines import MakeEngine
+from jaxdata.converter.engines import MakeEngine, ProgressSum
 from jaxdata.converter.job import Finished
 from jaxdata.dedup.benchmarks import overlaps
 from jaxdata.dedup.job import (
@@ -262,15 +262,16 @@ class Search:
         todo = [unit for unit in every if unit.name not in done]
         total = sum(unit.size for unit in every)
         with self.stage(label) as advance:
-            bar = _Bar(total - sum(unit.size for unit in todo), total, advance)
+            bar = ProgressSum(total, advance)
+            bar.advance(total - sum(unit.size for unit in todo))
             with self.unfinished.writing():
                 if len(todo) <= _ALONE:
                     work = worker_of(self.job)
                     for unit in todo:
                         work(unit, lambda _: None)
-                        bar.add(unit.size)
+                        bar.advance(unit.size)
                 else:
-                    self.make_engine(self.job, bar.add).run(todo)
+                    self.make_engine(self.job, bar.advance).run(todo)
 
 
 def parts_together(size: int, memory: int) -> int:
@@ -281,14 +282,3 @@ def parts_together(size: int, memory: int) -> int:
     """
     wanted = max(1, -(-size // max(memory, 1)))
     return max(1, PARTS >> (wanted - 1).bit_length())
-
-
-class _Bar:
-    """Adds up what is done."""
-
-    def __init__(self, done: int, total: int, advance: Advance) -> None:
-        self._done, self._total, self._advance = done, total, advance
-
-    def add(self, size: int) -> None:
-        self._done += size
-        self._advance(self._done, self._total)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from jaxdata.base.hashing import ExactRule, NgramOf
-from jaxdata.base.settings import Settings
+from jaxdata.base.settings import Settings, setting
 from jaxdata.converter.hashes import BANDS, NGRAM, OF, ROWS, RULE
 
 RuleName = Literal["gpt3", "palm", "tulu3", "llama2"]
@@ -58,44 +58,77 @@ class DedupSettings(Settings):
     'whitespace'
     """
 
-    exact: ExactRule | None = None
-    """What may differ between exact copies: nothing, whitespace (and Unicode's compositions), or
-    all but letters and digits; None for "whitespace", with n-grams of ids for "none"."""
-    near: bool = True
-    """Whether near copies are found, too."""
-    of: NgramOf = OF
-    """What n-grams are made of. "ids" reads no text; exact copies then have the same ids."""
-    ngram: int = Field(default=NGRAM, ge=1)
-    """Words, bytes or ids of an n-gram."""
-    bands: int = Field(default=BANDS, ge=1)
-    """Bands of MinHash; more find more pairs, also less similar ones."""
-    rows: int = Field(default=ROWS, ge=1)
-    """Hashes of a band; more find fewer pairs, and more similar ones."""
-    threshold: float = Field(default=0.8, ge=0, le=1)
-    """The Jaccard similarity of near copies' n-grams, compared for each pair that shares a band; 0
-    compares nothing, as other tools do."""
-    compared_with: Literal["cluster", "survivor"] = "cluster"
-    """What a near copy is so similar to: another document of its cluster, and so through others to
-    the one that stays; or that one itself, else it stays in a cluster of its own."""
-    overlap: int = Field(default=13, ge=0)
-    """A document that has so many words, bytes or ids in a row of a benchmark is dropped; 0: it may
-    have them all, unless it is a copy."""
-    overlap_most: int = Field(default=10, ge=0)
-    """A run of words that more documents than this have is common, and drops none, as for GPT-3
-    (Brown et al. 2020, appendix C); 0: none is common."""
-    overlap_action: Action = "drop"
-    """What becomes of such a document: it is dropped, or these words have no loss, or are cut out
-    of it."""
-    decontaminate: RuleName | None = None
-    """A published rule in the place of `overlap` and `overlap_most`."""
-    repeats: int = Field(default=0, ge=0)
-    """Tokens of a span that have no loss where the same ones occur before, in an earlier document
-    that is kept or in the same one; 0: repeated spans are trained."""
-    repeats_action: Literal["mask", "cut"] = "mask"
-    """What becomes of such spans: they have no loss, or are cut out of their documents."""
-    prefer: str = Field(default="longest", min_length=1)
-    """Which document of a cluster stays, among those of its first source: "longest", "first", or
-    the one with the smallest value of a kept field, with "-" before its name the largest."""
+    exact: ExactRule | None = setting(
+        None,
+        "What exact copies are equal in: everything (none), all but whitespace, or letters and "
+        "digits.",
+        shown=RULE,
+    )
+    """With n-grams of ids, None is for "none"."""
+    near: bool = setting(True, "Drop near copies, too.")
+    threshold: float = setting(
+        0.8,
+        "Share of n-grams, of those that either has, that near copies have in common; 0: MinHash "
+        "decides alone.",
+        ge=0,
+        le=1,
+    )
+    """Jaccard similarity, compared for each pair that shares a band."""
+    compared_with: Literal["cluster", "survivor"] = setting(
+        "cluster",
+        "What a near copy is so similar to: another of its cluster, or the one that stays.",
+    )
+    """With "survivor", a document that is not stays in a cluster of its own."""
+    of: NgramOf = setting(
+        OF, "What n-grams are made of; ids are token ids, for which no text is decoded."
+    )
+    """Of "ids", exact copies have the same ids."""
+    ngram: int = setting(NGRAM, "Their length.", ge=1)
+    bands: int = setting(BANDS, "Bands of MinHash.", ge=1)
+    """More find more pairs, also less similar ones."""
+    rows: int = setting(ROWS, "Hashes a band.", ge=1)
+    """More find fewer pairs, and more similar ones."""
+    prefer: str = setting(
+        "longest",
+        "Which copy of a source stays: the longest, the first, or that with the smallest value of "
+        "a kept field (url; -date for the largest).",
+        metavar="RULE",
+        min_length=1,
+    )
+    overlap: int = setting(
+        13,
+        "Words (or what --of says) in a row of a benchmark file that drop a document; 0: none.",
+        shown="13",
+        ge=0,
+    )
+    """A copy is dropped all the same."""
+    overlap_most: int = setting(
+        10,
+        "Words in a row that more documents than this have drop none; 0: they always do.",
+        shown="10",
+        ge=0,
+    )
+    """As for GPT-3 (Brown et al. 2020, appendix C)."""
+    overlap_action: Action = setting(
+        "drop",
+        "Drop such documents, train them without loss on these words, or cut these words out of "
+        "them.",
+        shown="drop, or that of --decontaminate",
+    )
+    decontaminate: RuleName | None = setting(
+        None,
+        "A published rule in the place of --overlap and --overlap-most, for files of --against.",
+    )
+    repeats: int = setting(
+        0,
+        "Train spans of so many tokens, or more, without loss where an earlier document, or the "
+        "same one, has them before; 0: none.",
+        ge=0,
+    )
+    """The earlier document is one that is kept."""
+    repeats_action: Literal["mask", "cut"] = setting(
+        "mask", "Train such spans without loss, or cut them out of their documents."
+    )
 
     @model_validator(mode="before")
     @classmethod

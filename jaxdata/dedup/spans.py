@@ -13,7 +13,7 @@ from jaxdata.base.ragged import AnyInts, Ints, expand
 from jaxdata.dedup.job import KEPT, SAMPLES, SpanPart, SpanUnit, Workbench, even_cuts
 from jaxdata.dedup.members import TokenTexts
 from jaxdata.dedup.minhash import HASH_FENCES, pair_fences
-from jaxdata.dedup.sorted_runs import Columns, Layout, encode_layout, encode_run, read_part
+from jaxdata.dedup.sorted_runs import Columns, Layout, read_part
 
 _BASES = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)
 
@@ -92,7 +92,7 @@ def hash_spans(bench: Workbench, unit: SpanUnit, report: Report) -> None:
     width = 2 if unit.section == SAMPLES else 3
     none: Columns = [np.empty(0, np.uint64)] * width
     joined = [np.concatenate(each) for each in zip(none, *columns, strict=True)]
-    _write(bench, unit, {unit.section: joined}, HASH_FENCES, report)
+    bench.write_run(unit, {unit.section: joined}, HASH_FENCES, report)
 
 
 def merge_spans(bench: Workbench, unit: SpanPart, report: Report) -> None:
@@ -113,20 +113,7 @@ def merge_spans(bench: Workbench, unit: SpanPart, report: Report) -> None:
     if unit.section == SAMPLES:
         found[:-1] |= equal
     sections: dict[str, Columns] = {unit.section: [places[order[found]], earliest[found]]}
-    _write(bench, unit, sections, pair_fences(bench.members.total), report)
-
-
-def _write(
-    bench: Workbench,
-    unit: SpanUnit | SpanPart,
-    sections: dict[str, Columns],
-    fences: Places,
-    report: Report,
-) -> None:
-    data, layout = encode_run(sections, fences)
-    report(1.0)
-    bench.store.write(bench.run_file(unit.name), data)
-    bench.unfinished.commit(unit.name, encode_layout(layout))
+    bench.write_run(unit, sections, pair_fences(bench.members.total), report)
 
 
 def _batches(bench: Workbench, unit: SpanUnit) -> Iterator[Ints]:

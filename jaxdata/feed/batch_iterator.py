@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from typing_extensions import TypeVar
 
 from jaxdata.base.errors import InputError, SourceExhausted, StateMismatch
-from jaxdata.base.numbers import takes_numpy
+from jaxdata.base.numbers import validated
 from jaxdata.base.wording import counted
 from jaxdata.feed.batches import (
     BatchMaker,
@@ -35,10 +35,11 @@ from jaxdata.feed.layouts import Named, check_layout
 from jaxdata.feed.report import RunReport, make_report
 from jaxdata.feed.same_rows import Board, compare_states
 from jaxdata.feed.schedule import Schedule, Share, Span, check_batch_size, check_skips
+from jaxdata.feed.settings import LoaderSection
 from jaxdata.feed.state import check_run, make_state, parse_state
 from jaxdata.feed.streams.ahead import AheadStream, FarStream, FirstFill
 from jaxdata.feed.streams.workers import WorkerStream
-from jaxdata.feed.trees import check_counts, check_rows, check_slots, is_on_host
+from jaxdata.feed.trees import check_rows, check_slots, is_on_host
 from jaxdata.rows.extras import check_extras
 from jaxdata.rows.map_datasets import (
     have_epochs,
@@ -68,6 +69,23 @@ class BatchIterator(Generic[B]):
     The other arguments are those of `jaxdata.Loader`.
     """
 
+    rows: Any
+    """the dataset of rows that it delivers"""
+    schedule: Schedule
+    """the steps of the run, and where it is"""
+    reiterable: bool
+    """whether an `iter()` at the end begins another pass"""
+    passes = 0
+    """whole passes over the rows before this one; 0 unless it is `reiterable`"""
+    wait_seconds = 0.0
+    """total seconds that `next` has waited for batches"""
+    _ended = _is_closed = _delivered_all = False
+    _amendments: Sequence[dict[str, Any]] = ()
+    """noted in the state that it resumed from"""
+    _read_before: ReadCounts | None = None
+    _choose: Callable[[Iterator[Span]], Iterator[Span]] = iter
+    """which of the next batches are made here"""
+
     def __init__(
         self,
         rows: Any,
@@ -87,9 +105,8 @@ class BatchIterator(Generic[B]):
     ) -> None:
         super().__init__()
         check_rows(rows)
-        check_counts(num_workers=num_workers, prefetch=prefetch)
+        LoaderSection.checked(num_workers=num_workers, prefetch=prefetch)
         self.rows = rows
-        """the dataset of rows that it delivers"""
         self._table = row_table(rows)
         known = known_rows(rows)
         self._underlying = known.table if known else None
@@ -100,7 +117,6 @@ class BatchIterator(Generic[B]):
         ramp, skipped = check_batch_size(batch_size), check_skips(skip_rows, len(rows))
         starts = known.section_starts if known else [0]
         self.schedule = Schedule(len(rows), ramp, skipped, drop_remainder, starts)
-        """the steps of the run, and where it is"""
         self._placements = {
             (size, section): placement_of(size, start)
             for _, size in ramp
@@ -110,19 +126,9 @@ class BatchIterator(Generic[B]):
         self._keyed = list(known.keyed) if known else []
         # A mixture has no rows beyond its end: every pass is the same.
         self._epoch_rows = len(rows) if have_epochs(rows) else 0
-        self._choose: Callable[[Iterator[Span]], Iterator[Span]] = iter
         self._run = identity_of(rows)
-        self._amendments: list[dict[str, Any]] = []
         self._stream = OpenStream(on_devices)
-        self._ended = self._is_closed = self._delivered_all = False
-        self.reiterable = reiterable
-        """whether an `iter()` at the end begins another pass"""
-        self.passes = 0
-        """whole passes over the rows before this one; 0 unless it is `reiterable`"""
-        self.wait_seconds = 0.0
-        """total seconds that `next` has waited for batches"""
-        self._board = board
-        self._read_before: ReadCounts | None = None
+        self.reiterable, self._board = reiterable, board
 
     @property
     def lock(self) -> Any:
@@ -257,7 +263,7 @@ class BatchIterator(Generic[B]):
             raise InputError("expand='device' delivers no arrays of your own: use expand='host'")
         return next(iter(self._placements.values())).place(self._layout(batch))
 
-    @takes_numpy
+    @validated
     def batch_rows(self, step: int) -> NDArray[np.int64]:
         """Rows of the global batch of a step, past or future, by the sizes and skips it had."""
         if not 0 <= step < len(self):
@@ -265,7 +271,7 @@ class BatchIterator(Generic[B]):
         rows = self.schedule.batch_rows(step)
         return in_batch_order(self._keyed[0], rows) if self._keyed else rows
 
-    @takes_numpy
+    @validated
     def step_of_row(self, row: int) -> tuple[int, int] | None:
         """The step that has a row, and the row's number in that batch; None if it is skipped."""
         found = self.schedule.find(row)
@@ -342,7 +348,7 @@ class BatchIterator(Generic[B]):
             self._amendments, self.passes = noted, saved.passes
             self.schedule.restore(saved.next_row, saved.batch_sizes, saved.skips)
 
-    @takes_numpy
+    @validated
     def seek(self, *, step: int | None = None, row: int | None = None) -> None:
         """Go to a step (by the batch sizes that steps had) or to a row; takes no time."""
         if (step is None) == (row is None):
@@ -359,7 +365,7 @@ class BatchIterator(Generic[B]):
         """Go back to the first row, of the first pass."""
         self._go_to_pass(0)
 
-    @takes_numpy
+    @validated
     def skip(self, first: int, stop: int) -> None:
         """Never deliver rows `[first, stop)` from here on; every host has to call it."""
         ranges = check_skips([(first, stop)], len(self.rows))

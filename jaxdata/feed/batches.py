@@ -6,7 +6,7 @@ import logging
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, islice
@@ -17,14 +17,12 @@ import numpy as np
 from jaxdata.base.errors import InputError
 from jaxdata.base.processes import forget_in_forks
 from jaxdata.base.ragged import Ints
-from jaxdata.dataset.documents import far, side_arrays
 from jaxdata.feed.layouts import Layout, native
 from jaxdata.feed.schedule import Share, Span
 from jaxdata.rows.arrays import HOST_BUFFERS, BufferPool, assemble, compact
-from jaxdata.rows.extras import side_names
 from jaxdata.rows.lanes import DEAR, downloads
 from jaxdata.rows.packing.packed_rows import PackedRows
-from jaxdata.rows.reading import FarRanges, far_ranges
+from jaxdata.rows.reading import FarRanges, far_ranges, read_for
 from jaxdata.rows.table import Batch, RowTable
 from jaxdata.storage import PagedFiles, page_cache
 
@@ -33,23 +31,21 @@ MOST_OPEN = 7 / 8
 """of the cache: the rest is for pages fetched ahead"""
 
 
-def choose_pages(tables: Mapping[str, RowTable], share: float, sides: Collection[str] = ()) -> None:
+def choose_pages(tables: Mapping[str, RowTable], share: float, extras: Sequence[str] = ()) -> None:
     """Have sources read by pages as far as the cache holds what is open; the others by ranges.
 
     Args:
         tables: one epoch of each source, by name.
         share: of the open lanes that this host meets.
-        sides: the side arrays that are read with the tokens.
+        extras: arrays that are read with the tokens.
     """
     cache = page_cache()
     room = 0 if cache is None else int(cache.most * MOST_OPEN)
     wanted = [
-        (*need, name) for name, table in tables.items() for need in _needs(table, share, sides)
+        (*need, name) for name, table in tables.items() for need in _needs(table, share, extras)
     ]
     for need, pages, name in sorted(wanted, key=lambda each: each[0]):
-        pages.by_pages = need <= room
-        pages.dealt_by_pages = need < pages.size
-        if pages.by_pages:
+        if pages.fit(need, room):
             room -= need
         elif cache is not None:
             _log.warning(
@@ -64,19 +60,14 @@ def choose_pages(tables: Mapping[str, RowTable], share: float, sides: Collection
 
 
 def _needs(
-    table: RowTable, share: float, sides: Collection[str]
+    table: RowTable, share: float, extras: Sequence[str]
 ) -> Iterator[tuple[int, PagedFiles]]:
-    """Bytes that are open at a time, of a source in a bucket and of its side arrays."""
+    """Bytes that are open at a time, of what is read of a source in a bucket."""
     documents, opened = table.documents[0], table.open_bytes
-    bucket = far(documents)
-    found = [(None if bucket is None else bucket.pages, documents.dtype)]
-    arrays = side_arrays(documents)
-    found += [(arrays[name].pages, arrays[name].dtype) for name in sides]
-    for pages, dtype in found:
-        if pages is not None:
-            item = dtype.itemsize / documents.dtype.itemsize
-            most = pages.size if opened is None else int(opened * item * share)
-            yield min(pages.size, most), pages
+    for each in read_for(documents, extras):
+        if each.is_far:
+            most, item = each.pages.size, each.dtype.itemsize / documents.dtype.itemsize
+            yield (most if opened is None else min(most, int(opened * item * share))), each.pages
 
 
 def warn_of_downloads(tables: Iterable[RowTable], hosts: int) -> None:
@@ -88,7 +79,7 @@ def warn_of_downloads(tables: Iterable[RowTable], hosts: int) -> None:
     """
     found = []
     for table in tables:
-        if isinstance(table, PackedRows) and table.settings.shuffle and far(table.documents[0]):
+        if isinstance(table, PackedRows) and table.settings.shuffle and table.documents[0].is_far:
             times = downloads(hosts, table.lanes, table.settings.chunk_bytes or 0)
             found.append((table.stored_bytes * (times - 1), table))
     more, size = sum(extra for extra, _ in found), sum(each.stored_bytes for _, each in found)
@@ -220,8 +211,7 @@ class TableBatches(BatchMaker):
 
     @cached_property
     def is_far(self) -> bool:
-        stores = [documents.store for table in self.tables for documents in table.documents]
-        return any(store is not None and not store.local for store in stores)
+        return any(documents.is_far for table in self.tables for documents in table.documents)
 
     @cached_property
     def _by_pages(self) -> bool:
@@ -229,15 +219,14 @@ class TableBatches(BatchMaker):
         tables = {name: each for table in self.tables for name, each in table.sources.items()}
         size, offsets = next(iter(self.share.offsets.items()))
         sorts = any(each.lanes > 1 for each in self.share.keyed)
-        choose_pages(tables, len(offsets) / size if sorts else 1.0, side_names(self.extras))
+        choose_pages(tables, len(offsets) / size if sorts else 1.0, self.extras)
         return True
 
     def far_ranges(self, spans: Sequence[Span]) -> Iterator[FarRanges]:
         assert self._by_pages
         for (section, _), alike in groupby(spans, lambda span: (span.section, span.size)):
             rows = self.share.rows(list(alike))
-            sides = side_names(self.extras)
-            yield from far_ranges(self.tables[section], np.concatenate(rows), sides)
+            yield from far_ranges(self.tables[section], np.concatenate(rows), self.extras)
 
     def arrays(self, spans: Sequence[Span], buffers: BufferPool = HOST_BUFFERS) -> Iterator[Batch]:
         for (section, _), alike in groupby(spans, lambda span: (span.section, span.size)):

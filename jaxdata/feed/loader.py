@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import grain
 
 from jaxdata.base.errors import InputError
-from jaxdata.base.numbers import takes_numpy
+from jaxdata.base.numbers import validated
 from jaxdata.feed.batch_iterator import B, BatchIterator
 from jaxdata.feed.batches import HostPlacement, Placement
 from jaxdata.feed.layouts import Named
@@ -64,7 +64,7 @@ class Loader(BatchIterator[B], grain.DatasetIterator[B]):
     [(2, 2)]
     """
 
-    @takes_numpy
+    @validated
     def __init__(
         self,
         rows: Any,

@@ -45,9 +45,6 @@ def is_on_host(expand: str, on_devices: bool, packed_rows: bool) -> bool:
     return expand == "host"
 
 
-MOST = {"num_workers": 1024, "prefetch": 2**16}
-
-
 _MOST_SLOTS = 2**31
 """of a batch in one process: some 40 GB of arrays"""
 
@@ -59,15 +56,6 @@ def check_slots(rows: int, seq_len: int) -> None:
             f"{rows:,} rows of a batch in this process, of {seq_len:,} slots each: expected at "
             f"most {_MOST_SLOTS:,} slots; make batch_size or seq_len smaller, or use more processes"
         )
-
-
-def check_counts(**given: Any) -> None:
-    """Refuse all but whole numbers from 0 to the most of that name."""
-    for name, value in given.items():
-        if not isinstance(value, int | np.integer) or value < 0:
-            raise InputError(f"{name}={value!r}: expected a whole number of at least 0")
-        if value > MOST[name]:
-            raise InputError(f"{name}={value}: expected at most {MOST[name]:,}")
 
 
 _PLAIN = (str, bytes, bool, int, float, type(None))

@@ -10,7 +10,6 @@ from typing import Any
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.progress import Advance
-from jaxdata.dataset.documents import far
 from jaxdata.feed.batch_iterator import BatchIterator
 from jaxdata.feed.batches import MOST_OPEN, BatchMaker, HostPlacement
 from jaxdata.feed.schedule import Span
@@ -172,8 +171,8 @@ def _far_files(rows: Any) -> dict[str, PagedFiles]:
     table, found = known.table if known else None, {}
     for _, part in table.sections() if table else ():
         for name, one in part.sources.items():
-            if (bucket := far(one.documents[0])) is not None:
-                found[name] = bucket.pages
+            if (documents := one.documents[0]).is_far:
+                found[name] = documents.pages
     if not found:
         raise InputError(
             "nothing to fetch: no source of this run lies in a bucket, and local files are mapped "

@@ -120,8 +120,11 @@ def mode_of(given: Mapping[str, Any], task: str | None) -> str:
 
 
 def _named(given: Mapping[str, Any]) -> str:
-    if mode := given.get("mode"):
-        return _later(str(mode), given) if mode in LATER else _earlier(str(mode))
+    if mode := str(given.get("mode") or ""):
+        known = {name.lower(): name for name in (*TASKS, *_REFUSED)}
+        if mode not in LATER and mode.lower() not in known:
+            raise InputError(f"mode={mode!r}: {_EXPECTED}")
+        return _later(mode, given) if mode in LATER else known[mode.lower()]
     if processor := given.get("dataset_processor"):
         if processor not in _PROCESSORS:
             raise InputError(
@@ -130,13 +133,6 @@ def _named(given: Mapping[str, Any]) -> str:
             )
         return _PROCESSORS[processor]
     return next((mode for argument, mode in _TELLING.items() if given.get(argument)), "LMData")
-
-
-def _earlier(mode: str) -> str:
-    known = {name.lower(): name for name in (*TASKS, *_REFUSED)}
-    if mode.lower() not in known:
-        raise InputError(f"mode={mode!r}: {_EXPECTED}")
-    return known[mode.lower()]
 
 
 def _later(mode: str, given: Mapping[str, Any]) -> str:

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
-from jaxdata.base.numbers import takes_numpy
+from jaxdata.base.numbers import validated
 from jaxdata.base.progress import Advance
 from jaxdata.dataset.custom import as_documents
-from jaxdata.dataset.documents import Documents, side_arrays
+from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.foreign import ForeignWriter, Ranges, Written, writers
 from jaxdata.dataset.views.kept_documents import in_source
 from jaxdata.storage import Store, open_store
@@ -38,7 +38,7 @@ class ExportReport:
     bytes: int
 
 
-@takes_numpy
+@validated
 def export(
     source: Any,
     output: str | os.PathLike[str],
@@ -76,7 +76,7 @@ def export(
     if format not in known:
         raise InputError(f"format={format!r}: expected {' | '.join(known)}")
     documents = as_documents(source)
-    if left := side_arrays(documents):
+    if left := documents.side:
         _log.warning("%s: side arrays are not exported (%s)", documents.name, ", ".join(left))
     facts = Written(
         documents.name,
@@ -140,11 +140,9 @@ def _new(folder: Store, names: list[str]) -> Store:
 def _check_absent(folder: Store, names: list[str]) -> None:
     for name in names:
         if folder.exists(name):
-            raise _exists(folder, name)
-
-
-def _exists(folder: Store, name: str) -> InputError:
-    return InputError(f"{folder.url}/{name} exists already: choose another output, or remove it")
+            raise InputError(
+                f"{folder.url}/{name} exists already: choose another output, or remove it"
+            )
 
 
 def _write_tokens(

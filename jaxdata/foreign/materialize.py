@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError, InputError, WorkerDied
-from jaxdata.base.numbers import takes_numpy
+from jaxdata.base.numbers import validated
 from jaxdata.base.processes import Pool, Report, answer_tasks, available_cores
 from jaxdata.base.progress import Advance
 from jaxdata.dataset.lease import Lease, clear, leased
@@ -219,7 +219,7 @@ def _written(path: Path, call: Callable[..., None], *args: bytes) -> None:
 _SHARD_BYTES = 128 * 2**20
 
 
-@takes_numpy
+@validated
 def materialize(
     rows: Any,
     output: str | os.PathLike[str],

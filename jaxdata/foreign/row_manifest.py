@@ -135,12 +135,9 @@ class RowSet(Recipe):
         return sum(known) if len(known) == len(self.shards) else None
 
 
-def read_rowset(store: Store, *, compare: bool = True) -> RowSet:
-    """The content of a folder of rows; raises DatasetError if it is missing or unreadable.
-
-    `compare` as for :func:`jaxdata.dataset.manifest.read_manifest`.
-    """
-    rowset = read_json(store, ROWS, RowSet, VERSION, compare=compare)
+def read_rowset(store: Store) -> RowSet:
+    """The content of a folder of rows; raises DatasetError if it is missing or damaged."""
+    rowset = read_json(store, ROWS, RowSet, VERSION)
     if rowset is None:
         raise DatasetError(
             f"{store.url} holds no finished rows: it has no {ROWS}. If jaxdata materialize was "

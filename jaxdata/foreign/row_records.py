@@ -18,7 +18,7 @@ from jaxdata.base.facts import digest
 from jaxdata.base.progress import Advance
 from jaxdata.base.ragged import Ints
 from jaxdata.dataset.checksums import damage_of_array
-from jaxdata.dataset.verify import Verification, file_check, totals, verify_files
+from jaxdata.dataset.verify import Verification, file_check, run_checks, totals
 from jaxdata.foreign.record_formats import RECORD_FORMATS
 from jaxdata.foreign.row_manifest import BATCH_KEY, ROWS, RowSet, RowShard, read_rowset
 from jaxdata.rows.map_datasets import KnownRows
@@ -39,21 +39,18 @@ def verify_rows(
         progress: called with (bytes of files done, bytes of all).
 
     Raises:
-        DatasetError: there are no rows, or `rows.json` cannot be read.
+        DatasetError: there are no rows, or `rows.json` is damaged.
     """
     store = open_store(path)
-    rowset = read_rowset(store, compare=False)
+    rowset = read_rowset(store)
     shards = rowset.shards
     checks = [file_check(store, one.name, one.sha256, one.bytes) for one in shards]
-    if rowset.lanes > 1:
+    if rowset.batch_key is not None:
         found = partial(damage_of_array, store, BATCH_KEY, rowset.batch_key, np.uint64, rowset.rows)
         checks.append((0, found))
-    return verify_files(
-        store,
-        ROWS,
-        checks,
-        threads=threads,
-        progress=progress,
+    return Verification(
+        path=store.url,
+        damage=run_checks(checks, threads, progress),
         counts={"files": len(shards)} | totals(shards, "rows", "bytes"),
         remedy=_REMEDY,
     )

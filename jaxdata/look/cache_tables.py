@@ -24,7 +24,7 @@ def cache_lines(found: Inventory) -> list[str]:
         f"pages    {counted(sum(each.pages for each in shards), 'page')} of "
         f"{counted(len(shards), 'shard')}, {_mb(sum(each.bytes for each in shards))}",
         f"index    {counted(len(columns), 'column')}, {_mb(sum(each.bytes for each in columns))}",
-        f"needed   {_mb(needed)} by {_processes(found.runs)} under way",
+        f"needed   {_mb(needed)} by {found.runs:,} process{'es' * (found.runs != 1)} under way",
         f"kept     {counted(found.kept_files, 'file')} of plans, {_mb(found.kept_bytes)}",
     ]
     if found.others:
@@ -98,10 +98,6 @@ def _split(files: list[CachedFile]) -> tuple[list[CachedFile], list[CachedFile]]
 def _source(file: CachedFile) -> str:
     """`train/web` of `train/web/00000-00000.array_record` or of `train/web/index/length`."""
     return file.name.rpartition("/")[0].removesuffix("/index")
-
-
-def _processes(count: int) -> str:
-    return f"{count:,} process{'es' * (count != 1)}"
 
 
 def _mb(size: int) -> str:

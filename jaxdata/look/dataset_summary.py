@@ -14,11 +14,11 @@ from rich.text import Text
 from jaxdata.base.errors import DatasetError
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.converted import ConvertedDocuments
-from jaxdata.dataset.documents import Documents, side_arrays
+from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.history import maker_of, read_history
 from jaxdata.dataset.manifest import Manifest, SourceEntry, ViewAccount, ViewEntry
 from jaxdata.dataset.opening import ConvertedDataset
-from jaxdata.dataset.views.kept_documents import KeptDocuments, base_of
+from jaxdata.dataset.views.kept_documents import KeptDocuments
 from jaxdata.dataset.views.source_view import account_lines
 from jaxdata.look.terminal import counted, plain_table, printable
 from jaxdata.storage import open_store
@@ -118,9 +118,9 @@ def _describe_source(documents: Documents, history_of: Callable[[str], _History]
     }
     if isinstance(documents, KeptDocuments):
         described["view"] = documents.view.name
-    if side := side_arrays(documents):
-        described["side"] = {name: array.dtype.name for name, array in side.items()}
-    base = base_of(documents)
+    if side := documents.side:
+        described["side"] = {name: values.dtype.name for name, values in side.items()}
+    base = documents.base
     if isinstance(base, ConvertedDocuments):
         entry = base.entry
         described |= {

@@ -14,8 +14,6 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import equal_runs
 from jaxdata.converter.chat.formatting import texts_like_tokens
 from jaxdata.dataset.contract import Dataset
-from jaxdata.dataset.documents import side_arrays
-from jaxdata.dataset.views.kept_documents import base_of
 from jaxdata.dataset.views.source_view import described_fate
 from jaxdata.look.terminal import excerpt, fit, printable
 from jaxdata.look.trace import Piece, origin_of
@@ -28,7 +26,7 @@ _SPECIAL = ("⟪", "⟫")
 def describe_document(dataset: Dataset, split: str, source: str, number: int) -> dict[str, Any]:
     """A document as plain JSON values: tokens, text, origin, loss."""
     read = dataset.source(split, source)
-    documents: Any = base_of(read)
+    documents: Any = read.base
     if not 0 <= number < len(documents):
         raise InputError(
             f"no document {number} in {split}/{source}: it has 0 to {len(documents) - 1}"
@@ -36,7 +34,7 @@ def describe_document(dataset: Dataset, split: str, source: str, number: int) ->
     item = documents[number]
     tokens = np.asarray(item["tokens"])
     loss = np.asarray(item.get("loss_mask", np.ones(len(tokens), bool)))
-    side = {name: item[name].tolist() for name in side_arrays(documents)}
+    side = {name: item[name].tolist() for name in documents.side}
     return {
         "source": f"{split}/{source}",
         "document": number,
@@ -90,19 +88,14 @@ def document_text(described: dict[str, Any]) -> Text:
         if inner and not part["loss"]:
             inner = Text.assemble((_NO_LOSS[0], "dim"), inner, (_NO_LOSS[1], "dim"))
         shown.append_text(inner)
-    size = sum(len(piece["text"]) for part in described["parts"] for piece in part["pieces"])
+    pieces = [piece for part in described["parts"] for piece in part["pieces"]]
+    size = sum(len(piece["text"]) for piece in pieces)
     if size > _MOST_CHARACTERS:
         rest = size - _MOST_CHARACTERS
         shown.append(f"\n… {rest:,} more characters (use --json)", "dim")
-    if found := _look_special(described):
+    if found := texts_like_tokens("\n".join(p["text"] for p in pieces if not p["special"])):
         shown.append(f"\ntext, and no special tokens: {printable(', '.join(found))}", "dim")
     return shown
-
-
-def _look_special(described: dict[str, Any]) -> list[str]:
-    """Parts of the text that look like special tokens, and are none."""
-    pieces = (piece for part in described["parts"] for piece in part["pieces"])
-    return texts_like_tokens("\n".join(each["text"] for each in pieces if not each["special"]))
 
 
 _COLORS = ("cyan", "yellow", "green", "magenta", "blue", "red")

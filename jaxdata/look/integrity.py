@@ -19,8 +19,8 @@ from jaxdata.dataset.converted import ConvertedDocuments
 from jaxdata.dataset.index import SourceIndex
 from jaxdata.dataset.manifest import read_manifest
 from jaxdata.dataset.records import file_offset
-from jaxdata.dataset.verify import damage_of_index, damage_of_view
-from jaxdata.dataset.views.kept_documents import KeptDocuments, base_of
+from jaxdata.dataset.verify import damage_of_columns
+from jaxdata.dataset.views.kept_documents import KeptDocuments
 from jaxdata.look.terminal import counted
 
 
@@ -52,7 +52,7 @@ def check_dataset(dataset: Dataset, names: Sequence[str], progress: Advance) -> 
     for done, name in enumerate(names, 1):
         split, _, own = name.partition("/")
         read = dataset.source(split, own)
-        source = base_of(read)
+        source = read.base
         if not isinstance(source, ConvertedDocuments):
             others += 1
             continue
@@ -60,9 +60,9 @@ def check_dataset(dataset: Dataset, names: Sequence[str], progress: Advance) -> 
             stores.add(source.store.url)
             for file, sha256 in read_manifest(source.store).tokenizer.checksums.items():
                 wrong["tokenizer"] += map(str, damage_of_file(source.store, file, sha256))
-        found = [str(each) for each in damage_of_index(source.index)]
+        found = [str(each) for each in damage_of_columns(source.index)]
         if isinstance(read, KeptDocuments):
-            wrong["views"] += map(str, damage_of_view(read.view, source.index))
+            wrong["views"] += map(str, damage_of_columns(read.view))
             views += 1
         wrong["index"] += found
         for each in () if found else (source.index, *source.index.sides.values()):
@@ -88,14 +88,13 @@ def check_dataset(dataset: Dataset, names: Sequence[str], progress: Advance) -> 
 
 def not_compared(dataset: Dataset, names: Sequence[str]) -> list[str]:
     """What is taken on trust when the sources `names` are opened, a line each; reads nothing."""
-    sources = {name: base_of(dataset.source(*name.split("/", 1))) for name in names}
+    sources = {name: dataset.source(*name.split("/", 1)).base for name in names}
     ours = [each for each in sources.values() if isinstance(each, ConvertedDocuments)]
     shards = [shard for source in ours for shard in source.entry.all_shards]
     size = sum(shard.bytes for shard in shards) / 1e6
     columns = sum(len(source.entry.checksums) for source in ours)
     commands = dict.fromkeys(f"jaxdata verify {source.store.url}" for source in ours)
-    known = [source for source in ours if source.entry.checksums]
-    without = [name for name, source in sources.items() if source not in known]
+    without = [name for name, source in sources.items() if source not in ours]
     lines = []
     if ours:
         lines.append(

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from jaxdata.base.errors import StateMismatch
 from jaxdata.dataset.documents import Documents
-from jaxdata.dataset.views.kept_documents import KeptDocuments, base_of
+from jaxdata.dataset.views.kept_documents import KeptDocuments
 from jaxdata.feed.loader import Loader
 from jaxdata.look.integrity import Check
 from jaxdata.look.terminal import plain_table, printable
@@ -113,16 +113,12 @@ def _source_table(sources: dict[str, Any]) -> Table:
             Text(printable(name)),
             f"{source['documents']:,}",
             f"{epoch['tokens']:,}",
-            *([_count(source["loss_tokens"])] * loss),
+            *(["" if source["loss_tokens"] is None else f"{source['loss_tokens']:,}"] * loss),
             f"{epoch['rows']:,}",
             f"{100 * filled:.2f}",
             f"{dropped['tokens_cropped']:,}",
         )
     return table
-
-
-def _count(known: int | None) -> str:
-    return "" if known is None else f"{known:,}"
 
 
 @dataclass(frozen=True)
@@ -280,7 +276,7 @@ def _source(mixed: Any, name: str, run: TokenCounts) -> dict[str, Any]:
     """One source: what the run takes of it, the totals of an epoch, and what is omitted."""
     plan, table = mixed.sources[name].plan, mixed.sources[name].table
     documents, epoch = table.documents[0], table.total(plan.rows)
-    entry = getattr(base_of(documents), "entry", None)
+    entry = documents.base.entry
     counted = mixed.table.recipe.weigh_by == "loss_tokens"
     return {
         "run": describe_counts(run) | {"epochs": mixed.epochs()[name]},
@@ -312,7 +308,5 @@ def _left_out_before(statistics: dict[str, Any]) -> dict[str, int]:
     return {
         f"{kind}: {reason}": count
         for kind in ("quarantined", "dropped")
-        if isinstance(found := statistics.get(kind), dict)
-        for reason, count in found.items()
-        if isinstance(count, int)
+        for reason, count in statistics.get(kind, {}).items()
     }

@@ -51,12 +51,16 @@ def compare_strategies(sources: Sequence[Any], *, seq_len: int) -> list[PackingC
 
     Plans are made from the documents' lengths; no text is read.
     """
-    return summed([[_cost(docs, name, seq_len) for name in STRATEGIES] for docs in sources])
-
-
-def _cost(docs: Any, strategy: StrategyName, seq_len: int) -> PackingCost:
-    plan = pack(docs, seq_len=seq_len, strategy=strategy).plan
-    return PackingCost(strategy, plan.rows, plan.slots, plan.padding, plan.dropped_tokens)
+    found = []
+    for docs in sources:
+        plans = {name: pack(docs, seq_len=seq_len, strategy=name).plan for name in STRATEGIES}
+        found.append(
+            [
+                PackingCost(name, plan.rows, plan.slots, plan.padding, plan.dropped_tokens)
+                for name, plan in plans.items()
+            ]
+        )
+    return summed(found)
 
 
 def summed(costs: Sequence[Sequence[PackingCost]]) -> list[PackingCost]:

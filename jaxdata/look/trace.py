@@ -21,7 +21,7 @@ from jaxdata.base.wording import counted
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.converted import ConvertedDocuments
 from jaxdata.dataset.documents import Documents
-from jaxdata.dataset.views.kept_documents import KeptDocuments, base_of, in_source
+from jaxdata.dataset.views.kept_documents import KeptDocuments, in_source
 from jaxdata.dataset.views.source_view import described_fate, fate_lines
 from jaxdata.feed.loader import Loader
 from jaxdata.look.terminal import excerpt, fit, printable
@@ -190,7 +190,7 @@ def _slots(piece: Fields) -> str:
 def _passage_lines(passage: Fields, width: int) -> Iterator[Text]:
     origin, inside = passage["origin"], _INDENT * 2
     if origin["file"] is not None:
-        came = f"{inside}{_came_from(origin)}"
+        came = f"{inside}from {came_from(origin)}"
         lies = f"in {printable(origin['shard'])} record {origin['record']:,}"
         one_line = cell_len(came) + cell_len(lies) + 2 <= width
         yield Text(f"{came}, {lies}" if one_line else f"{came}\n{inside}{lies}")
@@ -202,17 +202,15 @@ def _passage_lines(passage: Fields, width: int) -> Iterator[Text]:
         yield Text(f"{inside}“{begins}”", "dim")
 
 
-def _came_from(origin: Fields) -> str:
+def came_from(origin: Fields) -> str:
+    """`pages.tar: a.jsonl line 17`; empty if unknown."""
+    if origin["file"] is None:
+        return ""
     names = [origin["file"], origin["member"]]
-    came = f"from {': '.join(printable(name) for name in names if name is not None)}"
+    came = ": ".join(printable(name) for name in names if name is not None)
     counted = next(name for name in ("line", "row", "piece") if origin[name] is not None)
     whole = counted == "piece" and origin["piece"] == 1  # or the beginning of it
     return came if whole else f"{came} {counted} {origin[counted]:,}"
-
-
-def origin_line(origin: Fields) -> str:
-    """`, from pages.tar: a.jsonl line 17`; empty if unknown."""
-    return "" if origin["file"] is None else f", {_came_from(origin)}"
 
 
 def document_lines(found: Fields, width: int) -> Iterator[Text]:
@@ -245,18 +243,15 @@ def _places(pieces: list[Fields]) -> Iterator[Text]:
         if piece["step"] is None:
             line.append(f"row {piece['row']:,} of the run is left out")
         else:
-            line.append(f"{_when(piece)}step {piece['step']:,}, row {piece['row_in_batch']:,}")
+            trained = piece.get("trained")
+            when = "" if trained is None else "was in " if trained else "will be in "
+            line.append(f"{when}step {piece['step']:,}, row {piece['row_in_batch']:,}")
         line.append(f"  {_tokens(piece)}  {_slots(piece)}")
         if piece.get("holds_match"):
             line.append("  has the text", "green")
         yield line
     if len(pieces) > _MOST_PIECES:
         yield Text(f"{_INDENT}and {len(pieces) - _MOST_PIECES:,} more (--json has all)")
-
-
-def _when(piece: Fields) -> str:
-    trained = piece.get("trained")
-    return "" if trained is None else "was in " if trained else "will be in "
 
 
 _EXCERPT_TOKENS = 100
@@ -277,9 +272,6 @@ class Passage:
     origin: Origin
     excerpt: str | None
     """the beginning of the passage as text; None if no tokenizer is known"""
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -309,7 +301,7 @@ class Tracer:
 
     def documents(self, source: str) -> Documents:
         """All documents of a source; passages and pieces have their numbers."""
-        return base_of(self.read(source))
+        return self.read(source).base
 
     def read(self, source: str) -> Documents:
         """The documents of a source that the run reads: those of a view, where it names one."""
@@ -409,7 +401,7 @@ class Explanation:
         if row is not None and row >= len(rows):
             raise InputError(f"the batch of step {step} has rows 0 to {len(rows) - 1}")
         chosen = rows if row is None else [rows[row]]
-        pieces = [piece.as_dict() for piece in self._tracer.rows(chosen)]
+        pieces = [asdict(piece) for piece in self._tracer.rows(chosen)]
         return {"step": step, "seq_len": self._tracer.seq_len(rows[0]), "pieces": pieces}
 
     def holding(self, text: str) -> list[tuple[str, int]]:
@@ -438,7 +430,7 @@ class Explanation:
             match = locate_text(self._decode, whole, text)
             start = max(match[0] - _CONTEXT, 0)
         passage = self._tracer.passage(source, document, start)
-        pieces = [piece.as_dict() for piece in self._tracer.pieces(source, document)]
+        pieces = [asdict(piece) for piece in self._tracer.pieces(source, document)]
         for piece in pieces:
             del piece["source"], piece["document"], piece["length"]
             if match is not None:
@@ -447,7 +439,7 @@ class Explanation:
             if self.next_row is not None:
                 piece["trained"] = piece["step"] is not None and piece["row"] < self.next_row
         view = described_fate(self._tracer.read(source), document)
-        return {**passage.as_dict(), "match": match, "pieces": pieces, **view}
+        return {**asdict(passage), "match": match, "pieces": pieces, **view}
 
 
 def decoder(dataset: Dataset) -> Any:

@@ -11,16 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
-from jaxdata.dataset.documents import Documents, side_arrays
+from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.manifest import TARGET
-from jaxdata.dataset.views.kept_documents import base_of
-from jaxdata.rows.reading import Reading
+from jaxdata.rows.reading import EXTRAS, Reading, side_name
 from jaxdata.rows.table import Batch, RowTable, Segments
 
 
 def known_sides(table: RowTable) -> list[str]:
     """The names under which batches can have side arrays of some source: inputs', targets'."""
-    names = sorted({name for documents in _sources(table) for name in side_arrays(documents)})
+    names = sorted({name for documents in _sources(table) for name in documents.side})
     return [*names, *(TARGET + name for name in names)]
 
 
@@ -28,14 +27,14 @@ def side_dtype(table: RowTable, extra: str) -> np.dtype[Any]:
     """The dtype of a side array; raises InputError unless every source has it, and in one dtype."""
     name, dtypes = side_name(extra), dict[np.dtype[Any], str]()
     for documents in _sources(table):
-        side = side_arrays(documents).get(name)
-        if side is None:
+        values = documents.side.get(name)
+        if values is None:
             raise InputError(
                 f"extras: {documents.name!r} has no side array {name!r}, which other sources of "
                 "these rows have: each must have it, since no value that could be filled in is "
                 f"right for all; convert it with --keep-per-token {name}, or leave {extra!r} out"
             )
-        dtypes.setdefault(side.dtype, documents.name)
+        dtypes.setdefault(values.dtype, documents.name)
     if len(dtypes) > 1:
         told = ", ".join(f"{dtype.name} in {source!r}" for dtype, source in dtypes.items())
         raise InputError(
@@ -43,15 +42,6 @@ def side_dtype(table: RowTable, extra: str) -> np.dtype[Any]:
             f"(--keep-per-token {name}:{next(iter(dtypes)).name})"
         )
     return next(iter(dtypes))
-
-
-def side_name(extra: str) -> str:
-    """The name of the side array that an extra is of.
-
-    >>> side_name("weight"), side_name("target_weight")
-    ('weight', 'weight')
-    """
-    return extra.removeprefix(TARGET)
 
 
 def slot_sides(reading: Reading, extras: Sequence[str]) -> Iterator[Batch]:
@@ -79,7 +69,6 @@ def _sources(table: RowTable) -> Iterator[Documents]:
         yield from section.documents
 
 
-EXTRAS = ("source", "document")
 _MOST_IN_32_BITS = 2**31
 
 
@@ -110,7 +99,7 @@ def extra_dtype(table: RowTable, name: str) -> np.dtype[Any] | type[np.int32 | n
     """int32; int64 for document ids if a source has more than 2^31 documents; a side array's."""
     if name not in EXTRAS:
         return side_dtype(table, name)
-    most = max((len(base_of(documents)) for documents in table.documents), default=0)
+    most = max((len(documents.base) for documents in table.documents), default=0)
     return np.int64 if name == "document" and most > _MOST_IN_32_BITS else np.int32
 
 
@@ -123,11 +112,6 @@ def slot_extras(table: RowTable, reading: Reading, extras: Sequence[str]) -> Ite
     ids = _slot_ids(table, reading, own) if own else repeat({})
     for found, more in zip(ids, slot_sides(reading, sides) if sides else repeat({}), strict=False):
         yield {**found, **more}
-
-
-def side_names(extras: Sequence[str]) -> set[str]:
-    """The side arrays that some extras are read from."""
-    return {*map(side_name, _apart(extras)[1])}
 
 
 def _apart(extras: Sequence[str]) -> tuple[list[str], list[str]]:

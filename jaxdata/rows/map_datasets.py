@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, SupportsIndex, Unpack, overload
+from typing import Any, SupportsIndex, overload
 
 import grain
 import numpy as np
 
 from jaxdata.base.errors import InputError
-from jaxdata.base.numbers import is_number, takes_numpy
+from jaxdata.base.numbers import is_number, validated
 from jaxdata.base.progress import progress_bar
 from jaxdata.dataset.contract import Dataset, source_names
 from jaxdata.dataset.custom import as_documents
@@ -19,15 +19,9 @@ from jaxdata.rows.arrays import assemble
 from jaxdata.rows.mixing.concatenated import ConcatenatedRows, RepeatedRows
 from jaxdata.rows.mixing.mixture import Mixture, everything, mixture
 from jaxdata.rows.mixing.phases import OnExhaustion, Phase, WeighBy, Weights
+from jaxdata.rows.packing.block_plan import StrategyName
 from jaxdata.rows.packing.packed_rows import PackedRows
-from jaxdata.rows.packing.settings import (
-    ORDERING,
-    PackArguments,
-    PackSettings,
-    PackSummary,
-    RowArguments,
-    with_settings,
-)
+from jaxdata.rows.packing.settings import PackSettings, PackSummary, PositionsName
 from jaxdata.rows.packing.strategies import evaluation_strategy
 from jaxdata.rows.table import (
     Batch,
@@ -165,7 +159,7 @@ class PackedDataset(RowDataset):
         """Totals of one epoch (rows, trained tokens, padding …), computed without reading data."""
         return self.table.summary
 
-    @takes_numpy
+    @validated
     def repeat(self, num_epochs: int | None = None, *, reseed_each_epoch: bool = True) -> Any:
         """Several epochs (`num_epochs=None`: endless), each reordered if `reseed_each_epoch`."""
         if not reseed_each_epoch:
@@ -173,9 +167,20 @@ class PackedDataset(RowDataset):
         return RowDataset(RepeatedRows(self.table, rows_of_epochs(len(self), num_epochs)))
 
 
-@takes_numpy
-@with_settings(PackSettings, without=("shuffle",))
-def pack(docs: Any, *, seq_len: int, **packing: Unpack[PackArguments]) -> PackedDataset:
+@validated
+def pack(
+    docs: Any,
+    *,
+    seq_len: int,
+    strategy: StrategyName = "best_fit",
+    overlap: int = 0,
+    seed: int = 0,
+    positions: PositionsName = "segment",
+    max_segments: int | None = None,
+    chunk_bytes: int | None = None,
+    block_bytes: int | None = None,
+    lanes: int | None = None,
+) -> PackedDataset:
     """Pack the documents of a source into shuffled rows of `seq_len` slots.
 
     Args:
@@ -206,20 +211,22 @@ def pack(docs: Any, *, seq_len: int, **packing: Unpack[PackArguments]) -> Packed
     >>> len(rows), rows[0]["inputs"].tolist(), rows[0]["targets"].tolist()
     (1, [8, 9, 5, 6, 7], [9, 0, 6, 7, 0])
     """
-    settings = PackSettings(seq_len, **packing)
+    settings = PackSettings.among(locals())
     with progress_bar("planning blocks") as progress:
         return PackedDataset(PackedRows(as_documents(docs), settings, progress))
 
 
-@takes_numpy
-@with_settings(PackSettings, without=("seed", "shuffle", *ORDERING))
+@validated
 def evaluation_rows(
     dataset: Dataset,
     split: str,
     *,
     seq_len: int,
     eval_tokens: float | None = None,
-    **packing: Unpack[RowArguments],
+    strategy: StrategyName = "best_fit",
+    overlap: int = 0,
+    positions: PositionsName = "segment",
+    max_segments: int | None = None,
 ) -> RowDataset:
     """Every source of a split once, in the order of the dataset: the same rows every time.
 
@@ -237,9 +244,8 @@ def evaluation_rows(
         positions: where positions restart: `"segment"` or `"row"`.
         max_segments: most segments in a row; None for no limit.
     """
-    if "strategy" in packing:
-        packing["strategy"] = evaluation_strategy(packing["strategy"])
-    settings = PackSettings(seq_len, shuffle=False, **packing)
+    strategy = evaluation_strategy(strategy)
+    settings = PackSettings.among({**locals(), "shuffle": False})
     sources = [dataset.source(split, name) for name in source_names(dataset, split)]
     if eval_tokens is not None and not (is_number(eval_tokens) and 0 < eval_tokens < math.inf):
         raise InputError(f"eval_tokens={eval_tokens!r}: expected a number above 0, or None for all")
@@ -266,7 +272,7 @@ class MixedDataset(RowDataset):
         row = whole_index(index)
         return row + len(self) if row < 0 else row
 
-    @takes_numpy
+    @validated
     def counts(self, rows: int | None = None) -> dict[str, int]:
         """Rows of each source among the first `rows` (default: all) of the mixture."""
         return self.table.counts(len(self) if rows is None else rows)
@@ -289,13 +295,13 @@ class MixedDataset(RowDataset):
         """The changes made by `amend`, with the `row` of each; plain JSON, as in the state."""
         return self.table.amendments
 
-    @takes_numpy
+    @validated
     def epochs(self, rows: int | None = None) -> dict[str, float]:
         """How often each source is read in the first `rows` (default: all) of the mixture."""
         read = self.table.epochs(len(self) if rows is None else rows)
         return {name: float(epochs) for name, epochs in read.items()}
 
-    @takes_numpy
+    @validated
     def amend(
         self,
         row: int,
@@ -336,8 +342,7 @@ class MixedDataset(RowDataset):
         >>> [len(longer[row]["inputs"]) for row in (0, 5, 6, len(longer) - 1)]
         [2, 2, 4, 4]
         """
-        from jaxdata.rows.mixing.amended_rows import amended
-        from jaxdata.rows.mixing.revision import Amendment
+        from jaxdata.rows.mixing.amended_rows import Amendment, amended
 
         tables = _tables(rows or {}, "amend")
         table = amended(self.table, row, Amendment(tables, phases, epochs, on_exhaustion))
@@ -351,7 +356,7 @@ class MixedDataset(RowDataset):
         )
 
 
-@takes_numpy
+@validated
 def mix(
     rows: Mapping[str, PackedDataset],
     *,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.base.numbers import takes_numpy
+from jaxdata.base.numbers import validated
 from jaxdata.base.seeds import Permutation, derive
 from jaxdata.dataset.custom import as_documents
 from jaxdata.dataset.documents import Documents
@@ -71,7 +71,7 @@ def lay_out_side(
 _MAX_PROMPT = 512
 
 
-@takes_numpy
+@validated
 def pairs(
     chosen: Any,
     rejected: Any,
@@ -182,7 +182,7 @@ class PairDataset(KnownRows):
                 "prompts: pass the two sides of one conversion"
             )
 
-    @takes_numpy
+    @validated
     def repeat(self, num_epochs: int | None = None, *, reseed_each_epoch: bool = True) -> Any:
         """Several epochs (`num_epochs=None`: endless), each reordered if `reseed_each_epoch`."""
         if not reseed_each_epoch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.ragged import ByteRanges, Ints
-from jaxdata.dataset.documents import Documents, Gathered, far, side_arrays
+from jaxdata.dataset.documents import Documents, Gathered
+from jaxdata.dataset.manifest import TARGET
 from jaxdata.rows.table import ReadRanges, RowTable, Segments
 from jaxdata.storage import PagedFiles, PageRanges
 
@@ -97,8 +98,7 @@ class Reading:
 
     def side(self, name: str, fill: Ints) -> Iterator[NDArray[Any]]:
         """The values of a side array of the same tokens, with `fill` zeros after each row."""
-        dtype = side_arrays(self.sources[0])[name].dtype
-        pieces = _read(self.sources, self.reads, _values_of(name))
+        pieces, dtype = read_tokens([each.side[name] for each in self.sources], self.reads)
         return self._joined(pieces, fill, dtype, b"\0" * dtype.itemsize)
 
     def _joined(
@@ -144,21 +144,36 @@ def read_batches(table: RowTable, batches: Sequence[Ints], batch_size: int) -> R
     )
 
 
+EXTRAS = ("source", "document")
+"""Arrays of a batch on request that nothing is read for; others are side arrays."""
 FarRanges = tuple[PagedFiles, PageRanges]
 """files in a bucket, and what is read of them"""
 
 
-def far_ranges(table: RowTable, rows: Ints, sides: Iterable[str] = ()) -> Iterator[FarRanges]:
-    """What some rows, and side arrays of them, are read from in buckets."""
+def side_name(extra: str) -> str:
+    """The name of the side array that an extra is of.
+
+    >>> side_name("weight"), side_name("target_weight")
+    ('weight', 'weight')
+    """
+    return extra.removeprefix(TARGET)
+
+
+def read_for(documents: Documents, extras: Sequence[str]) -> list[Documents]:
+    """What batches with `extras` are read from: the tokens, and side arrays that these name."""
+    names = {side_name(extra) for extra in extras if extra not in EXTRAS}
+    return [documents, *(documents.side[name] for name in sorted(names))]
+
+
+def far_ranges(table: RowTable, rows: Ints, extras: Sequence[str] = ()) -> Iterator[FarRanges]:
+    """What some rows, and their extras, are read from in buckets."""
     reads = ranges_to_read(table, table.segments(rows))
     ranges = reads.ranges
     for documents, mine in _by_source(table.documents, ranges):
         asked = [column[mine] for column in (ranges.document, ranges.start, reads.tokens)]
-        if (bucket := far(documents)) is not None:
-            yield bucket.pages, bucket.page_ranges(*asked)
-        for side in (side_arrays(documents)[name] for name in sides):
-            if side.pages is not None and side.page_ranges is not None:
-                yield side.pages, side.page_ranges(*asked)
+        for each in read_for(documents, extras):
+            if each.is_far:
+                yield each.pages, each.page_ranges(*asked)
 
 
 def ranges_to_read(table: RowTable, found: Segments) -> ReadRanges:
@@ -224,13 +239,6 @@ def _tokens_as(dtype: np.dtype[Any]) -> Read:
         narrow = found.views.join()
         wide = np.frombuffer(narrow, documents.dtype.newbyteorder("<")).astype(dtype)
         return Gathered.cut(wide, count)
-
-    return read
-
-
-def _values_of(name: str) -> Read:
-    def read(documents: Documents, document: Ints, start: Ints, count: Ints) -> Gathered:
-        return side_arrays(documents)[name].read(document, start, count)
 
     return read
 

@@ -11,17 +11,18 @@ import numpy as np
 
 from jaxdata import tokenizers
 from jaxdata.base.errors import InputError
-from jaxdata.base.numbers import takes_numpy_beside
+from jaxdata.base.numbers import validated
 from jaxdata.base.processes import available_cores
 from jaxdata.converter.inputs.discovery import Inputs, find_inputs
-from jaxdata.converter.inputs.given_records import told_apart
+from jaxdata.converter.inputs.given_records import files_or_records
 from jaxdata.converter.tasks.registry import task_names, task_options
 from jaxdata.feed.batches import HostPlacement, Placement
 from jaxdata.feed.layouts import Named
 from jaxdata.feed.layouts import layout as find_layout
 from jaxdata.feed.schedule import check_batch_size
-from jaxdata.feed.trees import check_counts, check_slots
-from jaxdata.rows.packing.settings import PackSettings, RowArguments
+from jaxdata.feed.settings import LoaderSection
+from jaxdata.feed.trees import check_slots
+from jaxdata.rows.packing.settings import PackSettings
 from jaxdata.streaming.iterator import Buffer, TextRecipe, TextStream
 from jaxdata.streaming.readers import FileSource, RecordSource, TextSource
 from jaxdata.tokenizers import Tokenizer
@@ -30,9 +31,10 @@ if TYPE_CHECKING:
     import jax
 
 _CHARACTERS = 16 * 2**20
+_PACKING = ("strategy", "overlap", "positions", "max_segments")
 
 
-@takes_numpy_beside("files")
+@validated
 def stream_text(
     files: Inputs | Iterable[Any],
     *,
@@ -92,16 +94,16 @@ def stream_text(
     if buffer < 1:
         raise InputError(f"buffer={buffer}: expected 1 or more")
     workers = max(1, available_cores() - 1) if num_workers is None else num_workers
-    check_counts(num_workers=workers, prefetch=prefetch)
+    LoaderSection.checked(num_workers=workers, prefetch=prefetch)
     check_batch_size(batch_size)
-    packing = {name: options.pop(name) for name in RowArguments.__annotations__ if name in options}
+    packing = {name: options.pop(name) for name in _PACKING if name in options}
     placement, part = _placed(sharding, shard, batch_size, seq_len)
     recipe = TextRecipe(
         _source(files, epochs),
         loaded,
         _completed(options, seed),
         Buffer(buffer, _CHARACTERS, part, epochs),
-        PackSettings(seq_len, seed=seed, shuffle=shuffle, **packing),
+        PackSettings.checked(seq_len=seq_len, seed=seed, shuffle=shuffle, **packing),
     )
     check_slots(len(placement.rows), seq_len)
     _advise(recipe, tokenizer)
@@ -146,7 +148,7 @@ def _source(given: Any, epochs: int | None) -> TextSource:
     """Files where names of files are given, else records."""
     if isinstance(given, str | Path):
         return FileSource(find_inputs(given))
-    files, records = told_apart(given, "stream_text")
+    files, records = files_or_records(given, "stream_text")
     return FileSource(find_inputs(files)) if records is None else RecordSource(records, epochs)
 
 

@@ -231,7 +231,9 @@ class RecordSource:
     ) -> Iterator[tuple[list[Document], RecordPosition]]:
         job, record, document = replace(job, files=[_PLACE]), start.record, start.document
         held: list[_Taken] = []
-        taken = self._from(start, job.parameters.text_key)
+        key = job.parameters.text_key
+        taken = self._by_own_state(start, key) if self._has_state and start.source else None
+        taken = taken or self._by_counting(start, key)
         while held := [*held, *islice(taken, _TOGETHER + _CHECKED - len(held))]:
             ended = len(held) < _TOGETHER + _CHECKED
             here = held if ended else held[:_TOGETHER]
@@ -243,11 +245,6 @@ class RecordSource:
                 yield found, RecordPosition(start.epoch, start.block, document, 0, *place)
             count_left_out(reader, _PLACE, record, counts)
             record, held = record + len(here), held[len(here) :]
-
-    def _from(self, start: RecordPosition, key: str) -> Iterator[_Taken]:
-        """The records after a position: by the source's own state, or by counting."""
-        taken = self._by_own_state(start, key) if self._has_state and start.source else None
-        return self._by_counting(start, key) if taken is None else taken
 
     def _by_own_state(self, start: RecordPosition, key: str) -> Iterator[_Taken] | None:
         """None where the records that follow are not those that followed when it was saved."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from statistics import mean, pstdev
+from functools import cached_property
+from itertools import product
 from typing import Any, Self
 
 import numpy as np
@@ -70,22 +70,17 @@ class Placement:
         middle = 2 * np.cumsum(slots, dtype=np.int64) - slots
         filled = np.bincount(self.row[shared], slots, self.rows).astype(np.int64)
         row = np.searchsorted(2 * np.cumsum(filled), middle, side="right")
-        segments = np.append(np.flatnonzero(alone), shared)
-        row = self._shuffled_rows(random)[np.append(self.row[alone], row)]
-        return self._with(segments[stable_order(row, self.rows)], row)
-
-    def _shuffled_rows(self, random: np.random.Generator) -> Ints:
-        """A new number for each row; rows without segments keep theirs."""
-        numbers, used = np.arange(self.rows), np.flatnonzero(self.counts)
+        numbers, used = np.arange(self.rows), np.flatnonzero(self.counts)  # others keep their place
         numbers[used] = random.permutation(used)
-        return numbers
-
-    def _with(self, segments: Ints, row: Ints) -> Self:
-        """These segments, in this order, in these rows, in any order."""
-        columns = (each[segments] for each in (self.document, self.length, self.slots))
-        document, length, slots = columns
-        counts = np.bincount(row, minlength=self.rows)
-        return replace(self, counts=counts, document=document, length=length, slots=slots)
+        row = numbers[np.append(self.row[alone], row)]
+        segments = np.append(np.flatnonzero(alone), shared)[stable_order(row, self.rows)]
+        return replace(
+            self,
+            counts=np.bincount(row, minlength=self.rows),
+            document=self.document[segments],
+            length=self.length[segments],
+            slots=self.slots[segments],
+        )
 
 
 def placements(table: RowTable, batch: int, most: int) -> Iterator[tuple[str, Placement]]:
@@ -132,129 +127,91 @@ def _segments_a_row(table: RowTable) -> float:
 
 
 Floats = NDArray[np.float64]
-Quantity = Callable[[Placement], Floats]
-"""gives a number for each segment"""
+LENGTH, NUMBER = "length", "number"
+EQUAL, KEPT = ("equal neighbours", LENGTH), ("kept neighbours", NUMBER)
+TOGETHER = (1, 10, 100, 1000)
+"""consecutive batches whose means are compared"""
+_VARIANCE = {LENGTH: 1.5, NUMBER: 3.0}
+"""times that of a random deal"""
+_CORRELATION = {"place in the row": 0.05, "place in the batch": 0.1, "place in the epoch": 0.1}
+"""0.1 explains a hundredth of the variance; pages that are dealt whole may reach half of it"""
+_SHARE = {EQUAL: 0.002, KEPT: 0.01}
+_SIGMAS = 5
+"""that far random deals are from their mean once in a million times"""
+_FEWEST = 16
+"""means of which a variance says something"""
+_NOTHING = "nothing to compare"
 
 
-def length(placed: Placement) -> Floats:
-    """Log of the document's tokens; (segments,)."""
-    return np.log(placed.length.astype(np.float64))
+def values_of(placed: Placement, hosts: int = 1) -> dict[tuple[str, str], float]:
+    """What is measured of a placement, by name and quantity; nan where it cannot be told.
 
-
-def number(placed: Placement) -> Floats:
-    """The document's place in the corpus; (segments,)."""
-    return placed.document.astype(np.float64)
-
-
-def place_in_row(placed: Placement, quantity: Quantity) -> float:
-    """Correlation of a quantity with the place inside rows; nan where it cannot be told."""
-    place = np.arange(len(placed.row), dtype=np.float64)  # what counts is the difference in a row
-    return _correlation(quantity(placed), place, placed.row)
-
-
-def place_in_batch(placed: Placement, quantity: Quantity) -> float:
-    """Correlation of a row's mean with the row's place inside batches."""
-    batch, place = np.divmod(np.arange(placed.rows), placed.batch)
-    return _of_rows(placed, quantity, place.astype(np.float64), batch)
-
-
-def place_in_epoch(placed: Placement, quantity: Quantity) -> float:
-    """Correlation of a row's mean with the row's place in the epoch."""
-    return _of_rows(placed, quantity, placed.at, np.zeros(placed.rows, np.int64))
-
-
-def kept_neighbours(placed: Placement) -> float:
-    """Share of neighbours inside rows that are neighbours in the corpus, too."""
-    return _share(placed, np.abs(np.diff(placed.document.astype(np.int64))) == 1)
-
-
-def equal_neighbours(placed: Placement) -> float:
-    """Share of neighbours inside rows that have exactly as many slots."""
-    return _share(placed, placed.slots[1:] == placed.slots[:-1])
-
-
-def variance(placed: Placement, quantity: Quantity, together: int = 1, hosts: int = 1) -> float:
-    """Variance of the token-weighted means of some consecutive batches, or of hosts' parts of them.
-
-    Args:
-        placed: where documents lie.
-        quantity: what is averaged.
-        together: consecutive batches of a mean.
-        hosts: equal parts of a batch that are averaged by themselves.
+    * Correlation of a quantity with the place inside rows, and of the means of rows with the place
+      of rows in batches and in the epoch. Quantities are the log of a document's tokens, and its
+      place in the corpus; means are weighted by tokens.
+    * Share of neighbours inside rows that fill equally many slots, or are neighbours in the corpus.
+    * Variance of the means of some consecutive batches, and of equal parts of them, a host's each.
     """
-    weights, sums = _row_sums(placed, quantity)
-    held = _grouped(placed, weights, together, hosts)
-    there = held > 0
-    return float(np.var(_grouped(placed, sums, together, hosts)[there] / held[there]))
+    log_length = np.log(placed.length.astype(np.float64))
+    quantities = {LENGTH: log_length, NUMBER: placed.document.astype(np.float64)}
+    slots = np.bincount(placed.row, placed.slots, placed.rows)
+    sums = {
+        of: np.bincount(placed.row, placed.slots * (each - each.mean()), placed.rows)
+        for of, each in quantities.items()  # less their mean: nothing is lost in adding up
+    }
+    batch, in_batch = np.divmod(np.arange(placed.rows), placed.batch)
+    there, found = np.flatnonzero(slots), {}
+    for of, each in quantities.items():
+        means, in_row = sums[of][there] / slots[there], np.arange(len(each))
+        found["place in the row", of] = _correlation(each, in_row, placed.row)
+        found["place in the batch", of] = _correlation(means, in_batch[there], batch[there])
+        found["place in the epoch", of] = _correlation(means, placed.at[there], there * 0)
+    found[EQUAL] = _share(placed, placed.slots[1:] == placed.slots[:-1])
+    found[KEPT] = _share(placed, np.abs(np.diff(placed.document.astype(np.int64))) == 1)
+    for parts in dict.fromkeys((1, hosts)):
+        for together in TOGETHER:
+            held = _grouped(placed, slots, together, parts)
+            for of in quantities:
+                means = _grouped(placed, sums[of], together, parts)[held > 0] / held[held > 0]
+                variance = float(np.var(means)) if len(means) else float("nan")
+                found[variance_name(together, parts), of] = variance
+    return found
 
 
-def groups(placed: Placement, together: int, hosts: int = 1) -> int:
-    """Number of the means of `variance`."""
-    in_stretch = placed.rows // placed.stretches // placed.batch
-    return placed.stretches * (in_stretch // together) * hosts
+def variance_name(together: int, parts: int) -> str:
+    """What the variance of the means of some batches is called.
+
+    >>> variance_name(1, 1), variance_name(10, 8)
+    ('means of 1 batch', 'means of 10 batches, a host')
+    """
+    return f"means of {together:,} batch{'es' * (together > 1)}{', a host' * (parts > 1)}"
 
 
-def _grouped(placed: Placement, of_rows: Floats, together: int, hosts: int) -> Floats:
-    """Sums over the rows of each group; (stretches, groups, hosts)."""
-    by_batch = of_rows.reshape(placed.stretches, -1, hosts, placed.batch // hosts).sum(axis=3)
+def groups(placed: Placement, together: int) -> int:
+    """Number of the means of so many consecutive batches."""
+    return placed.stretches * (placed.rows // placed.stretches // placed.batch // together)
+
+
+def _grouped(placed: Placement, of_rows: NDArray[Any], together: int, parts: int) -> Floats:
+    """Sums over the rows of each group; (stretches, groups, parts)."""
+    by_batch = of_rows.reshape(placed.stretches, -1, parts, placed.batch // parts).sum(axis=3)
     whole = by_batch.shape[1] // together
-    cut = by_batch[:, : whole * together].reshape(placed.stretches, whole, together, hosts)
+    cut = by_batch[:, : whole * together].reshape(placed.stretches, whole, together, parts)
     return np.asarray(cut.sum(axis=2))
 
 
-def _of_rows(placed: Placement, quantity: Quantity, place: Floats, group: Ints) -> float:
-    """Correlation of the rows' token-weighted means with their places."""
-    weights, sums = _row_sums(placed, quantity)
-    there = np.flatnonzero(weights)
-    return _correlation(sums[there] / weights[there], place[there], group[there])
-
-
-def _row_sums(placed: Placement, quantity: Quantity) -> tuple[Floats, Floats]:
-    """Slots of each row, and the quantity summed over them; (rows,) each."""
-    of_segments = quantity(placed)
-    weighted = placed.slots * (of_segments - of_segments.mean())  # small: nothing is lost
-    sums = (np.bincount(placed.row, each, placed.rows) for each in (placed.slots, weighted))
-    return tuple(sums)  # type: ignore[return-value]
-
-
-def _correlation(a: Floats, b: Floats, group: AnyInts) -> float:
+def _correlation(a: AnyInts | Floats, b: AnyInts | Floats, group: AnyInts) -> float:
     """Of the deviations from the means of groups."""
-    a, b = _deviations(a, group), _deviations(b, group)
+    counts = np.maximum(np.bincount(group), 1)
+    a, b = (each - (np.bincount(group, each) / counts)[group] for each in (a, b))
     spread = float(np.sqrt((a @ a) * (b @ b)))
     return float(a @ b) / spread if spread > 1e-9 * len(a) else float("nan")
-
-
-def _deviations(values: Floats, group: AnyInts) -> Floats:
-    counts = np.bincount(group)
-    means = np.bincount(group, values) / np.maximum(counts, 1)
-    return np.asarray(values - means[group])
 
 
 def _share(placed: Placement, pairs: NDArray[Any]) -> float:
     inside = placed.row[1:] == placed.row[:-1]
     count = int(np.count_nonzero(inside))
     return float(np.count_nonzero(pairs & inside)) / count if count else float("nan")
-
-
-LENGTH, NUMBER = "length", "number"
-TOGETHER = (1, 10, 100, 1000)
-"""consecutive batches whose means are compared"""
-_QUANTITIES: dict[str, Quantity] = {LENGTH: length, NUMBER: number}
-_PLACES = {
-    "row": place_in_row,
-    "batch": place_in_batch,
-    "epoch": place_in_epoch,
-}
-_VARIANCE = {LENGTH: 1.5, NUMBER: 3.0}
-"""times that of a random deal"""
-_CORRELATION = {"row": 0.05, "batch": 0.1, "epoch": 0.1}
-"""0.1 explains a hundredth of the variance; pages that are dealt whole may reach half of it"""
-_KEPT, _EQUAL = 0.01, 0.002
-_SIGMAS = 5
-"""that far random deals are from their mean once in a million times"""
-_FEWEST = 16
-"""means of which a variance says something"""
-_NOTHING = "nothing to compare"
 
 
 @dataclass(frozen=True)
@@ -291,76 +248,34 @@ def measured(placed: Placement, hosts: int, deals: Sequence[Placement]) -> Itera
         hosts: hosts that share a batch; 1 leaves their figures out.
         deals: the same documents dealt at random (`Placement.dealt`): they tell what is noise.
     """
-    for where, correlation in _PLACES.items():
-        for of, quantity in _QUANTITIES.items():
-            what = partial(correlation, quantity=quantity)
-            limit = partial(_correlation_limit, _CORRELATION[where])
-            yield _share_within(f"place in the {where}", of, what, placed, deals, limit)
-    of_kept, of_equal = kept_neighbours, equal_neighbours
-    yield _share_within(
-        "equal neighbours", LENGTH, of_equal, placed, deals, partial(_twice, _EQUAL)
-    )
-    yield _share_within("kept neighbours", NUMBER, of_kept, placed, deals, partial(_twice, _KEPT))
-    for parts in (1, hosts) if hosts > 1 else (1,):
-        for together in TOGETHER:
-            for of in _QUANTITIES:
-                yield _variance(of, together, parts, placed, deals)
-
-
-def variance_name(together: int, parts: int) -> str:
-    """What the variance of the means of some batches is called.
-
-    >>> variance_name(1, 1), variance_name(10, 8)
-    ('means of 1 batch', 'means of 10 batches, a host')
-    """
-    return f"means of {together:,} batch{'es' * (together > 1)}{', a host' * (parts > 1)}"
-
-
-def _share_within(
-    name: str,
-    of: str,
-    figure: Callable[[Placement], float],
-    placed: Placement,
-    deals: Sequence[Placement],
-    limit: Callable[[list[float]], float],
-) -> Figure:
-    found = figure(placed)
-    random = [value for value in map(figure, deals) if not np.isnan(value)]
-    if np.isnan(found) or not random:
-        return Figure(name, of, None, None, None, _NOTHING)
-    return Figure(name, of, found, mean(random), limit(random))
-
-
-def _correlation_limit(least: float, random: list[float]) -> float:
-    return max(least, _SIGMAS * float(np.sqrt(np.mean(np.square(random)))))
-
-
-def _twice(least: float, random: list[float]) -> float:
-    return max(least, 2 * mean(random), mean(random) + _SIGMAS * pstdev(random))
-
-
-def _variance(
-    of: str, together: int, parts: int, placed: Placement, deals: Sequence[Placement]
-) -> Figure:
-    """The ratio to random deals.
-
-    Means of lengths over all hosts vary as those of random deals. Elsewhere neighbouring batches
-    may be related (lanes and pools do that), as long as their mean varies as that of one batch.
-    """
-    name, quantity = variance_name(together, parts), _QUANTITIES[of]
-    if groups(placed, together, parts) < _FEWEST * parts:
-        needed = _FEWEST * together * placed.batch
-        return Figure(name, of, None, None, None, f"needs {needed:,} rows")
-    random = [variance(deal, quantity, together, parts) for deal in deals]
-    usual = mean(random)
-    if usual <= 0:
-        return Figure(name, of, None, None, None, _NOTHING)
-    strict = (of, parts) == (LENGTH, 1)
-    single = mean(variance(deal, quantity, 1, parts) for deal in deals) / usual
-    allowed = _VARIANCE[of] * (1 if strict else max(single, 1))
-    limit = allowed * _by_chance(groups(placed, together, parts))
-    found = variance(placed, quantity, together, parts)
-    return Figure(name, of, found / usual, 1.0, limit)
+    values, random = values_of(placed, hosts), [values_of(deal, hosts) for deal in deals]
+    for name, of in [*product(_CORRELATION, (LENGTH, NUMBER)), EQUAL, KEPT]:
+        found = values[name, of]
+        dealt = np.array([each[name, of] for each in random])
+        if np.isnan(found) or np.isnan(dealt).all():
+            yield Figure(name, of, None, None, None, _NOTHING)
+            continue
+        usual, noise = float(np.nanmean(dealt)), _SIGMAS * float(np.nanstd(dealt))
+        if least := _CORRELATION.get(name):
+            limit = max(least, _SIGMAS * float(np.sqrt(np.nanmean(dealt**2))))
+        else:
+            limit = max(_SHARE[name, of], 2 * usual, usual + noise)
+        yield Figure(name, of, found, usual, limit)
+    for parts, together, of in product(dict.fromkeys((1, hosts)), TOGETHER, (LENGTH, NUMBER)):
+        name, means = variance_name(together, parts), groups(placed, together)
+        usual = float(np.mean([each[name, of] for each in random]))
+        if means < _FEWEST or not usual > 0:
+            needed = _FEWEST * together * placed.batch
+            why = f"needs {needed:,} rows" if means < _FEWEST else _NOTHING
+            yield Figure(name, of, None, None, None, why)
+            continue
+        # Means of lengths over all hosts vary as those of random deals. Elsewhere neighbouring
+        # batches may be related (lanes and pools do that), as long as their mean varies as that of
+        # one batch.
+        single = float(np.mean([each[variance_name(1, parts), of] for each in random])) / usual
+        related = 1 if (of, parts) == (LENGTH, 1) else max(single, 1)
+        limit = _VARIANCE[of] * related * _by_chance(means * parts)
+        yield Figure(name, of, values[name, of] / usual, 1.0, limit)
 
 
 def _by_chance(count: int) -> float:

@@ -22,53 +22,35 @@ from jaxdata.testing.trainer_probes import Asked, LossOfBatch, NotTold, Probes
 
 Run = Callable[[int, Any], tuple[list[Any], Any]]
 Evaluate = Callable[[], tuple[float, Sequence[Any]]]
+Check = Callable[[], str]
+"""says what holds, in a sentence; raises AssertionError with what does not"""
 _STEPS = 6
 _MOST_STEPS = 1_000  # of a pass that is run through
 
 
-def run_proofs(run: Run, loader: BatchIterator) -> Iterator[Proof]:
-    """Check the batches that a trainer really trained on.
-
-    * `order`: the first steps are the loader's, in its order.
-    * `resuming`: half of them, and the rest from the state saved there, are the same.
-    * `passes`: a pass and two steps more are as many steps, where the loader is `reiterable`.
-
-    Args:
-        run: `run(steps, state)` trains that many steps with a new trainer, from the state that
-            another call returned, or None; returns its batches and the state it saved.
-        loader: a new one, at its first row, of the same kind; it moves.
-    """
+def _run_checks(run: Run, loader: BatchIterator) -> dict[str, Check]:
+    """Checks of the batches that a trainer really trained on; the loader moves."""
     steps = len(loader)
     loader.reset()
     first = list(islice(loader, min(_STEPS, steps)))
-    checks: dict[str, Callable[[], str]] = {
+    checks: dict[str, Check] = {
         "order": lambda: _order(run, first),
         "resuming": lambda: _resuming(run, first),
     }
     if loader.reiterable and steps <= _MOST_STEPS:
         checks["passes"] = lambda: _passes(run, steps)
-    return _proofs(checks)
-
-
-def _proofs(checks: dict[str, Callable[[], str]]) -> Iterator[Proof]:
-    for name, check in checks.items():
-        try:
-            yield Proof(name, True, check())
-        except Exception as error:  # whatever a trainer raises is what is wrong
-            told = isinstance(error, AssertionError)
-            yield Proof(name, False, str(error) if told else f"{type(error).__name__}: {error}")
+    return checks
 
 
 def _order(run: Run, expected: list[Any]) -> str:
     trained, _ = run(len(expected), None)
-    try:
-        count = assert_same_batches(trained, expected)
-    except (AssertionError, ValueError) as error:
-        raise AssertionError(
-            f"the trainer trains on other batches than the loader gives, or in another order "
-            f"({error}): switch off its own shuffling and its own packing"
-        ) from None
-    return f"the first {count} steps are the loader's"
+    _assert_same(
+        trained,
+        expected,
+        "the trainer trains on other batches than the loader gives, or in another order",
+        "switch off its own shuffling and its own packing",
+    )
+    return f"the first {len(expected)} steps are the loader's"
 
 
 def _resuming(run: Run, expected: list[Any]) -> str:
@@ -80,14 +62,20 @@ def _resuming(run: Run, expected: list[Any]) -> str:
         raise AssertionError(
             f"the trainer does not resume: {type(error).__name__}: {error}"
         ) from error
-    try:
-        assert_same_batches(trained, expected[half:])
-    except (AssertionError, ValueError) as error:
-        raise AssertionError(
-            f"{half} steps, and the rest after resuming, are not the steps of one run ({error}): "
-            "save the loader's state with the model, and give it back"
-        ) from None
+    _assert_same(
+        trained,
+        expected[half:],
+        f"{half} steps, and the rest after resuming, are not the steps of one run",
+        "save the loader's state with the model, and give it back",
+    )
     return f"{half} + {len(expected) - half} steps resumed are the {len(expected)} steps of one run"
+
+
+def _assert_same(trained: list[Any], expected: list[Any], wrong: str, instead: str) -> None:
+    try:
+        assert_same_batches(trained, expected)
+    except (AssertionError, ValueError) as error:
+        raise AssertionError(f"{wrong} ({error}): {instead}") from None
 
 
 def _passes(run: Run, steps: int) -> str:
@@ -99,35 +87,23 @@ def _passes(run: Run, steps: int) -> str:
     return f"the step after the {steps} of a pass is the first of the next one"
 
 
-def evaluation_proofs(
+def _evaluation_checks(
     evaluate: Evaluate,
     evaluation: BatchIterator,
     trained: BatchIterator,
     loss_of_batch: LossOfBatch,
     tolerance: float,
-) -> Iterator[Proof]:
-    """Check what a trainer evaluates.
-
-    * `evaluated rows`: the batches have each row of the evaluation once, and none of the training.
-    * `evaluated loss`: it is the mean over all targets of these rows.
-
-    Args:
-        evaluate: evaluates; returns the loss that it reports, and its batches.
-        evaluation: the loader that it evaluates on; it moves.
-        trained: the loader that it trains on; it moves.
-        loss_of_batch: the loss of a batch with the same weights, as `check_trainer` takes it.
-        tolerance: relative difference of losses.
-    """
+) -> dict[str, Check]:
+    """Checks of what a trainer evaluates; both loaders move."""
     reported, batches = evaluate()
     evaluation.reset()
     expected = list(islice(evaluation, _MOST_STEPS))
-    checks: dict[str, Callable[[], str]] = {
+    return {
         "evaluated rows": lambda: _evaluated_rows(batches, expected, evaluation, trained),
         "evaluated loss": lambda: _evaluated_loss(
             float(reported), Asked(loss_of_batch, evaluation, tolerance), expected, evaluation
         ),
     }
-    return _proofs(checks)
 
 
 def _evaluated_rows(
@@ -274,11 +250,12 @@ def check_trainer(
         )
     )
     if run is not None:
-        found += run_proofs(run, loader)
+        found += _proofs(_run_checks(run, loader), Exception)  # whatever it raises is wrong
     if evaluate is not None:
         if evaluation is None:
             raise InputError("evaluate= needs evaluation=, the loader that it evaluates on")
-        found += evaluation_proofs(evaluate, evaluation, loader, loss_of_batch, tolerance)
+        asked = evaluate, evaluation, loader, loss_of_batch, tolerance
+        found += _proofs(_evaluation_checks(*asked), Exception)
     wrong = [f"{proof.name}: {proof.says}" for proof in found if not proof.holds]
     if wrong:
         raise AssertionError("this trainer does not do what its batches say\n" + "\n".join(wrong))
@@ -303,31 +280,34 @@ def trainer_proofs(
         leave_out: names of checks.
     """
     asked = Asked(loss_of_batch, loader, tolerance)
-    checks: dict[str, Callable[[Asked], str]] = {
-        "repeats": losses.repeats,
-        "masks": losses.masks,
-        "padding": losses.padding,
-        "slots": losses.slots,
-        "last slot": losses.last_slot,
-        "ends": losses.ends,
-        "documents": losses.documents,
-        "mean": losses.mean_over_targets,
-        "by hand": losses.by_hand,
-        "nats": partial(losses.nats, vocab_size=vocab_size or vocabulary(loader)),
-        "weights": losses.weights,
+    checks: dict[str, Check] = {
+        "repeats": partial(losses.repeats, asked),
+        "masks": partial(losses.masks, asked),
+        "padding": partial(losses.padding, asked),
+        "slots": partial(losses.slots, asked),
+        "last slot": partial(losses.last_slot, asked),
+        "ends": partial(losses.ends, asked),
+        "documents": partial(losses.documents, asked),
+        "mean": partial(losses.mean_over_targets, asked),
+        "by hand": partial(losses.by_hand, asked),
+        "nats": partial(losses.nats, asked, vocab_size or vocabulary(loader)),
+        "weights": partial(losses.weights, asked),
     }
     if unknown := set(leave_out) - set(checks):
         raise InputError(f"leave_out={sorted(unknown)}: the checks are {', '.join(checks)}")
-    if not asked.probes.weighted:
-        del checks["weights"]
+    left_out = {*leave_out, *(() if asked.probes.weighted else ["weights"])}
+    return _proofs({name: check for name, check in checks.items() if name not in left_out})
+
+
+def _proofs(checks: dict[str, Check], wrong: type[Exception] = AssertionError) -> Iterator[Proof]:
     for name, check in checks.items():
-        if name not in leave_out:
-            try:
-                yield Proof(name, True, check(asked))
-            except AssertionError as error:
-                yield Proof(name, False, str(error))
-            except NotTold as why:
-                yield Proof(name, True, f"not tested: {why}")
+        try:
+            yield Proof(name, True, check())
+        except NotTold as why:
+            yield Proof(name, True, f"not tested: {why}")
+        except wrong as error:
+            told = isinstance(error, AssertionError)
+            yield Proof(name, False, str(error) if told else f"{type(error).__name__}: {error}")
 
 
 def vocabulary(loader: BatchIterator) -> int | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxdata.base.errors import InputError
-from jaxdata.base.numbers import takes_numpy
+from jaxdata.base.numbers import validated
 from jaxdata.base.wording import nearest
 from jaxdata.storage.objects import is_url, plain_path
 from jaxdata.storage.small_files import local_copy, read_plain
@@ -58,7 +58,7 @@ _CLASSES = {
 }
 
 
-@takes_numpy
+@validated
 def load(
     spec: str,
     eod: SpecialToken = None,
@@ -139,7 +139,7 @@ def _gpt2_files(spec: str, where: str) -> dict[str, bytes]:
     return {TOKENIZER: tokenizer_json(merges, vocabulary, where)}
 
 
-@takes_numpy
+@validated
 def restore(
     kind: str,
     files: Mapping[str, bytes],

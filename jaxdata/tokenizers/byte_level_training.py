@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from jaxdata.base.errors import InputError, MissingExtra
-from jaxdata.base.numbers import takes_numpy_beside
+from jaxdata.base.numbers import validated
 from jaxdata.storage.objects import is_url, plain_path
 from jaxdata.storage.small_files import write_small
 from jaxdata.tokenizers.base import BYTE_ALPHABET, SPLITS, cut_between_words, split_rule
@@ -25,7 +25,7 @@ _PART = 2**16  # characters
 Pair = tuple[str, str]
 
 
-@takes_numpy_beside("texts")
+@validated
 def train_byte_level(
     texts: Iterable[str],
     output: str | Path,

@@ -229,7 +229,10 @@ def byte_level_json(
 ) -> bytes:
     """Byte-level BPE as a `tokenizer.json`; words are split by a rule, or as GPT-2 does."""
     plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    added = [{"id": i, "content": text, **plain, "special": True} for text, i in special.items()]
+    added: list[dict[str, Any]] = [
+        {"id": number, "content": content, **plain, "special": True}
+        for content, number in sorted(special.items(), key=lambda one: one[1])
+    ]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
     words: dict[str, Any] = {**byte_level, "use_regex": rule is None}
     if rule is not None:
@@ -240,7 +243,7 @@ def byte_level_json(
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": sorted(added, key=lambda token: int(str(token["id"]))),
+        "added_tokens": added,
         "normalizer": None,
         "pre_tokenizer": words,
         "post_processor": None,

@@ -57,7 +57,10 @@ class TiktokenTokenizer(Tokenizer):
     ) -> None:
         self.name = name
         self._encoding = encoding
-        self._ranks = _format_ranks(encoding) if ranks is None else ranks
+        if ranks is None:
+            known = sorted(encoding._mergeable_ranks.items(), key=lambda item: item[1])
+            ranks = b"".join(base64.b64encode(piece) + b" %d\n" % rank for piece, rank in known)
+        self._ranks = ranks
         self.vocab_size = encoding.n_vocab
         self._encode = encoding.encode
         if hasattr(encoding, "encode_to_numpy"):  # not yet in 0.8
@@ -183,11 +186,6 @@ def _make(name: str, ranks: bytes, pattern: str, special_tokens: Mapping[str, in
         if isinstance(error, InputError) or not fails_on_text(error):
             raise
         raise InputError(f"tiktoken cannot make the encoding {name!r}: {error}") from error
-
-
-def _format_ranks(encoding: Any) -> bytes:
-    ranks = sorted(encoding._mergeable_ranks.items(), key=lambda item: item[1])
-    return b"".join(base64.b64encode(piece) + b" %d\n" % rank for piece, rank in ranks)
 
 
 def _parse_ranks(name: str, data: bytes) -> dict[bytes, int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from jaxdata.base.errors import InputError
-from jaxdata.base.numbers import takes_numpy_beside
+from jaxdata.base.numbers import validated
 from jaxdata.storage.small_files import write_small
 
 # Ends a piece in training. SentencePiece keeps U+2581 for the space and U+2585 for itself (it
@@ -36,7 +36,7 @@ _OPTIONS: dict[str, Any] = {
 }
 
 
-@takes_numpy_beside("texts")
+@validated
 def train(
     texts: Iterable[str],
     output: str | Path,

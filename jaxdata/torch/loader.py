@@ -16,7 +16,7 @@ from torch import distributed
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from jaxdata.base.errors import InputError, StateMismatch
-from jaxdata.base.numbers import takes_numpy
+from jaxdata.base.numbers import validated
 from jaxdata.config import Config, build_rows, load_config, loader_arguments
 from jaxdata.feed.batch_iterator import BatchIterator
 from jaxdata.feed.batches import HostPlacement
@@ -65,8 +65,7 @@ class Delivery:
         if self._stream is None:
             return map_leaves(lambda _, leaf: self._moved(leaf), found)
         with torch.cuda.stream(self._stream):  # the current device of a thread may be another
-            pinned = map_leaves(lambda _, leaf: _pinned(leaf), found)
-            moved = map_leaves(lambda _, leaf: self._moved(leaf), pinned)
+            moved = map_leaves(lambda _, leaf: self._moved(leaf), found)
             return _Sent(moved, self._stream.record_event())
 
     def receive(self, batch: Any) -> Any:
@@ -89,6 +88,7 @@ class Delivery:
         # Only from pinned memory: other devices may read the memory of the host later, when it has
         # the next batch.
         pinned = self._stream is not None
+        value = value.pin_memory() if pinned else value
         moved = value if self.device is None else value.to(self.device, non_blocking=pinned)
         return moved.long() if self._long and moved.dtype == torch.int32 else moved
 
@@ -103,10 +103,6 @@ def _tensor(leaf: Any) -> Any:
         return leaf
     array = np.asarray(leaf)
     return torch.from_numpy(array) if array.ndim else array.item()
-
-
-def _pinned(value: Any) -> Any:
-    return value.pin_memory() if isinstance(value, torch.Tensor) else value
 
 
 def shard_of(rank: int | None, world_size: int | None) -> tuple[int, int]:
@@ -242,7 +238,7 @@ class Loader(BatchIterator, IterableDataset[Tensors]):
     ([torch.Size([2, 2])], 2)
     """
 
-    @takes_numpy
+    @validated
     def __init__(
         self,
         rows: Any,
@@ -415,7 +411,7 @@ class Batches(Dataset[Tensors]):
     (2, torch.Size([1, 2]))
     """
 
-    @takes_numpy
+    @validated
     def __init__(
         self,
         rows: Any,
@@ -456,7 +452,7 @@ class Batches(Dataset[Tensors]):
         if self._loader.step != self._first + number:
             self._loader.seek(step=self._first + number)
 
-    @takes_numpy
+    @validated
     def get_state(self, batches: int) -> dict[str, Any]:
         """The state after training on the first `batches` of these.
 

@@ -24,7 +24,8 @@ from jaxdata.train.model import State
 def write_checksums(directory: Path, step: int) -> None:
     """Write those of the checkpoint `directory/<step>`, and remove those of deleted ones."""
     folder, file = directory / str(step), _checksums(directory, step)
-    found = {str(path.relative_to(folder)): _sha256(path) for path in _files(folder)}
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    found = {str(path.relative_to(folder)): _sha256(path) for path in files}
     file.parent.mkdir(exist_ok=True)
     begun = file.with_suffix(".tmp")
     begun.write_text(json.dumps(found, indent=1))
@@ -94,10 +95,6 @@ def _damage(directory: Path, step: int) -> str | None:
 
 def _checksums(directory: Path, step: int) -> Path:
     return directory.parent / "checksums" / f"{step}.json"
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def _sha256(path: Path) -> str:

@@ -102,16 +102,31 @@ def train_on_hosts(arguments: Sequence[str], hosts: int, say: Say) -> None:
     In some sandboxes the machine's own name does not resolve, and JAX processes cannot find each
     other; then each host is a virtual device of one process.
     """
-    if _name_resolves():
-        _train_as_processes(arguments, hosts, say)
-        return
-    say(f"(this machine's name does not resolve: {hosts} devices of one process act as hosts)")
-    devices = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={hosts}"
-    with _start(arguments, XLA_FLAGS=devices) as process:
-        for line in _lines(process):
+    with ExitStack() as stack:
+        environment = {}
+        if _name_resolves():
+            coordinator = f"localhost:{stack.enter_context(held_port())}"
+            cluster = ["--coordinator", coordinator, "--num-processes", str(hosts)]
+            own = [[*cluster, "--process-id", str(host)] for host in range(hosts)]
+        else:
+            say(f"(this machine's name does not resolve: {hosts} devices of one process are hosts)")
+            devices = f"--xla_force_host_platform_device_count={hosts}"
+            environment["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {devices}"
+            own = [[]]
+        threads = stack.enter_context(ThreadPoolExecutor())
+        processes: list[subprocess.Popen[str]] = []
+        for more in own:
+            process = stack.enter_context(_start([*arguments, *more], **environment))
+            stack.callback(process.kill)
+            processes.append(process)
+        others = [threads.submit(_follow, process, processes) for process in processes[1:]]
+        for line in _lines(processes[0]):
             say(line)
-    if process.returncode:
-        raise JaxdataError(f"the resumed process exited with code {process.returncode}, not 0")
+        ends = [process.wait() for process in processes]
+        said = chain.from_iterable(other.result() for other in others)
+        if any(ends):
+            output = "\n".join(said)
+            raise JaxdataError(f"the hosts exited with codes {ends}, not 0\n{output}".rstrip())
 
 
 def _name_resolves() -> bool:
@@ -121,26 +136,6 @@ def _name_resolves() -> bool:
     except OSError:
         return False
     return True
-
-
-def _train_as_processes(arguments: Sequence[str], hosts: int, say: Say) -> None:
-    with ExitStack() as stack:
-        coordinator = f"localhost:{stack.enter_context(held_port())}"
-        cluster = ["--coordinator", coordinator, "--num-processes", str(hosts)]
-        threads = stack.enter_context(ThreadPoolExecutor())
-        processes = []
-        for host in range(hosts):
-            command = [*arguments, *cluster, "--process-id", str(host)]
-            processes.append(stack.enter_context(_start(command)))
-            stack.callback(processes[-1].kill)
-        others = [threads.submit(_follow, process, processes) for process in processes[1:]]
-        for line in _lines(processes[0]):
-            say(line)
-        ends = [process.wait() for process in processes]
-        outputs = [other.result() for other in others]
-    if any(ends):
-        said = "\n".join(chain.from_iterable(outputs))
-        raise JaxdataError(f"the hosts exited with codes {ends}, not 0\n{said}".rstrip())
 
 
 def _follow(
@@ -310,14 +305,11 @@ class Demo:
     def _train(self) -> str:
         kill_after = self.size.steps // 2 + self.size.every // 3
         last = train_and_kill(self._arguments(), self.log, kill_after, self._say_inside)
-        saved = self._last_checkpoint()
+        records = read_log(self.log)
+        saved = max((r["step"] for r in records if r.get("event") == "checkpoint"), default=0)
         if not 0 < saved < last:
             raise JaxdataError(f"killed after step {last} with a checkpoint of step {saved}")
         return f"killed after step {last + 1}; the newest checkpoint is of step {saved}"
-
-    def _last_checkpoint(self) -> int:
-        records = read_log(self.log)
-        return max((r["step"] for r in records if r.get("event") == "checkpoint"), default=0)
 
     def _resume(self) -> str:
         train_on_hosts(self._arguments(), _RESUMED_HOSTS, self._say_inside)

@@ -31,7 +31,6 @@ class Gathered:
     train_documents: int = 0
     val_documents: int = 0
     characters: int = 0
-    duplicates: int = 0
 
 
 def gather(output: Path, max_characters: int) -> dict[str, Gathered]:
@@ -62,7 +61,6 @@ def _write(output: Path, name: str, documents: Iterable[Document], limit: int) -
         for title, text in documents:
             digest = hashlib.sha256(text.encode()).digest()
             if digest in seen:
-                counts.duplicates += 1
                 continue
             seen.add(digest)
             held_out = len(seen) == 1 or int.from_bytes(digest[:8]) % _VALIDATION_EVERY == 0

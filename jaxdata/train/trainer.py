@@ -53,7 +53,7 @@ class Progress:
         say: Callable[[str], None],
         wait_seconds: Callable[[], float],
         steps: int,
-        facts: Callable[[], Mapping[str, Any]] = dict,
+        facts: Callable[[], Mapping[str, Any]],
     ) -> None:
         self._log, self._say, self._wait_seconds, self._steps = log, say, wait_seconds, steps
         self._facts = facts
@@ -290,7 +290,6 @@ class Trainer:
 
     def _end(self, progress: Progress) -> str | None:
         """Report how the run ended, and why if the data halted it."""
-        self._say_if_short("ended")
         error = self.loader.halt() if self.step == len(self.loader) else None
         status, why = ("halted", {"reason": str(error)}) if error else ("done", {})
         progress.record({"event": "end", "step": self.step, "status": status, **why})
@@ -388,14 +387,6 @@ class Trainer:
         )
         return self._checkpoints.state(self.step, like, self.settings.model)
 
-    def _say_if_short(self, what: str) -> None:
-        """Say how much of the curriculum the steps leave out."""
-        if self.settings.steps is not None and self.steps < len(self.loader):
-            self._say(
-                f"train.steps={self.steps:,} {what} before the curriculum, which has "
-                f"{len(self.loader):,} steps: the rest is not trained"
-            )
-
     def _describe(self) -> dict[str, Any]:
         """The log record of a start, which is also printed."""
         params = count_params(self.state["params"])
@@ -405,7 +396,11 @@ class Trainer:
             + ", "
             + (f"resumed after step {self.step}" if self.step else f"{self.steps:,} steps to go")
         )
-        self._say_if_short("ends")
+        if self.settings.steps is not None and self.steps < len(self.loader):
+            self._say(
+                f"train.steps={self.steps:,} ends before the curriculum, which has "
+                f"{len(self.loader):,} steps: the rest is not trained"
+            )
         return {
             "event": "start",
             "step": self.step,

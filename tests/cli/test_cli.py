@@ -227,6 +227,6 @@ def test_what_is_nearly_right_is_named(
 
 def test_a_layout_is_one_entry_of_a_registry(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = ["preview", config, "--loader.layout", "toy"]
-    assert "or 'megatron', got 'toy'" in run(*chosen, status=1).stderr
+    assert "layout='toy': expected one of 'jaxdata', " in run(*chosen, status=1).stderr
     monkeypatch.setitem(LAYOUTS, "toy", lambda batch: {"tokens": batch["inputs"]})
     run(*chosen)

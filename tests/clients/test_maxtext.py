@@ -278,5 +278,5 @@ def test_a_position_of_maxtexts_own_data_is_refused(trainer: StandIn, run_file: 
 
 
 def test_it_says_that_maxtext_is_missing(run_file: str) -> None:
-    with pytest.raises(InputError, match="MaxText is not installed: see https"):
+    with pytest.raises(InputError, match="maxtext is not installed: see https"):
         launch(run_file, 1)

@@ -13,12 +13,12 @@ import pytest
 
 import jaxdata
 from jaxdata.base.errors import InputError
+from jaxdata.base.settings import setting
 from jaxdata.converter.inputs.discovery import find_inputs
 from jaxdata.converter.inputs.formats import base as formats
 from jaxdata.converter.inputs.formats.base import Format
 from jaxdata.converter.inputs.parsing import text_of
 from jaxdata.converter.inputs.units import ReadSettings
-from jaxdata.converter.options import option
 from jaxdata.converter.parameters import Parameters, make_parameters, options
 from jaxdata.converter.tasks import Encoded, Prepared, Record, Settings, Task, registry
 from jaxdata.tokenizers import Tokenizer, load
@@ -30,9 +30,9 @@ class ToySettings(Settings):
     makes: ClassVar[str] = "words, one a document"
 
     name: Literal["toy"] = "toy"
-    shout: bool = option(False, "Write words in capitals.")
-    longest: int = option(9, "Longest word that is kept.", ge=1)
-    mark: str = option("", "Text before each word.", escapes=True)
+    shout: bool = setting(False, "Write words in capitals.")
+    longest: int = setting(9, "Longest word that is kept.", ge=1)
+    mark: str = setting("", "Text before each word.", escapes=True)
 
 
 class ToyTask(Task):
@@ -79,6 +79,15 @@ def toy_format(monkeypatch: pytest.MonkeyPatch) -> None:
     formats.all_formats()
     monkeypatch.setattr(formats, "_formats", dict(formats._formats))
     formats.register(ToyFormat())
+
+
+def test_formats_come_in_one_order_whichever_was_imported_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = formats.all_formats()
+    monkeypatch.setattr(formats, "_formats", dict(reversed(formats._formats.items())))
+    assert formats.all_formats() == found
+    assert [each.name for each in found] == sorted(each.name for each in found)
 
 
 CONVERT = ("convert", "--source", "web", "--tokenizer", "bytes")
@@ -138,4 +147,4 @@ def test_a_format_is_one_class_and_its_registration(tmp_path: Path) -> None:
 def test_every_option_is_described() -> None:
     for name, one in options().items():
         assert one.help, name
-        assert one.told("heading"), name
+        assert one.heading, name

@@ -113,10 +113,9 @@ def receipt(change: Callable[[dict[str, Any]], object]) -> Harm:
     """Another header of a receipt, and its checksum with it."""
 
     def edit(was: bytes) -> bytes:
-        line, columns = (checked_bytes(was) or b"").split(b"\n", 1)
-        header = json.loads(line)
-        change(header)
-        return with_checksum(json.dumps(header).encode() + b"\n" + columns)
+        fields = json.loads(checked_bytes(was) or b"")
+        change(fields)
+        return with_checksum(json.dumps(fields).encode())
 
     return changed(edit)
 
@@ -133,14 +132,14 @@ def described(chunk: int | None = None, **changes: Any) -> Harm:
     return changed(edit)
 
 
-def column(edit: Callable[[np.ndarray], Any], *, sums: bool = True) -> Harm:
-    """Other values of a column; without `sums`, the manifest forgets the checksums of all."""
+def column(edit: Callable[[np.ndarray], Any], *, seal: bool = False) -> Harm:
+    """Other values of a column of `train/web`; with `seal`, the manifest has their checksum."""
 
     def work(path: Path) -> None:
         store = open_store(path.parent)
-        store.write_array(path.name, np.asarray(edit(store.read_array(path.name).copy())))
-        if not sums:
-            sealed(set_value("sources", "train/web", "checksums", to={}))(
+        sha256 = store.write_array(path.name, np.asarray(edit(store.read_array(path.name).copy())))
+        if seal:
+            sealed(set_value("sources", "train/web", "checksums", path.name, to=sha256))(
                 path.parents[3] / "dataset.json"
             )
 

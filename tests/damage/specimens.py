@@ -16,6 +16,7 @@ import numpy as np
 import tokenizers as hf
 
 import jaxdata
+import jaxdata.rows.megatron
 from jaxdata.base.errors import DatasetError
 from jaxdata.converter import conversion_run
 from jaxdata.dataset.history import HISTORY
@@ -289,16 +290,6 @@ def make_small(folder: Path) -> None:
     write(folder, given, shard_documents=12, record_tokens=16)
 
 
-def make_older(folder: Path) -> None:
-    """As an earlier jaxdata wrote it, without checksums but those of shards."""
-    make_small(folder)
-    fields = json.loads((folder / "dataset.json").read_bytes())
-    del fields["sha256"], fields["files"]
-    for entry in fields["sources"].values():
-        del entry["checksums"]
-    (folder / "dataset.json").write_text(json.dumps(fields))
-
-
 def read_sources(folder: Path) -> Lists:
     """The documents of all sources and views, and their rows."""
     dataset, found = jaxdata.open_dataset(folder), {}
@@ -309,7 +300,6 @@ def read_sources(folder: Path) -> Lists:
 
 
 SMALL = Specimen(make_small, read_sources, damage_of)
-OLDER = Specimen(make_older, read_sources, damage_of)
 SPECIMENS = {
     "dataset": Specimen(make_dataset, read_dataset, damage_of),
     "rows": Specimen(make_rows, read_rows, damage_of_rows),

@@ -42,6 +42,13 @@ def _grown(**later: Any) -> Change:
     return change
 
 
+def _shards(fields: dict[str, Any]) -> list[Any]:
+    """The first shard of `train/code` twice, and sums of that."""
+    first, _ = fields["sources"]["train/code"]["shards"]
+    fields["sources"]["train/code"] |= {n: 2 * first[n] for n in ("documents", "tokens")}
+    return [first, first]
+
+
 def _least(value: int, given: int) -> str:
     return f"Input should be greater than or equal to {value}, not {given}"
 
@@ -136,6 +143,33 @@ DATASETS: dict[str, tuple[Change, str]] = {
     "one index twice": (
         _grown(index="index-1"),
         "sources.train/web: two of its generations have the same index",
+    ),
+    "fewer documents than its shards": (
+        set_value(*WEB, "documents", to=2),
+        "train/web has 2 documents, its shards together 20",
+    ),
+    "more tokens than its shards": (
+        set_value(*WEB, "tokens", to=2**40),
+        f"train/web has {2**40:,} tokens, its shards together 252",
+    ),
+    "a shard of more tokens than it has bytes": (
+        lambda fields: (
+            [
+                set_value(*place, to=2**20)(fields)
+                for place in ((*WEB, "tokens"), (*WEB, "shards", 0, "tokens"))
+            ]
+            and set_value(*WEB, "shards", 1, "tokens", to=0)(fields)
+        ),
+        "train/web/00000-00000.array_record cannot hold 12 documents of 1,048,576 tokens in "
+        "131,072 bytes",
+    ),
+    "a shard named twice": (
+        lambda fields: set_value("sources", "train/code", "shards", to=[*_shards(fields)])(fields),
+        "it names train/code/00000-00000.array_record twice",
+    ),
+    "a column without checksum": (
+        lambda fields: fields["sources"]["train/web"]["checksums"].pop("page"),
+        "train/web has no checksum of its column 'page'",
     ),
 }
 ROWS: dict[str, tuple[Change, str]] = {
@@ -248,14 +282,3 @@ def test_statistics_of_a_stranger_are_no_traceback(
     assert told.startswith(
         "error: the statistics of train/web are not as the converter writes them ("
     )
-
-
-def test_a_shard_named_twice_is_read_once(copy: Callable[[str], Path]) -> None:
-    def change(fields: dict[str, Any]) -> None:
-        web, code = (fields["sources"][f"train/{name}"]["shards"] for name in ("web", "code"))
-        code[0] = web[0]
-
-    folder = copy("dataset.json")
-    sealed(change)(folder / "dataset.json")
-    (damage,) = verify(folder).damage
-    assert str(damage) == "dataset.json: it names train/web/00000-00000.array_record 2 times"

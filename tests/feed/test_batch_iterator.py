@@ -18,7 +18,8 @@ from jaxdata.feed import batch_iterator
 from jaxdata.feed.batch_iterator import BatchIterator
 from jaxdata.feed.batches import HostPlacement, OpenStream
 from jaxdata.feed.schedule import Span
-from jaxdata.feed.trees import check_counts, check_slots
+from jaxdata.feed.settings import LoaderSection
+from jaxdata.feed.trees import check_slots
 from jaxdata.storage import ReadCounts
 from jaxdata.testing import assert_same_batches, distinct_documents
 
@@ -48,11 +49,11 @@ def test_what_is_no_rows_is_said(face: Any) -> None:
 
 
 def test_so_many_workers_batches_ahead_and_slots_are_taken() -> None:
-    check_counts(num_workers=0, prefetch=0)
-    check_counts(num_workers=1024, prefetch=np.int64(65_536))
+    LoaderSection.checked(num_workers=0, prefetch=0)
+    LoaderSection.checked(num_workers=1024, prefetch=np.int64(65_536))
     for wrong in (1.0, "1", None, np.float32(1)):
-        with pytest.raises(InputError, match=r"prefetch=.*: expected a whole number of at least 0"):
-            check_counts(prefetch=wrong)
+        with pytest.raises(InputError, match=r"prefetch=.*: expected a whole number$"):
+            LoaderSection.checked(prefetch=wrong)
     for rows, seq_len in ((2**20, 2**11), (1, 2**31), (2**31, 1), (2**31 - 1, 1)):
         check_slots(rows, seq_len)
         with pytest.raises(InputError, match="expected at most 2,147,483,648 slots"):

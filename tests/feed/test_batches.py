@@ -92,8 +92,7 @@ def test_batches_of_any_spans_hold_their_rows_in_the_shape_of_their_section(
 
 
 def table_of(sources: int, lanes: int, far: bool) -> Any:
-    stores = [SimpleNamespace(local=True), None, SimpleNamespace(local=not far)]
-    documents = [SimpleNamespace(store=stores[-1 - at % 3]) for at in range(sources)]
+    documents = [SimpleNamespace(is_far=far and at % 3 == 0) for at in range(sources)]
     return SimpleNamespace(documents=documents, lanes=lanes, sources={"web": "table"})
 
 
@@ -132,8 +131,8 @@ def test_pages_are_chosen_once_by_the_part_of_a_batch_that_is_read_here(
 ) -> None:
     chosen, asked = [], []
 
-    def far(table: Any, rows: Any, sides: Any) -> Iterator[Any]:
-        asked.append((table, rows.tolist(), [*sides]))
+    def far(table: Any, rows: Any, extras: Any) -> Iterator[Any]:
+        asked.append((table, rows.tolist(), extras))
         yield "files", "ranges"
 
     monkeypatch.setattr(batches, "choose_pages", lambda *given_: chosen.append(given_))
@@ -146,17 +145,17 @@ def test_pages_are_chosen_once_by_the_part_of_a_batch_that_is_read_here(
     keyed = [] if lanes is None else [SimpleNamespace(lanes=1), identity]
     offsets = {8: np.array([1, 3]), 4: np.array([0, 2, 3])}
     share = Share(offsets, Skips(), [16, 24], keyed)
-    maker = TableBatches(tables, share, ("source", "weight", "target_weight"))
+    extras = ("source", "weight", "target_weight")
+    maker = TableBatches(tables, share, extras)
     spans = [Span(0, 8), Span(8, 8), Span(16, 8, 1), Span(20, 4, 1)]
     for _ in range(2):
         assert [*maker.far_ranges(spans)] == [("files", "ranges")] * 3
     part = 2 / 8 if lanes == 8 else 1.0
-    [(named, share_of, sides)] = chosen
-    assert (named, share_of, [*sides]) == ({"web": 3, "code": 2}, part, ["weight"])
+    assert chosen == [({"web": 3, "code": 2}, part, extras)]
     assert asked[:3] == [
-        (tables[0], [1, 3, 9, 11], ["weight"]),
-        (tables[1], [17, 19], ["weight"]),
-        (tables[1], [20, 22, 23], ["weight"]),
+        (tables[0], [1, 3, 9, 11], extras),
+        (tables[1], [17, 19], extras),
+        (tables[1], [20, 22, 23], extras),
     ]
 
 

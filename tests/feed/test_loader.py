@@ -127,7 +127,7 @@ DIVIDED = {"batch_size": 6, "sharding": "data, two axes"}
     [
         ({"batch_size": 0}, "batch_size=0: expected a whole number of at least 1"),
         ({"skip_rows": [(3, 3)]}, "cannot skip rows (3, 3): expected (a, b) with 0 <= a < b <= "),
-        ({"num_workers": -1}, "num_workers=-1: expected a whole number of at least 0"),
+        ({"num_workers": -1}, "num_workers=-1: expected at least 0"),
         ({"num_workers": 1025}, "num_workers=1025: expected at most 1,024"),
         ({"prefetch": 65_537}, "prefetch=65537: expected at most 65,536"),
         (

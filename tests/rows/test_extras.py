@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -228,12 +228,19 @@ def test_what_cannot_be_is_refused() -> None:
 
 
 def test_ids_of_more_documents_than_32_bits_count_take_64() -> None:
+    class Many(NamedTuple):
+        count: int
+
+        @property
+        def base(self) -> Any:
+            return range(self.count)
+
     class Table:
-        documents = (range(2**31 + 1),)
+        documents = (Many(2**31 + 1),)
 
     assert extra_dtype(Table(), "source") is np.int32  # type: ignore[arg-type]
     assert extra_dtype(Table(), "document") is np.int64  # type: ignore[arg-type]
-    Table.documents = (range(2**31),)
+    Table.documents = (Many(2**31),)
     assert extra_dtype(Table(), "document") is np.int32  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"'document' needs 64 bits, .* set JAX_ENABLE_X64=1"):
         check_wide({"source": np.int32, "document": np.int64})

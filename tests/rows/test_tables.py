@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxdata.base.errors import InputError
+from jaxdata.dataset.documents import Documents
 from jaxdata.rows import arrays
 from jaxdata.rows.arrays import compact
 from jaxdata.rows.reading import far_ranges
@@ -117,21 +118,27 @@ def test_keys_are_reversed_turns_of_an_epoch(
     assert cyclic_key(given_, *each).tolist() == expected
 
 
-class FarDocuments:
+class Stored(Documents):
     """Documents in a bucket, or not, whose pages are what was asked for."""
 
-    masked = False
-    dtype = np.dtype("<u2")
-
     def __init__(self, name: str, lengths: list[int], is_far: bool) -> None:
-        self.name, self.lengths, self.pages = name, np.array(lengths), f"{name} tokens"
-        self.store = SimpleNamespace(local=not is_far)
-        here = SimpleNamespace(pages=None, page_ranges=None)
-        there = SimpleNamespace(pages=f"{name} weight", page_ranges=self.page_ranges)
-        self.side = {"weight": there if is_far else here}
+        self.name, self.lengths = name, np.array(lengths)
+        self.store: Any = SimpleNamespace(local=not is_far)
+        self._is_far = is_far
+
+    @property
+    def pages(self) -> Any:
+        return self.name
+
+    @property
+    def side(self) -> Any:
+        return {"weight": Stored(f"{self.name} weight", [], self._is_far)}
 
     def page_ranges(self, *asked: Any) -> Any:
         return [tuple(each) for each in np.array(asked).T.tolist()]
+
+    def tokens(self, *_: Any) -> Any:
+        raise NotImplementedError
 
 
 @given(_cases(), st.lists(st.booleans(), min_size=3, max_size=3), st.booleans())
@@ -141,10 +148,12 @@ def test_what_lies_in_buckets_is_told_source_by_source(
     sources, rows, *_ = case
     table: Any = GivenRows(*case)
     table.documents = [
-        FarDocuments(f"source {at}", [*map(len, source.tokens)], far[at])
+        Stored(f"source {at}", [*map(len, source.tokens)], far[at])
         for at, source in enumerate(sources)
     ]
-    found = [*far_ranges(table, np.arange(len(rows)), ["weight"] * weighs)]
+    found = [
+        *far_ranges(table, np.arange(len(rows)), ["document", "target_weight"] if weighs else ())
+    ]
     expected = list[Any]()
     for at, source in enumerate(sources):
         mine = [each for row in rows for each in row if each.source == at]
@@ -154,8 +163,8 @@ def test_what_lies_in_buckets_is_told_source_by_source(
             for each, length in zip(mine, lengths, strict=True)
         ]
         if far[at] and mine:
-            names = ["tokens", "weight"] if weighs else ["tokens"]
-            expected += [(f"source {at} {name}", asked) for name in names]
+            names = ["", " weight"] if weighs else [""]
+            expected += [(f"source {at}{name}", asked) for name in names]
     assert found == expected
 
 

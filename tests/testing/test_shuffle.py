@@ -18,15 +18,17 @@ from jaxdata.base.errors import InputError
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.packing.settings import PackSettings
 from jaxdata.rows.table import in_batch_order
-from jaxdata.testing import shuffle as shuffle_figures
 from jaxdata.testing import shuffle_quality
 from jaxdata.testing.shuffle import (
+    EQUAL,
+    KEPT,
     Figure,
     Placement,
     ShuffleQuality,
     measured,
     placements,
     shuffle_lines,
+    values_of,
     variance_name,
 )
 from tests.rows.packing.test_mixed_fit import lengths_of
@@ -99,10 +101,10 @@ def test_equal_lengths_side_by_side_are_found() -> None:
     placed = dealt()
     pairs = placed.length // 40 * 40 + 40
     equal = replace(placed, length=pairs, slots=pairs + 1)
-    usual = shuffle_figures.equal_neighbours(equal)
+    usual = values_of(equal)[EQUAL]
     assert ("equal neighbours", "length") not in poor(equal)
     by_size = sorted_by(equal, np.lexsort((equal.slots, equal.row // 4)))
-    assert shuffle_figures.equal_neighbours(by_size) > 2.5 * usual
+    assert values_of(by_size)[EQUAL] > 2.5 * usual
     assert ("equal neighbours", "length") in poor(by_size)
 
 
@@ -114,18 +116,19 @@ def test_figures_of_a_few_rows_by_hand() -> None:
         length=np.array([4, 4, 2, 2, 8, 8]),
         slots=one * 2,
     )
-    assert shuffle_figures.kept_neighbours(placed) == 2 / 3  # 4 5, 9 8; 0 1 lie in two rows
-    assert shuffle_figures.equal_neighbours(placed) == 1
+    found = values_of(placed)
+    assert found[KEPT] == 2 / 3  # 4 5, 9 8; 0 1 lie in two rows
+    assert found[EQUAL] == 1
+    assert np.isnan(found["place in the batch", "length"])
     means = np.log([4, (2 * 2 * 8) ** (1 / 3), 8])
-    found = shuffle_figures.variance(placed, shuffle_figures.length)
-    assert found == pytest.approx(np.var(means))
-    weighted = replace(placed, slots=np.array([1, 1, 1, 1, 4, 1]))
+    assert found["means of 1 batch", "length"] == pytest.approx(np.var(means))
+    weighted = values_of(replace(placed, slots=np.array([1, 1, 1, 1, 4, 1])))
     means[1] = np.log(2 * 2 * 8**4) / 6
-    found = shuffle_figures.variance(weighted, shuffle_figures.length)
-    assert found == pytest.approx(np.var(means))
-    two = shuffle_figures.variance(weighted, shuffle_figures.length, together=2)
-    assert two == 0  # of one mean: the third batch has no second
-    assert np.isnan(shuffle_figures.place_in_batch(placed, shuffle_figures.length))
+    assert weighted["means of 1 batch", "length"] == pytest.approx(np.var(means))
+    assert np.isnan(weighted["means of 10 batches", "length"])  # there are three
+    ten = Placement(1, 1, np.arange(13) / 13, *[np.arange(13) * 0 + k for k in (1, 2, 3, 4)])
+    ten = replace(ten, length=np.arange(13) + 3)
+    assert values_of(ten)["means of 10 batches", "length"] == 0  # of one: the rest are no ten
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -162,7 +165,10 @@ def test_every_strategy_is_measured(strategy: str) -> None:
 
 
 def test_a_sorted_corpus_that_is_not_shuffled_is_flagged() -> None:
-    table = PackedRows(documents(np.sort(SOME)), PackSettings(128, "concat", shuffle=False))
+    table = PackedRows(
+        documents(np.sort(SOME)),
+        PackSettings.checked(seq_len=128, strategy="concat", shuffle=False),
+    )
     (found,) = shuffle_quality(
         jaxdata.rows.map_datasets.PackedDataset(table), batch_size=16, hosts=4
     )

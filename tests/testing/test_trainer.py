@@ -423,6 +423,8 @@ class Trainer:
 
     def __call__(self, steps: int, state: Any) -> tuple[list[Any], Any]:
         one = loader(reiterable=True)
+        if self.fault == "cannot begin":
+            raise ValueError("no devices")
         if state is not None and self.fault == "dies":
             raise TypeError("'Loader' object cannot be skipped")
         if state is not None and self.fault != "forgets":
@@ -447,6 +449,7 @@ def test_a_run_passes() -> None:
     ("fault", "sentence"),
     [
         ("shuffles", "order: the trainer trains on other batches than the loader gives, or in an"),
+        ("cannot begin", "order: ValueError: no devices"),
         ("dies", "resuming: the trainer does not resume: TypeError: 'Loader' object cannot be"),
         ("forgets", "resuming: 3 steps, and the rest after resuming, are not the steps of one run"),
         ("elastic", "resuming: 3 steps, and the rest after resuming, are not the steps of one run"),

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.ragged import ByteRanges
-from jaxdata.dataset.documents import Gathered, page_ends
+from jaxdata.dataset.documents import Documents, Gathered
 from jaxdata.storage import Store
 
 __all__ = ["MadeDocuments"]
@@ -17,7 +17,7 @@ __all__ = ["MadeDocuments"]
 Ints = NDArray[np.int64]
 
 
-class MadeDocuments:
+class MadeDocuments(Documents):
     """Documents of given lengths (see `Documents`); their tokens are a stub: always zeros.
 
     Args:
@@ -26,7 +26,6 @@ class MadeDocuments:
         name: names the source in seeds.
     """
 
-    masked = False
     dtype = np.dtype(np.uint16)
 
     def __init__(
@@ -47,23 +46,9 @@ class MadeDocuments:
             return MadeDocuments, (self.lengths, None, self.name)
         return MadeDocuments.kept_in, (self.store, self.name)
 
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    def page_ends(self, size: int) -> Ints:
-        """As if all were in one file."""
-        return page_ends(self, size)
-
-    def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
-        return {"tokens": np.zeros(int(self.lengths[index]), np.uint16)}
-
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         """Zeros: nothing is read."""
         del documents, starts
         sizes = counts * self.dtype.itemsize
         nothing = np.zeros_like(sizes)
         return Gathered(ByteRanges([self._zeros], nothing, nothing, sizes), np.arange(len(counts)))
-
-    def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
-        """None are stored."""
-        return self.tokens(documents, starts, counts)

@@ -14,7 +14,7 @@ import numpy as np
 from corpus import lengths_of
 from numpy.typing import NDArray
 
-from jaxdata.dataset.documents import Places, StatedLengths
+from jaxdata.dataset.documents import Documents, Gathered, Places, StatedLengths
 from jaxdata.rows.lanes import Lanes
 from jaxdata.rows.packing.block_plan import BlockPlan, BlockTable
 from jaxdata.rows.packing.dealing import ChunkOrder, resolved
@@ -40,12 +40,10 @@ class _Lengths:
         return self._template[np.asarray(documents) % len(self._template)]
 
 
-class MadePages:
+class MadePages(Documents):
     """Documents of made lengths in one file of about `size` bytes (see `Documents`)."""
 
-    masked = False
     dtype = np.dtype(np.uint16)
-    store = None
 
     def __init__(self, size: int, name: str = "train/made", seed: int = 0) -> None:
         self.name = name
@@ -62,10 +60,14 @@ class MadePages:
     def __len__(self) -> int:
         return len(self._template) * self._times
 
+    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
+        """There are none: only places are asked for."""
+        raise NotImplementedError
+
     @property
     def stated_lengths(self) -> StatedLengths:
         """Their sum."""
-        return StatedLengths(_TEMPLATE // 2 * self._times, None)
+        return StatedLengths(_TEMPLATE // 2 * self._times, self.fingerprint)
 
     def page_ends(self, size: int) -> Ints:
         """See `Documents`."""
@@ -75,16 +77,16 @@ class MadePages:
 
     @property
     def file_sizes(self) -> Ints:
-        """See `Placed`."""
+        """See `Documents`."""
         return np.array([_TEMPLATE * self._times])
 
     def first_bytes(self, documents: Ints) -> tuple[Ints, Ints]:
-        """See `Placed`."""
+        """See `Documents`."""
         turn, within = np.divmod(documents, len(self._template))
         return np.zeros_like(documents), turn * _TEMPLATE + self._edges[within]
 
     def places(self, documents: Ints, starts: Ints, counts: Ints) -> Places:
-        """See `Placed`."""
+        """See `Documents`."""
         file, first = self.first_bytes(documents)
         begin = first + 2 * starts
         return Places(np.arange(len(file)), file, begin, begin + 2 * counts)
@@ -99,7 +101,7 @@ class SampledRows(PackedRows):
     def __init__(self, documents: MadePages, **settings: Any) -> None:
         made: Any = documents
         self.documents, self._source = (made,), made
-        self.settings = resolved(made, PackSettings(**settings))
+        self.settings = resolved(made, PackSettings.checked(**settings))
         self.seq_len, self.positions = self.settings.seq_len, self.settings.positions
         self.planner = Planner(made, self.settings)
         order = self.planner.order

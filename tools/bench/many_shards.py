@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from jaxdata.base.facts import digest
 from jaxdata.dataset.index import write_index
 from jaxdata.dataset.manifest import update_manifest
+from jaxdata.dataset.shards import page_count
 from jaxdata.testing import write_dataset
 
 __all__ = ["write_many_shards"]
@@ -36,7 +37,10 @@ def write_many_shards(
     for entry in was.shards:
         (path / entry.name).unlink()
     total = sum(entry.documents for entry in entries)
-    lengths = np.resize(written.source(SPLIT, SOURCE).lengths, total)
+    index = written.source(SPLIT, SOURCE).index
+    lengths = np.resize(index.lengths, total)
+    ends = np.cumsum([page_count([entry]) for entry in was.shards])
+    pages = np.split(index.pages, ends[:-1])
     checksums = write_index(
         written.store,
         SPLIT,
@@ -45,6 +49,7 @@ def write_many_shards(
         origin_file=np.zeros(total, np.uint32),
         origin_row=np.arange(total, dtype=np.uint64),
         spec=written.manifest.record_spec(name),
+        pages=np.concatenate([pages[k % len(pages)] for k in range(shards)]),
     )
     source = was.model_copy(
         update={

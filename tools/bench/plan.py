@@ -24,7 +24,7 @@ SORT = "numpy sort"
 
 def blocks(lengths: NDArray[np.int64], strategy: str, overlap: int = 0) -> Callable[[], float]:
     """Nanoseconds a document of packing every block."""
-    settings = PackSettings(SEQ_LEN, strategy, overlap)  # type: ignore[arg-type]
+    settings = PackSettings.checked(seq_len=SEQ_LEN, strategy=strategy, overlap=overlap)  # type: ignore[arg-type]
 
     def work() -> float:
         bounds = np.append(np.arange(0, len(lengths), BLOCK), len(lengths))

@@ -1,8 +1,8 @@
 """What do hosts download to read a run from far away, over the bytes of the dataset?
 
 The plans are real, of sources of made lengths: order of chunks, blocks, lanes and batches, and
-every block that is looked at. Pages are 1 MiB, blocks 8 MiB, rows 2048; segments are followed by
-sampling, as `jaxdata plan --hosts` does. "unsorted" leaves out the order inside batches.
+every block that is looked at; the figures are those of `jaxdata plan --hosts`. Pages are 1 MiB,
+blocks 8 MiB, rows 2048. "unsorted" leaves out the order inside batches.
 """
 
 from __future__ import annotations

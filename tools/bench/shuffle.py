@@ -80,7 +80,9 @@ def shards_and_a_buffer(lengths: Lengths, batch: int, seed: int) -> Found:
     stream = np.concatenate([shards[number] for number in chance.permutation(SHARDS)])
     order = drawn(stream, len(lengths) // SHARDS, chance)
     docs = MadeDocuments(lengths[order].astype(np.uint32))
-    rows = PackedDataset(PackedRows(docs, PackSettings(SEQ_LEN, "concat", shuffle=False)))
+    rows = PackedDataset(
+        PackedRows(docs, PackSettings.checked(seq_len=SEQ_LEN, strategy="concat", shuffle=False))
+    )
     ((_, placed),) = placements(rows.table, batch, 2**20)
     placed = replace(placed, document=order[placed.document])
     deals = [placed.dealt(chance) for _ in range(8)]

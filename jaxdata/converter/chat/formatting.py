@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from jaxdata.base.errors import InputError
+from jaxdata.base.settings import setting
 from jaxdata.converter.chat.conversations import Conversation
 from jaxdata.converter.chat.families import FORMATS
 from jaxdata.converter.chat.templates import ChatTemplate, find_template
 from jaxdata.converter.inputs.parsing import BadRecord
-from jaxdata.converter.options import option
 from jaxdata.converter.tasks.base import Settings, Span
 from jaxdata.tokenizers import Tokenizer
 
@@ -32,28 +32,28 @@ class TurnSettings(Settings):
 
     key_options: ClassVar[str] = "--prompt-key, --completion-key or --messages-key"
 
-    separator: str = option(
+    separator: str = setting(
         "", f"Text between a prompt and its answer{_WITHOUT_TEMPLATE}", escapes=True
     )
-    prompt_prefix: str = option("", f"Text before each prompt{_WITHOUT_TEMPLATE}", escapes=True)
-    completion_prefix: str = option(
+    prompt_prefix: str = setting("", f"Text before each prompt{_WITHOUT_TEMPLATE}", escapes=True)
+    completion_prefix: str = setting(
         "", f"Text before each answer, without loss{_WITHOUT_TEMPLATE}", escapes=True
     )
-    eod_after_prompt: bool = option(
+    eod_after_prompt: bool = setting(
         False, f"End prompts with the end-of-document token too{_WITHOUT_TEMPLATE}"
     )
-    train_on: Literal["all", "last"] = option("all", TRAIN_ON)
-    chat_template: str | None = option(
+    train_on: Literal["all", "last"] = setting("all", TRAIN_ON)
+    chat_template: str | None = setting(
         None,
         f"Chat template: {', '.join(FORMATS)}, a file of Jinja, 'tokenizer' or 'none'.",
         metavar="NAME",
         shown="the tokenizer's, if it has one",
     )
     """The template itself, when read; with it, none of the affixes above is written."""
-    template_variables: dict[str, Any] = option(
+    template_variables: dict[str, Any] = setting(
         dict, "Variables for the chat template, as a JSON object.", metavar="JSON"
     )
-    allow_special: bool = option(
+    allow_special: bool = setting(
         False,
         "Read the texts of special tokens in messages as these tokens. Without it, such records "
         "are quarantined.",

@@ -10,9 +10,9 @@ from functools import partial
 from typing import Literal, get_args
 
 from jaxdata.base.errors import InputError
-from jaxdata.converter.engines.base import Engine, LocalEngine, Stopped, Work
+from jaxdata.converter.engines.base import Engine, LocalEngine, ProgressSum, Stopped, Work
 
-__all__ = ["Engine", "EngineName", "MakeEngine", "Stopped", "Work", "choose_engine"]
+__all__ = ["Engine", "EngineName", "MakeEngine", "ProgressSum", "Stopped", "Work", "choose_engine"]
 
 EngineName = Literal["local", "ray"]
 MakeEngine = Callable[[Work, Callable[[int], None]], Engine]

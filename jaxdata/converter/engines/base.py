@@ -181,6 +181,19 @@ class Engine(ABC):
         """End what is under way; finished units stay."""
 
 
+class ProgressSum:
+    """Adds up what units have done, in bytes or tokens, and tells the caller."""
+
+    def __init__(self, total: int, progress: Callable[[int, int], None] | None) -> None:
+        self._done, self._total, self._progress = 0, total, progress
+        self.advance(0)
+
+    def advance(self, size: int) -> None:
+        self._done += size
+        if self._progress:
+            self._progress(self._done, self._total)
+
+
 class LocalEngine(Engine):
     """See `Engine`; a pool of processes, each with a unit at a time."""
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from jaxdata.base.errors import InputError
 from jaxdata.base.threads import Threads
 from jaxdata.converter.inputs.files import InputFile, Look, look_at, look_at_object
+from jaxdata.converter.inputs.folders import Objects, Search, text_suffixes
 from jaxdata.converter.inputs.formats.base import Texts, kind_of
 from jaxdata.converter.inputs.hub import downloaded, is_hub
-from jaxdata.converter.inputs.search import Objects, Search, text_suffixes
 from jaxdata.storage.objects import bare_url, is_url, plain_path, public_url
 from jaxdata.storage.small_files import read_small
 

@@ -6,19 +6,19 @@ Records are written down as JSON lines, so all cores read them and a resume comp
 from __future__ import annotations
 
 import fcntl
-import functools
 import json
 import logging
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from decimal import Decimal
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 import orjson
 
@@ -33,10 +33,9 @@ _ROWS_AT_ONCE = 1_000  # of a dataset, at a time
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
 
 
-@contextmanager
 def spooled(
     records: Iterable[Any], output: Any, text_key: str, *, shared: bool = False
-) -> Iterator[Path]:
+) -> AbstractContextManager[Path]:
     """Write records to a file that is there while this is entered.
 
     Args:
@@ -48,19 +47,13 @@ def spooled(
     Raises:
         InputError: a record is neither, or holds what JSON cannot; there are none.
     """
-    with _folder(output, shared) as folder:
-        file = folder / "records.jsonl"
-        with file.open("wb") as opened:
-            for line in _lines(_all(records), text_key):
-                _write(opened, line)
-            _write(opened)
-        if not file.stat().st_size:
-            raise InputError("there are no records to convert: the iterable is empty or exhausted")
-        yield file.rename(folder / f"records-{look_at(str(file)).digest}.jsonl")
+    empty = "there are no records to convert: the iterable is empty or exhausted"
+    return _spooled(_lines(_all(records), text_key), "records", empty, output, shared)
 
 
-@contextmanager
-def spooled_stream(stream: IO[bytes], output: Any, *, shared: bool = False) -> Iterator[Path]:
+def spooled_stream(
+    stream: IO[bytes], output: Any, *, shared: bool = False
+) -> AbstractContextManager[Path]:
     """Write what a stream holds, lines of JSON, to a file that is there while this is entered.
 
     The arguments are those of :func:`spooled`. A stream cannot be read twice: from the file it can,
@@ -69,15 +62,24 @@ def spooled_stream(stream: IO[bytes], output: Any, *, shared: bool = False) -> I
     Raises:
         InputError: the stream is empty.
     """
+    empty = "standard input is empty: expected lines of JSON"
+    pieces = iter(partial(stream.read, _PIECE), b"")
+    return _spooled(pieces, "standard-input", empty, output, shared)
+
+
+@contextmanager
+def _spooled(
+    pieces: Iterable[bytes], name: str, empty: str, output: Any, shared: bool
+) -> Iterator[Path]:
     with _folder(output, shared) as folder:
-        file = folder / "standard-input.jsonl"
+        file = folder / f"{name}.jsonl"
         with file.open("wb") as opened:
-            while piece := stream.read(_PIECE):
+            for piece in pieces:
                 _write(opened, piece)
             _write(opened)
         if not file.stat().st_size:
-            raise InputError("standard input is empty: expected lines of JSON")
-        yield file.rename(folder / f"standard-input-{look_at(str(file)).digest}.jsonl")
+            raise InputError(empty)
+        yield file.rename(folder / f"{name}-{look_at(str(file)).digest}.jsonl")
 
 
 @contextmanager
@@ -191,7 +193,6 @@ def _plain(value: Any) -> Any:
 
 _ROWS = 1_000  # of a table, at a time
 _log = logging.getLogger(__name__)
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _TableRows:
@@ -217,7 +218,7 @@ def _is_table(given: Any) -> bool:
     )
 
 
-def told_apart(
+def files_or_records(
     given: Any, function: str, split: str | None = None
 ) -> tuple[list[str | Path], Iterable[Any] | None]:
     """Return names of files, or no names and records.
@@ -232,7 +233,7 @@ def told_apart(
     Raises:
         InputError: it is neither.
 
-    >>> told_apart(["a.jsonl"], "convert"), told_apart([{"text": "a"}], "convert")
+    >>> files_or_records(["a.jsonl"], "convert"), files_or_records([{"text": "a"}], "convert")
     ((['a.jsonl'], None), ([], [{'text': 'a'}]))
     """
     if isinstance(given, Mapping):
@@ -270,8 +271,8 @@ def _split_of(given: Mapping[str, Any], function: str, split: str | None) -> Any
     return given[split]
 
 
-def _standard_input(files: Sequence[str | Path], named: Mapping[str, Any]) -> IO[bytes]:
-    if len(files) > 1 or named.get("files_from"):
+def _standard_input(files: Sequence[str | Path], files_from: Sequence[str | Path]) -> IO[bytes]:
+    if len(files) > 1 or files_from:
         raise InputError(
             "standard input (-) is read alone: convert it first, then the files with --append"
         )
@@ -290,24 +291,28 @@ def _names_a_file(first: list[Any]) -> bool:
     return False
 
 
-def takes_records(door: F) -> F:
-    """Let `convert` take records, and standard input ("-"): each becomes a file of JSON lines."""
+@contextmanager
+def files_of(
+    inputs: Any,
+    output: Any,
+    *,
+    files_from: Sequence[str | Path] = (),
+    split: str = "train",
+    text_key: str = "text",
+    shared: bool = False,
+) -> Iterator[list[str | Path]]:
+    """The names of files that `convert` is given; of records and standard input, of a file of them.
 
-    @functools.wraps(door)
-    def opened(inputs: Any = (), **named: Any) -> Any:
-        shared = named.get("engine", "local") != "local"
-        files, records = told_apart(inputs, "convert", str(named.get("split", "train")))
-        if "-" in map(str, files):
-            with spooled_stream(
-                _standard_input(files, named), named["output"], shared=shared
-            ) as one:
-                return door([one], **named)
-        if records is None:
-            return door(files, **named)
-        if named.get("files_from"):
-            raise InputError("give records or files_from, not both: convert one, then append")
-        text_key = str(named.get("text_key", "text")).split(",")[0].strip()
-        with spooled(records, named["output"], text_key, shared=shared) as file:
-            return door([file], **named)
-
-    return opened  # type: ignore[return-value]
+    The arguments are those of `convert`, and of :func:`spooled`.
+    """
+    files, records = files_or_records(inputs, "convert", split)
+    if "-" in map(str, files):
+        with spooled_stream(_standard_input(files, files_from), output, shared=shared) as file:
+            yield [file]
+    elif records is None:
+        yield files
+    elif files_from:
+        raise InputError("give records or files_from, not both: convert one, then append")
+    else:
+        with spooled(records, output, text_key, shared=shared) as file:
+            yield [file]

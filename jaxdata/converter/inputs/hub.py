@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from jaxdata.base.errors import InputError
+from jaxdata.converter.inputs.folders import glob_pattern, has_wildcard
 from jaxdata.converter.inputs.formats.base import endings, is_readable, named_format
-from jaxdata.converter.inputs.search import glob_pattern, has_wildcard
 
 _URL = re.compile(
     r"hf://datasets/(?P<repo>[\w.-]+/[\w.-]+)"

@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from jaxdata.base.settings import Settings as Declared
+from jaxdata.base.settings import setting
 from jaxdata.converter.inputs.parsing import TextPiece
-from jaxdata.converter.options import OPTIONS, OptionModel, option
+from jaxdata.converter.options import OPTIONS
 from jaxdata.tokenizers import CannotEncode, Tokenizer
 
 Clean = Callable[[str], str]
@@ -91,7 +93,7 @@ class Prepared(NamedTuple):
     raw: Sequence[str]
 
 
-class Settings(OptionModel):
+class Settings(Declared):
     """The options of a task; a part of the parameters, so that a resume compares them by name.
 
     A field that users may set is an `option` with its description: the command line and the
@@ -106,7 +108,7 @@ class Settings(OptionModel):
     """Whether documents are made of texts; what cleans or counts characters is refused if not."""
 
     name: str
-    bos: bool = option(
+    bos: bool = setting(
         False, "Begin each document with the begin-of-sequence token.", heading=OPTIONS
     )
 

@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
+from jaxdata.base.settings import setting
 from jaxdata.converter.chat.conversations import Conversation, conversation_of, is_messages
 from jaxdata.converter.chat.conversations import read_messages as read
 from jaxdata.converter.chat.formatting import TRAIN_ON, ConversationFormatter, TurnSettings
 from jaxdata.converter.inputs.parsing import BadRecord, field_of, text_of
-from jaxdata.converter.options import option
 from jaxdata.converter.tasks.base import (
     Clean,
     Dropped,
@@ -39,11 +39,11 @@ class DpoSettings(TurnSettings):
     key_options: ClassVar[str] = "--prompt-key, --chosen-key and --rejected-key"
 
     name: Literal["dpo"] = "dpo"
-    train_on: Literal["all", "last"] = option("last", TRAIN_ON)
+    train_on: Literal["all", "last"] = setting("last", TRAIN_ON)
     """What follows the prompt has loss, whatever a prompt holds."""
-    prompt_key: str = option("prompt", "Key of prompts.")
-    chosen_key: str = option("chosen", "Key of the better answer.")
-    rejected_key: str = option("rejected", "Key of the worse answer.")
+    prompt_key: str = setting("prompt", "Key of prompts.")
+    chosen_key: str = setting("chosen", "Key of the better answer.")
+    rejected_key: str = setting("rejected", "Key of the worse answer.")
 
 
 class DpoTask(Task):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator
 
 from jaxdata.base.errors import InputError
-from jaxdata.converter.options import option
+from jaxdata.base.settings import setting
 from jaxdata.converter.tasks.base import Clean, Dropped, Encoded, Rate, Span, SpanEncoder
 from jaxdata.converter.tasks.lm import SEED, TextSettings, TextTask
 from jaxdata.converter.tasks.random_choice import RandomChoice
@@ -86,17 +86,17 @@ class FimSettings(TextSettings):
     makes: ClassVar[str] = "text to fill in the middle"
 
     name: Literal["fim"] = "fim"
-    fim_rate: Rate = option(0.9, "Share of documents that are rearranged.")
-    spm_rate: Rate = option(0.5, "Share of the rearranged documents with the suffix first.")
-    fim_prefix: SpecialToken = option(None, "Token before the prefix, by text or id.", shown=_OWN)
-    fim_middle: SpecialToken = option(None, "Token before the middle, by text or id.", shown=_OWN)
-    fim_suffix: SpecialToken = option(None, "Token before the suffix, by text or id.", shown=_OWN)
-    fim_context: Annotated[int, AfterValidator(_check_context)] = option(
+    fim_rate: Rate = setting(0.9, "Share of documents that are rearranged.")
+    spm_rate: Rate = setting(0.5, "Share of the rearranged documents with the suffix first.")
+    fim_prefix: SpecialToken = setting(None, "Token before the prefix, by text or id.", shown=_OWN)
+    fim_middle: SpecialToken = setting(None, "Token before the middle, by text or id.", shown=_OWN)
+    fim_suffix: SpecialToken = setting(None, "Token before the suffix, by text or id.", shown=_OWN)
+    fim_context: Annotated[int, AfterValidator(_check_context)] = setting(
         2_048,
         "Rearrange documents of more tokens than this in pieces that fit it: the seq_len to train "
         "with. 0: whole, however long.",
     )
-    seed: int = option(0, SEED)
+    seed: int = setting(0, SEED)
 
 
 class Sentinels(NamedTuple):

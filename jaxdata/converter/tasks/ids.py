@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import model_validator
 
+from jaxdata.base.settings import setting
 from jaxdata.converter.inputs.parsing import BadRecord, field_of
-from jaxdata.converter.options import INPUT, Keys, option
+from jaxdata.converter.options import INPUT, Keys
 from jaxdata.converter.tasks.base import (
     Clean,
     Dropped,
@@ -48,7 +49,7 @@ class PerToken:
         """Take the values for so many ids out of a record; raises BadRecord."""
         found = {}
         for name, dtype in self.dtypes.items():
-            values = _numbers(field_of(record, name), name)
+            values = numbers(field_of(record, name), name, int, float)
             if len(values) != ids:
                 raise BadRecord(f"{name!r} is not as long as {ids_key!r}")
             fitting = as_type(values, np.dtype(dtype))
@@ -60,25 +61,6 @@ class PerToken:
 
 def _number(fill: str = "0") -> float:
     return int(fill) if fill.lstrip("-").isdecimal() else float(fill)
-
-
-def _numbers(given: Any, name: str) -> NDArray[Any]:
-    if given is None:
-        raise BadRecord(f"{name!r} is null")
-    if isinstance(given, list | tuple):
-        if not {*map(type, given)} <= {int, float}:
-            raise BadRecord(f"{name!r} holds what is not a number")
-        try:
-            given = np.array(given) if given else np.empty(0)
-        except OverflowError:
-            given = np.empty(0, object)
-    if not isinstance(given, np.ndarray):
-        raise BadRecord(f"{name!r} is not a list")
-    if given.dtype.kind == "O":
-        raise BadRecord(f"{name!r} holds a number of more than 64 bits")
-    if given.dtype.kind not in "iuf":
-        raise BadRecord(f"{name!r} holds what is not a number")
-    return given
 
 
 NO_LOSS = -100
@@ -93,29 +75,29 @@ class IdsSettings(Settings):
     has_texts: ClassVar[bool] = False
 
     name: Literal["ids"] = "ids"
-    ids_key: str = option(
+    ids_key: str = setting(
         "input_ids", "Key of the ids: a list of whole numbers.", heading=INPUT, metavar="KEY"
     )
-    mask_key: str | None = option(
+    mask_key: str | None = setting(
         None,
         "Key of a loss mask, as long as the ids: 1 or true where the token at the same place has "
         "loss when it is predicted.",
         heading=INPUT,
         metavar="KEY",
     )
-    labels_key: str | None = option(
+    labels_key: str | None = setting(
         None,
         f"Key of labels, instead of a mask: the ids again, with {NO_LOSS} where there is no loss.",
         heading=INPUT,
         metavar="KEY",
     )
-    ids_end: Literal["add", "keep"] = option(
+    ids_end: Literal["add", "keep"] = setting(
         "add",
         "What ends documents: 'add' adds the end-of-document token where it is not the last id; "
         "'keep' stores ids as they end, as for a corpus of chunks.",
     )
 
-    keep_per_token: Keys = option(
+    keep_per_token: Keys = setting(
         (),
         "Keys of lists as long as the ids, separated by commas (weight,language:uint8): side "
         "arrays of the documents, which batches have on request. A type is needed where no table "
@@ -161,7 +143,7 @@ class IdsTask(Task):
 
     def prepare(self, record: Record) -> Prepared:
         settings = self._settings
-        found = whole_numbers(field_of(record, settings.ids_key), settings.ids_key)
+        found = numbers(field_of(record, settings.ids_key), settings.ids_key, int)
         # One pass finds both: as an unsigned number a negative one is huge.
         if len(found) and int(_unsigned(found).max()) >= self._vocab_size:
             raise BadRecord(self._outside(found))
@@ -179,7 +161,8 @@ class IdsTask(Task):
         """The mask of a record; None where the source has none."""
         if (key := self._settings.mask_key or self._settings.labels_key) is None:
             return None
-        given = whole_numbers(field_of(record, key), key, flags=key == self._settings.mask_key)
+        kinds = (int, bool) if key == self._settings.mask_key else (int,)
+        given = numbers(field_of(record, key), key, *kinds)
         if len(given) != len(ids):
             raise BadRecord(f"{key!r} is not as long as {self._settings.ids_key!r}")
         if key == self._settings.mask_key:
@@ -263,29 +246,31 @@ def _mask_of(document: Ids, ends: tuple[bool, bool]) -> NDArray[np.uint8]:
     return np.concatenate([np.zeros(int(begin), np.uint8), mask, np.array(after, np.uint8)])
 
 
-def whole_numbers(given: Any, key: str, *, flags: bool = False) -> NDArray[Any]:
-    """Return a list of whole numbers, or with `flags` also of bools, as an array.
+_LETTERS = {int: "iu", bool: "b", float: "f"}
 
-    Raises:
-        BadRecord: it is anything else.
 
-    >>> whole_numbers([5, 7], "input_ids")
+def numbers(given: Any, key: str, *kinds: type) -> NDArray[Any]:
+    """Return a list of numbers of some kinds as an array; raises BadRecord where it is none.
+
+    >>> numbers([5, 7], "input_ids", int)
     array([5, 7])
     """
     if given is None:
         raise BadRecord(f"{key!r} is null")
-    if not isinstance(given, np.ndarray):
-        if not isinstance(given, list | tuple):
-            raise BadRecord(f"{key!r} is not a list")
-        kinds = {*map(type, given)}
-        if not kinds <= ({int, bool} if flags else {int}):
-            raise BadRecord(f"{key!r} holds what is not a whole number")
+    wrong = BadRecord(f"{key!r} holds what is not a {'' if float in kinds else 'whole '}number")
+    if isinstance(given, list | tuple):
+        if not {*map(type, given)} <= {*kinds}:
+            raise wrong
         try:
-            return np.array(given, np.int64)
+            given = np.array(given, None if float in kinds else np.int64)
         except OverflowError:
-            raise BadRecord(f"{key!r} holds a number of more than 64 bits") from None
-    if given.dtype.kind not in ("biu" if flags else "iu"):
-        raise BadRecord(f"{key!r} holds what is not a whole number")
+            given = np.array(given, object)
+    if not isinstance(given, np.ndarray):
+        raise BadRecord(f"{key!r} is not a list")
+    if given.dtype.kind == "O":
+        raise BadRecord(f"{key!r} holds a number of more than 64 bits")
+    if not any(given.dtype.kind in _LETTERS[kind] for kind in kinds):
+        raise wrong
     return given
 
 

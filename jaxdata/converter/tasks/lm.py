@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from jaxdata.base.settings import setting
 from jaxdata.converter.inputs.parsing import TextPiece, joined_text_of
-from jaxdata.converter.options import INPUT, option
+from jaxdata.converter.options import INPUT
 from jaxdata.converter.tasks.base import (
     Clean,
     Dropped,
@@ -33,13 +34,13 @@ SEED = "Seed of every random choice; each depends on it and the document's conte
 class TextSettings(Settings):
     """The settings that all tasks of plain text have."""
 
-    text_key: str = option(
+    text_key: str = setting(
         "text",
         "Key of the JSON object, or column of the table, that holds the text. A dot reaches "
         "into nested objects (data.text), commas join several (title,body).",
         heading=INPUT,
     )
-    text_joiner: str = option(
+    text_joiner: str = setting(
         "\n\n",
         r"Text between the texts of several keys; \n is a new line.",
         heading=INPUT,
@@ -77,10 +78,10 @@ class LmSettings(TextSettings):
     makes: ClassVar[str] = "plain text"
 
     name: Literal["lm"] = "lm"
-    short_rate: Rate = option(0.0, "Share of documents that are cut to a shorter length.")
-    short_length: int = option(2_048, "Maximum length of shortened documents, in tokens.", ge=3)
+    short_rate: Rate = setting(0.0, "Share of documents that are cut to a shorter length.")
+    short_length: int = setting(2_048, "Maximum length of shortened documents, in tokens.", ge=3)
     """They keep 2 to one less than this many tokens."""
-    seed: int = option(0, SEED)
+    seed: int = setting(0, SEED)
 
 
 class _Piece(NamedTuple):

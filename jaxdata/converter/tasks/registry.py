@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, SerializeAsAny, ValidationError
 from pydantic_core import to_jsonable_python
 
 from jaxdata.base.errors import InputError
+from jaxdata.base.settings import refusal
 from jaxdata.converter.options import Option, options_of
 from jaxdata.converter.tasks.base import Clean, Settings, Task
 from jaxdata.tokenizers import Tokenizer
@@ -118,4 +119,4 @@ def _wrong(task: str, model: type[Settings], error: ValidationError) -> str:
     if first["type"] == "extra_forbidden":
         has = ", ".join(known for known in model.model_fields if known != "name")
         return f"task {task!r} has no option {name!r}; it has {has}"
-    return f"task {task!r}: {name}={first['input']!r}: {first['msg'][0].lower()}{first['msg'][1:]}"
+    return f"task {task!r}: {refusal(model, error)}"

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator
 
 from jaxdata.base.errors import InputError
+from jaxdata.base.settings import setting
 from jaxdata.converter.chat.conversations import Conversation, conversation_of
 from jaxdata.converter.chat.formatting import ConversationFormatter, TurnSettings
 from jaxdata.converter.inputs.parsing import BadRecord, text_of
-from jaxdata.converter.options import option
 from jaxdata.converter.tasks.base import (
     Clean,
     Dropped,
@@ -136,7 +136,9 @@ _USUAL = ("messages", "conversations")  # keys of conversations, where none is n
 
 
 def _split(keys: Any) -> Any:
-    return tuple(keys.split(",")) if isinstance(keys, str) else keys
+    if isinstance(keys, str):
+        return tuple(keys.split(","))
+    return tuple(keys) if isinstance(keys, list) else keys  # as JSON has them
 
 
 Keys = Annotated[tuple[str, ...], BeforeValidator(_split)]
@@ -149,29 +151,29 @@ class SftSettings(TurnSettings):
     makes: ClassVar[str] = "prompts and answers"
 
     name: Literal["sft"] = "sft"
-    prompt_key: Keys = option(
+    prompt_key: Keys = setting(
         (),
         "Key of prompts; several (a,b) are joined, and a.b may go into a list of pairs.",
         shown="prompt",
     )
-    completion_key: str = option("", "Key of completions.", shown="completion")
-    messages_key: str = option(
+    completion_key: str = setting("", "Key of completions.", shown="completion")
+    messages_key: str = setting(
         "",
         "Key of conversations, instead of prompts and completions.",
         shown="messages or conversations, where a record has one",
     )
-    content_key: str = option("", "Key of the text in a message.", shown="content or value")
-    pairs: Literal["documents", "turns"] = option(
+    content_key: str = setting("", "Key of the text in a message.", shown="content or value")
+    pairs: Literal["documents", "turns"] = setting(
         "documents", "What several pairs of one record become: documents, or turns of one."
     )
-    truncate_to: int | None = option(
+    truncate_to: int | None = setting(
         None,
         "Shorten longer documents to this many tokens, prompts first and then answers"
         f"{_WITHOUT_TEMPLATE}",
         ge=2,
     )
-    truncate_prompts: Keep = option("keep_end", "Which part of a shortened prompt stays.")
-    least_turn: int = option(1, "Tokens that shortening leaves of each prompt and answer.", ge=1)
+    truncate_prompts: Keep = setting("keep_end", "Which part of a shortened prompt stays.")
+    least_turn: int = setting(1, "Tokens that shortening leaves of each prompt and answer.", ge=1)
 
 
 class SftTask(Task):

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import ByteRanges, Ints
 from jaxdata.dataset.contract import Dataset
-from jaxdata.dataset.documents import Documents, Gathered, GivenRanges, Places, RangedDocuments
+from jaxdata.dataset.documents import Documents, Gathered, GivenRanges, Places
 from jaxdata.dataset.foreign import TokenRanges, beside, find_format, read_token_ranges, source_name
 from jaxdata.storage import PAGE_BYTES, LocalStore, PagedFiles, PageRanges, RemoteStore, StoredFile
 from jaxdata.storage.objects import AnyPath, ObjectPath
@@ -60,7 +59,7 @@ class ForeignDataset(Dataset):
         return tokenizers.load(self._tokenizer)
 
 
-class ForeignDocuments(RangedDocuments):
+class ForeignDocuments(Documents):
     """The documents of another tool's dataset `"<kind>:<path>"` (see `Documents`).
 
     With `sequences`, Megatron's sequences instead of its documents.
@@ -71,7 +70,7 @@ class ForeignDocuments(RangedDocuments):
         self._ranges: TokenRanges = read_token_ranges(spec, eod_id=eod_id, sequences=sequences)
         self.name = f"train/{source_name(spec)}"
         self.store = beside(spec)
-        self.masked = self._ranges.masked
+        self.masked, self.lengths = self._ranges.masked, self._ranges.lengths
         # int32 is read as uint32: the bytes are equal, as negative ids are refused.
         self.dtype = np.dtype("<u2" if self._ranges.dtype.itemsize < 4 else "<u4")
         # Unsigned numbers need no check and are handed out as mapped.
@@ -87,12 +86,7 @@ class ForeignDocuments(RangedDocuments):
     def __repr__(self) -> str:
         return f"ForeignDocuments({self._ranges.spec!r}, {len(self):,} documents)"
 
-    @property
-    def lengths(self) -> NDArray[Any]:
-        """Tokens of each document, (documents,) uint32 (uint64 where one is longer)."""
-        return self._ranges.lengths
-
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """A digest of sizes, samples, lengths and masked prefixes."""
         return self._ranges.fingerprint
@@ -109,23 +103,31 @@ class ForeignDocuments(RangedDocuments):
         return np.array([file.stat().st_size for file in self._files])
 
     def first_bytes(self, documents: Ints) -> tuple[Ints, Ints]:
-        """See `Placed`."""
+        """See `Documents`."""
         return self._ranges.place(documents)
 
     def places(self, documents: Ints, starts: Ints, counts: Ints) -> Places:
-        """See `Placed`."""
-        owner, item = np.arange(len(documents)), self._ranges.dtype.itemsize
-        part, offset = self._ranges.place(documents)
-        begin = offset + starts * item
-        found = Places(owner, part, begin, begin + counts * item)
+        """See `Documents`."""
+        tokens = self._places_of_tokens(documents, starts, counts)
         if not self._stores_masks:
-            return found
-        begin = offset // item + starts
-        masks = Places(owner, part + len(self._ranges.parts), begin, begin + counts)
-        return Places.join(found, masks)
+            return tokens
+        return Places.join(tokens, self._places_of_masks(documents, starts, counts))
 
-    def _gather(self, documents: Ints, file: Ints, start: Ints, stop: Ints) -> ByteRanges:
+    def _places_of_tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Places:
+        part, begin = self._ranges.place(documents)
+        item = self._ranges.dtype.itemsize
+        begin += starts * item
+        return Places(np.arange(len(documents)), part, begin, begin + counts * item)
+
+    def _places_of_masks(self, documents: Ints, starts: Ints, counts: Ints) -> Places:
+        part, begin = self._ranges.place(documents)
+        begin = begin // self._ranges.dtype.itemsize + starts
+        file = part + len(self._ranges.parts)
+        return Places(np.arange(len(documents)), file, begin, begin + counts)
+
+    def _gather(self, documents: Ints, found: Places) -> ByteRanges:
         """Ranges of files: of maps of them, or of pages of them where they lie in a bucket."""
+        _, file, start, stop = found
         if self._folder is not None:
             return self._folder.gather([each.name for each in self._files], file, start, stop)
         return self.pages.gather(self._in_pages(documents, file, start, stop))
@@ -155,16 +157,13 @@ class ForeignDocuments(RangedDocuments):
         return PagedFiles(RemoteStore(str(files[0].parent)), stored)
 
     def page_ranges(self, documents: Ints, starts: Ints, counts: Ints) -> PageRanges:
-        """See `Far`."""
+        """See `Documents`."""
         owner, *found = self.places(documents, starts, counts)
         return self._in_pages(documents[owner], *found)
 
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         """See `Documents`; views of the memory maps where the files have uint16 or uint32."""
-        part, offset = self._ranges.place(documents)
-        item = self._ranges.dtype.itemsize
-        begin = offset + starts * item
-        found = self._gather(documents, part, begin, begin + counts * item)
+        found = self._gather(documents, self._places_of_tokens(documents, starts, counts))
         if self._as_is:
             return Gathered(found, np.arange(len(documents)))
         stored = np.frombuffer(found.join(), self._ranges.dtype)
@@ -173,10 +172,7 @@ class ForeignDocuments(RangedDocuments):
 
     def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         if self._stores_masks:
-            part, offset = self._ranges.place(documents)
-            begin = offset // self._ranges.dtype.itemsize + starts
-            part += len(self._ranges.parts)
-            found = self._gather(documents, part, begin, begin + counts)
+            found = self._gather(documents, self._places_of_masks(documents, starts, counts))
             return Gathered(found, np.arange(len(documents)))
         assert self._ranges.context is not None
         hidden = np.clip(self._ranges.context[documents] - starts, 0, counts)

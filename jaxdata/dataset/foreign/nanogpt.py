@@ -60,8 +60,9 @@ def _decode(kept: Path, tokens: int) -> tuple[NDArray[Any], NDArray[np.int64]] |
     if kept.stat().st_size > 8 * tokens + CHECKSUM_BYTES:
         return None
     data = map_file(kept)
-    if ends_with_checksum([data]):  # an earlier jaxdata wrote none
-        data = data[:-CHECKSUM_BYTES]
+    if not ends_with_checksum([data]):
+        return None
+    data = data[:-CHECKSUM_BYTES]
     ends = np.append(np.int64(0), numbers(data, "<i8", 0, len(data) // 8))
     try:
         lengths = gaps(ends, lambda _: damaged(kept, "falling ends", "rising ones"))

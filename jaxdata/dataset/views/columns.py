@@ -250,11 +250,6 @@ class ViewIndex(Columns):
         return (self.entry.survivors[int(source[0])], int(number[0])) if source[0] >= 0 else None
 
     @property
-    def checksums(self) -> Mapping[str, str]:
-        """See `Columns`."""
-        return self.entry.checksums
-
-    @property
     def columns(self) -> dict[str, tuple[type[np.generic], int | None]]:
         """See `Columns`."""
         number, kept = number_type(self.total), self.entry.documents

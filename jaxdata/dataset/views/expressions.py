@@ -8,7 +8,9 @@ with a missing value is neither true nor false, as in SQL.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -30,12 +32,6 @@ _COMPARE = {
     ast.GtE: pc.greater_equal,
 }
 _COMPUTE = {ast.Add: pc.add, ast.Sub: pc.subtract, ast.Mult: pc.multiply, ast.Div: pc.divide}
-_METHODS: dict[str, tuple[int, Callable[..., Any], Any]] = {
-    "lower": (0, pc.utf8_lower, pa.string()),
-    "upper": (0, pc.utf8_upper, pa.string()),
-    "startswith": (1, pc.starts_with, pa.bool_()),
-    "endswith": (1, pc.ends_with, pa.bool_()),
-}
 Values = Any
 """an Arrow array with a value for each document, or a scalar for all"""
 
@@ -129,10 +125,34 @@ class _Evaluation:
         """The value of a part."""
         if (name := _name_of(tree)) is not None:
             return self._fields[name]
-        known = getattr(self, f"_{type(tree).__name__}", None)
-        if known is None:
-            raise self._unknown(tree)
-        return known(tree)
+        match tree:
+            case ast.Constant(value=str() | int() | float() | None):
+                with suppress(pa.ArrowException, OverflowError):
+                    return pa.scalar(tree.value)
+            case ast.BoolOp(op, values):
+                function = pc.and_kleene if isinstance(op, ast.And) else pc.or_kleene
+                return self._each(tree, function, map(self._truth, values))
+            case ast.UnaryOp(ast.Not(), value):
+                return self._call(tree, pa.bool_(), pc.invert, self._truth(value))
+            case ast.UnaryOp(ast.USub(), value):
+                return self._call(tree, pa.float64(), pc.negate, self.of(value))
+            case ast.BinOp(left, op, right) if type(op) in _COMPUTE:
+                return self._computed(tree, _COMPUTE[type(op)], self.of(left), self.of(right))
+            case ast.Compare(left, operators, values):
+                pairs = zip(operators, [left, *values], values, strict=False)
+                return self._each(tree, pc.and_kleene, (self._compared(tree, *p) for p in pairs))
+            case ast.Call(ast.Name("len"), [value], []):
+                return self._call(tree, pa.int64(), pc.utf8_length, self.of(value))
+            case ast.Call(ast.Attribute(value, "lower" | "upper" as name), [], []):
+                return self._call(tree, pa.string(), getattr(pc, f"utf8_{name}"), self.of(value))
+            case ast.Call(
+                ast.Attribute(value, "startswith" | "endswith" as name),
+                [ast.Constant(value=str() as text)],
+                [],
+            ):
+                function = pc.starts_with if name == "startswith" else pc.ends_with
+                return self._call(tree, pa.bool_(), lambda of: function(of, text), self.of(value))
+        raise self._unknown(tree)
 
     def _unknown(self, tree: ast.AST) -> InputError:
         return InputError(
@@ -156,48 +176,22 @@ class _Evaluation:
                 f"{types}"
             ) from None
 
-    def _Constant(self, tree: ast.Constant) -> Values:  # noqa: N802 - named after its node
-        if not isinstance(tree.value, str | int | float | bool | None):
-            raise self._unknown(tree)
-        try:
-            return pa.scalar(tree.value)
-        except (pa.ArrowException, OverflowError):
-            raise self._unknown(tree) from None
-
-    def _BoolOp(self, tree: ast.BoolOp) -> Values:  # noqa: N802
-        function = pc.and_kleene if isinstance(tree.op, ast.And) else pc.or_kleene
-        found = self._truth(tree.values[0])
-        for each in tree.values[1:]:
-            found = self._call(tree, pa.bool_(), function, found, self._truth(each))
-        return found
+    def _each(
+        self, tree: ast.AST, function: Callable[..., Any], values: Iterable[Values]
+    ) -> Values:
+        """The function of the first two, of that and the third, and so on."""
+        return reduce(lambda one, other: self._call(tree, pa.bool_(), function, one, other), values)
 
     def _truth(self, tree: ast.AST) -> Values:
         found = self.of(tree)
         return found.cast(pa.bool_()) if pa.types.is_null(found.type) else found
 
-    def _UnaryOp(self, tree: ast.UnaryOp) -> Values:  # noqa: N802
-        if isinstance(tree.op, ast.Not):
-            return self._call(tree, pa.bool_(), pc.invert, self._truth(tree.operand))
-        if isinstance(tree.op, ast.USub):
-            return self._call(tree, pa.float64(), pc.negate, self.of(tree.operand))
-        raise self._unknown(tree)
-
-    def _BinOp(self, tree: ast.BinOp) -> Values:  # noqa: N802
-        function = _COMPUTE.get(type(tree.op))
-        if function is None:
-            raise self._unknown(tree)
-        left, right = self.of(tree.left), self.of(tree.right)
-        if isinstance(tree.op, ast.Div) and pa.types.is_integer(left.type):
+    def _computed(
+        self, tree: ast.AST, function: Callable[..., Any], left: Values, right: Values
+    ) -> Values:
+        if function is pc.divide and pa.types.is_integer(left.type):
             left = left.cast(pa.float64())  # Arrow divides integers without their remainder
         return self._call(tree, pa.float64(), function, left, right)
-
-    def _Compare(self, tree: ast.Compare) -> Values:  # noqa: N802
-        found, left = None, tree.left
-        for operator, right in zip(tree.ops, tree.comparators, strict=True):
-            one = self._compared(tree, operator, left, right)
-            found = one if found is None else pc.and_kleene(found, one)
-            left = right
-        return found
 
     def _compared(self, tree: ast.AST, by: ast.cmpop, left: ast.expr, right: ast.expr) -> Values:
         inverted = isinstance(by, ast.NotIn | ast.IsNot)
@@ -214,29 +208,11 @@ class _Evaluation:
 
     def _in(self, tree: ast.AST, left: ast.expr, right: ast.expr) -> Values:
         """`lang in ("en", "de")`, and `"/news/" in url`."""
-        if isinstance(right, ast.Tuple | ast.List | ast.Set):
-            equal = (self._compared(tree, ast.Eq(), left, each) for each in right.elts)
-            found = next(equal, pa.scalar(False))
-            for each in equal:
-                found = pc.or_kleene(found, each)
-            return found
-        if isinstance(left, ast.Constant) and isinstance(left.value, str):
-            text = left.value
-            return self._call(
-                tree, pa.bool_(), lambda of: pc.match_substring(of, text), self.of(right)
-            )
+        match left, right:
+            case _, ast.Tuple(values) | ast.List(values) | ast.Set(values):
+                equal = (self._compared(tree, ast.Eq(), left, each) for each in values)
+                return reduce(pc.or_kleene, equal, pa.scalar(False))
+            case ast.Constant(value=str() as text), _:
+                of = self.of(right)
+                return self._call(tree, pa.bool_(), lambda of: pc.match_substring(of, text), of)
         raise self._unknown(tree)
-
-    def _Call(self, tree: ast.Call) -> Values:  # noqa: N802
-        of, given = tree.func, tree.args
-        if isinstance(of, ast.Name) and of.id == "len" and len(given) == 1 and not tree.keywords:
-            return self._call(tree, pa.int64(), pc.utf8_length, self.of(given[0]))
-        known = _METHODS.get(of.attr) if isinstance(of, ast.Attribute) else None
-        texts = [each.value for each in given if isinstance(each, ast.Constant)]
-        if known is None or len(texts) != known[0] or tree.keywords or len(given) != known[0]:
-            raise self._unknown(tree)
-        if not all(isinstance(text, str) for text in texts):
-            raise self._unknown(tree)
-        _, function, result = known
-        assert isinstance(of, ast.Attribute)
-        return self._call(tree, result, lambda values: function(values, *texts), self.of(of.value))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,46 +18,38 @@ from numpy.typing import NDArray
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.ragged import AnyInts, Ints, consecutive, expand
 from jaxdata.base.wording import nearest
-from jaxdata.dataset.documents import (
-    Documents,
-    Gathered,
-    RangedDocuments,
-    SideArray,
-    StatedLengths,
-    side_arrays,
-)
+from jaxdata.dataset.documents import DerivedDocuments, Documents, Gathered, StatedLengths
 from jaxdata.dataset.manifest import SourceEntry
 from jaxdata.dataset.views.columns import ViewIndex
-from jaxdata.storage import PagedFiles, PageRanges
 
 
-class KeptDocuments(RangedDocuments):
+class KeptDocuments(DerivedDocuments):
     """The documents that a view keeps of a source, in its order (see `Documents`).
 
     Args:
-        base: the source.
+        source: of a converted dataset.
         view: its list.
     """
 
-    def __init__(self, base: Any, view: ViewIndex) -> None:
-        self.base, self.view = base, view
-        self.name, self.store, self.dtype = base.name, base.store, base.dtype
-        self.masked = base.masked or view.masks
-        self.fingerprint = view.entry.fingerprint
+    def __init__(self, source: Documents, view: ViewIndex) -> None:
+        super().__init__(source)
+        self.view, self.fingerprint = view, view.entry.fingerprint
+        self.masked = source.masked or view.masks
+        self.loss_tokens = view.entry.account.loss_tokens
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return KeptDocuments, (self.base, self.view)
+        return KeptDocuments, (self.source, self.view)
 
     def __repr__(self) -> str:
         return (
             f"KeptDocuments({self.name!r}, {len(self):,} documents, view {self.view.name!r} of "
-            f"{len(self.base):,})"
+            f"{len(self.source):,})"
         )
 
     def __len__(self) -> int:
         return self.view.entry.documents
 
-    @property
+    @cached_property
     def lengths(self) -> NDArray[np.uint32]:
         """Tokens of each document with EOD, uint32 (documents,)."""
         return self.view.lengths
@@ -73,29 +66,9 @@ class KeptDocuments(RangedDocuments):
 
     def check_lengths(self) -> None:
         """Compare list and lengths with the source; raises DatasetError if they are others."""
-        self.base.check_lengths()
-        if problem := self.view.changed() or self.view.misfit(self.base.lengths):
+        self.source.check_lengths()
+        if problem := self.view.changed() or self.view.misfit(self.source.lengths):
             raise self.view.damaged(problem)
-
-    @property
-    def loss_tokens(self) -> int | None:
-        """Targets with loss after all masks, where that is known; else None."""
-        return self.view.entry.account.loss_tokens
-
-    def origin(self, index: int) -> tuple[str, int]:
-        """See `ConvertedDocuments`."""
-        return self.base.origin(self._one(index))  # type: ignore[no-any-return]
-
-    def kept(self, index: int) -> dict[str, Any]:
-        """The metadata of a document that `--keep` kept."""
-        return self.base.kept(self._one(index))  # type: ignore[no-any-return]
-
-    def _one(self, index: int) -> int:
-        return int(self.view.in_source(np.array([range(len(self))[index]]))[0])
-
-    def of(self, documents: Ints, starts: Ints) -> tuple[Documents, Ints, Ints]:
-        """The source, and the documents and tokens in it."""
-        return self.base, *self.view.placed(documents, starts)
 
     def numbers_of(self, document: int) -> list[int]:
         """The numbers under which a document of the source, or its pieces, are listed."""
@@ -103,27 +76,22 @@ class KeptDocuments(RangedDocuments):
 
     def page_ends(self, size: int) -> Ints:
         """See `Documents`; the pages of the source, as far as documents in them are kept."""
-        ends = self.base.page_ends(size).astype(self.document.dtype)
+        ends = self.source.page_ends(size).astype(self.document.dtype)
         found = np.unique(np.searchsorted(self.document, ends))
         return found[found > 0].astype(np.int64)
 
-    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
-        """See `Documents`."""
-        found: Gathered = self.base.tokens(*self._in_base(documents, starts), counts)
-        return found
-
-    def _in_base(self, documents: Ints, starts: Ints) -> tuple[Ints, Ints]:
+    def in_source(self, documents: Ints, starts: Ints) -> tuple[Ints, Ints]:
         """Documents and tokens in the source; DatasetError where they cannot be those listed."""
         numbers, starts = self.view.placed(documents, starts)
-        if not self.view.fits(documents, self.base.lengths[numbers]):
+        if not self.view.fits(documents, self.source.lengths[numbers]):
             raise self.view.damaged("its lengths are not those of its documents")
         return numbers, starts
 
     def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         """See `Documents`; stored masks, without the ranges that the view masks."""
-        numbers, starts = self._in_base(documents, starts)
-        if self.base.masked:
-            stored: Gathered = self.base.masks(numbers, starts, counts)
+        numbers, starts = self.in_source(documents, starts)
+        if self.source.masked:
+            stored = self.source.masks(numbers, starts, counts)
             if not self.view.masks:
                 return stored
             mask = np.frombuffer(bytearray(stored.views.join()), np.uint8)
@@ -131,22 +99,6 @@ class KeptDocuments(RangedDocuments):
             mask = np.ones(int(counts.sum()), np.uint8)
         mask[_masked_places(self.view.masked, numbers, starts, counts)] = 0
         return Gathered.cut(mask, counts)
-
-    @property
-    def side(self) -> dict[str, SideArray]:
-        """Arrays of one value a token beside the tokens, by name: the source's."""
-        arrays = side_arrays(self.base).items()
-        return {name: each.through(self._in_base) for name, each in arrays}
-
-    @property
-    def pages(self) -> PagedFiles:
-        """See `Far`."""
-        return self.base.pages  # type: ignore[no-any-return]
-
-    def page_ranges(self, documents: Ints, starts: Ints, counts: Ints) -> PageRanges:
-        """See `Far`."""
-        placed = self.view.placed(documents, starts)
-        return self.base.page_ranges(*placed, counts)  # type: ignore[no-any-return]
 
 
 def _masked_places(
@@ -174,45 +126,45 @@ def _run(numbers: AnyInts, number: int) -> tuple[int, int]:
     return int(np.searchsorted(numbers, same)), int(np.searchsorted(numbers, same, "right"))
 
 
-def kept_documents(base: Any, name: str) -> KeptDocuments:
+def kept_documents(source: Documents, name: str) -> KeptDocuments:
     """The documents of a source that a view keeps.
 
     Raises:
         InputError: there is no such view of it.
         DatasetError: the view is of another generation of the source.
     """
-    entry = getattr(base, "entry", None)
-    if not isinstance(entry, SourceEntry):
+    entry, store = source.entry, source.store
+    if entry is None or store is None:
         raise InputError(
-            f"documents={name!r}: {base.name} is not of a dataset that jaxdata converted, so it "
+            f"documents={name!r}: {source.name} is not of a dataset that jaxdata converted, so it "
             "has no views"
         )
     view = entry.views.get(name)
     if view is None:
         raise InputError(
-            f"{base.name} of {base.store.url} has no view {name!r}: it has "
+            f"{source.name} of {store.url} has no view {name!r}: it has "
             f"{', '.join(entry.views) or 'none'}{nearest(name, entry.views)} "
             "(jaxdata select and dedup make views)"
         )
     if view.generation != entry.fingerprint:
-        raise _of_another(base, entry, name)
-    return KeptDocuments(base, ViewIndex(base.store, base.name, name, view, entry.documents))
+        raise _of_another(store.url, source.name, entry, name)
+    return KeptDocuments(source, ViewIndex(store, source.name, name, view, entry.documents))
 
 
-def _of_another(base: Any, entry: SourceEntry, name: str) -> DatasetError:
+def _of_another(url: str, source: str, entry: SourceEntry, name: str) -> DatasetError:
     """The error for a view of another generation of its source."""
     generations = [each.fingerprint for each in entry.generations]
     made = entry.views[name].generation
     remedy = "make it again"
     if made in generations:
-        number, (_, _, own) = generations.index(made), base.name.partition("/")
+        number, (_, _, own) = generations.index(made), source.partition("/")
         remedy += (
             f", or read the source as it was then: generation={number}, in a config generations: "
             f"{{{own}: {number}}}"
         )
     return DatasetError(
-        f"{base.store.url}: view {name!r} of {base.name} was made of another generation of it than "
-        f"this one of {entry.documents:,} documents: {remedy}"
+        f"{url}: view {name!r} of {source} was made of another generation of it than this one of "
+        f"{entry.documents:,} documents: {remedy}"
     )
 
 
@@ -229,17 +181,10 @@ def identified(sources: Mapping[str, Documents]) -> dict[str, Any]:
     return {"data": data} | ({"views": views} if views else {})
 
 
-def base_of(documents: Documents) -> Documents:
-    """The source itself, where documents are those of a view."""
-    return documents.base if isinstance(documents, KeptDocuments) else documents
-
-
 def in_source(documents: Documents, document: int, token: int = 0) -> tuple[Documents, int, int]:
     """The source, and a document and a token as it numbers them: what people are told."""
-    if not isinstance(documents, KeptDocuments):
-        return documents, document, token
-    source, number, start = documents.of(np.array([document]), np.array([token]))
-    return source, int(number[0]), int(start[0])
+    number, start = documents.in_base(np.array([document]), np.array([token]))
+    return documents.base, int(number[0]), int(start[0])
 
 
 F = TypeVar("F", bound=Any)
@@ -247,11 +192,10 @@ F = TypeVar("F", bound=Any)
 
 def numbered_by_source(sources: Sequence[Documents], found: F) -> F:
     """Segments with the numbers that documents of views, and tokens, have in their sources."""
-    if not any(isinstance(each, KeptDocuments) for each in sources):
+    if all(each.base is each for each in sources):
         return found
     document, start = found.document.copy(), found.start.copy()
     for number, each in enumerate(sources):
-        if isinstance(each, KeptDocuments):
-            mine = np.flatnonzero(found.source == number)
-            _, document[mine], start[mine] = each.of(document[mine], start[mine])
+        mine = np.flatnonzero(found.source == number)
+        document[mine], start[mine] = each.in_base(document[mine], start[mine])
     return replace(found, document=document, start=start)

@@ -35,15 +35,12 @@ class Scores:
         self.path, self.key = Path(path).expanduser(), key
         try:
             self._columns = _READERS[self.path.suffix](self.path)
-            content = hashlib.sha256()
             with self.path.open("rb") as file:
-                while buffer := file.read(2**20):
-                    content.update(buffer)
+                self.sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         except KeyError:
             raise InputError(f"--scores {path}: expected a file *{', *'.join(_READERS)}") from None
         except (OSError, ValueError, pa.ArrowException) as error:
             raise InputError(f"--scores {path} cannot be read: {error}") from None
-        self.sha256 = content.hexdigest()
         if key is not None and key not in self._columns:
             raise InputError(
                 f"--scores-key {key}: {path} has no such column, only {', '.join(self._columns)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError, InputError
-from jaxdata.base.numbers import takes_numpy
+from jaxdata.base.numbers import validated
 from jaxdata.base.progress import Advance
 from jaxdata.base.ragged import Ints
 from jaxdata.base.seeds import derive
@@ -23,7 +23,7 @@ from jaxdata.dataset.converted import ConvertedDocuments
 from jaxdata.dataset.manifest import ViewEntry
 from jaxdata.dataset.opening import ConvertedDataset, open_dataset
 from jaxdata.dataset.views.expressions import Expression
-from jaxdata.dataset.views.kept_documents import KeptDocuments, base_of
+from jaxdata.dataset.views.kept_documents import KeptDocuments
 from jaxdata.dataset.views.score_files import Scores
 from jaxdata.dataset.views.source_view import SourceView, content_of, stacked
 from jaxdata.dataset.views.writing import check_name, write_views
@@ -112,17 +112,17 @@ class DocumentFields:
             InputError: the values of one are of different types.
             DatasetError: what was kept is damaged.
         """
-        records = _Records(partial(self._docs.index.kept_between, first, stop))
+        records = cache(partial(self._docs.index.kept_between, first, stop))  # parsed if asked for
         return {name: self._values(name, first, stop, records) for name in names}
 
-    def _values(self, name: str, first: int, stop: int, records: _Records) -> Any:
+    def _values(self, name: str, first: int, stop: int, records: Callable[[], list[Any]]) -> Any:
         if self._scores and name in self._scores.names:
             key = self._scores.key
             keys = self._values(key, first, stop, records) if key and key != name else None
             return self._scores.of(name, first, stop, keys)
         if name in self._kept or name.partition(".")[0] in self._kept:
             try:
-                found = [_looked_up(each, name) for each in records.get()]
+                found = [_looked_up(each, name) for each in records()]
             except TypeError:
                 raise InputError(
                     f"there is no field {name!r} in {self._docs.name}: what it names a part of is "
@@ -160,19 +160,6 @@ class DocumentFields:
         return pa.array(index.entry.inputs).take(pa.array(numbers))
 
 
-class _Records:
-    """What was kept of some documents, parsed when it is first asked for."""
-
-    def __init__(self, parse: Callable[[], list[dict[str, Any]]]) -> None:
-        self._parse = parse
-        self._records: list[dict[str, Any]] | None = None
-
-    def get(self) -> list[dict[str, Any]]:
-        if self._records is None:
-            self._records = self._parse()
-        return self._records
-
-
 def _looked_up(record: Mapping[str, Any], name: str) -> Any:
     """A field of a record; a name with dots goes into objects within (TypeError if it is none)."""
     if name in record:
@@ -192,7 +179,7 @@ REASONS = ("where", "where is unknown", "weight")
 _AT_ONCE = 2**16  # documents
 
 
-@takes_numpy
+@validated
 def select(
     dataset: str | os.PathLike[str],
     name: str,
@@ -293,7 +280,7 @@ class _Selection:
 
     def of(self, read: Sequence[Any]) -> tuple[dict[str, SourceView], dict[str, str]]:
         """The view of each source, and the fingerprints that they have."""
-        sources: list[Any] = [base_of(each) for each in read]
+        sources: list[Any] = [each.base for each in read]
         self._check_order([docs.name for docs in sources])
         for docs in sources:
             self._check(docs)

@@ -13,9 +13,8 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import equal_runs
 from jaxdata.base.wording import color_of, counted, visible
 from jaxdata.feed.loader import Loader
-from jaxdata.look.report.samples import came_from
 from jaxdata.look.terminal import printable, printable_lines
-from jaxdata.look.trace import Decode, Piece, Tracer
+from jaxdata.look.trace import Decode, Piece, Tracer, came_from
 
 _DRAWN_ROWS = 8
 _SEGMENTS = 800

@@ -18,13 +18,14 @@ from rich.cells import cell_len
 from jaxdata.base.wording import COLORS
 from jaxdata.look.report.gathering import Histogram, Report
 from jaxdata.look.report.share_curves import Event, ShareCurves
-from jaxdata.look.strategies import Comparison, PackingCost
+from jaxdata.look.strategies import Comparison
 from jaxdata.look.terminal import fit, printable
 
 FULL, PALE = 0.85, 0.38
 """opacity of what was trained, and of what is planned"""
 _WIDTH = 860
 _MARGIN = 12  # around a chart that is a file
+_LANE = 15  # from line to line of words
 _FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
 
 
@@ -116,9 +117,11 @@ class Chart:
         )
 
     def key(self, y: float, names: Iterable[tuple[str, str, float]]) -> None:
-        """Colours, opacities and what they stand for, side by side; "" is the dashed line."""
+        """Colours, opacities and what they stand for, in lines; "" is the dashed line."""
         x = 8.0
         for name, color, opacity in names:
+            if x + 20 + width_of(name) > self._size[0]:
+                x, y = 8.0, y + _LANE
             if color:
                 self.rect(x, y - 9, (11, 10), color, opacity)
             else:
@@ -212,15 +215,12 @@ def packing_chart(found: Comparison) -> Chart:
     for cost in found.costs:
         edges = [0.0, *accumulate((cost.real, cost.padding, cost.dropped))]
         parts = [(a, b, c, 1.0) for a, b, c in zip(edges[:-1], edges[1:], colors, strict=True)]
-        bars.append(Bar(cost.strategy, parts, _in_words(cost)))
+        whole = max(cost.real + cost.dropped, 1)
+        dropped = f", {100 * cost.dropped / whole:.1f} % dropped" if cost.dropped else ""
+        words = f"{cost.rows:,} rows, {100 * cost.padding_share:.2f} % padding{dropped}"
+        bars.append(Bar(cost.strategy, parts, words))
     key = [(name, color, 1.0) for name, color in zip(named, colors, strict=True)]
     return bar_chart("Packing strategies compared", bars, key=key)
-
-
-def _in_words(cost: PackingCost) -> str:
-    whole = max(cost.real + cost.dropped, 1)
-    dropped = f", {100 * cost.dropped / whole:.1f} % dropped" if cost.dropped else ""
-    return f"{cost.rows:,} rows, {100 * cost.padding_share:.2f} % padding{dropped}"
 
 
 def epochs_chart(curves: ShareCurves) -> Chart:
@@ -274,7 +274,7 @@ def length_chart(name: str, found: Histogram, seq_len: int, color: int) -> Chart
 
 
 _SIGNS = {"phase": "", "amended": "▲ ", "dry": "✕ ", "now": "● "}
-_LANE, _LONGEST = 15, 46
+_LONGEST = 46
 
 
 def curriculum_chart(curves: ShareCurves) -> Chart:
@@ -284,7 +284,12 @@ def curriculum_chart(curves: ShareCurves) -> Chart:
     left, wide, high = 46.0, _WIDTH - 46.0 - 8, 210.0
     events = _events(curves.events, max(curves.tokens[-1], 1), left, wide)
     top = 14.0 + _LANE * max((lane + 1 for *_, lane in events), default=0)
-    chart = Chart("Shares of the tokens over the run", says, _WIDTH, top + high + 64)
+    names = [(fit(printable(n), 24), color_name(k), FULL) for k, n in enumerate(curves.names)]
+    key = [*names, ("asked for", "", 1.0)]
+    lines = 1 + int(sum(38 + width_of(name) for name, _, _ in key) / (_WIDTH - 190))
+    chart = Chart(
+        "Shares of the tokens over the run", says, _WIDTH, top + high + 48 + _LANE * lines
+    )
     x = [left + wide * tokens / max(curves.tokens[-1], 1) for tokens in curves.tokens]
     now = next((event.row for event in curves.events if event.kind == "now"), curves.rows[-1])
     past, below = curves.rows.index(now), np.zeros(len(x) - 1)
@@ -310,8 +315,7 @@ def curriculum_chart(curves: ShareCurves) -> Chart:
         if at > left:
             chart.line([(at, top), (at, top + high)], "ink", 2 if is_now else 1)
         chart.text(begin, top - 7 - _LANE * lane, said, "ink")
-    names = [(fit(printable(n), 24), color_name(k), FULL) for k, n in enumerate(curves.names)]
-    chart.key(top + high + 54, [*names[:6], ("asked for", "", 1.0)])
+    chart.key(top + high + 54, key)
     return chart
 
 

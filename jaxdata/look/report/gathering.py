@@ -14,7 +14,7 @@ from jaxdata.base.errors import DatasetError, JaxdataError
 from jaxdata.base.progress import Advance
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.converted import ConvertedDocuments
-from jaxdata.dataset.documents import Documents, far
+from jaxdata.dataset.documents import Documents
 from jaxdata.feed.loader import Loader
 from jaxdata.look.dataset_summary import describe_dataset
 from jaxdata.look.preview import describe_mixture
@@ -71,10 +71,9 @@ def left_out(dataset: Dataset) -> list[LeftOut]:
 
 def _of(name: str, statistics: dict[str, Any]) -> Iterator[LeftOut]:
     for kind in ("quarantined", "dropped"):
-        reasons = statistics.get(kind)
-        for reason, records in (reasons if isinstance(reasons, dict) else {}).items():
-            if isinstance(records, int) and records:
-                yield LeftOut(printable(name), kind, printable(str(reason)), records)
+        for reason, records in statistics.get(kind, {}).items():
+            if records:
+                yield LeftOut(printable(name), kind, printable(reason), records)
 
 
 def bad_records(dataset: Dataset) -> list[BadRecord]:
@@ -82,16 +81,14 @@ def bad_records(dataset: Dataset) -> list[BadRecord]:
     found: dict[tuple[str, str], list[BadRecord]] = {}
     for name in sorted(dataset.names):
         documents = dataset[name]
-        if isinstance(documents, ConvertedDocuments) and _quarantined(documents):
+        if isinstance(documents, ConvertedDocuments) and any(
+            documents.entry.statistics.get("quarantined", {}).values()
+        ):
             for folder in (documents.name, documents.name.rpartition("/")[0]):
                 place = (documents.store.url, f"{folder}/quarantine.jsonl")
                 if place not in found and documents.store.exists(place[1]):
                     found[place] = list(_first(documents.store, place[1], name))
     return [record for records in found.values() for record in records]
-
-
-def _quarantined(documents: ConvertedDocuments) -> bool:
-    return any(each.kind == "quarantined" for each in _of("", documents.entry.statistics))
 
 
 def _first(store: Store, file: str, name: str) -> Iterator[BadRecord]:
@@ -162,21 +159,13 @@ def length_histogram(documents: Documents) -> Histogram:
         some = lengths[first : first + _AT_ONCE].astype(np.int64)
         bins = np.frexp(some)[1]  # the bits of each: frexp is exact below 2^53
         counts += np.bincount(bins, minlength=66)
-        tokens += _sums(bins, some)
+        tokens += np.bincount(bins, some, minlength=66).astype(np.int64)  # exact below 2^53
     used = np.flatnonzero(counts)
     if not len(used):
         return Histogram([], [], [])
     first, last = int(used[0]), int(used[-1])
     edges = [0 if bits == 0 else 2 ** (bits - 1) for bits in range(first, last + 2)]
     return Histogram(edges, counts[first : last + 1].tolist(), tokens[first : last + 1].tolist())
-
-
-def _sums(bins: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """The sum of the values in each bin, exact: `bincount` would add them up as floats."""
-    order = np.argsort(bins, kind="stable")
-    before = np.append(0, np.cumsum(values[order]))
-    edges = np.searchsorted(bins[order], np.arange(67))
-    return np.diff(before[edges])
 
 
 def _shares(counts: list[int]) -> list[float]:
@@ -268,7 +257,7 @@ def gather(subject: Subject, progress: Advance = lambda _done, _total: None) -> 
         seq_len=subject.seq_len,
         split=subject.split,
         samples=_samples(shown, decode, done),
-        far=any(far(each) is not None for each in sources.values()),
+        far=any(each.is_far for each in sources.values()),
         left_out=left_out(dataset),
         bad_records=bad_records(dataset),
         notes=list(subject.notes),
@@ -317,7 +306,7 @@ def _samples(
         for name, documents in sources.items()
         for sample in done(
             sample_documents(
-                name, documents, decode, most if far(documents) is None else min(most, FAR_SAMPLES)
+                name, documents, decode, min(most, FAR_SAMPLES) if documents.is_far else most
             )
         )
     ]

@@ -6,13 +6,13 @@ import base64
 import hashlib
 import os
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from jaxdata.base.errors import MissingExtra
+from jaxdata.base.version import VERSION
 from jaxdata.look.report.charts import charts, length_charts, short
 from jaxdata.look.report.gathering import Report
 from jaxdata.look.terminal import counted, printable
@@ -95,19 +95,12 @@ def page(report: Report) -> str:
         tokens=_total(report, "tokens"),
         charts={name: ours(chart.inline()) for name, chart in charts(report).items()},
         length_charts=[(name, ours(chart.inline())) for name, chart in length_charts(report)],
-        version=_version(),
+        version=VERSION,
         style=ours(style),
         script=ours(script),
         style_hash=source_hash(style),
         script_hash=source_hash(script),
     )
-
-
-def _version() -> str:
-    try:
-        return version("jaxdata")
-    except PackageNotFoundError:
-        return "from a checkout"
 
 
 def _total(report: Report, what: str) -> int:

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from jaxdata.base.errors import InputError
 from jaxdata.dataset.contract import Dataset
-from jaxdata.dataset.documents import Documents, far
+from jaxdata.dataset.documents import Documents
 from jaxdata.dataset.views.kept_documents import in_source
 from jaxdata.look.terminal import printable, printable_lines
-from jaxdata.look.trace import origin_line, origin_of
+from jaxdata.look.trace import came_from, origin_of
 
 Decode = Callable[[Any], str]
 FAR_SAMPLES = 3
@@ -86,11 +86,6 @@ def _sample(name: str, documents: Documents, decode: Decode | None, document: in
     )
 
 
-def came_from(origin: dict[str, Any]) -> str:
-    """`a.jsonl line 17`; empty if unknown."""
-    return origin_line(origin).removeprefix(", from ")
-
-
 _DOCUMENTS = 400
 _COUNTED_TOKENS = 2_000  # of a document
 
@@ -123,20 +118,31 @@ class TokenFacts:
 
 def token_facts(dataset: Dataset, sources: Mapping[str, Documents]) -> TokenFacts:
     """Look at the tokens of documents spread evenly over each source."""
-    token_bytes = _token_bytes(dataset)
+    token_bytes: NDArray[np.int32] | None = None
+    try:
+        tokenizer = dataset.tokenizer
+        token_bytes = dataset.token_bytes
+        ids = {"EOD": tokenizer.eod_id, "BOS": tokenizer.bos_id, "padding": tokenizer.pad_id}
+        named = {
+            "tokenizer": f"{tokenizer.kind} {tokenizer.name}",
+            "vocabulary": f"{tokenizer.vocab_size:,} ids",
+            "special ids": ", ".join(f"{role} {n}" for role, n in ids.items() if n is not None),
+        }
+    except InputError as error:  # another tool's dataset, without a tokenizer
+        named = {"tokenizer": f"unknown: {error}"}
     seen: set[int] = set()
     found = []
     for name, documents in sources.items():
-        ids = _sampled_ids(documents)
-        used = np.unique(ids)
+        sample = _sampled_ids(documents)
+        used = np.unique(sample)
         seen.update(used.tolist())
-        found.append(_facts(name, documents, ids, len(used), token_bytes))
+        found.append(_facts(name, documents, sample, len(used), token_bytes))
     size = None if token_bytes is None else len(token_bytes)
-    return TokenFacts(_named(dataset), found, len(seen), size)
+    return TokenFacts(named, found, len(seen), size)
 
 
 def _sampled_ids(documents: Documents) -> NDArray[Any]:
-    count = _DOCUMENTS if far(documents) is None else FAR_SAMPLES  # whose pages are here
+    count = FAR_SAMPLES if documents.is_far else _DOCUMENTS  # whose pages are here
     chosen = spread(len(documents), count)
     parts = [beginning(documents, number, _COUNTED_TOKENS) for number in chosen]
     return np.concatenate([np.empty(0, np.uint32), *parts])
@@ -149,7 +155,7 @@ def _facts(
     used: int,
     token_bytes: NDArray[np.int32] | None,
 ) -> SourceTokens:
-    statistics = getattr(getattr(documents, "entry", None), "statistics", {})
+    statistics = documents.entry.statistics if documents.entry else {}
     text_bytes, tokens = statistics.get("text_bytes"), int(documents.lengths.sum(dtype=np.int64))
     rate: float | None = None
     if isinstance(text_bytes, int) and tokens:
@@ -158,23 +164,3 @@ def _facts(
         known = ids[ids < len(token_bytes)].astype(np.int64)
         rate = float(token_bytes[known].sum()) / len(ids)
     return SourceTokens(name, len(ids), used, rate, exact=False)
-
-
-def _token_bytes(dataset: Dataset) -> NDArray[np.int32] | None:
-    try:
-        return dataset.token_bytes
-    except InputError:  # another tool's dataset, without a tokenizer
-        return None
-
-
-def _named(dataset: Dataset) -> dict[str, str]:
-    try:
-        tokenizer = dataset.tokenizer
-    except InputError as error:
-        return {"tokenizer": f"unknown: {error}"}
-    ids = {"EOD": tokenizer.eod_id, "BOS": tokenizer.bos_id, "padding": tokenizer.pad_id}
-    return {
-        "tokenizer": f"{tokenizer.kind} {tokenizer.name}",
-        "vocabulary": f"{tokenizer.vocab_size:,} ids",
-        "special ids": ", ".join(f"{role} {n}" for role, n in ids.items() if n is not None),
-    }

@@ -17,6 +17,7 @@ from jaxdata.rows.map_datasets import row_table
 from jaxdata.rows.mixing.preview import asked_shares, planned_intervals
 from jaxdata.rows.table import RowTable, TokenCounts
 
+Counts = dict[str, TokenCounts]
 _PLACES = 64
 _ROWS_BETWEEN = 100  # of fewer rows the shares jump by whole rows
 
@@ -64,9 +65,9 @@ def share_curves(loader: Loader, *, resumed: bool) -> ShareCurves:
     if table is None:
         raise InputError("only rows as pack and mix return them have shares to draw")
     now = loader.next_row if resumed else None
-    counted = _Delivered(table, Skips(loader.get_state().get("skips", [])))
+    gaps = Skips(loader.get_state().get("skips", [])).gaps
     rows = _places(table, now)
-    before = [counted.before(row) for row in rows]
+    before = [_delivered(table, gaps, row) for row in rows]
     asked = _asked(table, rows)
     tokens = [sum(each.trained_tokens for each in counts.values()) for counts in before]
     made = ShareCurves(
@@ -77,28 +78,25 @@ def share_curves(loader: Loader, *, resumed: bool) -> ShareCurves:
         asked={name: [each.get(name, 0.0) for each in asked] for name in table.names},
         epochs=_epochs(table, len(table)),
         epochs_now=None if now is None else _epochs(table, now),
-        now=None if now is None else _so_far(counted, now),
+        now=None
+        if now is None
+        else {name: each.trained_tokens for name, each in _delivered(table, gaps, now).items()},
         asked_now=asked_shares(planned_intervals(table, now)) if now else {},
-        skipped_rows=sum(stop - first for first, stop in counted.gaps),
+        skipped_rows=sum(stop - first for first, stop in gaps),
     )
     at = dict(zip(rows, tokens, strict=True))
     made.events.extend(Event(row, at[row], kind, says) for row, kind, says in _events(table, now))
     return made
 
 
-class _Delivered:
-    """Counts of the rows that were not skipped."""
-
-    def __init__(self, table: RowTable, skips: Skips) -> None:
-        self._table, self.gaps = table, skips.gaps
-
-    def before(self, row: int) -> dict[str, TokenCounts]:
-        found = self._table.token_counts(row)
-        for first, stop in self.gaps:
-            if first < row:
-                until, since = (self._table.token_counts(r) for r in (min(stop, row), first))
-                found = {name: found[name] - (until[name] - since[name]) for name in found}
-        return found
+def _delivered(table: RowTable, gaps: Sequence[tuple[int, int]], row: int) -> Counts:
+    """Counts of the rows before one that were not skipped."""
+    found = table.token_counts(row)
+    for first, stop in gaps:
+        if first < row:
+            until, since = (table.token_counts(r) for r in (min(stop, row), first))
+            found = {name: found[name] - (until[name] - since[name]) for name in found}
+    return found
 
 
 def _places(table: RowTable, now: int | None) -> list[int]:
@@ -145,7 +143,3 @@ def _asked(table: RowTable, rows: Sequence[int]) -> list[dict[str, float]]:
 
 def _epochs(table: RowTable, rows: int) -> dict[str, float]:
     return {name: float(epochs) for name, epochs in table.epochs(rows).items()}
-
-
-def _so_far(counted: _Delivered, now: int) -> dict[str, int]:
-    return {name: each.trained_tokens for name, each in counted.before(now).items()}

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 from jaxdata.base.errors import JaxdataError
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.converted import ConvertedDocuments
-from jaxdata.dataset.documents import far
 from jaxdata.dataset.manifest import ViewAccount
 from jaxdata.dataset.opening import open_dataset
-from jaxdata.dataset.views.kept_documents import KeptDocuments, base_of
+from jaxdata.dataset.views.kept_documents import KeptDocuments
 from jaxdata.dedup.examples import Example, brief, examples_of_source, spans_of_source
 from jaxdata.look.terminal import printable
 
@@ -69,7 +67,7 @@ def view_facts(dataset: Dataset, told: list[str]) -> list[ViewFacts]:
     found, left = list[ViewFacts](), _ALL_EXAMPLES
     for name in sorted(dataset.names):
         read = dataset[name]
-        base = base_of(read)
+        base = read.base
         if not isinstance(base, ConvertedDocuments):
             continue
         used = read.view.name if isinstance(read, KeptDocuments) else None
@@ -96,29 +94,22 @@ def _facts(
         view=view,
         account=entry.account,
         masked_tokens=sum(each.tokens for each in entry.account.masked.values()),
-        clusters=_clusters(entry.statistics),
+        clusters=entry.statistics.get("clusters", {}),
         state=("read here" if view == used else "") if fits else "of an earlier generation",
         examples=examples,
         spans=spans,
     )
 
 
-def _clusters(statistics: dict[str, Any]) -> dict[str, int]:
-    """The counts of clusters by size in a manifest, which anybody may have written."""
-    given = statistics.get("clusters")
-    sizes = given.items() if isinstance(given, dict) else ()
-    return {str(size): count for size, count in sizes if isinstance(count, int)}
-
-
 def _examples(base: ConvertedDocuments, view: str) -> Iterator[ShownCopy]:
     """In the source's own dataset: there its survivors have the names that the view knows."""
-    most = _EXAMPLES if far(base) is None else _FAR_EXAMPLES
+    most = _FAR_EXAMPLES if base.is_far else _EXAMPLES
     own = open_dataset(base.store.url)
     yield from map(_shown, examples_of_source(own, base.name, view, most))
 
 
 def _spans(base: ConvertedDocuments, view: str) -> Iterator[ShownSpan]:
-    most = _EXAMPLES if far(base) is None else _FAR_EXAMPLES
+    most = _FAR_EXAMPLES if base.is_far else _EXAMPLES
     for each in spans_of_source(open_dataset(base.store.url), base.name, view, most):
         *said, _ = map(printable, each.lines())
         yield ShownSpan([line.strip() for line in said], printable(each.text[:_CHARACTERS]))

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, Unpack
+from typing import Any, Literal
 
 from jaxdata.base.errors import InputError
-from jaxdata.base.numbers import is_number, takes_numpy
+from jaxdata.base.numbers import is_number, validated
 from jaxdata.dataset.custom import as_documents
 from jaxdata.rows.map_datasets import RowDataset
 from jaxdata.rows.megatron.gpt_rows import BlendedRows, GptRows
 from jaxdata.rows.megatron.order import (
     SURPLUS,
-    GptArguments,
     GptSettings,
     check_part,
     normalized,
     split_range,
     target_sizes,
 )
-from jaxdata.rows.packing.settings import with_settings
+from jaxdata.rows.packing.settings import PositionsName
 
 
-@takes_numpy
-@with_settings(GptSettings, without=())
+@validated
 def gpt(
     source: Any,
     *,
@@ -33,7 +30,15 @@ def gpt(
     num_samples: int | None = None,
     split: str | None = None,
     part: str = "train",
-    **given: Unpack[GptArguments],
+    seed: int = 1234,
+    reset: bool = False,
+    eod_mask_loss: bool = False,
+    by: Literal["document", "eod"] = "document",
+    eod_id: int | None = None,
+    positions: PositionsName = "segment",
+    add_extra_token_to_sequence: int = 1,
+    drop_last_partial_validation_sequence: bool = True,
+    pad_id: int | None = None,
 ) -> RowDataset:
     """The rows of Megatron's `GPTDataset`.
 
@@ -76,11 +81,10 @@ def gpt(
     >>> gpt(documents, seq_len=4, reset=True, by="eod", eod_id=9)[1]["segment_ids"].tolist()
     [1, 2, 2, 2]
     """
-    return RowDataset(_table(source, GptSettings(seq_len, **given), num_samples, split, part))
+    return RowDataset(_table(source, GptSettings.among(locals()), num_samples, split, part))
 
 
-@takes_numpy
-@with_settings(GptSettings, without=())
+@validated
 def blend(
     datasets: Sequence[tuple[float | None, Any]],
     *,
@@ -89,7 +93,15 @@ def blend(
     split: str | None = None,
     part: str = "train",
     mid_level_dataset_surplus: float = SURPLUS,
-    **given: Unpack[GptArguments],
+    seed: int = 1234,
+    reset: bool = False,
+    eod_mask_loss: bool = False,
+    by: Literal["document", "eod"] = "document",
+    eod_id: int | None = None,
+    positions: PositionsName = "segment",
+    add_extra_token_to_sequence: int = 1,
+    drop_last_partial_validation_sequence: bool = True,
+    pad_id: int | None = None,
 ) -> RowDataset:
     """The rows of Megatron's `BlendedDataset`.
 
@@ -121,8 +133,8 @@ def blend(
     >>> [int(row["inputs"][0]) for row in rows]
     [1, 2, 1, 1, 1, 2, 1, 1]
     """
+    settings = GptSettings.among(locals())
     weights = _weights(datasets)
-    settings = GptSettings(seq_len, **given)
     samples: list[int | None] = [None] * len(datasets)
     if weights is not None:
         if size is None:
@@ -155,9 +167,9 @@ def _weights(datasets: Sequence[tuple[float | None, Any]]) -> list[float] | None
 def _table(
     source: Any, settings: GptSettings, num_samples: int | None, split: str | None, part: str
 ) -> GptRows:
-    documents = as_documents(getattr(source, "sequences", source))
+    documents = as_documents(source).sequences
     check_part(part)
     if part != "valid":
-        settings = replace(settings, drop_last_partial_validation_sequence=True)
+        settings = settings.model_copy(update={"drop_last_partial_validation_sequence": True})
     chosen = None if split is None else split_range(split, part, len(documents))
     return GptRows(documents, settings, num_samples, chosen)

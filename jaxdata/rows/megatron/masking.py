@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jaxdata.base.ragged import Ints, expand
-from jaxdata.dataset.documents import Documents, Gathered, RangedDocuments, SideArray, side_arrays
+from jaxdata.dataset.documents import DerivedDocuments, Documents, Gathered
 from jaxdata.rows.megatron.order import GptSettings
 from jaxdata.rows.reading import read_tokens
 from jaxdata.rows.table import ReadRanges, RowTable, Segments
@@ -29,41 +29,26 @@ def masked_as(documents: Documents, settings: GptSettings) -> Documents:
 
 def unpadded(documents: Documents) -> Documents:
     """The documents with the pads that :class:`PadsMasked` takes out: EODs may have id 0."""
-    return documents.documents if isinstance(documents, PadsMasked) else documents
+    return documents.source if isinstance(documents, PadsMasked) else documents
 
 
-class _Masked(RangedDocuments):
+class _Masked(DerivedDocuments):
     """Documents with masks beyond those that they store (see `Documents`)."""
 
-    masked = True
-
-    def __init__(self, documents: Documents) -> None:
-        self.documents = documents
-        self.name, self.fingerprint = documents.name, documents.fingerprint
-        self.dtype, self.store = documents.dtype, documents.store
-
-    @property
-    def lengths(self) -> NDArray[Any]:
-        return self.documents.lengths
-
-    @property
-    def side(self) -> Mapping[str, SideArray]:
-        """Those of the documents."""
-        return side_arrays(self.documents)
-
-    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
-        return self.documents.tokens(documents, starts, counts)
+    def __init__(self, source: Documents) -> None:
+        super().__init__(source)
+        self.masked = True
 
     def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         mask = np.ones(counts.sum(), np.uint8)
-        if self.documents.masked:
-            stored = self.documents.masks(documents, starts, counts).views.join()
+        if self.source.masked:
+            stored = self.source.masks(documents, starts, counts).views.join()
             mask &= np.frombuffer(stored, np.uint8)
         mask[self._without_loss(documents, starts, counts)] = 0
         return Gathered.cut(mask, counts)
 
     def _joined(self, documents: Ints, starts: Ints, counts: Ints) -> NDArray[Any]:
-        stored = self.documents.tokens(documents, starts, counts).views.join()
+        stored = self.source.tokens(documents, starts, counts).views.join()
         return np.frombuffer(stored, self.dtype.newbyteorder("<"))
 
     @abstractmethod
@@ -78,7 +63,7 @@ class FirstTokensMasked(_Masked):
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FirstTokensMasked, (self.documents,)
+        return FirstTokensMasked, (self.source,)
 
     def _without_loss(self, documents: Ints, starts: Ints, counts: Ints) -> Ints:  # noqa: ARG002
         first: Ints = np.cumsum(counts) - counts
@@ -93,12 +78,12 @@ class AfterEodMasked(_Masked):
     segment are asked for in order, and its first token is no target.
     """
 
-    def __init__(self, documents: Documents, eod_id: int) -> None:
-        super().__init__(documents)
+    def __init__(self, source: Documents, eod_id: int) -> None:
+        super().__init__(source)
         self._eod_id = eod_id
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return AfterEodMasked, (self.documents, self._eod_id)
+        return AfterEodMasked, (self.source, self._eod_id)
 
     def _without_loss(self, documents: Ints, starts: Ints, counts: Ints) -> Ints:
         tokens = self._joined(documents, starts, counts)
@@ -109,12 +94,12 @@ class AfterEodMasked(_Masked):
 class PadsMasked(_Masked):
     """Documents whose pads have no loss as targets, and are 0."""
 
-    def __init__(self, documents: Documents, pad_id: int) -> None:
-        super().__init__(documents)
+    def __init__(self, source: Documents, pad_id: int) -> None:
+        super().__init__(source)
         self._pad_id = pad_id
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PadsMasked, (self.documents, self._pad_id)
+        return PadsMasked, (self.source, self._pad_id)
 
     def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         tokens = self._joined(documents, starts, counts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +17,8 @@ from jaxdata.base.ragged import Ints
 from jaxdata.base.wording import bars_html, color_of, table_html, visible
 from jaxdata.dataset.views.kept_documents import identified
 from jaxdata.rows.mixing.phases import Phase, Recipe, size_of
-from jaxdata.rows.mixing.timeline import SourceBudget, Timeline, make_timeline
+from jaxdata.rows.mixing.remaining import cursor_of
+from jaxdata.rows.mixing.timeline import Timeline, make_timeline
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.table import (
     Exhaustion,
@@ -44,13 +44,7 @@ def mixture(
     recipe.check(list(tables))
     for setting in ("seq_len", "positions"):
         _shared(tables, setting, tables)
-    sizes = {name: size_of(table, weigh_by) for name, table in tables.items()}
-    budgets = []
-    for name, table in tables.items():
-        available = math.ceil(recipe.epochs_of(name) * len(table))
-        tokens_per_row = Fraction(sizes[name], len(table)) if sizes[name] else Fraction(1)
-        budgets.append(SourceBudget(name, available, tokens_per_row))
-    return mix_tables(tables, recipe, sizes, budgets)
+    return mix_tables(tables, recipe, {})
 
 
 def everything(
@@ -64,16 +58,17 @@ def everything(
 def mix_tables(
     tables: Mapping[str, RowTable],
     recipe: Recipe,
-    sizes: Mapping[str, int],
-    budgets: Sequence[SourceBudget],
+    used: Mapping[str, int],
     start: int = 0,
     first_phase: int = 0,
 ) -> MixedRows:
     """Lay a checked recipe out over the rows of its sources, from row `start` on.
 
-    `sizes` are the tokens in an epoch of each source, as weights count them; `budgets` are in the
-    order of `tables`.
+    `used` are the rows of each source that were taken before.
     """
+    cursors = {name: cursor_of(table) for name, table in tables.items()}
+    sizes = {name: size_of(each.whole, recipe.weigh_by) for name, each in cursors.items()}
+    budgets = [each.budget(name, recipe, used.get(name, 0)) for name, each in cursors.items()]
     phases = recipe.weighed(sizes)
     weighed = [name for name in tables if any(phase.weight(name) for phase in phases)]
     seq_len, positions = (_shared(tables, name, weighed) for name in ("seq_len", "positions"))

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any, Literal, get_args
 
 from jaxdata.base.errors import InputError
-from jaxdata.base.numbers import is_number, takes_numpy
+from jaxdata.base.numbers import is_number, own
 from jaxdata.base.wording import nearest, shortened
 
 Weights = Mapping[str, float] | str
@@ -85,7 +85,6 @@ OnExhaustion = Literal["refuse", "halt", "renormalize"]
 """What happens where a source runs dry before its phases end."""
 
 
-@takes_numpy
 @dataclass(frozen=True)
 class Phase:
     """A part of training with one set of weights.
@@ -115,6 +114,8 @@ class Phase:
     batch_size: int | None = None
 
     def __post_init__(self) -> None:
+        for name, value in vars(self).copy().items():
+            object.__setattr__(self, name, own(value))
         if sum(value is not None for value in (self.tokens, self.rows, self.steps)) > 1:
             raise InputError(
                 f"a phase of tokens={self.tokens}, rows={self.rows}, steps={self.steps}: give "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import count
@@ -252,43 +252,48 @@ class _SourceProgress:
 
     def run(self, number: int, phase: Phase, budget: int | None) -> bool:
         """Lay a phase out; returns whether it reached its end."""
-        end = self._row + (_left(self._budgets, self._used) if budget is None else budget)
+        end = self._row + (sum(self._left()) if budget is None else budget)
         renormalizes = self._on_exhaustion == "renormalize"
-        weighing = _Weighing(self._budgets, phase)
+        # Only proportions count, and 0 is none.
+        of_rows = whole_numbers(_shares(self._budgets, phase))
+        of_tokens = whole_numbers([exact(phase.weight(each.name)) for each in self._budgets])
         while self._row < end:
-            weighs = any(weighing.of_rows)
-            first_dry = self._interval(number, weighing, end) if weighs else None
-            if first_dry is not None and (renormalizes or budget is not None):
-                weighing.leave_out(first_dry)
-                self.met.append(Exhaustion(self._budgets[first_dry].name, number, self._row))
+            weighs = any(of_rows)
+            dry = self._interval(number, of_rows, of_tokens, end) if weighs else None
+            if dry is not None and (renormalizes or budget is not None):
+                of_rows[dry] = of_tokens[dry] = 0
+                self.met.append(Exhaustion(self._budgets[dry].name, number, self._row))
             if self._row < end and not (weighs and renormalizes):
                 self.halted = None if budget is None else self.met[-1]
                 return False
         return True
 
-    def _interval(self, number: int, weighing: _Weighing, end: int) -> int | None:
+    def _interval(
+        self, number: int, of_rows: list[int], of_tokens: list[int], end: int
+    ) -> int | None:
         """Add the next interval; returns the source whose exhaustion ends it."""
-        tree = Apportionment(weighing.of_rows)
-        rows, first_dry = _lasts(tree, weighing, end - self._row, self._used, self._budgets)
+        limits = [each.available - taken for each, taken in self._taken()]
+        for source, limit in enumerate(limits):  # an amendment may allow less than is used already
+            if limit < 0 and of_rows[source]:
+                return source
+        tree, total = Apportionment(of_rows), sum(of_tokens)
+        rows, dry = tree.first_beyond(limits)
         if rows:
-            shares = _asked(self._budgets, weighing.of_tokens)
-            used = tuple(self._used)
+            weighed = zip(self._budgets, of_tokens, strict=True)
+            shares = {source.name: weight / total for source, weight in weighed if weight}
+            rows, used = min(rows, end - self._row), tuple(self._used)
             interval = ApportionedInterval(self._row, rows, number, shares, tree, used)
             self.intervals.append(interval)
             self._row += rows
             self._used = interval.used(self._row)
-        return first_dry
+        return dry if self._row < end else None
 
+    def _taken(self) -> Iterator[tuple[SourceBudget, int]]:
+        return zip(self._budgets, self._used, strict=True)
 
-class _Weighing:
-    """Shares in a phase, in whole numbers; only their proportions count, and 0 is none."""
-
-    def __init__(self, budgets: Sequence[SourceBudget], phase: Phase) -> None:
-        self.of_rows = whole_numbers(_shares(budgets, phase))
-        self.of_tokens = whole_numbers([exact(phase.weight(source.name)) for source in budgets])
-
-    def leave_out(self, source: int) -> None:
-        self.of_rows[source] = self.of_tokens[source] = 0
+    def _left(self) -> Iterator[int]:
+        """Rows that each source has left."""
+        return (max(each.available - taken, 0) for each, taken in self._taken())
 
 
 def _demand(
@@ -318,32 +323,6 @@ def _demand(
         )
 
 
-def _lasts(
-    tree: Apportionment,
-    weighing: _Weighing,
-    rows: int,
-    used: Sequence[int],
-    budgets: Sequence[SourceBudget],
-) -> tuple[int, int | None]:
-    """How many of the next `rows` the sources can give, and the source that ends them."""
-    limits = [source.available - taken for source, taken in zip(budgets, used, strict=True)]
-    for source, limit in enumerate(limits):  # an amendment may allow less than is used already
-        if limit < 0 and weighing.of_rows[source]:
-            return 0, source
-    row, dry = tree.first_beyond(limits)
-    return (row, dry) if row < rows else (rows, None)
-
-
-def _left(budgets: Sequence[SourceBudget], used: Sequence[int]) -> int:
-    return sum(max(s.available - taken, 0) for s, taken in zip(budgets, used, strict=True))
-
-
 def _shares(budgets: Sequence[SourceBudget], phase: Phase) -> list[Fraction]:
     """Shares of rows: weights are of trained tokens, so a source with fuller rows gets fewer."""
     return [exact(phase.weight(source.name)) / source.tokens_per_row for source in budgets]
-
-
-def _asked(budgets: Sequence[SourceBudget], weights: Sequence[int]) -> dict[str, float]:
-    total = sum(weights)
-    weighed = zip(budgets, weights, strict=True)
-    return {source.name: weight / total for source, weight in weighed if weight}

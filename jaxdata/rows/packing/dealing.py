@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -16,7 +15,7 @@ import numpy as np
 
 from jaxdata.base.ragged import Ints, consecutive
 from jaxdata.base.seeds import Permutation, derive, shuffled_groups
-from jaxdata.dataset.documents import Documents, tokens_of
+from jaxdata.dataset.documents import Documents
 from jaxdata.rows.packing.plan_cache import cached_table
 from jaxdata.rows.packing.settings import PackSettings
 
@@ -32,7 +31,7 @@ Span = tuple[int, int]
 def resolved(documents: Documents, settings: PackSettings) -> PackSettings:
     """The settings with numbers where they leave the choice; unshuffled rows have one lane."""
     if not settings.shuffle:
-        return replace(settings, chunk_bytes=0, block_bytes=None, lanes=1)
+        return settings.model_copy(update={"chunk_bytes": 0, "block_bytes": None, "lanes": 1})
     chunk, block, lanes = settings.chunk_bytes, settings.block_bytes, settings.lanes
     if chunk is None:
         chunk = _CHUNK_BYTES if _stored_bytes(documents) >= _SMALL_BYTES else 0
@@ -41,11 +40,12 @@ def resolved(documents: Documents, settings: PackSettings) -> PackSettings:
     if lanes is None:
         blocks = _stored_bytes(documents) // block if chunk and block else 0
         lanes = min(2 ** max((blocks // _BLOCKS_A_LANE).bit_length() - 1, 0), _MOST_LANES)
-    return replace(settings, chunk_bytes=chunk, block_bytes=block, lanes=lanes)
+    found = {"chunk_bytes": chunk, "block_bytes": block, "lanes": lanes}
+    return settings.model_copy(update=found)
 
 
 def _stored_bytes(documents: Documents) -> int:
-    return tokens_of(documents) * (documents.dtype.itemsize + documents.masked)
+    return documents.total_tokens * (documents.dtype.itemsize + documents.masked)
 
 
 def order_of(documents: Documents, settings: PackSettings) -> DocumentOrder:

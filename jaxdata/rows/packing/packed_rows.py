@@ -23,13 +23,12 @@ from jaxdata.rows.packing.block_plan import BlockPlan
 from jaxdata.rows.packing.dealing import resolved
 from jaxdata.rows.packing.plan_cache import cached_table
 from jaxdata.rows.packing.plan_memory import PLANS, Key
-from jaxdata.rows.packing.planner import FEW_BLOCKS, Planner
+from jaxdata.rows.packing.planner import Planner
 from jaxdata.rows.packing.settings import PackSettings, PackSummary
 from jaxdata.rows.packing.strategies import STRATEGIES
 from jaxdata.rows.table import Key as BatchKey
 from jaxdata.rows.table import RowTable, Segments, TokenCounts, cyclic_key
 
-_NO_EPOCH = -1
 _DOCUMENTS, _TARGETS = 4_096, 2**22
 """whose masks are read together, about"""
 _NEARLY_READ = 0.25
@@ -70,9 +69,6 @@ class PackedRows(RowTable):
         self._lanes = Lanes(self._rows, settings.lanes or 1)
         self._token = PLANS.owned_by(self)
         self._counted: dict[int, TokenCounts] = {}
-        if self.planner.packed:
-            for block in range(self.blocks):
-                self._packed_plan(block)
 
     def __len__(self) -> int:
         return self._rows
@@ -124,7 +120,7 @@ class PackedRows(RowTable):
         if not self._source.masked:
             return trained
         keeps_all = STRATEGIES[self.settings.strategy].keeps_all
-        stated = getattr(self._source, "loss_tokens", None) if keeps_all else None
+        stated = self._source.loss_tokens if keeps_all else None
         return stated if isinstance(stated, int) and 0 <= stated <= trained else None
 
     def _targets_of_epoch(self) -> Iterator[Targets]:
@@ -281,12 +277,13 @@ class PackedRows(RowTable):
             return Segments.join([])
         placed = np.argsort(positions, kind="stable")
         positions = positions[placed]
-        visits = np.searchsorted(self._epoch(epoch)[1], positions, side="right")
+        of_epoch = self._epoch(epoch)
+        visits = np.searchsorted(of_epoch.ends, positions, side="right")
         edges = [0, *(np.flatnonzero(np.diff(visits)) + 1).tolist(), len(visits)]
         blocks = visits[edges[:-1]].tolist()
-        self._fetch_lengths(epoch, blocks)
+        self._fetch_lengths(epoch, of_epoch.order[blocks].tolist())
         found = [
-            self._in_block(epoch, visit, positions[a:b])
+            self._in_block(epoch, of_epoch, visit, positions[a:b])
             for visit, (a, b) in zip(blocks, pairwise(edges), strict=True)
         ]
         counts, *columns = (np.concatenate(each) for each in zip(*found, strict=True))
@@ -295,25 +292,23 @@ class PackedRows(RowTable):
         ascending = bool((placed[1:] > placed[:-1]).all())
         return segments if ascending else segments.take(np.argsort(row, kind="stable"))
 
-    def _fetch_lengths(self, epoch: int, visits: list[int]) -> None:
+    def _fetch_lengths(self, epoch: int, blocks: list[int]) -> None:
         """Ask for the lengths of all blocks to be planned at once, where they are in a bucket."""
-        fetch = getattr(self._source.lengths, "fetch", None)
-        if fetch is None or len(visits) == 1:
+        if not self._source.is_far or len(blocks) == 1:
             return
-        order, _ = self._epoch(epoch)
-        numbers = [block for block in order[visits].tolist() if not self._has_plan(epoch, block)]
+        numbers = [block for block in blocks if not PLANS.has((self._token, epoch, block))]
         if numbers:
             first = self._blocks.first[numbers]
             stop = first + self._blocks.documents[numbers]
             spans = list(zip(first.tolist(), stop.tolist(), strict=True))
-            fetch(np.concatenate([self.planner.order.documents_of(span) for span in spans]))
+            asked = [self.planner.order.documents_of(span) for span in spans]
+            self._source.fetch_lengths(np.concatenate(asked))
 
-    def _has_plan(self, epoch: int, block: int) -> bool:
-        return PLANS.has((self._token, epoch, block))
-
-    def _in_block(self, epoch: int, visit: int, positions: Ints) -> tuple[AnyInts, ...]:
+    def _in_block(
+        self, epoch: int, of_epoch: _Epoch, visit: int, positions: Ints
+    ) -> tuple[AnyInts, ...]:
         """How many segments each of some rows of a block has, and the columns of all."""
-        order, ends = self._epoch(epoch)
+        order, ends = of_epoch
         plan, end = self._plan(epoch, int(order[visit])), int(ends[visit])
         if end - positions[-1] < plan.rows * _NEARLY_READ and visit + 1 < len(order):
             PLANS.prepare(*self._planning(epoch, int(order[visit + 1])))
@@ -343,17 +338,6 @@ class PackedRows(RowTable):
 
     def _plan_block(self, epoch: int, block: int) -> BlockPlan:
         """The plan of a block, its rows in the order of an epoch."""
-        plan = self._packed_plan(block)
-        return plan.with_rows(self._shuffled(plan.rows, "rows", epoch, block))
-
-    def _packed_plan(self, block: int) -> BlockPlan:
-        """The plan of a block, its rows as they were packed; few may be read in many epochs."""
-        pack = partial(self._pack_block, block)
-        few = self.blocks <= FEW_BLOCKS
-        return PLANS.get((self._token, _NO_EPOCH, block), pack) if few else pack()
-
-    def _pack_block(self, block: int) -> BlockPlan:
-        """Pack a block."""
         first = int(self._blocks.first[block])
         documents, plan = self.planner.plan((first, first + int(self._blocks.documents[block])))
         planned = len(plan.row_starts) - 1, int(plan.slots.sum(dtype=np.int64))
@@ -366,7 +350,8 @@ class PackedRows(RowTable):
         # Plans are cached: 32 bits, where they suffice, halve the memory.
         small = np.int32 if max(len(self._source), int(plan.start.max(initial=0))) < 2**31 else int
         columns = (documents.take(plan.document), plan.start, plan.slots, plan.context)
-        return BlockPlan(plan.row_starts, *(each.astype(small, copy=False) for each in columns))
+        plan = BlockPlan(plan.row_starts, *(each.astype(small, copy=False) for each in columns))
+        return plan.with_rows(self._shuffled(plan.rows, "rows", epoch, block))
 
     def _epoch(self, epoch: int) -> _Epoch:
         """The blocks in the order of an epoch, and the rows up to the end of each."""

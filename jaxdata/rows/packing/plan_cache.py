@@ -20,7 +20,7 @@ from jaxdata.base.errors import DatasetError
 from jaxdata.base.facts import digest
 from jaxdata.base.ragged import Ints
 from jaxdata.dataset.checksums import CHECKSUM_BYTES, checked_bytes, with_checksum
-from jaxdata.dataset.documents import Documents, stated_lengths
+from jaxdata.dataset.documents import Documents
 from jaxdata.storage import LocalStore, map_file
 from jaxdata.storage.cached_files import CACHED_ARRAYS, cached_file, find_kept, keep
 
@@ -31,7 +31,7 @@ Origin = tuple[Path, Sequence[Shape]]
 
 def _name(key: dict[str, Any], documents: Documents, prefix: str, suffix: str) -> str:
     """The name of the file of a key."""
-    stated = stated_lengths(documents)
+    stated = documents.stated_lengths
     if stated:  # others may claim the same fingerprint
         key = key | {"lengths": stated.sha256}
     return f"plans/{prefix}{digest(key)[:32]}{suffix}"

@@ -7,7 +7,7 @@ computed side by side on all cores, and are kept, so that hosts that start later
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass
 from functools import cached_property
 from itertools import pairwise
 from multiprocessing.connection import Connection
@@ -21,7 +21,7 @@ from jaxdata.base.processes import Pool, answer_tasks, available_cores
 from jaxdata.base.progress import Advance
 from jaxdata.base.ragged import AnyInts, Ints
 from jaxdata.base.seeds import derive
-from jaxdata.dataset.documents import Documents, check_lengths, stated_lengths
+from jaxdata.dataset.documents import Documents
 from jaxdata.rows.packing.block_plan import BlockPlan, Packed, window_counts
 from jaxdata.rows.packing.dealing import BLOCK_DOCUMENTS, DocumentOrder, Span, order_of
 from jaxdata.rows.packing.plan_cache import cached_table
@@ -47,8 +47,6 @@ class BlockTable(NamedTuple):
 
 
 MAX_WINDOWS = 2**20
-FEW_BLOCKS = 2
-"""of a source: these stay in memory as they were packed, for all epochs"""
 
 _TOGETHER = 2**17
 """documents whose blocks are packed together"""
@@ -84,8 +82,6 @@ class Planner:
 
     documents: Documents
     settings: PackSettings
-    packed: dict[Span, Packed] = field(default_factory=dict, compare=False, repr=False)
-    """what the table of few blocks was made of; `plan` takes it"""
 
     def key(self) -> dict[str, Any]:
         """Everything that the plan depends on: the key of the plan cache."""
@@ -103,10 +99,8 @@ class Planner:
     def plan(self, span: Span) -> tuple[Ints, BlockPlan]:
         """The documents of a block, and the plan of its rows."""
         documents = self.order.documents_of(span)
-        packed = self.packed.pop(span, None)
-        if packed is None:
-            bounds = np.array([0, len(documents)])
-            (packed,) = pack_blocks(self._lengths(documents), bounds, self.settings)
+        bounds = np.array([0, len(documents)])
+        (packed,) = pack_blocks(self._lengths(documents), bounds, self.settings)
         plan = packed.plan()
         if not self.settings.shuffle:
             return documents, plan.in_document_order()
@@ -123,7 +117,7 @@ class Planner:
         """
 
         def compute() -> Ints:
-            check_lengths(self.documents)  # which planning reads anyway
+            self.documents.check_lengths()  # which planning reads anyway
             return self.table(progress)
 
         return BlockTable(*cached_table(self.documents, self.key(), compute, self._holds).T)
@@ -132,7 +126,7 @@ class Planner:
         """Whether kept lines cover all documents, and rows hold no more than they can."""
         if lines.shape[1:] != (len(BlockTable._fields),) or (lines < 0).any():
             return False
-        table, stated = BlockTable(*lines.T), stated_lengths(self.documents)
+        table, stated = BlockTable(*lines.T), self.documents.stated_lengths
         covers = (
             np.append(table.first, len(self.documents)) == np.append(0, table.documents).cumsum()
         )
@@ -152,7 +146,6 @@ class Planner:
             if line is None:  # too many windows: from here on, `MAX_WINDOWS` ends the blocks
                 spans = list(self._uneven_spans(sum(line[1] for line in lines)))
                 lines += [line for line in self._measured(spans) if line is not None]
-                self.packed.clear()
                 break
             lines.append(line)
             if progress:
@@ -182,8 +175,6 @@ class Planner:
         )
         targets = (tokens - counts + empty).tolist()
         blocks = pack_blocks(lengths, bounds, self.settings)
-        if len(self._spans) <= FEW_BLOCKS:
-            self.packed.update(zip(spans, blocks, strict=True))
         lines = zip(spans, counts.tolist(), targets, blocks, strict=True)
         return [
             [first, documents, of_block, *astuple(packed.size())]
@@ -220,7 +211,7 @@ class Planner:
 
     def _lengths(self, documents: Ints) -> NDArray[np.unsignedinteger]:
         lengths: NDArray[np.unsignedinteger] = self.documents.lengths[documents]
-        stated = stated_lengths(self.documents)
+        stated = self.documents.stated_lengths
         if stated and int(lengths.sum(dtype=np.int64)) > stated.tokens:  # else memory would be too
             raise DatasetError(
                 f"the lengths of {self.documents.name} are not those that were written: jaxdata "

@@ -2,93 +2,70 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import MISSING, Field, asdict, dataclass, field, fields
-from typing import Any, Literal, TypedDict, TypeVar
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
 
 from jaxdata.base.errors import InputError
-from jaxdata.base.numbers import is_whole
+from jaxdata.base.settings import Count, Natural, OneOf, Settings
 from jaxdata.base.wording import bars_html, color_of, table_html
 from jaxdata.rows.packing.block_plan import StrategyName
 from jaxdata.rows.packing.strategies import STRATEGIES, strategy_names
 from jaxdata.rows.table import MOST_SLOTS, POSITIONS
 
-ORDERING = ("chunk_bytes", "block_bytes", "lanes")
-"""settings that only shuffled rows have"""
+Slots = Annotated[Count, Field(le=MOST_SLOTS)]
+"""of a row"""
 PositionsName = Literal["segment", "row"]
 """for type checkers: `POSITIONS`"""
-F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _setting(
-    description: str,
-    default: Any = MISSING,
-    *,
-    least: int | None = None,
-    most: int = 2**62,
-    choices: Collection[Any] | None = None,
-) -> Any:
-    """A field with the metadata from which checks and config sections are made.
+class PackSection(Settings):
+    """How documents become rows; the arguments of `jaxdata.pack`."""
 
-    A registry given as `choices` is read whenever a value is checked.
-    """
-    metadata = {"description": description, "least": least, "most": most, "choices": choices}
-    return field(default=default, metadata=metadata)
-
-
-@dataclass(frozen=True)
-class PackSettings:
-    """How documents become rows; checked when made.
-
-    The arguments of `jaxdata.pack` and the fields of `pack:` in a config are these fields.
-    """
-
-    seq_len: int = _setting("slots in a row", least=1, most=MOST_SLOTS)
-    strategy: StrategyName = _setting(  # noqa: RUF009 - a field
-        "how windows share rows", "best_fit", choices=STRATEGIES
+    seq_len: Slots = Field(default=2048, description="slots in a row")
+    strategy: Annotated[StrategyName, OneOf(STRATEGIES)] = Field(
+        default="best_fit", description="how windows share rows"
     )
-    overlap: int = _setting("tokens that a window repeats, without loss", 0, least=0)
-    seed: int = _setting("root of every order", 0)
-    positions: PositionsName = _setting(  # noqa: RUF009 - a field
-        "where positions start again at 0", "segment", choices=POSITIONS
+    overlap: Natural = Field(default=0, description="tokens that a window repeats, without loss")
+    positions: Annotated[PositionsName, OneOf(POSITIONS)] = Field(
+        default="segment", description="where positions start again at 0"
     )
-    max_segments: int | None = _setting("most segments in a row; null: any", None, least=1)
-    chunk_bytes: int | None = _setting(
-        "bytes of neighbouring documents that stay together; 0: single documents; null: 0 for "
-        "sources below 2 GiB, else 1 MiB",
-        None,
-        least=0,
+    max_segments: Count | None = Field(
+        default=None, description="most segments in a row; null: any"
     )
-    block_bytes: int | None = _setting(
-        "bytes of documents that are packed together; null: 8 MiB of chunks, or 65,536 single "
-        "documents",
-        None,
-        least=1,
+    chunk_bytes: Natural | None = Field(
+        default=None,
+        description="bytes of neighbouring documents that stay together; 0: single documents; "
+        "null: 0 for sources below 2 GiB, else 1 MiB",
     )
-    lanes: int | None = _setting(
-        "parts of an epoch that are read side by side, a power of two; null: by size",
-        None,
-        least=1,
-        most=2**16,
+    block_bytes: Count | None = Field(
+        default=None,
+        description="bytes of documents that are packed together; null: 8 MiB of chunks, or 65,536 "
+        "single documents",
     )
-    shuffle: bool = _setting("shuffle documents and rows; False: the order of the dataset", True)
+    lanes: Annotated[Count, Field(le=2**16)] | None = Field(
+        default=None,
+        description="parts of an epoch that are read side by side, a power of two; null: by size",
+    )
 
-    def __post_init__(self) -> None:
-        for each in fields(self):
-            _check(each, getattr(self, each.name))
-        self._check_overlap()
-        if self.lanes is not None and self.lanes & (self.lanes - 1):
-            raise InputError(f"lanes={self.lanes}: expected a power of two, or None")
+
+class PackSettings(PackSection):
+    """All that decides the rows of one source."""
+
+    seq_len: Slots
+    seed: int = 0
+    shuffle: bool = True
+    """False: the order of the dataset"""
 
     def facts(self) -> dict[str, Any]:
         """Names and values."""
-        return asdict(self)
+        return self.model_dump()
 
-    def _check_overlap(self) -> None:
+    @model_validator(mode="after")
+    def _fit_together(self) -> PackSettings:
         half = self.seq_len // 2
-        if not self.overlap <= half:
+        if self.overlap > half:
             raise InputError(f"overlap={self.overlap!r}: expected 0 to seq_len/2 = {half}")
         if self.overlap and not STRATEGIES[self.strategy].takes_overlap:
             able = " or ".join(map(repr, strategy_names(taking_overlap=True)))
@@ -96,62 +73,9 @@ class PackSettings:
                 f"overlap={self.overlap} with strategy={self.strategy!r}: {self.strategy} cuts no "
                 f"windows that could overlap; use overlap=0, or strategy {able}"
             )
-
-
-def _check(setting: Field[Any], given: Any) -> None:
-    least, choices = setting.metadata["least"], setting.metadata["choices"]
-    if choices is not None and given not in choices:
-        raise InputError(f"{setting.name}={given!r}: expected {' | '.join(map(str, choices))}")
-    if given is None and setting.default is None:
-        return
-    also = ", or None" if setting.default is None else ""
-    if least is not None and not is_whole(given):
-        raise InputError(
-            f"{setting.name}={given!r}: expected a whole number of at least {least}{also}"
-        )
-    if least is not None and given < least:
-        raise InputError(f"{setting.name}={given!r}: expected at least {least}{also}")
-    if least is not None and given > (most := setting.metadata["most"]):
-        raise InputError(f"{setting.name}={given}: expected at most {most:,}{also}")
-
-
-class RowArguments(TypedDict, total=False):
-    """Fields of `PackSettings` that all ways to make rows take as arguments."""
-
-    strategy: StrategyName
-    overlap: int
-    positions: PositionsName
-    max_segments: int | None
-
-
-class PackArguments(RowArguments, total=False):
-    """Fields of `PackSettings` that `jaxdata.pack` takes in addition to `seq_len`."""
-
-    seed: int
-    chunk_bytes: int | None
-    block_bytes: int | None
-    lanes: int | None
-
-
-def with_settings(settings: type, *, without: Sequence[str]) -> Callable[[F], F]:
-    """Show the fields of a dataclass in the signature of a function that takes them as `**`."""
-
-    def shown(function: F) -> F:
-        signature = inspect.signature(function)
-        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        names = {parameter.name for parameter in own}
-        keyword = functools.partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
-        added = [
-            keyword(each.name, default=each.default, annotation=each.type)
-            for each in fields(settings)
-            if each.name not in names and each.name not in without
-        ]
-        function.__signature__ = signature.replace(  # type: ignore[attr-defined]
-            parameters=[*own, *added]
-        )
-        return function
-
-    return shown
+        if self.lanes is not None and self.lanes & (self.lanes - 1):
+            raise InputError(f"lanes={self.lanes}: expected a power of two")
+        return self
 
 
 @dataclass(frozen=True)

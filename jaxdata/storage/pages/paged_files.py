@@ -146,6 +146,11 @@ class PagedFiles:
     def _cache(self) -> PageCache | None:
         return page_cache()
 
+    def fit(self, need: int, room: int) -> bool:
+        """Fetch pages only if what is open at a time, `need` bytes, has room; returns whether."""
+        self.by_pages, self.dealt_by_pages = need <= room, need < self.size
+        return self.by_pages
+
     def gather(self, ranges: PageRanges) -> ByteRanges:
         """The bytes of some ranges (see `Store`)."""
         refuse_fork()  # refuses a forked process, whatever is cached

@@ -22,7 +22,7 @@ from jaxdata.storage.cached_files import find_kept, keep
 from jaxdata.tokenizers.base import CannotEncode, Tokenizer
 from jaxdata.tokenizers.encoders.base import CodePointSet, Encoder, library_of
 
-_TRIAL = 2
+_TRIAL = 3
 """Counts up when trials change, so that what an earlier one found is not taken."""
 
 
@@ -32,16 +32,12 @@ class Verdict(BaseModel):
     Attributes:
         refused: why the encoder may not be used; None where it may.
         left: ranges of code points that are left to the library, both ends included.
-        differing: those of them that the encoder does otherwise than the library.
-        ratio: how many times as fast as the library it was on what is hard.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     refused: str | None = None
     left: list[tuple[int, int]] = []
-    differing: list[int] = []
-    ratio: float = 0.0
 
 
 def kept_verdict(tokenizer: Tokenizer, encoder: str) -> Verdict | None:
@@ -200,33 +196,23 @@ class GuardedEncoder:
             CannotEncode: the library fails on one of the texts.
         """
         self._count("all", texts)
-        if suspect := {*self._suspects.found_in(texts), *_with_long_runs(texts)}:
-            return self._apart(texts, suspect)
+        suspect = {*self._suspects.found_in(texts), *_with_long_runs(texts)}
+        own = iter(self._own([text for n, text in enumerate(texts) if n not in suspect]))
+        found = [None if n in suspect else next(own) for n in range(len(texts))]
+        left = [text for text, ids in zip(texts, found, strict=True) if ids is None]
+        self._count("left", left)
+        others = iter(self._library(left) if left else ())
+        return [next(others) if ids is None else ids for ids in found]
+
+    def _own(self, texts: Sequence[str]) -> list[np.ndarray | None]:
+        """The encoder's ids, compared in samples; None for a text on which it fails."""
         try:
             ids = self._timed("own", self._encoder.encode, texts)
         except CannotEncode:
-            return self._one_by_one(texts)
+            return [None] if len(texts) == 1 else [self._own([text])[0] for text in texts]
         self._count("own", texts)
         self._compare(texts, ids)
-        return ids
-
-    def _apart(self, texts: Sequence[str], suspect: set[int]) -> list[np.ndarray]:
-        plain = [text for n, text in enumerate(texts) if n not in suspect]
-        self.counts.subtract({"all texts": len(plain), "all characters": sum(map(len, plain))})
-        others, own = [texts[n] for n in sorted(suspect)], iter(self.encode(plain))
-        left = iter(self._left(others))
-        return [next(left if n in suspect else own) for n in range(len(texts))]
-
-    def _one_by_one(self, texts: Sequence[str]) -> list[np.ndarray]:
-        if len(texts) == 1:
-            return self._left(texts)
-        self.counts.subtract({"all texts": len(texts), "all characters": sum(map(len, texts))})
-        return [self.encode([text])[0] for text in texts]
-
-    def _left(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Leave texts to the library."""
-        self._count("left", texts)
-        return self._library(texts)
+        return list(ids)
 
     def _compare(self, texts: Sequence[str], ids: Sequence[np.ndarray]) -> None:
         chosen = range(len(texts)) if self._everything else drawn(texts, self._first)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 
@@ -92,9 +91,6 @@ def naughty_texts(words: Sequence[str] = (), count: int = 20_000) -> Iterator[st
 
 Progress = Callable[[int, int], None]
 
-_Ids = Sequence[np.ndarray | None]
-_Encode = Callable[[Sequence[str]], _Ids]
-
 _PRIVATE_PLANES = range(0xF0000, 0x110000)
 _ACCENTS = range(0x300, 0x370)
 _MOST = 1_000
@@ -124,66 +120,41 @@ def try_encoder(
     except Refused as reason:
         return Verdict(refused=str(reason))
     untried = {*_PRIVATE_PLANES, *unassigned(tokenizer.kind).tolist()}
-    trial = _Trial(encoder, tokenizer, progress)
-    differing = trial.code_points(untried)
+    codes = [code for code in map(ord, every_character()) if code not in untried]
+    texts = [_CONTEXTS.format(chr(code)) + _decomposed(code) for code in codes]
+    wrong = _wrong(encoder, tokenizer, texts, progress)
+    pairs = zip(codes, wrong, strict=True)
+    differing = sorted({one for code, differs in pairs if differs for one in _involved(code)})
     if any(code < 128 for code in differing) or len(differing) > _MOST:
         first = shown("".join(map(chr, differing[:4])))
         return Verdict(refused=f"it does {len(differing):,} characters otherwise, as {first}")
     left = ranges_of(untried.union(differing))
-    if (wrong := trial.naughty(CodePointSet(left))) is not None:
-        return Verdict(refused=f"it gives other ids for {shown(wrong)}")
-    return Verdict(left=left, differing=differing, ratio=trial.ratio)
+    suspects = CodePointSet(left)
+    hard = [t for t in naughty_texts(added_texts(tokenizer)) if not suspects.found_in([t])]
+    for text, differs in zip(hard, _wrong(encoder, tokenizer, hard, None), strict=True):
+        if differs:
+            return Verdict(refused=f"it gives other ids for {shown(text)}")
+    return Verdict(left=left)
 
 
-class _Trial:
-    def __init__(self, encoder: Encoder, tokenizer: Tokenizer, progress: Progress | None) -> None:
-        self._encoder, self._library, self._progress = encoder, tokenizer, progress
-        self._seconds = [0.0, 0.0]
-        self._done = self._total = 0
+def _wrong(
+    encoder: Encoder, library: Tokenizer, texts: Sequence[str], progress: Progress | None
+) -> Iterator[bool]:
+    """Whether the encoder gives other ids, by text."""
+    for first in range(0, len(texts), _BATCH):
+        batch = texts[first : first + _BATCH]
+        both = zip(_own(encoder, batch), library.encode_texts(batch, False), strict=True)
+        yield from (one is not None and not np.array_equal(one, other) for one, other in both)
+        if progress:
+            progress(first + len(batch), len(texts))
 
-    @property
-    def ratio(self) -> float:
-        own, library = self._seconds
-        return round(library / max(own, 1e-9), 1)
 
-    def code_points(self, untried: set[int]) -> list[int]:
-        """The code points that a text with them in contexts shows to differ."""
-        codes = [code for code in map(ord, every_character()) if code not in untried]
-        self._total = len(codes)
-        texts = [_CONTEXTS.format(chr(code)) + _decomposed(code) for code in codes]
-        pairs = zip(codes, self._wrong(texts), strict=True)
-        return sorted({one for code, wrong in pairs if wrong for one in _involved(code)})
-
-    def naughty(self, left: CodePointSet) -> str | None:
-        """The first text that differs, of those that are not left to the library."""
-        every = naughty_texts(added_texts(self._library))
-        texts = [text for text in every if not left.found_in([text])]
-        return next((t for t, wrong in zip(texts, self._wrong(texts), strict=True) if wrong), None)
-
-    def _wrong(self, texts: Sequence[str]) -> Iterator[bool]:
-        for first in range(0, len(texts), _BATCH):
-            batch = texts[first : first + _BATCH]
-            theirs = self._timed(1, lambda some: self._library.encode_texts(some, False), batch)
-            for one, other in zip(self._timed(0, self._own, batch), theirs, strict=True):
-                yield one is not None and other is not None and not np.array_equal(one, other)
-            self._done += len(batch)
-            if self._progress:
-                self._progress(min(self._done, self._total), self._total)
-
-    def _own(self, texts: Sequence[str]) -> _Ids:
-        """Ids; None for a text that it fails on, which the library will encode."""
-        try:
-            return self._encoder.encode(texts)
-        except CannotEncode:
-            if len(texts) == 1:
-                return [None]
-        return [self._own([text])[0] for text in texts]
-
-    def _timed(self, place: int, encode: _Encode, texts: Sequence[str]) -> _Ids:
-        begin = time.process_time()
-        ids = encode(texts)
-        self._seconds[place] += time.process_time() - begin
-        return ids
+def _own(encoder: Encoder, texts: Sequence[str]) -> Sequence[np.ndarray | None]:
+    """Ids; None for a text that the encoder fails on, which the library will encode."""
+    try:
+        return encoder.encode(texts)
+    except CannotEncode:
+        return [None] if len(texts) == 1 else [_own(encoder, [text])[0] for text in texts]
 
 
 def _decomposed(code: int) -> str:

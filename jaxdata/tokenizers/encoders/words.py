@@ -302,16 +302,9 @@ def _of_words(model: Any) -> Any:
 def _normaliser(model: Any, content: bytes) -> Callable[[str], str]:
     spec = model.normalizer_spec
     if spec.precompiled_charsmap or spec.remove_extra_whitespaces:
-        return partial(_normalised, _load(content))
-    return _after_a_space if spec.add_dummy_prefix else str
-
-
-def _normalised(library: Any, text: str) -> str:
-    return str(library.Normalize(text)).replace(_SPACE, " ")
-
-
-def _after_a_space(text: str) -> str:
-    return " " + text if text else text
+        normalize = _load(content).Normalize
+        return lambda text: str(normalize(text)).replace(_SPACE, " ")
+    return (lambda text: " " + text if text else text) if spec.add_dummy_prefix else str
 
 
 def _load(model: bytes) -> Any:

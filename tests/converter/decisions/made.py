@@ -20,7 +20,7 @@ BYTES = tokenizers.load("bytes", bos=2)
 JSON = FileType("jsonl")
 
 
-def shard(name: str, lengths: Sequence[int], size: int = 9) -> ShardEntry:
+def shard(name: str, lengths: Sequence[int], size: int = 99) -> ShardEntry:
     sums = {"documents": len(lengths), "records": len(lengths), "tokens": sum(lengths)}
     return ShardEntry(name=name, bytes=size, sha256=f"sum of {name}", **sums)
 
@@ -34,7 +34,7 @@ def wrote(
     name: str,
     documents: Sequence[tuple[int, int, int]],
     *,
-    size: int = 9,
+    size: int = 99,
     kept: bytes = b"",
     counts: Mapping[str, int] | None = None,
     sides: Sequence[str] = (),
@@ -74,13 +74,14 @@ def source(made: Parameters, *, documents: int = 3, **fields: Any) -> SourceEntr
         "inputs": [*made.inputs],
         "parameters": made.of_source(),
         "statistics": {},
+        "checksums": {},
     }
     return SourceEntry(**given | fields)
 
 
 def manifest(made: Parameters, **sources: SourceEntry) -> Manifest:
-    """A dataset of sources of the split `train`."""
-    return Manifest(
+    """A dataset of sources of the split `train`, which has no files."""
+    return Manifest.model_construct(
         tokenizer=made.tokenizer,
         dtype=made.dtype,
         record_tokens=made.record_tokens,

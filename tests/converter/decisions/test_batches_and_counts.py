@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from jaxdata.base.errors import InputError
 from jaxdata.converter import worker as unit_reader
 from jaxdata.converter.conversion import _call
-from jaxdata.converter.conversion_run import _Bar
 from jaxdata.converter.document_batch import Document, Documents, in_pieces
+from jaxdata.converter.engines import ProgressSum
 from jaxdata.converter.inputs.parsing import TextPiece, Unreadable
 from jaxdata.converter.statistics import (
     COUNTED,
@@ -279,8 +279,8 @@ def test_a_transform_gives_records_or_says_what_it_gave() -> None:
 
 def test_progress_is_told_from_nothing_on() -> None:
     told: list[tuple[int, int]] = []
-    bar = _Bar(9, lambda *both: told.append(both))
+    bar = ProgressSum(9, lambda *both: told.append(both))
     for size in (3, 0, 6):
         bar.advance(size)
     assert told == [(0, 9), (3, 9), (3, 9), (9, 9)]
-    _Bar(9, None).advance(1)
+    ProgressSum(9, None).advance(1)

@@ -80,7 +80,7 @@ def receipt(at: int, lengths: list[int], name: str = "train/web", bad: int = 0) 
     documents = [(length, 0, record) for record, length in enumerate(lengths)]
     outputs = {name: wrote(f"{name}/{at:05}", documents, counts={"characters": sum(lengths)})}
     wrong = [Quarantined(0, len(lengths) + n, "not JSON", b"x") for n in range(bad)]
-    return Receipt([len(lengths) + bad], outputs if lengths else {}, wrong)
+    return Receipt([len(lengths) + bad], outputs if lengths else {}, wrong, contents=["0" * 16])
 
 
 def test_a_source_is_what_its_receipts_say(dataset: Dataset) -> None:
@@ -146,7 +146,7 @@ def test_a_source_without_new_documents_stays(dataset: Dataset) -> None:
 def test_side_arrays_and_kept_fields_are_part_of_a_source(dataset: Dataset) -> None:
     output = wrote("train/web/0", [(2, 0, 0)], kept=b'{"url": 1}\n', sides=["w"])
     options: dict[str, Any] = {"task": "ids", "ids_key": "ids", "keep": ["url"], "mask_key": "m"}
-    made = [Receipt([1], {"train/web": output}, [])]
+    made = [Receipt([1], {"train/web": output}, [], contents=["0" * 16])]
     entry = dataset.add(["a"], made, side={"w": "float32"}, **options)["train/web"]
     assert entry.side["w"].dtype == "float32"
     assert [shard.name for shard in entry.side["w"].shards] == ["train/web/0.w"]

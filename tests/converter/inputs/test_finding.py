@@ -61,7 +61,7 @@ def test_inputs_that_are_none_say_so(tmp_path: Path) -> None:
         find_inputs(tmp_path / "*.jsonl")
     with pytest.raises(InputError, match=r"unsupported file type; expected \.csv, "):
         find_inputs(other)
-    with pytest.raises(InputError, match=r"contains no file that ends in \.csv, .* or \.arrow"):
+    with pytest.raises(InputError, match=r"contains no file that ends in \.csv, .* or \.parquet"):
         find_inputs(tmp_path)
     with pytest.raises(InputError, match="no input files were given"):
         find_inputs([])

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.base.errors import InputError
-from jaxdata.converter.inputs.given_records import spooled, spooled_stream, told_apart
+from jaxdata.converter.inputs.given_records import files_or_records, spooled, spooled_stream
 from tests import commands
 from tests.converter.here import run_here
 from tests.converter.test_convert import decoded, manifest, run, tree
@@ -79,7 +79,7 @@ GIVEN = {
 
 @pytest.mark.parametrize("kind", GIVEN)
 def test_the_file_of_the_records_is_read(kind: str, tmp_path: Path) -> None:
-    _, rows = told_apart(GIVEN[kind](), "convert")
+    _, rows = files_or_records(GIVEN[kind](), "convert")
     with np.errstate(all="ignore"), spooled(rows, tmp_path / "out", "text") as path:
         assert path.read_bytes() == as_file(tmp_path, RECORDS).read_bytes()
     assert not (tmp_path / "out").exists()
@@ -105,7 +105,7 @@ def test_missing_values_of_a_data_frame_are_none() -> None:
             "whole": [2**53 + 1, 2, 3],
         }
     )
-    files, rows = told_apart(frame, "convert")
+    files, rows = files_or_records(frame, "convert")
     expected = [
         {"text": "a", "n": 1.5, "at": None, "some": [1], "whole": 2**53 + 1},
         {"text": None, "n": None, "at": pd.Timestamp(0), "some": None, "whole": 2},

@@ -19,6 +19,7 @@ from jaxdata.converter.changes import ContentHash, joined_content
 from jaxdata.converter.inputs import parsing as raw_records
 from jaxdata.converter.inputs import streams as compression
 from jaxdata.converter.inputs.files import FileType
+from jaxdata.converter.inputs.folders import glob_pattern
 from jaxdata.converter.inputs.formats.base import (
     all_formats,
     counted,
@@ -42,7 +43,6 @@ from jaxdata.converter.inputs.parsing import (
     text_of,
     too_long,
 )
-from jaxdata.converter.inputs.search import glob_pattern
 from jaxdata.converter.inputs.streams import unpacked, unpacked_head
 from jaxdata.converter.inputs.units import ReadSettings
 from jaxdata.dataset.archive_members import Member

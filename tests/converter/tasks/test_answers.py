@@ -153,7 +153,7 @@ def test_a_document_is_shortened_with_room_for_its_begin() -> None:
     template = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
     with pytest.raises(InputError, match=r"cannot be combined with a chat template.*--chat-temp"):
         task_of("sft", truncate_to=9, chat_template=template)
-    with pytest.raises(InputError, match="truncate_to=1: input should be greater than or equal"):
+    with pytest.raises(InputError, match="truncate_to=1: expected at least 2"):
         task_of("sft", truncate_to=1)
     record = {"prompt": "xxxxx", "completion": "yy"}
     for bos in (False, True):
@@ -288,7 +288,7 @@ def test_pairs_that_do_not_match_are_set_aside(record: dict[str, Any], reason: s
 def test_wrong_options_are_named() -> None:
     for options, says in (
         ({"nope": 1}, "task 'sft' has no option 'nope'; it has bos, separator"),
-        ({"pairs": "x"}, "task 'sft': pairs='x': input should be 'documents' or 'turns'"),
+        ({"pairs": "x"}, "task 'sft': pairs='x': expected 'documents' or 'turns'"),
         ({"text_key": "t"}, "task 'sft' has no option 'text_key'"),
     ):
         with pytest.raises(InputError, match=says):

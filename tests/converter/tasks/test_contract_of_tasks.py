@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from jaxdata.base.errors import InputError
+from jaxdata.base.settings import told
 from jaxdata.converter.chat import formatting as conversation_turns
 from jaxdata.converter.tasks import make_settings
 from jaxdata.converter.tasks.base import Encoded, Settings, Task, Unencodable, token_dtype
@@ -59,7 +60,7 @@ def test_tasks_are_at_their_defaults_where_nothing_is_given(name: str) -> None:
 
 
 def test_marks_between_texts_are_taken_with_new_lines() -> None:
-    escaped = {name for name, one in task_options().items() if one.told("escapes")}
+    escaped = {name for name, one in task_options().items() if told(one.field, "escapes")}
     assert escaped == {"text_joiner", "separator", "prompt_prefix", "completion_prefix"}
 
 
@@ -77,7 +78,7 @@ def test_settings_are_refused_beyond_their_edges(
     task: str, name: str, edge: float, wrong: float
 ) -> None:
     assert getattr(make_settings(task, TELLING, {name: edge}), name) == edge
-    with pytest.raises(InputError, match=rf"^task '{task}': {name}={wrong}: input should be"):
+    with pytest.raises(InputError, match=rf"^task '{task}': {name}={wrong}: expected at"):
         make_settings(task, TELLING, {name: wrong, "nope": "is told of later"})
 
 

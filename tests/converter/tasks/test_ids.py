@@ -18,7 +18,7 @@ import jaxdata
 from jaxdata.base.errors import InputError
 from jaxdata.converter.inputs.parsing import BadRecord
 from jaxdata.converter.tasks import Dropped, make_settings, make_task
-from jaxdata.converter.tasks.ids import whole_numbers
+from jaxdata.converter.tasks.ids import numbers
 from jaxdata.dataset.verify import verify
 from jaxdata.tokenizers import load
 from tests import commands
@@ -240,7 +240,7 @@ def test_the_same_command_again_and_files_that_changed(tmp_path: Path) -> None:
 @given(st.lists(st.integers(-(2**70), 2**70) | st.booleans() | st.floats()))
 def test_whole_numbers_are_the_numbers_or_an_error(values: list[Any]) -> None:
     try:
-        made = whole_numbers(values, "ids")
+        made = numbers(values, "ids", int)
     except BadRecord:
         assert any(type(one) is not int or abs(one) >= 2**63 for one in values)
     else:

@@ -95,7 +95,7 @@ def test_texts_of_several_keys_are_joined_and_cleaned() -> None:
     one: Any = task_of("lm")
     assert (one.keys, one.plain, one.masked, one.joins_pieces) == (("text",), True, False, True)
     assert one.strings
-    with pytest.raises(InputError, match="short_length=2: input should be greater than or equal"):
+    with pytest.raises(InputError, match="short_length=2: expected at least 3"):
         task_of("lm", short_length=2)
 
 

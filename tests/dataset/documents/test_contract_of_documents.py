@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset import documents as base
-from jaxdata.dataset import documents as in_memory
 from jaxdata.dataset.custom import CustomDocuments, as_documents
 from jaxdata.dataset.documents import (
     ArrayDocuments,
+    DerivedDocuments,
+    Documents,
     Gathered,
-    OneFile,
     StatedLengths,
-    placed,
     run_ends,
 )
+from jaxdata.storage.pages.index_columns import FarColumn
 
 
 class Content:
@@ -114,13 +114,13 @@ def test_any_ranges_are_those_of_the_lists(
     if docs.masked:
         found = docs.masks(*columns(rows))
         assert by_range(found, len(rows), np.uint8) == ranges(content.masks, rows)
-    found = docs.side["w"].read(*columns(rows))
+    found = docs.side["w"].tokens(*columns(rows))
     assert by_range(found, len(rows), docs.side["w"].dtype) == ranges(content.weights, rows)
     assert docs.side["w"].dtype.byteorder in "=<"
     assert docs.store is None
     assert docs.lengths.tolist() == list(map(len, content.tokens))
     assert docs.lengths.dtype == np.uint32
-    assert base.tokens_of(docs) == sum(map(len, content.tokens))
+    assert docs.total_tokens == sum(map(len, content.tokens))
     for number, tokens in enumerate(content.tokens):
         for item in (docs[number], docs[number - len(docs)]):
             assert item["tokens"].tolist() == tokens
@@ -159,9 +159,8 @@ def test_pages_end_where_the_first_bytes_of_documents_leave_them(
             assert found.dtype == np.int64
             numbers = np.array(pages)
             assert run_ends(numbers.__getitem__, len(pages)).tolist() == found.tolist()
-    one = OneFile(docs)
-    assert one.file_sizes.tolist() == [at]
-    file, first = one.first_bytes(np.arange(len(firsts)))
+    assert docs.file_sizes.tolist() == [at]
+    file, first = docs.first_bytes(np.arange(len(firsts)))
     assert (file.tolist(), first.tolist()) == ([0] * len(firsts), firsts)
 
 
@@ -173,15 +172,13 @@ def test_places_in_one_file_hold_the_tokens_then_the_masks(
     for tokens, mask in zip(content.tokens, content.masks, strict=True):
         file += np.array(tokens, docs.dtype.newbyteorder("<")).tobytes()
         file += bytes(mask) if content.masked else b""
-    found = placed(docs).places(*columns(rows))
+    found = docs.places(*columns(rows))
     assert not found.file.any()
     assert found.owner.tolist() == [*range(len(rows))] * (1 + content.masked)
     held = [file[a:b] for a, b in zip(found.start.tolist(), found.stop.tolist(), strict=True)]
     wanted = [np.array(each, docs.dtype).tobytes() for each in ranges(content.tokens, rows)]
     masks = [bytes(each) for each in ranges(content.masks, rows)] if content.masked else []
     assert held == wanted + masks
-    other = SimpleNamespace(places=None)
-    assert placed(other) is other  # type: ignore[comparison-overlap]
 
 
 @given(st.lists(st.integers(0, 3), max_size=6), st.data())
@@ -199,38 +196,100 @@ def test_a_filler_follows_the_ranges_that_want_it(counts: list[int], data: st.Da
     ]
 
 
+class Tokens(Documents):
+    """The least that documents are: what they need not know has an answer."""
+
+    def __init__(self, name: str = "train/a", far: bool = False) -> None:
+        self.name, self.fingerprint, self.dtype = name, "f", np.dtype("<u2")
+        self.lengths = np.array([2, 0, 3], np.uint32)
+        self.asked: list[Any] = []
+        if far:
+            self.store = SimpleNamespace(local=False)  # type: ignore[assignment]
+
+    def tokens(self, documents: Any, starts: Any, counts: Any) -> Gathered:
+        self.asked.append([each.tolist() for each in (documents, starts, counts)])
+        return Gathered.cut(np.arange(counts.sum(), dtype="<u2"), counts)
+
+
+def test_documents_need_no_more_than_lengths_and_tokens() -> None:
+    docs, numbers = Tokens(), np.arange(3)
+    assert (len(docs), docs.total_tokens, docs.masked) == (3, 5, False)
+    assert (docs.store, docs.entry, docs.loss_tokens, docs.stated_lengths) == (None,) * 4
+    assert (docs.side, docs.is_far, docs.origin(0), docs.kept(0)) == ({}, False, None, {})
+    assert docs.base is docs.sequences is docs
+    assert docs.in_base(numbers, numbers) == (numbers, numbers)
+    docs.check_lengths()
+    docs.fetch_lengths(numbers)
+    assert docs[2] == {"tokens": pytest.approx([0, 1, 2])}
+    assert Tokens(far=True).is_far
+    for ask in (docs.masks, docs.page_ranges):
+        with pytest.raises(NotImplementedError):
+            ask(numbers, numbers, numbers)
+    with pytest.raises(TypeError, match=r"abstract method '?tokens"):
+        Documents()  # type: ignore[abstract]
+
+
 def test_what_is_said_of_lengths_is_used_instead_of_reading_them() -> None:
-    checked = []
-    said: Any = SimpleNamespace(
-        stated_lengths=StatedLengths(7, None), check_lengths=lambda: checked.append(1)
-    )
-    assert base.tokens_of(said) == 7
-    base.check_lengths(said)
-    assert checked == [1]
-    plain: Any = ArrayDocuments([[1, 2]])
-    base.check_lengths(plain)
-    assert base.stated_lengths(plain) is None
-    assert base.side_arrays(SimpleNamespace()) == {}  # type: ignore[arg-type]
-    near, away = SimpleNamespace(local=True), SimpleNamespace(local=False)
-    for store, far in ((None, False), (near, False), (away, True)):
-        known: Any = SimpleNamespace(store=store, page_ranges=None)
-        assert (base.far(known) is known) is far
-        assert base.far(SimpleNamespace(store=store)) is None  # type: ignore[arg-type]
+    class Said(Tokens):
+        stated_lengths = StatedLengths(7, "s")  # type: ignore[assignment]
+
+    assert Said().total_tokens == 7
 
 
-def test_a_side_array_of_parts_asks_for_ranges_of_the_whole() -> None:
-    asked: list[Any] = []
-    whole = base.SideArray(np.dtype("<i4"), lambda *of: asked.append(of), None, None)  # type: ignore[arg-type,return-value]
-    part = whole.through(lambda documents, starts: (documents + 10, starts + 100))
-    part.read(np.array([1]), np.array([2]), np.array([3]))
-    assert [each.tolist() for each in asked[0]] == [[11], [102], [3]]
-    assert (part.dtype, part.page_ranges) == (whole.dtype, None)
-    both = whole._replace(page_ranges=whole.read).through(
-        lambda documents, starts: (starts, starts)
+def test_lengths_in_a_bucket_are_fetched_in_one_go() -> None:
+    data, reads = np.arange(9_000, dtype="<u4"), []
+
+    def read(start: Any, stop: Any) -> list[bytes]:
+        reads.append(len(start))
+        return [data.tobytes()[a:b] for a, b in zip(start, stop, strict=True)]
+
+    docs: Any = Tokens()
+    docs.lengths = FarColumn(len(data), data.dtype, read, lambda: data)
+    docs.fetch_lengths(np.array([1, 2_000]))
+    assert docs.lengths[np.array([1, 2_000])].tolist() == [1, 2_000]
+    assert reads == [2] or reads == [], "both spans together, or all"
+
+
+def test_derived_documents_ask_their_source_where_they_lie_in_it() -> None:
+    class Later(DerivedDocuments):
+        def in_source(self, documents: Any, starts: Any) -> Any:
+            return documents + 1, starts + 10
+
+    class Known(Tokens):
+        masked = True
+        pages = "pages"  # type: ignore[assignment]
+        masks = page_ranges = Tokens.tokens  # type: ignore[assignment]
+
+        @property
+        def side(self) -> Any:
+            return {"w": self.values}
+
+        def origin(self, index: int) -> Any:
+            return "file", index
+
+        def kept(self, index: int) -> Any:
+            return {"number": index}
+
+    source: Any = Known(far=True)
+    source.values = Tokens("train/a w")
+    docs, asked = Later(Later(source)), tuple(np.array([each]) for each in (0, 1, 2))
+    assert (docs.name, docs.fingerprint, docs.masked, docs.is_far) == ("train/a", "f", True, True)
+    assert (docs.dtype, docs.lengths.tolist(), docs.pages) == (np.dtype("<u2"), [2, 0, 3], "pages")
+    for ask in (docs.tokens, docs.masks, docs.page_ranges):
+        ask(*asked)
+        assert source.asked.pop() == [[2], [21], [2]]
+    beside = docs.side["w"]
+    assert (beside.name, beside.masked, beside.lengths is docs.lengths) == (
+        "train/a w",
+        False,
+        True,
     )
-    assert both.page_ranges is not None
-    both.page_ranges(np.array([1]), np.array([2]), np.array([3]))
-    assert [each.tolist() for each in asked[1]] == [[2], [2], [3]]
+    beside.tokens(*asked)
+    assert source.values.asked == [[[2], [21], [2]]]
+    assert docs.base is source
+    assert [each.tolist() for each in docs.in_base(*asked[:2])] == [[2], [21]]
+    assert (docs.origin(0), docs.kept(-3)) == (("file", 2), {"number": 2})
+    assert (docs.stated_lengths, docs.entry) == (None, None), "which are the source's alone"
 
 
 def test_documents_are_taken_as_they_are_and_objects_are_wrapped() -> None:
@@ -403,5 +462,5 @@ def test_arrays_of_other_dtypes_are_the_same_documents() -> None:
     ]
     assert len({each.fingerprint for each in (other, *beside, *changed)}) == 9
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(in_memory, "_TOKENS_AT_ONCE", 2)
+        patch.setattr(base, "_TOKENS_AT_ONCE", 2)
         assert ArrayDocuments(tokens, masks).fingerprint == plain.fingerprint

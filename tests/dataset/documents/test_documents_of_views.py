@@ -25,13 +25,21 @@ MASKS = [[(n + at) % 3 % 2 for at in range(len(each))] for n, each in enumerate(
 WEIGHTS = [[token / 2 for token in each] for each in TOKENS]
 
 
-def base_of(masked: bool = False, tokens: list[list[int]] = TOKENS) -> Any:
-    masks = MASKS if masked else None
-    found: Any = ArrayDocuments(tokens, masks, "train/web", {"w": WEIGHTS})
-    found.origin = lambda number: ("file", number + 1)
-    found.kept = lambda number: {"number": number}
-    found.check_lengths = lambda: None
-    return found
+class Source(ArrayDocuments):
+    pages = "pages"  # type: ignore[assignment]
+
+    def origin(self, index: int) -> tuple[str, int]:
+        return "file", index + 1
+
+    def kept(self, index: int) -> dict[str, Any]:
+        return {"number": index}
+
+    def page_ranges(self, *asked: Any) -> Any:
+        return [each.tolist() for each in asked]
+
+
+def source_of(masked: bool = False) -> Source:
+    return Source(TOKENS, MASKS if masked else None, "train/web", {"w": WEIGHTS})
 
 
 @st.composite
@@ -63,7 +71,7 @@ def test_any_ranges_of_a_view_are_those_of_its_source(
     more: dict[str, Any] = {"mask": Ranges(ranges)} if ranges else {}
     numbers, starts, sizes = ([each[k] for each in given_list] for k in range(3))
     view = view_of(6, starts if cut else None, document=numbers, length=sizes, **more)
-    docs = KeptDocuments(base_of(masked), view)
+    docs = KeptDocuments(source_of(masked), view)
     assert docs.masked is (masked or bool(ranges))
     hidden = {(n, at) for n, a, b, _ in ranges for at in range(a, b)}
     rows, tokens, masks, weights, placed = [], [], [], [], []
@@ -81,11 +89,11 @@ def test_any_ranges_of_a_view_are_those_of_its_source(
         masks.append([0 if (number, k) in hidden else stored[number][k] for k in own])
     asked = columns(rows)
     assert by_range(docs.tokens(*asked), len(rows), "<u2") == tokens
-    assert by_range(docs.side["w"].read(*asked), len(rows), "<f8") == weights
+    assert by_range(docs.side["w"].tokens(*asked), len(rows), "<f8") == weights
     if docs.masked:
         assert by_range(docs.masks(*asked), len(rows), "u1") == masks
-    base, *found = docs.of(*asked[:2])
-    assert base is docs.base
+    assert docs.base is docs.source
+    found = docs.in_base(*asked[:2])
     assert [*zip(*(each.tolist() for each in found), strict=True)] == placed
     for at, first, _ in rows:
         source, number, token = kept.in_source(docs, at, first)
@@ -113,14 +121,13 @@ def test_a_view_of_another_source_is_damage() -> None:
     docs = KeptDocuments(
         ArrayDocuments(shorter, side={"w": [[0] * len(each) for each in shorter]}), view
     )
-    docs.base.check_lengths = lambda: None
     first, both = (np.arange(n) for n in (1, 2))
     docs.tokens(first, first, first)
     said = (
         "memory:: view 'd1' of train/web is damaged: its lengths are not those of its documents; "
         "jaxdata verify memory: names what is damaged"
     )
-    for ask in (docs.tokens, docs.side["w"].read, lambda *_: docs.check_lengths()):
+    for ask in (docs.tokens, docs.side["w"].tokens, lambda *_: docs.check_lengths()):
         with pytest.raises(DatasetError) as refused:
             ask(both, both, both)
         assert str(refused.value) == said
@@ -128,25 +135,22 @@ def test_a_view_of_another_source_is_damage() -> None:
 
 def test_a_view_says_what_it_is_of() -> None:
     view = view_of(6, document=[0, 2], length=[5, 6])
-    docs = KeptDocuments(base_of(), view)
+    docs = KeptDocuments(source_of(), view)
     assert repr(docs) == "KeptDocuments('train/web', 2 documents, view 'd1' of 6)"
     assert (docs.name, docs.store, docs.fingerprint) == ("train/web", None, "v")
     assert docs.dtype == np.uint16
     assert docs.stated_lengths == StatedLengths(11, "v")
     assert docs.loss_tokens is None
-    docs.base.pages, docs.base.page_ranges = "pages", lambda *of: [each.tolist() for each in of]
     assert docs.pages == "pages"
     cut = KeptDocuments(docs.base, view_of(6, [1, 2], document=[0, 2], length=[2, 3]))
     asked = np.array([1, 0]), np.array([0, 1]), np.array([3, 1])
     assert cut.page_ranges(*asked) == [[2, 0], [2, 2], [3, 1]]
     assert docs.__reduce__() == (KeptDocuments, (docs.base, docs.view))
-    assert kept.base_of(docs) is docs.base
-    assert kept.base_of(docs.base) is docs.base
     assert kept.in_source(docs.base, 4) == (docs.base, 4, 0)
 
 
 def test_a_run_is_identified_by_data_and_views() -> None:
-    docs = KeptDocuments(base_of(), view_of(6, document=[0], length=[5]))
+    docs = KeptDocuments(source_of(), view_of(6, document=[0], length=[5]))
     plain = {"data": {"a": docs.base.fingerprint[:8]}}
     assert kept.identified({"a": docs.base}) == plain
     assert kept.identified({"a": docs.base, "b": docs}) == {
@@ -155,7 +159,7 @@ def test_a_run_is_identified_by_data_and_views() -> None:
 
 
 def test_segments_are_told_with_numbers_of_their_sources() -> None:
-    view = KeptDocuments(base_of(), view_of(6, [2, 1], document=[0, 2], length=[3, 4]))
+    view = KeptDocuments(source_of(), view_of(6, [2, 1], document=[0, 2], length=[3, 4]))
     segments = Segments(*(np.array(each) for each in (
         [0, 0, 1, 1], [1, 0, 1, 0], [0, 1, 1, 3], [1, 1, 0, 0], [1] * 4, [0] * 4)))  # fmt: skip
     assert kept.numbered_by_source([view.base, view.base], segments) is segments
@@ -166,7 +170,7 @@ def test_segments_are_told_with_numbers_of_their_sources() -> None:
 
 def test_a_view_is_opened_of_the_generation_that_it_was_made_of() -> None:
     view = view_of(6, document=[0], length=[5]).entry
-    facts: dict[str, Any] = {"parameters": {}, "statistics": {}, "tokens": 1_025}
+    facts: dict[str, Any] = {"parameters": {}, "statistics": {}, "tokens": 1_025, "checksums": {}}
     was = [
         Generation(documents=n, shards=0, inputs=0, fingerprint=f"g{n}", index=f"i{n}", **facts)
         for n in (1, 2)
@@ -187,7 +191,7 @@ def test_a_view_is_opened_of_the_generation_that_it_was_made_of() -> None:
     base: Any = SimpleNamespace(name="train/web", entry=entry, store=SimpleNamespace(url="u"))
     base.dtype, base.masked = np.dtype("u2"), False
     found = kept_documents(base, "d1")
-    assert (found.base, found.view.entry, found.view.total) == (base, views["d1"], 1_006)
+    assert (found.source, found.view.entry, found.view.total) == (base, views["d1"], 1_006)
     assert (found.view.source, found.view.name, found.view.store) == ("train/web", "d1", base.store)
 
     def refused(error: type[Exception], name: str) -> str:
@@ -211,7 +215,7 @@ def test_a_view_is_opened_of_the_generation_that_it_was_made_of() -> None:
     assert refused(InputError, "x") == (
         "train/web of u has no view 'x': it has none (jaxdata select and dedup make views)"
     )
-    base.entry = {}
+    base.entry = None
     assert refused(InputError, "x") == (
         "documents='x': train/web is not of a dataset that jaxdata converted, so it has no views"
     )

@@ -88,7 +88,7 @@ def test_whole_numbers_stay_whole_beside_those_of_another_dtype() -> None:
             values = np.array([[large] * 4, [1, 2, 3]][index], (np.int64, np.uint64)[index])
             return {"tokens": TOKENS[index], "patch": values}
 
-    both = CustomDocuments(Large()).side["patch"].read(*np.array([[0, 0, 1], [1, 0, 1]]).T)
+    both = CustomDocuments(Large()).side["patch"].tokens(*np.array([[0, 0, 1], [1, 0, 1]]).T)
     assert np.frombuffer(both.views.join(), np.int64).tolist() == [large, 1]
 
 

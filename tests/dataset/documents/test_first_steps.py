@@ -42,7 +42,7 @@ def test_what_is_not_rows_is_refused_by_what_it_is(dataset: Any) -> None:
     source = dataset["train/web"]
     for given in (dataset, source, "folder", jaxdata.ArrayDocuments([[1, 0]])):
         with pytest.raises(InputError, match=f"given rows, not a {type(given).__name__}: pack a"):
-            jaxdata.Loader(given)  # type: ignore[call-arg]
+            jaxdata.Loader(given, batch_size=1)
     with pytest.raises(InputError, match="mix: given a list, expected names and packed sources"):
         jaxdata.mix([jaxdata.pack(source, seq_len=4)])  # type: ignore[arg-type]
 

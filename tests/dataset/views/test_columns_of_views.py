@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxdata.base.seeds import derive
+from jaxdata.dataset.documents import ArrayDocuments
 from jaxdata.dataset.manifest import Amount, ViewAccount
 from jaxdata.dataset.records import RecordSpec
 from jaxdata.dataset.views import writing
@@ -130,7 +131,7 @@ def test_the_fate_of_a_document_is_told() -> None:
         dropped=[2, 3], reason=[0, 1], survivor_source=[1, -1], survivor=[7, -1],
         mask=Ranges([(1, 1, 2, 1)]), cut=Ranges([(1, 2, 3, 0)], [(0, 5, 1_000)]),
     )  # fmt: skip
-    docs = KeptDocuments(SimpleNamespace(name="a", store=None, dtype=None, masked=False), view)
+    docs = KeptDocuments(ArrayDocuments([]), view)
     plain = {"name": "d1", "copies": 1, "reason": None, "survivor": None, "masked": []}
     of = {number: described_fate(docs, number)["view"] for number in range(6)}
     assert of[0] == plain

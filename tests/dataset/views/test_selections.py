@@ -42,6 +42,10 @@ def docs_of(
 
 
 class Sized(SimpleNamespace):
+    @property
+    def base(self) -> Sized:
+        return self
+
     def __len__(self) -> int:
         return len(self.index.lengths)
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from jaxdata.feed import batches as page_choice
 from jaxdata.feed.batches import choose_pages
+from jaxdata.storage.pages.paged_files import PagedFiles
 
 
 class One(NamedTuple):
@@ -25,8 +26,19 @@ class One(NamedTuple):
     sides: dict[str, tuple[str, int | None]]
 
 
-def files(size: int | None) -> Any:
-    return None if size is None else SimpleNamespace(size=size, by_pages=None, dealt_by_pages=None)
+class Files:
+    """As many bytes of files, and what was chosen for them."""
+
+    fit = PagedFiles.fit
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+def files(dtype: str, size: int | None) -> Any:
+    """Documents in a bucket, or not (None)."""
+    pages = None if size is None else Files(size)
+    return SimpleNamespace(dtype=np.dtype(dtype), is_far=size is not None, pages=pages)
 
 
 def need(size: int, width: int, each: One, eighths: int) -> int:
@@ -64,23 +76,16 @@ def test_the_least_that_is_open_is_read_by_pages_as_far_as_a_cache_has_room(
 ) -> None:
     tables, asked = dict[str, Any](), list[tuple[int, Any, str]]()
     for name, each in given_.items():
-        arrays = {
-            side: SimpleNamespace(dtype=np.dtype(dtype), pages=files(size))
-            for side, (dtype, size) in each.sides.items()
-        }
-        tokens = None if each.size is None else SimpleNamespace(pages=files(each.size))
-        documents = SimpleNamespace(dtype=np.dtype(each.dtype), tokens=tokens, side=arrays)
+        documents = files(each.dtype, each.size)
+        documents.side = {side: files(*given) for side, given in each.sides.items()}
         tables[name] = SimpleNamespace(documents=[documents], open_bytes=each.open_bytes)
-        found = [(tokens and tokens.pages, documents.dtype)]
-        found += [(arrays[side].pages, arrays[side].dtype) for side in sides]
         asked += [
-            (need(pages.size, dtype.itemsize, each, eighths), pages, name)
-            for pages, dtype in found
-            if pages is not None
+            (need(one.pages.size, one.dtype.itemsize, each, eighths), one.pages, name)
+            for one in (documents, *(documents.side[side] for side in sorted(sides)))
+            if one.is_far
         ]
     warnings = list[str]()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page_choice, "far", lambda documents: documents.tokens)
         cache = None if most is None else SimpleNamespace(most=most)
         patch.setattr(page_choice, "page_cache", lambda: cache)
         patch.setattr(
@@ -105,7 +110,7 @@ def made(name: str, size: int, lanes: int, chunk_bytes: int, *, shuffle: bool = 
     """Packed rows of a source in a bucket, of which only this is known."""
     rows = object.__new__(page_choice.PackedRows)
     settings = SimpleNamespace(shuffle=shuffle, chunk_bytes=chunk_bytes)
-    vars(rows).update(documents=[SimpleNamespace(name=name)], settings=settings)
+    vars(rows).update(documents=[SimpleNamespace(name=name, is_far=True)], settings=settings)
     vars(rows).update(_lanes=SimpleNamespace(count=lanes), bytes=size)
     return rows
 
@@ -137,7 +142,6 @@ def test_hosts_that_download_a_dataset_again_and_again_are_told_once(
 ) -> None:
     hosts, tables, says = DOWNLOADS[name]
     monkeypatch.setattr(page_choice.PackedRows, "stored_bytes", property(lambda t: t.bytes))
-    monkeypatch.setattr(page_choice, "far", lambda documents: documents)
     page_choice.warn_of_downloads(tables, hosts)
     assert len(caplog.messages) == bool(says)
     assert re.match(says, "".join(caplog.messages))

@@ -73,7 +73,6 @@ class Run:
         self.progress = list[tuple[int, int]]()
         patch.setattr(warming, "BatchIterator", self._make)
         patch.setattr(warming, "known_rows", lambda rows: SimpleNamespace(table=rows))
-        patch.setattr(warming, "far", lambda documents: documents)
         patch.setattr(warming, "page_cache", lambda: cache)
         patch.setattr(warming, "read_counts", lambda: self.counts)
         sleep = cache and cache.sleep
@@ -86,7 +85,7 @@ class Run:
 
     def sections(self) -> Any:
         tables = [
-            (name, SimpleNamespace(documents=[files and SimpleNamespace(pages=files)]))
+            (name, SimpleNamespace(documents=[SimpleNamespace(is_far=bool(files), pages=files)]))
             for name, files in self.files.items()
         ]
         return [(at, SimpleNamespace(sources=dict([one]))) for at, one in enumerate(tables)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def of_loader(loader: Any, split: str = "") -> dict[tuple[str, int], list[Place]
 def of_tracer(tracer: Tracer) -> dict[tuple[str, int], list[Place]]:
     """Where it says that each was."""
     found = {
-        (name, number): told([piece.as_dict() for piece in tracer.pieces(name, number)])
+        (name, number): told([asdict(piece) for piece in tracer.pieces(name, number)])
         for name in tracer.names
         for number in range(len(tracer.documents(name)))
     }

@@ -122,7 +122,7 @@ def test_training_rows_go_on_in_later_epochs_and_a_mixture_ends_with_its_phases(
             mixed[beyond]
     with pytest.raises(InputError, match=r"cannot be repeated.* epochs=\{name: times\}"):
         mixed.repeat(2)
-    with pytest.raises(InputError, match=r"num_epochs=1\.5: expected a whole number, or None"):
+    with pytest.raises(InputError, match=r"num_epochs=1\.5: expected a whole number or None"):
         rows.repeat(1.5)
 
 

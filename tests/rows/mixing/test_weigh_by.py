@@ -20,6 +20,7 @@ from jaxdata.rows.mixing.timeline import Apportionment
 from jaxdata.testing import distinct_documents, write_dataset
 from tests.converter.here import convert_here
 from tests.dataset.documents.test_foreign import write_datatrove, write_gpts
+from tests.dataset.strangers import edit_json, set_value
 
 ROOT = Path(__file__).parents[3]
 FORMAT_2 = ROOT / "tests/data/format-2"
@@ -94,32 +95,12 @@ def test_a_dataset_from_before_is_counted_once(tmp_path: Path) -> None:
     assert rows().table.loss_tokens == expected
 
 
-def test_a_source_begun_before_and_appended_to_since_is_counted(tmp_path: Path) -> None:
-    """Its statistics count only what was appended."""
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"prompt": "why", "completion": "so"}\n' * 9)
-    options = {"output": tmp_path / "d", "source": "sft", "task": "sft", "tokenizer": "bytes"}
-    convert_here(path, **options, workers=1)
-    manifest = json.loads((tmp_path / "d/dataset.json").read_bytes())
-    manifest["sources"]["train/sft"]["statistics"].pop("loss_tokens")
-    manifest.pop("sha256")
-    (tmp_path / "d/dataset.json").write_text(json.dumps(manifest))
-    more = tmp_path / "b.jsonl"
-    more.write_text('{"prompt": "who", "completion": "me, and you"}\n' * 5)
-    convert_here(more, **options, append=True, workers=1)
-    rows = jaxdata.pack(jaxdata.open_dataset(tmp_path / "d").source("train", "sft"), seq_len=32)
-    assert rows.table.loss_tokens == loss_of(rows) == 9 * 3 + 5 * 12
-
-
 @pytest.mark.parametrize("wrong", [-1, 10**9, "many"])
 def test_a_stated_count_that_cannot_be_is_not_believed(tmp_path: Path, wrong: Any) -> None:
     docs = distinct_documents([30] * 9)
     write_dataset(tmp_path / "d", {"train/a": docs}, {"train/a": [np.arange(30) % 3 > 1] * 9})
-    path = tmp_path / "d/dataset.json"
-    manifest = json.loads(path.read_bytes())
-    manifest["sources"]["train/a"]["statistics"] = {"loss_tokens": wrong}
-    manifest.pop("sha256")
-    path.write_text(json.dumps(manifest))
+    change = set_value("sources", "train/a", "statistics", to={"loss_tokens": wrong})
+    edit_json(tmp_path / "d/dataset.json", change)
     rows = jaxdata.pack(jaxdata.open_dataset(tmp_path / "d").source("train", "a"), seq_len=16)
     assert rows.table.loss_tokens == loss_of(rows) == 90
 

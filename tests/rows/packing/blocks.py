@@ -15,5 +15,5 @@ from jaxdata.rows.packing.settings import PackSettings
 def pack_block(lengths: ArrayLike, **settings: Any) -> Packed:
     """Documents of these lengths as rows of a block."""
     given = np.asarray(lengths)
-    (packed,) = pack_blocks(given, np.array([0, len(given)]), PackSettings(**settings))
+    (packed,) = pack_blocks(given, np.array([0, len(given)]), PackSettings.checked(**settings))
     return packed

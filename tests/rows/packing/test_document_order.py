@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxdata
-from jaxdata.dataset.documents import StatedLengths
 from jaxdata.rows.packing.dealing import ChunkOrder, resolved
 from jaxdata.rows.packing.planner import Planner
 from jaxdata.rows.packing.settings import PackSettings
@@ -29,7 +28,7 @@ def documents(lengths: list[int]) -> jaxdata.ArrayDocuments:
 
 
 def chunks(docs: Any, **settings: Any) -> ChunkOrder:
-    found = Planner(docs, PackSettings(8, **settings)).order
+    found = Planner(docs, PackSettings.checked(seq_len=8, **settings)).order
     assert isinstance(found, ChunkOrder)
     return found
 
@@ -83,7 +82,7 @@ class Sized:
     dtype = np.dtype(np.uint16)
 
     def __init__(self, tokens: int, masked: bool = False) -> None:
-        self.stated_lengths, self.masked = StatedLengths(tokens, None), masked
+        self.total_tokens, self.masked = tokens, masked
 
 
 @pytest.mark.parametrize(
@@ -98,25 +97,25 @@ class Sized:
 )
 def test_what_is_decided_by_size(size: int, chunk_bytes: int, lanes: int) -> None:
     docs: Any = Sized(size // 2)
-    found = resolved(docs, PackSettings(2048))
+    found = resolved(docs, PackSettings.checked(seq_len=2048))
     assert (found.chunk_bytes, found.lanes) == (chunk_bytes, lanes)
-    unshuffled = resolved(docs, PackSettings(2048, shuffle=False))
+    unshuffled = resolved(docs, PackSettings.checked(seq_len=2048, shuffle=False))
     assert (unshuffled.chunk_bytes, unshuffled.lanes) == (0, 1)
-    given_lanes = resolved(docs, PackSettings(2048, lanes=4))
+    given_lanes = resolved(docs, PackSettings.checked(seq_len=2048, lanes=4))
     assert (given_lanes.chunk_bytes, given_lanes.lanes) == (chunk_bytes, 4)
 
 
 def test_a_block_of_single_documents_has_as_many_bytes_as_asked() -> None:
     docs = documents([10] * 100)  # of 20 bytes
     for size, count in ((None, 100), (1, 1), (59, 2), (60, 3), (10**9, 100)):
-        order = Planner(docs, PackSettings(8, block_bytes=size)).order
+        order = Planner(docs, PackSettings.checked(seq_len=8, block_bytes=size)).order
         assert next(stop - first for first, stop in order.spans()) == count
 
 
 def test_masks_take_a_byte_a_token() -> None:
     for tokens, lanes in ((2**31 // 3, 1), (2**31 // 3 + 1, 32)):
         docs: Any = Sized(tokens, masked=True)
-        assert resolved(docs, PackSettings(2048)).lanes == lanes
+        assert resolved(docs, PackSettings.checked(seq_len=2048)).lanes == lanes
 
 
 def test_the_state_names_what_was_decided() -> None:

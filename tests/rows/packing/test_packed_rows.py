@@ -286,15 +286,18 @@ def test_a_large_source_is_shuffled_by_seed_epoch_and_name() -> None:
     [
         ({"seq_len": 0}, "seq_len=0: expected at least 1"),
         ({"seq_len": 1.5}, "seq_len=1.5: expected a whole number"),
-        ({"strategy": "tetris"}, "strategy='tetris': expected pad | concat | crop | best_fit"),
+        (
+            {"strategy": "tetris"},
+            "strategy='tetris': expected 'best_fit', 'concat', 'crop' or 'pad'",
+        ),
         ({"overlap": 9}, "overlap=9: expected 0 to seq_len/2 = 8"),
         ({"overlap": 1, "strategy": "concat"}, "overlap=1 with strategy='concat': concat cuts no"),
         ({"overlap": 1, "strategy": "crop"}, "use overlap=0, or strategy 'best_fit' or 'pad'"),
-        ({"max_segments": 0}, "max_segments=0: expected at least 1, or None"),
-        ({"lanes": 3}, "lanes=3: expected a power of two, or None"),
+        ({"max_segments": 0}, "max_segments=0: expected at least 1"),
+        ({"lanes": 3}, "lanes=3: expected a power of two"),
         ({"block_bytes": 0}, "block_bytes=0: expected at least 1"),
-        ({"chunk_bytes": -1}, "chunk_bytes=-1: expected at least 0, or None"),
-        ({"positions": "both"}, "positions='both': expected segment | row"),
+        ({"chunk_bytes": -1}, "chunk_bytes=-1: expected at least 0"),
+        ({"positions": "both"}, "positions='both': expected 'row' or 'segment'"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:

@@ -45,7 +45,7 @@ def test_a_block_does_not_depend_on_its_company(
     name, overlap = strategy
     more = settings | {"strategy": name, "overlap": overlap}
     bounds = np.append(0, np.cumsum([len(block) for block in lengths]))
-    together = pack_blocks(np.concatenate(lengths), bounds, PackSettings(**more))
+    together = pack_blocks(np.concatenate(lengths), bounds, PackSettings.checked(**more))
     for packed, block in zip(together, lengths, strict=True):
         alone = pack_block(block, **more)
         assert packed.size() == alone.size()
@@ -68,7 +68,9 @@ def test_the_table_does_not_depend_on_what_is_planned_together(
 ) -> None:
     lengths = np.random.default_rng(0).integers(1, 90, 900)
     docs = jaxdata.ArrayDocuments([np.zeros(n, np.uint16) for n in lengths])
-    settings = PackSettings(64, strategy, chunk_bytes=512, block_bytes=4096, lanes=2)
+    settings = PackSettings.checked(
+        seq_len=64, strategy=strategy, chunk_bytes=512, block_bytes=4096, lanes=2
+    )
     expected = lines(docs, settings)
     assert len(expected) > 15
     packed: list[int] = []
@@ -93,7 +95,7 @@ def test_the_table_does_not_depend_on_what_is_planned_together(
 def test_all_cores_plan_the_same_pools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = np.random.default_rng(0).integers(1, 90, 400)
     dataset(tmp_path / "d", {"a": lengths})
-    settings = PackSettings(64, chunk_bytes=256, block_bytes=1024, lanes=2)
+    settings = PackSettings.checked(seq_len=64, chunk_bytes=256, block_bytes=1024, lanes=2)
     docs = jaxdata.open_dataset(tmp_path / "d").source("train", "a")
     alone = Planner(docs, settings).table()
     monkeypatch.setattr(planner, "_WORTH_WORKERS", 2)

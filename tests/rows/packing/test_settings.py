@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -38,27 +37,24 @@ DEFAULTS: dict[str, Any] = {
 
 
 def test_settings_have_defaults_and_bounds() -> None:
-    made = PackSettings(8)
+    made = PackSettings.checked(seq_len=8)
     assert {name: getattr(made, name) for name in DEFAULTS} == DEFAULTS
-    found = {each.name: (each.metadata["least"], each.metadata["most"]) for each in fields(made)}
-    assert {name: found[name] for name in BOUNDS} == BOUNDS
 
 
 @pytest.mark.parametrize("name", BOUNDS)
 def test_a_bound_is_taken_and_what_lies_beyond_refused(name: str) -> None:
     least, most = BOUNDS[name]
-    also = ", or None" if DEFAULTS.get(name, 0) is None else ""
     for value in (least, most):
         overlaps = name == "overlap" and value
         if not overlaps:
-            PackSettings(**{"seq_len": 8, name: value})
-    for value, expected in ((least - 1, f"at least {least}"), (most + 1, f"at most {most:,}")):
+            PackSettings.checked(**{"seq_len": 8, name: value})
+    for value, expected in ((least - 1, f"at least {least:,}"), (most + 1, f"at most {most:,}")):
         with pytest.raises(InputError) as caught:
-            PackSettings(**{"seq_len": 8, name: value})
-        assert str(caught.value) == f"{name}={value}: expected {expected}{also}"
-    PackSettings(8, overlap=4)
+            PackSettings.checked(**{"seq_len": 8, name: value})
+        assert str(caught.value) == f"{name}={value}: expected {expected}"
+    PackSettings.checked(seq_len=8, overlap=4)
     with pytest.raises(InputError, match="overlap=5: expected 0 to seq_len/2 = 4"):
-        PackSettings(9, overlap=5)
+        PackSettings.checked(seq_len=9, overlap=5)
 
 
 def test_strategies_say_what_they_take_and_keep() -> None:
@@ -111,39 +107,27 @@ def test_so_many_bytes_are_open_as_the_blocks_of_its_lanes_have() -> None:
     assert packed_rows.PLANS.has((table._token, 0, 0)) is False
 
 
-class Fetching:
-    """Lengths in a bucket, which are asked for together."""
-
-    def __init__(self, lengths: Any) -> None:
-        self.lengths, self.fetched = lengths, list[set[int]]()
-
-    def __getitem__(self, numbers: Any) -> Any:
-        return self.lengths[numbers]
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    def fetch(self, numbers: Any) -> None:
-        self.fetched.append({*numbers.tolist()})
-
-
 def test_lengths_of_several_blocks_are_fetched_at_once_and_only_to_plan(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     table = packed(chunk_bytes=512, block_bytes=2_048, lanes=1)
-    lengths = Fetching(table.documents[0].lengths)
+    fetched: list[set[int]] = []
     monkeypatch.setattr(packed_rows.PLANS, "prepare", lambda *_: None)
-    monkeypatch.setattr(type(table.documents[0]), "lengths", property(lambda _: lengths))
+    documents = type(table.documents[0])
+    monkeypatch.setattr(documents, "is_far", True)
+    monkeypatch.setattr(
+        documents, "fetch_lengths", lambda _, asked: fetched.append({*asked.tolist()})
+    )
     rows = [table.block_rows(0, visit) for visit in range(3)]
     table.segments(rows[0])
-    assert lengths.fetched == [], "one block is planned by itself"
+    assert fetched == [], "one block is planned by itself"
     found = table.segments(np.concatenate(rows))
     held = [
         {*found.document[np.isin(found.row, [*range(a, a + len(r))])]}
         for a, r in zip((0, len(rows[0]), len(rows[0]) + len(rows[1])), rows, strict=True)
     ]
-    assert len(lengths.fetched) == 1
-    assert held[1] | held[2] <= lengths.fetched[0]
-    assert not held[0] & lengths.fetched[0]
+    assert len(fetched) == 1
+    assert held[1] | held[2] <= fetched[0]
+    assert not held[0] & fetched[0]
     table.segments(np.concatenate(rows))
-    assert len(lengths.fetched) == 1, "they are planned"
+    assert len(fetched) == 1, "they are planned"

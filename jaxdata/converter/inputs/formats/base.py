@@ -135,9 +135,9 @@ def _import_all() -> None:
 
 
 def all_formats() -> list[Format]:
-    """Every format."""
+    """Every format, by name: modules may be imported in any order."""
     _import_all()
-    return list(_formats.values())
+    return [_formats[name] for name in sorted(_formats)]
 
 
 def format_named(name: str) -> Format:
@@ -183,8 +183,8 @@ def endings() -> str:
     """The file endings that are read, for messages.
 
     >>> endings()  # doctest: +NORMALIZE_WHITESPACE
-    '.csv, .tsv, .jsonl, .ndjson, .json, .txt, .md, .rst, .html (all also .gz, .zst),
-    .tar (also .gz, .zst), .parquet or .arrow'
+    '.csv, .json, .jsonl, .ndjson, .tsv, .txt, .md, .rst, .html (all also .gz, .zst),
+    .tar (also .gz, .zst), .arrow or .parquet'
     """
     texts = [f".{end}" for one in all_formats() if not one.table for end in one.suffixes]
     *tables, last = [f".{one.suffixes[0]}" for one in all_formats() if one.table]

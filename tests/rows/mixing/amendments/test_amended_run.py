@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +133,7 @@ def test_a_run_amended_twice_and_halted_once(
     tracer = Tracer(ended, None)
     for name, documents in TEXTS.items():
         for number in range(len(documents)):
-            pieces = [piece.as_dict() for piece in tracer.pieces(name, number)]
+            pieces = [asdict(piece) for piece in tracer.pieces(name, number)]
             assert told(pieces) == seen.places[name, number], (name, number)
     saved, amendments = tmp_path / "state.json", json.dumps(everything["amendments"])
     saved.write_text(json.dumps(state))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.rows.mixing.phases import Phase, Recipe
-from jaxdata.rows.mixing.revision import RemainingDocuments, SourceCursor, numbers_of, origin
+from jaxdata.rows.mixing.remaining import RemainingDocuments, SourceCursor, numbers_of
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.table import RowTable, Segments, TokenCounts
 
@@ -139,8 +139,8 @@ def test_documents_that_remain_are_slices_of_those_of_the_source(
     assert gathered(rest.tokens(*chosen), rest.dtype) == tokens
     if rest.masked:
         assert gathered(rest.masks(*chosen), np.uint8) == [token % 3 > 0 for token in tokens]
-    source, document, at = rest.of(chosen[0], chosen[1])
-    assert source is case.documents
+    document, at = rest.in_base(chosen[0], chosen[1])
+    assert rest.base is case.documents
     assert (int(document[0]), int(at[0])) == (ranges[number][0], ranges[number][1] + start)
     assert [*rest.side] == ["weight"]
 
@@ -170,7 +170,7 @@ def test_a_document_is_found_in_what_remains_of_what_remained(case: Case) -> Non
     for number, (between, start, _) in enumerate(ranges_of(last)):
         document, first, _ = inner[between]
         found[document].append(number)
-        source, where, at = origin(last, np.array([number]), np.array([0]))
+        source, (where, at) = last.base, last.in_base(np.array([number]), np.array([0]))
         assert source is case.documents
         assert (int(where[0]), int(at[0])) == (document, first + start)
     assert [sorted(numbers_of(last, document)) for document in every] == [
@@ -256,7 +256,7 @@ def test_totals_and_the_rows_of_documents_are_those_of_each_row(case: Case) -> N
             table, number, _ = one_by_one(cursor, row)
             total += table.total(number + 1) - table.total(number)
             found = table.segments(np.array([number]))
-            document = origin(table.documents[0], found.document, found.start)[1]
+            document = table.documents[0].in_base(found.document, found.start)[0]
             held += [(row, each) for each in document.tolist()]
         for document in range(len(case.documents)):
             holding = sorted({row for row, each in held if each == document})
@@ -305,7 +305,7 @@ def test_every_target_is_trained_once_an_epoch_however_often_it_is_packed(case: 
         found = cursor.segments(np.arange(rows))
         for number, documents in enumerate(cursor.documents):
             mine = found.take(np.flatnonzero(found.source == number))
-            _, document, start = origin(documents, mine.document, mine.start)
+            document, start = documents.in_base(mine.document, mine.start)
             there = Segments(mine.row, mine.source, document, start, mine.slots, mine.context)
             times.update(targets_of_ranges(there, mine, documents))
     assert times == Counter(dict.fromkeys(case.targets, epochs))

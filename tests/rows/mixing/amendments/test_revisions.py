@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.base.errors import InputError, SourceExhausted
-from jaxdata.rows.mixing.amended_rows import AmendedRows, amended
+from jaxdata.rows.mixing.amended_rows import AmendedRows, Amendment, amended
 from jaxdata.rows.mixing.mixture import Mixture, mixture
 from jaxdata.rows.mixing.phases import Phase
-from jaxdata.rows.mixing.revision import Amendment
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.table import Segments, TokenCounts
 from tests.rows.mixing.oracle import Plan, Supply, lay_out

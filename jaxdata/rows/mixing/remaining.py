@@ -1,6 +1,7 @@
-"""The recipe after an amendment: its sources, what remains of each, and where it goes on.
+"""What remains of a source: the untrained part of an epoch, and the rows that follow on it.
 
-What remains of an epoch is repacked; a cursor finds a source's rows across repackings.
+Where an amendment packs a source in another way, what remains of its epoch is repacked; a cursor
+finds the rows of the source across repackings, and says how many a recipe lets it give.
 """
 
 from __future__ import annotations
@@ -8,28 +9,24 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from jaxdata.base.errors import InputError
-from jaxdata.base.facts import brief
 from jaxdata.base.ragged import Ints
-from jaxdata.dataset.documents import Documents, Gathered, SideArray, page_ends, side_arrays
-from jaxdata.dataset.views.kept_documents import KeptDocuments
-from jaxdata.rows.mixing.mixture import MixedRows, mix_tables
-from jaxdata.rows.mixing.phases import Phase, Recipe, size_of
+from jaxdata.dataset.documents import DerivedDocuments, Documents
+from jaxdata.rows.mixing.phases import Recipe, size_of
 from jaxdata.rows.mixing.timeline import SourceBudget
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.packing.strategies import STRATEGIES
 from jaxdata.rows.table import Key, RowTable, Segments, TokenCounts, joint_key
 
 
-class RemainingDocuments:
+class RemainingDocuments(DerivedDocuments):
     """The untrained part of an epoch, from row `first` on (see `Documents`).
 
     Each is a range of tokens of a document: its first token is context, the others are targets
@@ -38,7 +35,7 @@ class RemainingDocuments:
     """
 
     def __init__(self, rows: PackedRows, first: int) -> None:
-        self.source = rows.documents[0]
+        super().__init__(rows.documents[0])
         rest, spans = rows.remaining(first)
         segments = rows.segments(rest)
         drops_rest = not STRATEGIES[rows.settings.strategy].keeps_all
@@ -50,13 +47,7 @@ class RemainingDocuments:
         # Lanes decide which rows come before `first`.
         facts = {**rows.planner.key(), "first": first, "lanes": rows.lanes}
         self.fingerprint = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-        self.masked, self.dtype = self.source.masked, self.source.dtype
-        self.store = self.source.store
         self.lengths: Any = _Lengths(self)
-
-    def page_ends(self, size: int) -> Ints:
-        """See `Documents`."""
-        return page_ends(self, size)
 
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else len(self._ranges)
@@ -73,29 +64,9 @@ class RemainingDocuments:
         found[2, later] = self.source.lengths[found[0, later]]
         return found[0], found[1], found[2]
 
-    def __getitem__(self, index: int) -> dict[str, NDArray[Any]]:
-        number = np.array([range(len(self))[index]])
-        document, start, stop = (int(value[0]) for value in self.locate(number))
-        return {name: array[start:stop] for name, array in self.source[document].items()}
-
-    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
+    def in_source(self, documents: Ints, starts: Ints) -> tuple[Ints, Ints]:
         document, start, _ = self.locate(documents)
-        return self.source.tokens(document, start + starts, counts)
-
-    def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
-        document, start, _ = self.locate(documents)
-        return self.source.masks(document, start + starts, counts)
-
-    @property
-    def side(self) -> dict[str, SideArray]:
-        """Arrays of one value a token beside the tokens, by name."""
-        arrays = side_arrays(self.source).items()
-        return {name: side.through(lambda *given: self.of(*given)[1:]) for name, side in arrays}
-
-    def of(self, documents: Ints, starts: Ints) -> tuple[Documents, Ints, Ints]:
-        """The source, and the documents and tokens in it."""
-        document, start, _ = self.locate(documents)
-        return self.source, document, start + starts
+        return document, start + starts
 
     def numbers_of(self, document: int) -> list[int]:
         """The ranges of a document of the source."""
@@ -126,15 +97,8 @@ class _Lengths:
         return self[np.arange(len(self))].astype(dtype or np.uint32, copy=bool(copy))
 
 
-def origin(documents: Documents, number: Ints, start: Ints) -> tuple[Documents, Ints, Ints]:
-    """The original source of documents, however often it was repacked, and where in it."""
-    while isinstance(documents, RemainingDocuments | KeptDocuments):
-        documents, number, start = documents.of(number, start)
-    return documents, number, start
-
-
 def numbers_of(documents: Documents, number: int) -> list[int]:
-    """The inverse of `origin`: all remaining ranges of a document of the source."""
+    """All remaining ranges of a document of the source, however often it was repacked."""
     if not isinstance(documents, RemainingDocuments):
         return [number]
     inner = numbers_of(documents.source, number)
@@ -282,149 +246,6 @@ class SourceCursor(RowTable):
         return SourceCursor(whole, remainder, epoch, read)
 
 
-_MOST = 80  # characters of a fact in the state
-
-
-class Amendment(NamedTuple):
-    """A change of the recipe; None for what stays."""
-
-    tables: Mapping[str, PackedRows]
-    """sources that are new or repacked"""
-    phases: Sequence[Phase] | None
-    epochs: Mapping[str, float] | None
-    on_exhaustion: str | None
-
-    def joined(self, later: Amendment) -> Amendment:
-        """Both in one; the later one wins where both change the same."""
-        return Amendment(
-            {**self.tables, **later.tables},
-            self.phases if later.phases is None else later.phases,
-            {**(self.epochs or {}), **(later.epochs or {})} or None,
-            later.on_exhaustion or self.on_exhaustion,
-        )
-
-
-class Revision(NamedTuple):
-    """The rows of one recipe of a run, and the amendment that it begins with."""
-
-    rows: MixedRows
-    changes: Amendment | None
-    """None for the first recipe"""
-    facts: Mapping[str, Any]
-    """the changes as plain JSON values, for the state"""
-
-    @property
-    def row(self) -> int:
-        """The row at which it begins."""
-        return self.rows.timeline.start
-
-    @property
-    def end(self) -> int:
-        """The row after its last."""
-        return self.row + len(self.rows)
-
-
-def until(mixed: MixedRows, row: int) -> MixedRows:
-    """The same rows up to `row`."""
-    whole = mixed.timeline
-    intervals = [
-        replace(interval, rows=min(interval.rows, row - interval.start))
-        for interval in whole.intervals
-        if interval.start < row
-    ]
-    met = [exhaustion for exhaustion in whole.exhaustions if exhaustion.row < row]
-    timeline = replace(whole, intervals=intervals, exhaustions=met, halted=None)
-    return MixedRows(mixed.tables, mixed.recipe, timeline, mixed.seq_len, mixed.positions)
-
-
-def revise(last: MixedRows, row: int, changes: Amendment) -> Revision:
-    """The revision that begins at `row`, where `last` ends."""
-    used, tables = last.used(row), dict(last.tables)
-    for name, table in changes.tables.items():
-        tables[name] = _following(name, tables.get(name), used.get(name, 0), table)
-        if tables[name] is not last.tables.get(name):
-            used = {**used, name: 0}
-    first_phase, phases = _following_phases(last, row, changes.phases)
-    recipe = Recipe(
-        phases,
-        {**last.recipe.epochs, **(changes.epochs or {})},
-        changes.on_exhaustion or last.recipe.on_exhaustion,
-        last.recipe.weigh_by,
-    )
-    recipe.check(list(tables))
-    cursors = {name: _cursor(table) for name, table in tables.items()}
-    mixed = mix_tables(
-        tables,
-        recipe,
-        {name: size_of(cursor.whole, recipe.weigh_by) for name, cursor in cursors.items()},
-        [c.budget(name, recipe, used.get(name, 0)) for name, c in cursors.items()],
-        row,
-        first_phase,
-    )
-    return Revision(mixed, changes, _facts(mixed, changes))
-
-
-def _cursor(table: RowTable) -> SourceCursor:
-    if isinstance(table, SourceCursor):
-        return table
-    assert isinstance(table, PackedRows)
-    return SourceCursor(table)
-
-
-def _following(name: str, was: RowTable | None, used: int, table: PackedRows) -> RowTable:
-    """The rows of a source after `used` of its rows, packed like `table` from then on."""
-    if was is None:
-        return table
-    cursor = _cursor(was)
-    if cursor.whole.documents[0].fingerprint != table.documents[0].fingerprint:
-        raise InputError(
-            f"source {name!r} has other documents than before, so its untrained remainder is "
-            "unknown; give the new documents another name"
-        )
-    return was if cursor.whole.settings == table.settings else cursor.repacked(used, table)
-
-
-def _following_phases(
-    last: MixedRows, row: int, given: Sequence[Phase] | None
-) -> tuple[int, list[Phase]]:
-    """The number of the next phase, and the phases that follow: those given or those remaining."""
-    if given is None:
-        first_phase, phases = _remaining_phases(last, row)
-    else:
-        begun = [i.phase + 1 for i in last.timeline.intervals if i.start < row]
-        first_phase, phases = begun[-1] if begun else last.timeline.first_phase, list(given)
-    if not phases:
-        raise InputError(f"no phase is left at row {row}; pass the phases to follow")
-    return first_phase, phases
-
-
-def _remaining_phases(last: MixedRows, row: int) -> tuple[int, list[Phase]]:
-    """The phases from `row` on, the first without its consumed rows, and their first number."""
-    phases, begin = list(last.recipe.phases), last.timeline.start
-    for number, (phase, budget) in enumerate(zip(phases, last.timeline.budgets, strict=True)):
-        if budget is None or row < begin + budget:
-            first = phase.after(max(row - begin, 0), last.seq_len)
-            return last.timeline.first_phase + number, [first, *phases[number + 1 :]]
-        begin += budget
-    return last.timeline.first_phase + len(phases), []
-
-
-def _facts(mixed: MixedRows, changes: Amendment) -> dict[str, Any]:
-    """The changes of an amendment, for the state."""
-    facts = {
-        "phases": mixed.timeline.asked,
-        "epochs": dict(mixed.recipe.epochs),
-        "on_exhaustion": mixed.recipe.on_exhaustion,
-    }
-    found = {
-        name: brief(fact, _MOST)
-        for name, fact in facts.items()
-        if getattr(changes, name) is not None
-    }
-    sources = {
-        name: [table.documents[0].fingerprint[:8], table.settings.facts()]
-        for name, table in changes.tables.items()
-    }
-    if sources:
-        found |= {"seq_len": mixed.seq_len, "sources": brief(sources, _MOST)}
-    return found
+def cursor_of(table: Any) -> SourceCursor:
+    """The rows of a source, packed once or again."""
+    return table if isinstance(table, SourceCursor) else SourceCursor(table)

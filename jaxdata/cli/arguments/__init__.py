@@ -1,1 +1,0 @@
-"""Arguments that commands share, or that are made from models."""

@@ -1,1 +1,0 @@
-"""Commands about views: those that make them, and the one that shows and removes them."""

@@ -1,0 +1,74 @@
+"""The settings of a loader: the section `loader` of a config, the arguments of `jaxdata.Loader`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PlainValidator
+
+from jaxdata.base.settings import Settings, whole
+from jaxdata.feed.layouts import check_named
+from jaxdata.feed.schedule import check_batch_size
+
+RowPair = Annotated[list[int], Field(min_length=2, max_length=2)]
+
+
+def _batch_size(value: object) -> int | list[tuple[int, int]]:
+    """A number or a ramp, with the checks of the loader."""
+    size = whole(value)
+    ramp = check_batch_size(size)
+    return size if isinstance(size, int) else ramp
+
+
+BatchSize = Annotated[
+    int | list[tuple[int, int]],
+    PlainValidator(_batch_size, json_schema_input_type=int | list[RowPair]),
+]
+
+
+LayoutName = Annotated[
+    str | dict[str, Any], PlainValidator(check_named, json_schema_input_type=str | dict[str, Any])
+]
+
+
+class LoaderSection(Settings):
+    """How rows become batches; the arguments of `jaxdata.Loader`."""
+
+    batch_size: BatchSize = Field(
+        default=32,
+        description="rows in a global batch, over all hosts; or sizes by the row they begin at: "
+        "[[0, 256], [100_000, 512]]",
+    )
+    num_workers: int = Field(
+        default=0,
+        ge=0,
+        le=1024,
+        description="worker processes; 0: a thread of this process",
+    )
+    prefetch: int = Field(default=2, ge=0, le=2**16, description="batches prepared ahead")
+    drop_remainder: bool = Field(default=False, description="drop an incomplete last batch")
+    reiterable: bool = Field(
+        default=False, description="begin the rows again with each pass, for trainers that do"
+    )
+    expand: Literal["host", "device"] = Field(
+        default="host", description="where batches are expanded; device: an eighth of the transfer"
+    )
+    layout: LayoutName = Field(
+        default="jaxdata",
+        description="trainer whose array names, dtypes and masks a batch has; with options: "
+        "{megatron: {cu_seqlens: true}}; or one of your own: my_module:function",
+    )
+    skip_rows: list[RowPair] = Field(
+        default_factory=list,
+        description="ranges of rows to skip, as [first, stop]: [[48_000, 48_800]]",
+    )
+    extras: list[str] = Field(
+        default_factory=list,
+        description="additional arrays: source, document, or side arrays of the data by name",
+    )
+
+    @property
+    def first_batch_size(self) -> int:
+        """The batch size at row 0."""
+        sizes = self.batch_size
+        return sizes if isinstance(sizes, int) else sizes[0][1]

@@ -1,0 +1,141 @@
+"""A setting is declared once: functions, commands, sections and schema say what its model says."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import click
+import pytest
+from pydantic_core import PydanticUndefined
+
+import jaxdata
+import jaxdata.rows.megatron
+from jaxdata.base.numbers import kinds_of, types_of
+from jaxdata.base.settings import Settings, told
+from jaxdata.cli import COMMANDS, cli
+from jaxdata.config import Config
+from jaxdata.config.config_fields import AmendmentSection
+from jaxdata.converter.parameters import options
+from jaxdata.dedup.settings import DedupSettings
+from jaxdata.feed.settings import LoaderSection
+from jaxdata.rows.megatron.order import GptSettings
+from jaxdata.rows.packing.settings import PackSection, PackSettings
+
+ORDER = {"chunk_bytes", "block_bytes", "lanes"}
+FUNCTIONS: list[tuple[Callable[..., Any], type[Settings], set[str]]] = [
+    (jaxdata.pack, PackSettings, {"shuffle"}),
+    (jaxdata.evaluation_rows, PackSettings, {"shuffle", "seed", *ORDER}),
+    (jaxdata.rows.megatron.gpt, GptSettings, set()),
+    (jaxdata.rows.megatron.blend, GptSettings, set()),
+    (jaxdata.Loader.__init__, LoaderSection, set()),
+]
+"""a function, the model of its settings, and the fields that it does not take"""
+
+
+REQUIRED = {"output", "source", "tokenizer"}
+
+
+def command(name: str) -> click.Command:
+    found = cli.get_command(click.Context(cli), name)
+    assert found is not None
+    return found
+
+
+def options_of_command(name: str) -> dict[str, click.Option]:
+    with click.Context(command(name)) as context:
+        parameters = command(name).get_params(context)
+    return {str(one.name): one for one in parameters if isinstance(one, click.Option)}
+
+
+def default_of(option: click.Option) -> Any:
+    """None where there is none: click has a sentinel of its own."""
+    return option.to_info_dict()["default"]
+
+
+@pytest.mark.parametrize(("function", "model", "without"), FUNCTIONS)
+def test_a_function_takes_the_fields_of_its_model(
+    function: Callable[..., Any], model: type[Settings], without: set[str]
+) -> None:
+    parameters, types = inspect.signature(function).parameters, types_of(function)
+    assert model.model_fields.keys() - parameters.keys() == without
+    for name, field in model.model_fields.items():
+        if name in without or name == "batch_size":  # of a config it has a default
+            continue
+        default = field.get_default(call_default_factory=True)
+        given = parameters[name].default
+        if default is PydanticUndefined:
+            assert given is inspect.Parameter.empty, name
+        else:
+            assert (list(given) if isinstance(given, tuple) else given) == default, name
+        if name != "add_extra_token_to_sequence" and model is not LoaderSection:
+            assert kinds_of(types[name]) == kinds_of(field.annotation), name
+
+
+def test_sections_have_the_fields_of_their_functions() -> None:
+    sections = {name: field.annotation for name, field in Config.model_fields.items()}
+    assert (sections["pack"], sections["loader"]) == (PackSection, LoaderSection)
+    assert PackSection in kinds_of(AmendmentSection.model_fields["pack"].annotation)
+    assert PackSettings.model_fields.keys() - PackSection.model_fields.keys() == {"seed", "shuffle"}
+
+
+def test_the_command_dedup_has_the_fields_of_its_model() -> None:
+    found = options_of_command("dedup")
+    for name, field in DedupSettings.model_fields.items():
+        one = found[name]
+        assert str(one.help).startswith(str(field.description)), name
+        shown = told(field, "shown")
+        assert default_of(one) == (None if shown else field.default), name
+        if shown and isinstance(field.default, int):
+            assert shown == str(field.default)
+        literals = [kind for kind in kinds_of(field.annotation) if get_origin(kind)]
+        if literals:
+            assert isinstance(one.type, click.Choice)
+            assert tuple(one.type.choices) == get_args(literals[0])
+
+
+def test_the_command_convert_has_every_option_of_a_conversion() -> None:
+    found = options_of_command("convert")
+    typed = ["texts/", "--output", "o", "--source", "s", "--tokenizer", "bytes"]
+    given = command("convert").make_context("convert", typed).params
+    for name, option in options().items():
+        assert found[name].help == option.help
+        assert given[name] is None, "a task may have a default of its own"
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "otherwise"),
+    [
+        ("dedup", jaxdata.deduplicate, {"against", "memory", "name"}),
+        ("select", jaxdata.select, {"name"}),
+        (
+            "convert",
+            jaxdata.convert,
+            {"output", "source", "tokenizer", "files_from", "text_suffix"},
+        ),
+    ],
+)
+def test_an_option_has_the_default_of_its_argument(
+    name: str, function: Callable[..., Any], otherwise: set[str]
+) -> None:
+    found, parameters = options_of_command(name), inspect.signature(function).parameters
+    for argument in (found.keys() & parameters.keys()) - otherwise:
+        assert default_of(found[argument]) == parameters[argument].default, argument
+
+
+def test_no_command_has_an_option_without_help() -> None:
+    for name in COMMANDS:
+        for option in options_of_command(name).values():
+            assert option.hidden or option.help, (name, option.name)
+
+
+def test_the_schema_has_every_field_with_its_description() -> None:
+    schema = json.loads((Path(__file__).parents[2] / "configs/schema.json").read_text())
+    for model in (PackSection, LoaderSection):
+        shown = schema["$defs"][model.__name__]["properties"]
+        assert shown.keys() == model.model_fields.keys()
+        for name, field in model.model_fields.items():
+            assert shown[name]["description"] == field.description

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 from jaxdata.base.settings import Count, Settings
 from jaxdata.storage import local_path
 
-BUCKETS = ("gs://", "s3://")
+BUCKETS = ("gs://", "s3://", "az://")
 """how the outputs begin that are in a bucket"""
 
 

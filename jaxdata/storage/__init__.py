@@ -25,7 +25,7 @@ from jaxdata.storage.pages.page_folder import PAGE_BYTES
 from jaxdata.storage.pages.paged_files import PagedFiles, PageRanges, StoredFile
 from jaxdata.storage.pages.read_counts import ReadCounts
 from jaxdata.storage.remote import RemoteStore
-from jaxdata.storage.zarr import array_files, scan_array
+from jaxdata.storage.zarr import scan_array
 
 __all__ = [
     "PAGE_BYTES",
@@ -36,7 +36,6 @@ __all__ = [
     "RemoteStore",
     "Store",
     "StoredFile",
-    "array_files",
     "cache_root",
     "close_caches",
     "local_path",

@@ -137,27 +137,6 @@ def scan_array(store: Store, name: str) -> tuple[StoredArray, Iterator[memoryvie
     return found, _scan(store, found)
 
 
-def array_files(
-    store: Store, name: str, content: Any
-) -> Iterator[tuple[str, Iterator[memoryview | bytes], bool]]:
-    """The files of an array, in order: name, buffers, whether it is the last.
-
-    What is read of them updates `content`, a hash of the values of the array.
-    """
-    found = describe(store, name)
-    left = found.size * found.dtype.itemsize
-
-    def buffers(chunk: str) -> Iterator[memoryview | bytes]:
-        nonlocal left
-        for buffer in store.scan(chunk):
-            content.update(buffer[: max(left, 0)])
-            left -= len(buffer)
-            yield buffer
-
-    for chunk in found.chunks:
-        yield chunk, buffers(chunk), chunk == found.chunks[-1]
-
-
 def _scan(store: Store, array: StoredArray) -> Iterator[memoryview | bytes]:
     left, expected = array.size * array.dtype.itemsize, array.chunk_bytes
     for chunk in array.chunks:

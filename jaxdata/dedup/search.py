@@ -262,8 +262,7 @@ class Search:
         todo = [unit for unit in every if unit.name not in done]
         total = sum(unit.size for unit in every)
         with self.stage(label) as advance:
-            bar = ProgressSum(total, advance)
-            bar.advance(total - sum(unit.size for unit in todo))
+            bar = ProgressSum(total, advance, done=total - sum(unit.size for unit in todo))
             with self.unfinished.writing():
                 if len(todo) <= _ALONE:
                     work = worker_of(self.job)

@@ -184,9 +184,10 @@ class Engine(ABC):
 class ProgressSum:
     """Adds up what units have done, in bytes or tokens, and tells the caller."""
 
-    def __init__(self, total: int, progress: Callable[[int, int], None] | None) -> None:
-        self._done, self._total, self._progress = 0, total, progress
-        self.advance(0)
+    def __init__(
+        self, total: int, progress: Callable[[int, int], None] | None, done: int = 0
+    ) -> None:
+        self._done, self._total, self._progress = done, total, progress
 
     def advance(self, size: int) -> None:
         self._done += size

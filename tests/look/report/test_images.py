@@ -32,7 +32,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name, (count, longest) in sources.items()
     }
     dataset(folder / "data", made)
-    (folder / "pictures.yaml").write_text(of("look/report").blocks("yaml")[0])
+    (folder / "pictures.yaml").write_text(of("report").blocks("yaml")[0])
     asked = ("--dataset", folder / "data", "-o", folder / "r.html", "--images", folder / "images")
     report(folder / "pictures.yaml", *asked)
     return folder / "images"

@@ -6,6 +6,7 @@ Options that decide what becomes of the text are fields of the converter's model
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from jaxdata.base.errors import DatasetError
 from jaxdata.base.hashing import RULES
 from jaxdata.base.progress import progress_bar
 from jaxdata.base.wording import counted
@@ -32,8 +34,9 @@ from jaxdata.converter.options import (
 )
 from jaxdata.converter.parameters import options
 from jaxdata.converter.tasks.registry import task_names
+from jaxdata.dataset.opening import open_dataset
 from jaxdata.foreign.cerebras import read_params
-from jaxdata.tokenizers import SPECS, load
+from jaxdata.tokenizers import SPECS, Tokenizer, load
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -227,9 +230,16 @@ To resume an interrupted conversion, give the same command again.
 
 @click.command(cls=_ConvertCommand, epilog=_EPILOG)
 @click.argument("inputs", nargs=-1, metavar="INPUT...")
-@click.option("--output", required=True, help="Dataset to write: a folder or URL.")
-@click.option("--source", required=True, help="Name of these documents, such as 'web'.")
-@click.option("--tokenizer", required=True, metavar="SPEC", help=f"Tokenizer: {SPECS}.")
+@click.option("--output", "-o", required=True, help="Dataset to write: a folder or URL.")
+@click.option(
+    "--source",
+    help="Name of these documents, such as 'web'.  [default: that of the one file or folder]",
+)
+@click.option(
+    "--tokenizer",
+    metavar="SPEC",
+    help=f"Tokenizer: {SPECS}.  [default: that of the dataset, if there is one, else bytes]",
+)
 @options_of(
     run_conversion,
     on_error="Set records without usable text aside in quarantine.jsonl, or stop at the first.",
@@ -250,7 +260,7 @@ To resume an interrupted conversion, give the same command again.
 def convert(
     inputs: tuple[str, ...],
     output: str,
-    tokenizer: str,
+    tokenizer: str | None,
     eod: str | int | None,
     bos_token: str | int | None,
     pad_token: str | int | None,
@@ -273,8 +283,11 @@ def convert(
         raise click.UsageError("give files, folders or globs to convert, or --files-from")
     rule = dedup and (dedup.partition(":")[2] or RULE)
     options["exact_hash"] = rule
+    options["source"] = options["source"] or _name_of(inputs)
     given = {name: value for name, value in options.items() if value is not None}
-    loaded = load(tokenizer, eod=eod, bos=bos_token, pad=pad_token, add_special=add_special)
+    special: dict[str, Any] = {"eod": eod, "bos": bos_token, "pad": pad_token}
+    special["add_special"] = add_special
+    loaded = load(tokenizer, **special) if tokenizer else _tokenizer_of(output, special)
     try:
         with progress_bar("converting", in_bytes=True) as progress:
             report = run_conversion(
@@ -295,6 +308,28 @@ def convert(
     click.echo(_next_command(report))
     if stats or stats_seq_len:
         _print_statistics(report, stats_seq_len)
+
+
+def _name_of(inputs: Sequence[str]) -> str:
+    """The source of one file or folder, by its name."""
+    stem = inputs[0].rstrip("/").rpartition("/")[2].partition(".")[0] if len(inputs) == 1 else ""
+    if not re.fullmatch(r"\w[\w-]*", stem):
+        raise click.UsageError("give --source, the name of these documents, such as 'web'")
+    click.echo(f"--source {stem}, by the name of the input", err=True)
+    return stem
+
+
+def _tokenizer_of(output: str, special: dict[str, Any]) -> Tokenizer:
+    """The tokenizer of the dataset that is there; where none is, bytes."""
+    try:
+        found = open_dataset(output).tokenizer
+    except DatasetError:
+        found = None
+    if found is None or any(special.values()):
+        click.echo("--tokenizer bytes: none is given, and no dataset has one", err=True)
+        return load("bytes", **special)
+    click.echo(f"--tokenizer {found.name}, that of {output}", err=True)
+    return found
 
 
 def _without_copies(report: ConversionReport, **how: Any) -> DedupReport:

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -34,6 +35,7 @@ __all__ = [
     "train_byte_level",
 ]
 
+_log = logging.getLogger("jaxdata")
 SPECS = (
     "sentencepiece:FILE, hf:FILE-or-FOLDER (a tokenizer.json, or a model's folder), "
     "tiktoken:NAME-or-FILE, gpt2:FOLDER (vocab.bpe and encoder.json), or bytes"
@@ -71,6 +73,7 @@ def load(
     Args:
         spec: "sentencepiece:FILE", "hf:FILE-or-FOLDER", "tiktoken:NAME-or-FILE-or-FOLDER",
             "gpt2:FOLDER" or "bytes"; files and folders may be URLs, as in "hf:gs://bucket/model".
+            Without its kind, a path is taken for what its name says, and a name for tiktoken's.
         eod: the end-of-document token, as its text or id; None for the tokenizer's own.
         bos: the begin-of-sequence token, as its text or id.
         pad: the padding token, as its text or id.
@@ -99,8 +102,14 @@ def _load(spec: str, chosen: Mapping[str, SpecialToken]) -> Tokenizer:
     kind, _, where = spec.partition(":")
     where = plain_path(where)
     if kind not in (*_CLASSES, "gpt2") or bool(where) != (kind != "bytes"):
+        if guessed := _guessed(spec):
+            _log.warning("tokenizer %r: taken for %s", spec, guessed)
+            return _load(guessed, chosen)
         near = "" if kind in (*_CLASSES, "gpt2") else nearest(kind, _CLASSES)
-        raise InputError(f"unknown tokenizer {spec!r}; {_meant(spec) or f'expected {SPECS}{near}'}")
+        known = f"expected {SPECS}{near}"
+        if re.fullmatch(_HUB_NAME, spec) and not Path(spec).expanduser().exists():
+            known = f"{_download(spec)}, and then given as hf:FOLDER"
+        raise InputError(f"unknown tokenizer {spec!r}; {known}")
     if kind == "bytes":
         return _class("bytes")(**chosen)  # type: ignore[no-any-return]
     with ExitStack() as copies:
@@ -199,8 +208,8 @@ def _read(path: Path, spec: str) -> bytes:
         raise InputError(f"tokenizer {spec!r}: cannot read {path}: {error.strerror}") from error
 
 
-def _meant(spec: str) -> str | None:
-    """What to write in the place of a wrong spec; None where that cannot be told."""
+def _guessed(spec: str) -> str | None:
+    """The whole spec of a path or a name without its kind; None if there is no telling."""
     from jaxdata.tokenizers.tiktoken import PUBLISHED
 
     path = Path(spec).expanduser()
@@ -208,14 +217,9 @@ def _meant(spec: str) -> str | None:
         kind = next((k for name, k in _IN_FOLDERS.items() if (path / name).exists()), None)
     else:
         kind = _SUFFIXES.get(path.suffix) if path.exists() or is_url(spec) else None
-    if kind:
-        return f"write {kind}:{spec}"
-    if spec in PUBLISHED:
-        files = ", or gpt2:FOLDER for a folder with vocab.bpe and encoder.json"
-        return f"write tiktoken:{spec}{files if spec == 'gpt2' else ''}"
-    if re.fullmatch(_HUB_NAME, spec) and not path.exists():
-        return f"{_download(spec)}, and then given as hf:FOLDER"
-    return None
+    if not kind and spec in PUBLISHED:
+        kind = "tiktoken"
+    return f"{kind}:{spec}" if kind else None
 
 
 def _download(name: str) -> str:

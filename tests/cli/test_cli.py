@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import jaxdata
 from jaxdata import cli
 from jaxdata.base.errors import InputError
 from jaxdata.feed.layouts import LAYOUTS
@@ -111,7 +112,7 @@ def test_quarantined_lines_are_reported_and_exit_0(pages: Path, tmp_path: Path) 
 
 WRONG = [
     (["{none}"], 1, "error: {none}: no such file or folder"),
-    (["--tokenizer", "gpt2"], 1, "error: unknown tokenizer 'gpt2'; write tiktoken:gpt2, or "),
+    (["--tokenizer", "word"], 1, "error: unknown tokenizer 'word'; expected sentencepiece:FILE, "),
     (["--text-key", "body"], 1, "no record has the key 'body'"),
     (["--text-key", "body"], 1, "has 'text': name one of these with --text-key"),
     (["--bos-token", "3000"], 1, "bos=3000 is not a token of 'bytes'"),
@@ -131,6 +132,20 @@ def test_what_a_user_does_wrong_in_converting_is_one_line(
     said = run("convert", *inputs, *options, *given, status=status).stderr
     assert says.format(**places) in said
     assert status == 2 or said.count("\n") == 1
+
+
+def test_a_file_and_an_output_are_enough(pages: Path, tmp_path: Path) -> None:
+    """The source is named after the file; a second has the tokenizer of the dataset."""
+    out = tmp_path / "out"
+    said = run("convert", pages, "-o", out).stderr
+    assert "--source pages, by the name of the input\n" in said
+    assert "--tokenizer bytes: none is given, and no dataset has one\n" in said
+    said = run("convert", pages, "-o", out, "--source", "more").stderr
+    assert f"--tokenizer bytes, that of {out}\n" in said
+    assert {*jaxdata.open_dataset(out).names} == {"train/more", "train/pages"}
+    for inputs in ([pages, pages], [f"{pages.parent}/*.jsonl"]):
+        said = run("convert", *inputs, "-o", out, status=2).stderr
+        assert "give --source, the name of these documents, such as 'web'" in said
 
 
 def test_too_little_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

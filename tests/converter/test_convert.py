@@ -147,7 +147,7 @@ def test_nothing_to_convert_says_so_and_leaves_nothing(tmp_path: Path) -> None:
         ({"on_error": "skip"}, "on_error='skip'; expected one of"),
         ({"source": "../x"}, "--source '../x' is not a valid folder name"),
         ({"split": "a/b"}, "--split 'a/b' has a '/'"),
-        ({"tokenizer": "gpt2"}, "unknown tokenizer 'gpt2'"),
+        ({"tokenizer": "word"}, "unknown tokenizer 'word'"),
         ({"encoder": "best"}, "encoder='best'; expected one of"),
         ({"bos": True}, "no begin-of-sequence token.*--bos-token"),
     ],

@@ -211,6 +211,14 @@ def load(
 
     Raises:
         ConfigError: a field is unknown, of the wrong type, or names no source of the dataset.
+
+    >>> import tempfile
+    >>> from jaxdata.testing import write_dataset
+    >>> folder = tempfile.mkdtemp()
+    >>> _ = write_dataset(folder, {"train/web": [[1, 2, 3, 0]] * 16})
+    >>> loader = load({"dataset": folder, "pack": {"seq_len": 6}, "loader": {"batch_size": 4}})
+    >>> len(loader), next(loader)["inputs"].shape
+    (2, (4, 6))
     """
     from jaxdata.feed.loader import Loader
 

@@ -39,6 +39,14 @@ def open_dataset(
 
     Raises:
         DatasetError: the dataset is missing, damaged or of another format version.
+
+    >>> import tempfile
+    >>> from jaxdata.testing import write_dataset
+    >>> folder = tempfile.mkdtemp()
+    >>> _ = write_dataset(folder, {"train/web": [[1, 2, 3, 0], [4, 5, 0]]})
+    >>> docs = open_dataset(folder).source("train", "web")
+    >>> docs[1]["tokens"].tolist(), docs.lengths.tolist()
+    ([4, 5, 0], [4, 3])
     """
     text = os.fspath(path)
     if is_foreign(text):

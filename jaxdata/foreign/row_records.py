@@ -180,6 +180,15 @@ def open_rows(path: str | os.PathLike[str]) -> MaterializedRows:
 
     Raises:
         DatasetError: they are missing, unfinished or of another version.
+
+    >>> import tempfile
+    >>> import jaxdata
+    >>> packed = jaxdata.pack(jaxdata.ArrayDocuments([[1, 2, 3, 0]] * 16), seq_len=6)
+    >>> folder = tempfile.mkdtemp()
+    >>> _ = jaxdata.materialize(packed, folder, workers=1)
+    >>> rows = open_rows(folder)
+    >>> len(rows), rows[0]["inputs"].tolist() == packed[0]["inputs"].tolist()
+    (8, True)
     """
     store = open_store(path)
     rowset = read_rowset(store)

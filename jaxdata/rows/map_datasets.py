@@ -389,6 +389,14 @@ def mix(
 
     Raises:
         SourceExhausted: the phases need more rows than there are, and `on_exhaustion="refuse"`.
+
+    >>> import jaxdata
+    >>> documents = [[1, 2, 3, 0]] * 40
+    >>> web = jaxdata.pack(jaxdata.ArrayDocuments(documents, name="web"), seq_len=6)
+    >>> code = jaxdata.pack(jaxdata.ArrayDocuments(documents, name="code"), seq_len=6)
+    >>> phase = jaxdata.Phase(rows=10, weights={"web": 0.7, "code": 0.3})
+    >>> jaxdata.mix({"web": web, "code": code}, phases=[phase]).counts()
+    {'web': 7, 'code': 3}
     """
     tables, often = _tables(rows, "mix"), dict(epochs or {})
     if phases is not None and weights is not None:

@@ -257,7 +257,8 @@ class Search:
 
     def do(self, label: str, units: Iterable[DedupUnit]) -> None:
         """Do units that have no receipt."""
-        every = list(units)
+        if not (every := list(units)):
+            return
         done = self.unfinished.done()
         todo = [unit for unit in every if unit.name not in done]
         total = sum(unit.size for unit in every)

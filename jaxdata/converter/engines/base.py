@@ -188,6 +188,7 @@ class ProgressSum:
         self, total: int, progress: Callable[[int, int], None] | None, done: int = 0
     ) -> None:
         self._done, self._total, self._progress = done, total, progress
+        self.advance(0)
 
     def advance(self, size: int) -> None:
         self._done += size

@@ -4,10 +4,12 @@ from collections import Counter
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+import jaxdata
 from jaxdata.rows.packing.block_plan import BinAssignment, BlockPlan
 from jaxdata.rows.packing.strategies import STRATEGIES
 from jaxdata.rows.packing.strategies.best_fit import assign_best_fit
@@ -103,3 +105,17 @@ def rows_in_order(plan: BlockPlan) -> list[list[tuple[int, ...]]]:
 
 def rows_of(plan: BlockPlan) -> list[tuple[tuple[int, ...], ...]]:
     return [tuple(sorted(row)) for row in rows_in_order(plan)]
+
+
+@pytest.mark.parametrize("strategy", ["pad", "best_fit"])
+def test_the_second_window_of_the_shortest_rows_begins_at_token_one(strategy: str) -> None:
+    """And its first slot is context all the same: it is where the first window ended."""
+    docs = jaxdata.ArrayDocuments([[1, 2, 3, 4, 0]])
+    rows = jaxdata.pack(docs, seq_len=2, overlap=1, strategy=strategy)
+    trained = sorted(
+        (int(token), int(target))
+        for row in rows
+        for token, target, loss in zip(row["inputs"], row["targets"], row["loss_mask"], strict=True)
+        if loss
+    )
+    assert trained == [(1, 2), (2, 3), (3, 4), (4, 0)]

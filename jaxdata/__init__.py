@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # for type checkers: the names that __getattr__ resolves
     from jaxdata.base.errors import WorkerDied as WorkerDied
     from jaxdata.config import load as load
     from jaxdata.converter.conversion import convert as convert
-    from jaxdata.dataset.documents import ArrayDocuments as ArrayDocuments
+    from jaxdata.dataset.array_documents import ArrayDocuments as ArrayDocuments
     from jaxdata.dataset.opening import open_dataset as open_dataset
     from jaxdata.dataset.views.selecting import select as select
     from jaxdata.dedup.api import deduplicate as deduplicate
@@ -61,7 +61,7 @@ if TYPE_CHECKING:  # for type checkers: the names that __getattr__ resolves
     from jaxdata.streaming.api import stream_text as stream_text
 
 _PUBLIC = {
-    "ArrayDocuments": "jaxdata.dataset.documents",
+    "ArrayDocuments": "jaxdata.dataset.array_documents",
     "Loader": "jaxdata.feed.loader",
     "LoaderRestore": "jaxdata.feed.checkpoint",
     "LoaderSave": "jaxdata.feed.checkpoint",

@@ -21,7 +21,6 @@ from jaxdata.cli import _run
 from jaxdata.train import devices, trainer
 from tests.builders import dataset
 from tests.conftest import ROOT
-from tests.converter.chat.chat import CHATML
 from tests.readmes import PACKAGE, READMES, TOP, Readme, of
 from tests.storage.servers import bucket_server
 
@@ -125,7 +124,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_records(folder / "choices.jsonl", [choice] * 8)
     ids = pyarrow.table({"input_ids": [[1, 2, 3]] * 8, "loss_mask": [[0, 1, 1]] * 8})
     pyarrow.parquet.write_table(ids, folder / "ids.parquet")
-    (folder / "chatml.jinja").write_text(CHATML)
     (folder / "pretrain.yaml").write_text((ROOT / "configs/pretrain.yaml").read_text())
     (folder / "params.yaml").write_text(CEREBRAS)
     return folder

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.base.ragged import Ints
-from jaxdata.dataset.documents import Documents, Gathered, GivenRanges
+from jaxdata.dataset.array_documents import GivenRanges
+from jaxdata.dataset.documents import Documents, Gathered
 from jaxdata.dataset.manifest import as_type, check_side
 
 _SAMPLED = 64

@@ -1,26 +1,21 @@
 """Documents of one source: lengths for the planner, ranges of tokens for rows.
 
 `Documents` is the contract of every source; `DerivedDocuments` are ranges of others, such as those
-that a view lists; `ArrayDocuments` are in memory.
+that a view lists.
 """
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from copy import copy
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, NamedTuple, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from jaxdata.base.errors import DatasetError, InputError, JaxdataError
 from jaxdata.base.ragged import ByteRanges, Ints
-from jaxdata.base.wording import counted
-from jaxdata.dataset.manifest import SourceEntry, check_side
+from jaxdata.dataset.manifest import SourceEntry
 from jaxdata.storage import PagedFiles, PageRanges, Store
 from jaxdata.storage.pages.index_columns import FarColumn
 
@@ -363,180 +358,3 @@ class _Beside(DerivedDocuments):
 
     def in_source(self, documents: Ints, starts: Ints) -> tuple[Ints, Ints]:
         return self._derived.in_source(documents, starts)
-
-
-LARGEST_ID = 2**31 - 1  # rows are int32
-
-
-class GivenRanges(NamedTuple):
-    """Ranges of documents that others gave; their values are checked end to end."""
-
-    origin: str
-    """what errors call the documents"""
-    documents: Ints
-    starts: Ints
-    counts: Ints
-    error: type[JaxdataError] = DatasetError
-    """what is raised where a value is wrong; it names the document and the token"""
-
-    def as_ids(self, stored: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Check that numbers are token ids, and cast them."""
-        right = (stored >= 0) & (stored <= LARGEST_ID)
-        if stored.dtype.kind == "f":
-            right &= stored == np.floor(stored)
-        self._check("token", stored, right, f"a whole number from 0 to {LARGEST_ID}")
-        return stored.astype(dtype)
-
-    def as_mask(self, stored: NDArray[Any]) -> NDArray[np.uint8]:
-        """Check that numbers are 0 or 1, and cast them."""
-        self._check("the mask of token", stored, (stored == 0) | (stored == 1), "0 or 1")
-        return stored.astype(np.uint8)
-
-    def _check(self, what: str, stored: NDArray[Any], right: Any, expected: str) -> None:
-        wrong = np.flatnonzero(~right)
-        if len(wrong):
-            ends = np.cumsum(self.counts)
-            at = int(np.searchsorted(ends, wrong[0], side="right"))
-            token = int(self.starts[at] + wrong[0] - (ends[at] - self.counts[at]))
-            raise self.error(
-                f"{self.origin}: {what} {token} of document {self.documents[at]} is "
-                f"{stored[wrong[0]]}; expected {expected}"
-            )
-
-
-_TOKENS_AT_ONCE = 2**20  # tokens
-
-
-class ArrayDocuments(Documents):
-    """Documents in memory, for tests and small experiments.
-
-    Args:
-        tokens: the ids of each document.
-        masks: for each token, whether it has loss as a target.
-        name: `"<split>/<source>"`.
-        side: more arrays of one value a token, whole numbers or floats of 8 to 64 bits, by name,
-            each of one dtype: a Loader adds those that its `extras` name to its batches.
-
-    Raises:
-        InputError: an id is not a whole number from 0 to 2³¹−1, a mask is not of 0 and 1, or masks
-            or side arrays are not of as many documents, and values, as there are tokens.
-
-    >>> docs = ArrayDocuments([[5, 6, 0], [7, 0]], side={"weight": [[0.5, 2, 0], [1.0, 0]]})
-    >>> docs.lengths.tolist(), docs[1]["tokens"].tolist(), docs[1]["weight"].tolist()
-    ([3, 2], [7, 0], [1.0, 0.0])
-    """
-
-    def __init__(
-        self,
-        tokens: Sequence[ArrayLike],
-        masks: Sequence[ArrayLike] | None = None,
-        name: str = "documents",
-        side: Mapping[str, Sequence[ArrayLike]] = MappingProxyType({}),
-    ) -> None:
-        self.name, self.masked = name, masks is not None
-        documents = [_array("tokens", number, ids) for number, ids in enumerate(tokens)]
-        self.lengths = np.array([len(document) for document in documents], np.uint32)
-        counts = self.lengths.astype(np.int64)
-        self._first = np.cumsum(counts) - counts
-        numbers, starts = np.arange(len(counts)), np.zeros_like(counts)
-        given = GivenRanges(f"{type(self).__name__} {name!r}", numbers, starts, counts, InputError)
-        ids = given.as_ids(_joined("tokens", documents), np.dtype(np.uint32))
-        self.dtype = np.dtype(np.uint16 if int(ids.max(initial=0)) < 2**16 else np.uint32)
-        self._tokens = ids.astype(self.dtype.newbyteorder("<"))
-        self._masks = np.empty(0, np.uint8)
-        if masks is not None:
-            self._masks = given.as_mask(_joined("masks", self._beside("masks", masks)))
-        self._side = {name: self._side_of(name, arrays) for name, arrays in side.items()}
-
-    def _side_of(self, name: str, given: Sequence[ArrayLike]) -> NDArray[Any]:
-        """Check a side array, whose documents have one dtype; it is not guessed."""
-        check_side(name)
-        arrays = self._beside(repr(name), given)
-        typed = [number for number, array in enumerate(arrays) if len(array)]
-        dtype = arrays[typed[0]].dtype if typed else np.dtype(np.int64)
-        check_side(name, dtype)
-        for number in typed:
-            if (other := arrays[number].dtype) != dtype:
-                raise InputError(
-                    f"{name!r} of document {number} is of {other}, of document {typed[0]} of "
-                    f"{dtype}; give arrays of one dtype"
-                )
-        joined = np.concatenate([np.empty(0, dtype), *(arrays[number] for number in typed)])
-        return joined.astype(dtype.newbyteorder("<"))
-
-    def _beside(self, what: str, given: Sequence[ArrayLike]) -> list[NDArray[Any]]:
-        """Arrays of one value for each token."""
-        arrays = [_array(what, number, values) for number, values in enumerate(given)]
-        if len(arrays) != len(self):
-            raise InputError(f"{what} of {counted(len(arrays), 'document')}, tokens of {len(self)}")
-        for number, (array, length) in enumerate(zip(arrays, self.lengths.tolist(), strict=True)):
-            if array.shape != (length,):
-                raise InputError(
-                    f"document {number}: {length} tokens, {what} of shape {array.shape}"
-                )
-        return arrays
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """The sha256 of all tokens, masks and side arrays."""
-        content = hashlib.sha256()
-        for array in (self.lengths, self._tokens, self._masks):
-            for first in range(0, len(array), _TOKENS_AT_ONCE):
-                content.update(array[first : first + _TOKENS_AT_ONCE].astype(np.int64).tobytes())
-        for name, values in self._side.items():
-            content.update(f"{name} {values.dtype}".encode())
-            content.update(values.tobytes())
-        return content.hexdigest()
-
-    @cached_property
-    def side(self) -> Mapping[str, Documents]:
-        """Side arrays by name: the same documents, with values in place of tokens."""
-        return {name: self._of_values(values) for name, values in self._side.items()}
-
-    def _of_values(self, values: NDArray[Any]) -> ArrayDocuments:
-        found = copy(self)
-        found.dtype, found._tokens = values.dtype, values
-        found.masked, found._side = False, {}
-        return found
-
-    def __repr__(self) -> str:
-        return (
-            f"ArrayDocuments({self.name!r}, {len(self):,} documents, {len(self._tokens):,} tokens)"
-        )
-
-    def tokens(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
-        return self._slices(self._tokens, documents, starts, counts)
-
-    def masks(self, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
-        return self._slices(self._masks, documents, starts, counts)
-
-    def _slices(
-        self, values: NDArray[Any], documents: Ints, starts: Ints, counts: Ints
-    ) -> Gathered:
-        begin = (self._first[documents] + starts) * values.itemsize
-        memory = values.data.cast("B")
-        views = ByteRanges([memory], np.zeros_like(begin), begin, begin + counts * values.itemsize)
-        return Gathered(views, np.arange(len(documents)))
-
-
-def _array(what: str, number: int, values: ArrayLike) -> NDArray[Any]:
-    """The values of a document."""
-    try:
-        array = np.asarray(values)
-    except ValueError as error:
-        raise InputError(f"document {number}: {what} are no array: {error}") from None
-    if array.ndim != 1 and what == "tokens":
-        raise InputError(
-            f"document {number}: tokens of shape {array.shape}; expected a list of ids"
-        )
-    return array
-
-
-def _joined(what: str, arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Arrays of numbers end to end."""
-    for number, array in enumerate(arrays):
-        if len(array) and array.dtype.kind not in ("biuf" if what == "masks" else "iuf"):
-            raise InputError(
-                f"document {number}: {what} are of dtype {array.dtype}; expected numbers"
-            )
-    return np.concatenate([np.empty(0, np.uint8), *arrays])

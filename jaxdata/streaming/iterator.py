@@ -22,7 +22,7 @@ from jaxdata.converter.inputs.streams import EXPANSION
 from jaxdata.converter.job import Job
 from jaxdata.converter.parameters import Options, make_parameters
 from jaxdata.converter.tasks import Dropped, Encoded, Task
-from jaxdata.dataset.documents import ArrayDocuments
+from jaxdata.dataset.array_documents import ArrayDocuments
 from jaxdata.feed.batches import OpenStream, PlacedStream, Placement, Stream
 from jaxdata.feed.layouts import Layout
 from jaxdata.feed.state import (

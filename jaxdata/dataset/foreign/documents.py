@@ -11,8 +11,9 @@ import numpy as np
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import ByteRanges, Ints
+from jaxdata.dataset.array_documents import GivenRanges
 from jaxdata.dataset.contract import Dataset
-from jaxdata.dataset.documents import Documents, Gathered, GivenRanges, Places
+from jaxdata.dataset.documents import Documents, Gathered, Places
 from jaxdata.dataset.foreign import TokenRanges, beside, find_format, read_token_ranges, source_name
 from jaxdata.storage import PAGE_BYTES, LocalStore, PagedFiles, PageRanges, RemoteStore, StoredFile
 from jaxdata.storage.objects import AnyPath, ObjectPath

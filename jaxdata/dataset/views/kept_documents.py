@@ -171,7 +171,7 @@ def _of_another(url: str, source: str, entry: SourceEntry, name: str) -> Dataset
 def identified(sources: Mapping[str, Documents]) -> dict[str, Any]:
     """What the state of a run says of its sources: their data, and the views they are read through.
 
-    >>> from jaxdata.dataset.documents import ArrayDocuments
+    >>> from jaxdata.dataset.array_documents import ArrayDocuments
     >>> identified({"web": ArrayDocuments([[1, 0]])})
     {'data': {'web': 'b3db6650'}}
     """

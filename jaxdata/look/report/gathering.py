@@ -149,7 +149,7 @@ class Histogram:
 def length_histogram(documents: Documents) -> Histogram:
     """Count the lengths of a source.
 
-    >>> from jaxdata.dataset.documents import ArrayDocuments
+    >>> from jaxdata.dataset.array_documents import ArrayDocuments
     >>> length_histogram(ArrayDocuments([[1], [1, 2], [1, 2, 3], [1] * 9]))
     Histogram(edges=[1, 2, 4, 8, 16], documents=[1, 2, 0, 1], tokens=[1, 5, 0, 9])
     """

@@ -23,12 +23,13 @@ from jaxdata.rows.packing.block_plan import BlockPlan
 from jaxdata.rows.packing.dealing import resolved
 from jaxdata.rows.packing.plan_cache import cached_table
 from jaxdata.rows.packing.plan_memory import PLANS, Key
-from jaxdata.rows.packing.planner import Planner
+from jaxdata.rows.packing.planner import FEW_BLOCKS, Planner
 from jaxdata.rows.packing.settings import PackSettings, PackSummary
 from jaxdata.rows.packing.strategies import STRATEGIES
 from jaxdata.rows.table import Key as BatchKey
 from jaxdata.rows.table import RowTable, Segments, TokenCounts, cyclic_key
 
+_NO_EPOCH = -1
 _DOCUMENTS, _TARGETS = 4_096, 2**22
 """whose masks are read together, about"""
 _NEARLY_READ = 0.25
@@ -69,6 +70,9 @@ class PackedRows(RowTable):
         self._lanes = Lanes(self._rows, settings.lanes or 1)
         self._token = PLANS.owned_by(self)
         self._counted: dict[int, TokenCounts] = {}
+        if self.planner.packed:
+            for block in range(self.blocks):
+                self._packed_plan(block)
 
     def __len__(self) -> int:
         return self._rows
@@ -338,6 +342,17 @@ class PackedRows(RowTable):
 
     def _plan_block(self, epoch: int, block: int) -> BlockPlan:
         """The plan of a block, its rows in the order of an epoch."""
+        plan = self._packed_plan(block)
+        return plan.with_rows(self._shuffled(plan.rows, "rows", epoch, block))
+
+    def _packed_plan(self, block: int) -> BlockPlan:
+        """The plan of a block, its rows as they were packed; few may be read in many epochs."""
+        pack = partial(self._pack_block, block)
+        few = self.blocks <= FEW_BLOCKS
+        return PLANS.get((self._token, _NO_EPOCH, block), pack) if few else pack()
+
+    def _pack_block(self, block: int) -> BlockPlan:
+        """Pack a block."""
         first = int(self._blocks.first[block])
         documents, plan = self.planner.plan((first, first + int(self._blocks.documents[block])))
         planned = len(plan.row_starts) - 1, int(plan.slots.sum(dtype=np.int64))
@@ -350,8 +365,7 @@ class PackedRows(RowTable):
         # Plans are cached: 32 bits, where they suffice, halve the memory.
         small = np.int32 if max(len(self._source), int(plan.start.max(initial=0))) < 2**31 else int
         columns = (documents.take(plan.document), plan.start, plan.slots, plan.context)
-        plan = BlockPlan(plan.row_starts, *(each.astype(small, copy=False) for each in columns))
-        return plan.with_rows(self._shuffled(plan.rows, "rows", epoch, block))
+        return BlockPlan(plan.row_starts, *(each.astype(small, copy=False) for each in columns))
 
     def _epoch(self, epoch: int) -> _Epoch:
         """The blocks in the order of an epoch, and the rows up to the end of each."""

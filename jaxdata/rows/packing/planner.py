@@ -7,7 +7,7 @@ computed side by side on all cores, and are kept, so that hosts that start later
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from multiprocessing.connection import Connection
@@ -47,6 +47,8 @@ class BlockTable(NamedTuple):
 
 
 MAX_WINDOWS = 2**20
+FEW_BLOCKS = 2
+"""of a source: these stay in memory as they were packed, for all epochs"""
 
 _TOGETHER = 2**17
 """documents whose blocks are packed together"""
@@ -82,6 +84,8 @@ class Planner:
 
     documents: Documents
     settings: PackSettings
+    packed: dict[Span, Packed] = field(default_factory=dict, compare=False, repr=False)
+    """what the table of few blocks was made of; `plan` takes it"""
 
     def key(self) -> dict[str, Any]:
         """Everything that the plan depends on: the key of the plan cache."""
@@ -99,8 +103,10 @@ class Planner:
     def plan(self, span: Span) -> tuple[Ints, BlockPlan]:
         """The documents of a block, and the plan of its rows."""
         documents = self.order.documents_of(span)
-        bounds = np.array([0, len(documents)])
-        (packed,) = pack_blocks(self._lengths(documents), bounds, self.settings)
+        packed = self.packed.pop(span, None)
+        if packed is None:
+            bounds = np.array([0, len(documents)])
+            (packed,) = pack_blocks(self._lengths(documents), bounds, self.settings)
         plan = packed.plan()
         if not self.settings.shuffle:
             return documents, plan.in_document_order()
@@ -146,6 +152,7 @@ class Planner:
             if line is None:  # too many windows: from here on, `MAX_WINDOWS` ends the blocks
                 spans = list(self._uneven_spans(sum(line[1] for line in lines)))
                 lines += [line for line in self._measured(spans) if line is not None]
+                self.packed.clear()
                 break
             lines.append(line)
             if progress:
@@ -175,6 +182,8 @@ class Planner:
         )
         targets = (tokens - counts + empty).tolist()
         blocks = pack_blocks(lengths, bounds, self.settings)
+        if len(self._spans) <= FEW_BLOCKS:
+            self.packed.update(zip(spans, blocks, strict=True))
         lines = zip(spans, counts.tolist(), targets, blocks, strict=True)
         return [
             [first, documents, of_block, *astuple(packed.size())]

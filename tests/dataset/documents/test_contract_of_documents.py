@@ -13,16 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxdata.base.errors import DatasetError, InputError
+from jaxdata.dataset import array_documents
 from jaxdata.dataset import documents as base
+from jaxdata.dataset.array_documents import ArrayDocuments
 from jaxdata.dataset.custom import CustomDocuments, as_documents
-from jaxdata.dataset.documents import (
-    ArrayDocuments,
-    DerivedDocuments,
-    Documents,
-    Gathered,
-    StatedLengths,
-    run_ends,
-)
+from jaxdata.dataset.documents import DerivedDocuments, Documents, Gathered, StatedLengths, run_ends
 from jaxdata.storage.pages.index_columns import FarColumn
 
 
@@ -462,5 +457,5 @@ def test_arrays_of_other_dtypes_are_the_same_documents() -> None:
     ]
     assert len({each.fingerprint for each in (other, *beside, *changed)}) == 9
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(base, "_TOKENS_AT_ONCE", 2)
+        patch.setattr(array_documents, "_TOKENS_AT_ONCE", 2)
         assert ArrayDocuments(tokens, masks).fingerprint == plain.fingerprint

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset import contract as datasets
-from jaxdata.dataset.documents import ArrayDocuments, StatedLengths
+from jaxdata.dataset.array_documents import ArrayDocuments
+from jaxdata.dataset.documents import StatedLengths
 from jaxdata.dataset.manifest import Generation, SourceEntry
 from jaxdata.dataset.views import kept_documents as kept
 from jaxdata.dataset.views.kept_documents import KeptDocuments, kept_documents

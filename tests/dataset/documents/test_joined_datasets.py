@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from jaxdata.base.errors import InputError
+from jaxdata.dataset.array_documents import ArrayDocuments
 from jaxdata.dataset.contract import Dataset
-from jaxdata.dataset.documents import ArrayDocuments
 from jaxdata.dataset.opening import ConvertedDataset, JoinedDataset, source_meant
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxdata.base.seeds import derive
-from jaxdata.dataset.documents import ArrayDocuments
+from jaxdata.dataset.array_documents import ArrayDocuments
 from jaxdata.dataset.manifest import Amount, ViewAccount
 from jaxdata.dataset.records import RecordSpec
 from jaxdata.dataset.views import writing

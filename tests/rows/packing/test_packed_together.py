@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 import jaxdata
 from jaxdata.rows.packing import planner
 from jaxdata.rows.packing.block_plan import BlockPlan, rows_in_order
-from jaxdata.rows.packing.mixed_fit import PooledRows, SizeStock, scattered
 from jaxdata.rows.packing.planner import Planner, pack_blocks
+from jaxdata.rows.packing.pooled_rows import PooledRows, SizeStock, scattered
 from jaxdata.rows.packing.settings import PackSettings
 from tests.builders import dataset
 from tests.rows.packing.blocks import pack_block

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.base.errors import DatasetError
-from jaxdata.rows.packing import plan_memory
+from jaxdata.rows.packing import plan_memory, planner
 from jaxdata.rows.packing.plan_memory import PLANS, PlanMemory
 from jaxdata.testing import distinct_documents
 from tests.feed.test_forks import assert_done, forked, in_a_process
@@ -244,3 +244,17 @@ def test_it_takes_its_share_of_what_the_process_may_use(
     monkeypatch.setattr(plan_memory, "_LIMITS", (str(path),))
     monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 2**12, "SC_PHYS_PAGES": 2**28}.get)
     assert plan_memory._most() == most
+
+
+def test_a_source_of_one_block_is_packed_once_for_its_totals_and_all_epochs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    docs = jaxdata.ArrayDocuments(distinct_documents([9] * 40))
+    packed: list[Any] = []
+    pack = planner.pack_blocks
+    monkeypatch.setattr(planner, "pack_blocks", lambda *args: packed.append(args) or pack(*args))
+    table = jaxdata.pack(docs, seq_len=16).table
+    for epoch in range(3):
+        found = table.segments(np.arange(len(table)) + epoch * len(table))
+        assert sorted(found.document.tolist()) == list(range(40))
+    assert len(packed) == 1

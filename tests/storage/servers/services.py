@@ -2,18 +2,17 @@
 
 An object has a generation, a number that grows with every writing, so that a client can say "only
 if it is still the one that I read", and an ETag, the MD5 of its content, as of S3: the same content
-has the same. Of Google's two interfaces, the JSON API is served as it is and the XML API as S3's.
+has the same. Of Google's two interfaces the XML API is served, as S3's.
 Signatures and tokens are not looked at.
 
 https://docs.aws.amazon.com/AmazonS3/latest/API
-https://cloud.google.com/storage/docs/json_api/v1/objects and …/docs/xml-api
+https://cloud.google.com/storage/docs/xml-api
 """
 
 from __future__ import annotations
 
 import hashlib
 import html
-import json
 import os
 import re
 import tempfile
@@ -22,7 +21,7 @@ from datetime import UTC, datetime
 from email.utils import formatdate
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote, unquote
 from xml.sax.saxutils import escape
 
@@ -338,120 +337,10 @@ def _xml_error(status: int, code: str, message: str) -> Response:
     return _xml("Error", f"<Code>{code}</Code><Message>{escape(message)}</Message>", status)
 
 
-class GcsServer:
-    """The JSON API over some objects.
-
-    Args:
-        objects: what it serves and changes.
-        buckets: the buckets that there are; None for every name.
-    """
-
-    def __init__(self, objects: Objects, buckets: frozenset[str] | None = None) -> None:
-        self._objects = objects
-        self._buckets = buckets
-        self._xml = S3Server(objects, buckets)
+class GcsServer(S3Server):
+    """The XML API of Google Cloud Storage, which is S3's with generations."""
 
     @staticmethod
     def environment(address: str) -> dict[str, str]:
         """The variables with which clients use a server at `address`."""
         return {"TENSORSTORE_GCS_HTTP_URL": address, "GOOGLE_AUTH_TOKEN_FOR_TESTING": "any"}
-
-    def answer(self, request: Request) -> Response:
-        """The response to a request."""
-        _, asks_json, place = request.path.partition("/storage/v1/b/")
-        if not asks_json:
-            return self._xml.answer(request)
-        bucket, slash, rest = place.partition("/o")
-        bucket = unquote(bucket)
-        if not slash or (self._buckets is not None and bucket not in self._buckets):
-            return _json_error(404, "The specified bucket does not exist.")
-        name = unquote(rest.removeprefix("/")) or request.query.get("name", "")
-        if request.method == "GET" and not name:
-            return self._list(bucket, request)
-        if request.method == "GET":
-            return self._get(bucket, name, request)
-        if request.method in ("POST", "DELETE"):
-            return self._change(bucket, name, request)
-        return _json_error(405, f"{request.method} is not served here")
-
-    def _get(self, bucket: str, name: str, request: Request) -> Response:
-        entry = self._objects.stat(f"{bucket}/{name}")
-        asked = request.query
-        if entry is None or asked.get("generation", str(entry.generation)) != str(entry.generation):
-            return _json_error(404, f"No such object: {bucket}/{name}")
-        if refused := _generation_refused(entry.generation, asked, 304):
-            return refused
-        if asked.get("alt") != "media":
-            return _json(_metadata(bucket, name, entry))
-        told = {"x-goog-generation": str(entry.generation), "x-goog-metageneration": "1"}
-        try:
-            part = byte_range(request.headers.get("range"), entry.size)
-        except ValueError as error:
-            return _json_error(416, str(error))
-        start, stop = part or (0, entry.size)
-        if part:
-            told["Content-Range"] = f"bytes {start}-{stop - 1}/{entry.size}"
-        data = self._objects.read(f"{bucket}/{name}", start, stop)
-        return Response(206 if part else 200, data, told)
-
-    def _change(self, bucket: str, name: str, request: Request) -> Response:
-        entry = self._objects.stat(f"{bucket}/{name}")
-        if refused := _generation_refused(entry.generation if entry else 0, request.query, 412):
-            return refused
-        if request.method == "POST":
-            written = self._objects.write(f"{bucket}/{name}", request.body)
-            return _json(_metadata(bucket, name, written))
-        if entry is None:
-            return _json_error(404, f"No such object: {bucket}/{name}")
-        self._objects.delete(f"{bucket}/{name}")
-        return Response(204)
-
-    def _list(self, bucket: str, request: Request) -> Response:
-        asked = request.query
-        first = max(asked.get("startOffset", ""), asked.get("pageToken", ""))
-        end = asked.get("endOffset", "")
-        found = [
-            name
-            for each in self._objects.names(f"{bucket}/{asked.get('prefix', '')}")
-            if (name := each.partition("/")[2]) >= first and (not end or name < end)
-        ]
-        page = min(int(asked.get("maxResults", _PAGE)), _PAGE)
-        entries = ((name, self._objects.stat(f"{bucket}/{name}")) for name in found[:page])
-        items = [_metadata(bucket, name, entry) for name, entry in entries if entry]
-        further = {"nextPageToken": found[page]} if len(found) > page else {}
-        return _json({"kind": "storage#objects", "items": items} | further)
-
-
-def _generation_refused(now: int, asked: dict[str, str], unmet: int) -> Response | None:
-    """The refusal of a request whose generation (0: none) is not as it must be."""
-    if asked.get("ifGenerationMatch", str(now)) != str(now):
-        return _json_error(412, "At least one of the pre-conditions you specified did not hold.")
-    if asked.get("ifGenerationNotMatch") == str(now):
-        return _json_error(unmet, "not changed")
-    return None
-
-
-def _metadata(bucket: str, name: str, entry: Entry) -> dict[str, Any]:
-    moment = datetime.fromtimestamp(entry.modified, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    return {
-        "kind": "storage#object",
-        "id": f"{bucket}/{quote(name)}/{entry.generation}",
-        "bucket": bucket,
-        "name": name,
-        "size": str(entry.size),
-        "generation": str(entry.generation),
-        "metageneration": "1",
-        "timeCreated": moment,
-        "updated": moment,
-    }
-
-
-def _json(value: object) -> Response:
-    return Response(200, json.dumps(value).encode(), {"Content-Type": "application/json"})
-
-
-def _json_error(status: int, message: str) -> Response:
-    if status == 304:
-        return Response(304)
-    body = json.dumps({"error": {"code": status, "message": message}}).encode()
-    return Response(status, body, {"Content-Type": "application/json"})

@@ -24,7 +24,8 @@ from jaxdata.rows.packing.block_plan import (
     cut_windows,
     rows_in_order,
 )
-from jaxdata.rows.packing.mixed_fit import PooledRows, mixed_rows, pack_anew, place_rest
+from jaxdata.rows.packing.mixed_fit import mixed_rows, pack_anew, place_rest
+from jaxdata.rows.packing.pooled_rows import PooledRows
 
 Run = tuple[int, int, int, int]
 """(first row, rows, items already in each row, items added to each row)"""

@@ -153,16 +153,17 @@ class SftSettings(TurnSettings):
     name: Literal["sft"] = "sft"
     prompt_key: Keys = setting(
         (),
-        "Key of prompts; several (a,b) are joined, and a.b may go into a list of pairs.",
+        "Key of prompts; a,b joins, a.b goes into lists of pairs.",
         shown="prompt",
+        metavar="KEY",
     )
-    completion_key: str = setting("", "Key of completions.", shown="completion")
+    completion_key: str = setting("", "Key of completions.", shown="completion", metavar="KEY")
     messages_key: str = setting(
-        "",
-        "Key of conversations, instead of prompts and completions.",
-        shown="messages or conversations, where a record has one",
+        "", "Key of conversations.", shown="messages or conversations", metavar="KEY"
     )
-    content_key: str = setting("", "Key of the text in a message.", shown="content or value")
+    content_key: str = setting(
+        "", "Key of the text in a message.", shown="content or value", metavar="KEY"
+    )
     pairs: Literal["documents", "turns"] = setting(
         "documents", "What several pairs of one record become: documents, or turns of one."
     )

@@ -102,8 +102,8 @@ _VIEW = "exact"
 _EPILOG = """\b
 Examples:
   jaxdata convert pages.jsonl -o data/mine
-  jaxdata convert chats/ more/*.parquet -o data/mine --source chats --task sft \\
-      --tokenizer my.model --chat-template chatml
+  jaxdata convert chats/ more/*.parquet -o data/mine --source chats \\
+      --task sft --tokenizer my.model --chat-template chatml
 """
 
 
@@ -315,7 +315,7 @@ def _copies(found: DedupReport) -> Iterator[str]:
         )
     yield (
         f"train without them: documents: {_VIEW} in a config, or --documents {_VIEW}; they "
-        f"stay on disk, and jaxdata views {found.dataset} --remove {_VIEW} removes the list"
+        f"stay on disk, and jaxdata dedup {found.dataset} --remove {_VIEW} removes the list"
     )
 
 

@@ -98,7 +98,9 @@ class Command(click.Command):
                 shown = copy(one)
                 shown.help = tasks.get(task, one.help)
                 shown.hidden = one.hidden and not (every or task in tasks)
-                heading = (getattr(one, "heading", "") or "More options") if every else f"Task {task}"
+                heading = (
+                    (getattr(one, "heading", "") or "More options") if every else f"Task {task}"
+                )
                 lists.setdefault(heading if one.hidden else "Options", []).append(shown)
         order = {name: place for place, name in enumerate(self.front)}
         lists["Options"].sort(key=lambda one: order.get(one.name or "", len(order)))

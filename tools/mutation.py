@@ -53,7 +53,11 @@ ROOMS: dict[str, tuple[str, str]] = {
         "jaxdata/dataset/opening.py",
         "tests/dataset/documents",
     ),
-    "views": ("jaxdata/dataset/views", "tests/dataset/views"),
+    "views": (
+        "jaxdata/dataset/views",
+        "tests/dataset/views tests/dataset/documents/test_documents_of_views.py "
+        "tests/dataset/test_indexes.py",
+    ),
     "format": (
         "jaxdata/dataset/archive*.py jaxdata/dataset/[imrsvlhu]*.py jaxdata/dataset/checksums.py",
         "tests/dataset/test_*.py",

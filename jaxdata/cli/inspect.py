@@ -1,102 +1,161 @@
-"""`jaxdata inspect PATH`: a dataset, one of its documents, or one row of a run."""
+"""`jaxdata inspect`: a dataset, a document and the steps that train it, a batch, or one row."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from jaxdata.cli.config import OVERRIDABLE
+from jaxdata.base.wording import counted
+from jaxdata.cli.config import OVERRIDABLE, Given, takes_data
+
+if TYPE_CHECKING:
+    from jaxdata.config import Config
 
 _EPILOG = """\b
 Examples:
   jaxdata inspect data/mine
-  jaxdata inspect data/mine --document train/web:17
+  jaxdata inspect data/mine --document web:17
   jaxdata inspect data/mine --row 3 --pack.seq_len 512
-  jaxdata inspect --config pretrain
+  jaxdata inspect pretrain --dataset data/mine --step 48123
+  jaxdata inspect pretrain --dataset data/mine --document web:17
+  jaxdata inspect pretrain --state runs/mine --find 'a sentence of it'
 """
 
 
 @click.command(**OVERRIDABLE, epilog=_EPILOG)
-@click.argument("path", required=False)
+@takes_data
 @click.option(
-    "--config",
-    help="Config (YAML file, or name of a shipped one): also compare packing strategies.",
+    "--document",
+    metavar="[SPLIT/]SOURCE:ID",
+    help="Show this document decoded; of a CONFIG, also the steps that train it.",
 )
-@click.option("--document", metavar="SPLIT/SOURCE:ID", help="Show this document, decoded.")
-@click.option("--row", type=click.IntRange(0), help="Draw this row of the run, or of PATH packed.")
+@click.option("--find", metavar="TEXT", help="Show the steps of documents that contain this text.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="Most documents that --find shows.",
+)
+@click.option("--step", type=click.IntRange(0), help="Show the documents of this batch, from 0.")
+@click.option(
+    "--state",
+    metavar="PATH",
+    help="Take batch sizes and skipped rows from a loader's state, a checkpoint or a run's folder; "
+    "alone, show the next batch.",
+)
+@click.option(
+    "--row",
+    type=click.IntRange(0),
+    help="Draw this row of the run; with --step or --state, show only this row of the batch.",
+)
+@click.option("--views", is_flag=True, help="Show only the views: what each keeps and drops.")
 @click.option("--statistics", is_flag=True, help="Also show all statistics of the conversion.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.argument("overrides", nargs=-1, type=click.UNPROCESSED, metavar="[--FIELD VALUE]...")
 def inspect(
-    path: str | None,
-    config: str | None,
+    given: Given,
     document: str | None,
+    find: str | None,
+    limit: int,
+    step: int | None,
+    state: str | None,
     row: int | None,
+    views: bool,
     statistics: bool,
     as_json: bool,
-    overrides: tuple[str, ...],
 ) -> None:
-    """Show a dataset (PATH is a folder or URL), one of its documents, or one packed row.
+    """Show a dataset, a document, a batch or a row.
 
-    A dataset: sources with documents, tokens and lengths, the tokenizer, and the conversion's
-    statistics; with --config also the result of each packing strategy. A document is decoded. A row
-    is drawn: one colour or letter per segment, padding, and slots without loss. Any field of the
-    config can be set.
+    A dataset: sources with documents, tokens and lengths, views, tokenizer, statistics; of a CONFIG
+    also what each packing strategy makes of it. A batch: for each segment its document, tokens,
+    shard and record, input file and line. A row: a colour or letter for each segment, dots for
+    padding, lower case without loss. Any field of a config can be set.
     """
-    if path is not None and path.startswith("--"):  # an override, where no path was given
-        overrides, path = (path, *overrides), None
-    if path is None and config is None:
-        raise click.UsageError("give PATH or --config")
-    from jaxdata.config import load_config, parse_overrides
-
-    named = {} if path is None else {"dataset": path}
-    settings = load_config(config or {}, parse_overrides(overrides) | named)
+    if sum(value is not None for value in (document, find, step)) > 1:
+        raise click.UsageError("--step, --document and --find exclude each other: give one of them")
+    settings = given.settings()
     if document is not None:
-        _show_document(settings, document, as_json)
+        run = None if given.config is None else settings
+        _show(_document(settings, document, run, state), given, as_json)
+    elif find is not None:
+        run = _open(settings, state)
+        _show(run.documents(run.holding(find), find, limit), given, as_json)
+    elif step is not None or state is not None:
+        _show(_open(settings, state).batch(step, row), given, as_json)
     elif row is not None:
         _show_row(settings, row, as_json)
+    elif views:
+        _show_views(settings, as_json)
     else:
-        _show_dataset(settings, config is not None, statistics, as_json)
+        _show_dataset(settings, given.config is not None, statistics, as_json)
 
 
-def _show_document(settings: Any, document: str, as_json: bool) -> None:
-    from rich.console import Console
+def _open(settings: Config, state: str | None) -> Any:
+    from jaxdata.config import load, open_data
+    from jaxdata.look.states import read_state
+    from jaxdata.look.trace import Explanation
 
-    from jaxdata.base.wording import counted
+    loader = load(settings)
+    if state is not None:
+        loader.set_state(read_state(state))
+    return Explanation(loader, open_data(settings), resumed=state is not None)
+
+
+def _document(
+    settings: Config, document: str, run: Config | None, state: str | None
+) -> dict[str, Any]:
+    """A document decoded; where there is a run, also its places there."""
     from jaxdata.config import open_data
-    from jaxdata.dataset.views.source_view import fate_lines
-    from jaxdata.look.document import describe_document, document_text
-    from jaxdata.look.terminal import printable
-    from jaxdata.look.trace import came_from
+    from jaxdata.look.document import describe_document
+    from jaxdata.look.trace import decoder
 
     name, colon, number = document.rpartition(":")
-    split, slash, source = name.partition("/")
-    if not (colon and slash and number.isdecimal()):
+    if not (colon and name and number.isdecimal()):
         raise click.UsageError(
-            f"--document {document}: expected SPLIT/SOURCE:ID, like train/web:17"
+            f"--document {document}: expected [SPLIT/]SOURCE:ID, like web:17 or val/web:17"
         )
-    found = describe_document(open_data(settings), split, source, int(number))
+    dataset = open_data(settings)
+    known = name in dataset.names
+    split, source = name.split("/", 1) if known else (settings.split, name)
+    found: dict[str, Any] = {}
+    if run is not None:
+        explained = _open(run, state)
+        if explained.reads(name) or not known:
+            found = explained.documents([(name, int(number))], None, 1)
+        else:
+            found = {"found": 0, "documents": []}
+        if decoder(dataset) is None:
+            return found
+    return {**describe_document(dataset, split, source, int(number)), **found}
+
+
+def _show(found: dict[str, Any], given: Given, as_json: bool) -> None:
+    from rich.console import Console
+
+    from jaxdata.look.document import described_lines
+    from jaxdata.look.trace import batch_lines, document_lines
+
     if as_json:
-        click.echo(json.dumps(found, indent=1))
+        named = {} if given.config is None else {"config": given.config}
+        click.echo(json.dumps(named | found, indent=1))
         return
     console = Console()
-    loss = f", {found['tokens_with_loss']:,} with loss" if found["masked"] else ""
-    came = came_from(found["origin"])
-    click.echo(f"{document}: {counted(found['length'], 'token')}{loss}{came and ', from '}{came}")
-    for line in fate_lines(found["view"]) if "view" in found else ():
-        click.echo(printable(line))
-    console.print(document_text(found), soft_wrap=True)
+    if "parts" in found:
+        lines = described_lines(found)
+    else:
+        lines = (batch_lines if "pieces" in found else document_lines)(found, console.width)
+    for line in lines:
+        console.print(line, soft_wrap=True)
 
 
-def _show_row(settings: Any, row: int, as_json: bool) -> None:
+def _show_row(settings: Config, row: int, as_json: bool) -> None:
     from rich.console import Console
 
     from jaxdata.config import load, open_data
     from jaxdata.look.document import row_lines
-    from jaxdata.look.terminal import counted
     from jaxdata.look.trace import Tracer, decoder
 
     loader = load(settings)
@@ -118,11 +177,16 @@ def _show_row(settings: Any, row: int, as_json: bool) -> None:
         console.print(line, soft_wrap=True)
 
 
-def _show_dataset(settings: Any, compare: bool, statistics: bool, as_json: bool) -> None:
+def _show_dataset(settings: Config, compare: bool, statistics: bool, as_json: bool) -> None:
     from rich.console import Console
 
     from jaxdata.config import open_data
-    from jaxdata.look.dataset_summary import dataset_lines, dataset_table, describe_dataset
+    from jaxdata.look.dataset_summary import (
+        dataset_lines,
+        dataset_table,
+        describe_dataset,
+        statistics_tables,
+    )
     from jaxdata.look.strategies import compare_strategies, describe_costs, packing_table
 
     dataset = open_data(settings)
@@ -139,18 +203,27 @@ def _show_dataset(settings: Any, compare: bool, statistics: bool, as_json: bool)
     console.print(dataset_table(found))
     for line in dataset_lines(found):
         console.print(line, markup=False, highlight=False, soft_wrap=not console.is_terminal)
-    if statistics:
-        _print_statistics(dataset, found, console)
+    for table in statistics_tables(dataset, found) if statistics else ():
+        console.print(table)
     if compare:
         console.print()
         console.print(packing_table(costs, seq_len=seq_len))
 
 
-def _print_statistics(dataset: Any, found: dict[str, Any], console: Any) -> None:
-    """The conversion's statistics, three sources side by side."""
-    from jaxdata.look.dataset_summary import statistics_table
+def _show_views(settings: Config, as_json: bool) -> None:
+    from jaxdata.config import open_data
+    from jaxdata.look.dataset_summary import describe_dataset, view_lines
+    from jaxdata.look.terminal import printable
 
-    sources = found["sources"].items()
-    counted = [name for name, source in sources if "files" in source.get("statistics", {})]
-    for first in range(0, len(counted), 3):
-        console.print(statistics_table(dataset.manifest, counted[first : first + 3]))
+    sources = describe_dataset(open_data(settings))["sources"].items()
+    found = {name: source["views"] for name, source in sources if source.get("views")}
+    if as_json:
+        click.echo(json.dumps(found, indent=1))
+        return
+    for name, views in found.items():
+        click.echo(printable(name))
+        for view, described in views.items():
+            for line in view_lines(view, described):
+                click.echo(f"    {line}")
+    if not found:
+        click.echo("no views; jaxdata dedup makes them")

@@ -149,8 +149,8 @@ Examples:
   jaxdata config                              all fields and their defaults
   jaxdata config pretrain --seed 1            a config, and where it says what
   jaxdata config pretrain > mine.yaml         a config of your own, with all fields
-  jaxdata config --schema > schema.json       for editors; a YAML file names it in its first line:
-                                              # yaml-language-server: $schema=schema.json
+  jaxdata config --schema > schema.json       for editors, where a YAML file begins
+    # yaml-language-server: $schema=schema.json
 """
 
 

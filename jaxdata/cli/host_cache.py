@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _EPILOG = """\b
 The folder is $JAXDATA_CACHE, or ~/.cache/jaxdata; $JAXDATA_CACHE_BYTES limits
 its pages, by default to a tenth of the free disk; or storage.cache of CONFIG
-says both. Exit code of verify: 0 if all pages are as written, 1 if one was not.
+says both. Exit code of verify: 0 if all pages are as written, 1 if not.
   jaxdata cache
   jaxdata cache warm --config pretrain.yaml --hosts 64 --host 3 --steps 100
   jaxdata cache verify

@@ -99,7 +99,7 @@ def dataset(tmp_path: Path) -> Path:
 
 
 def test_a_user_cuts_a_notice(dataset: Path) -> None:
-    """It is in no row, all else is; the account, `inspect` and `trace` say what was cut."""
+    """It is in no row, all else is; the account, `inspect` says what was cut."""
     words = ("dedup", dataset, "--sources", "web,wiki", "--repeats", "50", "--output-name", "d1")
     said = run(*words, "--repeats-action", "cut", "--workers", "1").stdout
     assert f"cut out {2 * len(NOTICE) + 1:,} tokens in 2 ranges: repeated span" in said

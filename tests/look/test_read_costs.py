@@ -1,4 +1,4 @@
-"""Read costs come near a slow count of batches; what `jaxdata plan --hosts` prints and refuses."""
+"""Read costs come near a slow count of batches; what `preview --hosts` prints and refuses."""
 
 from __future__ import annotations
 
@@ -198,7 +198,8 @@ def costs(**changes: Any) -> ReadCosts:
         ),
         (
             {"chunk_bytes": 3_000},
-            "pages of 1 MiB are no whole part of its chunks of 2.93 KiB; set pack.chunk_bytes to a multiple of 1048576",
+            "pages of 1 MiB are no whole part of its chunks of 2.93 KiB; set pack.chunk_bytes to a "
+            "multiple of 1048576",
         ),
         (
             {"chunk_bytes": 0},

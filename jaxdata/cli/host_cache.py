@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,17 +24,12 @@ says both. Exit code of verify: 0 if all pages are as written, 1 if not.
 
 def _ls(as_json: bool) -> int:
     from jaxdata.look.cache_tables import cache_json, cache_lines, cache_table
+    from jaxdata.look.terminal import show
     from jaxdata.storage.pages.inventory import inventory
 
     found = inventory()
-    if as_json:
-        click.echo(json.dumps(cache_json(found), indent=1))
-        return 0
-    click.echo("\n".join(cache_lines(found)))
-    if found.files:
-        from rich.console import Console
-
-        Console().print(cache_table(found))
+    tables = [cache_table(found)] if found.files else []
+    show([*cache_lines(found), *tables], cache_json(found), as_json=as_json)
     return 0
 
 

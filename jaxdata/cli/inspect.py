@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from jaxdata.cli.config import OVERRIDABLE, Given, takes_data
 
 if TYPE_CHECKING:
     from jaxdata.config import Config
+    from jaxdata.look.trace import Explanation
 
 _EPILOG = """\b
 Examples:
@@ -76,24 +77,30 @@ def inspect(
     """
     if sum(value is not None for value in (document, find, step)) > 1:
         raise click.UsageError("--step, --document and --find exclude each other: give one of them")
+    from jaxdata.look.terminal import show
+
     settings = given.settings()
     if document is not None:
-        run = None if given.config is None else settings
-        _show(_document(settings, document, run, state), given, as_json)
+        lines, found = _document(settings, document, given.config is not None, state)
     elif find is not None:
-        run = _open(settings, state)
-        _show(run.documents(run.holding(find), find, limit), given, as_json)
+        lines, found = _text(settings, find, state, limit)
     elif step is not None or state is not None:
-        _show(_open(settings, state).batch(step, row), given, as_json)
+        lines, found = _batch(settings, step, state, row)
     elif row is not None:
-        _show_row(settings, row, as_json)
+        lines, found = _row(settings, row)
     elif views:
-        _show_views(settings, as_json)
+        lines, found = _views(settings)
     else:
-        _show_dataset(settings, given.config is not None, statistics, as_json)
+        lines, found = _dataset(settings, given.config is not None, statistics)
+    named = {} if given.config is None else {"config": given.config}
+    show(lines, named | found, as_json=as_json)
 
 
-def _open(settings: Config, state: str | None) -> Any:
+Shown = tuple[Iterable[Any], dict[str, Any]]
+"""lines and tables, and what they say as plain values"""
+
+
+def _open(settings: Config, state: str | None) -> Explanation:
     from jaxdata.config import load, open_data
     from jaxdata.look.states import read_state
     from jaxdata.look.trace import Explanation
@@ -104,13 +111,12 @@ def _open(settings: Config, state: str | None) -> Any:
     return Explanation(loader, open_data(settings), resumed=state is not None)
 
 
-def _document(
-    settings: Config, document: str, run: Config | None, state: str | None
-) -> dict[str, Any]:
+def _document(settings: Config, document: str, in_run: bool, state: str | None) -> Shown:
     """A document decoded; where there is a run, also its places there."""
     from jaxdata.config import open_data
-    from jaxdata.look.document import describe_document
-    from jaxdata.look.trace import decoder
+    from jaxdata.look.document import describe_document, described_lines
+    from jaxdata.look.terminal import width
+    from jaxdata.look.trace import decoder, document_lines
 
     name, colon, number = document.rpartition(":")
     if not (colon and name and number.isdecimal()):
@@ -120,42 +126,39 @@ def _document(
     dataset = open_data(settings)
     known = name in dataset.names
     split, source = name.split("/", 1) if known else (settings.split, name)
-    found: dict[str, Any] = {}
-    if run is not None:
-        explained = _open(run, state)
-        if explained.reads(name) or not known:
-            found = explained.documents([(name, int(number))], None, 1)
-        else:
-            found = {"found": 0, "documents": []}
+    places: dict[str, Any] = {}
+    if in_run:
+        run = _open(settings, state)
+        there = run.reads(name) or not known
+        chosen = [(name, int(number))] if there else []
+        places = run.documents(chosen, None, 1)
         if decoder(dataset) is None:
-            return found
-    return {**describe_document(dataset, split, source, int(number)), **found}
+            return document_lines(places, width()), places
+    found = {**describe_document(dataset, split, source, int(number)), **places}
+    return described_lines(found), found
 
 
-def _show(found: dict[str, Any], given: Given, as_json: bool) -> None:
-    from rich.console import Console
+def _text(settings: Config, text: str, state: str | None, limit: int) -> Shown:
+    from jaxdata.look.terminal import width
+    from jaxdata.look.trace import document_lines
 
-    from jaxdata.look.document import described_lines
-    from jaxdata.look.trace import batch_lines, document_lines
-
-    if as_json:
-        named = {} if given.config is None else {"config": given.config}
-        click.echo(json.dumps(named | found, indent=1))
-        return
-    console = Console()
-    if "parts" in found:
-        lines = described_lines(found)
-    else:
-        lines = (batch_lines if "pieces" in found else document_lines)(found, console.width)
-    for line in lines:
-        console.print(line, soft_wrap=True)
+    run = _open(settings, state)
+    found = run.documents(run.holding(text), text, limit)
+    return document_lines(found, width()), found
 
 
-def _show_row(settings: Config, row: int, as_json: bool) -> None:
-    from rich.console import Console
+def _batch(settings: Config, step: int | None, state: str | None, row: int | None) -> Shown:
+    from jaxdata.look.terminal import width
+    from jaxdata.look.trace import batch_lines
 
+    found = _open(settings, state).batch(step, row)
+    return batch_lines(found, width()), found
+
+
+def _row(settings: Config, row: int) -> Shown:
     from jaxdata.config import load, open_data
     from jaxdata.look.document import row_lines
+    from jaxdata.look.terminal import width
     from jaxdata.look.trace import Tracer, decoder
 
     loader = load(settings)
@@ -163,23 +166,17 @@ def _show_row(settings: Config, row: int, as_json: bool) -> None:
         raise click.UsageError(f"--row {row}: the run has rows 0 to {len(loader.rows) - 1}")
     pieces = Tracer(loader, decoder(open_data(settings))).rows([row])
     arrays = loader.rows[row]
-    if as_json:
-        found: dict[str, Any] = {"row": row, "pieces": [asdict(piece) for piece in pieces]}
-        click.echo(json.dumps(found | {name: array.tolist() for name, array in arrays.items()}))
-        return
-    console = Console()
     filled = int((arrays["segment_ids"] > 0).sum())
-    click.echo(
+    title = (
         f"row {row:,} of {len(loader.rows):,}: {counted(len(pieces), 'segment')}, {filled:,} of "
         f"{len(arrays['segment_ids']):,} slots filled, {int(arrays['loss_mask'].sum()):,} with loss"
     )
-    for line in row_lines(arrays, pieces, min(console.width, 100)):
-        console.print(line, soft_wrap=True)
+    found = {"row": row, "pieces": [asdict(piece) for piece in pieces]}
+    plain = {name: array.tolist() for name, array in arrays.items()}
+    return [title, *row_lines(arrays, pieces, min(width(), 100))], found | plain
 
 
-def _show_dataset(settings: Config, compare: bool, statistics: bool, as_json: bool) -> None:
-    from rich.console import Console
-
+def _dataset(settings: Config, compare: bool, statistics: bool) -> Shown:
     from jaxdata.config import open_data
     from jaxdata.look.dataset_summary import (
         dataset_lines,
@@ -189,41 +186,28 @@ def _show_dataset(settings: Config, compare: bool, statistics: bool, as_json: bo
     )
     from jaxdata.look.strategies import compare_strategies, describe_costs, packing_table
 
-    dataset = open_data(settings)
-    found, costs, seq_len = describe_dataset(dataset), [], settings.pack.seq_len
+    dataset, seq_len = open_data(settings), settings.pack.seq_len
+    found = describe_dataset(dataset)
+    lines = [dataset_table(found), *dataset_lines(found)]
+    lines += statistics_tables(dataset, found) if statistics else ()
     if compare:
         names = dataset.splits[settings.split]
         sources = [dataset.source(settings.split, name) for name in names]
         costs = compare_strategies(sources, seq_len=seq_len)
         found["packing"] = describe_costs(costs)
-    if as_json:
-        click.echo(json.dumps(found, indent=1))
-        return
-    console = Console()
-    console.print(dataset_table(found))
-    for line in dataset_lines(found):
-        console.print(line, markup=False, highlight=False, soft_wrap=not console.is_terminal)
-    for table in statistics_tables(dataset, found) if statistics else ():
-        console.print(table)
-    if compare:
-        console.print()
-        console.print(packing_table(costs, seq_len=seq_len))
+        lines += ["", packing_table(costs, seq_len=seq_len)]
+    return lines, found
 
 
-def _show_views(settings: Config, as_json: bool) -> None:
+def _views(settings: Config) -> Shown:
     from jaxdata.config import open_data
     from jaxdata.look.dataset_summary import describe_dataset, view_lines
     from jaxdata.look.terminal import printable
 
     sources = describe_dataset(open_data(settings))["sources"].items()
     found = {name: source["views"] for name, source in sources if source.get("views")}
-    if as_json:
-        click.echo(json.dumps(found, indent=1))
-        return
+    lines = []
     for name, views in found.items():
-        click.echo(printable(name))
-        for view, described in views.items():
-            for line in view_lines(view, described):
-                click.echo(f"    {line}")
-    if not found:
-        click.echo("no views; jaxdata dedup makes them")
+        lines.append(printable(name))
+        lines += [f"    {line}" for view in views.items() for line in view_lines(*view)]
+    return lines or ["no views; jaxdata dedup makes them"], found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -50,11 +50,10 @@ def preview(config: str, overrides: tuple[str, ...], as_json: bool, **asked: Any
         jaxdata preview --config pretrain.yaml --epochs '{wiki: 4}'
         jaxdata preview --config pretrain.yaml --hosts 64 --loader.batch_size 512
     """  # noqa: D301 - \b is a mark of click's
+    from jaxdata.look.terminal import show
+
     found, costs = _look(read_config(config, overrides), **asked)
-    if as_json:
-        click.echo(json.dumps({"config": config, **found}, indent=1))
-    else:
-        _print(found, costs)
+    show(_lines(found, costs), {"config": config, **found}, as_json=as_json)
     return 0 if found["ok"] else 1
 
 
@@ -201,33 +200,26 @@ def _evaluation(dataset: Any, config: Any) -> dict[str, Any] | None:
     return describe_counts(rows.table.total(len(rows)))
 
 
-def _print(found: dict[str, Any], costs: Any) -> None:
-    from rich.console import Console
-
+def _lines(found: dict[str, Any], costs: Any) -> Iterator[Any]:
+    """What is printed: tables, what they add up to, checks, and what was not looked at."""
     from jaxdata.look.preview import preview_tables
     from jaxdata.look.read_costs import LEGEND, cost_tables
     from jaxdata.look.terminal import printable
 
-    console = Console()
     if "phases" in found:
-        for table in preview_tables(found):
-            console.print(table)
-        for line in _summary(found):
-            click.echo(line)
+        yield from preview_tables(found)
+        yield from _summary(found)
     if costs is not None:
-        for table in cost_tables(costs):
-            console.print(table)
-        click.echo(LEGEND)
+        yield from cost_tables(costs)
+        yield LEGEND
     for check in found["checks"]:
         first, *rest = map(printable, check["says"].split("\n"))
-        click.echo(f"{check['mark']:<7} {check['name']:<9} {first}")
-        for line in rest:
-            click.echo(f"{'':<17} {line}")
-    for line in found["not_compared"] + found["notes"]:
-        click.echo(printable(line))
+        yield f"{check['mark']:<7} {check['name']:<9} {first}"
+        yield from (f"{'':<17} {line}" for line in rest)
+    yield from map(printable, found["not_compared"] + found["notes"])
     if "sources" in found:
         documents = sum(source["documents"] for source in found["sources"].values())
-        click.echo(f"{counted(documents, 'document')} planned; hosts started later reuse the plan")
+        yield f"{counted(documents, 'document')} planned; hosts started later reuse the plan"
 
 
 def _summary(found: dict[str, Any]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -78,7 +77,7 @@ def _compare(path: str, threads: int | None, as_json: bool) -> int:
     from jaxdata.base.errors import InputError
     from jaxdata.base.progress import progress_bar
     from jaxdata.dataset.foreign import is_foreign
-    from jaxdata.look.terminal import printable_lines
+    from jaxdata.look.terminal import printable, show
 
     if is_foreign(path):
         raise InputError(
@@ -87,8 +86,7 @@ def _compare(path: str, threads: int | None, as_json: bool) -> int:
         )
     with progress_bar("verifying", in_bytes=True) as progress:
         found = _checker(path)(path, threads=threads, progress=progress)
-    lines = json.dumps(found.as_json(), indent=1) if as_json else printable_lines(str(found))
-    click.echo(lines)
+    show(map(printable, str(found).split("\n")), found.as_json(), as_json=as_json)
     return 0 if found.whole else 1
 
 

@@ -169,7 +169,7 @@ def _open(config: Any, state: str | None) -> tuple[Any, list[Any]]:
     from jaxdata.base.errors import SourceExhausted
     from jaxdata.config import load
     from jaxdata.look.integrity import Check
-    from jaxdata.look.preview import Budget, budget_check, sources_check, state_check
+    from jaxdata.look.preview import budget_check, sources_check, state_check
     from jaxdata.look.states import read_state
 
     saved = None if state is None else read_state(state)
@@ -179,15 +179,7 @@ def _open(config: Any, state: str | None) -> tuple[Any, list[Any]]:
         # The tables show how far it would get.
         return load(config, on_exhaustion="halt"), [Check("sources", False, str(error))]
     under_way = [] if saved is None else [state_check(loader, saved)]
-    phases = config.curriculum or []
-    budget = Budget(
-        steps=len(loader),
-        trainer_steps=config.train.steps,
-        budgeted=bool(phases) and all(each.tokens or each.rows or each.steps for each in phases),
-        mismatch_allowed=config.allow_budget_mismatch,
-        halts=loader.halt() is not None,
-    )
-    return loader, [*under_way, sources_check(loader.rows.table), budget_check(budget)]
+    return loader, [*under_way, sources_check(loader.rows.table), budget_check(loader, config)]
 
 
 def _evaluation(dataset: Any, config: Any) -> dict[str, Any] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from rich.table import Table
@@ -86,26 +86,12 @@ def _source_table(sources: dict[str, Any]) -> Table:
     return table
 
 
-@dataclass(frozen=True)
-class Budget:
-    """Steps that the rows suffice for, and steps that the trainer will take."""
-
-    steps: int
-    trainer_steps: int | None
-    """None for all of the data"""
-    budgeted: bool
-    """whether every phase of the curriculum has a budget"""
-    mismatch_allowed: bool
-    halts: bool
-    """whether the data ends early, with `on_exhaustion="halt"`"""
-
-
-def budget_check(budget: Budget) -> Check:
-    """Check that the trainer ends where the curriculum does."""
-    asked, there = budget.trainer_steps, budget.steps
+def budget_check(loader: Loader, config: Any) -> Check:
+    """Check that the trainer of a config ends where its curriculum does."""
+    asked, there, phases = config.train.steps, len(loader), config.curriculum or []
     if asked is None or asked == there:
         return Check("budget", True, f"{there:,} steps, all of them trained")
-    if asked > there and budget.halts:
+    if asked > there and loader.halt() is not None:
         return Check("budget", True, f"the run halts after {there:,} of {asked:,} steps", "halts")
     if asked > there:
         says = (
@@ -114,7 +100,8 @@ def budget_check(budget: Budget) -> Check:
         )
         return Check("budget", False, says)
     says = f"train.steps is {asked:,}, and there are rows for {there:,} steps"
-    if not budget.budgeted or budget.mismatch_allowed:
+    budgeted = bool(phases) and all(each.tokens or each.rows or each.steps for each in phases)
+    if not budgeted or config.allow_budget_mismatch:
         return Check("budget", True, says)
     remedy = "change budgets or steps, or set allow_budget_mismatch: true"
     return Check("budget", False, f"{says}, so the curriculum would not be finished: {remedy}")

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from jaxdata.cli import _run
+from jaxdata.config import packaged_configs
 from jaxdata.train import devices, trainer
 from tests.builders import dataset
 from tests.conftest import ROOT
@@ -27,6 +28,10 @@ from tests.storage.servers import bucket_server
 # What is made smaller before it runs: a part of an example, and what stands there instead.
 SMALLER = {
     "--vocab-size 8192": "--vocab-size 1024",
+    "--output chats.model": "--output chats.model --vocab-size 1024",
+    "jaxdata train tune --dataset data/chats": "jaxdata train tune --dataset data/chats "
+    "--train.steps 2 --pack.seq_len 64 --loader.batch_size 4 --eval_tokens 256 "
+    "--train.model '{layers: 1, width: 32, heads: 2}'",
     "tiktoken:cl100k_base --add-special": "sentencepiece:my.model --add-special",
     "tiktoken:cl100k_base": "bytes",
     "--cerebras-params params.yaml": "--cerebras-params params.yaml --tokenizer bytes",
@@ -116,10 +121,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, some in {"my/a": texts[::2], "my/b": texts[1::2], "held-out": texts[:3]}.items():
         write_records(folder / f"{name}.jsonl", ({"text": text} for text in some))
     pyarrow.parquet.write_table(pyarrow.table({"text": texts}), folder / "more.parquet")
-    turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
     choice = {"prompt": "Hi", "chosen": "Ho", "rejected": "Ha"}
     write_records(folder / "questions.jsonl", [{"question": "2+2", "answer": "4"}] * 64)
-    write_records(folder / "chats.jsonl", [{"messages": turns}] * 8)
+    roles, lines = ("user", "assistant"), [line for text in texts for line in text.splitlines()]
+    chats = [
+        {"messages": [{"role": r, "content": line} for r, line in zip(roles, pair, strict=True)]}
+        for pair in zip(lines[:6000:2], lines[1:6000:2], strict=True)
+    ]
+    write_records(folder / "chats.jsonl", chats)
     write_records(folder / "code.jsonl", [{"text": "def f():\n    return 1\n"}] * 8)
     write_records(folder / "choices.jsonl", [choice] * 8)
     ids = pyarrow.table({"input_ids": [[1, 2, 3]] * 8, "loss_mask": [[0, 1, 1]] * 8})
@@ -243,7 +252,8 @@ def test_the_first_run_takes_any_corpus(
     dataset(tmp_path / "data/mine", sources)
     with contextlib.chdir(tmp_path):
         for command in TOP.commands():
-            if command.startswith(("jaxdata train", "jaxdata inspect", "jaxdata preview")):
+            runs = command.startswith(("jaxdata train", "jaxdata inspect", "jaxdata preview"))
+            if runs and "data/mine" in command:
                 assert _run(shlex.split(command)[1:]) == 0, capsys.readouterr().err
         (then,) = re.findall(r"^next: jaxdata (.*)$", capsys.readouterr().out, re.MULTILINE)
         assert _run(shlex.split(then)) == 0
@@ -252,6 +262,15 @@ def test_the_first_run_takes_any_corpus(
 
 def python(readme: Readme, what: str) -> str:
     return next(block for block in readme.blocks("python") if what in block)
+
+
+def test_chats_are_all_that_tuning_needs() -> None:
+    (recipe,) = [block for block in TOP.blocks("sh") if "chats.model" in block]
+    assert len(recipe.strip().splitlines()) == 5
+    files = {word for word in shlex.split(recipe) if re.search(r"[.]\w+$|/", word)}
+    made = {"chats.model", "data/chats", "train/chats:0", "messages.content"}
+    assert files - made == {"chats.jsonl"}
+    assert "tune" in packaged_configs()
 
 
 def test_what_it_calls_short_is_short() -> None:

@@ -104,8 +104,10 @@ def surface() -> dict[str, int]:
             options += sum(isinstance(p, click.Option) and p.name != "help" for p in taken)
     schema = config_schema()
     models = [schema, *schema.get("$defs", {}).values()]
-    fields = sum(len(model.get("properties", {})) for model in models)
-    return {"commands": len(commands), "options": options, "config fields": fields}
+    fields = [each for model in models for each in model.get("properties", {}).values()]
+    advanced = sum(bool(each.get("advanced")) for each in fields)
+    plain = {"config fields": len(fields) - advanced, "  advanced": advanced}
+    return {"commands": len(commands), "options": options, **plain}
 
 
 def called_by_the_promise(paths: list[Path]) -> tuple[int, int]:

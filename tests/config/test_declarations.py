@@ -139,3 +139,11 @@ def test_the_schema_has_every_field_with_its_description() -> None:
         assert shown.keys() == model.model_fields.keys()
         for name, field in model.model_fields.items():
             assert shown[name]["description"] == field.description
+            assert shown[name].get("advanced") == told(field, "advanced")
+
+
+def test_a_config_has_at_most_60_fields_that_are_not_for_experts() -> None:
+    schema = json.loads((Path(__file__).parents[2] / "configs/schema.json").read_text())
+    models = [schema, *schema["$defs"].values()]
+    fields = [field for model in models for field in model.get("properties", {}).values()]
+    assert 40 < sum("advanced" not in field for field in fields) <= 60

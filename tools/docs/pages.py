@@ -113,7 +113,8 @@ def config_page() -> str:
     lines = [
         "# Config",
         "",
-        "Every field, its default and what it says; `jaxdata config` prints one to fill in.",
+        "Every field, its default and what it says; `jaxdata config` prints one to fill in, "
+        "`jaxdata config --all` with those for experts.",
         "",
     ]
     for name, model in models.items():
@@ -134,7 +135,8 @@ def config_page() -> str:
 def row(name: str, field: dict[str, Any]) -> str:
     """A line of the table."""
     default = f"`{json.dumps(field['default'])}`" if "default" in field else ""
-    return f"| `{name}` | {default} | {field.get('description', '').replace('|', '/')} |"
+    expert = " (for experts)" if field.get("advanced") else ""
+    return f"| `{name}` | {default} | {field.get('description', '').replace('|', '/')}{expert} |"
 
 
 class Doctests(griffe.Extension):

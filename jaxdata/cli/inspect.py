@@ -95,8 +95,7 @@ def _show_row(settings: Any, row: int, as_json: bool) -> None:
     from rich.console import Console
 
     from jaxdata.config import load, open_data
-    from jaxdata.look.document import row_lines
-    from jaxdata.look.terminal import counted
+    from jaxdata.look.document import row_lines, row_title, said_of
     from jaxdata.look.trace import Tracer, decoder
 
     loader = load(settings)
@@ -109,12 +108,8 @@ def _show_row(settings: Any, row: int, as_json: bool) -> None:
         click.echo(json.dumps(found | {name: array.tolist() for name, array in arrays.items()}))
         return
     console = Console()
-    filled = int((arrays["segment_ids"] > 0).sum())
-    click.echo(
-        f"row {row:,} of {len(loader.rows):,}: {counted(len(pieces), 'segment')}, {filled:,} of "
-        f"{len(arrays['segment_ids']):,} slots filled, {int(arrays['loss_mask'].sum()):,} with loss"
-    )
-    for line in row_lines(arrays, pieces, min(console.width, 100)):
+    click.echo(row_title(arrays, row, len(loader.rows)))
+    for line in row_lines(arrays, said_of(pieces), min(console.width, 100)):
         console.print(line, soft_wrap=True)
 
 

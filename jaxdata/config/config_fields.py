@@ -114,8 +114,8 @@ class AmendmentSection(Settings):
     """A change of the recipe from a row of the run on; fields not given keep their values."""
 
     at_row: int | None = Field(default=None, ge=0, description="the first row that changes")
-    at_step: int | None = Field(
-        default=None, ge=0, description="the first step that changes, by this config's batch sizes"
+    at_step: int | None = setting(
+        None, "the first step that changes, by this config's batch sizes", ge=0, advanced=True
     )
     curriculum: Curriculum = Field(
         default=None, description="the phases that follow; null: the rest of the previous phases"

@@ -73,8 +73,8 @@ class GsSection(_WithoutSecrets):
     """What `gs://` means."""
 
     endpoint: Endpoint | None = setting(None, "URL of another service", advanced=True)
-    credentials_file: str | None = Field(
-        default=None, description="file of the account, as gcloud or the console writes it"
+    credentials_file: str | None = setting(
+        None, "file of the account, as gcloud or the console writes it", advanced=True
     )
 
 
@@ -91,7 +91,7 @@ class StorageSection(_WithoutSecrets):
     """Buckets and the cache; variables of the environment win over each field."""
 
     s3: S3Section = S3Section()
-    gs: GsSection = GsSection()
+    gs: GsSection = setting(GsSection(), "what `gs://` means", advanced=True)
     cache: CacheSection = CacheSection()
     seconds: float | None = setting(
         None, "how long a bucket may fail before a run ends; 600", gt=0, advanced=True

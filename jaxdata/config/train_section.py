@@ -34,8 +34,8 @@ class ModelSettings(Settings):
         default="float32",
         description="arithmetic of the blocks; params and loss are always float32",
     )
-    remat: bool = Field(
-        default=False, description="recompute blocks in the backward pass: less memory, more time"
+    remat: bool = setting(
+        False, "recompute blocks in the backward pass: less memory, more time", advanced=True
     )
 
     @model_validator(mode="after")
@@ -84,7 +84,7 @@ class TrainSettings(Settings):
         default=0, ge=0, description="steps between evaluations; 0: only at the end"
     )
     checkpoint_every: int = Field(default=100, ge=1, description="steps between checkpoints")
-    keep: int = Field(default=3, ge=1, description="number of checkpoints to keep")
+    keep: int = setting(3, "number of checkpoints to keep", ge=1, advanced=True)
     resume: Literal["newest", "newest-whole"] = setting(
         "newest",
         "the checkpoint to resume from; newest-whole: damaged ones are set aside",

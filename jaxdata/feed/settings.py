@@ -58,9 +58,8 @@ class LoaderSection(Settings):
         description="trainer whose array names, dtypes and masks a batch has; with options: "
         "{megatron: {cu_seqlens: true}}; or one of your own: my_module:function",
     )
-    skip_rows: list[RowPair] = Field(
-        default_factory=list,
-        description="ranges of rows to skip, as [first, stop]: [[48_000, 48_800]]",
+    skip_rows: list[RowPair] = setting(
+        list, "ranges of rows to skip, as [first, stop]: [[48_000, 48_800]]", advanced=True
     )
     extras: list[str] = setting(
         list,

@@ -260,13 +260,13 @@ def _other_packing(
 ) -> dict[str, Any]:
     """The fields of `pack` that differ and are one for all sources; others follow by their size."""
     found = {}
-    for field in PackSection.model_fields:
+    for name, field in PackSection.model_fields.items():
         before, after = (
-            [facts.get(f"{source}.{field}", facts.get(field)) for source in sources]
+            [facts.get(f"{each}.{name}", facts.get(name, field.default)) for each in sources]
             for facts in (was, now)
         )
         if before != after and len(set(after)) == 1:
-            found[field] = after[0]
+            found[name] = after[0]
     return found
 
 

@@ -146,31 +146,34 @@ def read_config(config: str, overrides: tuple[str, ...]) -> Config:
 
 _EPILOG = """\b
 Examples:
-  jaxdata config                              all fields and their defaults
-  jaxdata config pretrain --seed 1            a config, and where it says what
-  jaxdata config pretrain > mine.yaml         a config of your own, with all fields
-  jaxdata config --schema > schema.json       for editors, where a YAML file begins
+  jaxdata config                          the fields and their defaults
+  jaxdata config --all                    those for experts, too
+  jaxdata config pretrain --seed 1        a config, and where it says what
+  jaxdata config pretrain > mine.yaml     a config of your own, with these fields
+  jaxdata config --schema > schema.json   for editors, where a YAML file begins
     # yaml-language-server: $schema=schema.json
 """
 
 
 @click.command(**OVERRIDABLE, epilog=_EPILOG)
 @may_take_config
+@click.option("--all", "whole", is_flag=True, help="Print the fields for experts, too.")
 @click.option("--schema", is_flag=True, help="Print a JSON Schema of all fields.")
-def config(config: str | None, schema: bool, overrides: tuple[str, ...]) -> None:
-    """Print every field of a config: what it means, its value, its default and where it was set.
+def config(config: str | None, whole: bool, schema: bool, overrides: tuple[str, ...]) -> None:
+    """Print the fields of a config: what each means, its value, its default and where it was set.
 
-    What is printed is a config itself. Without CONFIG, fields have their defaults.
+    What is printed is a config itself. Without CONFIG, fields have their defaults. Fields for
+    experts are printed where CONFIG sets them, or all of them with --all.
     """
     if schema:
         from jaxdata.config.annotated import config_schema
 
         click.echo(json.dumps(config_schema(), indent=1))
         return
-    click.echo(_annotated(config, overrides), nl=False)
+    click.echo(_annotated(config, overrides, whole), nl=False)
 
 
-def _annotated(name: str | None, overrides: tuple[str, ...]) -> str:
+def _annotated(name: str | None, overrides: tuple[str, ...], whole: bool) -> str:
     from jaxdata.config import parse_overrides
     from jaxdata.config.annotated import annotated, defaults
     from jaxdata.config.config_reader import read_config_values
@@ -178,5 +181,6 @@ def _annotated(name: str | None, overrides: tuple[str, ...]) -> str:
 
     given = parse_overrides(overrides)
     if name is None and not given:
-        return defaults()
-    return printable_lines(annotated(*read_config_values({} if name is None else name, given)))
+        return defaults(whole=whole)
+    read = read_config_values({} if name is None else name, given)
+    return printable_lines(annotated(*read, whole=whole))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jaxdata.base.wording import counted
 from jaxdata.cli.config import OVERRIDABLE, Given, takes_data
 
 if TYPE_CHECKING:
@@ -157,7 +156,7 @@ def _batch(settings: Config, step: int | None, state: str | None, row: int | Non
 
 def _row(settings: Config, row: int) -> Shown:
     from jaxdata.config import load, open_data
-    from jaxdata.look.document import row_lines
+    from jaxdata.look.document import row_lines, row_title, said_of
     from jaxdata.look.terminal import width
     from jaxdata.look.trace import Tracer, decoder
 
@@ -166,14 +165,10 @@ def _row(settings: Config, row: int) -> Shown:
         raise click.UsageError(f"--row {row}: the run has rows 0 to {len(loader.rows) - 1}")
     pieces = Tracer(loader, decoder(open_data(settings))).rows([row])
     arrays = loader.rows[row]
-    filled = int((arrays["segment_ids"] > 0).sum())
-    title = (
-        f"row {row:,} of {len(loader.rows):,}: {counted(len(pieces), 'segment')}, {filled:,} of "
-        f"{len(arrays['segment_ids']):,} slots filled, {int(arrays['loss_mask'].sum()):,} with loss"
-    )
     found = {"row": row, "pieces": [asdict(piece) for piece in pieces]}
     plain = {name: array.tolist() for name, array in arrays.items()}
-    return [title, *row_lines(arrays, pieces, min(width(), 100))], found | plain
+    drawn = row_lines(arrays, said_of(pieces), min(width(), 100))
+    return [row_title(arrays, row, len(loader.rows)), *drawn], found | plain
 
 
 def _dataset(settings: Config, compare: bool, statistics: bool) -> Shown:

@@ -54,9 +54,10 @@ dataset: {jsonl_key: text}
 PRINTS = {
     "jaxdata convert --cerebras-params": "documents",
     "jaxdata export": "tokens",
-    "jaxdata inspect data/mine --document": "train/web:17",
     "jaxdata inspect data/mine --row": "row 3",
-    "jaxdata inspect --config": "best_fit",
+    "jaxdata inspect --config pretrain.yaml --dataset data/mine\n": "best_fit",
+    "data/mine --document web:17\n": "train/web:17",
+    "--dataset data/mine --document": "Its places in the run",
     "inspect data/mine\n": "lengths in tokens",
     "jaxdata preview": "none of them runs dry",
     "jaxdata inspect --config pretrain.yaml --dataset data/mine --step": "row 2 of the batch",
@@ -197,9 +198,9 @@ class Reader:
 
 def check(example: str, printed: str) -> None:
     for part, expected in PRINTS.items():
-        if part in example and expected.startswith("="):
+        if part in f"{example}\n" and expected.startswith("="):
             assert printed == expected[1:], example
-        elif part in example:
+        elif part in f"{example}\n":
             assert expected in printed, f"{example}\n{printed}"
 
 

@@ -149,7 +149,7 @@ Examples:
   jaxdata config                          the fields and their defaults
   jaxdata config --all                    those for experts, too
   jaxdata config pretrain --seed 1        a config, and where it says what
-  jaxdata config pretrain > mine.yaml     a config of your own, with these fields
+  jaxdata config pretrain > mine.yaml     a config of your own
   jaxdata config --schema > schema.json   for editors, where a YAML file begins
     # yaml-language-server: $schema=schema.json
 """

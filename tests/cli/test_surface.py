@@ -111,6 +111,17 @@ def test_what_a_command_of_before_did_has_a_way_in(
     assert found[0][0] in (0, 1)
 
 
+def test_documents_are_chosen_and_views_removed_by_dedup(folder: Path) -> None:
+    made, gone = [], []
+    for choose, remove in (("select", "views"), ("dedup", "dedup")):
+        where = ("--where", "document < 3", "--output-name", "few")
+        made.append(run(choose, folder / "d", *where).stdout)
+        gone.append(run(remove, folder / "d", "--remove", "few").stdout)
+    assert made[0] == made[1]
+    assert "kept 3 of 60 documents" in made[0]
+    assert gone == ["view few of train/web is removed\n"] * 2
+
+
 def ran(*words: str) -> tuple[int, str]:
     """The exit code of a command, and all that it prints."""
     try:

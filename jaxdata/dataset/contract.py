@@ -106,6 +106,7 @@ class Dataset(ABC):
                 f"{', '.join(sorted(self.names)) or 'none'}{nearest(full, self.names)}"
             )
         found, view = self._open(full, generation), documents or self.views.get(full)
+        found.base.decode = self.decode
         return found if view is None else kept_documents(found, view)
 
     def with_views(self, views: Mapping[str, str]) -> Self:

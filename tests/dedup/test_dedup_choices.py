@@ -290,7 +290,7 @@ def test_the_command_makes_a_view_and_shows_examples(dataset: Path) -> None:
     assert "clusters by number of documents: 1 of 2, 1 of 3; took" in said
     assert "kept 2 of 5 documents" in said
     assert "documents: d1" in said
-    listed = run("views", dataset).stdout
+    listed = run("inspect", dataset, "--views").stdout
     made_with = "against val/web, bands 14, command dedup, compared_with cluster, near True"
     assert f"view d1: {made_with}, ngram 5, of words" in listed
     assert "fingerprints" not in listed

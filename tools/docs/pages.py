@@ -119,7 +119,8 @@ def config_page() -> str:
     lines = [
         "# Config",
         "",
-        "Every field, its default and what it says; `jaxdata config` prints one to fill in.",
+        "Every field, its default and what it says; `jaxdata config` prints one to fill in, "
+        "`jaxdata config --all` with those for experts.",
         "",
     ]
     for name, model in models.items():
@@ -164,7 +165,8 @@ def commands(
 def row(name: str, field: dict[str, Any]) -> str:
     """A line of the table."""
     default = f"`{json.dumps(field['default'])}`" if "default" in field else ""
-    return f"| `{name}` | {default} | {field.get('description', '').replace('|', '/')} |"
+    expert = " (for experts)" if field.get("advanced") else ""
+    return f"| `{name}` | {default} | {field.get('description', '').replace('|', '/')}{expert} |"
 
 
 class Doctests(griffe.Extension):

@@ -231,7 +231,13 @@ class Opened(datasets.Dataset):
     tokenizer = None  # type: ignore[assignment]
 
     def _open(self, name: str, generation: int | None) -> Any:
-        return name, generation
+        return Named((name, generation))
+
+
+class Named(tuple[Any, ...]):
+    @property
+    def base(self) -> Any:
+        return self
 
 
 def test_a_source_is_read_through_the_view_that_is_asked_for_else_through_its_own(

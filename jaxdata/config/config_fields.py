@@ -170,8 +170,8 @@ class Config(Settings):
     split: str = setting("train", "the training split", advanced=True)
     documents: str | dict[str, str] | None = Field(
         default=None,
-        description="the view to train on, as `jaxdata select` and `jaxdata dedup` make them: of "
-        "every source that is trained, or of some, {web: d1}; null: all documents",
+        description="the view to train on, as `jaxdata dedup` makes them: of every source that is "
+        "trained, or of some, {web: d1}; null: all documents",
     )
     pack: PackSection = PackSection()
     curriculum: Curriculum = Field(

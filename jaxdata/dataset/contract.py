@@ -96,8 +96,8 @@ class Dataset(ABC):
             name: the source in it.
             generation: the source as it was after this many appends (0: before the first), which
                 states of older runs refer to; None for all of it.
-            documents: the view whose documents are meant, as `jaxdata select` and `jaxdata dedup`
-                make them; None for all.
+            documents: the view whose documents are meant, as `jaxdata dedup` makes them; None for
+                all.
         """
         full = f"{split}/{name}" if name else split
         if full not in self.names:

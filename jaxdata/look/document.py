@@ -14,9 +14,9 @@ from jaxdata.base.errors import InputError
 from jaxdata.base.ragged import equal_runs
 from jaxdata.converter.chat.formatting import texts_like_tokens
 from jaxdata.dataset.contract import Dataset
-from jaxdata.dataset.views.source_view import described_fate
+from jaxdata.dataset.views.source_view import described_fate, fate_lines
 from jaxdata.look.terminal import counted, excerpt, fit, printable
-from jaxdata.look.trace import Piece, origin_of
+from jaxdata.look.trace import Piece, came_from, origin_of, place_lines
 
 _MOST_CHARACTERS = 4_000
 _NO_LOSS = ("⟦", "⟧")
@@ -96,6 +96,24 @@ def document_text(described: dict[str, Any]) -> Text:
     if found := texts_like_tokens("\n".join(p["text"] for p in pieces if not p["special"])):
         shown.append(f"\ntext, and no special tokens: {printable(', '.join(found))}", "dim")
     return shown
+
+
+def described_lines(described: dict[str, Any]) -> Iterator[Text]:
+    """A described document: what it is, its text, and in which steps it is, where that is known."""
+    name = printable(described["source"])
+    loss = f", {described['tokens_with_loss']:,} with loss" if described["masked"] else ""
+    came = came_from(described["origin"])
+    yield Text(
+        f"{name}:{described['document']}: {counted(described['length'], 'token')}{loss}"
+        f"{came and ', from '}{came}"
+    )
+    for line in fate_lines(described["view"]) if "view" in described else ():
+        yield Text(printable(line))
+    yield document_text(described)
+    if "documents" in described:
+        nowhere: dict[str, Any] = {"pieces": []}
+        places = [*place_lines(next(iter(described["documents"]), nowhere))]
+        yield from [Text("\nIts places in the run:", "bold"), *places] if places else ()
 
 
 _COLORS = ("cyan", "yellow", "green", "magenta", "blue", "red")

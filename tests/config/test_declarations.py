@@ -160,7 +160,7 @@ def test_the_command_convert_has_every_option_of_a_conversion() -> None:
     ("name", "function", "otherwise"),
     [
         ("dedup", jaxdata.deduplicate, {"against", "memory", "name"}),
-        ("select", jaxdata.select, {"name"}),
+        ("dedup", jaxdata.select, {"name"}),
         (
             "convert",
             jaxdata.convert,

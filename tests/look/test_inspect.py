@@ -219,8 +219,8 @@ def test_nothing_unsafe_is_printed_and_no_more_than_fits(text: str, width: int) 
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
-        ([], 2, "give PATH or --config"),
-        (["{d}", "--document", "web:3"], 2, "expected SPLIT/SOURCE:ID, like train/web:17"),
+        ([], 2, "give a DATASET, which is a folder or URL, or a CONFIG"),
+        (["{d}", "--document", "web"], 2, "expected [SPLIT/]SOURCE:ID, like web:17 or val/web:17"),
         (["{d}", "--document", "train/web:999"], 1, "no document 999 in train/web: it has 0 to 79"),
         (["{d}", "--document", "train/wob:1"], 1, "did you mean 'train/web'?"),
         (["nowhere"], 1, "nowhere is not a dataset"),

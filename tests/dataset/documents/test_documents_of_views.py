@@ -210,11 +210,11 @@ def test_a_view_is_opened_of_the_generation_that_it_was_made_of() -> None:
     )
     assert refused(InputError, "gon") == (
         "train/web of u has no view 'gon': it has d1, old, gone; did you mean 'gone'? (jaxdata "
-        "select and dedup make views)"
+        "dedup makes views)"
     )
     base.entry = entry.model_copy(update={"views": {}})
     assert refused(InputError, "x") == (
-        "train/web of u has no view 'x': it has none (jaxdata select and dedup make views)"
+        "train/web of u has no view 'x': it has none (jaxdata dedup makes views)"
     )
     base.entry = None
     assert refused(InputError, "x") == (

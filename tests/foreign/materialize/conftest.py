@@ -53,7 +53,7 @@ def records(folder: Path) -> list[bytes]:
 
 
 def run(*arguments: str) -> None:
-    commands.run("materialize", *arguments)
+    commands.run("export", *arguments)
 
 
 def assert_same_rows(one: list[Row], other: list[Row]) -> None:

@@ -21,7 +21,7 @@ from jaxdata.base.wording import counted
 from jaxdata.dataset.contract import Dataset
 from jaxdata.dataset.converted import ConvertedDocuments
 from jaxdata.dataset.documents import Documents
-from jaxdata.dataset.views.kept_documents import KeptDocuments, in_source
+from jaxdata.dataset.views.kept_documents import in_source
 from jaxdata.dataset.views.source_view import described_fate, fate_lines
 from jaxdata.feed.loader import Loader
 from jaxdata.look.terminal import excerpt, fit, printable
@@ -376,8 +376,7 @@ class Tracer:
 
     def pieces(self, source: str, document: int) -> list[Piece]:
         """All segments of a document in the run, in order of training."""
-        read = self.read(source)
-        numbers = read.numbers_of(document) if isinstance(read, KeptDocuments) else [document]
+        numbers = self.read(source).numbers_of(document)
         rows = sorted({row for each in numbers for row in self._table.rows_with(source, each)})
         return [p for p in self.rows(rows) if (p.source, p.document) == (source, document)]
 

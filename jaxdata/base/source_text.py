@@ -95,9 +95,9 @@ class _Description:
         if isinstance(value, FunctionType):
             return ["function", self._text(value), *map(self._named, _values(value))]
         if isinstance(value, ModuleType | type):
-            functions = {n: f for n, f in vars(value).items() if isinstance(f, FunctionType)}
-            of_class = functions if isinstance(value, type) else {}
-            return ["text", self._text(value), self._named(of_class)]
+            own = vars(value) if isinstance(value, type) else {}
+            written = {n: f for n, f in own.items() if isinstance(f, FunctionType) and _is_text(f)}
+            return ["text", self._text(value), self._named(written)]
         if is_dataclass(value):
             held = {each.name: getattr(value, each.name) for each in fields(value)}
             return ["dataclass", self.of(type(value), place), self._named(held)]
@@ -149,6 +149,11 @@ def _values(function: FunctionType) -> Iterator[Mapping[str, Any]]:
     yield {each.name: each.default for each in parameters if each.default is not each.empty}
     yield inspect.getclosurevars(function).nonlocals
     yield {n: function.__globals__[n] for n in _globals(code) if n in function.__globals__}
+
+
+def _is_text(function: FunctionType) -> bool:
+    """Whether the user wrote it; a dataclass generates methods from its fields."""
+    return not function.__code__.co_filename.startswith(("<string>", *_INSTALLED))
 
 
 def _globals(code: CodeType) -> set[str]:

@@ -6,6 +6,7 @@ are. No token is written: functions are called again when documents are read.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from itertools import pairwise
@@ -220,6 +221,26 @@ class FilteredDocuments(_Applied, ListedDocuments):
         return self.document[documents].astype(np.int64), starts
 
 
+class _Lately(threading.local):
+    """What was made last, in each thread for itself."""
+
+    def __init__(self) -> None:
+        self.ranges: tuple[bytes | None, Document] = None, {}
+        self.items: dict[int, Document] = {}
+        self._bytes = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Lately, ()
+
+    def hold(self, number: int, item: Document) -> None:
+        """Keep what was made of a document; what has been there longest makes room."""
+        self.items[number] = item
+        self._bytes += sum(array.nbytes for array in item.values())
+        while self._bytes > _HELD_BYTES:
+            oldest = self.items.pop(next(iter(self.items)))
+            self._bytes -= sum(array.nbytes for array in oldest.values())
+
+
 class MappedDocuments(_Applied):
     """What a function makes of each document (see `Documents.map`)."""
 
@@ -233,23 +254,26 @@ class MappedDocuments(_Applied):
     ) -> None:
         super().__init__(source, "map", UserFunction(function, seed))
         self._same_length = same_length
-        self._last: tuple[bytes, Document] = b"", {}
-        self._held: dict[int, Document] = {}
+        self._lately = _Lately()
         self._dtypes = self._found_dtypes()
         self.dtype, self.masked = self._dtypes["tokens"], "loss_mask" in self._dtypes
 
     def _found_dtypes(self) -> dict[str, np.dtype[Any]]:
-        """The arrays that documents have, by what is made of the first one."""
-        found: dict[str, np.dtype[Any]] = {"tokens": np.dtype("<u4")}
-        if not len(self.source):
-            return found
-        for name, array in self._made(0, self.source[0]).items():
+        """The arrays that documents have: those of the first one, or as given if there is none."""
+        found = {name: values.dtype for name, values in self.source.side.items()}
+        if self.source.masked:
+            found["loss_mask"] = np.dtype(bool)
+        if len(self.source):
+            made = self._made(0, self.source[0])
+            found = {name: array.dtype for name, array in made.items()}
+        dtypes: dict[str, np.dtype[Any]] = {"tokens": np.dtype("<u4")}
+        for name, dtype in found.items():
             if name == "loss_mask":
-                found[name] = np.dtype(np.uint8)
+                dtypes[name] = np.dtype(np.uint8)
             elif name != "tokens":
-                check_side(name, array.dtype)
-                found[name] = array.dtype.newbyteorder("<")
-        return found
+                check_side(name, dtype)
+                dtypes[name] = dtype.newbyteorder("<")
+        return dtypes
 
     def _made(self, number: int, document: Document) -> dict[str, NDArray[Any]]:
         """What the function makes of a document, and what it leaves: arrays of one length."""
@@ -357,10 +381,10 @@ class MappedDocuments(_Applied):
     def values(self, name: str, documents: Ints, starts: Ints, counts: Ints) -> Gathered:
         """Ranges of one array; those of the others, which are asked for next, are kept for then."""
         asked = b"".join(each.astype(np.int64).tobytes() for each in (documents, starts, counts))
-        last, found = self._last
-        if last != asked or not found:
+        known, found = self._lately.ranges
+        if known != asked:
             found = self._ranges(documents, starts, counts)
-            self._last = (asked, found) if len(self._dtypes) > 1 else (b"", {})
+            self._lately.ranges = (asked, found) if len(self._dtypes) > 1 else (None, {})
         return Gathered.cut(found[name], counts)
 
     def _ranges(self, documents: Ints, starts: Ints, counts: Ints) -> Document:
@@ -381,26 +405,14 @@ class MappedDocuments(_Applied):
     def _items(self, numbers: Ints, in_parts: Ints) -> Iterator[tuple[int, Document]]:
         """What is made of some documents, ascending; those of which parts are read are held."""
         partly = {*in_parts.tolist()}
-        held = {n: item for n in partly if (item := self._held.get(n)) is not None}
+        held = {n: item for n in partly if (item := self._lately.items.get(n)) is not None}
         fresh = np.array([n for n in numbers.tolist() if n not in held], np.int64)
         read = whole(self.source, fresh)
         for number in numbers.tolist():
             item = held.get(number) or self._item(*next(read))
             if number in partly and number not in held:
-                self._hold(number, item)
+                self._lately.hold(number, item)
             yield number, item
-
-    def _hold(self, number: int, item: Document) -> None:
-        """Keep what was made, and drop what has been there longest; other threads do so, too."""
-        self._held[number] = item
-        sizes = {n: sum(a.nbytes for a in each.values()) for n, each in [*self._held.items()]}
-        while sum(sizes.values()) > _HELD_BYTES:
-            oldest = next(iter(sizes))
-            del sizes[oldest]
-            self._held.pop(oldest, None)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_last": (b"", {}), "_held": {}}
 
 
 class _MadeSide(DerivedDocuments):

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+import importlib
 import pickle
+import runpy
+import threading
 from collections.abc import Callable
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +20,15 @@ from hypothesis import strategies as st
 
 import jaxdata
 from jaxdata.base.errors import DatasetError, InputError, StateMismatch
+from jaxdata.base.seeds import derive
+from jaxdata.base.source_text import name_of
 from jaxdata.dataset import functions
 from jaxdata.dataset.array_documents import ArrayDocuments
 from jaxdata.dataset.documents import Document, Documents
 from jaxdata.testing import assert_exactly_once, assert_same_batches
 from tests import builders
+from tests.conftest import ROOT
+from tests.converter.here import convert_here
 from tests.dataset.documents.test_contract_of_documents import (
     Content,
     asked_of,
@@ -27,6 +37,8 @@ from tests.dataset.documents.test_contract_of_documents import (
     contents,
     ranges,
 )
+from tests.storage.buckets.conftest import use
+from tests.storage.servers import bucket_server
 
 
 def starts_even(document: Document) -> bool:
@@ -65,7 +77,7 @@ def by_hand(documents: list[Document], step: str) -> list[Document]:
         return [each for each in documents if starts_even(each)]
     if step == "without some":
         return [
-            without_some(each, np.random.default_rng(jaxdata.base.seeds.derive(3, "document", n)))
+            without_some(each, np.random.default_rng(derive(3, "document", n)))
             for n, each in enumerate(documents)
         ]
     return [{"backwards": backwards, "each twice": each_twice}[step](each) for each in documents]
@@ -192,12 +204,16 @@ def test_what_planning_needs_is_found_once_and_kept_in_the_dataset(
 def test_all_cores_find_the_same_as_one(
     docs: Documents, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    alone = docs.map(without_some, seed=0).lengths.tolist()
+    def some(document: Document, rng: np.random.Generator) -> Any:  # sent by value: a quick start
+        left = rng.random(len(document["tokens"])) < 0.7
+        return {name: values[left] for name, values in document.items()}
+
+    alone = docs.map(some, seed=0).lengths.tolist()
     (file,) = (tmp_path / "d" / "plans").iterdir()
     file.unlink()
     monkeypatch.setattr(functions, "_PATIENCE", -1)
     monkeypatch.setattr(functions, "_TOKENS", 300)
-    assert docs.map(without_some, seed=0).lengths.tolist() == alone
+    assert docs.map(some, seed=0).lengths.tolist() == alone
     with pytest.raises(InputError, match=r"returned 5 of document 5\d of train/web: expected Tr"):
         len(docs.filter(lambda document: True if document["tokens"][0] < 1_500 else 5))
 
@@ -296,3 +312,169 @@ def test_long_documents_are_made_once_for_windows_read_together(
 
     assert calls(0) > 100
     assert 4 <= calls(10**6) <= 6, "those that are read whole, and others once"
+
+
+def test_rows_of_a_bucket_are_those_of_this_machine(
+    docs: Documents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "buckets" / "bucket").mkdir(parents=True)
+    (tmp_path / "d").rename(tmp_path / "buckets" / "bucket" / "d")
+
+    def loader(folder: str) -> jaxdata.Loader:
+        source = jaxdata.open_dataset(folder).source("train", "web")
+        made = source.filter(starts_even).map(each_twice)
+        return jaxdata.Loader(jaxdata.pack(made, seq_len=32), batch_size=4, extras="w")
+
+    with bucket_server("s3", folder=tmp_path / "buckets") as server:
+        use(server, monkeypatch)
+        far = loader(server.url("bucket/d"))
+        assert_same_batches(far, loader(str(tmp_path / "buckets" / "bucket" / "d")))
+
+
+def raising(_: Document) -> Any:
+    raise KeyError("nothing of that name")
+
+
+_TWO = [[1, 2, 0], [3, 0]]
+_OF = "of document {} of train/web"
+MAPS: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "raises": (raising, {}, "{f} " + _OF.format(0) + ": KeyError: 'nothing of that name'"),
+    "None": (
+        lambda _: None, {},
+        "{f} made a NoneType " + _OF.format(0) + ": expected tokens, or a dict of arrays"),
+    "other lengths": (
+        lambda document: document["tokens"][:1], {"same_length": True},
+        "{f} made 1 tokens of the 3 " + _OF.format(0)
+        + ": expected as many, by same_length=True, which can be left out"),
+    "a mask that stays": (
+        lambda document: document["tokens"][1:], {},
+        "{f} made 2 tokens, and left 3 values of 'loss_mask', " + _OF.format(0)
+        + ": expected a dict with as many of both"),
+    "a mask of another length": (
+        lambda document: {"loss_mask": document["loss_mask"][1:]}, {},
+        "{f} made 3 tokens, and returned 2 values of 'loss_mask', " + _OF.format(0)
+        + ": expected a dict with as many of both"),
+    "others than of the first": (
+        lambda document: {"v": document["tokens"]} if len(document["tokens"]) == 2 else document,
+        {}, "{f} made loss_mask, tokens, v " + _OF.format(1)
+        + ": expected loss_mask, tokens, as of document 0"),
+    "an id below 0": (
+        lambda document: document["tokens"].astype(int) - 3, {},
+        "{f} of train/web: token 1 of document 1 is -3; expected a whole number from 0 to "
+        "2147483647"),
+    "words": (
+        lambda document: document["tokens"].astype(str), {},
+        "{f} made 'tokens' of dtype <U5 " + _OF.format(1) + ": expected numbers"),
+    "a mask of twos": (
+        lambda document: {"loss_mask": document["tokens"]}, {},
+        "{f} of train/web: the mask of token 0 of document 1 is 3; expected 0 or 1"),
+    "another type": (
+        lambda document: {"v": document["tokens"] / (len(document["tokens"]) - 2)}
+        if len(document["tokens"]) > 2 else {"v": np.array(["a", "b"])}, {},
+        "{f} made 'v' of dtype <U1 " + _OF.format(1) + ": expected numbers"),
+    "a smaller type": (
+        lambda document: {"v": document["tokens"].astype(np.int8)}
+        if len(document["tokens"]) > 2 else {"v": [300, 0]}, {},
+        "{f} made 'v' of dtype int64 " + _OF.format(1) + ": expected int8, as of document 0"),
+    "no function": (5, {}, "5 is no function: expected one of a document"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", MAPS)
+def test_what_is_no_document_is_named(what: str) -> None:
+    function, options, message = MAPS[what]
+    docs = ArrayDocuments(_TWO, [[1, 1, 0], [1, 0]], "train/web")
+    with pytest.raises(InputError) as refused:
+        docs.map(function, **options)[1]
+    called = name_of(function) if callable(function) else ""
+    assert str(refused.value) == message.replace("{f}", called)
+
+
+def test_a_function_that_makes_other_lengths_than_planned_is_named() -> None:
+    docs = ArrayDocuments(_TWO, name="train/web")
+    least = 1
+
+    class Changing:
+        fingerprint = "1"
+
+        def __call__(self, document: Document) -> Any:
+            return document["tokens"][:least]
+
+    made = docs.map(Changing())
+    assert made.lengths.tolist() == [1, 1]
+    least = 2
+    with pytest.raises(DatasetError) as refused:
+        made[1]
+    assert str(refused.value) == (
+        f"{name_of(Changing())} made 2 tokens of document 1 of train/web, and 1 when lengths were "
+        "planned: expected the same each time. A random function takes its numbers from the "
+        "generator that map(…, seed=…) gives it"
+    )
+
+
+def test_a_function_that_no_process_can_be_sent_is_named() -> None:
+    class Held:
+        fingerprint = "1"
+
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
+
+        def __call__(self, document: Document) -> Any:
+            return document
+
+    docs = ArrayDocuments(_TWO).map(Held())
+    rows = jaxdata.pack(docs, seq_len=2)
+    with pytest.raises(InputError, match=r"Held cannot be sent to worker processes \(cannot"):
+        next(jaxdata.Loader(rows, batch_size=2, num_workers=1))
+
+
+PREPARE = """
+def long(document):
+    return len(document["tokens"]) > 20
+
+def prepare(docs):
+    return docs if docs.name.startswith("val/") else docs.filter(long)
+
+def nothing(docs):
+    pass
+"""
+
+
+def test_a_config_names_a_function_of_documents(
+    docs: Documents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "prepared.py").write_text(PREPARE)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def config(transform: str) -> dict[str, Any]:
+        source = {"dataset": str(tmp_path / "d"), "transform": transform}
+        return {"sources": {"web": source}, "pack": {"seq_len": 16}, "loader": {"batch_size": 2}}
+
+    by_hand = docs.filter(importlib.import_module("prepared").long)
+    rows = jaxdata.mix({"web": jaxdata.pack(by_hand, seq_len=16)})
+    loader = jaxdata.load(config("prepared:prepare"))
+    assert_same_batches(loader, jaxdata.Loader(rows, batch_size=2))
+    with pytest.raises(InputError, match=r"^prepared:nothing returned a NoneType for train/web"):
+        jaxdata.load(config("prepared:nothing"))
+    with pytest.raises(InputError, match=r"^sources\.web\.transform='prepared:x': prepared has"):
+        jaxdata.load(config("prepared:x"))
+
+
+def test_bpe_dropout_means_the_same_text(shared_data: Path, tmp_path: Path) -> None:
+    found = runpy.run_path(str(ROOT / "tools" / "examples" / "bpe_dropout.py"))
+    with gzip.open(shared_data / "short.jsonl.gz", "rt") as file:
+        (tmp_path / "some.jsonl").write_text("".join(islice(file, 200)))
+    tokenizer = f"hf:{shared_data / 'tokenizers' / 'gpt2' / 'tokenizer.json'}"
+    into = tmp_path / "d"
+    convert_here(tmp_path / "some.jsonl", output=into, source="web", tokenizer=tokenizer)
+    dataset = jaxdata.open_dataset(tmp_path / "d")
+    docs, parents = dataset.source("train", "web"), found["parents_of"](tmp_path / "d")
+    texts = [dataset.decode(each["tokens"]) for each in docs[:]]
+    totals = []
+    for p in (0.0, 0.1, 1.0):
+        made = docs.map(partial(found["dropout"], parents=parents, p=p), seed=1)
+        assert [dataset.decode(each["tokens"]) for each in made[:]] == texts
+        totals.append(made.total_tokens)
+    assert totals[0] == docs.total_tokens < totals[1] < totals[2]
+    assert totals[2] == sum(len(text.encode()) + 1 for text in texts), "bytes, and the EOD"
+    assert len(np.unique(np.concatenate([each["tokens"] for each in made[:]]))) <= 257

@@ -226,7 +226,10 @@ def document_lines(found: Fields, width: int) -> Iterator[Text]:
         view = document.get("view")
         for said in fate_lines(view) if view else ():
             yield Text(f"{_INDENT}{printable(said)}", "yellow")
-        if view is None or view["copies"]:
+        if document["left_out"]:
+            by = printable(" or ".join(document["left_out"]))
+            yield Text(f"{_INDENT}left out by {by}", "yellow")
+        elif view is None or view["copies"]:
             yield from _places(document["pieces"])
     more = found["found"] - len(found["documents"])
     if more:
@@ -437,8 +440,11 @@ class Explanation:
                 piece["holds_match"] = first < match[1] and match[0] < stop
             if self.next_row is not None:
                 piece["trained"] = piece["step"] is not None and piece["row"] < self.next_row
-        view = described_fate(self._tracer.read(source), document)
-        return {**asdict(passage), "match": match, "pieces": pieces, **view}
+        read = self._tracer.read(source)
+        filters = [each for each in read.functions if each.startswith("filter ")]
+        found = {"match": match, "pieces": pieces, **described_fate(read, document)}
+        found["left_out"] = [] if read.numbers_of(document) else filters
+        return asdict(passage) | found
 
 
 def decoder(dataset: Dataset) -> Any:

@@ -22,9 +22,12 @@ import jaxdata
 from jaxdata.base.errors import DatasetError, InputError, StateMismatch
 from jaxdata.base.seeds import derive
 from jaxdata.base.source_text import name_of
+from jaxdata.config import load_config
+from jaxdata.config.loading import open_data
 from jaxdata.dataset import functions
 from jaxdata.dataset.array_documents import ArrayDocuments
 from jaxdata.dataset.documents import Document, Documents
+from jaxdata.look.trace import Explanation, document_lines
 from jaxdata.testing import assert_exactly_once, assert_same_batches
 from tests import builders
 from tests.conftest import ROOT
@@ -454,6 +457,14 @@ def test_a_config_names_a_function_of_documents(
     rows = jaxdata.mix({"web": jaxdata.pack(by_hand, seq_len=16)})
     loader = jaxdata.load(config("prepared:prepare"))
     assert_same_batches(loader, jaxdata.Loader(rows, batch_size=2))
+    for number, length in enumerate(docs.lengths[:9].tolist()):
+        explained = Explanation(
+            loader, open_data(load_config(config("prepared:prepare"))), resumed=False
+        )
+        (found,) = explained.documents([("web", number)], None, 1)["documents"]
+        said = "\n".join(map(str, document_lines({"found": 1, "documents": [found]}, 80)))
+        assert ("left out by filter prepared:long " in said) is (length <= 20)
+        assert ("step " in said) is bool(found["pieces"]) is (length > 20)
     with pytest.raises(InputError, match=r"^prepared:nothing returned a NoneType for train/web"):
         jaxdata.load(config("prepared:nothing"))
     with pytest.raises(InputError, match=r"^sources\.web\.transform='prepared:x': prepared has"):

@@ -257,6 +257,8 @@ def test_documents_keep_the_numbers_and_files_of_their_source(docs: Documents) -
     assert numbers == [n for n in range(len(docs)) if docs[n]["tokens"][0] % 2 == 0]
     made = some.map(each_twice)
     assert made.base is docs.base
+    names = [each.rpartition(" ")[0] for each in made.functions]
+    assert names == [f"filter {__name__}:starts_even", f"map {__name__}:each_twice"]
     assert [made.origin(at) for at in range(len(made))] == [docs.origin(n) for n in numbers]
     assert [made.numbers_of(n) for n in range(len(docs))] == [
         [numbers.index(n)] if n in numbers else [] for n in range(len(docs))
@@ -489,3 +491,25 @@ def test_bpe_dropout_means_the_same_text(shared_data: Path, tmp_path: Path) -> N
     assert totals[0] == docs.total_tokens < totals[1] < totals[2]
     assert totals[2] == sum(len(text.encode()) + 1 for text in texts), "bytes, and the EOD"
     assert len(np.unique(np.concatenate([each["tokens"] for each in made[:]]))) <= 257
+
+
+def test_pairs_through_a_function_keep_the_same_documents_on_both_sides() -> None:
+    masks = [[0, 0, 1, 1]] * 3
+    chosen = ArrayDocuments([[n, 7, 5, 0] for n in (1, 2, 3)], masks, "train/p/chosen")
+    rejected = ArrayDocuments([[n, 7, 6 + n, 0] for n in (1, 2, 3)], masks, "train/p/rejected")
+
+    def odd(document: Document) -> bool:
+        return bool(document["tokens"][0] % 2)
+
+    def other(document: Document) -> bool:
+        return bool(document["tokens"][2] > 7)
+
+    rows = jaxdata.pairs(chosen.filter(odd), rejected.filter(odd), seq_len=8)
+    assert sorted(int(rows[n]["chosen_inputs"][0]) for n in range(len(rows))) == [1, 3]
+    assert len(jaxdata.pairs(chosen.map(backwards), rejected, seq_len=8)) == 3
+    with pytest.raises(
+        InputError,
+        match=r"chosen through filter .*:.*odd [0-9a-f]{8} and train/p/rejected through filter .*"
+        "other [0-9a-f]{8} list different documents",
+    ):
+        jaxdata.pairs(chosen.filter(odd), rejected.filter(other), seq_len=8)

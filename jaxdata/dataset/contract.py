@@ -111,7 +111,9 @@ class Dataset(ABC):
         found, view = self._open(full, generation), documents or self.views.get(full)
         found = found if view is None else kept_documents(found, view)
         transform = self.transforms.get(full.partition("/")[2])
-        made = found if transform is None else transform(found)
+        if transform is None:
+            return found
+        made = transform(found)
         if not isinstance(made, Documents):
             raise InputError(
                 f"{name_of(transform)} returned a {type(made).__name__} for {full}: expected "

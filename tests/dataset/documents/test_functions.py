@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxdata
+from jaxdata import tokenizers
 from jaxdata.base.errors import DatasetError, InputError, StateMismatch
 from jaxdata.base.seeds import derive
 from jaxdata.base.source_text import name_of
@@ -228,6 +229,21 @@ def test_workers_take_functions_that_have_no_name(docs: Documents) -> None:
     )
     rows = jaxdata.pack(some, seq_len=32)
     loaders = [jaxdata.Loader(rows, batch_size=4, num_workers=n, extras="w") for n in (0, 2)]
+    assert_same_batches(*loaders)
+
+
+def test_a_function_may_use_a_tokenizer() -> None:
+    first, same, other = (tokenizers.load("bytes") for _ in range(3))
+    docs = ArrayDocuments([[97, 98, 256], [99, 256]])
+
+    def has_a(tokenizer: tokenizers.Tokenizer) -> Documents:
+        return docs.filter(lambda document: "a" in tokenizer.decode(document["tokens"]))
+
+    other.eod_id = 255
+    assert plain(has_a(first)[:]) == [{"tokens": [97, 98, 256]}]
+    assert has_a(first).fingerprint == has_a(same).fingerprint != has_a(other).fingerprint
+    rows = jaxdata.pack(has_a(first), seq_len=2)
+    loaders = [jaxdata.Loader(rows, batch_size=1, num_workers=n) for n in (0, 1)]
     assert_same_batches(*loaders)
 
 

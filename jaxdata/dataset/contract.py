@@ -99,8 +99,8 @@ class Dataset(ABC):
             name: the source in it.
             generation: the source as it was after this many appends (0: before the first), which
                 states of older runs refer to; None for all of it.
-            documents: the view whose documents are meant, as `jaxdata select` and `jaxdata dedup`
-                make them; None for all.
+            documents: the view whose documents are meant, as `jaxdata dedup` makes them; None for
+                all.
         """
         full = f"{split}/{name}" if name else split
         if full not in self.names:
@@ -109,6 +109,7 @@ class Dataset(ABC):
                 f"{', '.join(sorted(self.names)) or 'none'}{nearest(full, self.names)}"
             )
         found, view = self._open(full, generation), documents or self.views.get(full)
+        found.base.decode = self.decode
         found = found if view is None else kept_documents(found, view)
         transform = self.transforms.get(full.partition("/")[2])
         if transform is None:

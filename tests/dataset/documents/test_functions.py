@@ -153,6 +153,9 @@ def test_a_seed_makes_the_same_of_a_document_for_ever() -> None:
     ]
     first, second = (docs.map(sample, seed=seed) for seed in (0, 1))
     assert first.fingerprint != second.fingerprint
+    assert docs.map(sample, seed=np.uint8(1)).fingerprint == second.fingerprint
+    with pytest.raises(InputError, match=r"^seed=1\.0: expected a whole number or None$"):
+        docs.map(sample, seed=1.0)  # type: ignore[arg-type]
     assert plain(first[:]) != plain(second[:])
 
 

@@ -396,7 +396,8 @@ class MappedDocuments(_Applied):
         for place, document, start, count in zip(order.tolist(), *columns, strict=True):
             while number != document:
                 number, item = next(items)
-            found[place] = {name: values[start : start + count] for name, values in item.items()}
+            some = slice(start, start + count)  # copied: it must not hold all of a book in memory
+            found[place] = {name: values[some].copy() for name, values in item.items()}
         return {
             name: np.concatenate([np.empty(0, dtype), *(each[name] for each in found)])
             for name, dtype in self._dtypes.items()

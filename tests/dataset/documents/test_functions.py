@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxdata
@@ -532,3 +532,22 @@ def test_pairs_through_a_function_keep_the_same_documents_on_both_sides() -> Non
         "other [0-9a-f]{8} list different documents",
     ):
         jaxdata.pairs(chosen.filter(odd), rejected.filter(other), seq_len=8)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 4), st.integers(1, 3), st.integers(1, 3))
+def test_other_hosts_go_on_where_some_stopped(steps: int, before: int, after: int) -> None:
+    tokens = builders.documents(30)
+    docs = ArrayDocuments(tokens, name="web").filter(starts_even).map(without_some, seed=3)
+    rows, found, state = jaxdata.pack(docs, seq_len=8), [], None
+    for hosts, most in ((before, steps), (after, 10**6)):
+        loaders = [
+            jaxdata.Loader(rows, batch_size=6, shard=(host, hosts), prefetch=0)
+            for host in range(hosts)
+        ]
+        for loader in loaders:
+            if state is not None:
+                loader.set_state(state)
+            found += list(islice(loader, most))
+        state = loaders[0].get_state()
+    assert_exactly_once(found, [docs])

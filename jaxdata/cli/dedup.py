@@ -124,7 +124,7 @@ class _Bytes(click.ParamType[Any]):
 @click.option("--remove", metavar="VIEW", help="Remove a view; sources stay as they are.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
 @click.pass_context
-def dedup(context: click.Context, dataset: str, **given: Any) -> None:
+def dedup(context: click.Context, /, dataset: str, **given: Any) -> None:
     """Leave documents out: a view lists those that stay, and nothing is rewritten.
 
     DATASET is a folder or URL. Exact and near copies within and across --sources, and those of what

@@ -18,6 +18,8 @@ Slots = Annotated[Count, Field(le=MOST_SLOTS)]
 """of a row"""
 PositionsName = Literal["segment", "row"]
 """for type checkers: `POSITIONS`"""
+ReshuffleName = Literal["rows", "documents"]
+"""What an epoch shuffles."""
 
 
 class PackSection(Settings):
@@ -33,6 +35,16 @@ class PackSection(Settings):
     )
     max_segments: Count | None = Field(
         default=None, description="most segments in a row; null: any"
+    )
+    multiple: Count = Field(
+        default=1,
+        description="each segment takes a multiple of so many slots, the rest of them padding: "
+        "twice the parts of context parallelism by document",
+    )
+    reshuffle: ReshuffleName = Field(
+        default="rows",
+        description="what each epoch shuffles: rows, the same in another order; documents, which "
+        "are dealt and packed anew",
     )
     chunk_bytes: Natural | None = Field(
         default=None,
@@ -50,6 +62,10 @@ class PackSection(Settings):
     )
 
 
+_LATER = {"reshuffle": "rows", "multiple": 1}
+"""Facts of states, and keys of plans, do not change by a new setting that is not used."""
+
+
 class PackSettings(PackSection):
     """All that decides the rows of one source."""
 
@@ -59,8 +75,12 @@ class PackSettings(PackSection):
     """False: the order of the dataset"""
 
     def facts(self) -> dict[str, Any]:
-        """Names and values."""
-        return self.model_dump()
+        """Names and values; of settings that came later, only what is not the default."""
+        facts = self.model_dump()
+        for name, default in _LATER.items():
+            if facts[name] == default:
+                del facts[name]
+        return facts
 
     @model_validator(mode="after")
     def _fit_together(self) -> PackSettings:
@@ -72,6 +92,11 @@ class PackSettings(PackSection):
             raise InputError(
                 f"overlap={self.overlap} with strategy={self.strategy!r}: {self.strategy} cuts no "
                 f"windows that could overlap; use overlap=0, or strategy {able}"
+            )
+        if self.seq_len % self.multiple:
+            raise InputError(
+                f"multiple={self.multiple} with seq_len={self.seq_len}: expected a seq_len that is "
+                f"a multiple of it, such as {-(-self.seq_len // self.multiple) * self.multiple}"
             )
         if self.lanes is not None and self.lanes & (self.lanes - 1):
             raise InputError(f"lanes={self.lanes}: expected a power of two")

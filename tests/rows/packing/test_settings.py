@@ -9,7 +9,7 @@ import pytest
 
 import jaxdata
 from jaxdata.base.errors import InputError
-from jaxdata.rows.packing import packed_rows
+from jaxdata.rows.packing import dealt_blocks
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.packing.planner import _groups
 from jaxdata.rows.packing.settings import PackSettings, PackSummary
@@ -104,7 +104,7 @@ def test_so_many_bytes_are_open_as_the_blocks_of_its_lanes_have() -> None:
     assert table.open_bytes == 4 * 5 * size // (4 * table.blocks)
     assert repr(table).endswith(" rows of 64, best_fit of 'documents')")
     assert "trained tokens" in table.html("a title")
-    assert packed_rows.PLANS.has((table._token, 0, 0)) is False
+    assert dealt_blocks.PLANS.has((table.deal(0)._token, 0, 0)) is False
 
 
 def test_lengths_of_several_blocks_are_fetched_at_once_and_only_to_plan(
@@ -112,7 +112,7 @@ def test_lengths_of_several_blocks_are_fetched_at_once_and_only_to_plan(
 ) -> None:
     table = packed(chunk_bytes=512, block_bytes=2_048, lanes=1)
     fetched: list[set[int]] = []
-    monkeypatch.setattr(packed_rows.PLANS, "prepare", lambda *_: None)
+    monkeypatch.setattr(dealt_blocks.PLANS, "prepare", lambda *_: None)
     documents = type(table.documents[0])
     monkeypatch.setattr(documents, "is_far", True)
     monkeypatch.setattr(

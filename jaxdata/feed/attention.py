@@ -88,7 +88,7 @@ def padded_cu_seqlens(segment_ids: Ids) -> dict[str, NDArray[np.int32]]:
     """The segments of each row for context parallelism by document, as Megatron-Core names them.
 
     Padding counts to the segment before it: rows of `pack(..., multiple=2 * n)` give each segment a
-    multiple of 2n slots, which n parts share. A row that is all padding has one segment of length 0.
+    multiple of 2n slots, which n parts share. A row of padding has one segment, of length 0.
 
     Returns:
         int32 (…, seq_len + 1) each: `cu_seqlens_q`, the cumulative lengths of the segments without

@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 
 from jaxdata.dataset.documents import Documents, Gathered, Places, StatedLengths
 from jaxdata.rows.lanes import Lanes
-from jaxdata.rows.packing.block_plan import BlockPlan, BlockTable
+from jaxdata.rows.packing.block_plan import BlockPlan
 from jaxdata.rows.packing.dealing import ChunkOrder, resolved
 from jaxdata.rows.packing.dealt_blocks import DealtBlocks
 from jaxdata.rows.packing.packed_rows import PackedRows
 from jaxdata.rows.packing.plan_memory import PLANS
-from jaxdata.rows.packing.planner import Planner
+from jaxdata.rows.packing.planner import BlockTable, Planner
 from jaxdata.rows.packing.settings import PackSettings
+from jaxdata.rows.table import RowShape
 
 __all__ = ["MadePages", "SampledRows"]
 

@@ -92,7 +92,7 @@ class PackedRows(RowTable):
     def _epoch_starts(self, epoch: int = 0, row: int = -1) -> Ints:
         """(epochs + 1,) where epochs begin, dealt anew: up to an epoch, or the one after a row."""
         starts = self._starts
-        self._check_epoch(row // (2 * len(self)))  # epochs differ by a few rows
+        self._check_epoch(max(epoch - 1, row // (2 * len(self))))  # epochs differ by a few rows
         while len(starts) <= epoch or starts[-1] <= row:
             starts = np.append(starts, starts[-1] + self.deal(len(starts) - 1).rows)
             self._starts = starts

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxdata
-from jaxdata.rows.table import RowShape
 from jaxdata.base.errors import InputError, SourceExhausted
 from jaxdata.rows.mixing.mixture import mixture
 from jaxdata.rows.mixing.phases import Phase
+from jaxdata.rows.table import RowShape
 from jaxdata.testing import distinct_documents
 from tests.rows.mixing.oracle import tree_of
 

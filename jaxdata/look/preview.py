@@ -21,7 +21,6 @@ from jaxdata.rows.mixing.mixture import Mixture
 from jaxdata.rows.mixing.preview import PlannedInterval, planned_intervals, weighed_tokens
 from jaxdata.rows.table import TokenCounts
 
-
 _LISTED = 4
 """epochs whose rows a table has"""
 

@@ -51,7 +51,7 @@ class Case(NamedTuple):
 
     def taken(self, piece: Piece) -> int:
         """Slots of a segment, and the padding up to a multiple."""
-        multiple = self.settings["multiple"]
+        multiple = self.settings.get("multiple", 1)
         return math.ceil(piece.slots / multiple) * multiple
 
 
@@ -164,7 +164,7 @@ def test_every_epoch_has_the_same_rows_unless_it_is_dealt_anew(case: Case, epoch
     table = case.table
     assert table.first_row(1) == len(table)
     rows = Counter(map(tuple, rows_of(table, epoch_of(table, epoch))))
-    if case.settings["reshuffle"] == "rows":
+    if case.settings.get("reshuffle", "rows") == "rows":
         assert table.first_row(epoch) == epoch * len(table)
         assert rows == Counter(map(tuple, rows_of(table, range(len(table)))))
         return

@@ -52,7 +52,7 @@ def dealt(row: NDArray[np.int64], random: np.random.Generator) -> NDArray[np.int
     """The same rows, with documents of one length dealt at random."""
     other = row.copy()
     for length in np.unique(LENGTHS):
-        mine = np.flatnonzero(LENGTHS == length)
+        mine = np.flatnonzero(length == LENGTHS)
         other[mine] = row[random.permutation(mine)]
     return other
 

@@ -51,9 +51,9 @@ class Segment:
 class GivenRows(RowTable):
     """Rows whose segments are given."""
 
-    def __init__(self, sources: list[Source], rows: list[list[Segment]], shape: RowShape) -> None:
+    def __init__(self, sources: list[Source], rows: list[list[Segment]], *shape: Any) -> None:
         self.documents = [source.documents for source in sources]
-        self.rows, self.shape = rows, shape
+        self.rows, self.shape = rows, shape_of(*shape)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -70,8 +70,13 @@ class GivenRows(RowTable):
         return Segments(*np.array(columns, np.int64).reshape(-1, 6).T)
 
 
-def row_of(sources: list[Source], row: list[Segment], shape: RowShape) -> Any:
+def shape_of(seq_len: int, positions: str, multiple: int = 1) -> RowShape:
+    return RowShape(seq_len, positions, multiple)
+
+
+def row_of(sources: list[Source], row: list[Segment], *given_shape: Any) -> Any:
     """The arrays of a row, slot by slot."""
+    shape = shape_of(*given_shape)
     padding = dict.fromkeys(_names(), 0) | {"source": -1, "document": -1}
     found: dict[str, list[Any]] = defaultdict(list)
     for number, segment in enumerate(row):
@@ -145,11 +150,11 @@ def _rows(draw: Draw, sources: list[Source], shape: RowShape) -> list[list[Segme
 @st.composite
 def _cases(
     draw: Draw, multiples: tuple[int, ...] = (1, 1, 2, 3, 5)
-) -> tuple[list[Source], list[list[Segment]], RowShape]:
+) -> tuple[list[Source], list[list[Segment]], int, str, int]:
     sources, multiple = draw(_sources()), draw(st.sampled_from(multiples))
     seq_len = multiple * draw(st.integers(1, 20 // multiple))
     shape = RowShape(seq_len, draw(st.sampled_from(["segment", "row"])), multiple)
-    return sources, draw(_rows(sources, shape)), shape
+    return sources, draw(_rows(sources, shape)), *shape
 
 
 def batches_of(rows: int, batch_size: int) -> list[Ints]:
@@ -159,16 +164,16 @@ def batches_of(rows: int, batch_size: int) -> list[Ints]:
 
 
 def expected(case: Any, batch: Ints, batch_size: int) -> dict[str, np.ndarray]:
-    sources, rows, shape = case
+    sources, rows, *shape = case
     chosen = [rows[row] for row in batch.tolist()] + [[]] * (batch_size - len(batch))
-    found = [row_of(sources, row, shape) for row in chosen]
+    found = [row_of(sources, row, *shape) for row in chosen]
     return {name: np.array([row[name] for row in found]) for name in _names()}
 
 
 @given(_cases(), st.integers(1, 4))
 def test_every_slot_holds_what_its_segment_says(case: Any, batch_size: int) -> None:
-    sources, rows, shape = case
-    table = GivenRows(sources, rows, shape)
+    sources, rows, *shape = case
+    table = GivenRows(sources, rows, *shape)
     asked = batches_of(len(rows), batch_size)
     made = list(arrays.assemble(table, asked, batch_size, EXTRAS))
     assert len(made) == len(asked)
@@ -198,8 +203,8 @@ def test_extras_alone_are_those_asked_for(case: Any, batch_size: int) -> None:
 
 @given(_cases((1,)), st.integers(1, 4))
 def test_compact_batches_hold_the_same_segment_by_segment(case: Any, batch_size: int) -> None:
-    sources, rows, shape = case
-    table = GivenRows(sources, rows, shape)
+    sources, rows, *shape = case
+    table = GivenRows(sources, rows, *shape)
     asked = batches_of(len(rows), batch_size)
     for batch, numbers in zip(compact(table, asked, batch_size, EXTRAS), asked, strict=True):
         chosen = [rows[row] for row in numbers.tolist()] + [[]] * (batch_size - len(numbers))
@@ -256,7 +261,7 @@ def test_the_columns_of_compact_batches_are_small_where_that_holds_a_row(
 ) -> None:
     sources = [Source([[*range(1, seq_len + 2)]], None, [[0.0] * (seq_len + 1)])]
     rows = [[Segment(0, 0, 0, seq_len, seq_len)]]
-    [batch] = compact(GivenRows(sources, rows, RowShape(seq_len, "segment", 1)), [np.array([0])], 1)
+    [batch] = compact(GivenRows(sources, rows, seq_len, "segment"), [np.array([0])], 1)
     for name in ("slots", "context"):
         assert batch[name].dtype == kind
         assert batch[name].max() == seq_len, "nothing wraps around"
@@ -264,7 +269,7 @@ def test_the_columns_of_compact_batches_are_small_where_that_holds_a_row(
 
 def test_memory_of_batches_is_used_again_when_nobody_refers_to_it() -> None:
     sources = [Source([[1, 2, 3]], None, [[0.0] * 3])]
-    table = GivenRows(sources, [[Segment(0, 0, 0, 2, 0)]], RowShape(2, "segment", 1))
+    table = GivenRows(sources, [[Segment(0, 0, 0, 2, 0)]], 2, "segment")
     pool = arrays.BufferPool()
 
     def address(batch: dict[str, np.ndarray]) -> int:

@@ -29,6 +29,8 @@ DEFAULTS: dict[str, Any] = {
     "seed": 0,
     "positions": "segment",
     "max_segments": None,
+    "reshuffle": "rows",
+    "multiple": 1,
     "chunk_bytes": None,
     "block_bytes": None,
     "lanes": None,
@@ -39,6 +41,13 @@ DEFAULTS: dict[str, Any] = {
 def test_settings_have_defaults_and_bounds() -> None:
     made = PackSettings.checked(seq_len=8)
     assert {name: getattr(made, name) for name in DEFAULTS} == DEFAULTS
+
+
+def test_facts_of_before_a_setting_was_there_stay_the_same() -> None:
+    later = {"reshuffle": "documents", "multiple": 4}
+    facts = PackSettings.checked(seq_len=8).facts()
+    assert facts == {"seq_len": 8} | {n: v for n, v in DEFAULTS.items() if n not in later}
+    assert PackSettings.checked(seq_len=8, **later).facts() == facts | later
 
 
 @pytest.mark.parametrize("name", BOUNDS)

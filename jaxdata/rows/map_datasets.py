@@ -155,7 +155,10 @@ def identity_of(rows: Any) -> dict[str, Any]:
 
 
 class PackedDataset(RowDataset):
-    """Rows of one source. `rows[i]` beyond the end is row `i % n` of epoch `i // n`."""
+    """Rows of one source. `rows[i]` beyond the end is row `i % n` of epoch `i // n`.
+
+    With `reshuffle="documents"` it is a row of the epochs that follow, one after another.
+    """
 
     table: PackedRows
 

@@ -63,12 +63,16 @@ class DealtBlocks:
         """of an epoch"""
         self.lanes = Lanes(self.rows, settings.lanes or 1)
         self._token = PLANS.owned_by(self)
-        if self.planner.packed:
-            for block in range(len(self)):
-                self._packed_plan(block)
 
     def __len__(self) -> int:
         return len(self.table.rows)
+
+    def keep_packed(self, *, soon: bool) -> None:
+        """Keep the plans of few blocks, packed to be counted, if they are soon read."""
+        if soon and self.planner.packed:
+            for block in range(len(self)):
+                self._packed_plan(block)
+        self.planner.packed.clear()
 
     @cached_property
     def whole(self) -> TokenCounts:

@@ -57,7 +57,7 @@ PRINTS = {
     "jaxdata inspect data/mine --row": "row 3",
     "jaxdata inspect --config pretrain.yaml --dataset data/mine\n": "best_fit",
     "data/mine --document web:17\n": "train/web:17",
-    "--dataset data/mine --document": "Its places in the run",
+    "--dataset data/mine --document ": "Its places in the run",
     "inspect data/mine\n": "lengths in tokens",
     "jaxdata preview": "none of them runs dry",
     "jaxdata inspect --config pretrain.yaml --dataset data/mine --step": "row 2 of the batch",

@@ -150,7 +150,7 @@ Examples:
   jaxdata config --all                    those for experts, too
   jaxdata config pretrain --seed 1        a config, and where it says what
   jaxdata config pretrain > mine.yaml     a config of your own
-  jaxdata config --schema > schema.json   for editors, where a YAML file begins
+  jaxdata config --schema > schema.json   for editors; a YAML file begins with
     # yaml-language-server: $schema=schema.json
 """
 

@@ -216,7 +216,7 @@ class ShownBatch:
         if self._decode is None:
             return None
         tokens = self._arrays["inputs"][number][first : min(stop, first + _TOKENS)]
-        return self._decode(tokens)[:_CHARACTERS]
+        return self._decode(tokens).rstrip("\ufffd")[:_CHARACTERS]  # of a character cut in two
 
 
 def show_batch(batch: Any, decode: Callable[[Any], str] | None = None) -> ShownBatch:

@@ -203,7 +203,7 @@ def amendment_for(table: Any, was: Mapping[str, Any], row: int) -> dict[str, Any
     if later and later[0].row <= row:
         raise InputError(f"what differs is before row {later[0].row:,}, where one begins already")
     mixed, now = first.rows, first.rows.identity()
-    kept = was.get("data", now["data"]).keys() & now["data"].keys()
+    kept = _by_source(was, "data").keys() & now["data"].keys()
     if whole := _never_amended(was, now, kept):
         raise InputError(f"{' and '.join(whole)} must be the same for a whole run")
     found = {
@@ -223,16 +223,25 @@ def _never_amended(was: Mapping[str, Any], now: Mapping[str, Any], kept: Set[str
     for name in was.keys() | now.keys():
         before, after = was.get(name), now.get(name)
         if name in ("data", "views"):
-            before, after = ([(facts or {}).get(one) for one in kept] for facts in (before, after))
+            both = _by_source(was, name), _by_source(now, name)
+            before, after = ([facts.get(one) for one in kept] for facts in both)
         if before != after:
             found.add(name.rpartition(".")[2])
     amended = {"phases", "epochs", "on_exhaustion", "loss_tokens", *PackSection.model_fields}
     return sorted(found - amended)
 
 
+def _by_source(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A fact by source; a state may hold anything."""
+    found = facts.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
 def _other_phases(mixed: MixedRows, was: Mapping[str, Any], row: int) -> list[dict[str, Any]]:
     """What is left of the phases at a row, as a curriculum of a config; none if they are equal."""
-    seq_len = was.get("seq_len", mixed.seq_len)
+    seq_len = was.get("seq_len")
+    if not isinstance(seq_len, int) or seq_len < 1:  # a state may hold anything
+        seq_len = mixed.seq_len
     asked = [[each.budget(seq_len), dict(each.numbers)] for each in mixed.timeline.phases]
     if brief(asked) == was.get("phases"):
         return []

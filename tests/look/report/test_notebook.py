@@ -214,6 +214,12 @@ def test_a_completed_row_is_printed_as_padding(capsys: pytest.CaptureFixture[str
     assert bar == "......"
 
 
+def test_half_a_character_at_the_end_of_a_text_is_left_out() -> None:
+    row = {"inputs": [97, 0xC3], "segment_ids": [1, 1], "loss_mask": [1, 1]}
+    shown = jaxdata.show_batch(row, lambda ids: bytes(ids.tolist()).decode(errors="replace"))
+    assert "<title>segment of 2 slots: a</title>" in shown._repr_html_()
+
+
 @pytest.mark.parametrize("given", [7, {"input_ids": [1]}])
 def test_what_is_no_batch_of_ours_is_refused(given: Any) -> None:
     with pytest.raises(InputError, match=r"show_batch: given .*expected a batch or a row with the"):

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
-from typing import Any
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from jaxdata.base.errors import InputError
+from jaxdata.look.run_log import LogReader as LogReader
+from jaxdata.look.run_log import Record
 from jaxdata.look.terminal import plain_table, printable
 
 _KEPT = 40
 """points of a curve"""
 _BARS = "▁▂▃▄▅▆▇█"
-Record = Mapping[str, Any]
 
 
 @dataclass
@@ -100,29 +97,6 @@ class RunView:
         if self.saved is not None:
             table.add_row("newest checkpoint", f"step {self.saved:,}", "")
         return table
-
-
-class LogReader:
-    """Reads the new lines of a log that grows; a line cut short is read when it is whole.
-
-    Raises InputError if the folder holds no log.
-    """
-
-    def __init__(self, run: Path) -> None:
-        self._path, self._read = run / "log.jsonl", 0
-        if not self._path.is_file():
-            raise InputError(
-                f"no run in {run}: expected its folder (train.output of its config), with log.jsonl"
-            )
-
-    def new(self) -> list[dict[str, Any]]:
-        """The records that came since the last call."""
-        with self._path.open("rb") as file:
-            file.seek(self._read)
-            data = file.read()
-        whole = data[: data.rfind(b"\n") + 1]
-        self._read += len(whole)
-        return [json.loads(line) for line in whole.splitlines()]
 
 
 def curve(values: deque[float] | list[float]) -> str:

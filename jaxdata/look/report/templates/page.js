@@ -37,14 +37,16 @@
   const documents = [...document.querySelectorAll("#samples article")];
   const texts = documents.map((each) => each.textContent.toLowerCase());
   const found = document.getElementById("found");
-  document.getElementById("searching").hidden = false;
-  search.addEventListener("input", () => {
+  const asked = document.getElementById("searching");
+  asked.hidden = false;
+  asked.addEventListener("input", () => {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    let count = 0;
+    const tags = [...asked.querySelectorAll("select")].map((each) => each.value).filter(Boolean);
     documents.forEach((each, at) => {
-      each.hidden = !words.every((word) => texts[at].includes(word));
-      if (!each.hidden) count += 1;
+      const own = each.dataset.tags.split(" ");
+      each.hidden = !(words.every((word) => texts[at].includes(word)) && tags.every((tag) => own.includes(tag)));
     });
+    const count = documents.filter((each) => !each.hidden).length;
     found.textContent = count + " of " + documents.length + " samples";
   });
 })();

@@ -268,7 +268,7 @@ def epochs_chart(curves: ShareCurves, width: float) -> Chart:
 def bytes_chart(known: Sequence[tuple[str, float, int]], width: float) -> Chart:
     """Bytes of text a token: of sources (name, bytes, number of colour)."""
     bars = [
-        Bar(printable(name), f"{rate:.2f} bytes a token", [(0.0, rate, color_name(number), FULL)])
+        Bar(printable(name), f"{rate:.2f} bytes of text a token", [(0.0, rate, color_name(number), FULL)])
         for name, rate, number in known
     ]
     return bar_chart("Bytes of text a token", bars, width)
@@ -318,12 +318,13 @@ class _Axis(NamedTuple):
         return self.left + self.wide * min(number, self.whole) / self.whole
 
 
-def run_chart(report: Report, width: float) -> Chart:
+def run_chart(
+    curves: ShareCurves | None, run: RunCurves | None, happened: Sequence[Event], width: float
+) -> Chart:
     """A run over its tokens: loss, and below it the shares of sources; speed; what happened."""
-    curves, run = report.curves, report.run
     ends = [float(curves.tokens[-1])] if curves else [run.end if run else 1.0]
     axis = _Axis(44.0, width - 44 - 8, max(*ends, 1.0))
-    events = _events(report.events, axis, 46 if width > NARROW else 40)
+    events = _events(happened, axis, 46 if width > NARROW else 40)
     key = _key(curves, run)
     top = 14.0 + _LANE * max((lane + 1 for *_, lane in events), default=0)
     panels: dict[str, tuple[float, float]] = {}
@@ -337,7 +338,7 @@ def run_chart(report: Report, width: float) -> Chart:
         if shown:
             panels[name] = (y, y + high)
             y += high + _GAP
-    says = "; ".join(f"{e.says} at row {e.row:,}" for e in report.events)
+    says = "; ".join(f"{e.says} at row {e.row:,}" for e in happened)
     height = y + 22 + _LANE * lines_of(key, width)
     chart = Chart("The run over its tokens", says, width, height)
     if curves and "shares" in panels:
@@ -464,7 +465,7 @@ def charts(report: Report, width: float) -> dict[str, Chart]:
     """The charts of a report, by name."""
     found: dict[str, Chart] = {}
     if report.curves or report.run:
-        found["run"] = run_chart(report, width)
+        found["run"] = run_chart(report.curves, report.run, report.events, width)
     if report.curves and report.curves.epochs:
         found["epochs"] = epochs_chart(report.curves, width)
     if report.packing and report.packing.costs:

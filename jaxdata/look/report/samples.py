@@ -114,7 +114,7 @@ def token_texts(
         text, ends = decode(some), np.cumsum(token_bytes[some.astype(np.int64)])
         starts = np.cumsum([0, *(len(c.encode(errors="surrogatepass")) for c in text)])
         ends = ends - (ends[0] - len(decode(ids[:1]).encode(errors="surrogatepass")) == 1)
-        if ends[-1] == starts[-1]:
+        if ends[-1] == starts[-1] and not text.endswith("\ufffd"):
             stops = np.searchsorted(starts, ends)
             yield from (
                 (text[first:stop], bool(has))

@@ -39,7 +39,7 @@
   const found = document.getElementById("found");
   const asked = document.getElementById("searching");
   asked.hidden = false;
-  asked.addEventListener("input", () => {
+  const choose = () => {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     const tags = [...asked.querySelectorAll("select")].map((each) => each.value).filter(Boolean);
     documents.forEach((each, at) => {
@@ -48,5 +48,6 @@
     });
     const count = documents.filter((each) => !each.hidden).length;
     found.textContent = count + " of " + documents.length + " samples";
-  });
+  };
+  asked.querySelectorAll("input, select").forEach((each) => each.addEventListener("input", choose));
 })();

@@ -129,7 +129,7 @@ def _subject(
         for record in log.new():
             logged.add(record)
     resumed = _resume(loader, state, log, logged, notes)
-    if step is not None and step >= len(loader):
+    if step is not None and loader is not None and step >= len(loader):
         raise click.UsageError(f"--step {step}: the run has steps 0 to {len(loader) - 1}")
     if log is not None and not resumed and loader is not None:
         log = logged = None  # of another run, as the notes say

@@ -268,7 +268,11 @@ def epochs_chart(curves: ShareCurves, width: float) -> Chart:
 def bytes_chart(known: Sequence[tuple[str, float, int]], width: float) -> Chart:
     """Bytes of text a token: of sources (name, bytes, number of colour)."""
     bars = [
-        Bar(printable(name), f"{rate:.2f} bytes of text a token", [(0.0, rate, color_name(number), FULL)])
+        Bar(
+            printable(name),
+            f"{rate:.2f} bytes of text a token",
+            [(0.0, rate, color_name(number), FULL)],
+        )
         for name, rate, number in known
     ]
     return bar_chart("Bytes of text a token", bars, width)

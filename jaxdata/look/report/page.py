@@ -191,9 +191,9 @@ def _browser(
             tags.append(choices.setdefault(name, f"{[*found].index(what)}-{len(choices)}"))
         samples.append((one, " ".join(tags)))
     order = {name: k for k, name in enumerate(names)}
-    choices = {what: [(tag, name) for name, tag in each.items()] for what, each in found.items()}
-    choices["length"].sort(key=lambda one: order[one[1]])
-    return samples, choices
+    named = {what: [(tag, name) for name, tag in each.items()] for what, each in found.items()}
+    named["length"].sort(key=lambda one: order[one[1]])
+    return samples, named
 
 
 def _total(report: Report, what: str) -> int:

@@ -49,13 +49,17 @@ ROOMS: dict[str, tuple[str, str]] = {
     "mixing": ("jaxdata/rows/mixing", "tests/rows/mixing"),
     "feed": ("jaxdata/feed", "tests/feed"),
     "documents": (
-        "jaxdata/dataset/documents.py jaxdata/dataset/con*.py jaxdata/dataset/custom.py "
+        "jaxdata/dataset/*documents.py jaxdata/dataset/con*.py jaxdata/dataset/custom.py "
         "jaxdata/dataset/opening.py",
         "tests/dataset/documents",
     ),
-    "views": ("jaxdata/dataset/views", "tests/dataset/views"),
+    "views": (
+        "jaxdata/dataset/views",
+        "tests/dataset/views tests/dataset/documents/test_documents_of_views.py "
+        "tests/dataset/test_indexes.py",
+    ),
     "format": (
-        "jaxdata/dataset/[aimrsvlhu]*.py jaxdata/dataset/checksums.py",
+        "jaxdata/dataset/archive*.py jaxdata/dataset/[imrsvlhu]*.py jaxdata/dataset/checksums.py",
         "tests/dataset/test_*.py",
     ),
     "pages": ("jaxdata/storage/pages", "tests/storage/pages"),

@@ -185,10 +185,12 @@ def leased(store: Store, folders: Iterable[str], *, wait: bool = False) -> Itera
                 lease.check(store, error)  # another process at work may be the cause
             raise
         finally:
-            with suppress(Stopped), within(_LEAVING_SECONDS):
-                clear(store, ())  # what workers were writing that were ended
-            done.set()
-            renewing.join()
+            try:
+                with suppress(Stopped), within(_LEAVING_SECONDS):
+                    clear(store, ())  # what workers were writing that were ended
+            finally:  # a second Ctrl-C comes here, too
+                done.set()
+                renewing.join()
 
 
 def clear(store: Store, folders: Iterable[str]) -> None:

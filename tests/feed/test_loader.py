@@ -105,7 +105,9 @@ def test_a_delivered_batch_never_changes() -> None:
 @pytest.mark.parametrize("num_workers", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_transformed_rows_are_loaded_row_by_row(num_workers: int) -> None:
     rows = ROWS.map(lambda row: {**row, "weights": row["loss_mask"].astype(np.float32)})
-    batches = list(loader(rows=rows, num_workers=num_workers))
+    made = loader(rows=rows, num_workers=num_workers)
+    assert made.step_of_row(2) == (0, 2)
+    batches = list(made)
     assert {batch.pop("weights").dtype for batch in batches} == {np.dtype(np.float32)}
     assert_same_batches(batches, REFERENCE)
 

@@ -88,13 +88,7 @@ class Scores:
 
 def _parquet(path: Path) -> dict[str, Any]:
     table = pq.read_table(path)
-    return {name: _one(table.column(name)) for name in table.column_names}
-
-
-def _one(column: Any) -> Any:
-    """A column as one array."""
-    found = column.combine_chunks()
-    return found if isinstance(found, pa.Array) else pa.concat_arrays(column.chunks)
+    return {name: table.column(name).combine_chunks() for name in table.column_names}
 
 
 def _npy(path: Path) -> dict[str, Any]:

@@ -386,7 +386,7 @@ def _without_loss(columns: Columns) -> int:
     targets = columns["mask_stop"].astype(np.int64) - np.maximum(
         columns["mask_start"], first_token + 1
     )
-    return len(listed) + int(((last - first) * np.maximum(targets, 0)).sum())
+    return len(listed) + int(((last - first) * targets).sum())
 
 
 def _by_reason(

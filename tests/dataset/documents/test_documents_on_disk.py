@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import jaxdata
+from jaxdata.base.errors import DatasetError
 from jaxdata.dataset import converted
 from jaxdata.dataset.custom import CustomDocuments
 from jaxdata.dataset.foreign import documents as foreign
@@ -41,6 +42,25 @@ def test_places_in_shards_hold_the_tokens_then_the_masks(tmp_path: Path, masked:
             assert (places.start < places.stop).all() or start == stop
     assert (docs.file_sizes <= [len(each) for each in files]).all()
     assert files[-1][: docs.file_sizes[-1]].endswith(found[-1:])
+
+
+def test_records_that_are_not_those_of_the_index_are_refused_when_they_are_read(
+    tmp_path: Path,
+) -> None:
+    one, other = (
+        builders.dataset(tmp_path / name, {"a": builders.documents(lengths)})
+        for name, lengths in (("one", [5, 9]), ("other", [9, 5]))
+    )
+    docs = jaxdata.open_dataset(one).source("train", "a", generation=0)
+    [shard] = docs.entry.shards
+    (one / shard.name).write_bytes((other / shard.name).read_bytes())
+    for _ in range(2):  # a second read is not trusted either
+        with pytest.raises(DatasetError) as caught:
+            docs.tokens(*np.array([[0], [0], [2]]))
+        assert str(caught.value) == (
+            f"{one}/{shard.name}: its records are not those in the index of train/a; "
+            f"jaxdata verify {one} names what is damaged"
+        )
 
 
 TOKENS = [[5, 6, 7, 0], [8, 9, 0]]

@@ -6,9 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jaxdata.base.errors import DatasetError
 from jaxdata.base.seeds import derive
 from jaxdata.dataset.array_documents import ArrayDocuments
 from jaxdata.dataset.manifest import Amount, ViewAccount
@@ -123,6 +125,37 @@ def test_an_account_is_said_in_lines() -> None:
     ]
     nothing = account.model_copy(update={"source": Amount(tokens=0), "kept": Amount(tokens=0)})
     assert next(account_lines(nothing)) == "kept 0 of 0 documents, 0 of 0 tokens (0.00 %)"
+    one = Amount(documents=1, tokens=1)
+    least = next(account_lines(account.model_copy(update={"source": one, "kept": one})))
+    assert least == "kept 1 of 1 documents, 1 of 1 tokens (100.00 %)"
+
+
+def test_survivors_are_written_of_the_first_source_too() -> None:
+    dropped = np.array([1, 3])
+    view = SourceView(
+        documents=len(LENGTHS), dropped=dropped, reasons=["near"], survivors=["train/a"],
+        survivor_source=np.array([0, -1], np.int32), survivor=np.array([4, -1]),
+    )  # fmt: skip
+    found, _ = columns_of(SimpleNamespace(view=view))  # type: ignore[arg-type]
+    assert (found["survivor_source"].tolist(), found["survivor"].tolist()) == ([0, -1], [4, -1])
+
+
+def test_a_source_that_changed_while_its_view_was_made_is_refused() -> None:
+    entry = SimpleNamespace(fingerprint="now", documents=1_200)
+    manifest: Any = SimpleNamespace(sources={"train/web": entry})
+    for documents, made_of in ((1_200, "now"), (1_200, None)):
+        view = SourceView(documents=documents)
+        writing._check(manifest, "train/web", view, made_of, "u")
+    for documents, made_of in ((1_200, "then"), (1_100, None), (1_100, "now")):
+        view = SourceView(documents=documents)
+        with pytest.raises(DatasetError) as caught:
+            writing._check(manifest, "train/web", view, made_of, "u")
+        assert str(caught.value) == (
+            "u: train/web was changed while a view of it was made: it has 1,200 documents now, "
+            f"and had {documents:,}; run the same command again"
+        )
+    with pytest.raises(DatasetError, match=r"u has no source 'train/a', so there can be no view"):
+        writing._check(manifest, "train/a", view, None, "u")
 
 
 def test_the_fate_of_a_document_is_told() -> None:

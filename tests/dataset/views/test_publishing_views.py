@@ -18,8 +18,9 @@ import pytest
 import jaxdata
 from jaxdata.base.errors import DatasetError, InputError
 from jaxdata.dataset.lease import leased
-from jaxdata.dataset.manifest import MANIFEST
+from jaxdata.dataset.manifest import MANIFEST, read_manifest
 from jaxdata.dataset.verify import verify
+from jaxdata.dataset.views.columns import views_of
 from jaxdata.dataset.views.writing import remove_views, write_views
 from jaxdata.storage import open_store
 from jaxdata.testing import distinct_documents, write_dataset
@@ -133,6 +134,8 @@ def test_a_source_that_grew_needs_its_view_made_again(tmp_path: Path) -> None:
         dataset.source("train", "web", documents="d1")
     assert "view 'd1' of train/web was made of another generation" in str(refused.value)
     assert "make it again, or read the source as it was then: generation=0" in str(refused.value)
+    store = open_store(folder)
+    assert [view.total for view in views_of(store, read_manifest(store))] == [12]
     # A run under way goes on with the generation that it began with.
     old = dataset.source("train", "web", generation=0, documents="d1")
     jaxdata.Loader(jaxdata.pack(old, seq_len=64), batch_size=2).set_state(state)

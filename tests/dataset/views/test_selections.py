@@ -173,6 +173,8 @@ def test_a_selection_is_made_document_by_document(
             )
             edges = [*range(at_once, len(values), at_once), len(values)]
             assert said == [(edge, len(values)) for edge in edges]
+            nothing, _ = selection("1 > 2").of([docs])
+            assert nothing["train/web"].dropped.tolist() == [*range(len(values))]
     assert made_of == {"train/web": "f-train/web"}
 
 

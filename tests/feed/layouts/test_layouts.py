@@ -202,6 +202,11 @@ def test_a_batch_may_be_one_array_or_a_tuple() -> None:
     assert all(np.array_equal(one[0], other) for one, other in zip(tuples, arrays, strict=True))
 
 
+def test_leaves_of_a_frozen_dataclass_are_mapped_by_their_paths() -> None:
+    made = map_leaves(lambda name, leaf: f"{name}={leaf}", Record(1, {"a": Example(2, [3])}))
+    assert made == Record("x=1", {"a": Example("about.a.0=2", ["about.a.1.0=3"])})
+
+
 def test_what_is_no_leaf_is_refused_in_words() -> None:
     def bad(batch: Any) -> Any:
         return {"inputs": batch["inputs"], "names": {1, 2}}

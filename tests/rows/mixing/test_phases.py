@@ -196,7 +196,8 @@ def test_an_unknown_unit_of_weights_is_refused() -> None:
 def test_a_curriculum_has_phases_and_only_the_last_lacks_a_budget() -> None:
     refused("a mixture needs at least one Phase(tokens=…, weights={…})", check_phases, [])
     open_ended, short = Phase(weights=ONE), Phase(rows=1, weights=ONE)
-    for phases in ([open_ended], [short], [short, short, open_ended]):
+    others = Phase(tokens=0.5, weights=ONE), Phase(steps=1, batch_size=1, weights=ONE)
+    for phases in ([open_ended], [short], [short, short, open_ended], [*others, open_ended]):
         check_phases(phases)
     for number in (0, 1):
         phases = [short, short, short]

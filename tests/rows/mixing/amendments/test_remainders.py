@@ -225,7 +225,7 @@ def test_rows_of_a_cursor_are_the_remainder_and_then_whole_epochs(
 ) -> None:
     for cursor, _ in cursors_of(case):
         most = cursor._first + 2 * len(cursor)
-        rows = data.draw(st.lists(st.integers(0, most), max_size=6))
+        rows = [cursor._first, *data.draw(st.lists(st.integers(0, most), max_size=6))]
         expected, keys = [], []
         for at, row in enumerate(rows):
             table, number, documents = one_by_one(cursor, row)

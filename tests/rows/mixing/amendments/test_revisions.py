@@ -312,6 +312,8 @@ def test_sections_join_recipes_of_one_shape_and_leave_out_those_without_rows() -
     wide = web(positions="row")
     later = amended(run, 4, NOTHING._replace(tables=wide))
     assert [(row, t.positions) for row, t in later.sections()] == [(0, "segment"), (4, "row")]
+    back = amended(later, 6, NOTHING._replace(tables=web()))
+    assert [row for row, _ in back.sections()] == [0, 4, 6], "each differs from that before it"
     none = mixture(web(), [Phase(rows=8, weights=ONLY)], {"web": 0}, "halt")
     still = amended(none, 0, NOTHING._replace(on_exhaustion="renormalize"))
     assert (len(still), still.sections()) == (0, [(0, still)])
@@ -382,6 +384,13 @@ def test_amendments_may_be_made_in_any_order(case: Case) -> None:
     assert listed_of(other.segments(np.arange(len(other)))) == listed_of(
         one.segments(np.arange(len(one)))
     )
+
+
+def test_several_later_amendments_are_made_again_after_an_earlier_one() -> None:
+    run = mixture(web(), [Phase(rows=8, weights=ONLY)], {}, "halt")
+    for row in (6, 4, 2):
+        run = amended(run, row, NOTHING._replace(on_exhaustion="renormalize"))
+    assert [each["row"] for each in run.amendments] == [2, 4, 6]
 
 
 def test_a_later_amendment_that_no_longer_fits_says_so() -> None:

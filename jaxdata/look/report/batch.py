@@ -164,8 +164,8 @@ class ShownBatch:
         return (
             f'<div class="jaxdata"><strong>{visible(repr(self))}</strong><div><svg '
             f'width="{_WIDTH}" viewBox="0 0 {size}" role="img" style="max-width:100%">'
-            f"{hatch()}{drawn}</svg></div>{more}<div>A band is a segment; the line below it marks slots with "
-            "loss, hatched ones are padding.</div></div>"
+            f"{hatch()}{drawn}</svg></div>{more}<div>A band is a segment; the line below it marks "
+            "slots with loss, hatched ones are padding.</div></div>"
         )
 
     def _row(self, number: int) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jaxdata.look.report import Report, Subject
     from jaxdata.look.run_log import LogReader
 
-EVERY = 2
+EVERY, RELOAD = 2, 5
 """seconds between two looks at the log of a run under way, and between two loads of its page"""
 _EPILOG = """\b
 Examples:
@@ -84,7 +84,7 @@ def report(
         raise click.UsageError("--live: there is no log of a run; give its folder with --run")
     with progress_bar("reading for the report") as progress:
         found = gather(subject, progress)
-    write_page(found, output, reload=EVERY if live else None)
+    write_page(found, output, reload=RELOAD if live else None)
     click.echo(f"{output}: {output.stat().st_size / 1e3:,.0f} kB; open it in a browser")
     if live and log is not None:
         _follow(found, subject, log, output)
@@ -104,7 +104,7 @@ def _follow(found: Report, subject: Subject, log: LogReader, output: Path) -> No
                 logged.add(record)
             _go_to(subject.loader, logged)
             add_run(found, subject)
-            write_page(found, output, reload=None if logged.ended else EVERY)
+            write_page(found, output, reload=None if logged.ended else RELOAD)
 
 
 def _subject(

@@ -176,8 +176,9 @@ def _browser(
 ) -> tuple[list[tuple[Sample, str]], dict[str, list[tuple[str, str]]]]:
     """Each sample with its tags, and by what they are chosen: (tag, name) of each choice."""
     found: dict[str, dict[str, str]] = {"source": {}, "length": {}}
-    values = {(key, value) for one in report.samples for key, value in one.kept.items()}
-    few = {key for key, count in Counter(key for key, _ in values).items() if count <= _VALUES}
+    values = [(key, value) for one in report.samples for key, value in one.kept.items()]
+    times, kinds = (Counter(key for key, _ in each) for each in (values, set(values)))
+    few = {key for key, count in kinds.items() if count <= min(_VALUES, times[key] - 1)}
     bounds = [f"from {low:,} tokens" for low in _LENGTHS[1:]]
     names = [f"below {_LENGTHS[1]} tokens", *bounds]
     samples = []

@@ -117,6 +117,20 @@ def test_samples_are_chosen_by_source_and_by_length(tab: Page, page: Path) -> No
     assert all(64 <= size < 256 for size in sizes)
 
 
+def test_a_page_that_loads_itself_again_stays_as_it_was_left(tab: Page, page: Path) -> None:
+    tab.open(page)
+    box = "document.getElementById('search')"
+    tab.run(f"{box}.value = 'thin 5'; {box}.dispatchEvent(new Event('input'))")
+    tab.run("document.querySelector('details').open = true")
+    said = tab.run("document.getElementById('found').textContent")
+    tab.reload()
+    assert tab.run(f"{box}.value") == "thin 5"
+    assert tab.run("document.getElementById('found').textContent") == said
+    assert tab.run("document.querySelector('details').open")
+    tab.open(page)
+    assert tab.run(f"{box}.value") == ""
+
+
 def test_it_is_whole_without_scripts(tab: Page, page: Path) -> None:
     tab.open(page, script=False)
     tree = tab.call("Accessibility.getFullAXTree")["nodes"]

@@ -49,5 +49,22 @@
     const count = documents.filter((each) => !each.hidden).length;
     found.textContent = count + " of " + documents.length + " samples";
   };
-  asked.querySelectorAll("input, select").forEach((each) => each.addEventListener("input", choose));
+  const boxes = [...asked.querySelectorAll("input, select")];
+  boxes.forEach((each) => each.addEventListener("input", choose));
+  const folds = [...document.querySelectorAll("details")];
+  const samples = document.getElementById("samples");
+  const key = "jaxdata report " + location.pathname;
+  try { // a page that loads itself again stays as its reader left it
+    const [how] = performance.getEntriesByType("navigation");
+    const left = how.type === "reload" && JSON.parse(sessionStorage.getItem(key));
+    if (left) {
+      boxes.forEach((each, at) => { each.value = left.boxes[at]; });
+      folds.forEach((each, at) => { each.open = left.folds[at]; });
+      choose();
+      samples.scrollTop = left.top;
+    }
+    addEventListener("pagehide", () => sessionStorage.setItem(key, JSON.stringify({
+      boxes: boxes.map((each) => each.value), folds: folds.map((each) => each.open), top: samples.scrollTop,
+    })));
+  } catch { /* no storage: the page begins anew */ }
 })();

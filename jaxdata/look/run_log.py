@@ -71,8 +71,14 @@ class Point:
     """tokens a second"""
     wait_share: float | None
     """of the time, spent waiting for data"""
+    targets: int | None
+    """tokens of the step"""
     sources: dict[str, float]
     """tokens of each source up to its end"""
+    shares: dict[str, float]
+    """of the tokens up to its end"""
+    planned: dict[str, float]
+    """what of them the weights ask for"""
     epochs: dict[str, float]
 
 
@@ -110,6 +116,8 @@ class LoggedRun:
     """how: `"done"`, `"halted"`"""
     reason: str = ""
     """why"""
+    saved: int | None = None
+    """steps that the newest checkpoint has"""
     not_finite: int = 0
     """steps whose loss was no finite number"""
     waited: float = 0.0
@@ -133,8 +141,13 @@ class LoggedRun:
             self.ended, self.steps = None, _whole(record, "steps")
             self._back_to(step or 0)
             self.resumed += [step] if step else []
+        elif event == "checkpoint":
+            self.saved = step
         elif event == "end":
-            self.ended, self.reason = str(record.get("status", "ended")), record.get("reason", "")
+            self.ended, self.reason = (
+                str(record.get("status", "ended")),
+                str(record.get("reason", "")),
+            )
         elif event is None:
             own = "bits_per_byte" in record or ("val_loss" in record and "loss" not in record)
             if not own:
@@ -161,11 +174,13 @@ class LoggedRun:
         rate, share = self._rates(record, tokens)
         loss = _number(record, "loss")
         self.not_finite += loss is None and "loss" in record
-        sources = dict(_columns(record, "tokens"))
-        if not sources and tokens:
-            sources = {name: tokens * part for name, part in _columns(record, "share")}
-        row, epochs = _whole(record, "row"), dict(_columns(record, "epochs"))
-        self.points.append(Point(step, row, tokens, loss, rate, share, sources, epochs))
+        shares = _columns(record, "share")
+        sources = _columns(record, "tokens") or {
+            name: tokens * part for name, part in shares.items() if tokens
+        }
+        planned, epochs = _columns(record, "planned"), _columns(record, "epochs")
+        of_step = loss, rate, share, targets, sources, shares, planned, epochs
+        self.points.append(Point(step, _whole(record, "row"), tokens, *of_step))
 
     def _rates(self, record: Record, tokens: int | None) -> tuple[float | None, float | None]:
         """Tokens a second and the share of waiting, as said or between two times of a log."""
@@ -209,7 +224,7 @@ def _whole(record: Record, name: str) -> int | None:
     return int(value) if value is not None and value >= 0 else None
 
 
-def _columns(record: Record, what: str) -> list[tuple[str, float]]:
+def _columns(record: Record, what: str) -> dict[str, float]:
     """A value of each source: of columns `share/web`, or of `shares` as `jaxdata train` logs it."""
     nested = record.get("shares")
     if isinstance(nested, Mapping):
@@ -218,4 +233,4 @@ def _columns(record: Record, what: str) -> list[tuple[str, float]]:
     else:
         flat = (name for name in record if name.startswith(f"{what}/"))
         found = [(name.partition("/")[2], _number(record, name)) for name in flat]
-    return [(name, value) for name, value in found if value is not None]
+    return {name: value for name, value in found if value is not None}

@@ -168,6 +168,12 @@ class ShownBatch:
             "slots with loss, hatched ones are padding.</div></div>"
         )
 
+    def _color(self, number: int, slot: int) -> str:
+        """That of the segment's source; greys in turn where the batch does not say it."""
+        if "source" in self._arrays:
+            return color_of(int(self._arrays["source"][number, slot]))
+        return GREYS[int(self._arrays["segment_ids"][number, slot]) % 2]
+
     def _row(self, number: int) -> str:
         """A row as SVG: its segments, and below them where it has loss."""
         ids, loss = (self._arrays[name][number] for name in ("segment_ids", "loss_mask"))
@@ -187,12 +193,6 @@ class ShownBatch:
                 place = f'x="{first * slot:.1f}" width="{(stop - first) * slot:.1f}"'
                 drawn.append(f'<rect {place} y="{top + _BAND + 1}" height="2" fill="#7d7d85"/>')
         return "".join(drawn)
-
-    def _color(self, number: int, slot: int) -> str:
-        """That of the segment's source; greys in turn where the batch does not say it."""
-        if "source" in self._arrays:
-            return color_of(int(self._arrays["source"][number, slot]))
-        return GREYS[int(self._arrays["segment_ids"][number, slot]) % 2]
 
     def _said(self, number: int, first: int, stop: int) -> str:
         said = f"segment of {stop - first:,} slots"

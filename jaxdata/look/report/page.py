@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxdata.base.errors import MissingExtra
+from jaxdata.dedup.examples import brief
 from jaxdata.look.report.charts import (
     HATCH,
     NARROW,
@@ -52,6 +53,7 @@ def fill(template: str, **values: Any) -> str:
         "exact": "{:,}".format,
         "fixed": lambda number, digits: f"{number:,.{digits}f}",
         "value": _value,
+        "passage": lambda text: printable(brief(text)[:_CHARACTERS]),
         "printable": lambda text: printable(str(text)),
         "printable_lines": printable_lines,
     }
@@ -147,7 +149,7 @@ def page(report: Report, reload: int | None = None) -> str:
         title=printable(report.url),
         lead=_lead(report),
         tiles=list(_tiles(report)),
-        parts=list(_parts(report)),
+        parts=ours(_PARTS),
         sources=list(sources.items()),
         samples=samples,
         choices=choices,
@@ -164,9 +166,14 @@ def page(report: Report, reload: int | None = None) -> str:
         style_hash=source_hash(style),
         script_hash=source_hash(script),
     )
+    found = re.findall(r'<section id="([\w-]+)"[^>]*>\s*<h2[^>]*>([^<]*)</h2>', made)
+    links = "".join(f'\n<li><a href="#{anchor}">{name}</a></li>' for anchor, name in found)
+    made = made.replace(_PARTS, links, 1)
     return re.sub(r"<table.*?</table>", _labelled, made, flags=re.DOTALL)
 
 
+_PARTS = "<!-- the parts of the page -->"
+_CHARACTERS = 400  # of a passage
 _LENGTHS = (0, 64, 256, 1024, 4096, 16384)
 _VALUES = 24  # of a field that is chosen by
 
@@ -227,24 +234,6 @@ def _tiles(report: Report) -> Iterator[tuple[str, str]]:
         yield "vocabulary", f"{report.tokens.vocab_size:,}"
     if report.batch:
         yield "steps", f"{report.batch.steps:,}"
-
-
-def _parts(report: Report) -> Iterator[tuple[str, str]]:
-    """Anchors of the parts that the page has, and their names."""
-    has = {
-        "run": report.curves or report.run,
-        "epochs": report.curves and report.curves.epochs,
-        "batch": report.batch,
-        "sources": True,
-        "packing": report.packing and report.packing.costs,
-        "documents": True,
-        "left-out": True,
-        "views": report.views,
-        "tokenizer": report.tokens,
-    }
-    for anchor in (anchor for anchor, there in has.items() if there):
-        name = "Views and copies" if anchor == "views" else anchor.replace("-", " ")
-        yield anchor, name[0].upper() + name[1:]
 
 
 def write_images(report: Report, folder: str | os.PathLike[str]) -> list[str]:

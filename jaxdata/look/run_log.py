@@ -7,12 +7,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxdata.base.errors import InputError
 
 Record = Mapping[str, Any]
 _MOST = 2**63  # of a whole number
+_NONE: dict[str, float] = {}
 
 
 class LogReader:
@@ -56,8 +57,7 @@ class LogReader:
         return found
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """A step that was logged; what its record does not say is None."""
 
     step: int
@@ -174,12 +174,12 @@ class LoggedRun:
         rate, share = self._rates(record, tokens)
         loss = _number(record, "loss")
         self.not_finite += loss is None and "loss" in record
-        shares = _columns(record, "share")
-        sources = _columns(record, "tokens") or {
-            name: tokens * part for name, part in shares.items() if tokens
-        }
-        planned, epochs = _columns(record, "planned"), _columns(record, "epochs")
-        of_step = loss, rate, share, targets, sources, shares, planned, epochs
+        found = _of_sources(record)
+        shares, planned, epochs = (
+            found.get(what, _NONE) for what in ("share", "planned", "epochs")
+        )
+        sources = found.get("tokens") or {n: tokens * part for n, part in shares.items() if tokens}
+        of_step = loss, rate, share, targets, sources or _NONE, shares, planned, epochs
         self.points.append(Point(step, _whole(record, "row"), tokens, *of_step))
 
     def _rates(self, record: Record, tokens: int | None) -> tuple[float | None, float | None]:
@@ -224,13 +224,16 @@ def _whole(record: Record, name: str) -> int | None:
     return int(value) if value is not None and value >= 0 else None
 
 
-def _columns(record: Record, what: str) -> dict[str, float]:
-    """A value of each source: of columns `share/web`, or of `shares` as `jaxdata train` logs it."""
+def _of_sources(record: Record) -> dict[str, dict[str, float]]:
+    """Values of each source: of columns `share/web`, or of `shares` as `jaxdata train` logs it."""
+    found: dict[str, dict[str, float]] = {}
     nested = record.get("shares")
-    if isinstance(nested, Mapping):
-        each = ((n, one) for n, one in nested.items() if isinstance(one, Mapping))
-        found = [(name, _number(one, what)) for name, one in each]
-    else:
-        flat = (name for name in record if name.startswith(f"{what}/"))
-        found = [(name.partition("/")[2], _number(record, name)) for name in flat]
-    return {name: value for name, value in found if value is not None}
+    for name, each in nested.items() if isinstance(nested, Mapping) else ():
+        for what in each if isinstance(each, Mapping) else ():
+            if (value := _number(each, what)) is not None:
+                found.setdefault(what, {})[name] = value
+    for column in record:
+        what, slash, name = column.partition("/")
+        if slash and (value := _number(record, column)) is not None:
+            found.setdefault(what, {})[name] = value
+    return found

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,8 +81,9 @@ def test_the_shares_of_a_log_are_those_of_the_batches() -> None:
     assert shares.epochs == {"web": 1, "code": 1}
 
 
-@given(st.lists(st.floats(0, 10), min_size=1, max_size=700))
-def test_a_line_of_losses_keeps_the_mean_the_least_and_the_most(losses: list[float]) -> None:
+@pytest.mark.parametrize("steps", [1, 2, 160, 161, 700])
+def test_a_line_of_losses_keeps_the_mean_the_least_and_the_most(steps: int) -> None:
+    losses = np.random.default_rng(steps).uniform(0, 10, steps).tolist()
     run = told(*({"step": k, "loss": loss, "targets": 3} for k, loss in enumerate(losses)))
     line = run_curves(run, None, None).losses
     assert len(line) <= 160
@@ -116,6 +118,8 @@ def test_validations_lie_after_their_steps_in_both_forms() -> None:
     )
     assert [(each.steps, each.loss) for each in run.scores] == [(0, 9.0), (2, 1.0)]
     assert run.scores[0].bits_per_byte == 4.0
+    run.add({"event": "start", "step": 2, "steps": 9})
+    assert [each.steps for each in run.scores] == [0, 2], "a run resumed there does not repeat it"
     lines = run_curves(run, None, None)
     assert (lines.unit, lines.scores) == ("steps", [(0.0, 9.0), (2.0, 1.0)])
 

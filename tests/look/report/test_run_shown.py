@@ -259,6 +259,22 @@ def test_a_colour_is_one_source_and_padding_is_hatched(page: Path) -> None:
     assert len([*root.all("pattern", id="hatch")]) == 1
 
 
+def test_a_run_has_the_colours_of_its_dataset(page: Path) -> None:
+    """Of which it leaves out a source."""
+    root = tree_of(page)
+    colors = {
+        head.text.partition("/")[2]: next(head.all("rect")).attributes["fill"]
+        for row in next(next(root.all("section", id="sources")).all("table")).all("tr")
+        for head in row.all("th", scope="row")
+        if [*head.all("rect")]
+    }
+    chart = next(next(root.all("section", id="epochs")).all("svg"))
+    names = [each.text for each in chart.all("text", fill="var(--ink)")]
+    fills = [each.attributes["fill"] for each in chart.all("rect", **{"fill-opacity": "0.85"})]
+    assert fills == [colors[name] for name in names]
+    assert len({*fills}) == 3 < len({*colors.values()})
+
+
 def test_cells_carry_the_headings_of_their_columns(page: Path) -> None:
     for table in tree_of(page).all("table"):
         head, *rows = table.all("tr")

@@ -22,9 +22,9 @@ EVERY, RELOAD = 2, 5
 _EPILOG = """\b
 Examples:
   jaxdata report data/mine
-  jaxdata report pretrain.yaml                              with the log in its train.output
-  jaxdata report pretrain.yaml --live -o now.html           again and again until the run ends
-  jaxdata report data/mine --run log.jsonl                  of another trainer
+  jaxdata report pretrain.yaml               with the log in its train.output
+  jaxdata report pretrain.yaml --live        again and again until it ends
+  jaxdata report data/mine --run log.jsonl   of another trainer
 """
 
 

@@ -110,6 +110,8 @@ class LoggedRun:
     scores: list[Score] = field(default_factory=list)
     resumed: list[int] = field(default_factory=list)
     """steps that were done when the run was started again"""
+    begun: int = 0
+    """steps that were done when the run was last started"""
     steps: int | None = None
     """of the whole run"""
     ended: str | None = None
@@ -127,7 +129,7 @@ class LoggedRun:
     @property
     def done(self) -> int:
         """Steps that are done."""
-        return self.points[-1].step + 1 if self.points else 0
+        return max(self.begun, self.points[-1].step + 1 if self.points else 0)
 
     @property
     def row(self) -> int | None:
@@ -140,6 +142,7 @@ class LoggedRun:
         if event == "start":
             self.ended, self.steps = None, _whole(record, "steps")
             self._back_to(step or 0)
+            self.begun = step or 0
             self.resumed += [step] if step else []
         elif event == "checkpoint":
             self.saved = step
@@ -161,6 +164,7 @@ class LoggedRun:
     def _back_to(self, step: int) -> None:
         while self.points and self.points[-1].step >= step:
             self.points.pop()
+        self.begun = min(self.begun, step)
         self.scores = [each for each in self.scores if each.steps <= step]
         self.resumed = [each for each in self.resumed if each < step]
 

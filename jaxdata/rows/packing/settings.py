@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from jaxdata.base.errors import InputError
 from jaxdata.base.settings import Count, Natural, OneOf, Settings, setting
-from jaxdata.base.wording import bars_html, color_of, table_html
+from jaxdata.base.wording import GREYS, HATCHED, bars_html, table_html
 from jaxdata.rows.packing.block_plan import StrategyName
 from jaxdata.rows.packing.strategies import STRATEGIES, strategy_names
 from jaxdata.rows.table import MOST_SLOTS, POSITIONS
@@ -144,6 +144,6 @@ class PackSummary:
         }
         counts = {"documents": self.documents, "rows": self.rows, "slots": self.slots}
         shown = {**counts, **parts, "dropped": self.dropped_tokens}
-        held = enumerate((name, count) for name, count in parts.items() if count)
-        bar = [(name, count / whole, color_of(number)) for number, (name, count) in held]
+        fills = zip(parts.items(), (*GREYS, HATCHED), strict=True)
+        bar = [(name, count / whole, fill) for (name, count), fill in fills if count]
         return table_html(title, list(shown), [list(shown.values())], bars_html([bar]))
